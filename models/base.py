@@ -1,10 +1,11 @@
-"""The interface of rankers."""
+"""Interface of rankers, and contributions to the difference between two scores."""
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast
 
@@ -16,13 +17,65 @@ from xlarank.data.graph import Kind
 from xlarank.features.attribution import Walk
 from xlarank.features.rows import GraphRows, LazyInstances
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.explanation.parts import Parts
 from xlarank.models.params import OneOf, RankerParams
 from xlarank.models.training_data import FitSettings, TrainingData
 
+_Key = TypeVar("_Key")
+P = TypeVar("P", bound=RankerParams)
+
 _STATE: Final = "ranker.json"
 
-P = TypeVar("P", bound=RankerParams)
+
+@dataclass(frozen=True)
+class Place:
+    """Contribution of a node, or of a pair of nodes that share a tensor, to the difference.
+
+    ``nodes`` of a pair are consumer and producer, or one reader and the next; ``now`` and ``then`` are the layouts.
+    """
+
+    nodes: tuple[int, ...]
+    now: str
+    then: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Contributions to the difference between two scores of a graph; negative if the first is faster.
+
+    They are exact TreeSHAP contributions of columns (Lundberg et al. 2018, *Consistent Individualized Feature
+    Attribution for Tree Ensembles*), or differences of instance scores if a score is the sum of these. Up to
+    rounding, ``difference == sum(columns) + sum(places)``, ``sum(places) == sum(instance_columns)`` and, if there
+    is a walk, ``sum(columns) == sum(nodes)``.
+
+    Attributes:
+        columns: nonzero contributions by wide-row column.
+        places: nodes and pairs whose instance differs.
+        instance_columns: contributions of ``places``, by column of the instances.
+        members: share of the difference by ranker; one entry unless rankers are combined.
+        nodes: contributions of ``columns``, by node of the graph.
+    """
+
+    difference: float
+    columns: dict[str, float] = field(default_factory=dict)
+    places: tuple[Place, ...] = ()
+    instance_columns: dict[str, float] = field(default_factory=dict)
+    members: dict[str, float] = field(default_factory=dict)
+    nodes: dict[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def total(cls, parts: Iterable[Parts], factor: float = 1.0) -> Parts:
+        """Sum the parts, scaled by ``factor``, and merge equal places."""
+        parts = list(parts)
+        places = sum_by_key(({(p.nodes, p.now, p.then): p.value} for part in parts for p in part.places), factor)
+        return cls(
+            sum(part.difference * factor for part in parts),
+            sum_by_key((part.columns for part in parts), factor),
+            tuple(Place(*key, value) for key, value in places.items()),
+            sum_by_key((part.instance_columns for part in parts), factor),
+            sum_by_key((part.members for part in parts), factor),
+            sum_by_key((part.nodes for part in parts), factor),
+        )
 
 
 class Ranker(ABC, Generic[P]):
@@ -33,7 +86,6 @@ class Ranker(ABC, Generic[P]):
 
     Attributes:
         row_by_row: whether a score depends on its row alone, neither on other rows nor on instances.
-        takes_no_rounds: whether 0 rounds are allowed in `fit`.
         part_names: possible names of nested rankers and of their folders.
         columns: column names of the training rows; empty before `fit`.
     """
@@ -41,7 +93,7 @@ class Ranker(ABC, Generic[P]):
     name: ClassVar[str]
     params_class: ClassVar[type[RankerParams]]
     row_by_row: ClassVar[bool] = False
-    takes_no_rounds: ClassVar[bool] = False
+    min_rounds: ClassVar[int] = 1
     part_names: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
@@ -154,7 +206,7 @@ class Ranker(ABC, Generic[P]):
         """Restore the state that `_write` saved; raises if it is damaged."""
 
     def _require_rounds(self, settings: FitSettings) -> None:
-        if not settings.rounds and not self.takes_no_rounds:
+        if settings.rounds < self.min_rounds:
             raise ModelError(f"{self.name} has 0 rounds", expected="1 or more")
 
     def _require_fitted(self, columns: list[str] | None = None) -> None:
@@ -165,6 +217,15 @@ class Ranker(ABC, Generic[P]):
             require_columns(columns, self.columns)
 
 
+def sum_by_key(mappings: Iterable[Mapping[_Key, float]], factor: float = 1.0) -> dict[_Key, float]:
+    """Sum the values by key, multiplied by ``factor``."""
+    total: dict[_Key, float] = {}
+    for mapping in mappings:
+        for key, value in mapping.items():
+            total[key] = total.get(key, 0.0) + value * factor
+    return total
+
+
 def largest_first(shares: Mapping[str, float]) -> dict[str, float]:
     """Sort shares by size, then by name."""
     return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
@@ -173,11 +234,11 @@ def largest_first(shares: Mapping[str, float]) -> dict[str, float]:
 def mean_importance(rankers: Sequence[Ranker[Any]], weights: Sequence[float] | None = None) -> dict[str, float]:
     """Return the weighted mean of the rankers' shares of the total gain by column, largest first."""
     weights = weights or [1.0] * len(rankers)
-    shares: dict[str, float] = {}
-    for ranker, weight in zip(rankers, weights, strict=True):
-        for name, share in ranker.importance().items():
-            shares[name] = shares.get(name, 0.0) + share * weight / sum(weights)
-    return largest_first(shares)
+    shares = (
+        {name: share * weight / sum(weights) for name, share in ranker.importance().items()}
+        for ranker, weight in zip(rankers, weights, strict=True)
+    )
+    return largest_first(sum_by_key(shares))
 
 
 def require_columns(got: list[str], expected: list[str]) -> None:

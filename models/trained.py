@@ -8,7 +8,7 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
@@ -26,14 +26,13 @@ from xlarank.features.attribution import Walk
 from xlarank.features.rows import GraphRows, Recipe
 from xlarank.features.store import Manifest
 from xlarank.models.arrays import Floats, Indices
-from xlarank.models.base import Ranker, column_indices, require_columns
-from xlarank.models.explanation.calibration import Calibration
-from xlarank.models.explanation.parts import Parts
+from xlarank.models.base import Parts, Ranker, column_indices, require_columns
 from xlarank.models.params import RankerParams
 from xlarank.models.rankers.boosted import LambdaRank
 from xlarank.models.rankers.ensemble import MEMBERS, Ensemble
 from xlarank.models.rankers.sibling import SiblingRanker
 from xlarank.models.rankers.time_trees import TimeTrees
+from xlarank.models.validation.calibration import Calibration
 from xlarank.models.validation.folds import Fallback
 
 CARD: Final = "model.json"
@@ -59,13 +58,7 @@ def ranker_class(name: str) -> type[Ranker[Any]]:
 
 @dataclass(frozen=True)
 class BestParams:
-    """Best trial of a study.
-
-    Attributes:
-        mean, std, graphs: out-of-fold scores.
-        select: criterion of the choice, one of `xlarank.models.validation.metrics.SELECTIONS`.
-        folds: families that each fold holds out.
-    """
+    """Best trial of a study by ``select``, its out-of-fold scores, and the families that each fold holds out."""
 
     model: str
     params: dict[str, Any]
@@ -142,13 +135,10 @@ class ModelCard:
 
     Attributes:
         rounds: number of rounds, excluding those of the model that it ``continues``, if any.
-        trained_on: names of training graphs by split.
         folds: out-of-fold metrics, ``{graph: {metric: value}}``; empty with fewer than two families.
         folds_by: unit that folds hold out, a key of `xlarank.models.validation.folds.FOLDS_OF`.
-        target: name of the `xlarank.models.training_data.Target`.
         kinds: kernel families known to be in the training data; empty for layouts.
         fallback: fallback for unseen kernel families; None if it was not evaluated.
-        select: criterion for choosing the number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
         also_from, also_weights: training graphs, and weight (default 1), of other collections by name.
         seeds: checksum of each booster by folder.
     """
@@ -186,11 +176,9 @@ class ModelCard:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Scores of the distinct configurations of one graph; lower is faster. Not comparable across graphs.
+    """Scores ``(seeds, rows)`` of one graph; lower is faster. Not comparable across graphs.
 
-    Attributes:
-        per_seed: ``(seeds, rows)``.
-        fallback: description of the fallback for an unseen kernel family; empty if not used.
+    ``fallback`` describes the fallback for an unseen kernel family, if it was used.
     """
 
     per_seed: Floats
@@ -203,7 +191,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """Loaded model; a shipped one uses a subset of the rows' columns."""
+    """Model of a collection, or a shipped one, which uses a subset of the rows' columns."""
 
     card: ModelCard
     rankers: list[Ranker[Any]]
@@ -268,7 +256,10 @@ def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) ->
     """Write boosters into a new folder, then the card that refers to it; not safe for concurrent saves."""
     card.seeds = {}
     libraries = ("lightgbm", "xgboost", "xgboost-cpu", "numpy", "scipy", "xlarank")
-    card.versions = {"python": platform.python_version(), **{name: _version(name) for name in libraries}}
+    card.versions = {"python": platform.python_version(), **dict.fromkeys(libraries, "not installed")}
+    for name in libraries:
+        with suppress(ModuleNotFoundError):  # run from a clone that was not installed
+            card.versions[name] = version(name)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         new_folder = Path(tempfile.mkdtemp(dir=folder, prefix="boosters-"))
@@ -359,13 +350,6 @@ def _checksum(folder: Path) -> str:
     for path in sorted(path for path in folder.rglob("*") if not path.is_dir()):
         digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + read_bytes(path))
     return digest.hexdigest()
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except ModuleNotFoundError:  # run from a clone that was not installed
-        return "not installed"
 
 
 @cache

@@ -113,7 +113,6 @@ class TrainingData:
     """Query groups of one kind of graphs.
 
     Attributes:
-        parts: rows of each group.
         cost: ``(rows,)`` lower is faster; comparable only within a group.
         indptr: ``(groups + 1,)``; group g is rows ``indptr[g]:indptr[g + 1]``.
         group_weight: ``(groups,)`` factor of each group in a loss.
@@ -222,7 +221,6 @@ class Task:
 
     Attributes:
         data: query groups, shuffled if graphs are split into several groups.
-        label: ``(rows,)``.
         params: parameters of the library, including the objective.
         weight: ``(rows,)`` weights, for XGBoost ``(groups,)``; None for 1.
         sizes: number of rows of each query group; None if the objective has no groups.

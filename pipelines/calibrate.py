@@ -10,9 +10,9 @@ import numpy as np
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, reasons
 from xlarank.data.workspace import Workspace
-from xlarank.models.explanation.calibration import Calibration, ScoredGraph
 from xlarank.models.trained import fingerprint, model_of, read_card
 from xlarank.models.training_data import FitSettings
+from xlarank.models.validation.calibration import Calibration, ScoredGraph
 from xlarank.models.validation.folds import KIND, FoldPlan, out_of_fold_scores
 from xlarank.pipelines.ranking.model_choice import models_named
 from xlarank.pipelines.support.progress import Progress, steps_of
@@ -25,17 +25,12 @@ def calibrate(
 ) -> tuple[dict[str, Calibration], dict[str, str]]:
     """Calibrate trained models by refitting their rankers on folds, and save each calibration with its model.
 
-    Folds hold out kernel families for tiles, program families otherwise. Extra collections of a model are used for
-    fitting, except the held-out families, but not for calibration.
-
-    Returns the calibrations, and the reasons for those that are missing, by collection. Raises `CollectionError` if
+    Return the calibrations, and the reasons for those that are missing, by collection. Raises `CollectionError` if
     all are missing, and the error of any collection named in ``collections``.
     """
     workspace.require_writable()
     chosen = models_named(workspace, collections)
-    calibrations: dict[str, Calibration] = {}
-    left_out: dict[str, str] = {}
-    seeds = 0
+    calibrations, left_out, seeds = dict[str, Calibration](), dict[str, str](), 0
     for collection in chosen:
         with suppress(ModelError):  # reported when the collection is calibrated
             seeds += len(read_card(workspace.model(collection)).seeds)

@@ -26,7 +26,7 @@ from xlarank.pipelines.support.workspaces import chosen_collections, note_errors
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_training_set, training_set_of
 
 GRAPH: Final = "graph"
-#: Values of ``by`` -> description of the scores.
+#: Unit held out -> description of the scores.
 HELD_OUT: Final = {
     KIND: "out of fold, unseen families",
     FAMILY: "out of fold, unseen program families",
@@ -40,7 +40,7 @@ def cross_validate(
     collections: Sequence[str] = (), with_valid: bool = False, fit: FitSettings | None = None,
     without: Sequence[str] = (), progress: Progress | None = None,
 ) -> Evaluation:  # fmt: skip
-    """Score training graphs out of fold, and write the scores to ``predictions/``.
+    """Score training graphs out of fold, and write the scores to ``predictions/`` if the workspace is writable.
 
     Without ``model``, each collection's trained model is scored with its parameters and rounds. The scores kept by
     `train` are reused if its folds held out the same unit; otherwise rankers are refitted.
@@ -48,16 +48,13 @@ def cross_validate(
     Args:
         model: ranker to fit instead of the trained model's, with tuned parameters if any and the best number of
             rounds on these folds (at most that of ``fit``). Several rankers are compared with the first.
-        by: what is held out with a graph. "kind", as in `train`: every kernel that may be of its kernel family,
-            with a fallback (`xlarank.models.validation.folds`); for layouts, and tiles of unknown kernel families,
-            the program family. "family": its program family, as for a new program. "graph": nothing else, as for a
-            new variant of a known program; graphs that are alone in their family are left out.
-        with_valid: also use the valid split for fitting and scoring ``model``.
+        by: unit held out with a graph. "kind": as in `FoldPlan.of`, with a fallback. "family": its program family,
+            as for a new program. "graph": nothing else, as for a new variant of a known program; graphs that are
+            alone in their family are left out.
         without: names of block classes. The ranker is compared with itself without their columns.
 
-    If the workspace is not writable, only a note is added. Raises `CollectionError` if nothing could be scored,
-    or a collection named in ``collections`` could not; `ModelError` for an unknown ranker or a missing model;
-    `XlarankError` for an invalid ``by``, an unknown block, or several rankers with ``without``.
+    Raises `CollectionError` if nothing could be scored, or a collection named in ``collections`` could not;
+    `ModelError` for an unknown ranker or a missing model; `XlarankError` for an invalid argument.
     """
     if by not in HELD_OUT:
         raise XlarankError(f"`by` is {by!r}", expected=" or ".join(HELD_OUT))

@@ -31,16 +31,14 @@ def evaluate(
     official_indices: Path | None = None, model_from: str | None = None, scores: ScoreFiles | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:  # fmt: skip
-    """Evaluate the models of the chosen collections on all configurations of a split.
+    """Evaluate the models of the chosen collections, or ``scores`` instead, on all configurations of a split.
 
-    Scores of a collection's own model are written to ``predictions/``; if the workspace is not writable, a note is
-    added instead.
+    Scores of a collection's own model are written to ``predictions/`` if the workspace is writable.
 
     Args:
         official_indices: folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``: the layout
             graphs and configurations to evaluate.
         model_from: collection whose model scores all chosen collections instead of their own models.
-        scores: scores to evaluate instead of models.
 
     Raises `CollectionError` if nothing could be evaluated; `ModelError` if ``model_from`` has no model; either if
     a collection named in ``collections`` fails; `XlarankError` for an unknown split.

@@ -34,10 +34,8 @@ def fine_tune(
 ) -> list[TrainResult]:
     """Continue a model on each collection instead of training from scratch.
 
-    ``start`` is "shipped" for the shipped ranker of the collection's kind, a collection with a model in the
-    workspace, or the folder of a model. Each ranker gets at most ``rounds`` more trees, on the columns it uses.
-    The number of trees and their learning rate are cross-validated on families unknown to the model; with fewer
-    than `MIN_FAMILIES` of them, defaults are used.
+    ``start`` is as in `find_model`. The number of added trees, at most ``rounds``, and their learning rate are
+    cross-validated on families unknown to the model; with fewer than `MIN_FAMILIES` of them, defaults are used.
 
     Raises `ModelError` if the model is missing or cannot be continued, and the errors of `train`.
     """
@@ -60,18 +58,18 @@ def fine_tune(
                 began = time.monotonic()
                 model, source = models[collection.kind]
                 training = read_training_set(workspace, collection, request.splits, extra, settings)
-                job = TrainingJob(workspace, training, new_families(model, training), request, settings)
-                result = _continue(job, model, source, progress)
-                results.append(replace(result, seconds=time.monotonic() - began))
+                plan = new_families(model, training)
+                job = TrainingJob(workspace, training, plan, request, settings, progress)
+                results.append(replace(_continue(job, model, source), seconds=time.monotonic() - began))
     if not results:
         raise CollectionError("; ".join(left_out.values()))
     return results + [TrainResult(name, skipped=reason) for name, reason in left_out.items()]
 
 
 def find_model(name: str, workspace: Workspace, kind: Kind) -> tuple[TrainedModel, str]:
-    """Load the shipped ranker of a kind, a collection's model or a model folder; return it with its source.
+    """Load a model and return it with its source; raises `ModelError` if there is none.
 
-    Raises `ModelError` if there is none.
+    ``name`` is "shipped" for the shipped ranker of the kind, a collection with a model, or the folder of a model.
     """
     if name == SHIPPED:
         return trained.pretrained_model(kind), SHIPPED
@@ -103,28 +101,23 @@ def new_families(model: TrainedModel, training: StoredTrainingSet) -> FoldPlan:
     return FoldPlan(FAMILY, [Fold(groups, groups) for groups in held_out])
 
 
-def _continue(job: TrainingJob, model: TrainedModel, source: str, progress: Progress | None) -> TrainResult:
+def _continue(job: TrainingJob, model: TrainedModel, source: str) -> TrainResult:
     """Add trees to a model, at the learning rate that is best out of fold."""
     rates = RATES if job.plan.folds else (CONTINUED_RATE,)
+    default = CONTINUED_ROUNDS, f"fewer than {MIN_FAMILIES} families that are new to the model"
     card, candidates = model.card, dict[float, Candidate]()
-    with job.steps(len(rates), progress) as step:
+    with job.steps(len(rates)) as step:
         for rate in rates:
             rankers = [ranker.continuing(rate) for ranker in model.rankers]
-            if job.plan.folds:
-                candidates[rate] = fitting.validate(job, rankers, card.tuned, step)
-            else:
-                chosen_by = f"default (fewer than {MIN_FAMILIES} families that are new to the model)"
-                rounds = min(CONTINUED_ROUNDS, job.request.rounds)
-                candidates[rate] = Candidate(rankers, card.tuned, rounds, chosen_by)
+            candidates[rate] = fitting.validate(job, rankers, card.tuned, step, default)
         rate, choice = max(candidates.items(), key=lambda item: item[1].value)  # ties: the first rate
         rankers = fitting.fit_seeds(job, choice, step)
     continues = Continued(source, card.collection, trained.fingerprint(card), rate, sorted(card.known_graphs))
-    result = fitting.save(job, choice, rankers, [choice], progress, continues=continues, kinds=card.kinds)
     name = "the shipped ranker" if source == SHIPPED else f"the model at {source}"
-    reason = f"fine-tuned from {name} ({card.collection}, {counted(len(continues.graphs), 'program')})"
+    why = f"fine-tuned from {name} ({card.collection}, {counted(len(continues.graphs), 'program')})"
     if choice.metrics:
-        reason += _improvement(job, model, rate, choice)
-    return replace(result, why=reason)
+        why += _improvement(job, model, rate, choice)
+    return fitting.save(job, choice, rankers, [choice], why, continues=continues, kinds=card.kinds)
 
 
 def _improvement(job: TrainingJob, model: TrainedModel, rate: float, choice: Candidate) -> str:

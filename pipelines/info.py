@@ -74,7 +74,7 @@ def file_info(path: Path) -> dict[str, float | None]:
     """Describe the labels of a graph: layouts by `describe_labels`, tiles by counts, runtimes and noise."""
     graph = read_graph(path)
     if isinstance(graph, LayoutGraph):
-        return vars(describe_labels(graph))
+        return describe_labels(graph)
     assert isinstance(graph, TileGraph)
     measured, normalizers = graph.measured, graph.normalizers[graph.measured]
     return {

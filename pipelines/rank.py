@@ -18,8 +18,8 @@ from xlarank.data.graph import Graph, LayoutGraph, TileGraph, read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.features.layout.time_model import NodeTime, config_times
 from xlarank.features.rows import GraphRows
-from xlarank.models.explanation.calibration import Trust
 from xlarank.models.trained import TrainedModel
+from xlarank.models.validation.calibration import Trust
 from xlarank.models.validation.metrics import compiler_cost, graph_metrics, order_of, speedups
 from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_model
 from xlarank.pipelines.support.progress import Progress, steps_of

@@ -22,12 +22,11 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.meanings import cause_of, column_meanings
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.arrays import Floats
-from xlarank.models.base import mean_importance
-from xlarank.models.explanation import calibration
-from xlarank.models.explanation.calibration import Trust
-from xlarank.models.explanation.parts import sum_by_key
+from xlarank.models.base import mean_importance, sum_by_key
 from xlarank.models.objectives import mean_rank
 from xlarank.models.trained import CARD, Scores, TrainedModel, model_of
+from xlarank.models.validation import calibration
+from xlarank.models.validation.calibration import Trust
 from xlarank.models.validation.metrics import summary
 from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph
 from xlarank.pipelines.reporting import charts
@@ -55,8 +54,6 @@ class CollectionFacts:
 
     Attributes:
         reason: why the model has no scores; empty if it has some.
-        left_out: graph -> why it was not scored.
-        rankings: metrics on the valid split, the model's first.
         ranks: graph -> ``(configs,)`` ranks by the model and by cost, from 0 (fastest) to 1.
         certain: graph -> share of certain pairs; empty without calibration.
         importance: column -> share of the gain, mean over seeds, largest first.
@@ -104,7 +101,7 @@ class CollectionFacts:
 
 @dataclass(frozen=True)
 class Report:
-    """A written report: size in bytes, mean score and graphs by collection, and reasons for missing scores."""
+    """Written report: size in bytes, mean score and graphs by collection, and reasons for missing scores."""
 
     out: Path
     size: int

@@ -90,11 +90,10 @@ def run_all(
     collections: Sequence[str] = (), progress: Progress | None = None,
     on_plan: Callable[[list[CollectionPlan]], None] = lambda plan: None,
 ) -> RunSummary:  # fmt: skip
-    """Build, tune, train and submit every collection within the hours and memory of ``settings``.
+    """Build, tune, train and submit every collection; ``on_plan`` is called with the plan before the work begins.
 
-    A rerun reuses the stored graphs, trials, models and submission rows of an interrupted run. A collection that
-    fails keeps its best rows so far, at worst the default order, and its outcome notes the reason. ``on_plan`` is
-    called with the plan before the work begins.
+    A rerun reuses the stored graphs, trials, models and submission rows. A collection that fails keeps its best
+    rows so far, at worst the default order, and its outcome notes the reason.
 
     Raises `DataRootError`, `CollectionError` or `WorkspaceError` if no collection can be processed, or if there are
     no test graphs.

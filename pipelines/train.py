@@ -27,20 +27,13 @@ _DEFAULT_ROUNDS: Final = 150
 def train(
     workspace: Workspace, request: TrainRequest | None = None, *, progress: Progress | None = None
 ) -> list[TrainResult]:
-    """Fit ``seeds`` rankers per collection, with tuned parameters if there is a study.
+    """Fit ``seeds`` rankers per collection, with tuned parameters if any and the number of rounds best out of fold.
 
-    The number of rounds is the best on folds that hold out program families, or kernel families for tiles. Unseen
-    kernel families are ranked with the fallback. Out-of-fold metrics are stored in the model.
+    With ``model`` "auto", every ranker is validated on the same folds and the best is trained, per collection. A
+    ranker that cannot run (without xgboost) is left out. The best of several scores is slightly optimistic.
 
-    With ``model`` "auto", every ranker is validated on the same folds, each with its tuned parameters or else its
-    defaults, and the best is trained, per collection. A ranker that cannot run (without xgboost) is left out. The
-    best of several out-of-fold scores is slightly optimistic.
-
-    A model whose scores are all equal is not saved unless ``allow_constant``. A collection that cannot be trained
-    is left out with its reason.
-
-    Raises `CollectionError` or `ModelError` for a collection named in the request, `CollectionError` if nothing
-    could be trained, and `ClusterError` for a cluster that cannot be used.
+    Raises `CollectionError` or `ModelError` for a collection named in the request (others are left out with their
+    reason), `CollectionError` if nothing could be trained, and `ClusterError` for an unusable cluster.
     """
     request = request or TrainRequest()
     if request.model != AUTO:
@@ -55,15 +48,14 @@ def train(
             with skip_unless_named(collection, request.collections, left_out):
                 began = time.monotonic()
                 training = read_training_set(workspace, collection, request.splits, extra, settings)
-                job = TrainingJob(workspace, training, FoldPlan.of(training.data), request, settings)
-                result = _train(job, progress)
-                results.append(replace(result, seconds=time.monotonic() - began))
+                job = TrainingJob(workspace, training, FoldPlan.of(training.data), request, settings, progress)
+                results.append(replace(_train(job), seconds=time.monotonic() - began))
     if not results:
         raise CollectionError("; ".join(left_out.values()))
     return results + [TrainResult(name, skipped=reason) for name, reason in left_out.items()]
 
 
-def _train(job: TrainingJob, progress: Progress | None) -> TrainResult:
+def _train(job: TrainingJob) -> TrainResult:
     """Train the requested ranker, or the one that is best out of fold."""
     kind, auto = job.training.kind, job.request.model == AUTO
     has_time_model = kind == "layout" and "layout" in target_of(job.training.collection).estimate
@@ -72,31 +64,27 @@ def _train(job: TrainingJob, progress: Progress | None) -> TrainResult:
         names = [*RANKERS] if job.plan.folds else [TimeTrees.name if has_time_model else DEFAULT]
     candidates: list[Candidate] = []
     failed: list[str] = []
-    with job.steps(len(names), progress) as step:
+    with job.steps(len(names)) as step:
         for name in names:
             params, tuned = params_for(job.workspace.study(job.training.collection), name, kind)
             try:
                 ranker = ranker_class(name)(params, kind=kind)
-                if job.plan.folds:
-                    candidates.append(fitting.validate(job, [ranker], tuned, step, f"{name}, " if auto else ""))
-                else:
-                    rounds = 0 if name == TimeTrees.name and has_time_model else _DEFAULT_ROUNDS
-                    chosen_by = "default (one family, no folds)"
-                    candidates.append(Candidate([ranker], tuned, min(rounds, job.request.rounds), chosen_by))
+                rounds = 0 if name == TimeTrees.name and has_time_model else _DEFAULT_ROUNDS
+                default, note = (rounds, "one family, no folds"), f"{name}, " if auto else ""
+                candidates.append(fitting.validate(job, [ranker], tuned, step, default, note))
             except ModelError as error:
                 if not auto:
                     raise
                 failed.append(f"{name} is left out: {error.got}")
         choice = max(candidates, key=lambda candidate: candidate.value)  # ties: the first registered
         rankers = fitting.fit_seeds(job, choice, step)
-    result = fitting.save(job, choice, rankers, candidates, progress)
-    if not auto:
-        return result
-    if not job.plan.folds:
-        reason = f"{choice.name}: one program family, so there are no folds to compare rankers by"
-        return replace(result, why=reason)
-    scores = [
-        f"{candidate.name}{' (tuned)' if candidate.tuned else ''} {candidate.value:.3f}"
-        for candidate in sorted(candidates, key=lambda candidate: -candidate.value)
-    ]
-    return replace(result, why="; ".join([f"{', '.join(scores)} out of fold", *failed]))
+    why = ""
+    if auto and not job.plan.folds:
+        why = f"{choice.name}: one program family, so there are no folds to compare rankers by"
+    elif auto:
+        scores = [
+            f"{candidate.name}{' (tuned)' if candidate.tuned else ''} {candidate.value:.3f}"
+            for candidate in sorted(candidates, key=lambda candidate: -candidate.value)
+        ]
+        why = "; ".join([f"{', '.join(scores)} out of fold", *failed])
+    return fitting.save(job, choice, rankers, candidates, why)

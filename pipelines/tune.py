@@ -40,11 +40,10 @@ RESULT: Final = "result"
 
 @dataclass(frozen=True)
 class TuneResult:
-    """The best parameters of one collection, or the reason why there are none.
+    """Best parameters of one collection, or the reason why there are none.
 
     Attributes:
         trials, fresh, pruned: finished trials of the study, those of this call, and those stopped early.
-        mean, std: out-of-fold score over graphs of the chosen trial (tau; tiles: 1 - slowdown@5).
         note: reason why the chosen trial is not the best one.
     """
 
@@ -69,14 +68,11 @@ def tune(
 ) -> list[TuneResult]:  # fmt: skip
     """Continue the study of each collection up to ``trials`` finished trials and write the best parameters.
 
-    The value of a trial is its mean out-of-fold score, with families (tiles: kernel families) held out, at the best
-    number of rounds; ``study.select`` "robust" subtracts a quarter of the standard deviation over graphs.
-    A study is stored in the workspace or at ``study.storage`` and resumed by the next call; several processes can
-    optimize it at once. The defaults are the first trial, and are kept if the best trial beats them by less than
-    two standard errors over graphs. An ensemble takes the best parameters of its members. ``timeout`` is in seconds
-    per collection; a collection that cannot be tuned is left out with its reason.
+    A study is resumed by the next call; several processes can optimize it at once. An ensemble takes the best
+    parameters of its members. ``timeout`` is in seconds per collection.
 
-    Raises `CollectionError` or `ModelError` for a named collection, `CollectionError` if nothing could be tuned.
+    Raises `CollectionError` or `ModelError` for a named collection (others are left out with their reason), and
+    `CollectionError` if nothing could be tuned.
     """
     fit, options = fit or FitSettings(ROUNDS), study or StudyOptions()
     require_ranges(trials=trials)
@@ -105,14 +101,11 @@ def tune(
 
 @dataclass(frozen=True)
 class Objective:
-    """Mean out-of-fold score of a ranker with the parameters of a trial, for Optuna.
+    """Out-of-fold score of a ranker with the parameters of a trial at the best number of rounds, for Optuna.
 
     A trial grows few trees at first; successive halving lets the best quarter of the trials grow more. The defaults
-    always grow all trees, because the best trial is compared with them.
-
-    Attributes:
-        members: parameters of the members of an ensemble that have studies of their own.
-        settings: settings of every fit, with the rounds of a complete trial.
+    always grow all trees, because the best trial is compared with them. ``members`` are the parameters of ensemble
+    members that have studies of their own.
     """
 
     training: StoredTrainingSet

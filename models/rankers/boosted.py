@@ -24,8 +24,7 @@ from xlarank.features.instances.instance_blocks import InstanceGraph
 from xlarank.features.rows import GraphRows, LazyInstances
 from xlarank.models import objectives
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.base import Ranker, column_indices, largest_first
-from xlarank.models.explanation.parts import Parts
+from xlarank.models.base import Parts, Ranker, column_indices, largest_first
 from xlarank.models.params import Between, Number, OneOf, RankerParams, Whole, param
 from xlarank.models.rankers.lightgbm import MAX_DEPTH, MAX_LEAVES, LightGBMBooster
 from xlarank.models.rankers.xgboost import XGBoostBooster
@@ -113,7 +112,7 @@ def chosen_columns(columns: Sequence[str], choice: str, target: Target | None = 
 
 @dataclass(frozen=True)
 class InitScore:
-    """Initial relevance, to which trees are added: -weight * log2(estimated time), the sum of columns."""
+    """Initial relevance, to which trees are added: -weight * log2(estimated time), a sum of columns."""
 
     columns: tuple[int, ...]
     weight: float
@@ -130,8 +129,8 @@ class InitScore:
         """Return ``(rows,)``, higher is faster."""
         return np.asarray(-self.weight * rows[:, self.columns].astype(np.float64).sum(axis=1))
 
-    def of_all(self, data: TrainingData) -> Floats:
-        """Return the `relevance` of all training rows, copying only the columns needed."""
+    def training_relevance(self, data: TrainingData) -> Floats:
+        """Return the `relevance` of all training rows."""
         rows = data.matrix(np.sort(np.array(self.columns, np.intp)))
         return np.asarray(-self.weight * rows.astype(np.float64).sum(axis=1))
 
@@ -208,7 +207,7 @@ class BoostedRanker(Ranker[B]):
         """Return the relevance to which new trees are added, ``(rows,)``; None if it is 0."""
         data, start = task.data, None
         if self._init_score and not task.residual:
-            start = centred(self._init_score.of_all(data), data)
+            start = centred(self._init_score.training_relevance(data), data)
         if self._warm_start and (base := self._warm_start.booster).rounds:
             matrices = (data.group_matrix(group, used=self._used) for group in range(data.groups))
             sums = [base.relevance(values, threads) for values in matrices]
@@ -217,8 +216,7 @@ class BoostedRanker(Ranker[B]):
         return start
 
     def grow(self, data: TrainingData, settings: FitSettings) -> Self:
-        booster = self._booster.grow(settings) if self._booster else None
-        if booster is None:
+        if (booster := self._booster.grow(settings)) is None:
             return self.fit(data, settings)
         self._booster = booster
         return self
@@ -266,11 +264,11 @@ class BoostedRanker(Ranker[B]):
 
     def _write(self, folder: Path) -> dict[str, Any]:
         folder.joinpath(self.booster_type.file_name).write_text(self._booster.text(), encoding="utf-8")
-        init, warm = self._init_score, self._warm_start
-        state = {"used": self._used.tolist(), "init_score_weight": init.weight if init else 0.0}
-        if init:
-            state["init_score_columns"] = [self.columns[column] for column in init.columns]
-        if warm:
+        state = {"used": self._used.tolist(), "init_score_weight": 0.0}
+        if init := self._init_score:
+            columns = [self.columns[column] for column in init.columns]
+            state |= {"init_score_weight": init.weight, "init_score_columns": columns}
+        if warm := self._warm_start:
             state |= {"start_trees": warm.booster.rounds, "start_rate": warm.rate}
         return state
 
@@ -295,7 +293,6 @@ class BoostedRanker(Ranker[B]):
 
 
 def nonzero_by_name(values: Floats, columns: list[str]) -> dict[str, float]:
-    """Return the nonzero values by column."""
     return {columns[index]: float(values[index]) for index in np.flatnonzero(values)}
 
 

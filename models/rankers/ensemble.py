@@ -15,8 +15,7 @@ from xlarank.data.graph import Kind
 from xlarank.features.attribution import Walk
 from xlarank.features.rows import GraphRows, LazyInstances
 from xlarank.models.arrays import Floats, Matrix
-from xlarank.models.base import Ranker, mean_importance
-from xlarank.models.explanation.parts import Parts
+from xlarank.models.base import Parts, Ranker, mean_importance
 from xlarank.models.objectives import mean_rank
 from xlarank.models.params import Between, Number, RankerParams, nested_params, param
 from xlarank.models.rankers.boosted import LambdaRank, RankNet, XGBPairwise
@@ -110,7 +109,7 @@ class Ensemble(Ranker[EnsembleParams]):
             ranks = mean_rank(member.predict(rows, graph.columns, graph.instances))
             step = float(ranks[now] - ranks[then]) * self._weights[name] / total
             part = member.contributions(graph, now, then, walk)
-            parts.append(part.scaled(step / part.difference if step else 0.0))
+            parts.append(Parts.total([part], step / part.difference if step else 0.0))
         return Parts.total(parts)
 
     def importance(self) -> dict[str, float]:

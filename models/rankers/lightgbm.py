@@ -38,13 +38,9 @@ _SAMPLED: Final = 5000
 
 @dataclass(frozen=True, eq=False)
 class LightGBMBooster:
-    """LightGBM trees that sum to a relevance; higher is faster.
+    """LightGBM trees that sum to a relevance, higher is faster.
 
-    Attributes:
-        trees: all trees, beginning with those of ``base``.
-        threads: number of threads for prediction, 0 for all cores.
-        base: trees of the warm start, if any.
-        growing: state for `grow`, if kept.
+    The first trees are those of the warm start ``base``, if any. Predictions use ``threads`` cores, 0 for all.
     """
 
     trees: lgb.Booster
@@ -110,7 +106,7 @@ class LightGBMBooster:
         base_trees = self.trees.num_trees() - self.rounds
         if base_trees:
             scores = scores - np.asarray(predict(num_iteration=base_trees))
-        if from_zero or self.rounds <= 0:
+        if from_zero or not self.rounds:
             yield scores
         for start in range(base_trees, self.trees.num_trees(), every):
             scores = scores - np.asarray(predict(start_iteration=start, num_iteration=every))
@@ -178,9 +174,10 @@ def binning() -> dict[str, Any]:
 def bin_rows(task: Task, used: Indices, threads: int) -> lgb.Dataset:
     """Construct a LightGBM dataset of the columns ``used``, ascending."""
     data, sample = task.data, bin_sample(task.data, used)
-    single_rows = None if sample is None else iter(sample)
-    if single_rows is not None:
+    single_rows = None
+    if sample is not None:
         silence_lightgbm(threads)
+        single_rows = iter(sample)
     if in_batches(len(data.cost), len(used)):
         read = partial(data.group_matrix, used=used)
         rows: Any = [Batches(len(part), partial(read, g), single_rows) for g, part in enumerate(data.parts)]
@@ -200,9 +197,20 @@ def can_split(train: lgb.Dataset) -> bool:
 #: LightGBM 4.7 keeps one array of lambdarank label gains per process and replaces it for each booster. Constructing
 #: boosters with different group sizes in two threads crashed or mixed up the labels.
 _CONSTRUCTION: Final = Lock()
-os.register_at_fork(
-    before=_CONSTRUCTION.acquire, after_in_parent=_CONSTRUCTION.release, after_in_child=_CONSTRUCTION.release
-)
+
+
+def _use_one_thread() -> None:
+    """Limit the boosters to one thread in a forked child: more would wait for the parent's OpenMP threads."""
+    lgb.basic._LIB.LGBM_SetMaxThreads(1)
+    if xgboost := sys.modules.get("xgboost"):
+        xgboost.set_config(nthread=1)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(
+        before=_CONSTRUCTION.acquire, after_in_parent=_CONSTRUCTION.release, after_in_child=_CONSTRUCTION.release
+    )
+    os.register_at_fork(after_in_child=_use_one_thread)
 
 
 def train_booster(params: dict[str, Any], train: lgb.Dataset, settings: FitSettings) -> lgb.Booster:

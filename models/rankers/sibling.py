@@ -18,8 +18,7 @@ from xlarank.features.attribution import Walk, walk_codes, walk_steps
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.rows import GraphRows, LazyInstances, even_ranks
 from xlarank.models.arrays import Floats, Integers, Matrix
-from xlarank.models.base import Ranker
-from xlarank.models.explanation.parts import Parts, Place
+from xlarank.models.base import Parts, Place, Ranker
 from xlarank.models.objectives import mean_rank
 from xlarank.models.params import Between, Number, RankerParams, Whole, nested_params, param
 from xlarank.models.rankers.ensemble import Ensemble, EnsembleParams, blend
@@ -184,7 +183,7 @@ class SiblingRanker(Ranker[SiblingParams]):
             by_node = self._sibling_contributions(siblings, graph.instances.value, now, then)
             remainder = difference - by_node.difference
             scale = remainder / parts.difference if abs(parts.difference) > 1e-12 else 0.0
-            parts = Parts.total([parts.scaled(scale), by_node])
+            parts = Parts.total([Parts.total([parts], scale), by_node])
         return replace(parts, members={self.name: difference})
 
     def _sibling_contributions(self, siblings: list[Sibling], table: Instances, now: int, then: int) -> Parts:

@@ -17,7 +17,7 @@ from xlarank.features.attribution import Walk
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.rows import GraphRows, LazyInstances, even_ranks
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.explanation.parts import Parts, Place
+from xlarank.models.base import Parts, Place
 from xlarank.models.objectives import graph_weights, pair_sign
 from xlarank.models.params import Between, Number, Whole, param
 from xlarank.models.rankers import boosted

@@ -39,7 +39,7 @@ class TimeTrees(BoostedRanker[TimeTreesParams]):
     """
 
     params_class = TimeTreesParams
-    takes_no_rounds = True
+    min_rounds = 0
 
     @property
     def ranks_without_trees(self) -> bool:
@@ -60,7 +60,7 @@ class TimeTrees(BoostedRanker[TimeTreesParams]):
             raise ModelError("the target has no estimated time to rank by", expected="1 round or more")
         # one normalizer per kernel: its median over the runs
         times = np.concatenate([part.row_cost * float(np.median(part.normalizer)) for part in data.parts])
-        label = -np.log2(times) - (init_score.of_all(data) if init_score else 0.0)
+        label = -np.log2(times) - (init_score.training_relevance(data) if init_score else 0.0)
         is_centred = init_score is None or self.kind == "layout"
         label = centred(label, data) if is_centred else label
         sizes = np.diff(data.indptr)

@@ -15,14 +15,7 @@ import numpy as np
 from xlarank.data.errors import ModelError
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.params import INT_MAX
-from xlarank.models.rankers.lightgbm import (
-    MAX_LEAVES,
-    MAX_TREES,
-    Numbers,
-    require,
-    require_numbers,
-    require_tree,
-)
+from xlarank.models.rankers.lightgbm import MAX_LEAVES, MAX_TREES, Numbers, require, require_numbers, require_tree
 from xlarank.models.training_data import FitSettings, Task, in_batches
 
 #: Largest absolute value of a number in a tree, within the range of float32.

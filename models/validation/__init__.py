@@ -1,1 +1,1 @@
-"""Metrics of rankings, and cross-validation."""
+"""Metrics of rankings, cross-validation, and calibrated certainty."""

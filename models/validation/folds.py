@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 from typing import Any, Final, NamedTuple, TypeVar
@@ -110,7 +109,7 @@ Fold(scored=[3], held=[2, 3]), Fold(scored=[1], held=[1])]
 class Fallback:
     """Blend of a model's ranks with the compiler's default, the first configuration of a tile file.
 
-    ``weight`` is the default's, from 0 (model only) to 1; from 0.5 on, the default always ranks first.
+    ``weight`` is that of the default, from 0 to 1; from 0.5 on, the default always ranks first.
     """
 
     weight: float = 0.5
@@ -133,20 +132,9 @@ class Fallback:
         return (np.arange(len(graph)) != graph.group[first[0]]).astype(np.float64) if len(first) else None
 
 
-def learned_kinds(graphs: Sequence[GraphRows]) -> list[str]:
-    """Return the kernel families surely trained on, sorted: those of kernels with one possible family."""
-    return sorted({graph.kinds[0] for graph in graphs if len(graph.kinds) == 1})
-
-
 @dataclass(frozen=True)
 class Curves:
-    """Out-of-fold metrics by boosting round.
-
-    Attributes:
-        rounds: number of rounds at each stage.
-        metrics: metrics of each graph at each stage.
-        scores: ``(rows,)`` scores of each graph at each stage.
-    """
+    """Out-of-fold metrics and ``(rows,)`` scores by graph, each a list over the stages, at ``rounds`` rounds."""
 
     rounds: list[int]
     metrics: dict[str, list[dict[str, float]]]
@@ -181,7 +169,7 @@ def join_curves(parts: Sequence[Curves]) -> Curves:
 
 @dataclass(frozen=True)
 class FoldPlan:
-    """Folds, empty if nothing can be held out; ``by`` is a key of `FOLDS_OF`."""
+    """Folds, empty if nothing can be held out, and their unit ``by``, a key of `FOLDS_OF`."""
 
     by: str
     folds: list[Fold]
@@ -258,7 +246,7 @@ def in_turn(run: Callable[[S, FitSettings], T], folds: Sequence[S], settings: Fi
     Each fold has one thread. If the caller stops early, pending folds are cancelled, and the next call waits for
     the running ones: LightGBM and XGBoost each load their own OpenMP, and running both at once crashed.
     """
-    wait_for(_LEFT_RUNNING)
+    wait(_LEFT_RUNNING)
     _LEFT_RUNNING.clear()
     workers = min(settings.threads or os.cpu_count() or 1, max(1, len(folds)))
     pool, pending = ThreadPoolExecutor(workers), iter(folds)

@@ -7,7 +7,6 @@ Arrays ``cost`` and ``group`` have an entry per configuration; identical configu
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -89,32 +88,13 @@ def _folds(count: int) -> list[NDArray[np.bool_]]:
     return [fold == number for number in range(_FOLDS)]
 
 
-@dataclass(frozen=True)
-class LayoutLabels:
-    """Noise of the labels of a layout graph; None if too few configurations are equal.
+def describe_labels(graph: LayoutGraph) -> dict[str, float | None]:
+    """Return counts of configurations, and the noise of the labels (None if too few configurations are equal).
 
-    Attributes:
-        output_sets: number of distinct combinations of the outputs' full layouts.
-        model_times: number of distinct times by `TimeModel`.
-        repeat_std, set_std: `relative_std` of runtimes within identical configurations, and within output sets.
-        run_tau, ceiling, set_tau, additive_r2: results of `run_tau`, `tau_ceiling`, `set_tau` and `additive_r2`.
+    ``output_sets`` counts distinct combinations of the outputs' full layouts, ``model_times`` distinct times by
+    `TimeModel`. ``repeat_std`` and ``set_std`` are the `relative_std` within identical configurations and within
+    output sets; the rest are results of the functions of this module.
     """
-
-    configurations: int
-    measured: int
-    distinct: int
-    output_sets: int
-    model_times: int
-    repeat_std: float | None
-    set_std: float | None
-    run_tau: float | None
-    ceiling: float | None
-    set_tau: float | None
-    additive_r2: float | None
-
-
-def describe_labels(graph: LayoutGraph) -> LayoutLabels:
-    """Count the distinct configurations of a graph and measure the noise of its labels."""
     facts = LayoutFacts(graph)
     default = facts.default_layout[graph.configurable[facts.table.node]]
     layouts = complete_layout(facts.table.rows[:, :MAX_RANK].astype(np.int64), default)
@@ -127,14 +107,14 @@ def describe_labels(graph: LayoutGraph) -> LayoutLabels:
     group, cost = graph.duplicates.group[measured], graph.cost[measured]
     runs = np.bincount(group, minlength=len(groups))
     logs = np.bincount(group, np.log(cost), minlength=len(groups)) / np.maximum(runs, 1)
-    return LayoutLabels(
-        configurations=graph.configs, measured=int(measured.sum()), distinct=len(groups),
-        output_sets=int(sets.max()) + 1,
-        model_times=len(np.unique(np.log2(np.maximum(times, 1e-3)).round(12))),
-        repeat_std=relative_std(cost, group), set_std=relative_std(cost, sets[group]),
-        run_tau=run_tau(cost, group), ceiling=tau_ceiling(cost, group), set_tau=set_tau(cost, group, sets),
-        additive_r2=additive_r2(logs[runs > 0], groups[runs > 0]),
-    )  # fmt: skip
+    return {
+        "configurations": graph.configs, "measured": int(measured.sum()), "distinct": len(groups),
+        "output_sets": int(sets.max()) + 1,
+        "model_times": len(np.unique(np.log2(np.maximum(times, 1e-3)).round(12))),
+        "repeat_std": relative_std(cost, group), "set_std": relative_std(cost, sets[group]),
+        "run_tau": run_tau(cost, group), "ceiling": tau_ceiling(cost, group), "set_tau": set_tau(cost, group, sets),
+        "additive_r2": additive_r2(logs[runs > 0], groups[runs > 0]),
+    }  # fmt: skip
 
 
 def tied_groups(codes: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -23,6 +23,7 @@ SPEEDUPS: Final = {"speedup@1": 1, "speedup@5": 5}
 LAYOUTS_SET: Final = "change__nodes_set__share"
 #: ``mean``: the mean score over graphs. ``robust``: the mean minus 0.25 standard deviations over graphs.
 SELECTIONS: Final = ("mean", "robust")
+require_selection: Final = OneOf(SELECTIONS)
 
 
 def bootstrap_interval(values: Floats) -> tuple[float, float]:
@@ -86,24 +87,13 @@ def _tied_pairs(values: Floats) -> float:
     return float((counts * (counts - 1) / 2).sum())
 
 
-def slowdown_at(k: int, score: Floats, cost: Floats, group: Integers | None = None) -> float:
-    """Return the best cost among the top k (`top_of`) over the best cost of all, minus 1.
-
-    >>> slowdown_at(1, np.array([1.0, 2.0]), np.array([30.0, 20.0]))
-    0.5
-    """
-    return float(cost[top_of(k, score, group)].min() / cost.min() - 1)
-
-
-def top_of(k: int, score: Floats, group: Integers | None = None) -> Indices:
+def top_of(k: int, score: Floats, group: Integers) -> Indices:
     """Return the top k configurations, best first; duplicates within a ``group`` come after all distinct ones.
 
     >>> top_of(2, np.array([1.0, 1.0, 2.0]), np.array([0, 0, 1])).tolist()
     [0, 2]
     """
     order = order_of(score)
-    if group is None:
-        return order[:k]
     first = np.zeros(len(order), bool)
     first[np.unique(group[order], return_index=True)[1]] = True
     return np.concatenate([order[first], order[~first]])[:k]
@@ -114,15 +104,16 @@ def order_of(score: Floats) -> Indices:
     return np.argsort(score, kind="stable")
 
 
-def graph_metrics(kind: Kind, score: Floats, cost: Floats, group: Integers | None = None) -> dict[str, float]:
+def graph_metrics(kind: Kind, score: Floats, cost: Floats, group: Integers) -> dict[str, float]:
     """Return `METRICS` of a graph, ignoring configurations that were not measured (infinite cost).
 
-    The metric ``score`` is Kaggle's: tau for layouts, 1 - slowdown@5 for tiles. ``group`` is as in `top_of`.
+    slowdown@k is the lowest cost among the `top_of` k over the lowest of all, minus 1. The metric ``score`` is
+    Kaggle's: tau for layouts, 1 - slowdown@5 for tiles.
     """
     measured = np.isfinite(cost)
-    score, cost, group = score[measured], cost[measured], None if group is None else group[measured]
+    score, cost, group = score[measured], cost[measured], group[measured]
     tau, accuracy, tau_b = pair_metrics(score, cost)
-    first, fifth = (slowdown_at(k, score, cost, group) for k in (1, 5))
+    first, fifth = (float(cost[top_of(k, score, group)].min() / cost.min() - 1) for k in (1, 5))
     kaggle = tau if kind == "layout" else 1 - fifth
     return dict(zip(METRICS, (tau, accuracy, first, fifth, kaggle, tau_b), strict=True))
 
@@ -161,21 +152,17 @@ def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
     return float(cost[0]) if len(cost) and np.isfinite(cost[0]) else None
 
 
-def speedups(score: Floats, cost: Floats, compiler: float, group: Integers | None = None) -> dict[str, float]:
-    """Return `SPEEDUPS` of a graph: the compiler's cost over the lowest cost among the top k.
+def speedups(score: Floats, cost: Floats, compiler: float, group: Integers) -> dict[str, float]:
+    """Return `SPEEDUPS` of a graph: the compiler's cost over the lowest cost among the `top_of` k.
 
     Costs are those of `GraphRows.row_cost`, the lowest among identical configurations.
 
-    >>> speedups(np.array([1.0, 2.0, 3.0]), np.array([30.0, 10.0, 20.0]), 20.0)
+    >>> speedups(np.array([1.0, 2.0, 3.0]), np.array([30.0, 10.0, 20.0]), 20.0, np.arange(3))
     {'speedup@1': 0.6666666666666666, 'speedup@5': 2.0}
     """
     measured = np.isfinite(cost)
-    score, cost, group = score[measured], cost[measured], None if group is None else group[measured]
+    score, cost, group = score[measured], cost[measured], group[measured]
     return {name: float(compiler / cost[top_of(k, score, group)].min()) for name, k in SPEEDUPS.items()}
-
-
-def require_selection(how: str) -> None:
-    OneOf(SELECTIONS)("select", how)
 
 
 def objective_value(scores: Floats, how: str) -> Floats:
@@ -184,7 +171,7 @@ def objective_value(scores: Floats, how: str) -> Floats:
     >>> [objective_value(np.array([[0.2], [0.6]]), how).round(3).tolist() for how in SELECTIONS]
     [[0.4], [0.35]]
     """
-    require_selection(how)
+    require_selection("select", how)
     mean: Floats = scores.mean(axis=0)
     return mean - 0.25 * scores.std(axis=0) if how == "robust" else mean
 

@@ -16,7 +16,7 @@ from xlarank.data.hlo.reading import NodeName
 from xlarank.features.attribution import walk_between
 from xlarank.features.layout.time_model import config_times
 from xlarank.features.meanings import cause_of, describe_node, layout_text
-from xlarank.models.explanation.parts import Parts, Place, sum_by_key
+from xlarank.models.base import Parts, Place, sum_by_key
 from xlarank.models.trained import TrainedModel
 from xlarank.models.validation.metrics import order_of
 from xlarank.pipelines.ranking.model_choice import rows_for_model

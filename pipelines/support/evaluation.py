@@ -47,7 +47,6 @@ class Evaluation:
         graphs: description of the evaluated graphs: a split, or the unit that was held out.
         rankings: metrics by collection; first the evaluated ranker, or the reference of a comparison.
         left_out: collection (or ``collection graph``) -> reason why it was not evaluated.
-        notes: caveats.
     """
 
     graphs: str
@@ -138,8 +137,8 @@ def evaluate_graph(
 def baselines(collection: Collection, rows: GraphRows, picked: Indices | slice = slice(None)) -> Metrics:
     """Return a graph's metrics under rules that need no model, by rule.
 
-    Layouts are ranked by single columns; tiles by volume and by the distance of their log bounds from the first
-    configuration; both by estimated time if available. Metrics of the random order are expected values.
+    Tiles are ranked by volume and by the distance of their log bounds from the first configuration, layouts by
+    single columns, both by estimated time if available. Metrics of the random order are expected values.
     """
     kind, cost, group = collection.kind, rows.cost[picked], rows.group[picked]
     rules = {**_LAYOUT_RULES, ESTIMATED_TIME: target_of(collection).estimate.get(kind, ())}

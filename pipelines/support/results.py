@@ -152,9 +152,7 @@ class ScoreFiles:
     The optional columns ``collection`` and ``split`` select entries; scores of several seeds are averaged. If a
     file has out-of-fold scores (``held_out_by``) and others, only train uses the former, by family if possible.
 
-    Attributes:
-        weights: weight of each file's ranks in the blend.
-        tables: a table per file: ``graph, configuration, score, row`` and, if the file has it, ``collection``.
+    Each table has the columns ``graph, configuration, score, row`` and, if the file has it, ``collection``.
     """
 
     names: list[str]

@@ -31,30 +31,26 @@ class _Costs(NamedTuple):
 
     Building takes ``*_seconds``, ``*_bytes`` of memory and ``*_disk`` bytes of disk. A fit of 300 rounds takes
     ``fit_seconds`` and ``row_bytes`` per row, plus ``fold_bytes`` per row and fold fitted in parallel. Models are
-    trained on at most ``max_configs`` configurations of a graph.
+    trained on at most ``max_configs`` configurations of a graph. The defaults are those of layouts.
     """
 
-    config_bytes: float
-    choice_bytes: float
-    file_seconds: float
-    node_seconds: float
-    config_seconds: float
-    choice_seconds: float
-    part_disk: float
-    row_disk: float
-    choice_disk: float
-    fit_seconds: float
-    row_bytes: float
-    fold_bytes: float
-    max_configs: int
+    config_bytes: float = 3_500
+    choice_bytes: float = 4.8
+    file_seconds: float = 0.15
+    node_seconds: float = 2e-5
+    config_seconds: float = 5e-5
+    choice_seconds: float = 7e-7
+    part_disk: float = 4e5
+    row_disk: float = 350
+    choice_disk: float = 0.2
+    fit_seconds: float = 1.5e-3
+    row_bytes: float = 7_200
+    fold_bytes: float = 16_400
+    max_configs: int = 1000
 
 
 _COSTS: Final[dict[Kind, _Costs]] = {
-    "layout": _Costs(
-        config_bytes=3_500, choice_bytes=4.8, file_seconds=0.15, node_seconds=2e-5, config_seconds=5e-5,
-        choice_seconds=7e-7, part_disk=4e5, row_disk=350, choice_disk=0.2, fit_seconds=1.5e-3, row_bytes=7_200,
-        fold_bytes=16_400, max_configs=1000,
-    ),
+    "layout": _Costs(),
     "tile": _Costs(
         config_bytes=1_500, choice_bytes=0.0, file_seconds=0.01, node_seconds=0.0, config_seconds=2e-5,
         choice_seconds=0.0, part_disk=1.8e5, row_disk=100, choice_disk=0.0, fit_seconds=0.25e-3, row_bytes=2_900,

@@ -18,7 +18,7 @@ from xlarank.models.rankers.boosted import LambdaRank
 from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.trained import DEFAULT, Continued, ModelCard, save_model
 from xlarank.models.training_data import FitSettings, target_of
-from xlarank.models.validation.folds import KIND, Fallback, Fold, FoldPlan, learned_kinds
+from xlarank.models.validation.folds import KIND, Fallback, Fold, FoldPlan
 from xlarank.models.validation.metrics import objective_value, require_selection, summarise
 from xlarank.pipelines.support.processes import connected
 from xlarank.pipelines.support.progress import Progress, steps_of
@@ -35,7 +35,6 @@ class TrainResult:
         why: how the ranker was chosen, or the model that was continued.
         note: warning about the training.
         rounds, chosen_by: trees per seed, and how the number was chosen.
-        fallback: rule for unseen kernel families; empty for none.
         folds: out-of-fold summary (`xlarank.models.validation.metrics.summarise`); empty without folds.
     """
 
@@ -68,9 +67,9 @@ class TrainRequest:
         rounds: maximum number of boosting rounds; cross-validation chooses.
         select: criterion for the best number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
         threads: cores, 0 for all; with ``scheduler`` "local" the number of worker processes.
-        engine: "local", or "dask" to grow all trees, including those of folds, on the workers of a cluster. Trees
-            depend on the number of workers; a single worker grows the same trees as "local".
+        engine: "local", or "dask" to grow all trees on the workers of a cluster, whose number changes the trees.
         scheduler: address of the cluster, or "local" to start one on this machine.
+        allow_constant: whether to save models whose scores are all equal.
     """
 
     collections: Sequence[str] = ()
@@ -92,7 +91,7 @@ class TrainRequest:
 
     def __post_init__(self) -> None:
         require_ranges(seeds=self.seeds, rounds=self.rounds, seed=self.seed, threads=self.threads)
-        require_selection(self.select)
+        require_selection("select", self.select)
         if self.engine not in ("local", "dask"):
             raise ModelError(f"`engine` is {self.engine!r}", expected="local or dask")
         if (self.engine == "dask") != (self.scheduler is not None):
@@ -126,11 +125,12 @@ class TrainingJob:
     plan: FoldPlan
     request: TrainRequest
     settings: FitSettings
+    progress: Progress | None
 
-    def steps(self, candidates: int, progress: Progress | None) -> AbstractContextManager[Callable[[str], None]]:
+    def steps(self, candidates: int) -> AbstractContextManager[Callable[[str], None]]:
         """Return a context that begins the progress of all fits and yields the function that advances it."""
         total = candidates * len(self.plan.folds) + self.request.seeds
-        return steps_of(progress, f"training {self.training.collection}", total)
+        return steps_of(self.progress, f"training {self.training.collection}", total)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,10 +139,8 @@ class Candidate:
 
     Attributes:
         rankers: assigned to seeds in turn.
-        rounds, chosen_by: trees per seed, and how the number was chosen.
         metrics, scores: out-of-fold values by graph; empty without folds.
         value: aggregate of the out-of-fold scores by ``TrainRequest.select``.
-        seconds: duration of the validation.
     """
 
     rankers: Sequence[Ranker[Any]]
@@ -160,9 +158,16 @@ class Candidate:
 
 
 def validate(
-    job: TrainingJob, rankers: Sequence[Ranker[Any]], tuned: bool, step: Callable[[str], None], note: str = ""
-) -> Candidate:
-    """Cross-validate the first ranker and choose the number of rounds; ``note`` prefixes progress notes."""
+    job: TrainingJob, rankers: Sequence[Ranker[Any]], tuned: bool, step: Callable[[str], None],
+    default: tuple[int, str], note: str = "",
+) -> Candidate:  # fmt: skip
+    """Cross-validate the first ranker and choose the number of rounds; ``note`` prefixes progress notes.
+
+    Without folds, the number is that in ``default``, beside the reason for the lack of folds.
+    """
+    if not job.plan.folds:
+        rounds, reason = default
+        return Candidate(rankers, tuned, min(rounds, job.request.rounds), f"default ({reason})")
 
     def report_fold(fold: Fold) -> None:
         families = sorted({job.training.data.families[group] for group in fold.held})
@@ -190,8 +195,8 @@ def fit_seeds(job: TrainingJob, choice: Candidate, step: Callable[[str], None]) 
 
 
 def save(
-    job: TrainingJob, choice: Candidate, rankers: Sequence[Ranker[Any]], evaluated: Sequence[Candidate],
-    progress: Progress | None, *, continues: Continued | None = None, kinds: Sequence[str] = (),
+    job: TrainingJob, choice: Candidate, rankers: Sequence[Ranker[Any]], evaluated: Sequence[Candidate], why: str,
+    *, continues: Continued | None = None, kinds: Sequence[str] = (),
 ) -> TrainResult:  # fmt: skip
     """Replace the model of the collection and write the out-of-fold results of the ``evaluated`` candidates.
 
@@ -199,6 +204,7 @@ def save(
     Raises `CollectionError`, before anything is replaced, if all scores are equal.
     """
     training, data, by = job.training, job.training.data.with_also(), job.plan.by
+    certain_kinds = {part.kinds[0] for part in data.parts if len(part.kinds) == 1}
     importance = mean_importance(rankers)
     may_be_constant = job.request.allow_constant or continues is not None
     note = "" if importance else _require_scores_that_differ(training, rankers[0], may_be_constant)
@@ -207,7 +213,7 @@ def save(
         rounds=choice.rounds, tuned=choice.tuned, recipe=training.manifest.recipe,
         columns=training.manifest.columns, trained_on=training.splits, also_from=training.also_from,
         also_weights=training.also_weights, continues=continues, folds=choice.metrics, folds_by=by,
-        target=target_of(training.collection).name, kinds=sorted({*learned_kinds(data.parts), *kinds}),
+        target=target_of(training.collection).name, kinds=sorted({*certain_kinds, *kinds}),
         fallback=Fallback() if by == KIND else None, select=job.request.select,
     )  # fmt: skip
     tables = [
@@ -215,7 +221,7 @@ def save(
                       tuned=candidate.tuned, seconds=candidate.seconds)
         for candidate in evaluated if candidate.metrics
     ]  # fmt: skip
-    with workspace_lock(job.workspace, progress):
+    with workspace_lock(job.workspace, job.progress):
         training.require_current(job.workspace)
         save_model(job.workspace.model(training.collection), card, rankers)
         write_results(job.workspace, tables)
@@ -223,7 +229,7 @@ def save(
             job.workspace.predictions(training.collection, choice.name).unlink()
         training.write_scores(job.workspace, job.plan, choice.name, choice.scores, job.settings.seed)
     return TrainResult(
-        card.collection, card.model, card.tuned, note=note, graphs=data.groups, rows=len(data.cost),
+        card.collection, card.model, card.tuned, why, note, graphs=data.groups, rows=len(data.cost),
         families=len(set(data.families)), rounds=choice.rounds, chosen_by=choice.chosen_by, seeds=len(rankers),
         fallback=str(card.fallback) if card.fallback else "", importance=importance,
         folds=summarise(choice.metrics) if choice.metrics else {},

@@ -47,10 +47,7 @@ _LIBPQ: Final = {
 class StudyOptions:
     """Storage of a study and the comparison of its trials; raises `XlarankError` for invalid settings.
 
-    Attributes:
-        storage: ``journal:PATH`` or a database URL; None for a journal in the workspace.
-        worker: whether to join a study that several machines share.
-        select: one of `xlarank.models.validation.metrics.SELECTIONS`.
+    The default ``storage`` is a journal in the workspace. A ``worker`` joins a study that several machines share.
     """
 
     storage: str | None = None
@@ -58,7 +55,7 @@ class StudyOptions:
     select: str = "mean"
 
     def __post_init__(self) -> None:
-        require_selection(self.select)
+        require_selection("select", self.select)
         if self.shown == UNREADABLE:
             got = "the study storage cannot be used (`storage` is not an address)"
             expected = "journal:PATH, postgresql+psycopg://USER@HOST/DATABASE or another SQLAlchemy URL"

@@ -1,11 +1,11 @@
-"""The training set of a collection, read from the workspace."""
+"""Training set of a collection, read from the workspace."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, counted
@@ -23,7 +23,6 @@ from xlarank.pipelines.training.budget import required_memory
 
 #: Largest weight of an extra collection.
 MAX_WEIGHT: Final = 1000.0
-Manifests: TypeAlias = dict[str, Manifest]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,16 +30,14 @@ class StoredTrainingSet:
     """Training data from the workspace.
 
     Attributes:
-        data: query groups of the collection, and of extra collections.
         splits: names of the graphs by split, in the order of the groups.
-        also_from: names of the graphs by extra collection.
-        also_weights: weights of the extra collections, relative to the collection itself.
+        also_from, also_weights: names of the graphs, and weight, by extra collection.
     """
 
     data: TrainingData
     collection: Collection
     splits: dict[str, list[str]]
-    manifests: dict[Collection, Manifests]
+    manifests: dict[Collection, dict[str, Manifest]]
     also_from: dict[str, list[str]]
     also_weights: dict[str, float]
 
@@ -99,11 +96,10 @@ def read_training_set(
     workspace: Workspace, collection: Collection, splits: Sequence[str] = ("train",),
     extra: Mapping[Collection, float] | None = None, fit: FitSettings | None = None,
 ) -> StoredTrainingSet:  # fmt: skip
-    """Return the labelled, rankable graphs of some splits.
+    """Return the labelled, rankable graphs of some splits; ``extra`` has the weights of other collections.
 
-    ``extra`` has the weights of collections of the same kind to train on but not to score; the collection itself is
-    skipped. The maximum number of configurations that the first split was built with also limits the graphs of the
-    other splits, which are stored completely: otherwise a few validation graphs of 100,000 rows would dominate.
+    The maximum number of configurations that the first split was built with also limits the graphs of the other
+    splits, which are stored completely: otherwise a few validation graphs of 100,000 rows would dominate.
 
     Raises `CollectionError` without rows, if they do not fit into memory or if their feature code differs.
     """
@@ -124,13 +120,13 @@ def read_training_set(
     for other, weight in weights.items():
         groups, _ = _read_graphs(workspace, other, splits, manifests[other])
         also_from[str(other)] = groups.names
-        groups = groups if weight == 1 else groups.weighted(weight)
+        groups = groups.weighted(weight)
         also = groups if also is None else also.join(groups)
     also_weights = {str(other): weight for other, weight in weights.items()}
     return StoredTrainingSet(replace(data, also=also), collection, names, manifests, also_from, also_weights)
 
 
-def _read_manifests(workspace: Workspace, collection: Collection, splits: Sequence[str]) -> Manifests:
+def _read_manifests(workspace: Workspace, collection: Collection, splits: Sequence[str]) -> dict[str, Manifest]:
     stored = {split: read_manifest(workspace, collection, split) for split in splits}
     manifests = {split: manifest for split, manifest in stored.items() if manifest is not None}
     first = manifests.get(splits[0])
@@ -147,7 +143,7 @@ def _read_manifests(workspace: Workspace, collection: Collection, splits: Sequen
 
 
 def _read_graphs(
-    workspace: Workspace, collection: Collection, splits: Sequence[str], manifests: Manifests
+    workspace: Workspace, collection: Collection, splits: Sequence[str], manifests: dict[str, Manifest]
 ) -> tuple[TrainingData, dict[str, list[str]]]:
     """Return the query groups, and the names of their graphs by split."""
     recipe = manifests[splits[0]].recipe

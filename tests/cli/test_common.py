@@ -22,11 +22,10 @@ from tests.pipelines.trees import LAYOUT, TILE, graph_path, write_tree
 from xlarank.cli import app, console
 from xlarank.cli.app import GUIDES, commands
 from xlarank.cli.console import JobProgress, bars, new_table, print_table
-from xlarank.cli.dataset import INFO, info_row
+from xlarank.cli.dataset import INFO, LABELS, info_row
 from xlarank.cli.learning import score_table
 from xlarank.cli.options import Run, moved_to_front
 from xlarank.models.trained import RANKERS
-from xlarank.models.validation.label_noise import LayoutLabels
 from xlarank.pipelines.info import SplitInfo
 from xlarank.pipelines.programs.sources import Collected
 
@@ -171,7 +170,8 @@ def test_info_of_a_file_shows_the_noise_of_its_labels(small):
     expected["repeat_std"] = pytest.approx(np.log(1.01) / np.sqrt(2))
     assert json.loads(Path("labels.json").read_text()) == expected
     assert done.code == 0 and re.search(r"noise of identical configurations +0.7036 ?%", done.out)
-    assert json.loads(here("info", layout, "--json", "-").out).keys() == LayoutLabels.__dataclass_fields__.keys()
+    names = LABELS.keys() - {"best_ns", "default_ns"}
+    assert json.loads(here("info", layout, "--json", "-").out).keys() == names
     refused(["info", tile, "--data-root", small], "tile.npz and a data root or collection are named")
     refused(["info", small], "cannot be opened .*expected a complete npz")
 

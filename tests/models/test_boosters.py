@@ -239,9 +239,9 @@ def test_relevance_falls_with_the_estimate_and_has_mean_0_in_each_graph():
     assert init_score.relevance(rows).tolist() == [-6, -10, -2]
     features = ([[3, 0], [5, 0]], [[8, 0], [2, 0]])
     data = TrainingData.from_graphs([graph_rows("a", [1, 2], features=rows, columns=NAMES) for rows in features])
-    assert centred(init_score.of_all(data), data).tolist() == [2, -2, -6, 6]
+    assert centred(init_score.training_relevance(data), data).tolist() == [2, -2, -6, 6]
     turned = replace(data, orders=[np.array([1, 0]), np.array([0, 1])])
-    assert centred(init_score.of_all(turned), turned).tolist() == [-2, 2, -6, 6]
+    assert centred(init_score.training_relevance(turned), turned).tolist() == [-2, 2, -6, 6]
     for columns, weight, target, found in (
         (NAMES, 2.0, CPU, InitScore((1,), 2.0)), (NAMES, 2.0, None, InitScore((1,), 2.0)), (NAMES, 0.0, CPU, None),
         (["size", "wrong"], 2.0, CPU, None), (NAMES, 2.0, TPU, None),

@@ -14,11 +14,11 @@ from xlarank.features.attribution import walk_between
 from xlarank.features.block import Tier
 from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import assemble
-from xlarank.models.explanation.calibration import CERTAIN, Calibration, ScoredGraph, Trust, disagreement
-from xlarank.models.explanation.parts import Parts, Place
+from xlarank.models.base import Parts, Place
 from xlarank.models.rankers.lightgbm import LightGBMBooster
 from xlarank.models.trained import RANKERS
 from xlarank.models.training_data import TrainingData
+from xlarank.models.validation.calibration import CERTAIN, Calibration, ScoredGraph, Trust, disagreement
 
 #: XGBoost's contributions are float32; all other sums differ by the last bits of a float64.
 ROUNDING = {"xgb-pairwise": 1e-5, "ensemble": 1e-4, "sibling": 1e-4}
@@ -81,7 +81,7 @@ def test_nodes_add_up_to_the_columns(model, graph_file):
 def test_parts_of_two_are_joined_place_by_place():
     one = Parts(-2.0, {"a": -1.0}, (Place((3,), "now", "then", -1.0),), {"c": -1.0}, {"x": -2.0}, {5: -1.0})
     expected = Parts(-3.0, {"a": -1.5}, (Place((3,), "now", "then", -1.5),), {"c": -1.5}, {"x": -3.0}, {5: -1.5})
-    assert Parts.total([one, one.scaled(0.5)]) == Parts.total([one, one], 0.75) == expected
+    assert Parts.total([one, Parts.total([one], 0.5)]) == Parts.total([one, one], 0.75) == expected
 
 
 def judged(family, seed, *, noise, rows=40):

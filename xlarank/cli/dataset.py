@@ -20,7 +20,7 @@ app = Typer()
 INFO: Final = ("collection", "split", ">graphs", ">labelled", ">families", ">configs", ">distinct", ">nodes",
                ">configurable", ">siblings", ">MB")  # fmt: skip
 #: Heads and formats of the quantities of a graph file.
-_LABELS: Final = {
+LABELS: Final = {
     "configurations": ("configurations", ","),
     "measured": ("measured", ","),
     "distinct": ("distinct", ","),
@@ -54,7 +54,7 @@ def info(
         values = file_info(graph)
         show_rows(("~quantity", ">value"), (
             (head, "-" if values[name] is None else f"{values[name]:{form}}")
-            for name, (head, form) in _LABELS.items() if name in values
+            for name, (head, form) in LABELS.items() if name in values
         ))  # fmt: skip
         write_json(json_file, values)
         return

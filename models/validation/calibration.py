@@ -45,7 +45,6 @@ class Calibration:
 
     Attributes:
         threshold: minimum ``t`` of certain pairs; infinite if no threshold reaches `CERTAIN`.
-        certain: share of certain pairs.
         right: share of concordant pairs among certain ones, by thresholds from other families.
         right_low, right_high: 95 % bootstrap interval over graphs.
         first, first_nearly: top share of the distinct configurations that contains the best, or one at most

@@ -1,1 +1,0 @@
-"""Explanations of rankings: additive contributions to scores, and calibrated certainty."""
