@@ -19,7 +19,7 @@ from tests.pipelines import trees
 from tests.pipelines.trees import LAYOUT, TILE, edit_json, graph_path, layout_graph, model_of, stored, tile_graph
 from xlarank.cli.ranking import explain as explain_command
 from xlarank.cli.ranking import rank as command
-from xlarank.data.collection import SAMPLE
+from xlarank.data.collection import SAMPLE, Collection
 from xlarank.data.errors import CollectionError, GraphFileError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.messages import HloModuleProto
@@ -30,7 +30,7 @@ from xlarank.models.validation import metrics
 from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank, rank_folder, write_rankings
-from xlarank.pipelines.ranking.model_choice import rows_for_model
+from xlarank.pipelines.ranking.model_choice import model_for_collection, rows_for_model
 from xlarank.pipelines.ranking.score_difference import Segment, explain_graph, program_graph, segments_of
 from xlarank.pipelines.support.evaluation import evaluate_graph
 
@@ -97,10 +97,9 @@ def test_speedup_over_the_compilers_own_choice(shared_trained, tmp_path):
     arrays = tile_graph(3)
     arrays["config_runtime_normalizers"][:] = 500
     ranking = run(shared_trained, save_npz(tmp_path / "a.npz", arrays))
-    runtime = arrays["config_runtime"]
     best = ranking.best(5)
     speedups = [entry.speedup for entry in best]
-    assert speedups == pytest.approx([500 / runtime[row.configuration] for row in best])
+    assert speedups == pytest.approx([500 / arrays["config_runtime"][row.configuration] for row in best])
     assert ranking.speedups == pytest.approx({"speedup@1": speedups[0], "speedup@5": max(speedups)})
     assert json.loads(json.dumps(ranking.as_json()))["speedups"] == ranking.speedups
     write_rankings(tmp_path / "out.csv", {"a": ranking})
@@ -166,11 +165,15 @@ def test_without_a_model_of_the_kind(trained, tmp_path):
     assert times == sorted(times, key=float) and times[0] == ranking.as_json(1)["best"][0]["estimated_ns"]
     shutil.rmtree(trained / "models" / "layout")
     assert run(trained, layout).shipped
-    for asked in (None, TILE):
-        with pytest.raises(ModelError, match="run train"):
-            run(tmp_path, cpu, asked)
+    for collection, message in ((None, "is for TPUs; run train first"), (TILE, "run train first")):
+        with pytest.raises(ModelError, match=message):
+            run(tmp_path, cpu, collection)
         with pytest.raises(WorkspaceError, match=r"the workspace .*absent does not exist"):
-            run(tmp_path / "absent", cpu, asked)
+            run(tmp_path / "absent", cpu, collection)
+    empty = Workspace(tmp_path)
+    assert model_for_collection(empty, Collection.parse("tile:xla")).card.collection == "tile:tpu-estimate"
+    with pytest.raises(ModelError, match="is for TPUs; run train first"):
+        model_for_collection(empty, trees.TILES)
 
 
 def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_trained, tmp_path):
@@ -322,6 +325,5 @@ def test_a_program_without_configurable_nodes_is_explained(tmp_path):
     arrays = layout_graph(7)
     arrays["node_config_ids"] = arrays["node_config_ids"][:0]
     arrays["node_config_feat"] = arrays["node_config_feat"][:, :0]
-    path = save_npz(tmp_path / "fixed.npz", arrays)
-    explanation = explain(Workspace(tmp_path), path, config=1, against=0)
+    explanation = explain(Workspace(tmp_path), save_npz(tmp_path / "fixed.npz", arrays), config=1, against=0)
     assert explanation.difference == 0 and "identical" in explanation.notes[-1]
