@@ -18,10 +18,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.catalogue import FeatureSettings
 from xlarank.models.trained import CARD
-from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import FoldPlan
-from xlarank.models.validation.metrics import graph_metrics
-from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.leaderboard import leaderboard
 from xlarank.pipelines.submit import submit
@@ -60,18 +57,11 @@ def test_every_evaluation_is_in_the_table(trained):
 
 def test_the_leaderboard_is_paired_by_hand(tmp_path):
     workspace = Workspace(tmp_path)
-    scores = {"x": [0.5, 0.6, 0.1], "y": [0.6, 0.7, 0.8], "z": [0.4, 0.8]}
-    tables = [
-        results_table(
-            {graph: {"score": value, "slowdown@1": 1 - value} for graph, value in zip("abc", values, strict=False)},
-            ranker, scope=(TILE, "valid", None), tuned=False, seconds={"a": 0.5, "b": 1.0, "c": 1.5},
-        )
-        for ranker, values in scores.items()
-    ]  # fmt: skip
-    write_results(workspace, tables)
-    write_results(
-        workspace, [results_table({"a": {"score": 0.1}}, "y", scope=(TILE, "train", "kind"), tuned=False)]
-    )
+    for ranker, scores in {"x": [0.5, 0.6, 0.1], "y": [0.6, 0.7, 0.8], "z": [0.4, 0.8]}.items():
+        metrics = {graph: {"score": x, "slowdown@1": 1 - x} for graph, x in zip("abc", scores, strict=False)}
+        seconds = {"a": 0.5, "b": 1.0, "c": 1.5}
+        write_results(workspace, [results_table(metrics, ranker, scope=(TILE, "valid", None), seconds=seconds)])
+    write_results(workspace, [results_table({"a": {"score": 0.1}}, "y", scope=(TILE, "train", "kind"))])
     board = leaderboard(workspace)
     assert board["split", "ranker", "graphs"].rows() == [
         ("train", "y", 1), ("valid", "y", 3), ("valid", "z", 2), ("valid", "x", 3)
@@ -84,27 +74,10 @@ def test_the_leaderboard_is_paired_by_hand(tmp_path):
     assert leaderboard(workspace, metric="slowdown@1")["ranker"].to_list() == ["y", "z", "x"]
 
 
-@pytest.mark.slow
-def test_cross_validation_leaves_results_and_scores(built):
-    fit = FitSettings(20, threads=1)
-    evaluation = cross_validate(Workspace(built), ["lambdarank", "ranknet"], collections=[LAYOUT], fit=fit)
-    board = leaderboard(Workspace(built), collections=[LAYOUT]).filter(pl.col("held_out_by") == "family")
-    means = {name: report["score"]["mean"] for name, report in evaluation.comparison[LAYOUT].items()}
-    assert dict(board["ranker", "mean"].iter_rows()) == pytest.approx(means)
-    assert evaluation.report[LAYOUT] == evaluation.comparison[LAYOUT]["lambdarank"], "the shape of one ranker"
-    report = cross_validate(Workspace(built), "lambdarank", by="graph", collections=[LAYOUT], fit=fit).report
-    table = predictions(built, LAYOUT)
-    for (name,), rows in table.filter(held_out_by="graph").partition_by("graph", as_dict=True).items():
-        graph = stored(built)[name]
-        metrics = graph_metrics("layout", rows["score"].to_numpy()[graph.group], graph.cost, graph.group)
-        assert report[LAYOUT]["tau"]["graphs"][name] == metrics["tau"]
-    assert {"family", "graph"} == set(table["held_out_by"]) == set(leaderboard(Workspace(built))["held_out_by"])
-
-
-def test_without_results(built, tmp_path):
-    with pytest.raises(CollectionError, match="has no results; run train, evaluate or cross-validate first"):
-        leaderboard(Workspace(tmp_path))
+def test_results_that_are_missing_or_damaged(tmp_path):
     workspace = Workspace(tmp_path)
+    with pytest.raises(CollectionError, match="has no results; run train, evaluate or cross-validate first"):
+        leaderboard(workspace)
     write_results(workspace, [results_table({"a": {"score": 0.1}}, "y", scope=(TILE, "valid", None))])
     with pytest.raises(XlarankError, match="`metric` is 'taw'; expected tau, "):
         leaderboard(workspace, metric="taw")
@@ -116,7 +89,7 @@ def test_without_results(built, tmp_path):
 
 
 def scores_of(workspace, split="test", **changed):
-    """Of each distinct configuration, equal to its number, for two layout graphs."""
+    """Return scores of the distinct configurations of layout graphs, equal to their numbers."""
     tables = []
     for name, graph in stored(workspace, LAYOUT, split).items():
         first = graph.ids[np.unique(graph.group, return_index=True)[1]]
@@ -139,8 +112,7 @@ def test_train_evaluate_and_submit_leave_their_scores(trained, tmp_path):
             rows = table.filter(pl.col("graph") == name, pl.col("split") == split)
             expected = model_of(trained, TILE).score(graph).per_seed
             assert rows["score"].to_list() == expected.ravel().tolist() and rows["seed"].n_unique() == seeds
-    path = Workspace(trained).predictions(LAYOUTS, "lambdarank")
-    files = ScoreFiles.read([path], "test")
+    files = ScoreFiles.read([Workspace(trained).predictions(LAYOUTS, "lambdarank")], "test")
     submit(Workspace(trained), tmp_path / "again.csv", collections=[LAYOUT], scores=files)
     first, again = (read_submission(tmp_path / name) for name in ("out.csv", "again.csv"))
     assert again == {name: order for name, order in first.items() if name.startswith(LAYOUT)}
@@ -166,9 +138,9 @@ def test_files_that_commands_wrote_are_scored(built, with_valid, split):
     by_graph = table.filter(held_out_by="family").with_columns(held_out_by=pl.lit("graph"), score=0.0)
     pl.concat([by_graph, table]).write_parquet(path)
     evaluation = evaluate(workspace, split=split, collections=[LAYOUT], scores=ScoreFiles.read([path], split))
-    taus = evaluation.report[LAYOUT]["tau"]["graphs"]
     folds = {name: metrics["tau"] for name, metrics in model_of(built).card.folds.items()}
-    assert taus == (folds if split == "train" else model["tau"]["graphs"])
+    expected = folds if split == "train" else model["tau"]["graphs"]
+    assert evaluation.report[LAYOUT]["tau"]["graphs"] == expected
     trees.train_models(built, collections=[LAYOUT], rounds=10)
     assert set(predictions(built, LAYOUT)["held_out_by"]) == {"family"}
 
@@ -275,9 +247,8 @@ def test_the_first_wrong_row_is_named(shared_built, tmp_path):
 def test_rows_are_those_of_the_store_with_the_folds_of_train(shared_built, collection):
     rows = xlarank.load_rows(shared_built, collection, "train")
     graphs = stored(shared_built, collection)
-    keys = ["collection", "graph", "family", "split", "configuration", "repeats", "runtime_ns", "label"]
-    columns = next(iter(graphs.values())).columns
-    assert rows.columns == [*keys, "fold", "held_out", *columns]
+    keys = "collection graph family split configuration repeats runtime_ns label fold held_out".split()
+    assert rows.columns == [*keys, *graphs[rows["graph"][0]].columns]
     matrix = np.concatenate([graph.matrix() for graph in graphs.values()])
     np.testing.assert_array_equal(rows[:, 10:].to_numpy(), matrix)
     assert rows["label"].to_list() == [cost for graph in graphs.values() for cost in graph.row_cost.tolist()]
