@@ -1,4 +1,4 @@
-"""collect and advise with the real compiler; skipped, visibly, where the extra ``collect`` is not installed."""
+"""collect and advise with the real compiler; skipped, visibly, if the extra ``collect`` is not installed."""
 
 import importlib.util
 import os
@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import TEST_DATA
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import write_json
 from xlarank.data.graph import read_graph
@@ -41,8 +40,7 @@ def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
     graph = read_graph(collected.path)
     assert (graph.table.rows[graph.table.codes[0]] == -1).all()
     with Compiler(target_of("tpu-v3")) as compiler:
-        program = load_program(PRODUCTS, compiler)
-        ((_, own),) = compiler.compile([program.module])
+        ((_, own),) = compiler.compile([load_program(PRODUCTS, compiler).module])
     assert graph.runtime[0] == round(own.estimate.cycles / 0.94)
     assert "not measured" in collected.manifest["source"]
     assert not collect(PRODUCTS, tmp_path, settings).fresh
@@ -56,7 +54,7 @@ def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
 
 
 def kill(program, out, settings, lines):
-    """Kill a collection soon after its journal has more than so many lines; return the journal."""
+    """Kill a collection soon after its journal has more than ``lines``; return the path of the journal."""
     words = ["--program", program, "--configs", str(settings.configs), "--target", settings.target, "--out", out]
     process = subprocess.Popen([sys.executable, "-m", "xlarank", "collect", *words], stderr=subprocess.DEVNULL)
     source = "cpu" if settings.target == "cpu" else "tpu-estimate"
@@ -216,6 +214,7 @@ def test_constraints_of_advice_written_into_the_source_give_the_estimate_that_wa
 
 
 def _pasted_ns(lines, module, function):
+    """Return the estimate of a program with the lines of its advice."""
     text = "\n".join(lines)
     if "in_formats" not in text:
         text += "\nsharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])\nstep = jax.jit(step)\n"
@@ -274,12 +273,11 @@ def test_invalid_programs_are_explained():
 
 
 @pytest.mark.parametrize("name", ["mlp_train__a", "crossattn__a"])
-def test_labels_of_another_tool_are_reproduced_exactly(name):
-    """Files made by a tool that shares no code with this one, by jax 0.10.2 and libtpu 0.0.42.1."""
-    named = os.environ.get(TEST_DATA)
-    folder = Path(named or "").parent / "tpu_estimate"
-    if not named or not folder.is_dir():
-        pytest.skip(f"{TEST_DATA} is not set, or no tpu_estimate lies beside it")
+def test_labels_of_another_tool_are_reproduced_exactly(name, real_data):
+    """The tool shares no code with this one; its files are made with jax 0.10.2 and libtpu 0.0.42.1."""
+    folder = real_data.parent / "tpu_estimate"
+    if not folder.is_dir():
+        pytest.skip(f"{folder} does not exist")
     module = HloModuleProto.FromString((folder / "modules" / f"{name}.pb").read_bytes())
     graph = read_graph(folder / "npz/layout/tpu-estimate/random/valid" / f"{name}.npz")
     configs = np.random.default_rng(1).choice(graph.configs, 3, replace=False)
