@@ -132,7 +132,7 @@ def scores(ranker, rows=None):
     return ranker.predict(JUDGED.matrix() if rows is None else rows, COLUMNS)
 
 
-@pytest.fixture(params=CONTINUED)
+@pytest.fixture(scope="module", params=CONTINUED)
 def base(request):
     return fitted(request.param, easy_data(), rounds=40, **CONTINUED[request.param])
 

@@ -40,7 +40,7 @@ def shared_built(shared_tree, tmp_path_factory):
 @pytest.fixture(scope="session")
 def shared_trained(shared_built, tmp_path_factory):
     """Workspace with rows and models of two seeds; only results and scores may be added, as `evaluate` does."""
-    workspace = Path(shutil.copytree(shared_built, tmp_path_factory.mktemp("trained") / "work"))
+    workspace = shutil.copytree(shared_built, tmp_path_factory.mktemp("trained") / "work")
     train_models(workspace, seeds=2, rounds=30)
     return workspace
 
@@ -49,7 +49,7 @@ def copy_of(name):
     """Return a fixture: a copy of the fixture ``shared_<name>`` that may be written to."""
 
     def copied(request, tmp_path):
-        return Path(shutil.copytree(request.getfixturevalue(f"shared_{name}"), tmp_path / name))
+        return shutil.copytree(request.getfixturevalue(f"shared_{name}"), tmp_path / name)
 
     return pytest.fixture(name=name)(copied)
 

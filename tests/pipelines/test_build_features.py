@@ -20,8 +20,6 @@ from xlarank.data.collection import Collection, discover
 from xlarank.data.errors import CollectionError, DataRootError, WorkspaceError, XlarankError
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
-from xlarank.features.block import Tier
-from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import Recipe, Source
 from xlarank.features.store import StoredGraph, read_manifest
 from xlarank.pipelines.build_features import BuildRequest, build_features
@@ -173,7 +171,7 @@ def test_a_failed_write_ends_the_build_and_leaves_the_manifests(tree, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limit[1]))  # bytes: all but the rows fit
         try:
             with pytest.raises(WorkspaceError, match=r"cannot write .*File too large"):
-                build(tree, work, jobs=jobs, settings=FeatureSettings(Tier.FULL), **VALID)
+                build(tree, work, jobs=jobs, settings=trees.FULL, **VALID)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert contents(work, "*.parquet") == rows and manifest(work, split="valid") == before

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -96,7 +95,7 @@ def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(client
     assert files == saved(second, tmp_path / "two") and b"127.0.0.1" not in files[LightGBMBooster.file_name]
     part = easy_data(8, 80, seed=1).parts[0]
     assert np.corrcoef([ranker.predict(part.matrix(), part.columns) for ranker in (first, here)])[0, 1] > 0.98
-    local = Path(shutil.copytree(built, tmp_path / "local"))
+    local = shutil.copytree(built, tmp_path / "local")
     request = {"collections": [LAYOUT], "rounds": 10}
     (result,) = trees.train_models(built, engine="dask", scheduler=client.scheduler.address, **request)
     trees.train_models(local, **request)

@@ -10,7 +10,6 @@ from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TREE, build, edit_json,
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
-from xlarank.features.catalogue import FeatureSettings
 from xlarank.models.trained import fingerprint, pretrained_model
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.calibrate import calibrate
@@ -106,7 +105,7 @@ def test_the_shipped_ranker_of_a_collections_kind_is_continued(tmp_path):
     splits = {"train": ("alpha__a", "beta__a", "gamma__a"), "valid": ("delta__a",)}
     trees.write_tree(tmp_path / "tree", {LAYOUT: splits, TILE: {"train": ("dot__a", "conv__a")}})
     place = Workspace(tmp_path / "work")
-    build(tmp_path / "tree", place.root, settings=FeatureSettings())
+    build(tmp_path / "tree", place.root, settings=trees.FULL)
     results = fine_tune(place, "shipped", TrainRequest(seeds=1, rounds=25, threads=1))
     for result, kind, collection in zip(results, ("layout", "tile"), ("layout:tpu:any", "tile:"), strict=True):
         continues = model_of(place.root, result.collection).card.continues

@@ -1,4 +1,4 @@
-"""Ranking one graph and explaining its order: which model is taken, what is told, and parts that add up."""
+"""Ranking and explanation of a graph: which model is chosen, what is shown, and parts that add up."""
 
 import csv
 import json
@@ -123,7 +123,7 @@ def test_without_labels_or_default(shared_tree, shared_trained, tmp_path):
 
 
 def test_the_model_is_chosen_by_collection_folder_or_kind(trained, tmp_path, monkeypatch):
-    """The collection asked for, that of the file's folder, or the only one of kind and target; features no more."""
+    """The named collection, that of the file's folder, or the only one of kind and target; without features."""
     other = "layout:cpu:default"
     shutil.rmtree(trained / "features")
     for collection, shipped in (("layout:tpu-estimate:random", True), (other, False)):
@@ -135,7 +135,7 @@ def test_the_model_is_chosen_by_collection_folder_or_kind(trained, tmp_path, mon
         run(trained, layout, TILE)
     with pytest.raises(CollectionError, match=f"did you mean {LAYOUT}"):
         run(trained, layout, "layout:cpu:rando")
-    new = Path(shutil.copytree(trained / "models/layout/cpu/random", trained / "models/layout/cpu/default"))
+    new = shutil.copytree(trained / "models/layout/cpu/random", trained / "models/layout/cpu/default")
     edit_json(new / "model.json", collection=other)
     for collection in (LAYOUT, other):
         path = save_npz(graph_path(tmp_path / "tree", collection, "valid", "x__a"), layout_graph(5))
@@ -177,7 +177,6 @@ def test_without_a_model_of_the_kind(trained, tmp_path):
 
 
 def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_trained, tmp_path):
-    """A name is no formula in a spreadsheet."""
     with pytest.raises(TypeError, match="42 is no graph; expected a LayoutGraph, a TileGraph or a path"):
         xlarank.rank(42, shared_trained)
     with pytest.raises(GraphFileError, match="cannot be opened"):
@@ -200,7 +199,7 @@ def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_traine
     write_rankings(tmp_path / "out.csv", dict.fromkeys(names, alone))
     with (tmp_path / "out.csv").open(newline="") as stream:
         written = list(dict.fromkeys(row["graph"] for row in csv.DictReader(stream)))
-    assert written == [("" if name[0] == "a" else "'") + name.replace("\r", " ") for name in names]
+    assert written == [("" if name[0] == "a" else "'") + name.replace("\r", " ") for name in names], "no formulas"
 
 
 def explained(workspace, path, **asked):
@@ -228,7 +227,7 @@ def test_nodes_causes_and_columns_add_up_to_the_difference(shared_trained, path,
 
 
 def test_which_configurations_are_compared(shared_trained, path, tmp_path):
-    """The best with the compiler's default where that is a candidate, else with the middle of the ranking."""
+    """The best with the compiler's default if that is a candidate, else with the middle of the ranking."""
     for asked, message in (
         ({"config": 24}, "no configuration 24; expected a number from 0 to 23"),
         ({"config": -1}, "no configuration -1"),
@@ -280,7 +279,7 @@ def test_segments_are_drawn_and_nodes_named(shared_trained, path, tmp_path):
 
 
 def test_segments_are_connected_nodes_of_one_sign():
-    # 0 and 1 hang together over a matrix, 2 and 3 over a vector only; 4 reads 1
+    # 0 and 1 are connected by a matrix, 2 and 3 by a vector only; 4 reads 1
     nodes = [
         Node("parameter", (8, 128)), Node("add", (8, 128), (0, 0)), Node("reduce", (8,), (1,)),
         Node("broadcast", (4, 4), (2,)), Node("multiply", (8, 128), (1, 1)),
@@ -309,8 +308,8 @@ def test_the_time_model_explains_itself_in_nanoseconds_that_add_up():
     graph = read_graph(SAMPLE / "npz/layout/tpu-estimate/random/valid/unet__a.npz", "layout")
     explanation = explain_graph(graph, pretrained_model("layout"), config=13, against="default")
     assert explanation.estimated is not None and explanation.nodes
-    change = sum(node.nanoseconds for node in explanation.nodes)
-    assert change == pytest.approx(np.subtract(*explanation.estimated), rel=1e-9)
+    difference = pytest.approx(np.subtract(*explanation.estimated), rel=1e-9)
+    assert sum(node.nanoseconds for node in explanation.nodes) == difference
     assert explanation.difference == pytest.approx(np.log2(np.divide(*explanation.estimated)), abs=1e-5)
 
 

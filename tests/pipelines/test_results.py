@@ -15,9 +15,6 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, FeatureStoreError, ScoreFileError, WorkspaceError, XlarankError
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
-from xlarank.features.block import Tier
-from xlarank.features.catalogue import FeatureSettings
-from xlarank.models.trained import CARD
 from xlarank.models.validation.folds import FoldPlan
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.leaderboard import leaderboard
@@ -173,7 +170,7 @@ def test_only_a_collections_own_model_leaves_its_scores(trained, tmp_path):
     other = "layout:xla:random"
     for folder in ("features", "models"):
         shutil.copytree(trained / folder / "layout/cpu/random", trained / folder / "layout/xla/random")
-    trees.edit_json(trained / "models/layout/xla/random" / CARD, collection=other)
+    trees.edit_json(trained / "models/layout/xla/random/model.json", collection=other)
     folder = Workspace(trained).predictions(Collection.parse(other), "lambdarank").parent
     notes = evaluate(Workspace(trained), collections=[other], model_from=LAYOUT).notes
     assert not folder.exists() and len(notes) == 1, "it is not tried to write them"
@@ -276,14 +273,14 @@ def test_all_splits_some_columns_and_lazily(shared_built):
 
 
 def test_rows_that_cannot_be_loaded_are_refused(tree, built):
-    with pytest.raises(CollectionError, match=f"no collection was named; expected {LAYOUT}, {TILE}"):
-        xlarank.load_rows(built)
-    with pytest.raises(CollectionError, match="did you mean tile:cpu"):
-        xlarank.load_rows(built, "tile:cpus")
-    with pytest.raises(CollectionError, match="'later' is not a split"):
-        xlarank.load_rows(built, TILE, "later")
-    with pytest.raises(FeatureStoreError, match="no column 'kernel__is_dot'; did you mean"):
-        xlarank.load_rows(built, TILE, columns=["kernel__is_dot"])
+    for error, message, arguments in (
+        (CollectionError, f"no collection was named; expected {LAYOUT}, {TILE}", {}),
+        (CollectionError, "did you mean tile:cpu", {"collection": "tile:cpus"}),
+        (CollectionError, "'later' is not a split", {"collection": TILE, "split": "later"}),
+        (FeatureStoreError, "no column 'kernel__is_dot'; did", {"collection": TILE, "columns": ["kernel__is_dot"]}),
+    ):
+        with pytest.raises(error, match=message):
+            xlarank.load_rows(built, **arguments)
     path = Workspace(built).rows(Collection.parse(TILE), "train", 0)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(FeatureStoreError, match="run build-features again"):
@@ -291,6 +288,6 @@ def test_rows_that_cannot_be_loaded_are_refused(tree, built):
     path.unlink()
     with pytest.raises(FeatureStoreError, match="run build-features again"):
         xlarank.load_rows(built, TILE, lazy=True)
-    build(tree, built, collections=[TILE], splits=["train"], settings=FeatureSettings(Tier.FULL))
+    build(tree, built, collections=[TILE], splits=["train"], settings=trees.FULL)
     with pytest.raises(FeatureStoreError, match="different columns"):
         xlarank.load_rows(built, TILE)

@@ -14,8 +14,6 @@ from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
-from xlarank.features.block import Tier
-from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.layout.change import InnerChange
 from xlarank.features.layout.padding import Padding
 from xlarank.models.rankers.boosted import LambdaRank
@@ -67,7 +65,6 @@ def test_models_and_rows_are_only_read(trained):
 
 
 def test_scores_have_baselines_and_the_spread_of_seeds_beside_them(shared_trained):
-    """Baselines, each of identical configurations with its own runtime or counted once, and the spread of seeds."""
     listener = Listener()
     result, model = run(shared_trained, progress=listener), model_of(shared_trained)
     assert (listener.jobs, listener.notes, listener.ended) == ([("evaluating on valid", 2)], [LAYOUT, TILE], 1)
@@ -121,7 +118,7 @@ def test_model_of_another_collection(shared_trained, shared_built, tmp_path):
         "and on the families of 2"
     ]
     assert f"the model of {LAYOUT} ranks layout graphs, {TILE} has tile graphs" in result.left_out[TILE]
-    build(root, work, collections=[other], splits=["valid"], settings=FeatureSettings(Tier.FAST, candidates=False))
+    build(root, work, collections=[other], splits=["valid"], settings=trees.NO_CANDIDATES)
     for place, collections, model_from, error, message in (
         (work, [other], LAYOUT, ModelError, rf"of {LAYOUT} cannot score {other}: the rows lack \d+ \("),
         (work, [other], TILE, ModelError, f"{TILE} ranks tile graphs, {other} has layout graphs"),
@@ -196,7 +193,7 @@ def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_if_named(tre
         assert list(result.report) == [LAYOUT] and result.left_out[TILE]
 
     valid = {"collections": [TILE], "splits": ["valid"]}
-    build(tree, trained, settings=FeatureSettings(Tier.FAST, candidates=False), **valid)
+    build(tree, trained, settings=trees.NO_CANDIDATES, **valid)
     scored(ModelError, r"the rows lack \d+ \(.*train again")
     build(tree, trained, **valid)
     shutil.rmtree(trained / "models" / "tile")
@@ -306,7 +303,7 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built
 @pytest.mark.slow
 @pytest.mark.parametrize("models", [(), ("lambdarank",)])
 def test_a_block_is_left_out_on_the_same_folds(trained, fits, models):
-    """By hand: the score of each graph with and without its columns; none given is the trained model."""
+    """The worth by hand: the score of each graph with and without its columns; no ranker: the trained model."""
     workspace, fit = Workspace(trained), FitSettings(25, threads=1)
     result = cross_validate(workspace, models, without=["Padding", "InnerChange"], fit=fit)
     whole, rest = result.comparison[LAYOUT].values()

@@ -26,8 +26,9 @@ from xlarank.pipelines.training.fitting import TrainRequest, TrainResult
 
 LAYOUT, TILE = "layout:cpu:random", "tile:cpu"
 LAYOUTS, TILES = Collection.parse(LAYOUT), Collection.parse(TILE)
-#: Few columns: most of the time of these tests is spent on columns.
-FAST = FeatureSettings(Tier.FAST)
+#: Most tests build few columns: most of their time is spent on columns.
+FAST, FULL = FeatureSettings(Tier.FAST), FeatureSettings()
+NO_CANDIDATES = FeatureSettings(Tier.FAST, candidates=False)
 
 #: What the convolution and the reshape of `LAYOUT_PROGRAM` can take; later in the list is slower.
 _CONVOLUTION = (
