@@ -188,20 +188,17 @@ def test_an_interrupted_search_is_resumed(compiler, tmp_path):
     assert len(compiler.compiled) == 1, "the module that is written, to be sure of it"
 
 
-@pytest.mark.parametrize(
-    ("status", "message", "error"),
-    [
+def test_a_default_that_does_not_compile_is_explained(compiler, tmp_path):
+    for status, message, error in (
         ("timeout", "not done within 9 s", "`limit`"),
         ("failed", "RESOURCE_EXHAUSTED: vmem", "compiles in JAX"),
         ("failed", "INVALID_ARGUMENT: Custom emitter for GatherX not found", "the compiler itself fails.*one_hot"),
         ("crashed", "the compiler's process ended with signal 11", "the compiler itself failed"),
-    ],
-)
-def test_a_default_that_does_not_compile_is_explained(compiler, tmp_path, status, message, error):
-    compiler.broken = Outcome(Status(status), message=message)
-    with pytest.raises(CompilerError, match=error):
-        run(tmp_path, budget=3)
-    assert compiler.one_hot == ([False, True] if "one_hot" in error else [False])
+    ):
+        compiler.broken, compiler.one_hot = Outcome(Status(status), message=message), []
+        with pytest.raises(CompilerError, match=error):
+            run(tmp_path / error, budget=3)
+        assert compiler.one_hot == ([False, True] if "one_hot" in error else [False])
 
 
 def test_timeouts_and_crashes_are_tried_again_by_a_later_run(compiler, tmp_path):

@@ -223,13 +223,9 @@ def _pasted_ns(lines, module, function):
     topology = 'topologies.get_topology_desc(platform="tpu", topology_name="v3:2x2")'
     text = text.replace("jax.devices()[0]", f"{topology}.devices[0]")
     shapes = "jax.tree.map(lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f), arguments, in_formats)"
-    script = (
-        "import jax\nfrom jax.experimental import topologies\n"
-        f"from {module} import {function}\n"
-        f"step, arguments = {function}()\n"
-        + text.replace("jax.device_put(arguments, in_formats)", shapes)
-        + "\nprint(step.lower(*arguments).compile().as_text())\n"
-    )
+    text = text.replace("jax.device_put(arguments, in_formats)", shapes)
+    script = f"import jax\nfrom jax.experimental import topologies\nfrom {module} import {function}\n"
+    script += f"step, arguments = {function}()\n{text}\nprint(step.lower(*arguments).compile().as_text())\n"
     command, env = [sys.executable, "-c", script], os.environ | ENVIRONMENT
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
     return target_of("tpu-v3").nanoseconds(read_estimate(done.stdout).cycles)
@@ -237,14 +233,9 @@ def _pasted_ns(lines, module, function):
 
 def test_the_lines_of_advice_run_in_a_loop_whose_outputs_go_in_again(tmp_path):
     advice = advise(f"{PROGRAMS}:mixing", AdviceSettings("tpu-v3", budget=6, check=True), out=tmp_path)
-    script = (
-        "import jax, jax.numpy as jnp\n"
-        f"from {PROGRAMS} import mixing\n"
-        "step, arguments = mixing()\n"
-        "arguments = jax.tree.map(lambda x: jnp.ones(x.shape, x.dtype), arguments)\n"
-        + "\n".join(advice.lines)
-        + "\nstate, batch = arguments\nfor _ in range(3):\n    state, _ = step(state, batch)\n"
-    )
+    script = f"import jax, jax.numpy as jnp\nfrom {PROGRAMS} import mixing\nstep, arguments = mixing()\n"
+    script += "arguments = jax.tree.map(jnp.ones_like, arguments)\n" + "\n".join(advice.lines)
+    script += "\nstate, batch = arguments\nfor _ in range(3):\n    state, _ = step(state, batch)\n"
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr

@@ -198,10 +198,8 @@ def test_cases_at_the_edge():
 
 def double(value, *, progress, fail=""):
     progress.begin("doubling", 1)
-    if fail == "clearly":
-        raise CollectionError("made up", do="nothing")
-    if fail == "as a bug":
-        raise ZeroDivisionError("made up")
+    if fail in ("clearly", "as a bug"):
+        raise CollectionError("made up", do="nothing") if fail == "clearly" else ZeroDivisionError("made up")
     if fail == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if fail == "with a semaphore":
