@@ -325,8 +325,7 @@ def test_time_trees_predict_times_of_kernels_larger_than_any_learned_from(tmp_pa
     data = TrainingData.from_graphs([timed(f"f{n}__a", n, 12 + n) for n in range(5)], TPU)
     ranker, unseen = on_tiles("time-trees", data, 150, min_data_in_leaf=5), timed("unseen__a", 9, 20.0)
     ranker.save(tmp_path)
-    more = ranker.continuing().fit(data, FitSettings(20, 1, 1))
-    rankers = (ranker, type(ranker).load(tmp_path), more)
+    rankers = (ranker, type(ranker).load(tmp_path), ranker.continuing().fit(data, FitSettings(20, 1, 1)))
     times, loaded, later = (model.nanoseconds(model.predict(unseen.matrix(), TPU_NAMES)) for model in rankers)
     assert np.array_equal(times, loaded)
     assert 2**21 < times.max() < 2**24, "the largest that it learned from takes a tenth of it"

@@ -79,32 +79,28 @@ def test_nodes_add_up_to_the_columns(model, graph_file):
 
 
 def test_parts_of_two_are_joined_place_by_place():
-    one = Parts(-2.0, {"a": -1.0}, (Place((3,), "now", "then", -1.0),), {"c": -1.0}, {"x": -2.0}, {5: -1.0})
+    parts = Parts(-2.0, {"a": -1.0}, (Place((3,), "now", "then", -1.0),), {"c": -1.0}, {"x": -2.0}, {5: -1.0})
     expected = Parts(-3.0, {"a": -1.5}, (Place((3,), "now", "then", -1.5),), {"c": -1.5}, {"x": -3.0}, {5: -1.5})
-    assert Parts.total([one, Parts.total([one], 0.5)]) == Parts.total([one, one], 0.75) == expected
+    assert Parts.total([parts, Parts.total([parts], 0.5)]) == Parts.total([parts, parts], 0.75) == expected
 
 
-def judged(family, seed, *, noise, rows=40):
-    """Costs that the mean score follows up to noise, which the seeds share half of."""
-    rng = np.random.default_rng(seed)
-    cost, shared = rng.random(rows), rng.normal(0, noise, rows)
-    return ScoredGraph(family, cost + shared + rng.normal(0, noise, (3, rows)), cost)
-
-
-def many(noise, graphs=24):
-    return [judged(f"family{number % 6}", number, noise=noise) for number in range(graphs)]
+def scored_graphs(noise):
+    """Yield 24 graphs of 40 costs that three seeds score up to noise, one half of it the same for all."""
+    for number in range(24):
+        rng = np.random.default_rng(number)
+        cost, shared = rng.random(40), rng.normal(0, noise, 40)
+        yield ScoredGraph(f"family{number % 6}", cost + shared + rng.normal(0, noise, (3, 40)), cost)
 
 
 def test_certain_pairs_are_right_as_often_as_promised_on_other_graphs():
     # seeds differ by a constant (no disagreement), then by +-1 at two of two rows: variance 2 (ddof 1) of (1, -1)
     assert disagreement(np.array([[0.0, 1.0], [5.0, 6.0]])) == 1e-12
     assert disagreement(np.array([[1.0, -1.0], [-1.0, 1.0]])) == pytest.approx(2.0)
-    graphs = many(0.15)
+    graphs = [*scored_graphs(0.15)]
     calibration = Calibration.of(graphs)
     assert 0.05 < calibration.certain < 0.9
     assert calibration.right_low <= calibration.right <= calibration.right_high
-    about = (calibration.graphs, calibration.families, calibration.seeds, calibration.by)
-    assert about == (24, 6, 3, "family")
+    assert (calibration.graphs, calibration.families, calibration.seeds, calibration.by) == (24, 6, 3, "family")
     right, certain = 0, 0
     for graph in graphs:
         others = Calibration.of([other for other in graphs if other.family != graph.family])
@@ -119,9 +115,9 @@ def test_certain_pairs_are_right_as_often_as_promised_on_other_graphs():
 
 def test_pure_noise_is_never_certain():
     rng = np.random.default_rng(3)
-    found = Calibration.of([ScoredGraph(f"f{n % 5}", rng.random((3, 60)), rng.random(60)) for n in range(20)])
-    assert found.threshold == np.inf and found.certain == 0.0 and np.isnan(found.right) and found.first > 0.8
-    trust = Trust(found, np.zeros((3, 60)), np.repeat(np.arange(60), 2))  # seeds that agree: inf * 0
+    noise = Calibration.of([ScoredGraph(f"f{n % 5}", rng.random((3, 60)), rng.random(60)) for n in range(20)])
+    assert noise.threshold == np.inf and noise.certain == 0.0 and np.isnan(noise.right) and noise.first > 0.8
+    trust = Trust(noise, np.zeros((3, 60)), np.repeat(np.arange(60), 2))  # seeds that agree: inf * 0
     assert trust.certain == 0 and trust.ahead_of.tolist() == [0] * 120
     assert trust.as_json()["certain_right"] is trust.as_json()["certain_right_interval"] is None
     assert trust.lines()[0] == "no pair is certain: out of fold none reached 95% (20 graphs)"
@@ -141,7 +137,7 @@ def test_the_first_hold_the_best_of_as_many_graphs_as_promised():
 @pytest.mark.parametrize("noise", [0.15, 3.0])
 def test_it_is_read_back_for_the_same_model_only(noise, tmp_path):
     """An edited one is ignored: it is outside the booster's checksums, and rankings do without it."""
-    calibration, file = Calibration.of(many(noise)), tmp_path / "calibration.json"
+    calibration, file = Calibration.of([*scored_graphs(noise)]), tmp_path / "calibration.json"
     calibration.save(tmp_path, "this")
     content = json.loads(file.read_text(encoding="utf-8"))
 
@@ -153,7 +149,7 @@ def test_it_is_read_back_for_the_same_model_only(noise, tmp_path):
         assert loaded(value).as_json() == calibration.as_json()
         assert loaded(value, "another") is None
     edits = [(name, value) for name in content for value in ("x", [], {}, True, -1)]
-    edits += [(name, None) for name in ("first", "certain", "graphs")]
+    edits += [("first", None), ("certain", None), ("graphs", None)]
     edits += [("first", 1.5), ("right", 10**400), ("by", "moon"), ("graphs", 2.5), ("more", 1)]
     assert len(content) == 12
     for name, value in edits:

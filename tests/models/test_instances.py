@@ -4,6 +4,7 @@ import json
 import math
 import pickle
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -24,21 +25,22 @@ from xlarank.models.validation.metrics import kendall_tau
 
 NODES, ROWS = 6, 3
 NAMES = ["size", "penalty", "noise"]
-QUICK = {"learning_rate": 0.3, "leaf_l2": 0.001, "feature_fraction": 1.0}
+
+
+def with_instances(name, cost, features, instances):
+    return replace(graph_rows(name, cost.tolist(), features=features), instances=LazyInstances(lambda: instances))
 
 
 def pooled_graph(name, configs, seed, columns=NAMES):
-    """Each node has a size and rows with a penalty; runtime is the sum of size * penalty, which no row tells."""
+    """Return a graph whose runtime is the sum of size * penalty of a row of each node, which no column tells."""
     rng = np.random.default_rng(seed)
     size, penalty = np.repeat(rng.integers(1, 9, NODES), ROWS), np.tile(np.arange(ROWS), NODES)
     values = np.stack([size, penalty, rng.random(len(size))], axis=1).astype(np.float32)
     codes = rng.integers(0, ROWS, (configs, NODES)).astype(np.uint8)
-    first = np.arange(0, NODES * ROWS, ROWS)
-    cost = 1000 + 10 * (size * penalty)[first + codes].sum(axis=1)
+    cost = 1000 + 10 * (size * penalty)[np.arange(0, NODES * ROWS, ROWS) + codes].sum(axis=1)
     rows = np.full((NODES * ROWS, 18), -1, np.int8)
     instances = instance_table(columns, values, codes, rows, np.full((NODES, 6), 2))
-    wide = graph_rows(name, cost.tolist(), features=np.zeros((configs, 3)))
-    return replace(wide, instances=LazyInstances(lambda: instances))
+    return with_instances(name, cost, np.zeros((configs, 3)), instances)
 
 
 def pooled_data(graphs=6, configs=40):
@@ -55,8 +57,9 @@ def scores_of(ranker, graph):
 
 def test_it_learns_what_only_instances_tell():
     graph, data = pooled_graph("unseen__a", 60, 99), pooled_data(graphs=12, configs=60)
-    drawn = {"configs": 40, "round_configs": 16}
-    every, some = (scores_of(trained(data, rounds=60, **QUICK, **few), graph) for few in ({}, drawn))
+    quick = {"rounds": 60, "learning_rate": 0.3, "leaf_l2": 0.001, "feature_fraction": 1.0}
+    sampled = {"configs": 40, "round_configs": 16}
+    every, some = (scores_of(trained(data, **quick, **few), graph) for few in ({}, sampled))
     assert min(kendall_tau(every, graph.row_cost), kendall_tau(some, graph.row_cost)) > 0.9
     assert not np.array_equal(every, some)
 
@@ -126,10 +129,7 @@ def test_leaves_in_one_step_by_hand():
     assert newton_step([terms], [np.diag([1.0, 2.0])], 0.25) == pytest.approx([1 / 3, -2 / 3])
 
 
-_COSTS = st.lists(st.floats(0.1, 1e12), min_size=1, max_size=30).map(np.array)
-
-
-@given(_COSTS, st.sampled_from((1e-4, 0.01, 0.5)))
+@given(st.lists(st.floats(0.1, 1e12), min_size=1, max_size=30).map(np.array), st.sampled_from((1e-4, 0.01, 0.5)))
 def test_merged_costs_lie_within_the_tolerance_and_keep_their_order(cost, tolerance):
     merged = merge_ties(cost, tolerance)
     assert (np.diff(merged[np.argsort(cost, kind="stable")]) >= 0).all()
@@ -166,7 +166,7 @@ def test_partners_are_others_of_the_same_graph_all_as_likely():
     loss, rng = loss_of([[1.0] * size for size in (1, 2, 5)]), np.random.default_rng(0)
     graph, drawn = np.repeat([0, 1, 2], (1, 2, 5)), np.array([loss.partners(rng) for _ in range(4000)])
     assert (graph[drawn] == graph).all()
-    assert ((drawn == np.arange(8)) == (graph == 0)).all(), "itself only where it is alone"
+    assert ((drawn == np.arange(8)) == (graph == 0)).all(), "itself only if it is alone"
     for row in range(3, 8):
         counts = np.bincount(drawn[:, row], minlength=8)[3:]
         assert np.delete(counts, row - 3) == pytest.approx([1000] * 4, rel=0.15)
@@ -178,19 +178,17 @@ SIBLING = {"general": {"weight_sum_pooled": 0.0}, "folds": 2, "sibling_weight": 
 
 
 def graph_of(name, structure, seed, *, configs=60, batch=8):
-    """Runtime is a sum over nodes of what a row costs there: drawn per structure, so that only siblings tell."""
+    """Return a graph whose runtime is a sum of costs of rows, drawn per structure, so that only siblings tell."""
     effect = np.random.default_rng(structure).integers(0, 100, SIBLING_NODES * INSTANCES)
     codes = np.random.default_rng([seed, 1]).integers(0, INSTANCES, (configs, SIBLING_NODES)).astype(np.uint8)
-    first = np.arange(0, SIBLING_NODES * INSTANCES, INSTANCES)
     rows = np.full((SIBLING_NODES * INSTANCES, 18), -1, np.int8)
     rows[:, :3] = np.tile(np.array(LAYOUTS, np.int8), (SIBLING_NODES, 1))
-    cost = 1000 * batch + batch * effect[first + codes].sum(axis=1)
+    cost = batch * (1000 + effect[np.arange(0, SIBLING_NODES * INSTANCES, INSTANCES) + codes].sum(axis=1))
     instances = instance_table(
         ["noise"], np.random.default_rng(seed).random((SIBLING_NODES * INSTANCES, 1)), codes, rows,
         np.tile([batch, 4, 4, 0, 0, 0], (SIBLING_NODES, 1)), first_node=3, structure=structure,
     )  # fmt: skip
-    wide = graph_rows(name, cost.tolist(), features=np.random.default_rng(seed).random((configs, 3)))
-    return replace(wide, instances=LazyInstances(lambda: instances))
+    return with_instances(name, cost, np.random.default_rng(seed).random((configs, 3)), instances)
 
 
 def known(count=4):
@@ -206,7 +204,7 @@ def tau(ranker, graph):
     return kendall_tau(scores_of(ranker, graph), graph.row_cost)
 
 
-def test_siblings_correct_the_general_ranker_where_there_are_any(siblings):
+def test_siblings_correct_the_general_ranker_if_there_are_any(siblings):
     assert tau(siblings, graph_of("f2__b", 2, 99, batch=16)) > 0.8
     graph = graph_of("new__a", 77, 99)
     assert abs(tau(siblings, graph)) < 0.4, "of no known structure: the rows are noise"
@@ -216,22 +214,22 @@ def test_siblings_correct_the_general_ranker_where_there_are_any(siblings):
 
 
 def test_priors_are_learned_when_a_sibling_is_asked_for(monkeypatch, tmp_path):
-    asked = []
-    monkeypatch.setattr(sibling, "out_of_fold_scores", lambda *of: asked.append(1) or out_of_fold_scores(*of))
+    learn = Mock(wraps=out_of_fold_scores)
+    monkeypatch.setattr(sibling, "out_of_fold_scores", learn)
     first, second = known(3), known(3)
     runs = ((first, 0), (second, 0), (first, 1))
     early, late, other_seed = (fitted("sibling", data, rounds=5, seed=seed, **SIBLING) for data, seed in runs)
     tau(early, graph_of("new__a", 77, 99))
-    assert not asked, "no family held out has siblings among the others"
+    assert not learn.called, "no family held out has siblings among the others"
     for name, structure in (("f2__b", 2), ("f1__b", 1)):
         tau(early, graph_of(name, structure, 99))
     other_seed.finish()
-    assert len(asked) == 1, "all seeds have the same priors"
+    assert learn.call_count == 1, "all seeds have the same priors"
     late.finish()
     early_file, late_file = (saved(r, tmp_path / name)["siblings.json"] for r, name in ((early, "0"), (late, "1")))
-    assert early_file == late_file and len(asked) == 2, "whenever they are learned, they are the same"
+    assert early_file == late_file and learn.call_count == 2, "whenever they are learned, they are the same"
     fitted("sibling", second, rounds=6, **SIBLING).finish()
-    assert len(asked) == 3, "but of as many rounds"
+    assert learn.call_count == 3, "but of as many rounds"
 
 
 def test_the_solution_is_that_of_kernel_ridge_regression(siblings):
@@ -253,18 +251,17 @@ def test_the_solution_is_that_of_kernel_ridge_regression(siblings):
 
 
 def test_siblings_of_like_shapes_count_more():
-    asked = graph_of("f0__a", 0, 0, batch=8).instances.value
+    instances = graph_of("f0__a", 0, 0, batch=8).instances.value
     for batch, expected in ((8, 1.0), (16, 0.5), (4, 0.5), (32, 0.25)):
         other = graph_of("f0__b", 0, 0, batch=batch).instances.value
         known = Sibling(0, other.node, other.sizes, other.outputs(), np.zeros(60), np.zeros(60))
-        assert nearness(known, asked) == pytest.approx(expected)
+        assert nearness(known, instances) == pytest.approx(expected)
 
 
 def test_what_was_pickled_or_saved_is_what_is_loaded(tmp_path):
-    ranker = fitted("sibling", known(), rounds=5, **SIBLING)
+    ranker, graph = fitted("sibling", known(), rounds=5, **SIBLING), graph_of("f3__b", 3, 12)
     pickled = pickle.loads(pickle.dumps(ranker))  # before its priors are fitted, from graphs that cannot be pickled
     ranker.save(tmp_path)
-    graph = graph_of("f3__b", 3, 12)
     for again in (pickled, SiblingRanker.load(tmp_path)):
         assert np.array_equal(scores_of(again, graph), scores_of(ranker, graph))
     path = tmp_path / "siblings.json"

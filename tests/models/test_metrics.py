@@ -43,8 +43,7 @@ def tries_one_by_one(k, best_first, group):
     tried = []
     while len(tried) < min(k, len(best_first)):
         left = [config for config in best_first if config not in tried]
-        new = [config for config in left if group[config] not in group[tried]]
-        tried.append((new or left)[0])
+        tried.append(next((config for config in left if group[config] not in group[tried]), left[0]))
     return tried
 
 
@@ -103,8 +102,8 @@ def test_speedups_count_the_best_of_the_first_and_average_geometrically():
     score = np.arange(7.0)
     cost = np.array([np.inf, 50.0, 40.0, 80.0, 30.0, 25.0, 1.0])  # the first was never measured
     assert metrics.speedups(score, cost, 100.0, np.arange(7)) == {"speedup@1": 2.0, "speedup@5": 4.0}
-    group = np.array([0, 1, 1, 2, 3, 4, 5])  # the second and third are one configuration: a sixth comes in
-    assert metrics.speedups(score, cost, 100.0, group)["speedup@5"] == 100.0
+    # the second and third are one configuration: a sixth comes in
+    assert metrics.speedups(score, cost, 100.0, np.array([0, 1, 1, 2, 3, 4, 5]))["speedup@5"] == 100.0
     twice, half = (dict.fromkeys(metrics.SPEEDUPS, value) for value in (2.0, 0.5))
     report = metrics.summarise({"a": twice, "b": half})
     assert (report["speedup@1"]["mean"], report["speedup@1"]["std"]) == pytest.approx((1.0, np.log(2)))
@@ -125,8 +124,8 @@ LAYOUTS, TILES = Collection.parse("layout:cpu:random"), Collection.parse("tile:c
 
 def rows_of(column="size", values=(0, 2, 1, 0)):
     """Four configurations of 10, 40 and 20 ns, the last not measured."""
-    found = graph_rows("graph", [10, 40, 20, 0], features=np.array(values)[:, None])
-    return replace(found, columns=[column], graph_values=np.empty(0, np.float32))
+    rows = graph_rows("graph", [10, 40, 20, 0], features=np.array(values)[:, None])
+    return replace(rows, columns=[column], graph_values=np.empty(0, np.float32))
 
 
 def test_orders_that_need_no_model():
@@ -146,8 +145,7 @@ def test_orders_that_need_no_model():
         (TILES, "estimate__sum__log", "estimated time"),
     ):
         assert baselines(collection, rows_of(column))[order]["tau"] == pytest.approx(1)
-    other_machine = baselines(Collection.parse("tile:xla"), rows_of("estimate__sum__log"))
-    assert "estimated time" not in other_machine
+    assert "estimated time" not in baselines(Collection.parse("tile:xla"), rows_of("estimate__sum__log")), "a CPU's"
 
 
 def test_a_robust_difference_and_its_error_by_hand():
@@ -156,18 +154,18 @@ def test_a_robust_difference_and_its_error_by_hand():
     Without one graph each it is 0.4 - 0.4 / 4 = 0.3, 0.3 and 0. The jackknife's squared error is 2/3 of the sum of
     their squares about 0.2, 0.01 + 0.01 + 0.04. With the means 0.4, 0.4 and 0 the error would be 0.267.
     """
-    found = metrics.paired_difference({"a": 0.0, "b": 0.0, "c": 0.8}, dict.fromkeys("abc", 0.0), "robust")
-    assert found == pytest.approx((0.8 / 3 - 0.25 * 0.8 * np.sqrt(2) / 3, 0.2))
+    difference = metrics.paired_difference({"a": 0.0, "b": 0.0, "c": 0.8}, dict.fromkeys("abc", 0.0), "robust")
+    assert difference == pytest.approx((0.8 / 3 - 0.25 * 0.8 * np.sqrt(2) / 3, 0.2))
 
 
 def test_rules_for_tiles():
     """Volumes 1, 3, 2, 0 of the output and 4, 0, 1, 0 of the kernel; costs 10, 40, 20."""
     volumes = np.array([[1, 4], [3, 0], [2, 1], [0, 0]], np.float32)
     names = ["bounds__output_volume__log", "bounds__kernel_volume__log"]
-    found = baselines(TILES, replace(rows_of(), columns=names, config_values=volumes))
-    assert found["largest output tile"]["tau"] == pytest.approx(-1.0)
-    assert found["largest tile"]["slowdown@1"] == 0, "5 elements on the logarithmic scale against 3 and 3"
-    assert found["nearest to the first configuration"]["tau"] == pytest.approx(1.0), "0, 6 and 4 apart"
+    orders = baselines(TILES, replace(rows_of(), columns=names, config_values=volumes))
+    assert orders["largest output tile"]["tau"] == pytest.approx(-1.0)
+    assert orders["largest tile"]["slowdown@1"] == 0, "5 elements on the logarithmic scale against 3 and 3"
+    assert orders["nearest to the first configuration"]["tau"] == pytest.approx(1.0), "0, 6 and 4 apart"
     # a repeated configuration counts once
     score, cost, group = deduplicated(np.array([1.0, 2.0, 1.0]), np.array([12.0, 20.0, 10.0]), np.array([7, 8, 7]))
     assert (score.tolist(), cost.tolist(), group.tolist()) == ([1.0, 2.0], [10.0, 20.0], [7, 8])

@@ -29,18 +29,14 @@ from xlarank.models.validation.metrics import kendall_tau
 COMBINED = {"ensemble", "sibling"}
 
 
+@pytest.mark.parametrize("model", sorted({*RANKERS} - COMBINED), scope="class")
 class TestBaseRankers(contract.RankerContract):
-    @pytest.fixture(scope="class", params=sorted({*RANKERS} - COMBINED))
-    @classmethod
-    def model(cls, request):
-        return str(request.param)
+    pass
 
 
+@pytest.mark.parametrize("model", sorted(COMBINED), scope="class")
 class TestCombinedRankers(contract.CombinedRankerContract):
-    @pytest.fixture(scope="class", params=sorted(COMBINED))
-    @classmethod
-    def model(cls, request):
-        return str(request.param)
+    pass
 
 
 SCRIPT = """
@@ -73,13 +69,12 @@ def test_a_forked_child_of_a_process_that_used_threads_ends():
     assert done.stdout.splitlines() == ["lambdarank 0", "xgb-pairwise 0"], done.stderr
 
 
-#: No member counts.
-_NONE = {f"weight_{name.replace('-', '_')}": 0.0 for name in MEMBERS}
+NO_WEIGHTS = {f"weight_{name.replace('-', '_')}": 0.0 for name in MEMBERS}
 
 
 def test_scores_are_the_blend_of_the_members_of_positive_weight(tmp_path):
     data, graph = easy_data(), easy_graph("unseen__a", 40, seed=9).matrix()
-    ranker = fitted("ensemble", data, **{**_NONE, "weight_xgb_pairwise": 1.0, "weight_ranknet": 3.0})
+    ranker = fitted("ensemble", data, **{**NO_WEIGHTS, "weight_xgb_pairwise": 1.0, "weight_ranknet": 3.0})
     members = [fitted(name, data).predict(graph, COLUMNS) for name in ("xgb-pairwise", "ranknet")]
     assert ranker.predict(graph, COLUMNS) == pytest.approx(blend(members, [1, 3]))
     files = saved(ranker, tmp_path / "model")
@@ -88,7 +83,7 @@ def test_scores_are_the_blend_of_the_members_of_positive_weight(tmp_path):
 
 def test_a_member_that_runs_out_of_stages_keeps_its_last(monkeypatch):
     data, last = easy_data(graphs=2), np.arange(120.0)
-    ranker = fitted("ensemble", data, rounds=6, **{**_NONE, "weight_lambdarank": 1.0, "weight_ranknet": 1.0})
+    ranker = fitted("ensemble", data, rounds=6, **{**NO_WEIGHTS, "weight_lambdarank": 1.0, "weight_ranknet": 1.0})
     monkeypatch.setattr(MEMBERS["ranknet"], "staged", lambda self, rows, every, instances: iter([last]))
     others = fitted("lambdarank", data, rounds=6).staged(data.matrix(), 2)
     for stage, other in zip(ranker.staged(data.matrix(), 2), others, strict=True):
@@ -137,7 +132,7 @@ def scores(ranker, rows=None):
     return ranker.predict(JUDGED.matrix() if rows is None else rows, COLUMNS)
 
 
-@pytest.fixture(params=CONTINUED)
+@pytest.fixture(scope="module", params=CONTINUED)
 def base(request):
     return fitted(request.param, easy_data(), rounds=40, **CONTINUED[request.param])
 
@@ -205,18 +200,17 @@ def test_what_does_not_fit_and_a_damaged_start_are_refused(tmp_path):
             type(tuned).load(tmp_path)
 
 
-#: Parameters in the order in which studies draw them. A study can only be resumed with its search space: after a
-#: change every study starts anew, and this file is to be written again.
-SEARCH_SPACE = Path(__file__).parent / "search_space.txt"
-
-
 def test_the_search_space_is_that_of_stored_studies():
-    """``ranker kind parameter distribution`` on each line."""
+    """The file has ``ranker kind parameter distribution`` on each line, in the order in which studies draw them.
+
+    A study can only be resumed with its search space: after a change every study starts anew, and the file must be
+    written again.
+    """
     lines = []
     for (name, ranker), kind in product(RANKERS.items(), contract.KINDS):
         ranker.params_class.suggest(trial := optuna.create_study().ask(), kind)
         lines += [f"{name} {kind} {parameter} {space}" for parameter, space in trial.distributions.items()]
-    assert lines == SEARCH_SPACE.read_text(encoding="utf-8").splitlines()
+    assert lines == Path(__file__).with_name("search_space.txt").read_text(encoding="utf-8").splitlines()
 
 
 def test_parameters_of_other_values_and_names_are_refused():
@@ -238,7 +232,7 @@ def test_parameters_of_other_values_and_names_are_refused():
     for params, values, said in (
         *((sibling, {"general": v}, "general is .*; expected parameters by name") for v in (3, None, [], "nope")),
         (sibling, {"general": misspelt}, "'leaf_l3' is not a parameter of sum-pooled; .*did you mean leaf_l2"),
-        (ensemble, _NONE, "the weights are all 0; expected one member"),
+        (ensemble, NO_WEIGHTS, "the weights are all 0; expected one member"),
         (ensemble, {"members": {"sibling": {}}}, "'sibling' is not a member of an ensemble; expected lambdarank"),
         (ensemble, {"members": {"ranknet": {"num_leaves": 1}}}, "num_leaves is 1; expected"),
     ):
@@ -305,7 +299,6 @@ def test_each_ranker_has_its_file_and_members_of_an_ensemble_take_their_own(tmp_
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path):
-    path = tmp_path / "best-lambdarank.json"
     for params in ({"head_start": 2.0}, {"num_leaves": 0}):
         replace(BEST, params=params).save(tmp_path)
         with pytest.raises(ModelError, match=r"best-lambdarank\.json cannot be used: .*tune again"):
@@ -313,6 +306,6 @@ def test_files_that_cannot_be_used_are_named(tmp_path):
     replace(BEST, model="ranknet").save(tmp_path)
     other = (tmp_path / "best-ranknet.json").read_bytes()
     for content in (other, b"", b"{", b"[]", b'{"model": "lambdarank"}', b"\xff\xfe"):
-        path.write_bytes(content)
+        (tmp_path / "best-lambdarank.json").write_bytes(content)
         with pytest.raises(ModelError, match=r"best-lambdarank\.json cannot be read .*remove it, or tune again"):
             load_best(tmp_path, "lambdarank")

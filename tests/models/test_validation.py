@@ -47,16 +47,14 @@ def test_what_cannot_be_learned_from_is_left_out():
         assert TrainingData.from_graphs([useless, good, useless]).names == ["good"]
         with pytest.raises(ModelError, match="none of 1 graph can be trained on"):
             TrainingData.from_graphs([useless])
-    other = graph_rows("two", [1, 2], columns=["size", "waste", "clash", "noise2"])
     with pytest.raises(ModelError, match="two and good have different columns"):
-        TrainingData.from_graphs([good, other])
+        TrainingData.from_graphs([good, graph_rows("two", [1, 2], columns=["size", "waste", "clash", "noise2"])])
 
 
 def test_groups_are_taken_and_joined_with_their_rows_and_weights():
     joined = DATA.take([5, 1]).join(ALSO.weighted(0.5))
     assert joined.names == ["family2__b", "family0__b", "family1__z", "other__a"]
-    parts = [DATA.matrix()[45:], DATA.matrix()[9:18], ALSO.matrix()]
-    assert np.array_equal(joined.matrix(), np.concatenate(parts))
+    assert np.array_equal(joined.matrix(), np.concatenate([DATA.matrix()[45:], DATA.matrix()[9:18], ALSO.matrix()]))
     assert np.array_equal(joined.take([3]).cost, ALSO.cost[9:])
     assert joined.group_weight.tolist() == [1.0, 1.0, 0.5, 0.5]
     assert joined.take([3, 0]).group_weight.tolist() == [0.5, 1.0]
@@ -94,7 +92,7 @@ def tiles(*kinds):
 
 
 class Spy(Ranker[LambdaRankParams]):
-    """Remembers what it was fitted on; its score is waste, minus clash for every stage after the first."""
+    """Ranker that records its fits; its score is waste, minus clash for every stage after the first."""
 
     params_class = LambdaRankParams
     fits: ClassVar[list[tuple[TrainingData, FitSettings]]] = []
@@ -116,7 +114,7 @@ GRAPHS = [easy_graph(name, 8 + number, seed=number) for number, name in enumerat
 TRAINING = TrainingData.from_graphs(GRAPHS)
 
 
-def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family(monkeypatch):
+def test_tiles_go_by_kind_if_there_are_two_and_layouts_by_family(monkeypatch):
     several = tiles(("dot",), ("copy",), ("dot",), ("slice",))
     for training, by, held in (
         (several, folds.KIND, [[1], [0, 2], [3]]), (tiles(*[("dot",)] * 3), folds.FAMILY, [[0, 2], [1]]),
@@ -134,10 +132,8 @@ def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family(monkeypatch)
         return Curves([25], {data.names[group]: [{"score": fold.held}] for group in fold.scored})
 
     monkeypatch.setattr(folds, "validate_fold", numbered)
-    metrics = plan.curves(training, SPY, FitSettings(25), id).metrics
-    assert metrics == {training.names[group]: [{"score": held[group]}] for group in range(4)}, (
-        "held out, not scored"
-    )
+    expected = {training.names[group]: [{"score": held[group]}] for group in range(4)}
+    assert plan.curves(training, SPY, FitSettings(25), id).metrics == expected, "of the fold that scores a graph"
 
 
 def test_no_held_out_family_is_learned_from(monkeypatch):
@@ -199,7 +195,7 @@ def test_folds_come_in_order_and_stop_with_the_caller(monkeypatch):
 
 
 @pytest.mark.parametrize("model", ["lambdarank", "sum-pooled"])
-def test_large_graphs_are_judged_in_pieces(model, monkeypatch):
+def test_large_graphs_are_scored_in_pieces(model, monkeypatch):
     data, fold = easy_data(graphs=3, configs=50), Fold([0], [0])
     ranker, settings = ranker_class(model)(kind="layout"), FitSettings(30, threads=1)
     at_once = validate_fold(data, fold, ranker, settings)

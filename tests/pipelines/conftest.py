@@ -1,4 +1,4 @@
-"""A data tree, built and trained, made once and copied by tests that write; a PostgreSQL server of Debian's."""
+"""A data tree, built and trained, made once and copied by tests that write; a PostgreSQL server."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ import pytest
 from tests.pipelines.trees import build, train_models, write_tree
 from xlarank.models.rankers.boosted import BoostedRanker
 
-#: Set where servers were installed on purpose: what would be skipped without one is a failure then.
+#: If 1, tests that would be skipped without a server fail.
 REQUIRED = "XLARANK_REQUIRE_SERVERS"
 PASSWORD = "s3cret@of/tests"
 #: Imports JAX, which only the process of the compiler has.
@@ -39,17 +39,17 @@ def shared_built(shared_tree, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def shared_trained(shared_built, tmp_path_factory):
-    """Workspace with rows and models of two seeds; not to be written to."""
-    workspace = Path(shutil.copytree(shared_built, tmp_path_factory.mktemp("trained") / "work"))
+    """Workspace with rows and models of two seeds; only results and scores may be added, as `evaluate` does."""
+    workspace = shutil.copytree(shared_built, tmp_path_factory.mktemp("trained") / "work")
     train_models(workspace, seeds=2, rounds=30)
     return workspace
 
 
 def copy_of(name):
-    """A copy of the shared one of the name, which may be written to."""
+    """Return a fixture: a copy of the fixture ``shared_<name>`` that may be written to."""
 
     def copied(request, tmp_path):
-        return Path(shutil.copytree(request.getfixturevalue(f"shared_{name}"), tmp_path / name))
+        return shutil.copytree(request.getfixturevalue(f"shared_{name}"), tmp_path / name)
 
     return pytest.fixture(name=name)(copied)
 
@@ -60,8 +60,7 @@ tree, built, trained = map(copy_of, ("tree", "built", "trained"))
 @pytest.fixture
 def fits(monkeypatch):
     """Data, parameters and settings of every fit of boosted trees."""
-    calls = []
-    fit = BoostedRanker.fit
+    calls, fit = [], BoostedRanker.fit
 
     def spy(self, data, settings):
         calls.append({"data": data, "params": self.params.values(), **asdict(settings)})
@@ -78,13 +77,13 @@ def skip_or_fail(why):
 
 
 def need(package):
-    """Skip the test where a package of the extra for Dask is missing, or fail it where nothing may be skipped."""
+    """Skip the test if a package of the extra for Dask is missing, or fail it if nothing may be skipped."""
     if find_spec(package) is None:
         skip_or_fail(f"{package} is not installed (pip install 'xlarank[dask]')")
 
 
 class PostgresServer:
-    """A running server on a free port of this machine; it refuses to run as root, who starts it as ``postgres``."""
+    """A running server on a free port; PostgreSQL refuses to run as root, who starts it as ``postgres``."""
 
     def __init__(self):
         path = ":".join([os.environ["PATH"], *map(str, Path("/usr/lib/postgresql").glob("*/bin"))])  # of Debian
@@ -126,7 +125,7 @@ class PostgresServer:
 
 @pytest.fixture(scope="session")
 def postgres_server():
-    """A running PostgreSQL server; skips the test, visibly, where none is installed."""
+    """A running PostgreSQL server; skips the test, visibly, if none is installed."""
     server = PostgresServer()
     yield server
     server.stop()
@@ -135,7 +134,7 @@ def postgres_server():
 
 @pytest.fixture
 def database(postgres_server, request):
-    """The name of a new database of it."""
+    """The name of a new database of the server."""
     name = f"tuning{zlib.crc32(request.node.nodeid.encode()):08x}"
     postgres_server.create(name)
     return name

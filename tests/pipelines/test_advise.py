@@ -1,10 +1,9 @@
-"""Advice with a compiler that is made up: what is compiled when, what is kept, what is printed."""
+"""Advice with a fake compiler: what is compiled when, what is kept, what is printed."""
 
 import json
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -20,17 +19,9 @@ from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.hlo.compiler.xla import Lowered
 from xlarank.data.hlo.messages import HloModuleProto, instructions
 from xlarank.data.hlo.reading import module_graph
-from xlarank.pipelines.advise import advice
+from xlarank.pipelines.advise import advice, diagnosis
 from xlarank.pipelines.advise.advice import AdviceSettings, advise, apply_configuration
-from xlarank.pipelines.advise.diagnosis import (
-    Leaf,
-    changes_of,
-    diagnose,
-    entry_lines,
-    operation_lines,
-    picture,
-    ties_of,
-)
+from xlarank.pipelines.advise.diagnosis import Leaf, changes_of, diagnose, operation_lines, ties_of
 from xlarank.pipelines.advise.search import Space, around_copies
 from xlarank.pipelines.programs.sources import Program, write_configurations
 
@@ -46,7 +37,7 @@ ENTRY %main (x: f32[64,128], w: f32[128,64]) -> f32[64,64] {{
 
 
 def product_module():
-    """x @ w, with names as JAX gives them."""
+    """Return the module of x @ w, with names as JAX gives them."""
     module = HloModuleProto(name="jit_f", entry_computation_id=1, entry_computation_name="main")
     main = module.computations.add(name="main", id=1)
     instruction(main, "parameter", (64, 128), id=1).metadata.op_name = "x"
@@ -59,31 +50,29 @@ def product_module():
     return module
 
 
-class Made:
-    """Stands for the compiler: a weight whose layout is not free is copied; a dot laid out anew costs 50 fewer."""
+class FakeCompiler:
+    """Compiler that copies a weight unless its layout is free; a dot laid out anew costs 50 cycles fewer."""
 
-    versions: ClassVar[dict[str, str]] = {"jax": "0"}
     target = target_of("tpu-v3")
-    fails_after = 10**9
-    slow = unsettled = ""
-    useless = False
-    broken: Outcome | None = None
+    fails_after, slow, unsettled, useless, broken, advised_seconds = 10**9, "", "", False, None, 0.5
     add_estimates = staticmethod(lambda *_: None)
     compare = staticmethod(lambda *_: 0.001)
-    advised_seconds: float | str = 0.5
+
+    def __init__(self):
+        self.versions, self.compiled, self.pasted, self.one_hot = {"jax": "0"}, [], [], []
 
     def lower(self, *, one_hot=False, **_):
         self.one_hot.append(one_hot)
         return Lowered(product_module().SerializeToString(), {"dot.3": (1, 0)}, [["[0]", "[1]['w']"], [""]])
 
     def compile_pasted(self, pasted):
-        """The expression on a line gets a layout as the dot does."""
+        """Return a compiled text in which the expression on a line gets a layout as the dot does."""
         self.pasted.append((len(pasted.lines), len(pasted.places)))
         text = TEXT.format(weight="0,1", operand="w", cycles=100 - 50 * bool(pasted.places), copy="")
         return text, dict.fromkeys(pasted.places, "x @ w")
 
     def measure(self, _, programs, **__):
-        """The program as written takes between 0.9 and 1.1 s."""
+        """Yield rounds in which the program as written takes between 0.9 and 1.1 s."""
         rng = np.random.default_rng(0)
         while True:
             yield dict(zip(programs, (rng.uniform(0.9, 1.1), self.advised_seconds), strict=True))
@@ -109,9 +98,9 @@ class Made:
 
 
 @pytest.fixture
-def made(monkeypatch):
-    compiler = type("Compiler", (Made,), {"compiled": [], "pasted": [], "one_hot": []})
-    monkeypatch.setattr(advice, "Compiler", lambda *_, **__: nullcontext(compiler()))
+def compiler(monkeypatch):
+    compiler = FakeCompiler()
+    monkeypatch.setattr(advice, "Compiler", lambda *_, **__: nullcontext(compiler))
     return compiler
 
 
@@ -119,9 +108,9 @@ def run(out, **settings):
     return advise("mine:program", AdviceSettings(**settings), out=out)
 
 
-def test_entry_layouts_are_tried_first_and_the_search_continues_from_the_best(made, tmp_path):
+def test_entry_layouts_are_tried_first_and_the_search_continues_from_the_best(compiler, tmp_path):
     result = run(tmp_path, budget=8)
-    assert made.compiled[:4] == ["default False", "auto False", "auto False", "default False"]
+    assert compiler.compiled[:4] == ["default False", "auto False", "auto False", "default False"]
     clock = target_of("tpu-v3").nanoseconds
     assert (result.default_ns, result.best_ns, result.module_ns) == (clock(400), clock(50), clock(50))
     (weight,) = result.inputs
@@ -138,7 +127,7 @@ def test_entry_layouts_are_tried_first_and_the_search_continues_from_the_best(ma
         "# net.py:7, dot f32[64,64], jit(f)/dot",
         "#   with_layout_constraint(x @ w, Layout(major_to_minor=(1, 0)))",
     ]
-    assert len(made.pasted) == 2 and made.pasted[1][1] == 0
+    assert len(compiler.pasted) == 2 and compiler.pasted[1][1] == 0
     assert not result.conversion_text, "a weight alone"
     assert "nothing is left to try" in run(tmp_path / "more", budget=20).stopped
     edited = HloModuleProto.FromString((tmp_path / "program.advised.pb").read_bytes())
@@ -148,7 +137,7 @@ def test_entry_layouts_are_tried_first_and_the_search_continues_from_the_best(ma
     assert value["diagnosis"]["relayouts"][0]["tensor"] == "layer['w']"
 
 
-def test_printed_advice_separates_code_from_module_and_names_uncounted_costs(made, tmp_path, capsys):
+def test_printed_advice_separates_code_from_module_and_names_uncounted_costs(compiler, tmp_path, capsys):
     result = run(tmp_path, budget=8)
     batch = replace(result.inputs[0], kind="input")
     unreached = replace(result.changes[0], code="", source="jit(f)/transpose(jvp())/dot")
@@ -163,87 +152,80 @@ def test_printed_advice_separates_code_from_module_and_names_uncounted_costs(mad
     assert "with_layout_constraint" not in printed and "not counted" not in printed
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text", "kept"),
-    [
+def test_advice_that_measuring_does_not_confirm_is_dropped(compiler, tmp_path, capsys):
+    for seconds, text, kept in (
         (0.5, "measured on tpu-v3: 2.0", True),
         (1.0, "cannot be told from 1.00, nothing is kept", False),
         (1.5, "slower, nothing is kept", False),
-    ],
-)
-def test_advice_that_measuring_does_not_confirm_is_dropped(made, tmp_path, capsys, seconds, text, kept):
-    made.advised_seconds = seconds
-    result = run(tmp_path, budget=8, measure=True)
-    assert result.measured is not None and text in result.measured.text and result.measured.expected == 8
-    assert (result.speedup > 1) == bool(result.lines) == bool(result.inputs) == result.is_worthwhile == kept
-    assert (tmp_path / "program.advised.pb").exists() == kept
-    if kept:
-        assert "expected 8.000, measured -7" in result.measured.text
-    made.advised_seconds = "no memory"
+    ):
+        compiler.advised_seconds, out = seconds, tmp_path / str(seconds)
+        result = run(out, budget=8, measure=True)
+        assert result.measured is not None and text in result.measured.text and result.measured.expected == 8
+        assert (result.speedup > 1) == bool(result.lines) == bool(result.inputs) == result.is_worthwhile == kept
+        assert (out / "program.advised.pb").exists() == kept
+        assert ("expected 8.000, measured -7" in result.measured.text) == kept
+        _show_advice(result)
+        assert result.measured.text.partition(":")[0] in capsys.readouterr().out
+    compiler.advised_seconds = "no memory"
     with pytest.raises(CompilerError, match=r"as advised does not run .no memory"):
-        run(tmp_path / "again", budget=8, measure=True)
-    _show_advice(result)
-    assert result.measured.text.partition(":")[0] in capsys.readouterr().out
+        run(tmp_path, budget=8, measure=True)
 
 
-def test_an_interrupted_search_is_resumed(made, tmp_path):
+def test_an_interrupted_search_is_resumed(compiler, tmp_path):
     whole = run(tmp_path / "whole", budget=8)
-    compilations = len(made.compiled)
+    compilations = len(compiler.compiled)
     for moment in (1, compilations - 2):
-        made.compiled.clear()
-        made.fails_after = moment
+        compiler.compiled.clear()
+        compiler.fails_after = moment
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path / str(moment), budget=8)
-        made.fails_after = 10**9
+        compiler.fails_after = 10**9
         again = run(tmp_path / str(moment), budget=8)
         assert (again.best_ns, again.lines, again.compiled) == (whole.best_ns, whole.lines, whole.compiled)
-        assert len(made.compiled) == compilations  # what was done is not done again
-    made.compiled.clear()
+        assert len(compiler.compiled) == compilations, "nothing is compiled twice"
+    compiler.compiled.clear()
     run(tmp_path / "whole", budget=8)
-    assert len(made.compiled) == 1  # the module that is written, to be sure of it
+    assert len(compiler.compiled) == 1, "the module that is written, to be sure of it"
 
 
-@pytest.mark.parametrize(
-    ("status", "message", "error"),
-    [
+def test_a_default_that_does_not_compile_is_explained(compiler, tmp_path):
+    for status, message, error in (
         ("timeout", "not done within 9 s", "`limit`"),
         ("failed", "RESOURCE_EXHAUSTED: vmem", "compiles in JAX"),
         ("failed", "INVALID_ARGUMENT: Custom emitter for GatherX not found", "the compiler itself fails.*one_hot"),
         ("crashed", "the compiler's process ended with signal 11", "the compiler itself failed"),
-    ],
-)
-def test_a_default_that_does_not_compile_is_explained(made, tmp_path, status, message, error):
-    made.broken = Outcome(Status(status), message=message)
-    with pytest.raises(CompilerError, match=error):
-        run(tmp_path, budget=3)
-    assert made.one_hot == ([False, True] if "one_hot" in error else [False])
+    ):
+        compiler.broken, compiler.one_hot = Outcome(Status(status), message=message), []
+        with pytest.raises(CompilerError, match=error):
+            run(tmp_path / error, budget=3)
+        assert compiler.one_hot == ([False, True] if "one_hot" in error else [False])
 
 
-def test_timeouts_and_crashes_are_tried_again_by_a_later_run(made, tmp_path):
+def test_timeouts_and_crashes_are_tried_again_by_a_later_run(compiler, tmp_path):
     for status, again in (("timeout", True), ("crashed", True), ("failed", False)):
-        made.unsettled = status
+        compiler.unsettled = status
         assert run(tmp_path / status, budget=3).speedup == 1
-        made.unsettled = ""
-        made.compiled.clear()
+        compiler.unsettled = ""
+        compiler.compiled.clear()
         assert (run(tmp_path / status, budget=3).speedup > 1) is again
-        assert ("auto False" in made.compiled) is again
+        assert ("auto False" in compiler.compiled) is again
 
 
-def test_estimates_counted_otherwise_are_not_used_again_and_old_modules_go(made, tmp_path, monkeypatch):
+def test_estimates_counted_otherwise_are_not_used_again_and_old_modules_go(compiler, tmp_path, monkeypatch):
     advised = tmp_path / "program.advised.pb"
     assert str(advised) in run(tmp_path, budget=4).files
-    first = list(made.compiled)
-    made.compiled.clear()
+    first = list(compiler.compiled)
+    compiler.compiled.clear()
     monkeypatch.setattr("xlarank.pipelines.advise.advice.COUNTING", COUNTING - 1)
     run(tmp_path, budget=4)
-    assert made.compiled == first
+    assert compiler.compiled == first
     result = run(tmp_path, budget=1)
     assert result.files == [str(tmp_path / f"program.{name}") for name in ("diagnosis.svg", "advice.json")]
     assert not advised.exists()
 
 
-def test_the_compilers_choice_is_kept_if_nothing_beats_it(made, tmp_path):
-    made.useless, made.slow = True, "given up"
+def test_the_compilers_choice_is_kept_if_nothing_beats_it(compiler, tmp_path):
+    compiler.useless, compiler.slow = True, "given up"
     result = run(tmp_path, budget=20)
     assert result.speedup == 1 and not result.is_worthwhile and not result.lines and result.difference is None
     assert result.compiled["given up"] >= 1 and "failed" not in result.compiled
@@ -273,7 +255,7 @@ def test_copies_are_named_by_their_tensors():
     ]  # fmt: skip
     copies = "3 copies forced by layouts: 1 of weights, 1 of outputs, 1 between two operations"
     assert result.summary == f"100% of the estimate are {copies}"
-    drawn = picture(result, "<m>")
+    drawn = diagnosis.picture(result, "<m>")
     assert drawn.count("fill: #d9822b") == 3 and "&lt;m&gt;" in drawn and "50.0%, weight" in drawn
 
 
@@ -334,7 +316,7 @@ def test_layouts_of_operations_become_lines_that_name_the_value():
     assert head == "from jax.experimental.layout import Layout, with_layout_constraint"
     assert name == "# dot f32[8,128], jit(f)/dot_general"
     assert call == "#   with_layout_constraint(VALUE, Layout(major_to_minor=(1, 0)))"
-    assert operation_lines([]) == [] == entry_lines([], [])
+    assert operation_lines([]) == [] == diagnosis.entry_lines([], [])
     index, dot.metadata.stack_frame_id = module.stack_frame_index, 2
     index.file_names.extend(["/lib/site-packages/flax/linear.py", "/home/me/net.py"])
     for file, line in ((1, 5), (2, 12)):
@@ -358,10 +340,9 @@ def test_a_configuration_of_an_imported_program_becomes_lines(tmp_path):
     module = product_module()
     path, configurations = tmp_path / "p.pb", tmp_path / "c.npz"
     path.write_bytes(module.SerializeToString())
-    graph = module_graph(module, Path("p.pb"))
     rows = np.full((2, 1, 18), -1, np.int8)
     rows[1, 0, :2] = 0, 1
-    write_configurations(configurations, graph, rows, np.zeros(2, np.int64))
+    write_configurations(configurations, module_graph(module, Path("p.pb")), rows, np.zeros(2, np.int64))
     _, lines, edited_file = apply_configuration(path, f"{configurations}:1", tmp_path)
     assert lines[-2] == "# net.py:7, dot f32[64,64], jit(f)/dot"
     edited = HloModuleProto.FromString(edited_file.read_bytes())

@@ -20,8 +20,6 @@ from xlarank.data.collection import Collection, discover
 from xlarank.data.errors import CollectionError, DataRootError, WorkspaceError, XlarankError
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
-from xlarank.features.block import Tier
-from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import Recipe, Source
 from xlarank.features.store import StoredGraph, read_manifest
 from xlarank.pipelines.build_features import BuildRequest, build_features
@@ -103,9 +101,8 @@ def test_graphs_share_a_file_up_to_so_many_graphs_and_configurations_that_are_ke
     ):  # fmt: skip
         monkeypatch.setattr(building, "_PART_CONFIGS", configs)
         monkeypatch.setattr(building, "_PART_GRAPHS", graphs)
-        recipe = Recipe.of(FAST, "layout", max_configs=kept)
-        jobs = building.part_jobs(files, Workspace(shared_tree / "work"), recipe)
-        assert [len(job.files) for job in jobs] == sizes
+        workspace, recipe = Workspace(shared_tree / "work"), Recipe.of(FAST, "layout", max_configs=kept)
+        assert [len(job.files) for job in building.part_jobs(files, workspace, recipe)] == sizes
 
 
 @pytest.mark.slow
@@ -174,7 +171,7 @@ def test_a_failed_write_ends_the_build_and_leaves_the_manifests(tree, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limit[1]))  # bytes: all but the rows fit
         try:
             with pytest.raises(WorkspaceError, match=r"cannot write .*File too large"):
-                build(tree, work, jobs=jobs, settings=FeatureSettings(Tier.FULL), **VALID)
+                build(tree, work, jobs=jobs, settings=trees.FULL, **VALID)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert contents(work, "*.parquet") == rows and manifest(work, split="valid") == before
@@ -203,8 +200,8 @@ def test_no_graph_is_begun_after_the_timeout_and_the_next_build_resumes(tree, tm
         work = tmp_path / str(jobs)
         report = build(tree, work, jobs=jobs, timeout=0.0 if jobs == 1 else 0.05)
         left = sum(part.left for part in report.splits)
-        begun = [part for part in report.splits if part.left < part.graphs]
-        assert len(begun) <= 2 * jobs + 1, "workers may have begun a few files of rows"
+        begun = sum(part.left < part.graphs for part in report.splits)
+        assert begun <= 2 * jobs + 1, "workers may have begun a few files of rows"
         listed = sum(len(manifest(work, part.collection, part.split).graphs) for part in report.splits)
         assert listed == FILES - left and not report.broken
     assert totals(build(tree, work)) == (left, listed, 0)

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -30,12 +29,10 @@ from xlarank.pipelines.support import building as module
 from xlarank.pipelines.support import processes
 from xlarank.pipelines.support.processes import connected, local_cluster
 
-slow = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def client():
-    """Of a cluster of two workers; skips the test where Dask is not installed."""
+    """A client of a cluster of two workers; skips the test if Dask is not installed."""
     need("distributed")
     with connected("local", 2) as connection:
         yield connection
@@ -46,12 +43,12 @@ def pids(client):
 
 
 def fitted(cluster, rounds=20):
-    """On 8 graphs of 80 rows, dealt into query groups of at most 30."""
+    """Return a ranker fitted on 8 graphs of 80 rows, in query groups of at most 30."""
     settings = FitSettings(rounds, threads=1, cluster=cluster)
     return LambdaRank({"max_group": 30}, kind="layout").fit(easy_data(8, 80), settings)
 
 
-@slow
+@pytest.mark.slow
 def test_a_cluster_stores_what_this_machine_would(client, tree, tmp_path, monkeypatch):
     graph_path(tree, TILE, "test", "sort__a").write_bytes(b"no zip")
     graph_path(tree, LAYOUT, "valid", "odd;name").write_bytes(b"no zip")
@@ -91,27 +88,26 @@ def test_files_that_do_not_fit_into_memory_together_are_named(tree, tmp_path, mo
     assert why.endswith("do not fit into memory together; run again with `jobs=1`")
 
 
-@slow
+@pytest.mark.slow
 def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(client, built, tmp_path):
     first, second, here = (fitted(cluster) for cluster in (TreeCluster(client), TreeCluster(client), None))
     files = saved(first, tmp_path / "one")
     assert files == saved(second, tmp_path / "two") and b"127.0.0.1" not in files[LightGBMBooster.file_name]
     part = easy_data(8, 80, seed=1).parts[0]
-    scores = [ranker.predict(part.matrix(), part.columns) for ranker in (first, here)]
-    assert np.corrcoef(scores)[0, 1] > 0.98
-    local = Path(shutil.copytree(built, tmp_path / "local"))
+    assert np.corrcoef([ranker.predict(part.matrix(), part.columns) for ranker in (first, here)])[0, 1] > 0.98
+    local = shutil.copytree(built, tmp_path / "local")
     request = {"collections": [LAYOUT], "rounds": 10}
     (result,) = trees.train_models(built, engine="dask", scheduler=client.scheduler.address, **request)
     trees.train_models(local, **request)
     assert result.chosen_by == "3 folds by family"
     there, card = model_of(built), model_of(local).card
-    blank = {"seeds": 0, "folds": 0, "rounds": 0}
-    assert vars(there.card) | blank == vars(card) | blank
+    differing = {"seeds": 0, "folds": 0, "rounds": 0}
+    assert vars(there.card) | differing == vars(card) | differing
     assert len(there.card.seeds) == 1 and there.card.folds.keys() == card.folds.keys()
     assert np.isfinite(there.score(stored(built, split="valid")["delta__a"]).mean).all()
 
 
-@slow
+@pytest.mark.slow
 def test_workers_that_are_killed(client, tmp_path, monkeypatch):
     monkeypatch.setattr("xlarank.pipelines.support.building._PART_GRAPHS", 1)  # a job for each graph
     victim, other = pids(client)
@@ -125,7 +121,7 @@ def test_workers_that_are_killed(client, tmp_path, monkeypatch):
     assert contents(tmp_path / "there") == contents(tmp_path / "here")
 
     def kill():
-        """Once LightGBM is at work."""
+        """Kill a worker once LightGBM is at work."""
         victim = pids(client)[0]
         while "_grow_part" not in str(client.processing()):
             time.sleep(0.02)
@@ -142,7 +138,7 @@ def test_workers_that_are_killed(client, tmp_path, monkeypatch):
     assert saved(fitted(TreeCluster(client)), tmp_path / "again") == saved(undisturbed, tmp_path / "undisturbed")
 
 
-@slow
+@pytest.mark.slow
 def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(tree, tmp_path, monkeypatch):
     dask = pytest.importorskip("dask")
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}), connected("local", 1) as client:
@@ -154,11 +150,10 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(tree, t
             (why,) = build(tree, tmp_path / "work", **asked).broken.values()
         assert why.startswith("pool__a.npz: 1 workers died while they built it; expected workers with enough")
     with local_cluster(1) as stopping, pytest.raises(ClusterError, match="cluster is gone; start"):
-        listener = Listener(1, stopping.close)
-        build(tree, tmp_path / "gone", scheduler=stopping.scheduler_address, progress=listener)
+        build(tree, tmp_path / "gone", scheduler=stopping.scheduler_address, progress=Listener(1, stopping.close))
 
 
-@slow
+@pytest.mark.slow
 def test_unusable_clusters_are_refused(tree, tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "_MAX_WAIT", 0.5)
     with local_cluster(0) as idle, pytest.raises(ClusterError, match=r"has no workers.*dask worker tcp://"):

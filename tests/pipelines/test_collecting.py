@@ -1,9 +1,8 @@
-"""Candidate configurations, rounds of made-up times, and tiles by a compiler that writes modules down."""
+"""Candidate configurations, rounds of made-up times, and tiles of a fake compiler."""
 
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -40,8 +39,7 @@ def test_random_tied_configurations_set_dots_always_and_reshapes_sometimes():
     codes = random_configurations(candidates, 100, rng())
     assert len(codes) == 1 + 2 * 3  # two orders of the dots, three rows of the reshape, and the compiler's choice
     assert (codes[1:, 0] > 0).all() and set(codes[1:, 1].tolist()) == {0, 1, 2}
-    children = breed(candidates, codes[:1], 100, rng())
-    assert len(children) == candidates.space - 1 == 8
+    assert len(breed(candidates, codes[:1], 100, rng())) == candidates.space - 1 == 8
 
 
 def rng(seed=0):
@@ -55,7 +53,7 @@ def graph():
 
 
 def free(nodes):
-    """Nodes with five rows each."""
+    """Return candidates of nodes with five rows each."""
     return Candidates((np.arange(-1, 4, dtype=np.int8).repeat(18).reshape(5, 18),) * nodes)
 
 
@@ -119,17 +117,17 @@ PLAIN = matmul_module()
 
 
 class Device:
-    """Runs programs named by their milliseconds; ``noise`` is relative to them."""
+    """Device on which a program takes as many milliseconds as its name says, with relative ``noise``."""
 
     def __init__(self, noise=0.0):
-        self.noise, self.measured, self.asked = noise, 0, list[list[str]]()
+        self.noise, self.rounds, self.requests = noise, 0, []
 
     def measure(self, _, programs, *, seed, done):
-        noise = rng([seed, done])
-        self.asked.append(list(programs))
+        random = rng([seed, done])
+        self.requests.append(list(programs))
         while True:
-            self.measured += 1
-            seconds = {name: int(name) / 1e3 * (1 + self.noise * noise.exponential()) for name in programs}
+            self.rounds += 1
+            seconds = {name: int(name) / 1e3 * (1 + self.noise * random.exponential()) for name in programs}
             yield seconds | ({"0": "no memory"} if "0" in seconds else {})
 
 
@@ -140,27 +138,25 @@ def programs(*names):
 def test_measuring_stops_when_the_order_of_the_fastest_no_longer_changes(tmp_path):
     steady, noisy = Device(), Device(noise=0.5)
     timings = time_programs(steady, PLAIN, programs("1", "2", "3"), minutes=1)
-    assert steady.measured == ROUNDS == timings.seconds.shape[1]
+    assert steady.rounds == ROUNDS == timings.seconds.shape[1]
     assert timings.nanoseconds() == {"1": 10**6, "2": 2 * 10**6, "3": 3 * 10**6}
-    close = programs(*map(str, range(1000, 1040)))
-    timings = time_programs(noisy, PLAIN, close, minutes=1)
-    assert noisy.measured > ROUNDS and noisy.measured % 8 == 0
-    orders = [np.argsort(fastest(timings.seconds[:, : noisy.measured - n]), kind="stable")[:5] for n in (16, 8, 0)]
+    timings = time_programs(noisy, PLAIN, programs(*map(str, range(1000, 1040))), minutes=1)
+    assert noisy.rounds > ROUNDS and noisy.rounds % 8 == 0
+    orders = [np.argsort(fastest(timings.seconds[:, : noisy.rounds - n]), kind="stable")[:5] for n in (16, 8, 0)]
     assert (orders[0] == orders[1]).all() and (orders[1] == orders[2]).all()
     short = Device()
     time_programs(short, PLAIN, programs("1", "2"), minutes=0)
-    assert short.measured == 2
+    assert short.rounds == 2
 
 
 def test_rounds_of_a_journal_count_and_programs_that_fail_are_named(tmp_path):
     device = Device()
-    for rounds, known in ((2, 0), (ROUNDS, 2), (ROUNDS, ROUNDS)):
+    for minutes, rounds, known in ((0, 2, 0), (1, ROUNDS, 2), (1, ROUNDS, ROUNDS)):
         with Journal(tmp_path / "j", {}) as journal:
             assert len(journal.rounds) == known
-            minutes = 0 if rounds == 2 else 1
             timings = time_programs(device, PLAIN, programs("0", "5"), minutes=minutes, journal=journal)
         assert timings.seconds.shape == (1, rounds) and timings.problems == {"0": "no memory"}
-    assert device.measured == ROUNDS, "the last of them measured nothing"
+    assert device.rounds == ROUNDS, "the last of them measured nothing"
 
 
 def test_standard_errors_and_intervals_are_those_of_repeated_measurements():
@@ -185,14 +181,14 @@ def test_a_search_is_guided_by_times_beside_the_default(tmp_path):
     estimates = [outcome.estimate for outcome in timed if outcome.status is Status.OK]
     assert estimates == [Estimate(ms * 10**6) for ms in (8, 4, 8, 8, 8)]
     assert [outcome.message for outcome in timed if outcome.status is Status.FAILED] == ["no memory"]
-    assert device.asked == [["8"], ["8", "4", "0"]], "nothing is measured twice"
+    assert device.requests == [["8"], ["8", "4", "0"]], "nothing is measured twice"
 
 
 SETTINGS = TileSettings(limits=8)
 
 
 def module(limit=0):
-    """A product whose tile has as many rows as fit, and a copy with the same tile under all limits."""
+    """Return a product whose tile has as many rows as fit, and a copy with the same tile under all limits."""
     made = HloModuleProto(name="jit_f", entry_computation_id=2, entry_computation_name="main")
     main = made.computations.add(name="main", id=2)
     instruction(main, "parameter", (4096, 128), id=20)
@@ -207,12 +203,10 @@ def module(limit=0):
 
 
 class Compiler:
-    """``dies`` after so many limits, once."""
-
-    versions = MappingProxyType({"jax": "0"})
+    """Compiler that is interrupted after ``dies`` limits."""
 
     def __init__(self, dies=99):
-        self.dies, self.compiled = dies, []
+        self.versions, self.dies, self.compiled = {"jax": "0"}, dies, []
 
     def lower(self, **_):
         return Lowered(module().SerializeToString())

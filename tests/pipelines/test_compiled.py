@@ -1,4 +1,4 @@
-"""collect and advise with the real compiler; skipped, visibly, where the extra ``collect`` is not installed."""
+"""collect and advise with the real compiler; skipped, visibly, if the extra ``collect`` is not installed."""
 
 import importlib.util
 import os
@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import TEST_DATA
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import write_json
 from xlarank.data.graph import read_graph
@@ -41,8 +40,7 @@ def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
     graph = read_graph(collected.path)
     assert (graph.table.rows[graph.table.codes[0]] == -1).all()
     with Compiler(target_of("tpu-v3")) as compiler:
-        program = load_program(PRODUCTS, compiler)
-        ((_, own),) = compiler.compile([program.module])
+        ((_, own),) = compiler.compile([load_program(PRODUCTS, compiler).module])
     assert graph.runtime[0] == round(own.estimate.cycles / 0.94)
     assert "not measured" in collected.manifest["source"]
     assert not collect(PRODUCTS, tmp_path, settings).fresh
@@ -56,7 +54,7 @@ def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
 
 
 def kill(program, out, settings, lines):
-    """Kill a collection soon after its journal has more than so many lines; return the journal."""
+    """Kill a collection soon after its journal has more than ``lines``; return the path of the journal."""
     words = ["--program", program, "--configs", str(settings.configs), "--target", settings.target, "--out", out]
     process = subprocess.Popen([sys.executable, "-m", "xlarank", "collect", *words], stderr=subprocess.DEVNULL)
     source = "cpu" if settings.target == "cpu" else "tpu-estimate"
@@ -216,6 +214,7 @@ def test_constraints_of_advice_written_into_the_source_give_the_estimate_that_wa
 
 
 def _pasted_ns(lines, module, function):
+    """Return the estimate of a program with the lines of its advice."""
     text = "\n".join(lines)
     if "in_formats" not in text:
         text += "\nsharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])\nstep = jax.jit(step)\n"
@@ -224,13 +223,9 @@ def _pasted_ns(lines, module, function):
     topology = 'topologies.get_topology_desc(platform="tpu", topology_name="v3:2x2")'
     text = text.replace("jax.devices()[0]", f"{topology}.devices[0]")
     shapes = "jax.tree.map(lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f), arguments, in_formats)"
-    script = (
-        "import jax\nfrom jax.experimental import topologies\n"
-        f"from {module} import {function}\n"
-        f"step, arguments = {function}()\n"
-        + text.replace("jax.device_put(arguments, in_formats)", shapes)
-        + "\nprint(step.lower(*arguments).compile().as_text())\n"
-    )
+    text = text.replace("jax.device_put(arguments, in_formats)", shapes)
+    script = f"import jax\nfrom jax.experimental import topologies\nfrom {module} import {function}\n"
+    script += f"step, arguments = {function}()\n{text}\nprint(step.lower(*arguments).compile().as_text())\n"
     command, env = [sys.executable, "-c", script], os.environ | ENVIRONMENT
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
     return target_of("tpu-v3").nanoseconds(read_estimate(done.stdout).cycles)
@@ -238,14 +233,9 @@ def _pasted_ns(lines, module, function):
 
 def test_the_lines_of_advice_run_in_a_loop_whose_outputs_go_in_again(tmp_path):
     advice = advise(f"{PROGRAMS}:mixing", AdviceSettings("tpu-v3", budget=6, check=True), out=tmp_path)
-    script = (
-        "import jax, jax.numpy as jnp\n"
-        f"from {PROGRAMS} import mixing\n"
-        "step, arguments = mixing()\n"
-        "arguments = jax.tree.map(lambda x: jnp.ones(x.shape, x.dtype), arguments)\n"
-        + "\n".join(advice.lines)
-        + "\nstate, batch = arguments\nfor _ in range(3):\n    state, _ = step(state, batch)\n"
-    )
+    script = f"import jax, jax.numpy as jnp\nfrom {PROGRAMS} import mixing\nstep, arguments = mixing()\n"
+    script += "arguments = jax.tree.map(jnp.ones_like, arguments)\n" + "\n".join(advice.lines)
+    script += "\nstate, batch = arguments\nfor _ in range(3):\n    state, _ = step(state, batch)\n"
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
@@ -274,12 +264,11 @@ def test_invalid_programs_are_explained():
 
 
 @pytest.mark.parametrize("name", ["mlp_train__a", "crossattn__a"])
-def test_labels_of_another_tool_are_reproduced_exactly(name):
-    """Files made by a tool that shares no code with this one, by jax 0.10.2 and libtpu 0.0.42.1."""
-    named = os.environ.get(TEST_DATA)
-    folder = Path(named or "").parent / "tpu_estimate"
-    if not named or not folder.is_dir():
-        pytest.skip(f"{TEST_DATA} is not set, or no tpu_estimate lies beside it")
+def test_labels_of_another_tool_are_reproduced_exactly(name, real_data):
+    """The tool shares no code with this one; its files are made with jax 0.10.2 and libtpu 0.0.42.1."""
+    folder = real_data.parent / "tpu_estimate"
+    if not folder.is_dir():
+        pytest.skip(f"{folder} does not exist")
     module = HloModuleProto.FromString((folder / "modules" / f"{name}.pb").read_bytes())
     graph = read_graph(folder / "npz/layout/tpu-estimate/random/valid" / f"{name}.npz")
     configs = np.random.default_rng(1).choice(graph.configs, 3, replace=False)

@@ -10,7 +10,6 @@ from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TREE, build, edit_json,
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
-from xlarank.features.catalogue import FeatureSettings
 from xlarank.models.trained import fingerprint, pretrained_model
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.calibrate import calibrate
@@ -28,14 +27,13 @@ OTHERS = Collection.parse(OTHER)
 
 @pytest.fixture
 def two(trained):
-    """A workspace with a model of another collection, said to be of other graphs, and none of the own."""
+    """A workspace whose only layout model is of another collection and, by its card, of other families."""
     shutil.copytree(trained / "features/layout/cpu/random", trained / "features/layout/tpu-estimate/random")
     place = Workspace(trained)
     folder = place.model(OTHERS)
     folder.parent.mkdir(parents=True)
     shutil.move(place.model(LAYOUTS), folder)
-    new = {"train": ["elsewhere__a", "elsewhere__b"]}  # of families that the collection lacks
-    edit_json(folder / "model.json", collection=OTHER, trained_on=new)
+    edit_json(folder / "model.json", collection=OTHER, trained_on={"train": ["elsewhere__a", "elsewhere__b"]})
     return place
 
 
@@ -93,7 +91,7 @@ def test_families_that_the_model_knows_are_not_judged(two):
 
 
 @pytest.mark.slow
-def test_a_folder_and_a_model_that_itself_went_on(two, tmp_path):
+def test_a_model_in_a_folder_and_one_that_continues_another_are_continued(two, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     shutil.move(two.model(OTHERS), elsewhere)
     assert tune(two, str(elsewhere))[1].card.continues.where == str(elsewhere)
@@ -103,16 +101,18 @@ def test_a_folder_and_a_model_that_itself_went_on(two, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_ranker_that_comes_along_goes_on(tmp_path):
+def test_the_shipped_ranker_of_a_collections_kind_is_continued(tmp_path):
     splits = {"train": ("alpha__a", "beta__a", "gamma__a"), "valid": ("delta__a",)}
-    trees.write_tree(tmp_path / "tree", {LAYOUT: splits})
+    trees.write_tree(tmp_path / "tree", {LAYOUT: splits, TILE: {"train": ("dot__a", "conv__a")}})
     place = Workspace(tmp_path / "work")
-    build(tmp_path / "tree", place.root, settings=FeatureSettings())
-    result, model = tune(place, "shipped", rounds=25)
-    assert "fine-tuned from the shipped ranker (layout:tpu:any" in result.why
+    build(tmp_path / "tree", place.root, settings=trees.FULL)
+    results = fine_tune(place, "shipped", TrainRequest(seeds=1, rounds=25, threads=1))
+    for result, kind, collection in zip(results, ("layout", "tile"), ("layout:tpu:any", "tile:"), strict=True):
+        continues = model_of(place.root, result.collection).card.continues
+        assert (continues.where, continues.fingerprint) == ("shipped", fingerprint(pretrained_model(kind).card))
+        assert f"fine-tuned from the shipped ranker ({collection}" in result.why
+    model, shipped = model_of(place.root), pretrained_model()
     assert (model.card.model, model.shipped) == ("time-trees", False)
-    shipped, continues = pretrained_model(), model.card.continues
-    assert (continues.where, continues.fingerprint) == ("shipped", fingerprint(shipped.card))
     (graph,) = stored(place.root, LAYOUT, "valid").values()
     before = kendall_tau(shipped.score(shipped.select(graph)).mean, graph.row_cost)
     assert kendall_tau(model.score(graph).mean, graph.row_cost) > before + 0.05
@@ -123,15 +123,6 @@ def test_every_collection_continues_the_model_from_before(two):
     before = fingerprint(model_of(two.root, OTHER).card)
     fine_tune(two, OTHER, TrainRequest(collections=[OTHER, LAYOUT], seeds=1, rounds=2, threads=1))
     assert {model_of(two.root, name).card.continues.fingerprint for name in (OTHER, LAYOUT)} == {before}
-
-
-def test_shipped_is_the_ranker_of_the_collections_kind(tmp_path):
-    trees.write_tree(tmp_path / "tree", {TILE: {"train": ("dot__a", "conv__a")}})
-    place = Workspace(tmp_path / "work")
-    build(tmp_path / "tree", place.root, settings=FeatureSettings())
-    (result,) = fine_tune(place, "shipped", TrainRequest(seeds=1, rounds=2, threads=1))
-    assert model_of(place.root, TILE).card.continues.fingerprint == fingerprint(pretrained_model("tile").card)
-    assert "fine-tuned from the shipped ranker (tile:" in result.why
 
 
 @pytest.mark.slow
@@ -151,6 +142,7 @@ def test_models_that_cannot_be_continued_are_refused(two):
 
 @pytest.fixture
 def pair(built):
+    """A workspace with two collections of the same layout graphs."""
     shutil.copytree(built / "features" / "layout/cpu/random", built / "features" / "layout/tpu-estimate/random")
     return Workspace(built)
 
@@ -161,7 +153,7 @@ def learn(place, also, **options):
 
 
 def lacks_a_family(fold):
-    """Whether a fold of three families in two collections lacks one in both."""
+    """Return whether a fold of three families in two collections lacks one in both."""
     return sorted(fold.names) == sorted(2 * sorted(set(fold.names))) and len(set(fold.families)) == 2
 
 

@@ -1,4 +1,4 @@
-"""Programs become files of a data root and get configurations: what is written, left out and refused."""
+"""Import of programs into a data root, and proposed configurations: what is written, left out and refused."""
 
 import os
 from dataclasses import replace
@@ -41,8 +41,7 @@ def test_a_program_becomes_a_graph_of_the_data_root(tmp_path):
     read = read_graph(path)
     assert isinstance(read, LayoutGraph) and read.splits.tolist() == [0, 6, 9]
     assert [part.graphs for part in info(find_data_root(tmp_path / "root"))] == [1]
-    before = path.read_bytes()
-    again = import_hlo([file], tmp_path / "root" / "npz")  # a folder called npz is the tree itself
+    before, again = path.read_bytes(), import_hlo([file], tmp_path / "root/npz")  # the tree itself
     assert again.graphs[0].path == str(path) and path.read_bytes() == before
 
 
@@ -99,27 +98,24 @@ def test_a_broken_file_or_a_name_taken_does_not_stop_the_others(tmp_path):
     (graph,) = report.graphs
     assert graph.graph == "good"
     assert graph.notes == ("opcodes that the format does not know, written as unknown: ragged-dot (1)",)
-    names = ("cut.pb", "cyclic.pb", "absent.pb", "good.hlo")
-    assert list(report.broken) == [str(tmp_path / name) for name in names]
-    message = "cut off", "cycle", "cannot be read", "good.npz was written from"
-    assert [words in why for words, why in zip(message, report.broken.values(), strict=True)] == [True] * 4
+    reasons = {"cut.pb": "cut off", "cyclic.pb": "cycle", "absent.pb": "cannot be read"}
+    reasons["good.hlo"] = "good.npz was written from"
+    assert list(report.broken) == [str(tmp_path / name) for name in reasons]
+    assert all(map(str.__contains__, report.broken.values(), reasons.values()))
     assert [path.name for path in (tmp_path / "npz").rglob("*.npz")] == ["good.npz"]
     report = import_hlo([good], tmp_path, collection="tile:own")
     assert "it is a layout graph; expected a tile graph for tile:own" in report.broken[str(good)]
 
 
 def test_real_tuning_data_gives_google_s_files(real_data, tmp_path):
-    pb = real_data / "pb"
     chosen = {"collection": "tile:xla", "split": "train", "name": "alexnet_train_batch_32"}
-    report = import_hlo([pb / "op_tuning_data.pb"], tmp_path, **chosen)
+    report = import_hlo([real_data / "pb" / "op_tuning_data.pb"], tmp_path, **chosen)
     assert not report.broken and not report.left_out and len(report.graphs) == 15
     for graph in report.graphs:
         place = Path(graph.path).relative_to(tmp_path)
         with np.load(graph.path) as ours, np.load(real_data / place) as theirs:
-            assert sorted(ours.files) == sorted(theirs.files)
-            for name in theirs.files:
-                assert ours[name].dtype == theirs[name].dtype, (place, name)
-                assert ours[name].tobytes() == theirs[name].tobytes(), (place, name)
+            files = ({name: (a.dtype, a.tobytes()) for name, a in file.items()} for file in (ours, theirs))
+            assert next(files) == next(files), place
 
 
 @pytest.mark.skipif("XLARANK_TEST_HLO" not in os.environ, reason="XLARANK_TEST_HLO is not set: no programs to read")
@@ -151,15 +147,16 @@ def test_evolving_finds_what_the_model_ranks_higher(shared_tree, shared_trained,
     path, place = graph_path(shared_tree, LAYOUT, "valid", "delta__a"), Workspace(shared_trained)
     settings = ProposeSettings(search="evolve", configs=20, min_elements=0, population=30, generations=4)
     random = ProposeSettings(configs=20, min_elements=0)
-    content, proposals = {}, {}
-    for name, chosen in zip("efrst", (settings, settings, random, random, replace(random, seed=1)), strict=True):
-        proposals[name] = propose(path, tmp_path / f"{name}.npz", chosen, workspace=place, collection=LAYOUT)
-        content[name] = (tmp_path / f"{name}.npz").read_bytes()
-    assert proposals["e"].guided_by == LAYOUT
-    ranking = rank(place, tmp_path / "e.npz", collection=LAYOUT)
-    assert int((ranking.scores < ranking.scores[0]).sum()) == proposals["e"].default_place
-    assert content["e"] == content["f"] and content["r"] == content["s"], "the same seed, the same configurations"
-    assert len({content[name] for name in ("e", "r", "t")}) == 3
+    proposals, contents = [], []
+    for number, chosen in enumerate((settings, settings, random, random, replace(random, seed=1))):
+        out = tmp_path / f"{number}.npz"
+        proposals.append(propose(path, out, chosen, workspace=place, collection=LAYOUT))
+        contents.append(out.read_bytes())
+    assert proposals[0].guided_by == LAYOUT
+    scores = rank(place, tmp_path / "0.npz", collection=LAYOUT).scores
+    assert int((scores < scores[0]).sum()) == proposals[0].default_place
+    evolved, again, drawn, same_seed, other_seed = contents
+    assert evolved == again and drawn == same_seed and len({evolved, drawn, other_seed}) == 3, "by the seed"
 
 
 def test_requests_that_cannot_be_met_are_refused(shared_tree, tmp_path):

@@ -1,4 +1,4 @@
-"""The package for Kaggle, whole or absent and the same each time, and the notebook that runs from it."""
+"""The package for Kaggle, complete or absent and the same each time, and the notebook that runs from it."""
 
 import json
 import os
@@ -19,9 +19,9 @@ SOURCE, NOTEBOOK = (ROOT / "kaggle" / f"xlarank_submission{suffix}" for suffix i
 
 @pytest.fixture
 def few_files(monkeypatch):
-    """A package of some of the files, which is written sooner."""
-    few = ["LICENSE", "kaggle/kernel-metadata.json", "features/store.py", "pyproject.toml", "run.py"]
-    monkeypatch.setattr(module, "_tracked", lambda: few)
+    """Only some of the files are packaged, which is faster."""
+    files = ["LICENSE", "kaggle/kernel-metadata.json", "features/store.py", "pyproject.toml", "run.py"]
+    monkeypatch.setattr(module, "_tracked", lambda: files)
 
 
 @pytest.mark.slow
@@ -30,7 +30,7 @@ def test_a_package_holds_the_code_and_its_metadata(tmp_path):
         package_kaggle(tmp_path / "package", owner="a/b")
     made = package_kaggle(tmp_path / "new" / "package", owner="ada")
     names = contents(made.out).keys()
-    assert made.files == len(names) and (made.models, made.wheels) == ((), ())
+    assert (made.files, made.models, made.wheels) == (len(names), (), ())
     assert {"run.py", "pyproject.toml", "LICENSE", "xlarank/pipelines/run_all.py"} <= names
     assert "xlarank/data/sample/npz/tile/cpu/test/swish__a.npz" in names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "docs/", ".", "work/"))]
@@ -128,22 +128,21 @@ def execute(place, working):
     """Run the source as a script: steps in processes of their own must not run it again."""
     folder = place / working
     folder.mkdir()
-    given = {"INPUT": place / "input", "WORKING": folder, "SEEDS": 1, "TRIALS": 0, "HOURS": 0.05}
-    named = {f"XLARANK_{name}": str(value) for name, value in given.items()}
-    env = {**os.environ, "MPLBACKEND": "agg", "MPLCONFIGDIR": str(place), "OMP_NUM_THREADS": "1", **named}
-    command = [sys.executable, str(SOURCE)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, env=env)
+    settings = {"INPUT": place / "input", "WORKING": folder, "SEEDS": 1, "TRIALS": 0, "HOURS": 0.05}
+    env = {**os.environ, "MPLBACKEND": "agg", "MPLCONFIGDIR": str(place), "OMP_NUM_THREADS": "1"}
+    env |= {f"XLARANK_{name}": str(value) for name, value in settings.items()}
+    command, pipes = [sys.executable, SOURCE], {"capture_output": True, "text": True}
+    done = subprocess.run(command, cwd=folder, timeout=600, env=env, **pipes)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(f"code: {place / 'input' / 'xlarank'}") == 1, "once, in this process"
     return done.stdout
 
 
 def test_the_rehearsal_takes_a_python_relative_to_where_it_is_started(tmp_path):
-    python = tmp_path / "bin" / "python"
-    python.parent.mkdir()
+    python = tmp_path / "python"
     python.write_text('#!/bin/sh\necho "$PWD $*"\nexit 7\n')
     python.chmod(0o755)
-    command, env = ["bash", str(ROOT / "kaggle" / "rehearse.sh"), "out"], {**os.environ, "PYTHON": "bin/python"}
+    command, env = ["bash", str(ROOT / "kaggle" / "rehearse.sh"), "out"], {**os.environ, "PYTHON": "./python"}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 7 and f"{ROOT} run.py package-kaggle" in done.stdout + done.stderr
 

@@ -1,4 +1,4 @@
-"""Ranking one graph and explaining its order: which model is taken, what is told, and parts that add up."""
+"""Ranking and explanation of a graph: which model is chosen, what is shown, and parts that add up."""
 
 import csv
 import json
@@ -19,7 +19,7 @@ from tests.pipelines import trees
 from tests.pipelines.trees import LAYOUT, TILE, edit_json, graph_path, layout_graph, model_of, stored, tile_graph
 from xlarank.cli.ranking import explain as explain_command
 from xlarank.cli.ranking import rank as command
-from xlarank.data.collection import SAMPLE
+from xlarank.data.collection import SAMPLE, Collection
 from xlarank.data.errors import CollectionError, GraphFileError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.messages import HloModuleProto
@@ -30,7 +30,7 @@ from xlarank.models.validation import metrics
 from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank, rank_folder, write_rankings
-from xlarank.pipelines.ranking.model_choice import rows_for_model
+from xlarank.pipelines.ranking.model_choice import model_for_collection, rows_for_model
 from xlarank.pipelines.ranking.score_difference import Segment, explain_graph, program_graph, segments_of
 from xlarank.pipelines.support.evaluation import evaluate_graph
 
@@ -97,10 +97,9 @@ def test_speedup_over_the_compilers_own_choice(shared_trained, tmp_path):
     arrays = tile_graph(3)
     arrays["config_runtime_normalizers"][:] = 500
     ranking = run(shared_trained, save_npz(tmp_path / "a.npz", arrays))
-    runtime = arrays["config_runtime"]
     best = ranking.best(5)
     speedups = [entry.speedup for entry in best]
-    assert speedups == pytest.approx([500 / runtime[row.configuration] for row in best])
+    assert speedups == pytest.approx([500 / arrays["config_runtime"][row.configuration] for row in best])
     assert ranking.speedups == pytest.approx({"speedup@1": speedups[0], "speedup@5": max(speedups)})
     assert json.loads(json.dumps(ranking.as_json()))["speedups"] == ranking.speedups
     write_rankings(tmp_path / "out.csv", {"a": ranking})
@@ -124,7 +123,7 @@ def test_without_labels_or_default(shared_tree, shared_trained, tmp_path):
 
 
 def test_the_model_is_chosen_by_collection_folder_or_kind(trained, tmp_path, monkeypatch):
-    """The collection asked for, that of the file's folder, or the only one of kind and target; features no more."""
+    """The named collection, that of the file's folder, or the only one of kind and target; without features."""
     other = "layout:cpu:default"
     shutil.rmtree(trained / "features")
     for collection, shipped in (("layout:tpu-estimate:random", True), (other, False)):
@@ -136,7 +135,7 @@ def test_the_model_is_chosen_by_collection_folder_or_kind(trained, tmp_path, mon
         run(trained, layout, TILE)
     with pytest.raises(CollectionError, match=f"did you mean {LAYOUT}"):
         run(trained, layout, "layout:cpu:rando")
-    new = Path(shutil.copytree(trained / "models/layout/cpu/random", trained / "models/layout/cpu/default"))
+    new = shutil.copytree(trained / "models/layout/cpu/random", trained / "models/layout/cpu/default")
     edit_json(new / "model.json", collection=other)
     for collection in (LAYOUT, other):
         path = save_npz(graph_path(tmp_path / "tree", collection, "valid", "x__a"), layout_graph(5))
@@ -166,15 +165,18 @@ def test_without_a_model_of_the_kind(trained, tmp_path):
     assert times == sorted(times, key=float) and times[0] == ranking.as_json(1)["best"][0]["estimated_ns"]
     shutil.rmtree(trained / "models" / "layout")
     assert run(trained, layout).shipped
-    for asked in (None, TILE):
-        with pytest.raises(ModelError, match="run train"):
-            run(tmp_path, cpu, asked)
+    for collection, message in ((None, "is for TPUs; run train first"), (TILE, "run train first")):
+        with pytest.raises(ModelError, match=message):
+            run(tmp_path, cpu, collection)
         with pytest.raises(WorkspaceError, match=r"the workspace .*absent does not exist"):
-            run(tmp_path / "absent", cpu, asked)
+            run(tmp_path / "absent", cpu, collection)
+    empty = Workspace(tmp_path)
+    assert model_for_collection(empty, Collection.parse("tile:xla")).card.collection == "tile:tpu-estimate"
+    with pytest.raises(ModelError, match="is for TPUs; run train first"):
+        model_for_collection(empty, trees.TILES)
 
 
 def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_trained, tmp_path):
-    """A name is no formula in a spreadsheet."""
     with pytest.raises(TypeError, match="42 is no graph; expected a LayoutGraph, a TileGraph or a path"):
         xlarank.rank(42, shared_trained)
     with pytest.raises(GraphFileError, match="cannot be opened"):
@@ -197,7 +199,7 @@ def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_traine
     write_rankings(tmp_path / "out.csv", dict.fromkeys(names, alone))
     with (tmp_path / "out.csv").open(newline="") as stream:
         written = list(dict.fromkeys(row["graph"] for row in csv.DictReader(stream)))
-    assert written == [("" if name[0] == "a" else "'") + name.replace("\r", " ") for name in names]
+    assert written == [("" if name[0] == "a" else "'") + name.replace("\r", " ") for name in names], "no formulas"
 
 
 def explained(workspace, path, **asked):
@@ -225,7 +227,7 @@ def test_nodes_causes_and_columns_add_up_to_the_difference(shared_trained, path,
 
 
 def test_which_configurations_are_compared(shared_trained, path, tmp_path):
-    """The best with the compiler's default where that is a candidate, else with the middle of the ranking."""
+    """The best with the compiler's default if that is a candidate, else with the middle of the ranking."""
     for asked, message in (
         ({"config": 24}, "no configuration 24; expected a number from 0 to 23"),
         ({"config": -1}, "no configuration -1"),
@@ -277,7 +279,7 @@ def test_segments_are_drawn_and_nodes_named(shared_trained, path, tmp_path):
 
 
 def test_segments_are_connected_nodes_of_one_sign():
-    # 0 and 1 hang together over a matrix, 2 and 3 over a vector only; 4 reads 1
+    # 0 and 1 are connected by a matrix, 2 and 3 by a vector only; 4 reads 1
     nodes = [
         Node("parameter", (8, 128)), Node("add", (8, 128), (0, 0)), Node("reduce", (8,), (1,)),
         Node("broadcast", (4, 4), (2,)), Node("multiply", (8, 128), (1, 1)),
@@ -306,8 +308,8 @@ def test_the_time_model_explains_itself_in_nanoseconds_that_add_up():
     graph = read_graph(SAMPLE / "npz/layout/tpu-estimate/random/valid/unet__a.npz", "layout")
     explanation = explain_graph(graph, pretrained_model("layout"), config=13, against="default")
     assert explanation.estimated is not None and explanation.nodes
-    change = sum(node.nanoseconds for node in explanation.nodes)
-    assert change == pytest.approx(np.subtract(*explanation.estimated), rel=1e-9)
+    difference = pytest.approx(np.subtract(*explanation.estimated), rel=1e-9)
+    assert sum(node.nanoseconds for node in explanation.nodes) == difference
     assert explanation.difference == pytest.approx(np.log2(np.divide(*explanation.estimated)), abs=1e-5)
 
 
@@ -322,6 +324,5 @@ def test_a_program_without_configurable_nodes_is_explained(tmp_path):
     arrays = layout_graph(7)
     arrays["node_config_ids"] = arrays["node_config_ids"][:0]
     arrays["node_config_feat"] = arrays["node_config_feat"][:, :0]
-    path = save_npz(tmp_path / "fixed.npz", arrays)
-    explanation = explain(Workspace(tmp_path), path, config=1, against=0)
+    explanation = explain(Workspace(tmp_path), save_npz(tmp_path / "fixed.npz", arrays), config=1, against=0)
     assert explanation.difference == 0 and "identical" in explanation.notes[-1]

@@ -1,4 +1,4 @@
-"""What there is: the report, one page about a workspace; a data root's graphs; the meaning of a column."""
+"""The report, one page about a workspace; counts of a data root's graphs; meanings of columns."""
 
 import os
 import re
@@ -23,7 +23,7 @@ from xlarank.pipelines.report import MODEL, compared, gather, mean_row, paired_t
 
 
 def read(page):
-    """The page, and its words; fails where tags are not closed."""
+    """Return the text of a page and its words; raise an error if tags are not closed."""
     text = page.read_text(encoding="utf-8")
     plain = re.sub(r"<!doctype html>|<(meta|link)[^>]*>|<(style|script)>.*?</\2>", "", text, flags=re.S)
     return text, re.sub(r"\s+", " ", " ".join(ElementTree.fromstring(plain).itertext()))
@@ -59,7 +59,6 @@ def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(
 
 @pytest.mark.slow
 def test_graphs_of_other_collections_and_earlier_models_are_in_the_training_set(trained, tmp_path):
-    """Graphs of other collections, and of a model that it went on from."""
     place = Workspace(trained)
     card = place.model(LAYOUTS) / "model.json"
     edit_json(card, also_from={"layout:cpu:default": ["delta__z"]})
@@ -123,7 +122,7 @@ def test_every_split_is_counted(shared_tree):
 
 
 def test_broken_and_unrankable_files_are_named(tree):
-    """A named pipe is not waited for: opening one takes until somebody writes to it, for ever."""
+    """A named pipe is not waited for: opening one blocks until something is written to it."""
     graph_path(tree, LAYOUT, "train", "alpha__a").write_bytes(b"no zip")
     (graph_path(tree, LAYOUT, "train", "folder")).mkdir()
     save_npz(graph_path(tree, LAYOUT, "train", "even"), trees.even(layout_graph(0)))
@@ -157,9 +156,8 @@ def test_siblings_are_graphs_of_the_structure_of_a_train_graph(tmp_path):
 def test_columns_are_found_by_name_or_pattern():
     (column,) = describe_columns("padding__output_waste__max")
     assert column.meaning == "largest waste of output tensors of configurable nodes"
-    expected = ("layout",), "Padding", "configuration", "fast"
-    assert (column.kinds, column.block, column.scope, column.tier) == expected
-    assert "128 x 8" in column.about and not column.transductive
+    assert (column.kinds, column.block, column.scope) == (("layout",), "Padding", "configuration")
+    assert column.tier == "fast" and "128 x 8" in column.about and not column.transductive
     (column,) = describe_columns("size__nodes__log")
     assert (column.kinds, column.scope) == (("layout", "tile"), "graph"), "a column of both kinds is named once"
     assert describe_columns("candidates__minority__share")[0].transductive

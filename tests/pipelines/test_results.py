@@ -15,13 +15,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, FeatureStoreError, ScoreFileError, WorkspaceError, XlarankError
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
-from xlarank.features.block import Tier
-from xlarank.features.catalogue import FeatureSettings
-from xlarank.models.trained import CARD
-from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import FoldPlan
-from xlarank.models.validation.metrics import graph_metrics
-from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.leaderboard import leaderboard
 from xlarank.pipelines.submit import submit
@@ -60,18 +54,11 @@ def test_every_evaluation_is_in_the_table(trained):
 
 def test_the_leaderboard_is_paired_by_hand(tmp_path):
     workspace = Workspace(tmp_path)
-    scores = {"x": [0.5, 0.6, 0.1], "y": [0.6, 0.7, 0.8], "z": [0.4, 0.8]}
-    tables = [
-        results_table(
-            {graph: {"score": value, "slowdown@1": 1 - value} for graph, value in zip("abc", values, strict=False)},
-            ranker, scope=(TILE, "valid", None), tuned=False, seconds={"a": 0.5, "b": 1.0, "c": 1.5},
-        )
-        for ranker, values in scores.items()
-    ]  # fmt: skip
-    write_results(workspace, tables)
-    write_results(
-        workspace, [results_table({"a": {"score": 0.1}}, "y", scope=(TILE, "train", "kind"), tuned=False)]
-    )
+    for ranker, scores in {"x": [0.5, 0.6, 0.1], "y": [0.6, 0.7, 0.8], "z": [0.4, 0.8]}.items():
+        metrics = {graph: {"score": x, "slowdown@1": 1 - x} for graph, x in zip("abc", scores, strict=False)}
+        seconds = {"a": 0.5, "b": 1.0, "c": 1.5}
+        write_results(workspace, [results_table(metrics, ranker, scope=(TILE, "valid", None), seconds=seconds)])
+    write_results(workspace, [results_table({"a": {"score": 0.1}}, "y", scope=(TILE, "train", "kind"))])
     board = leaderboard(workspace)
     assert board["split", "ranker", "graphs"].rows() == [
         ("train", "y", 1), ("valid", "y", 3), ("valid", "z", 2), ("valid", "x", 3)
@@ -84,27 +71,10 @@ def test_the_leaderboard_is_paired_by_hand(tmp_path):
     assert leaderboard(workspace, metric="slowdown@1")["ranker"].to_list() == ["y", "z", "x"]
 
 
-@pytest.mark.slow
-def test_cross_validation_leaves_results_and_scores(built):
-    fit = FitSettings(20, threads=1)
-    evaluation = cross_validate(Workspace(built), ["lambdarank", "ranknet"], collections=[LAYOUT], fit=fit)
-    board = leaderboard(Workspace(built), collections=[LAYOUT]).filter(pl.col("held_out_by") == "family")
-    means = {name: report["score"]["mean"] for name, report in evaluation.comparison[LAYOUT].items()}
-    assert dict(board["ranker", "mean"].iter_rows()) == pytest.approx(means)
-    assert evaluation.report[LAYOUT] == evaluation.comparison[LAYOUT]["lambdarank"], "the shape of one ranker"
-    report = cross_validate(Workspace(built), "lambdarank", by="graph", collections=[LAYOUT], fit=fit).report
-    table = predictions(built, LAYOUT)
-    for (name,), rows in table.filter(held_out_by="graph").partition_by("graph", as_dict=True).items():
-        graph = stored(built)[name]
-        metrics = graph_metrics("layout", rows["score"].to_numpy()[graph.group], graph.cost, graph.group)
-        assert report[LAYOUT]["tau"]["graphs"][name] == metrics["tau"]
-    assert {"family", "graph"} == set(table["held_out_by"]) == set(leaderboard(Workspace(built))["held_out_by"])
-
-
-def test_without_results(built, tmp_path):
-    with pytest.raises(CollectionError, match="has no results; run train, evaluate or cross-validate first"):
-        leaderboard(Workspace(tmp_path))
+def test_results_that_are_missing_or_damaged(tmp_path):
     workspace = Workspace(tmp_path)
+    with pytest.raises(CollectionError, match="has no results; run train, evaluate or cross-validate first"):
+        leaderboard(workspace)
     write_results(workspace, [results_table({"a": {"score": 0.1}}, "y", scope=(TILE, "valid", None))])
     with pytest.raises(XlarankError, match="`metric` is 'taw'; expected tau, "):
         leaderboard(workspace, metric="taw")
@@ -116,7 +86,7 @@ def test_without_results(built, tmp_path):
 
 
 def scores_of(workspace, split="test", **changed):
-    """Of each distinct configuration, equal to its number, for two layout graphs."""
+    """Return scores of the distinct configurations of layout graphs, equal to their numbers."""
     tables = []
     for name, graph in stored(workspace, LAYOUT, split).items():
         first = graph.ids[np.unique(graph.group, return_index=True)[1]]
@@ -139,8 +109,7 @@ def test_train_evaluate_and_submit_leave_their_scores(trained, tmp_path):
             rows = table.filter(pl.col("graph") == name, pl.col("split") == split)
             expected = model_of(trained, TILE).score(graph).per_seed
             assert rows["score"].to_list() == expected.ravel().tolist() and rows["seed"].n_unique() == seeds
-    path = Workspace(trained).predictions(LAYOUTS, "lambdarank")
-    files = ScoreFiles.read([path], "test")
+    files = ScoreFiles.read([Workspace(trained).predictions(LAYOUTS, "lambdarank")], "test")
     submit(Workspace(trained), tmp_path / "again.csv", collections=[LAYOUT], scores=files)
     first, again = (read_submission(tmp_path / name) for name in ("out.csv", "again.csv"))
     assert again == {name: order for name, order in first.items() if name.startswith(LAYOUT)}
@@ -166,9 +135,9 @@ def test_files_that_commands_wrote_are_scored(built, with_valid, split):
     by_graph = table.filter(held_out_by="family").with_columns(held_out_by=pl.lit("graph"), score=0.0)
     pl.concat([by_graph, table]).write_parquet(path)
     evaluation = evaluate(workspace, split=split, collections=[LAYOUT], scores=ScoreFiles.read([path], split))
-    taus = evaluation.report[LAYOUT]["tau"]["graphs"]
     folds = {name: metrics["tau"] for name, metrics in model_of(built).card.folds.items()}
-    assert taus == (folds if split == "train" else model["tau"]["graphs"])
+    expected = folds if split == "train" else model["tau"]["graphs"]
+    assert evaluation.report[LAYOUT]["tau"]["graphs"] == expected
     trees.train_models(built, collections=[LAYOUT], rounds=10)
     assert set(predictions(built, LAYOUT)["held_out_by"]) == {"family"}
 
@@ -201,7 +170,7 @@ def test_only_a_collections_own_model_leaves_its_scores(trained, tmp_path):
     other = "layout:xla:random"
     for folder in ("features", "models"):
         shutil.copytree(trained / folder / "layout/cpu/random", trained / folder / "layout/xla/random")
-    trees.edit_json(trained / "models/layout/xla/random" / CARD, collection=other)
+    trees.edit_json(trained / "models/layout/xla/random/model.json", collection=other)
     folder = Workspace(trained).predictions(Collection.parse(other), "lambdarank").parent
     notes = evaluate(Workspace(trained), collections=[other], model_from=LAYOUT).notes
     assert not folder.exists() and len(notes) == 1, "it is not tried to write them"
@@ -244,19 +213,17 @@ def test_scores_are_submitted_and_blended_by_rank(shared_built, tmp_path):
 
 def test_the_first_wrong_row_is_named(shared_built, tmp_path):
     path, right = tmp_path / "scores.csv", scores_of(shared_built)
-    rows = pl.int_range(pl.len())
+
+    def changed(row, column, value):
+        is_row = pl.int_range(pl.len()) == row
+        return right.with_columns(pl.when(is_row).then(pl.lit(value)).otherwise(column).alias(column))
+
     for wrong, message in (
         (right.drop("score"), "scores.csv cannot be read .it has no column score.; expected parquet or csv"),
         (right.with_columns(score=pl.lit("fast")), "cannot be read"),
-        (right.with_columns(score=pl.when(rows != 7).then("score")), "row 8 of .*scores.csv gives conf.*no score"),
-        (
-            right.with_columns(graph=pl.when(rows == 3).then(pl.lit("alpha")).otherwise("graph")),
-            "row 4 of .*scores.csv scores 'alpha'; expected test graphs of layout:cpu:random, tile:cpu",
-        ),
-        (
-            right.with_columns(configuration=pl.when(rows == 5).then(24).otherwise("configuration")),
-            "row 6 of .* scores configuration 24 of omega__a; expected configurations 0 to 23",
-        ),
+        (changed(7, "score", None), "row 8 of .*scores.csv gives conf.*no score"),
+        (changed(3, "graph", "alpha"), f"row 4 of .*csv scores 'alpha'; expected test graphs of {LAYOUT}, {TILE}"),
+        (changed(5, "configuration", 24), "row 6 .* configuration 24 of omega__a; expected configurations 0 to 23"),
         (pl.concat([right, right[3:]]), "row 45 of .* scores configuration 3 of omega__a again"),
         (right[1:], "has no score of configuration 0 of omega__a; expected one of it, or of a configuration ident"),
     ):
@@ -275,20 +242,18 @@ def test_the_first_wrong_row_is_named(shared_built, tmp_path):
 def test_rows_are_those_of_the_store_with_the_folds_of_train(shared_built, collection):
     rows = xlarank.load_rows(shared_built, collection, "train")
     graphs = stored(shared_built, collection)
-    keys = ["collection", "graph", "family", "split", "configuration", "repeats", "runtime_ns", "label"]
-    columns = next(iter(graphs.values())).columns
-    assert rows.columns == [*keys, "fold", "held_out", *columns]
+    keys = "collection graph family split configuration repeats runtime_ns label fold held_out".split()
+    assert rows.columns == [*keys, *graphs[rows["graph"][0]].columns]
     matrix = np.concatenate([graph.matrix() for graph in graphs.values()])
     np.testing.assert_array_equal(rows[:, 10:].to_numpy(), matrix)
     assert rows["label"].to_list() == [cost for graph in graphs.values() for cost in graph.row_cost.tolist()]
     data = read_training_set(Workspace(shared_built), Collection.parse(collection)).data
-    plan = FoldPlan.of(data)
-    assert len(plan.folds) > 1
-    for number, fold in enumerate(plan.folds):
-        scored = rows.filter(pl.col("fold") == number)["graph"].unique()
-        assert set(scored) == {data.names[graph] for graph in fold.scored}
-        held = rows.filter(pl.col("held_out").list.contains(number))["graph"].unique()
-        assert set(held) == {data.names[graph] for graph in fold.held}
+    folds = FoldPlan.of(data).folds
+    assert len(folds) > 1
+    for number, fold in enumerate(folds):
+        scored, held = pl.col("fold") == number, pl.col("held_out").list.contains(number)
+        for groups, selected in ((fold.scored, scored), (fold.held, held)):
+            assert {*rows.filter(selected)["graph"]} == {data.names[group] for group in groups}
 
 
 def test_all_splits_some_columns_and_lazily(shared_built):
@@ -305,14 +270,14 @@ def test_all_splits_some_columns_and_lazily(shared_built):
 
 
 def test_rows_that_cannot_be_loaded_are_refused(tree, built):
-    with pytest.raises(CollectionError, match=f"no collection was named; expected {LAYOUT}, {TILE}"):
-        xlarank.load_rows(built)
-    with pytest.raises(CollectionError, match="did you mean tile:cpu"):
-        xlarank.load_rows(built, "tile:cpus")
-    with pytest.raises(CollectionError, match="'later' is not a split"):
-        xlarank.load_rows(built, TILE, "later")
-    with pytest.raises(FeatureStoreError, match="no column 'kernel__is_dot'; did you mean"):
-        xlarank.load_rows(built, TILE, columns=["kernel__is_dot"])
+    for error, message, arguments in (
+        (CollectionError, f"no collection was named; expected {LAYOUT}, {TILE}", {}),
+        (CollectionError, "did you mean tile:cpu", {"collection": "tile:cpus"}),
+        (CollectionError, "'later' is not a split", {"collection": TILE, "split": "later"}),
+        (FeatureStoreError, "no column 'kernel__is_dot'; did", {"collection": TILE, "columns": ["kernel__is_dot"]}),
+    ):
+        with pytest.raises(error, match=message):
+            xlarank.load_rows(built, **arguments)
     path = Workspace(built).rows(Collection.parse(TILE), "train", 0)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(FeatureStoreError, match="run build-features again"):
@@ -320,6 +285,6 @@ def test_rows_that_cannot_be_loaded_are_refused(tree, built):
     path.unlink()
     with pytest.raises(FeatureStoreError, match="run build-features again"):
         xlarank.load_rows(built, TILE, lazy=True)
-    build(tree, built, collections=[TILE], splits=["train"], settings=FeatureSettings(Tier.FULL))
+    build(tree, built, collections=[TILE], splits=["train"], settings=trees.FULL)
     with pytest.raises(FeatureStoreError, match="different columns"):
         xlarank.load_rows(built, TILE)

@@ -1,4 +1,4 @@
-"""The whole job within a budget: a right submission whatever happens, and no work done twice."""
+"""run_all within a budget: a valid submission whatever happens, and no work done twice."""
 
 import multiprocessing
 import os
@@ -28,16 +28,17 @@ from xlarank.pipelines.training.budget import RunSettings, first_scores, plan_co
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    """One of the kinds, the one whose rows are computed faster."""
+    """Root of a data tree of tiles, whose rows are computed faster."""
     return write_tree(tmp_path_factory.mktemp("tree"), {TILE: TREE[TILE]}).path
+
+
+ISOLATED = "xlarank.pipelines.run_all.isolated"
 
 
 @pytest.fixture
 def same_process(monkeypatch):
-    """Steps in this process, which has everything imported."""
-    monkeypatch.setattr(
-        "xlarank.pipelines.run_all.isolated", lambda step, *given, limit, **named: step(*given, **named)
-    )
+    """Steps run in this process, which has everything imported."""
+    monkeypatch.setattr(ISOLATED, lambda step, *args, limit, **options: step(*args, **options))
 
 
 def job(tree, folder, *, hours=1.0, models=None, **options):
@@ -50,22 +51,20 @@ def right(folder, tree):
 
 
 def test_no_time_at_all_leaves_the_default_order(tree, tmp_path, monkeypatch):
-    def stopped(function, *arguments, **named):
-        raise XlarankError(f"{function.__name__} was not done in time")
-
     plans = []
-    summary = job(tree, tmp_path, hours=1e-9, on_plan=plans.append)
+    (outcome,) = job(tree, tmp_path, hours=1e-9, on_plan=plans.append).outcomes
     assert right(tmp_path, tree)
     assert read_submission(tmp_path / "out.csv")[f"{TILE}:sort__a"] == [0, 1, 2, 3, 4]
-    (outcome,) = summary.outcomes
     assert outcome.ranked_by == DEFAULT_ORDER and outcome.notes == ["no time left for build_features"]
     assert [str(part.collection) for part in plans[0]] == [TILE]
     assert not (tmp_path / "work" / "features").exists()
     write_tree(tmp_path / "tree", {TILE: {"train": ["dot__a"]}})
     with pytest.raises(CollectionError, match="has no test graphs that can be read"):
         job(tmp_path / "tree", tmp_path)
-    monkeypatch.setattr("xlarank.pipelines.run_all.isolated", stopped)
-    assert job(tree, tmp_path).outcomes[0].notes == ["build_features was not done in time"], "reported once"
+    isolated = Mock(side_effect=XlarankError("it was not done in time"))
+    monkeypatch.setattr(ISOLATED, isolated)
+    assert job(tree, tmp_path).outcomes[0].notes == ["it was not done in time"], "reported once"
+    assert isolated.call_args.args[0].__name__ == "build_features"
 
 
 @pytest.mark.slow
@@ -96,12 +95,11 @@ def test_models_from_elsewhere_rank_without_learning(tree, tmp_path, same_proces
         job(tree, learned)  # what was trained is scored by the next one
     (first,) = job(tree, learned).outcomes
     assert first.ranked_by == FINAL and first.valid
-    card = load_model(learned / "work/models/tile/cpu").card
-    assert card.trained_on.keys() == {"train", "valid"}
+    assert load_model(learned / "work/models/tile/cpu").card.trained_on.keys() == {"train", "valid"}
     assert job(tree, there, models=learned / "work").outcomes[0].ranked_by == ATTACHED
     assert (there / "out.csv").read_bytes() == (learned / "out.csv").read_bytes()
     assert not (there / "work/features/tile/cpu/train").exists()
-    # a finished job has nothing left to do, and a model is used even where the plan has no time for one
+    # a finished job has nothing left to do, and a model is used even if the plan has no time for one
     for damaged in ("[" * 100_000, '{"report": 3}', '{"report": {"score": {"mean": 1}}}'):
         first_scores(Workspace(learned / "work"), Collection.parse(TILE)).write_text(damaged)
         assert read_first_scores(Workspace(learned / "work"), Collection.parse(TILE)) == {}
@@ -150,7 +148,7 @@ def test_a_killed_run_is_resumed(tree, tmp_path, number, trials):
 
 
 def official():
-    """The sizes of TpuGraphs; layout graphs of valid and test count with 1000 configurations each."""
+    """Yield the sizes of TpuGraphs; layout graphs of valid and test count with 1000 configurations each."""
     # Graphs by split, configurations in all, configurable nodes and nodes of a typical graph. Counts are the
     # dataset's; the last two are set high.
     counts = {
@@ -160,20 +158,18 @@ def official():
         "layout:nlp:default": ((198, 20, 17), 13_300_000, 300, 8_000),
         "tile:xla": ((5709, 676, 844), 12_900_000, 0, 40),
     }
-    sizes = []
     for name, (graphs, configs, configurable, nodes) in counts.items():
         trained = configs // sum(graphs)
         split = {
             part: [GraphCounts(1000 if configurable and part != "train" else trained, nodes, configurable)] * count
             for part, count in zip(("train", "valid", "test"), graphs, strict=True)
         }
-        sizes.append(CollectionSize(Collection.parse(name), split, families=30))
-    return sizes
+        yield CollectionSize(Collection.parse(name), split, families=30)
 
 
 def test_the_real_dataset_fits_kaggle():
-    settings = RunSettings(hours=12, ram_gb=30, cores=4)
-    plan = [plan_collection(size, settings, len(official())) for size in official()]
+    sizes, settings = [*official()], RunSettings(hours=12, ram_gb=30, cores=4)
+    plan = [plan_collection(size, settings, len(sizes)) for size in sizes]
     assert sum(part.first_seconds for part in plan) < 4 * 3600 and all(part.memory_gb <= 30 for part in plan)
     assert all(part.max_configs >= 200 for part in plan if part.collection.kind == "layout")
 
@@ -189,7 +185,7 @@ def test_memory_is_not_exceeded_and_more_of_anything_never_keeps_less(hours, ram
 
 
 def test_cases_at_the_edge():
-    """The largest files are not built side by side where memory is short; nothing to learn from or to rank."""
+    """The largest files are not built side by side if memory is short; nothing to learn from or to rank."""
     huge = CollectionSize(Collection.parse("layout:nlp:random"), {"train": [GraphCounts(100_000, 20_000, 3143)]}, 1)
     assert [plan_collection(huge, RunSettings(1, ram, 4), 1).jobs for ram in (4, 64)] == [1, 4]
     for split in ("train", "test"):
@@ -202,10 +198,8 @@ def test_cases_at_the_edge():
 
 def double(value, *, progress, fail=""):
     progress.begin("doubling", 1)
-    if fail == "clearly":
-        raise CollectionError("made up", do="nothing")
-    if fail == "as a bug":
-        raise ZeroDivisionError("made up")
+    if fail in ("clearly", "as a bug"):
+        raise CollectionError("made up", do="nothing") if fail == "clearly" else ZeroDivisionError("made up")
     if fail == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if fail == "with a semaphore":

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.graphs import save_npz
@@ -13,11 +14,9 @@ from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
-from xlarank.features.block import Tier
-from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.layout.change import InnerChange
 from xlarank.features.layout.padding import Padding
-from xlarank.models.rankers.boosted import LambdaRank, RankNet
+from xlarank.models.rankers.boosted import LambdaRank
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import Fallback, Fold, FoldPlan, validate_fold
 from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
@@ -25,6 +24,7 @@ from xlarank.pipelines.cross_validate import cross_validate, worth_of_blocks
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.info import info
+from xlarank.pipelines.leaderboard import leaderboard
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.report import gather
 from xlarank.pipelines.submit import submit
@@ -42,7 +42,7 @@ def held_out(workspace, rounds=300, **options):
 
 
 def is_by_hand(metrics, workspace, model, collection, split="valid"):
-    """Whether a report is that of each graph's rows and the model, all configurations."""
+    """Return whether a report is that of the model's scores of all configurations of the stored graphs."""
     expected = {
         name: graph_metrics(model.card.kind, model.score(graph).mean[graph.group], graph.cost, graph.group)
         for name, graph in stored(workspace, collection, split).items()
@@ -65,7 +65,6 @@ def test_models_and_rows_are_only_read(trained):
 
 
 def test_scores_have_baselines_and_the_spread_of_seeds_beside_them(shared_trained):
-    """Baselines, each of identical configurations with its own runtime or counted once, and the spread of seeds."""
     listener = Listener()
     result, model = run(shared_trained, progress=listener), model_of(shared_trained)
     assert (listener.jobs, listener.notes, listener.ended) == ([("evaluating on valid", 2)], [LAYOUT, TILE], 1)
@@ -119,7 +118,7 @@ def test_model_of_another_collection(shared_trained, shared_built, tmp_path):
         "and on the families of 2"
     ]
     assert f"the model of {LAYOUT} ranks layout graphs, {TILE} has tile graphs" in result.left_out[TILE]
-    build(root, work, collections=[other], splits=["valid"], settings=FeatureSettings(Tier.FAST, candidates=False))
+    build(root, work, collections=[other], splits=["valid"], settings=trees.NO_CANDIDATES)
     for place, collections, model_from, error, message in (
         (work, [other], LAYOUT, ModelError, rf"of {LAYOUT} cannot score {other}: the rows lack \d+ \("),
         (work, [other], TILE, ModelError, f"{TILE} ranks tile graphs, {other} has layout graphs"),
@@ -141,9 +140,8 @@ def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
     few, chosen = {"delta__b": [0, 2, 3], "of_another_split": [1]}, [1, 4, 9, 16, 23, 22]
     result = scored({**few, "delta__a": chosen})
     graph = stored(shared_trained, LAYOUT, "valid")["delta__a"]
-    cost = graph.runtime[chosen].astype(np.float64)
     score = trees.scores_by_model(shared_trained, graph)[chosen]
-    expected = graph_metrics("layout", score, cost, graph.group[chosen])
+    expected = graph_metrics("layout", score, graph.runtime[chosen].astype(float), graph.group[chosen])
     assert {metric: result.report[LAYOUT][metric]["graphs"]["delta__a"] for metric in METRICS} == expected
     assert result.report[TILE] == run(shared_trained).report[TILE], "tiles are judged on all of theirs"
     assert result.left_out == {}
@@ -187,7 +185,7 @@ def test_graphs_without_labels_and_those_that_cannot_be_ranked_are_named(tree, t
     assert result.left_out == dict.fromkeys(withheld, "its labels are withheld")
 
 
-def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_if_named(tree, trained, monkeypatch):
+def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_if_named(tree, trained):
     def scored(error, message):
         with pytest.raises(error, match=message):
             run(trained, collections=[TILE])
@@ -195,7 +193,7 @@ def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_if_named(tre
         assert list(result.report) == [LAYOUT] and result.left_out[TILE]
 
     valid = {"collections": [TILE], "splits": ["valid"]}
-    build(tree, trained, settings=FeatureSettings(Tier.FAST, candidates=False), **valid)
+    build(tree, trained, settings=trees.NO_CANDIDATES, **valid)
     scored(ModelError, r"the rows lack \d+ \(.*train again")
     build(tree, trained, **valid)
     shutil.rmtree(trained / "models" / "tile")
@@ -229,8 +227,7 @@ def test_graphs_are_held_out_while_their_family_stays(trained, fits):
     assert result.graphs == "out of fold, same families in the training set"
     assert list(result.report[LAYOUT]["tau"]["graphs"]) == names[:4]
     assert result.left_out[f"{LAYOUT} gamma__a"] == "no other graph is of its family"
-    apart = model_of(trained).card.folds
-    mean = np.mean([apart[name]["score"] for name in names[:4]])
+    mean = np.mean([model_of(trained).card.folds[name]["score"] for name in names[:4]])
     assert "so this is no score for new programs" in result.notes[0]
     assert f"these 4 graphs by folds of families: score {mean:.3f}" in result.notes[1]
     model, data = model_of(trained, TILE), read_training_set(Workspace(trained), TILES).data
@@ -238,6 +235,13 @@ def test_graphs_are_held_out_while_their_family_stays(trained, fits):
     curves = validate_fold(data, Fold(group, group), model.rankers[0], FitSettings(model.card.rounds, threads=1))
     tiles = result.report[TILE]["score"]["graphs"]
     assert list(tiles) == ["conv__a", "conv__b"] and tiles["conv__b"] == curves.at(-1)["conv__b"]["score"]
+    table = pl.read_parquet(Workspace(trained).predictions(LAYOUTS, "lambdarank")).drop_nulls("held_out_by")
+    for (name,), rows in table.filter(held_out_by="graph").partition_by("graph", as_dict=True).items():
+        graph = stored(trained)[name]
+        metrics = graph_metrics("layout", rows["score"].to_numpy()[graph.group], graph.cost, graph.group)
+        assert result.report[LAYOUT]["tau"]["graphs"][name] == metrics["tau"]
+    board = leaderboard(Workspace(trained)).drop_nulls("held_out_by")
+    assert {"family", "graph"} == set(table["held_out_by"]) == set(board["held_out_by"])
 
 
 @pytest.mark.slow
@@ -275,17 +279,16 @@ def test_a_ranker_by_name_needs_no_model_and_is_scored_at_its_best_number_of_rou
 
 @pytest.mark.slow
 def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built, fits):
-    names, layouts, fit = ("ranknet", "lambdarank"), {"collections": [LAYOUT]}, FitSettings(25, threads=1)
+    names, layouts = ("ranknet", "lambdarank"), {"collections": [LAYOUT]}
     alone = {name: held_out(built, model=name, rounds=25, **layouts) for name in names}
-    data = read_training_set(Workspace(built), LAYOUTS).data
-    plan = FoldPlan.of(data)
-    assert len(fits) == 2 * len(plan.folds)
-    curves = plan.curves(data, RankNet(kind="layout"), fit, id)
-    assert alone["ranknet"].report[LAYOUT] == summarise(curves.at(curves.best_stage()))
+    assert len(fits) == 2 * 3, "a fit for each family"
     assert alone["ranknet"].notes[0].startswith(f"{LAYOUT}: ranknet with default parameters, ")
     assert not (built / "models").exists()
-    result = cross_validate(Workspace(built), [*names, "ranknet"], fit=fit, **layouts)
+    result = cross_validate(Workspace(built), [*names, "ranknet"], fit=FitSettings(25, threads=1), **layouts)
     comparison = result.comparison[LAYOUT]
+    assert result.report[LAYOUT] == comparison["ranknet"] != comparison["lambdarank"], "the shape of one ranker"
+    board = leaderboard(Workspace(built), collections=[LAYOUT])["ranker", "mean"]
+    assert dict(board.iter_rows()) == {name: report["score"]["mean"] for name, report in comparison.items()}
     gap = comparison["lambdarank"]["slowdown@1"]["difference"]
     for metrics in comparison.values():
         for values in metrics.values():
@@ -300,7 +303,7 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built
 @pytest.mark.slow
 @pytest.mark.parametrize("models", [(), ("lambdarank",)])
 def test_a_block_is_left_out_on_the_same_folds(trained, fits, models):
-    """By hand: the score of each graph with and without its columns; none given is the trained model."""
+    """The worth by hand: the score of each graph with and without its columns; no ranker: the trained model."""
     workspace, fit = Workspace(trained), FitSettings(25, threads=1)
     result = cross_validate(workspace, models, without=["Padding", "InnerChange"], fit=fit)
     whole, rest = result.comparison[LAYOUT].values()
@@ -432,9 +435,8 @@ def test_a_kind_never_seen_falls_back_and_is_named(kernels, tmp_path):
     assert explained.notes[0] == f"{unseen.fallback}; ranks are of both, contributions of the model alone"
     assert (explained.now, explained.ranks[0]) == (0, 1)
     submit(workspace, tmp_path / "out.csv", collections=[TILE])
-    orders = read_submission(tmp_path / "out.csv")
     for name in KERNELS["test"]:
         best = rank(workspace, graph_path(SAMPLE, TILE, "test", name)).best(5)
-        assert orders[f"{TILE}:{name}"] == [entry.configuration for entry in best]
+        assert read_submission(tmp_path / "out.csv")[f"{TILE}:{name}"] == [entry.configuration for entry in best]
     score = evaluate(workspace, collections=[TILE]).report[TILE]["score"]["graphs"]["expsum__b"]
     assert score == rank(workspace, graph_path(SAMPLE, TILE, "valid", "expsum__b")).metrics["score"]

@@ -1,7 +1,8 @@
-"""Submissions: all test graphs, complete, checked, whole or not there; which files are refused, and why."""
+"""Submissions: all test graphs, complete, checked, written atomically; which files are refused, and why."""
 
 import csv
 import shutil
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,10 +14,7 @@ from xlarank.data import submission
 from xlarank.data.errors import CollectionError, ModelError, SubmissionError
 from xlarank.data.submission import check_submission, complete_submission, read_submission, write_submission
 from xlarank.data.workspace import Workspace
-from xlarank.features.block import Tier
-from xlarank.features.catalogue import FeatureSettings
 from xlarank.models.rankers.boosted import LambdaRank
-from xlarank.models.trained import CARD
 from xlarank.pipelines import submit as module
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import submit
@@ -54,7 +52,7 @@ def test_every_test_graph_is_listed_with_the_best_first(shared_trained, tmp_path
 
 
 def test_files_without_features_are_named_and_listed_as_far_as_they_can_be_read(tree, trained, tmp_path):
-    """Of small tiles, too: of 4 and 6 the last repeats the first. Nothing of a runtime leaks into a submission."""
+    """The last of 4 and of 6 tiles repeats the first. Nothing of a runtime leaks into a submission."""
     run(trained, tmp_path / "before.csv")
     odd, listed = 'ü✓ "quoted", and;\ttabs\r\n', {1: 1, 3: 3, 4: 4, 6: 5}
     unlabelled, measured = tile_graph(80, labelled=False), ((LAYOUT, "omega__b"), (TILE, "sort__b"))
@@ -84,7 +82,7 @@ def test_files_without_features_are_named_and_listed_as_far_as_they_can_be_read(
 
 @pytest.mark.slow
 def test_the_model_of_each_collection_is_chosen_as_by_rank(trained, tmp_path):
-    """Its own, that of --model-from, the only one of its kind; and it is said."""
+    """The report names its own, that of ``model_from``, the only one of its kind or the shipped one."""
     default, another, out = "layout:cpu:default", "layout:xla:random", tmp_path / "out.csv"
     shipped = "the shipped ranker"
     for name in (default, another):
@@ -99,7 +97,7 @@ def test_the_model_of_each_collection_is_chosen_as_by_rank(trained, tmp_path):
     orders = rows_of(out)
     assert all(orders[f"{default}:{name}"] == orders[f"{LAYOUT}:{name}"] for name in TREE[LAYOUT]["test"])
     shutil.copytree(trained / "models/layout/cpu/random", trained / "models/layout/cpu/default")
-    trees.edit_json(trained / "models/layout/cpu/default" / CARD, collection=default)
+    trees.edit_json(trained / "models/layout/cpu/default/model.json", collection=default)
     report = run(trained, out, model_from=LAYOUT)
     assert report.models == {default: default, LAYOUT: LAYOUT, another: LAYOUT, TILE: TILE}
     assert run(trained, out).models[another] == shipped, "not one of several others"
@@ -114,9 +112,8 @@ def test_the_model_of_each_collection_is_chosen_as_by_rank(trained, tmp_path):
 
 def test_layouts_without_any_model_are_ranked_as_rank_does(tree, tmp_path):
     work, out = tmp_path / "work", tmp_path / "out.csv"
-    build(tree, work, collections=[LAYOUT], splits=["test"], settings=FeatureSettings())
-    report = run(work, out, collections=[LAYOUT])
-    assert report.models == {LAYOUT: "the shipped ranker"}
+    build(tree, work, collections=[LAYOUT], splits=["test"], settings=trees.FULL)
+    assert run(work, out, collections=[LAYOUT]).models == {LAYOUT: "the shipped ranker"}
     for name in TREE[LAYOUT]["test"]:
         ranking = rank(Workspace(work), graph_path(tree, LAYOUT, "test", name))
         assert rows_of(out)[f"{LAYOUT}:{name}"] == ranking.order.tolist() and ranking.shipped
@@ -126,7 +123,7 @@ def test_layouts_without_any_model_are_ranked_as_rank_does(tree, tmp_path):
 def test_collections_without_rows_or_model_are_left_out(tree, trained, tmp_path):
     out, named = tmp_path / "out.csv", tmp_path / "named.csv"
     run(trained, out)
-    build(tree, trained, splits=["test"], collections=[TILE], settings=FeatureSettings(Tier.FAST, candidates=False))
+    build(tree, trained, splits=["test"], collections=[TILE], settings=trees.NO_CANDIDATES)
     with pytest.raises(ModelError, match=r"the rows lack \d+ \("):
         run(trained, named, collections=[TILE])
     assert "the rows lack" in run(trained, out).left_out[TILE]
@@ -152,16 +149,12 @@ def test_collections_without_rows_or_model_are_left_out(tree, trained, tmp_path)
 
 
 def test_a_submission_is_checked_before_it_is_in_place(shared_trained, tmp_path, monkeypatch):
-    out = tmp_path / "out.csv"
+    out, check = tmp_path / "out.csv", Mock(side_effect=SubmissionError("made up"))
     out.write_text("what was there before")
-
-    def refuse(path, configs):
-        assert path != out
-        raise SubmissionError("made up")
-
     with monkeypatch.context() as patched, pytest.raises(SubmissionError, match="made up"):
-        patched.setattr("xlarank.data.submission.check_submission", refuse)
+        patched.setattr("xlarank.data.submission.check_submission", check)
         run(shared_trained, out)
+    assert check.call_args.args[0] != out
     with pytest.raises(KeyboardInterrupt):
         run(shared_trained, out, progress=Listener(stop_at=2))
     monkeypatch.setattr(LambdaRank, "predict", lambda self, rows, *_: np.full(len(rows), np.nan))

@@ -32,23 +32,23 @@ from xlarank.pipelines.training.training_sets import read_training_set
 from xlarank.pipelines.tune import RESULT, Objective, choose, tune
 
 DEFAULTS = LambdaRankParams.of("tile").values()
-#: What scores a trial; tests replace it where they are about the search alone.
+#: Function that scores a trial; tests of the search alone replace it.
 CLIMB = "xlarank.pipelines.tune.climb"
 
 
 def made_up(score):
-    """A stand-in for `climb` whose score depends on the parameters alone, the same on every rung and graph."""
+    """Return a stand-in for `climb` whose score depends on the parameters alone, not on the rung or the graph."""
 
     def climb(rungs, data, folds, ranker, settings):
         for rounds in rungs:
-            value = [{"score": score(ranker.params.values())}]
-            yield Curves([rounds], dict.fromkeys(data.names, value))
+            value = {"score": score(ranker.params.values())}
+            yield Curves([rounds], {name: [value] for name in data.names})
 
     return climb
 
 
 def run(workspace, trials=2, rounds=10, **options):
-    """Few rounds and one thread; the tile collection alone unless told otherwise."""
+    """Tune with few rounds and one thread; by default the tile collection alone."""
     chosen = {"collections": [TILE], "fit": FitSettings(rounds, threads=1), **options}
     return tune(Workspace(workspace), trials=trials, **chosen)
 
@@ -64,7 +64,7 @@ def trials_of(workspace, storage=None):
 
 
 def states(workspace):
-    """First letters: complete, pruned, failed, running, waiting."""
+    """Return the first letters of the trials' states: complete, pruned, failed, running, waiting."""
     return "".join(trial.state.name[0] for trial in trials_of(workspace))
 
 
@@ -82,7 +82,7 @@ def by_learning_rate(monkeypatch):
 @pytest.mark.slow
 def test_a_study_in_two_calls_leaves_what_one_does_and_pictures(built, shared_built, tmp_path, by_learning_rate):
     """Same seed, same trials and files; a call with nothing to do trains nothing, and brings lost files back."""
-    other = Path(shutil.copytree(shared_built, tmp_path / "other"))
+    other = shutil.copytree(shared_built, tmp_path / "other")
     run(other, trials=11)
     layout, tile = run(built, trials=2, collections=[])
     (more,) = run(built, trials=11)
@@ -119,8 +119,8 @@ def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families
     plan = FoldPlan.of(training.data, 5)
     assert best.folds == [sorted({training.data.families[g] for g in fold.held}) for fold in plan.folds]
     assert sorted(name for fold in best.folds for name in fold) == ["alpha", "beta", "gamma"], "no family is split"
-    settings = FitSettings(30, threads=1)
-    *_, curves = climb(rungs_of(30), training.data, plan.folds, LambdaRank(kind="layout"), settings)
+    ranker, settings = LambdaRank(kind="layout"), FitSettings(30, threads=1)
+    *_, curves = climb(rungs_of(30), training.data, plan.folds, ranker, settings)
     assert best.rounds == curves.rounds[curves.best_stage()]
     assert best.mean == pytest.approx(curves.column("score")[:, curves.best_stage()].mean(), abs=0.05)
 
@@ -146,10 +146,9 @@ def test_poor_trials_stop_on_the_first_rung_but_not_the_defaults(built, monkeypa
 
     def worse(rungs, data, *_):
         seen.append(0)
-        score = -float(len(seen))
         for rounds in rungs:
             seen[-1] += 1
-            yield Curves([rounds], {name: [{"score": score}] for name in data.names})
+            yield Curves([rounds], {name: [{"score": -float(len(seen))}] for name in data.names})
 
     monkeypatch.setattr(CLIMB, worse)
     (result,) = run(built, trials=6, rounds=60)
@@ -170,9 +169,8 @@ def test_the_bar_shows_the_score_of_the_table(built, monkeypatch):
     """The best trial beats the defaults by luck alone, so they stay: the bar must not show the best one's score."""
 
     def lucky(rungs, data, folds, ranker, *_):
-        luck = float(ranker.params.values() != DEFAULTS)
-        scores = [0.5 + luck * (0.4 if number == 0 else 0.0) for number in range(len(data.names))]
-        yield Curves(rungs, {g: [{"score": s}] for g, s in zip(data.names, scores, strict=True)})
+        tuned = ranker.params.values() != DEFAULTS
+        yield Curves(rungs, {g: [{"score": 0.5 + 0.4 * (tuned and n == 0)}] for n, g in enumerate(data.names)})
 
     monkeypatch.setattr(CLIMB, lucky)
     run(built, trials=1)
@@ -245,7 +243,7 @@ TRIALS = 6
 
 
 def storages_of(now):
-    """One kind of storage now, the others before a release."""
+    """Return a parametrization with one kind of storage now and the others before a release."""
     others = [name for name in ("own", "postgresql", "sqlite", "journal") if name != now]
     marked = [pytest.param(name, marks=pytest.mark.exhaustive) for name in others]
     return pytest.mark.parametrize("storage", [now, *marked], indirect=True)
@@ -253,15 +251,14 @@ def storages_of(now):
 
 @pytest.fixture
 def storage(request, tmp_path):
-    """The address of an empty storage of each kind; None is the workspace's."""
+    """The address of an empty storage; None for the workspace's own."""
     if request.param == "postgresql":
-        server = request.getfixturevalue("postgres_server")
-        return server.address(request.getfixturevalue("database"))
+        return request.getfixturevalue("postgres_server").address(request.getfixturevalue("database"))
     return {"sqlite": f"sqlite:///{tmp_path}/study.db", "journal": f"journal:{tmp_path}/s.log"}.get(request.param)
 
 
 def start(workspace, storage, seconds):
-    """A process that tunes: a trial takes so many seconds, prints a line and scores its learning rate."""
+    """Start a process that tunes: a trial takes so many seconds, prints a line and scores its learning rate."""
     command = [sys.executable, "-m", __name__, str(workspace), storage or "", str(seconds)]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 

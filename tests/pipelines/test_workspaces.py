@@ -1,4 +1,4 @@
-"""Workspaces of one data root and one writer at a time, with damaged files and links among their own."""
+"""Workspaces have one data root and one writer at a time; damaged files and links in them are refused."""
 
 import dataclasses
 import json
@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -20,8 +19,6 @@ from xlarank.cli import options
 from xlarank.data.errors import FeatureStoreError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
-from xlarank.features.block import Tier
-from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.store import each_graph, read_instances, read_manifest, read_rows, stored_roots
 from xlarank.models.rankers.boosted import LambdaRank
 from xlarank.models.trained import CARD, load_best, load_model, model_of
@@ -45,29 +42,28 @@ def fit(workspace):
 
 @pytest.fixture
 def second(tmp_path):
-    """Another data root: one collection of its own and one of the same name."""
+    """Another data root: a collection that the first one lacks, and one of the same name."""
     collections = {"layout:cpu:default": {"test": ["x__a"]}, TILE: {"train": ["y__a"], "test": ["z__a"]}}
     return trees.write_tree(tmp_path / "second", collections).path
 
 
-def once(monkeypatch, place, name, first):
-    """Do ``first`` in the first call of a function, before all else."""
-    real, todo = getattr(place, name), [first]
+def call_first(monkeypatch, place, name, first):
+    """Call ``first`` before the first call of a function."""
+    function, todo = getattr(place, name), [first]
 
-    def call(*given, **named):
+    def call(*args, **options):
         if todo:
             todo.pop()()
-        return real(*given, **named)
+        return function(*args, **options)
 
     monkeypatch.setattr(place, name, call)
 
 
 @pytest.mark.slow
 def test_a_training_that_saves_while_another_one_does_destroys_nothing(built, monkeypatch):
-    failed = []
-    other = threading.Thread(target=lambda: fit(built))
+    failed, other = [], threading.Thread(target=fit, args=(built,))
     monkeypatch.setattr(threading, "excepthook", failed.append)
-    once(monkeypatch, LambdaRank, "save", lambda: [other.start(), other.join(1.0)])
+    call_first(monkeypatch, LambdaRank, "save", lambda: [other.start(), other.join(1.0)])
     fit(built)
     other.join(60)
     folder = Workspace(built).model(TILES)
@@ -77,17 +73,16 @@ def test_a_training_that_saves_while_another_one_does_destroys_nothing(built, mo
 
 @pytest.mark.slow
 def test_a_simultaneous_build_of_another_root_stays_and_no_model_is_saved(tree, built, second, monkeypatch):
-    others = FeatureSettings(Tier.FAST, candidates=False)
-    for replaced in (lambda: build(tree, built, settings=others), lambda: build(second, built, replace=True)):
-        once(monkeypatch, LambdaRank, "fit", replaced)
+    for root, changes in ((tree, {"settings": trees.NO_CANDIDATES}), (second, {"replace": True})):
+        call_first(monkeypatch, LambdaRank, "fit", partial(build, root, built, **changes))
         with pytest.raises(FeatureStoreError, match=r"train rows of tile:cpu were replaced .* the same command"):
             fit(built)
         assert not list(built.rglob(CARD))
-    moved = Path(shutil.copytree(tree, second.parent / "moved"))
+    moved = shutil.copytree(tree, second.parent / "moved")
     for root, replace in ((tree, True), (moved, False)):  # a root that was moved is the same
         build(root, built, replace=replace)
         assert stored_roots(Workspace(built)) == {str(root.resolve())}
-    once(monkeypatch, build_features, "_run", lambda: build(second, built, replace=True))
+    call_first(monkeypatch, build_features, "_run", partial(build, second, built, replace=True))
     with pytest.raises(WorkspaceError, match="one data root a workspace"):
         build(moved, built)
     assert stored_roots(Workspace(built)) == {str(second.resolve())}
@@ -176,8 +171,7 @@ def test_flipped_bits_are_seen_and_mended_by_building(tree, built, of, request):
     manifest = read_manifest(work, LAYOUTS, "train")
     source, whole = manifest.graphs["alpha__a"].source, path.read_bytes()
     read = partial(read_rows, path) if of == "rows" else partial(read_instances, path, manifest.recipe, source)
-    flips = 120 if request.config.option.exhaustive else 20
-    bits = np.random.default_rng(0).integers(8 * len(whole), size=flips)
+    bits = np.random.default_rng(0).integers(8 * len(whole), size=120 if request.config.option.exhaustive else 20)
     for bit in [*bits, 4 * len(whole)]:  # the last: a value, not the footer
         spoilt = bytearray(whole)
         spoilt[bit // 8] ^= 1 << int(bit % 8)
@@ -187,8 +181,8 @@ def test_flipped_bits_are_seen_and_mended_by_building(tree, built, of, request):
     if of == "rows":
         with pytest.raises(FeatureStoreError, match="run build-features again"):
             train(work, TrainRequest(collections=[LAYOUT], seeds=1, rounds=5, threads=1))
-    for harm in (path.read_bytes(), None, whole[: len(whole) // 2]):
-        path.unlink() if harm is None else path.write_bytes(harm)
+    for damaged in (path.read_bytes(), None, whole[: len(whole) // 2]):
+        path.unlink() if damaged is None else path.write_bytes(damaged)
         with pytest.raises(FeatureStoreError, match="cannot be read"):
             read()
         (report,) = build(tree, built, collections=[LAYOUT], splits=["train"]).splits
@@ -199,11 +193,10 @@ def test_flipped_bits_are_seen_and_mended_by_building(tree, built, of, request):
 
 
 def test_only_regular_files_are_read_and_building_mends_a_manifest(tree, trained):
-    """No pipe is waited for: what a device stands for here. The record of commands follows no link."""
+    """A device stands for a pipe, for which no command may wait. The record of commands follows no link."""
     workspace = Workspace(trained)
-    model = workspace.model(LAYOUTS)
-    (graph, *_) = each_graph(workspace, LAYOUTS, "train")
-    study = workspace.study(LAYOUTS)
+    model, study = workspace.model(LAYOUTS), workspace.study(LAYOUTS)
+    graph = next(iter(each_graph(workspace, LAYOUTS, "train")))
     readers = [
         (next(model.glob("boosters-*/seed-0")) / "device", lambda: model_of(workspace, LAYOUTS)),
         (model / "model.json", lambda: model_of(workspace, LAYOUTS)),
@@ -226,9 +219,9 @@ def test_only_regular_files_are_read_and_building_mends_a_manifest(tree, trained
         read_manifest(workspace, LAYOUTS, "test")
     build(tree, trained, collections=[LAYOUT], splits=["test"])
     assert set(stored(trained, split="test")) == set(TREE[LAYOUT]["test"])
-    runs, precious = trained / "reports" / "runs.jsonl", trained / "precious"
-    runs.parent.mkdir(exist_ok=True)
+    precious = trained / "precious"
     precious.write_text("kept")
-    runs.symlink_to(precious)
+    (trained / "reports").mkdir(exist_ok=True)
+    (trained / "reports/runs.jsonl").symlink_to(precious)
     options.Run(workspace=trained).end(0)
     assert precious.read_text() == "kept"

@@ -1,11 +1,11 @@
-"""Small data trees whose graphs can be learned from in a second, and what the tests of pipelines share."""
+"""Small data trees whose graphs can be learned from in a second, and helpers of the tests of pipelines."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,9 @@ from xlarank.pipelines.training.fitting import TrainRequest, TrainResult
 
 LAYOUT, TILE = "layout:cpu:random", "tile:cpu"
 LAYOUTS, TILES = Collection.parse(LAYOUT), Collection.parse(TILE)
-#: Few columns: most of the time of these tests is spent on columns.
-FAST = FeatureSettings(Tier.FAST)
+#: Most tests build few columns: most of their time is spent on columns.
+FAST, FULL = FeatureSettings(Tier.FAST), FeatureSettings()
+NO_CANDIDATES = FeatureSettings(Tier.FAST, candidates=False)
 
 #: What the convolution and the reshape of `LAYOUT_PROGRAM` can take; later in the list is slower.
 _CONVOLUTION = (
@@ -45,7 +46,7 @@ _TILE_CHOICES = tuple(product((8, 32, 64, 256), (16, 128, 1024), (64, 512)))
 
 
 def layout_graph(seed: int, *, configs: int = 24, labelled: bool = True) -> Arrays:
-    """A layout graph; the last two configurations repeat the first, a nanosecond slower each."""
+    """Return a layout graph; the last two configurations repeat the first, a nanosecond slower each."""
     picked = np.random.default_rng(seed).permutation(len(_CHOICES))[: configs - 2].tolist()
     chosen = [_CHOICES[i] for i in [*picked, picked[0], picked[0]]]
     runtime = np.array([20_000_000 + seed + 3_000_000 * c + 1_000_000 * r for c, r in chosen], np.int64)
@@ -60,7 +61,7 @@ def layout_graph(seed: int, *, configs: int = 24, labelled: bool = True) -> Arra
 
 
 def tile_graph(seed: int, *, configs: int = 24, labelled: bool = True) -> Arrays:
-    """A tile graph; with four or more configurations the last repeats the first."""
+    """Return a tile graph; with four or more configurations the last repeats the first."""
     picked = np.random.default_rng(seed).permutation(len(_TILE_CHOICES))[:configs].tolist()
     if configs > 3:
         picked[-1] = picked[0]
@@ -108,12 +109,10 @@ def graph_path(root: Path, collection: str, split: str, name: str) -> Path:
 
 def write_tree(root: Path, tree: Mapping[str, Mapping[str, Sequence[str]]] = TREE) -> DataRoot:
     """Write graphs of a tree; test graphs have no labels."""
-    numbers = count()
-    for collection, splits in tree.items():
+    graphs = [(c, split, name) for c, splits in tree.items() for split, names in splits.items() for name in names]
+    for number, (collection, split, name) in enumerate(graphs):
         make = layout_graph if collection.startswith("layout") else tile_graph
-        for split, names in splits.items():
-            for name in names:
-                save_npz(graph_path(root, collection, split, name), make(next(numbers), labelled=split != "test"))
+        save_npz(graph_path(root, collection, split, name), make(number, labelled=split != "test"))
     return data_root(root)
 
 
@@ -122,20 +121,18 @@ def data_root(root: Path) -> DataRoot:
 
 
 def build(root: Path, workspace: Path, *, progress: Progress | None = None, **chosen: Any) -> BuildReport:
-    """Fast columns in one process, by default."""
+    """Build features; the fast columns in one process, by default."""
     request = BuildRequest(**{"settings": FAST, "jobs": 1, **chosen})
     return build_features(data_root(root), Workspace(workspace), request, progress=progress)
 
 
 def train_models(workspace: Path, *, progress: Progress | None = None, **chosen: Any) -> list[TrainResult]:
-    """One seed and one thread, by default."""
-    request = TrainRequest(**{"seeds": 1, "threads": 1, **chosen})
-    return train(Workspace(workspace), request, progress=progress)
+    """Train models; with one seed and one thread, by default."""
+    return train(Workspace(workspace), TrainRequest(**{"seeds": 1, "threads": 1, **chosen}), progress=progress)
 
 
 def stored(workspace: Path, collection: str = LAYOUT, split: str = "train") -> dict[str, GraphRows]:
-    graphs = each_graph(Workspace(workspace), Collection.parse(collection), split)
-    return {graph.name: graph for graph in graphs}
+    return {graph.name: graph for graph in each_graph(Workspace(workspace), Collection.parse(collection), split)}
 
 
 def model_of(workspace: Path, collection: str = LAYOUT) -> TrainedModel:
@@ -143,7 +140,7 @@ def model_of(workspace: Path, collection: str = LAYOUT) -> TrainedModel:
 
 
 def scores_by_model(workspace: Path, graph: GraphRows, collection: str = LAYOUT) -> np.ndarray:
-    """Scores of all configurations of a graph by the model of a collection."""
+    """Return the scores of all configurations of a graph by the model of a collection."""
     return model_of(workspace, collection).score(graph).mean[graph.group]
 
 
@@ -153,23 +150,21 @@ def edit_json(path: Path, **changes: Any) -> None:
 
 
 def contents(workspace: Path, pattern: str = "*") -> dict[str, bytes]:
-    """Every file of a workspace by its place."""
+    """Return the content of every file of a workspace by its relative path."""
     files = (path for path in workspace.rglob(pattern) if path.is_file())
     return {str(path.relative_to(workspace)): path.read_bytes() for path in files}
 
 
 def die(*_: object) -> None:
-    """Stands in for the building of a graph in a worker that the system kills."""
+    """End the process as the system does that kills a worker while it builds a graph."""
     os._exit(9)
 
 
 class Listener:
-    """A `Progress` that keeps what it was told and may stop the work at a step, or ``act``."""
+    """A `Progress` that records its calls, and interrupts the work at a step or calls ``act`` there."""
 
     def __init__(self, stop_at: int = 0, act: Callable[[], object] | None = None) -> None:
-        self.jobs: list[tuple[str, int]] = []
-        self.notes: list[str] = []
-        self.ended = 0
+        self.jobs, self.notes, self.ended = list[tuple[str, int]](), list[str](), 0
         self._stop_at, self._act = stop_at, act
 
     def begin(self, what: str, total: int) -> None:
