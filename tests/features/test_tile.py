@@ -10,7 +10,7 @@ from tests.graphs import Node, parameter, tile_row
 from xlarank.data.graph import read_graph
 from xlarank.features.rows import assemble
 from xlarank.features.tile.tile_context import TileContext, kernel_kinds
-from xlarank.features.tile.tpu_time import COSTS, window_loop
+from xlarank.features.tile.tpu_time import COSTS, WindowLoop
 
 
 def context_of(nodes, *outputs) -> TileContext:
@@ -73,7 +73,7 @@ MIB = 2.0**20
 
 
 def test_a_product_runs_over_kernel_tiles_for_each_output_tile():
-    loop = window_loop(TileContext(PRODUCT))
+    loop = WindowLoop(TileContext(PRODUCT))
     assert loop.kind == "product"
     assert loop.tiles.tolist() == [1, 4, 4]
     assert loop.steps.tolist() == [4, 16, 4]
@@ -90,7 +90,7 @@ def test_a_product_runs_over_kernel_tiles_for_each_output_tile():
 
 
 def test_other_kernels_stream_their_operands_through():
-    loop = window_loop(TileContext(TANH))
+    loop = WindowLoop(TileContext(TANH))
     assert loop.kind == "elementwise"
     assert loop.steps.tolist() == loop.tiles.tolist() == [4, 8, 3 * 2]  # 64 / 24 = 2.67 -> 3
     assert (loop.moved / MIB).tolist() == [1, 1, 1]
@@ -101,7 +101,7 @@ def test_other_kernels_stream_their_operands_through():
 
 @pytest.mark.parametrize("graph", [PRODUCT, TANH])
 def test_the_time_is_the_longer_of_moving_and_computing_and_a_step_of_the_other(graph):
-    loop = window_loop(TileContext(graph))
+    loop = WindowLoop(TileContext(graph))
     costs = COSTS[loop.kind]
     moving, computing = costs.moving(loop), costs.computing(loop)
     bare = replace(costs, fixed=0, step=0, fused=0, tile=0, packed=0, drain=0)
