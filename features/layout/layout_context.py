@@ -27,7 +27,7 @@ from xlarank.features.layout.layout_facts import (
 from xlarank.features.layout.time_model import TimeModel
 from xlarank.features.program.program_context import COARSE_CLASSES, OPCODE_CLASSES
 from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
-from xlarank.features.program.tensors import Floats, Ints, Tiling, complete_layout, log2p, minor_sizes, packed_waste
+from xlarank.features.program.tensors import Floats, Ints, Tiling, log2p, minor_sizes, packed_waste
 
 #: Roles of the dimensions of configurable nodes, by kind.
 CLASS_ROLES: Final = dict(zip(COARSE_CLASSES[:3], (CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES), strict=True))
@@ -90,19 +90,16 @@ class OutputRows:
     """
 
     def __init__(self, context: LayoutContext) -> None:
-        nodes, index, tiling = context.graph.configurable, context.table.node, context.tiling
-        dims, element, node = context.dims[nodes], context.element_bytes[nodes], nodes[index]
-        set_layout = context.table.rows[:, :MAX_RANK].astype(np.int64)
-        layout = complete_layout(set_layout, context.default_layout[node])
-        default = packed_waste(dims, context.default_layout[nodes], element, tiling)
-        least = np.minimum(default, least_waste(dims, context.rank[nodes], element, tiling))
-        stored = max(1.0, float(context.bytes[~context.fused].sum()))
-        self.is_set = set_layout[:, 0] >= 0
+        nodes, output, row_type = context.graph.configurable, context.slots["output"], context.row_type
+        dims, rank, node = context.dims[nodes], context.rank[nodes], nodes[context.table.node]
+        layout, stored = output.layout[row_type], max(1.0, float(context.bytes[~context.fused].sum()))
+        least = least_waste(dims, rank, context.element_bytes[nodes], context.tiling)[context.table.node]
+        self.is_set = output.is_set[row_type]
         self.minor, self.second = layout[:, 0], layout[:, 1]
-        self.second_size = log2p(minor_sizes(dims[index], layout)[1])
+        self.second_size = log2p(minor_sizes(context.dims[node], layout)[1])
         self.second_place = np.where(self.second >= 0, context.rank[node] - self.second, 0)
-        self.padded: Floats = 1 + packed_waste(dims[index], layout, element[index], tiling)
-        self.least, self.default = 1 + least[index], 1 + default[index]
+        self.padded, self.default = (1 + tiled["packed"][row_type] for tiled in (output.now, output.default))
+        self.least = np.minimum(self.default, 1 + least)
         self.bytes = context.bytes[node] / stored
         self._regions = regions = context.regions
         self._region = region = regions.of_node[node]
