@@ -159,12 +159,20 @@ class GraphCounts(NamedTuple):
     configurable: int = 0
 
 
-def read_graph(path: Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
-    """Read and check one npz file.
+def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
+    """Read and check an npz file in TpuGraphs format.
 
-    By default the kind is inferred from the arrays. Raises `GraphFileError`, which names the file, if the format is
-    violated.
+    ``kind`` ("layout" or "tile") rejects files of the other kind; by default it is inferred from the arrays. Raises
+    `GraphFileError`, which names the file, for invalid files.
+
+    Examples:
+        >>> import xlarank
+        >>> from xlarank.data.collection import SAMPLE
+        >>> graph = xlarank.read_graph(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz")
+        >>> graph.name, graph.nodes, graph.configs, int(graph.runtime.min())
+        ('bmm_tb__a', 3, 64, 566255)
     """
+    path = Path(path)
     with NpzReader(path) as archive, naming(path.name, _MEND):
         kind = kind or ("layout" if "node_config_feat" in archive.names else "tile")
         _check_headers(archive, kind)

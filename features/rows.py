@@ -281,7 +281,7 @@ def compute_features(
         ('bmm_tb__a', 0, 1, 569144, 1.0)
     """
     settings = FeatureSettings.of(tier, candidates, blocks)
-    return rows_table([assemble(graph if isinstance(graph, Graph) else read_graph(Path(graph)), settings)])
+    return rows_table([assemble(graph if isinstance(graph, Graph) else read_graph(graph), settings)])
 
 
 def assemble(

@@ -189,7 +189,7 @@ def _graph_list(graphs: Iterable[GraphLike]) -> list[GraphLike]:
 
 def _read(graph: GraphLike) -> Graph:
     if isinstance(graph, str | Path):
-        return read_graph(Path(graph))
+        return read_graph(graph)
     if not isinstance(graph, Graph):
         raise ArgumentError(f"{_brief(graph)} is no graph", expected="a LayoutGraph, a TileGraph or a path")
     return graph

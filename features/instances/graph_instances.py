@@ -19,6 +19,7 @@ from scipy import sparse
 
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODES
 from xlarank.features.instances.instance_blocks import pair_combinations
+from xlarank.features.meanings import layout_text, order_text
 
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.float64]
@@ -113,18 +114,10 @@ class Instances:
         instances = next(self._lookup(np.array([config])))[0].tolist()
         rows = self.rows[self.first + self.codes[config]].reshape(-1, len(LAYOUT_SLOTS), MAX_RANK)
         names = [f"{OPCODES[opcode]} {node}" for opcode, node in zip(self.opcode.tolist(), self.node, strict=True)]
-
-        def layout(k: int, slot: int) -> str:
-            entries = ",".join(str(dimension) for dimension in rows[k, slot] if dimension >= 0)
-            return f"{LAYOUT_SLOTS[slot]} {{{entries}}}" if entries else ""
-
-        texts: list[tuple[list[int], str]] = []
-        for k in self._nodes.tolist():
-            layouts = ", ".join(filter(None, (layout(k, slot) for slot in range(len(LAYOUT_SLOTS)))))
-            texts.append(([k], f"{names[k]}: {layouts or 'nothing set'}"))
+        texts = [([k], f"{names[k]}: {layout_text(rows[k], 'nothing set')}") for k in self._nodes.tolist()]
         for left, left_slot, right, right_slot, relation in self.pairs.tolist():
-            ends = ((left, left_slot), (right, right_slot))
-            sides = [f"{names[k]} {layout(k, slot) or f'{LAYOUT_SLOTS[slot]} default'}" for k, slot in ends]
+            ends = ((names[k], LAYOUT_SLOTS[s], rows[k, s]) for k, s in ((left, left_slot), (right, right_slot)))
+            sides = (f"{name} {slot} {order_text(layout) or 'default'}" for name, slot, layout in ends)
             texts.append(([left, right], f"{' against '.join(sides)} ({PAIR_RELATIONS[relation]})"))
         parts = zip(instances, texts, strict=True)
         return [Occurrence(i, tuple(self.node[nodes].tolist()), text) for i, (nodes, text) in parts if i >= 0]
