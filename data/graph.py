@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,7 @@ class Graph(ABC):
         runtime: ``(configs,)`` nanoseconds; 0 if not measured (not compiled, or withheld).
     """
 
+    kind: ClassVar[Kind]
     name: str
     node_feat: NDArray[np.float32]
     opcode: NDArray[np.int64]
@@ -112,6 +113,7 @@ class LayoutGraph(Graph):
         configurable: ``(configurable nodes,)`` node ids, ascending.
     """
 
+    kind = "layout"
     splits: NDArray[np.int64]
     configurable: NDArray[np.int64]
     table: ConfigTable
@@ -133,6 +135,7 @@ class TileGraph(Graph):
         normalizers: ``(configs,)`` runtime of the compiler's default, measured in the same run.
     """
 
+    kind = "tile"
     config_feat: NDArray[np.float32]
     normalizers: NDArray[np.int64]
 
@@ -144,11 +147,6 @@ class TileGraph(Graph):
     def cost(self) -> NDArray[np.float64]:
         """``(configs,)`` ground truth of a ranking: runtime divided by normalizer; inf if not measured."""
         return np.where(self.measured, self.runtime / self.normalizers, np.inf)
-
-
-def graph_kind(graph: Graph) -> Kind:
-    """Return the kind of a graph, "layout" or "tile"."""
-    return "layout" if isinstance(graph, LayoutGraph) else "tile"
 
 
 class GraphCounts(NamedTuple):

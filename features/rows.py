@@ -19,7 +19,6 @@ from xlarank.data.graph import (
     Kind,
     LayoutGraph,
     TileGraph,
-    graph_kind,
     program_family,
     read_graph,
     structure_hash,
@@ -292,7 +291,7 @@ def assemble(
     With ``only``, blocks that have none of these columns are left out.
     """
     settings = settings or FeatureSettings()
-    blocks = settings.blocks(graph_kind(graph))
+    blocks = settings.blocks(graph.kind)
     if only is not None:
         needed = [block for block in blocks if not block.columns.keys().isdisjoint(only)]
         # ranks and standard scores read columns of other blocks

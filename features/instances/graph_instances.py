@@ -19,7 +19,6 @@ from scipy import sparse
 
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODES
 from xlarank.features.instances.instance_blocks import pair_combinations
-from xlarank.features.meanings import layout_text, order_text
 
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.float64]
@@ -111,6 +110,8 @@ class Instances:
 
     def parts(self, config: int) -> list[Occurrence]:
         """Return the instances in a distinct configuration: nodes, then pairs."""
+        from xlarank.features.meanings import layout_text, order_text  # words take no part in the hash of the code
+
         instances = next(self._lookup(np.array([config])))[0].tolist()
         rows = self.rows[self.first + self.codes[config]].reshape(-1, len(LAYOUT_SLOTS), MAX_RANK)
         names = [f"{OPCODES[opcode]} {node}" for opcode, node in zip(self.opcode.tolist(), self.node, strict=True)]

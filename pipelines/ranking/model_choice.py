@@ -8,7 +8,7 @@ from typing import Final
 
 from xlarank.data.collection import SPLITS, Collection, choose
 from xlarank.data.errors import ModelError, WorkspaceError
-from xlarank.data.graph import Graph, Kind, TileGraph, graph_kind
+from xlarank.data.graph import Graph, Kind, TileGraph
 from xlarank.data.schema import MAX_RANK, TILE_COLUMNS
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 from xlarank.features.rows import GraphRows, assemble
@@ -38,7 +38,7 @@ def model_for_graph(
         raise WorkspaceError(got, do="check the path, or run train first")
     if collection is not None:
         return model_of(workspace, model_named(workspace, collection))
-    kind, parts = graph_kind(graph), () if path is None else path.resolve().parts
+    kind, parts = graph.kind, () if path is None else path.resolve().parts
     folders = {parts[i:j] for i in range(len(parts)) for j in range(i, len(parts))}
     for candidate in trained_collections(workspace):
         if candidate.kind == kind and candidate.parts in folders:
@@ -118,8 +118,8 @@ def model_named(workspace: Workspace, name: str) -> Collection:
 
 def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:
     """Compute a graph's rows for a model; raises `ModelError` if the kind or the version of the code differs."""
-    if graph_kind(graph) != model.card.kind:
-        got = f"{graph.name} is a {graph_kind(graph)} graph"
+    if graph.kind != model.card.kind:
+        got = f"{graph.name} is a {graph.kind} graph"
         raise ModelError(got, expected=f"a {model.card.kind} graph for {model.card.collection}")
     model.require()
     return model.select(assemble(graph, model.card.recipe.settings, model.card.columns))
