@@ -148,6 +148,11 @@ class TileGraph(Graph):
         """``(configs,)`` ground truth of a ranking: runtime divided by normalizer; inf if not measured."""
         return np.where(self.measured, self.runtime / self.normalizers, np.inf)
 
+    def bounds(self, slot: str) -> NDArray[np.float32]:
+        """Return the bounds of a slot, ``(configs, 6)``; those of the input are 0 in files of TPUs."""
+        first = TILE_COLUMNS.index(f"{slot}_bounds_0")
+        return self.config_feat[:, first : first + MAX_RANK]
+
 
 class GraphCounts(NamedTuple):
     """Counts of one graph: configurations (duplicates included), nodes, configurable nodes (0 for tiles)."""

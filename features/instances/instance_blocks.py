@@ -387,8 +387,9 @@ class InstanceOutput(NodeBlock):
         "region__excess__share": _of_output(
             f"{_MILLIONTHS}: the region's padding beyond the layout that pads least",
             lambda o: log2p(1e6 * (o.padded - o.least) * o.region_bytes), Cause.PADDING),
-        "region__tensors__count": _of_output("tensors of the region", lambda o: o.region_tensors),
-        "region__makers__count": _of_output("configurable nodes of the region", lambda o: o.region_makers),
+        "region__tensors__count": _of_output("tensors of the region", lambda o: o.regions.tensors[o.region]),
+        "region__makers__count": _of_output(
+            "configurable nodes of the region", lambda o: o.regions.makers[o.region]),
         "output__second__size": _of_output("log2 of 1 + the second minor-most size", lambda o: o.second_size),
         "output__second__place": _of_output(
             "position of the second minor-most dimension counted from the last one (1); 0 for none",

@@ -82,6 +82,7 @@ class OutputRows:
 
     Attributes:
         minor, second: the two minor-most dimensions of the full layout; -1 for none.
+        region: index into ``regions``.
         second_size: log2(1 + size of dimension ``second``).
         second_place: position of dimension ``second``, 1 for the last one; 0 for none.
         padded, least, default: bytes in tiles over true bytes, of this layout, the best one and the default.
@@ -101,16 +102,14 @@ class OutputRows:
         self.padded, self.default = (1 + tiled["packed"][row_type] for tiled in (output.now, output.default))
         self.least = np.minimum(self.default, 1 + least)
         self.bytes = context.bytes[node] / stored
-        self._regions = regions = context.regions
-        self._region = region = regions.of_node[node]
-        self.region_tensors, self.region_makers = regions.tensors[region], regions.makers[region]
-        self.region_bytes = np.maximum(regions.bytes[region], context.bytes[node]) / stored
+        self.regions, self.region = context.regions, context.regions.of_node[node]
+        self.region_bytes = np.maximum(self.regions.bytes[self.region], context.bytes[node]) / stored
 
     def in_region(self, position: str, table: str, role: int | None = None) -> NDArray[np.bool_]:
         """Look up each output's dimension at one of `POSITIONS` in a table of `Regions`, ``(R,)``."""
-        dimension, entries = getattr(self, position), getattr(self._regions, table)
+        dimension, entries = getattr(self, position), getattr(self.regions, table)
         entries = entries if role is None else entries[:, role]
-        return np.asarray((dimension >= 0) & entries[self._region, np.maximum(dimension, 0)])
+        return np.asarray((dimension >= 0) & entries[self.region, np.maximum(dimension, 0)])
 
 
 def least_waste(dims: Ints, rank: Ints, element_bytes: Floats, tiling: Tiling) -> Floats:

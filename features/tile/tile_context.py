@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from xlarank.data.graph import TileGraph
-from xlarank.data.schema import MAX_RANK, OPCODE, OPCODES, TILE_COLUMNS, TILE_SLOTS
+from xlarank.data.schema import MAX_RANK, OPCODE, OPCODES, TILE_SLOTS
 from xlarank.features.program.program_context import OPCODE_CLASSES, ProgramContext
 from xlarank.features.program.slots import DOT_ROLES, dot_split, slot_roles, slot_tensors
 from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling
@@ -51,9 +51,8 @@ class TileContext(ProgramContext):
     def __init__(self, graph: TileGraph, tiling: Tiling = TPU) -> None:
         super().__init__(graph)
         self.tiling, self.configs = tiling, graph.duplicates.distinct
-        bounds = graph.config_feat[graph.duplicates.first].astype(np.float64)
-        starts = {slot: TILE_COLUMNS.index(f"{slot}_bounds_0") for slot in TILE_SLOTS}
-        self.bounds: dict[str, Floats] = {slot: bounds[:, at : at + MAX_RANK] for slot, at in starts.items()}
+        first = graph.duplicates.first
+        self.bounds: dict[str, Floats] = {slot: graph.bounds(slot)[first].astype(np.float64) for slot in TILE_SLOTS}
         self.vectorised = bool(self.bounds["input"].any())
         members = (np.flatnonzero(self.opcode_class == OPCODE_CLASSES.index(name)) for name in _WORK_ORDER)
         nodes = next((nodes for nodes in members if len(nodes)), np.arange(graph.nodes))
