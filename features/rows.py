@@ -14,15 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.config_table import group_codes, group_minimum
-from xlarank.data.graph import (
-    Graph,
-    Kind,
-    LayoutGraph,
-    TileGraph,
-    program_family,
-    read_graph,
-    structure_hash,
-)
+from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph, program_family, read_graph, structure_hash
 from xlarank.features.block import Scope
 from xlarank.features.candidates import rank_sources
 from xlarank.features.catalogue import INSTANCE_BLOCKS, FeatureSettings, naming_lines

@@ -17,13 +17,8 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
-from xlarank.features.layout.layout_facts import (
-    LayoutFacts,
-    Pairs,
-    RequestedLayouts,
-    connected_pairs,
-    sibling_pairs,
-)
+from xlarank.features.layout import layout_facts
+from xlarank.features.layout.layout_facts import LayoutFacts, Pairs
 from xlarank.features.layout.time_model import TimeModel
 from xlarank.features.program.program_context import COARSE_CLASSES, OPCODE_CLASSES
 from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
@@ -136,12 +131,12 @@ class LayoutContext(LayoutFacts):
         siblings: pairs of operand slots that read the same tensor.
     """
 
-    requested = cached_property(RequestedLayouts)
+    requested = cached_property(layout_facts.RequestedLayouts)
     regions = cached_property(Regions)
     output_rows = cached_property(OutputRows)
     times = cached_property(TimeModel)
-    pairs = cached_property(connected_pairs)
-    siblings = cached_property(sibling_pairs)
+    pairs = cached_property(layout_facts.connected_pairs)
+    siblings = cached_property(layout_facts.sibling_pairs)
 
     @cached_property
     def straight_pairs(self) -> Pairs:
