@@ -30,7 +30,7 @@ PAIR_RELATIONS: Final = ("1 edge", "2 edges", "3 or more edges", "siblings")
 
 
 class Occurrence(NamedTuple):
-    """Occurrence of an instance (row of `Instances.values`) in a configuration: its one or two nodes, in words."""
+    """An instance (row of `Instances.values`) in a configuration, with its one or two nodes and a description."""
 
     instance: int
     nodes: tuple[int, ...]

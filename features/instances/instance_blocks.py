@@ -115,10 +115,10 @@ class InstancePair(InstanceBlock):
         self, context: LayoutContext, combinations: Combinations, relation: int, numbers: Ints
     ) -> NDArray[np.float32]:
         pairs, (pair, left, right) = combinations.pairs, combinations.sides(numbers)
-        requested, made, sides_set = PairLayouts(context, pairs).layouts(pair, left, right)
-        bytes_ = pairs.bytes[pair]
-        minor_unlike = requested % 7 != made % 7  # the minor-most dimension is the lowest digit of a key
-        values = [np.full(len(pair), relation), requested != made, minor_unlike, sides_set, pairs.left_slot[pair]]
+        requested, produced, sides_set = PairLayouts(context, pairs).layouts(pair, left, right)
+        bytes_, unlike = pairs.bytes[pair], requested != produced
+        minor_unlike = requested % 7 != produced % 7  # the minor-most dimension is the lowest digit of a key
+        values = [np.full(len(pair), relation), unlike, minor_unlike, sides_set, pairs.left_slot[pair]]
         values += [log2p(bytes_), millionths(bytes_, context.bytes.sum()), ~pairs.straight[pair]]
         for types, node, slot in ((left, pairs.left, pairs.left_slot), (right, pairs.right, pairs.right_slot)):
             is_set, changed, minor, distance = (

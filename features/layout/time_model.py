@@ -193,8 +193,8 @@ class TimeModel:
         """Return `fastest_ns` and `fastest_order`, computed once per signature.
 
         Padding depends on two dimensions alone, the minor-most one that is not of size 1 and the next. If only one
-        is not of size 1, it may come last and have no next. Batch and feature of a
-        convolution's output lie along lanes and sublanes: the compiler copies the result into any other order.
+        is not of size 1, it may come last. Batch and feature of a convolution's output lie along lanes and
+        sublanes: the compiler copies the result into any other order.
         """
         example, of_node = np.unique(self._facts.signature, return_index=True, return_inverse=True)[1:]
         facts, nodes = self._facts, self._nodes[example]
