@@ -10,9 +10,9 @@ logarithm of the cycles of the train split, with equal weight per kernel and a r
 from __future__ import annotations
 
 import argparse
+from copy import copy
 from dataclasses import astuple, fields, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from scipy.stats import kendalltau
 from benchmarks.pretrain import time_errors
 from xlarank.data.graph import TileGraph, read_graph
 from xlarank.features.tile.tile_context import TileContext
-from xlarank.features.tile.tpu_time import COSTS, Costs, WindowLoop, window_loop
+from xlarank.features.tile.tpu_time import COSTS, Costs, WindowLoop
 
 Floats = NDArray[np.float64]
 #: Scale of each constant of `Costs`; less than a hundredth of it counts as zero.
@@ -36,17 +36,17 @@ def read(roots: list[Path], split: str, megahertz: float) -> list[tuple[WindowLo
         graph = read_graph(path, "tile")
         assert isinstance(graph, TileGraph)
         cycles = graph.runtime[graph.duplicates.first] * megahertz / 1000
-        kernels.append((window_loop(TileContext(graph)), cycles))
+        kernels.append((WindowLoop(TileContext(graph)), cycles))
     return kernels
 
 
 def joined(kernels: list[tuple[WindowLoop, Floats]]) -> tuple[WindowLoop, Floats, Floats]:
     """Return one loop of all configurations, their cycles, and weights that are equal per kernel."""
-    first = kernels[0][0]
-    names = [field.name for field in fields(first) if field.name != "kind"]
-    parts: dict[str, Any] = {name: np.concatenate([getattr(loop, name) for loop, _ in kernels]) for name in names}
+    loop = copy(kernels[0][0])
+    for name in vars(loop).keys() - {"kind"}:
+        setattr(loop, name, np.concatenate([getattr(kernel, name) for kernel, _ in kernels]))
     weight = np.concatenate([np.full(len(cycles), len(cycles) ** -0.5) for _, cycles in kernels])
-    return replace(first, **parts), np.concatenate([cycles for _, cycles in kernels]), weight
+    return loop, np.concatenate([cycles for _, cycles in kernels]), weight
 
 
 def fit(kernels: list[tuple[WindowLoop, Floats]], start: Costs) -> Costs:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,7 @@ class Graph(ABC):
         runtime: ``(configs,)`` nanoseconds; 0 if not measured (not compiled, or withheld).
     """
 
+    kind: ClassVar[Kind]
     name: str
     node_feat: NDArray[np.float32]
     opcode: NDArray[np.int64]
@@ -112,6 +113,7 @@ class LayoutGraph(Graph):
         configurable: ``(configurable nodes,)`` node ids, ascending.
     """
 
+    kind = "layout"
     splits: NDArray[np.int64]
     configurable: NDArray[np.int64]
     table: ConfigTable
@@ -133,6 +135,7 @@ class TileGraph(Graph):
         normalizers: ``(configs,)`` runtime of the compiler's default, measured in the same run.
     """
 
+    kind = "tile"
     config_feat: NDArray[np.float32]
     normalizers: NDArray[np.int64]
 
@@ -145,10 +148,10 @@ class TileGraph(Graph):
         """``(configs,)`` ground truth of a ranking: runtime divided by normalizer; inf if not measured."""
         return np.where(self.measured, self.runtime / self.normalizers, np.inf)
 
-
-def graph_kind(graph: Graph) -> Kind:
-    """Return the kind of a graph, "layout" or "tile"."""
-    return "layout" if isinstance(graph, LayoutGraph) else "tile"
+    def bounds(self, slot: str) -> NDArray[np.float32]:
+        """Return the bounds of a slot, ``(configs, 6)``; those of the input are 0 in files of TPUs."""
+        first = TILE_COLUMNS.index(f"{slot}_bounds_0")
+        return self.config_feat[:, first : first + MAX_RANK]
 
 
 class GraphCounts(NamedTuple):
@@ -159,12 +162,20 @@ class GraphCounts(NamedTuple):
     configurable: int = 0
 
 
-def read_graph(path: Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
-    """Read and check one npz file.
+def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
+    """Read and check an npz file in TpuGraphs format.
 
-    By default the kind is inferred from the arrays. Raises `GraphFileError`, which names the file, if the format is
-    violated.
+    ``kind`` ("layout" or "tile") rejects files of the other kind; by default it is inferred from the arrays. Raises
+    `GraphFileError`, which names the file, for invalid files.
+
+    Examples:
+        >>> import xlarank
+        >>> from xlarank.data.collection import SAMPLE
+        >>> graph = xlarank.read_graph(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz")
+        >>> graph.name, graph.nodes, graph.configs, int(graph.runtime.min())
+        ('bmm_tb__a', 3, 64, 566255)
     """
+    path = Path(path)
     with NpzReader(path) as archive, naming(path.name, _MEND):
         kind = kind or ("layout" if "node_config_feat" in archive.names else "tile")
         _check_headers(archive, kind)

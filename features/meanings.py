@@ -83,14 +83,14 @@ def describe_node(graph: Graph, node: int) -> tuple[str, str]:
     return OPCODES[int(graph.opcode[node])], f"{next(types, '?')}[{sizes}]"
 
 
-def layout_text(row: NDArray[np.integer[Any]]) -> str:
+def layout_text(row: NDArray[np.integer[Any]], unset: str = "default") -> str:
     """Return the layouts that a row of ``node_config_feat`` ``(18,)`` sets, by slot, as minor-to-major text.
 
     >>> layout_text(np.array([1, 0, -1, -1, -1, -1, *[-1] * 12]))
     'output {1,0}'
     """
     slots = zip(LAYOUT_SLOTS, row.reshape(len(LAYOUT_SLOTS), MAX_RANK), strict=True)
-    return ", ".join(f"{slot} {order}" for slot, layout in slots if (order := order_text(layout))) or "default"
+    return ", ".join(f"{slot} {order}" for slot, layout in slots if (order := order_text(layout))) or unset
 
 
 def order_text(layout: NDArray[Any]) -> str:

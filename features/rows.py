@@ -14,16 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.config_table import group_codes, group_minimum
-from xlarank.data.graph import (
-    Graph,
-    Kind,
-    LayoutGraph,
-    TileGraph,
-    graph_kind,
-    program_family,
-    read_graph,
-    structure_hash,
-)
+from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph, program_family, read_graph, structure_hash
 from xlarank.features.block import Scope
 from xlarank.features.candidates import rank_sources
 from xlarank.features.catalogue import INSTANCE_BLOCKS, FeatureSettings, naming_lines
@@ -281,7 +272,7 @@ def compute_features(
         ('bmm_tb__a', 0, 1, 569144, 1.0)
     """
     settings = FeatureSettings.of(tier, candidates, blocks)
-    return rows_table([assemble(graph if isinstance(graph, Graph) else read_graph(Path(graph)), settings)])
+    return rows_table([assemble(graph if isinstance(graph, Graph) else read_graph(graph), settings)])
 
 
 def assemble(
@@ -292,7 +283,7 @@ def assemble(
     With ``only``, blocks that have none of these columns are left out.
     """
     settings = settings or FeatureSettings()
-    blocks = settings.blocks(graph_kind(graph))
+    blocks = settings.blocks(graph.kind)
     if only is not None:
         needed = [block for block in blocks if not block.columns.keys().isdisjoint(only)]
         # ranks and standard scores read columns of other blocks

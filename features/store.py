@@ -13,7 +13,7 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -129,11 +129,7 @@ def _reading(path: Path, expected: str = "stored features") -> Iterator[None]:
 
 
 def write_rows(
-    path: Path,
-    graphs: Sequence[GraphRows],
-    recipe: Recipe,
-    entries: Mapping[str, StoredGraph],
-    split: tuple[str, str],
+    path: Path, graphs: Sequence[GraphRows], recipe: Recipe, entries: dict[str, StoredGraph], split: tuple[str, str]
 ) -> None:
     """Write the rows of graphs with equal columns atomically; ``split`` names the collection and the split."""
     table, with_starts = rows_table(graphs, *split), [*zip(graphs, row_starts(graphs), strict=True)]

@@ -167,7 +167,7 @@ def _run(
 def _build_now(job: PartJob, outcomes: Outcomes) -> Future[Built]:
     future: Future[Built] = Future()
     try:
-        future.set_result(building.build_here(job, outcomes))
+        future.set_result(job.build(outcomes))
     except Exception as error:
         future.set_exception(error)
     return future
@@ -181,7 +181,7 @@ def _build_in_processes(work: list[PartJob], workers: int, deadline: float | Non
     def submit(job: PartJob, outcomes: Outcomes) -> Future[Built]:
         # starts processes on demand, one for each core
         with processes.environment(**dict.fromkeys(_MATRIX_THREADS, "1")), processes.interrupts_held_back():
-            return pool.submit(building.build_here, job, outcomes)
+            return pool.submit(PartJob.build, job, outcomes)
 
     try:
         yield from _outcomes(work, submit, lambda: workers, deadline)

@@ -44,7 +44,7 @@ def rank(
         raise ArgumentError(f"{graph!r:.60} is no graph", expected="a LayoutGraph, a TileGraph or a path")
     path, graph = (graph, read_graph(graph)) if isinstance(graph, Path) else (None, graph)
     model = model or model_for_graph(workspace, graph, path, collection=collection)
-    return Ranking.of(graph, rows_for_model(graph, model), model)
+    return Ranking(graph, rows_for_model(graph, model), model)
 
 
 def rank_folder(
@@ -102,9 +102,8 @@ class Ranked:
         return {name: value for name, value in asdict(self).items() if value is not None or name not in optional}
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Ranking:
-    """The ranked configurations of a graph.
+    """The configurations of a graph, ranked by a model's scores of its rows.
 
     Attributes:
         collection: collection whose model ranked them.
@@ -118,47 +117,37 @@ class Ranking:
             of its repeats (tiles: of runtime / normalizer), NaN if not measured; None if the default is unknown.
         speedups: speedups of the first and of the best of five (`xlarank.models.validation.metrics`), if known.
         estimated: ``(configs,)`` predicted runtime in nanoseconds; None if the model only ranks.
+        source: the graph and the model.
     """
 
-    graph: str
-    collection: str
-    order: NDArray[np.intp]
-    scores: NDArray[np.float64]
-    same_as: NDArray[np.int64]
-    runtime: NDArray[np.int64]
-    metrics: dict[str, float] | None
-    trust: Trust | None
-    fallback: str
-    shipped: bool
-    speedup: NDArray[np.float64] | None
-    speedups: dict[str, float] | None
-    estimated: NDArray[np.float64] | None
-    source: tuple[Graph, TrainedModel]
+    metrics: dict[str, float] | None = None
+    trust: Trust | None = None
+    speedup: NDArray[np.float64] | None = None
+    speedups: dict[str, float] | None = None
+    estimated: NDArray[np.float64] | None = None
+
+    def __init__(self, graph: Graph, rows: GraphRows, model: TrainedModel) -> None:
+        scored, kind, group = model.score(rows), model.card.kind, rows.group
+        self.graph, self.collection, self.source = graph.name, model.card.collection, (graph, model)
+        self.fallback, self.shipped, self.runtime = scored.fallback, model.shipped, graph.runtime
+        self.scores: NDArray[np.float64] = scored.mean[group]
+        self.order = order_of(self.scores)
+        self.same_as = graph.duplicates.first[group]
+        if rows.labelled and rows.rankable:
+            self.metrics = graph_metrics(kind, self.scores, rows.cost, group)
+        if model.calibration and not scored.fallback:  # calibrations are for scores without fallback
+            self.trust = Trust(model.calibration, scored.per_seed, group)
+        if rows.labelled and (compiler := compiler_cost(kind, rows)) is not None:
+            row_cost = rows.row_cost[group]
+            self.speedup = np.where(np.isfinite(row_cost), compiler / row_cost, np.nan)
+            self.speedups = speedups(self.scores, row_cost, compiler, group)
+        if (times := model.nanoseconds(scored)) is not None:
+            self.estimated = times[group]
 
     def __repr__(self) -> str:
         first = ", ".join(map(str, self.order[:5])) + ", ..." * (len(self.order) > 5)
         configs = f"{counted(len(self.order), 'configuration')} ({np.count_nonzero(self.runtime):,} measured)"
         return f"<Ranking of {self.graph!r} by the model of {self.collection}: {configs}, fastest first: {first}>"
-
-    @classmethod
-    def of(cls, graph: Graph, rows: GraphRows, model: TrainedModel) -> Ranking:
-        """Rank a graph by the model's scores of its rows."""
-        scored, kind = model.score(rows), model.card.kind
-        scores = scored.mean[rows.group]
-        compiler = compiler_cost(kind, rows) if rows.labelled else None
-        calibration = None if scored.fallback else model.calibration  # calibrations are for scores without fallback
-        times = model.nanoseconds(scored)
-        row_cost = rows.row_cost[rows.group]
-        return cls(
-            graph=graph.name, collection=model.card.collection, order=order_of(scores), scores=scores,
-            same_as=graph.duplicates.first[rows.group], runtime=graph.runtime,
-            metrics=graph_metrics(kind, scores, rows.cost, rows.group) if rows.labelled and rows.rankable else None,
-            trust=Trust(calibration, scored.per_seed, rows.group) if calibration else None,
-            fallback=scored.fallback, shipped=model.shipped,
-            speedup=None if compiler is None else np.where(np.isfinite(row_cost), compiler / row_cost, np.nan),
-            speedups=None if compiler is None else speedups(scores, row_cost, compiler, rows.group),
-            estimated=None if times is None else times[rows.group], source=(graph, model),
-        )  # fmt: skip
 
     def explain(self, config: int | None = None, against: str | int | None = None) -> Explanation:
         """Explain why a configuration, by default the first, scores better than another."""

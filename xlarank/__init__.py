@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 __version__ = "0.3.0"
 if _TYPE_CHECKING:
-    from xlarank.api import load_rows, rank, read_graph
+    from xlarank.api import load_rows, rank
+    from xlarank.data.graph import read_graph as read_graph
     from xlarank.data.hlo.reading import read_hlo as read_hlo
     from xlarank.features.rows import compute_features as compute_features
     from xlarank.graph_ranker import GraphRanker as GraphRanker
@@ -27,7 +28,9 @@ _MODULES = {
     "GraphRanker": "xlarank.graph_ranker",
     "Ranking": "xlarank.pipelines.rank",
     "compute_features": "xlarank.features.rows",
-    **dict.fromkeys(("load_rows", "rank", "read_graph"), "xlarank.api"),
+    "load_rows": "xlarank.api",
+    "rank": "xlarank.api",
+    "read_graph": "xlarank.data.graph",
     "read_hlo": "xlarank.data.hlo.reading",
 }
 __all__ = [

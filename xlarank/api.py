@@ -1,4 +1,4 @@
-"""Functions for notebooks: read a graph, rank its configurations, load stored rows."""
+"""Functions for notebooks: rank the configurations of a graph, load stored rows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
-from xlarank.data import graph as graphs
 from xlarank.data.collection import choose_splits
 from xlarank.data.errors import CollectionError, FeatureStoreError, did_you_mean
-from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph
+from xlarank.data.graph import Graph
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 
 if TYPE_CHECKING:  # slow; imported inside functions, so that reading a graph stays fast
@@ -17,22 +16,6 @@ if TYPE_CHECKING:  # slow; imported inside functions, so that reading a graph st
 
     from xlarank.features.store import Manifest
     from xlarank.pipelines.rank import Ranking
-
-
-def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
-    """Read and check an npz file in TpuGraphs format.
-
-    ``kind``, if given ("layout" or "tile"), rejects files of the other kind. Raises
-    `xlarank.data.errors.GraphFileError` for invalid files.
-
-    Examples:
-        >>> import xlarank
-        >>> from xlarank.data.collection import SAMPLE
-        >>> graph = xlarank.read_graph(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz")
-        >>> graph.name, graph.nodes, graph.configs, int(graph.runtime.min())
-        ('bmm_tb__a', 3, 64, 566255)
-    """
-    return graphs.read_graph(Path(path), kind)
 
 
 def rank(

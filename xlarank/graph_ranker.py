@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from xlarank.data import errors
 from xlarank.data.errors import ArgumentError, ModelError, ParameterError, did_you_mean
-from xlarank.data.graph import Graph, Kind, graph_kind, read_graph
+from xlarank.data.graph import Graph, Kind, read_graph
 from xlarank.features.block import Tier
 from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import GraphRows, assemble
@@ -97,7 +97,7 @@ class GraphRanker:
         """
         self._check()
         loaded = [_read(graph) for graph in _graph_list(graphs)]
-        kind, *other_kinds = {graph_kind(graph) for graph in loaded}
+        kind, *other_kinds = {graph.kind for graph in loaded}
         if other_kinds:
             raise ModelError("the graphs are layout and tile graphs", expected="graphs of one kind")
         rows = [self._rows(graph) for graph in loaded]
@@ -161,8 +161,8 @@ class GraphRanker:
         if not self.__sklearn_is_fitted__():
             raise ModelError("the ranker was not fitted", do="call fit first")
         loaded = _read(graph)
-        if graph_kind(loaded) != self.kind_:
-            raise ModelError(f"{loaded.name} is a {graph_kind(loaded)} graph", expected=f"a {self.kind_} graph")
+        if loaded.kind != self.kind_:
+            raise ModelError(f"{loaded.name} is a {loaded.kind} graph", expected=f"a {self.kind_} graph")
         return self._rows(loaded)
 
     def _rows(self, graph: Graph) -> GraphRows:
@@ -189,7 +189,7 @@ def _graph_list(graphs: Iterable[GraphLike]) -> list[GraphLike]:
 
 def _read(graph: GraphLike) -> Graph:
     if isinstance(graph, str | Path):
-        return read_graph(Path(graph))
+        return read_graph(graph)
     if not isinstance(graph, Graph):
         raise ArgumentError(f"{_brief(graph)} is no graph", expected="a LayoutGraph, a TileGraph or a path")
     return graph

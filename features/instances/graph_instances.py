@@ -30,7 +30,7 @@ PAIR_RELATIONS: Final = ("1 edge", "2 edges", "3 or more edges", "siblings")
 
 
 class Occurrence(NamedTuple):
-    """Occurrence of an instance (row of `Instances.values`) in a configuration: its one or two nodes, in words."""
+    """An instance (row of `Instances.values`) in a configuration, with its one or two nodes and a description."""
 
     instance: int
     nodes: tuple[int, ...]
@@ -110,21 +110,15 @@ class Instances:
 
     def parts(self, config: int) -> list[Occurrence]:
         """Return the instances in a distinct configuration: nodes, then pairs."""
+        from xlarank.features.meanings import layout_text, order_text  # words take no part in the hash of the code
+
         instances = next(self._lookup(np.array([config])))[0].tolist()
         rows = self.rows[self.first + self.codes[config]].reshape(-1, len(LAYOUT_SLOTS), MAX_RANK)
         names = [f"{OPCODES[opcode]} {node}" for opcode, node in zip(self.opcode.tolist(), self.node, strict=True)]
-
-        def layout(k: int, slot: int) -> str:
-            entries = ",".join(str(dimension) for dimension in rows[k, slot] if dimension >= 0)
-            return f"{LAYOUT_SLOTS[slot]} {{{entries}}}" if entries else ""
-
-        texts: list[tuple[list[int], str]] = []
-        for k in self._nodes.tolist():
-            layouts = ", ".join(filter(None, (layout(k, slot) for slot in range(len(LAYOUT_SLOTS)))))
-            texts.append(([k], f"{names[k]}: {layouts or 'nothing set'}"))
+        texts = [([k], f"{names[k]}: {layout_text(rows[k], 'nothing set')}") for k in self._nodes.tolist()]
         for left, left_slot, right, right_slot, relation in self.pairs.tolist():
-            ends = ((left, left_slot), (right, right_slot))
-            sides = [f"{names[k]} {layout(k, slot) or f'{LAYOUT_SLOTS[slot]} default'}" for k, slot in ends]
+            ends = ((names[k], LAYOUT_SLOTS[s], rows[k, s]) for k, s in ((left, left_slot), (right, right_slot)))
+            sides = (f"{name} {slot} {order_text(layout) or 'default'}" for name, slot, layout in ends)
             texts.append(([left, right], f"{' against '.join(sides)} ({PAIR_RELATIONS[relation]})"))
         parts = zip(instances, texts, strict=True)
         return [Occurrence(i, tuple(self.node[nodes].tolist()), text) for i, (nodes, text) in parts if i >= 0]

@@ -115,10 +115,10 @@ class InstancePair(InstanceBlock):
         self, context: LayoutContext, combinations: Combinations, relation: int, numbers: Ints
     ) -> NDArray[np.float32]:
         pairs, (pair, left, right) = combinations.pairs, combinations.sides(numbers)
-        requested, made, sides_set = PairLayouts(context, pairs).layouts(pair, left, right)
-        bytes_ = pairs.bytes[pair]
-        minor_unlike = requested % 7 != made % 7  # the minor-most dimension is the lowest digit of a key
-        values = [np.full(len(pair), relation), requested != made, minor_unlike, sides_set, pairs.left_slot[pair]]
+        requested, produced, sides_set = PairLayouts(context, pairs).layouts(pair, left, right)
+        bytes_, unlike = pairs.bytes[pair], requested != produced
+        minor_unlike = requested % 7 != produced % 7  # the minor-most dimension is the lowest digit of a key
+        values = [np.full(len(pair), relation), unlike, minor_unlike, sides_set, pairs.left_slot[pair]]
         values += [log2p(bytes_), millionths(bytes_, context.bytes.sum()), ~pairs.straight[pair]]
         for types, node, slot in ((left, pairs.left, pairs.left_slot), (right, pairs.right, pairs.right_slot)):
             is_set, changed, minor, distance = (
@@ -387,8 +387,9 @@ class InstanceOutput(NodeBlock):
         "region__excess__share": _of_output(
             f"{_MILLIONTHS}: the region's padding beyond the layout that pads least",
             lambda o: log2p(1e6 * (o.padded - o.least) * o.region_bytes), Cause.PADDING),
-        "region__tensors__count": _of_output("tensors of the region", lambda o: o.region_tensors),
-        "region__makers__count": _of_output("configurable nodes of the region", lambda o: o.region_makers),
+        "region__tensors__count": _of_output("tensors of the region", lambda o: o.regions.tensors[o.region]),
+        "region__makers__count": _of_output(
+            "configurable nodes of the region", lambda o: o.regions.makers[o.region]),
         "output__second__size": _of_output("log2 of 1 + the second minor-most size", lambda o: o.second_size),
         "output__second__place": _of_output(
             "position of the second minor-most dimension counted from the last one (1); 0 for none",

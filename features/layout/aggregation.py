@@ -38,7 +38,7 @@ _SPARSE_NS, _DENSE_NS, _COUNT_NS, _ENTRY_NS = 0.18, 0.05, 1.5, 2.0
 
 
 class Request(NamedTuple):
-    """Slice of the results of one kind of aggregation: a plan with `sum`'s ``each_node`` or with pairs."""
+    """Columns of one kind of aggregation: a plan such as `_node_sums`, and its ``each_node`` or its pairs."""
 
     kind: tuple[Callable[..., Finalize], Pairs | bool]
     columns: slice

@@ -17,17 +17,12 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
-from xlarank.features.layout.layout_facts import (
-    LayoutFacts,
-    Pairs,
-    RequestedLayouts,
-    connected_pairs,
-    sibling_pairs,
-)
+from xlarank.features.layout import layout_facts
+from xlarank.features.layout.layout_facts import LayoutFacts, Pairs
 from xlarank.features.layout.time_model import TimeModel
 from xlarank.features.program.program_context import COARSE_CLASSES, OPCODE_CLASSES
 from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
-from xlarank.features.program.tensors import Floats, Ints, Tiling, complete_layout, log2p, minor_sizes, packed_waste
+from xlarank.features.program.tensors import Floats, Ints, Tiling, log2p, minor_sizes, packed_waste
 
 #: Roles of the dimensions of configurable nodes, by kind.
 CLASS_ROLES: Final = dict(zip(COARSE_CLASSES[:3], (CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES), strict=True))
@@ -82,6 +77,7 @@ class OutputRows:
 
     Attributes:
         minor, second: the two minor-most dimensions of the full layout; -1 for none.
+        region: index into ``regions``.
         second_size: log2(1 + size of dimension ``second``).
         second_place: position of dimension ``second``, 1 for the last one; 0 for none.
         padded, least, default: bytes in tiles over true bytes, of this layout, the best one and the default.
@@ -90,30 +86,25 @@ class OutputRows:
     """
 
     def __init__(self, context: LayoutContext) -> None:
-        nodes, index, tiling = context.graph.configurable, context.table.node, context.tiling
-        dims, element, node = context.dims[nodes], context.element_bytes[nodes], nodes[index]
-        set_layout = context.table.rows[:, :MAX_RANK].astype(np.int64)
-        layout = complete_layout(set_layout, context.default_layout[node])
-        default = packed_waste(dims, context.default_layout[nodes], element, tiling)
-        least = np.minimum(default, least_waste(dims, context.rank[nodes], element, tiling))
-        stored = max(1.0, float(context.bytes[~context.fused].sum()))
-        self.is_set = set_layout[:, 0] >= 0
+        nodes, output, row_type = context.graph.configurable, context.slots["output"], context.row_type
+        dims, rank, node = context.dims[nodes], context.rank[nodes], nodes[context.table.node]
+        layout, stored = output.layout[row_type], max(1.0, float(context.bytes[~context.fused].sum()))
+        least = least_waste(dims, rank, context.element_bytes[nodes], context.tiling)[context.table.node]
+        self.is_set = output.is_set[row_type]
         self.minor, self.second = layout[:, 0], layout[:, 1]
-        self.second_size = log2p(minor_sizes(dims[index], layout)[1])
+        self.second_size = log2p(minor_sizes(context.dims[node], layout)[1])
         self.second_place = np.where(self.second >= 0, context.rank[node] - self.second, 0)
-        self.padded: Floats = 1 + packed_waste(dims[index], layout, element[index], tiling)
-        self.least, self.default = 1 + least[index], 1 + default[index]
+        self.padded, self.default = (1 + tiled["packed"][row_type] for tiled in (output.now, output.default))
+        self.least = np.minimum(self.default, 1 + least)
         self.bytes = context.bytes[node] / stored
-        self._regions = regions = context.regions
-        self._region = region = regions.of_node[node]
-        self.region_tensors, self.region_makers = regions.tensors[region], regions.makers[region]
-        self.region_bytes = np.maximum(regions.bytes[region], context.bytes[node]) / stored
+        self.regions, self.region = context.regions, context.regions.of_node[node]
+        self.region_bytes = np.maximum(self.regions.bytes[self.region], context.bytes[node]) / stored
 
     def in_region(self, position: str, table: str, role: int | None = None) -> NDArray[np.bool_]:
         """Look up each output's dimension at one of `POSITIONS` in a table of `Regions`, ``(R,)``."""
-        dimension, entries = getattr(self, position), getattr(self._regions, table)
+        dimension, entries = getattr(self, position), getattr(self.regions, table)
         entries = entries if role is None else entries[:, role]
-        return np.asarray((dimension >= 0) & entries[self._region, np.maximum(dimension, 0)])
+        return np.asarray((dimension >= 0) & entries[self.region, np.maximum(dimension, 0)])
 
 
 def least_waste(dims: Ints, rank: Ints, element_bytes: Floats, tiling: Tiling) -> Floats:
@@ -140,12 +131,12 @@ class LayoutContext(LayoutFacts):
         siblings: pairs of operand slots that read the same tensor.
     """
 
-    requested = cached_property(RequestedLayouts)
+    requested = cached_property(layout_facts.RequestedLayouts)
     regions = cached_property(Regions)
     output_rows = cached_property(OutputRows)
     times = cached_property(TimeModel)
-    pairs = cached_property(connected_pairs)
-    siblings = cached_property(sibling_pairs)
+    pairs = cached_property(layout_facts.connected_pairs)
+    siblings = cached_property(layout_facts.sibling_pairs)
 
     @cached_property
     def straight_pairs(self) -> Pairs:

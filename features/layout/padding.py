@@ -104,9 +104,9 @@ class Padding(LayoutBlock):
         declared = [bool(coarse) or k > 0 for _, coarse in self.subsets for _ in LAYOUT_SLOTS for k in range(6)]
 
         def finalize(batch: Batch) -> Floats:
-            sums, most = batch[summed].reshape(len(batch), -1, 4), batch[largest][:, :, None]
+            sums, maxima = batch[summed].reshape(len(batch), -1, 4), batch[largest][:, :, None]
             logs = np.log2(1 + sums[:, :, :1] * np.array(counts)[:, None])
-            columns = np.concatenate([logs, sums[:, :, :1], most, sums[:, :, 1:]], axis=2)
+            columns = np.concatenate([logs, sums[:, :, :1], maxima, sums[:, :, 1:]], axis=2)
             return columns.reshape(len(batch), -1)[:, declared]
 
         return finalize

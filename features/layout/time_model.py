@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
 from xlarank.features.layout.layout_facts import ConfigurableIndex, LayoutFacts
-from xlarank.features.program.tensors import TPU, Floats, Ints, complete_layout, tile_sublanes
+from xlarank.features.program.tensors import TPU, Floats, Ints, tile_sublanes
 
 # A core of TPU v3 (Google Cloud, *TPU v3*).
 #: Operations per second of two matrix units of 128 x 128 at 940 MHz, in bfloat16, XLA's default for float32.
@@ -118,11 +118,12 @@ class TimeModel:
         self._facts, self._nodes = facts, facts.graph.configurable
         self.kind = self._kind()
         self.work: Floats = np.where(self.kind == _OTHER, facts.volume[self._nodes], facts.flops[self._nodes])
-        node, rows = facts.type_configurable, facts.table.rows[facts.type_row]
-        self.type_ns = self.nanoseconds(node, *self.layouts(node, rows))
+        output, *operands = (rows.layout for rows in facts.slots.values())
+        minor = np.stack([layout[:, 0] for layout in operands], axis=1)
+        self.type_ns = self.nanoseconds(facts.type_configurable, output, minor)
         self.row_ns = self.type_ns[facts.row_type]
-        node = np.arange(len(self._nodes))
-        self.default_ns = self.nanoseconds(node, *self.layouts(node, np.full((len(node), 3 * MAX_RANK), -1)))
+        default = facts.default_layout[facts.slot_tensor]
+        self.default_ns = self.nanoseconds(np.arange(len(self._nodes)), default[:, 0], default[:, 1:, 0])
         self.fastest_ns, self.fastest_order = self._fastest()
 
     def _dimension(self, role: str) -> Ints:
@@ -188,18 +189,12 @@ class TimeModel:
         moving = np.where(kind == _OTHER, 0.0, moved / BANDWIDTH)
         return np.asarray(1e9 * np.hypot(self.work[node] * total / PEAK_FLOPS, moving))
 
-    def layouts(self, node: ConfigurableIndex, rows: NDArray[np.integer]) -> tuple[Ints, Ints]:
-        """Return full layouts of outputs ``(n, 6)`` and minor-most dimensions of operands ``(n, 2)`` under rows."""
-        default = self._facts.default_layout[self._facts.slot_tensor[node]].reshape(-1, MAX_RANK)
-        layouts = complete_layout(rows.astype(np.int64).reshape(-1, MAX_RANK), default).reshape(-1, 3, MAX_RANK)
-        return layouts[:, 0], layouts[:, 1:, 0]
-
     def _fastest(self) -> tuple[Floats, Ints]:
         """Return `fastest_ns` and `fastest_order`, computed once per signature.
 
         Padding depends on two dimensions alone, the minor-most one that is not of size 1 and the next. If only one
-        is not of size 1, it may come last and have no next. Batch and feature of a
-        convolution's output lie along lanes and sublanes: the compiler copies the result into any other order.
+        is not of size 1, it may come last. Batch and feature of a convolution's output lie along lanes and
+        sublanes: the compiler copies the result into any other order.
         """
         example, of_node = np.unique(self._facts.signature, return_index=True, return_inverse=True)[1:]
         facts, nodes = self._facts, self._nodes[example]
@@ -227,7 +222,7 @@ def config_times(graph: LayoutGraph, config: int) -> list[NodeTime]:
     """Return the time of every configurable node of a graph in one of its configurations."""
     facts = LayoutFacts(graph)
     model, rows = TimeModel(facts), facts.table.codes[graph.duplicates.group[config]]
-    layout, _ = model.layouts(np.arange(len(rows)), facts.table.rows[rows])
+    layout = facts.slots["output"].layout[facts.row_type[rows]]
     times = []
     for k, node in enumerate(graph.configurable.tolist()):
         sizes = facts.dims[node, layout[k, layout[k] >= 0]].tolist()

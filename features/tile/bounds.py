@@ -165,7 +165,6 @@ class Traffic(Block):
         tile, vector = context.tiles["output"] * unit, context.tiles["input"]
         columns, rows = tile[:, rank - 1], tile[:, : rank - 1].prod(axis=1)
         inner_columns, inner_rows = vector[:, rank - 1], vector[:, : rank - 1].prod(axis=1)
-        step = context.tiles["kernel"].prod(axis=1) if depth else np.ones(context.configs)
         count = np.where(extents > 0, np.ceil(extents * unit / tile), 1.0).prod(axis=1)
         volume = rows * columns
         left, right = (rows * depth, columns * depth) if depth else (volume, np.zeros(context.configs))
@@ -174,7 +173,7 @@ class Traffic(Block):
         full_left, full_right = full[: rank - 1].prod() * depth, full[rank - 1] * depth
         minimum = full.prod() + (full_left + full_right if depth else full.prod())
         work = volume * max(depth, 1.0)
-        size, tiling = float(max(1.0, context.element_bytes[context.tiled_node])), context.tiling
+        size, tiling = context.element_size, context.tiling
         padded = np.ceil(columns / tiling.lanes) * tiling.lanes * rows
         if rank > 1:
             second = tile[:, rank - 2]
@@ -183,7 +182,7 @@ class Traffic(Block):
         memory += [log2p(padded * size), padded / volume - 1.0, np.minimum(2 * padded * size / VMEM_BYTES, 4.0)]
         total = [log2p(count * moved * size), np.log2(count * moved / max(minimum, 1.0))]
         of_tile = (work / (moved * size), work, left * size, right * size)
-        inner = (inner_rows * step, inner_columns * step, inner_rows * inner_columns * step)
+        inner = (inner_rows * context.step, inner_columns * context.step, inner_rows * inner_columns * context.step)
         balance = inner_rows * inner_columns / (inner_rows + inner_columns)
         return np.stack([*memory, *total, *map(log2p, (*of_tile, *inner, balance))], axis=1)
 
@@ -266,8 +265,7 @@ class InnerLoop:
         rank = max(1, context.output_rank)
         output = context.tiles["output"]
         vector = np.minimum(context.tiles["input"], output)
-        size = float(max(1.0, context.element_bytes[context.tiled_node]))
-        self.lanes = max(1.0, _REGISTER / size)
+        self.lanes = max(1.0, _REGISTER / context.element_size)
         n, m = vector[:, rank - 1], vector[:, : rank - 1].prod(axis=1)
         row = np.ceil(n / self.lanes)
         self.n, self.elements, self.registers = n, m * n, m * row
@@ -276,12 +274,11 @@ class InnerLoop:
         convolution = context.main_class == "convolution"
         window = context.column("window_size_0", MAX_RANK)[context.main]
         shared = context.main_class == "dot" or (convolution and self.depth > np.prod(window[window > 0]))
-        step = context.tiles["kernel"].prod(axis=1) if context.depth else np.ones(context.configs)
-        self.chains = m * row * (1.0 if shared else step)
+        self.chains = m * row * (1.0 if shared else context.step)
         self.loads = m + row if shared else m * row + (row if convolution else 0.0)
-        self.lines = np.ceil(n * size / _LINE)
+        self.lines = np.ceil(n * context.element_size / _LINE)
         # the rows of a panel fall into sets / gcd(sets, stride) sets of a cache
-        stride = max(1, round(context.extents["output"][rank - 1] * size / _LINE))
+        stride = max(1, round(context.extents["output"][rank - 1] * context.element_size / _LINE))
         fits = [self.depth <= ways * sets / gcd(sets, stride) for sets, ways in _CACHES]
         self.line_cycles = _LINE_CYCLES[[*fits, True].index(True)] if shared else 0.0
         self.spilled = np.maximum(0.0, m * row + row + 1 - _REGISTERS)
@@ -341,10 +338,14 @@ class TileInner(Block):
         logs = [odd, np.maximum(1.0, waiting), loop.loads / loop.elements, loop.lines / users]
         main, rank = context.main, context.output_rank
         run = run_length(context.tiles["output"][:, :rank], context.extents["output"][:rank])
-        size = float(max(1.0, context.element_bytes[context.tiled_node]))
         moved = float(context.bytes[main] + context.bytes[context.main_operands].sum())
         bandwidth = next(speed for limit, speed in _BANDWIDTH if moved < limit)
-        memory = moved / max(1.0, float(context.volume[main])) / bandwidth * (1 + _RUN_START / (run * size))
+        memory = (
+            moved
+            / max(1.0, float(context.volume[main]))
+            / bandwidth
+            * (1 + _RUN_START / (run * context.element_size))
+        )
         computing = loop.cycles / loop.lanes * loop.depth
         # a node without elements moves nothing: at least a millionth of a cycle keeps logarithms finite
         times = (np.maximum(time, 1e-6) for time in (memory, np.maximum(computing, memory), computing + memory))

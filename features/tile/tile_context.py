@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from xlarank.data.graph import TileGraph
-from xlarank.data.schema import MAX_RANK, OPCODE, OPCODES, TILE_COLUMNS, TILE_SLOTS
+from xlarank.data.schema import MAX_RANK, OPCODE, OPCODES, TILE_SLOTS
 from xlarank.features.program.program_context import OPCODE_CLASSES, ProgramContext
 from xlarank.features.program.slots import DOT_ROLES, dot_split, slot_roles, slot_tensors
 from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling
@@ -34,7 +34,7 @@ class TileContext(ProgramContext):
         main_operands: operands of the main node, larger ones first.
         kernel_tensor: node of a convolution's kernel or a dot's right operand; -1 for other operations.
         physical_extents: ``(nodes, 6)`` outputs major to minor, the two minor-most dimensions in hardware tiles.
-        tiled_node: node whose output the output bounds divide.
+        tiled_node, element_size: node whose output the output bounds divide, and bytes of one of its elements.
         physical: whether the output bounds count hardware tiles in physical order.
         contracted: ``(6,)`` sizes of the dimensions that the main node sums over, in elements.
         depth: elements summed over for one output element; 0 for none.
@@ -43,6 +43,7 @@ class TileContext(ProgramContext):
         output_rank: number of dimensions that the output bounds divide.
         unit: ``(6,)`` elements per unit of the output bounds, by dimension.
         tiles: slot -> ``(configs, 6)`` bounds with 0 replaced by the extent; 1 past the rank.
+        step: ``(configs,)`` volume of the kernel tile; 1 if nothing is summed over.
     """
 
     graph: TileGraph
@@ -50,9 +51,8 @@ class TileContext(ProgramContext):
     def __init__(self, graph: TileGraph, tiling: Tiling = TPU) -> None:
         super().__init__(graph)
         self.tiling, self.configs = tiling, graph.duplicates.distinct
-        bounds = graph.config_feat[graph.duplicates.first].astype(np.float64)
-        starts = {slot: TILE_COLUMNS.index(f"{slot}_bounds_0") for slot in TILE_SLOTS}
-        self.bounds: dict[str, Floats] = {slot: bounds[:, at : at + MAX_RANK] for slot, at in starts.items()}
+        first = graph.duplicates.first
+        self.bounds: dict[str, Floats] = {slot: graph.bounds(slot)[first].astype(np.float64) for slot in TILE_SLOTS}
         self.vectorised = bool(self.bounds["input"].any())
         members = (np.flatnonzero(self.opcode_class == OPCODE_CLASSES.index(name)) for name in _WORK_ORDER)
         nodes = next((nodes for nodes in members if len(nodes)), np.arange(graph.nodes))
@@ -64,6 +64,7 @@ class TileContext(ProgramContext):
         self.kernel_tensor = int(self.slots_of(self.main)[2]) if has_kernel else -1
         self.physical_extents = self._physical_extents()
         self.tiled_node = self._tiled_node()
+        self.element_size = max(1.0, float(self.element_bytes[self.tiled_node]))
         self.physical = bool((self.bounds["output"].max(axis=0) <= self.physical_extents[self.tiled_node]).all())
         output, kernel = self.dims[self.tiled_node].astype(np.float64), self._contracted()
         self.contracted, self.depth = kernel, float(np.prod(kernel[kernel > 0])) if kernel.any() else 0.0
@@ -76,6 +77,7 @@ class TileContext(ProgramContext):
             self.unit[: self.output_rank] = self.physical_unit(self.output_rank)
         sizes = {slot: np.where(extents > 0, extents, 1.0) for slot, extents in self.extents.items()}
         self.tiles = {slot: np.where(bound > 0, bound, sizes[slot]) for slot, bound in self.bounds.items()}
+        self.step = self.tiles["kernel"].prod(axis=1) if self.depth else np.ones(self.configs)
 
     def slots_of(self, node: int) -> Ints:
         """Return the `slot_tensors` of a node, ``(3,)``."""

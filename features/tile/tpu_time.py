@@ -31,7 +31,6 @@ _FREE, _MOVES, _REDUCTIONS, _COPIES = (
 _REGISTER: Final = 1024.0
 
 
-@dataclass(frozen=True, eq=False)
 class WindowLoop:
     """Totals over all steps of a kernel; arrays are ``(configs,)``.
 
@@ -49,20 +48,35 @@ class WindowLoop:
         tile: elements of one output tile, padded.
     """
 
-    kind: str
-    steps: Floats
-    fused: Floats
-    tiles: Floats
-    moved: Floats
-    runs: Floats
-    kernel_runs: Floats
-    passes: Floats
-    rows: Floats
-    summed: Floats
-    computed: Floats
-    copied: Floats
-    packed: Floats
-    tile: Floats
+    def __init__(self, context: TileContext) -> None:
+        opcode, zeros, product = context.graph.opcode, np.zeros(context.configs), _product(context)
+        output = _TiledTensor(context, context.tiled_node, "output") if product is None else product.output
+        inputs, results = _read_and_written(context)
+        self.steps = self.tiles = output.count.prod(axis=1)
+        self.tile, size = (output.tile * output.unit).prod(axis=1), float((output.extents * output.unit).prod())
+        if product is not None:
+            self.kind, limit, moved = "product", np.inf, product.moved
+            shapes = {tuple(context.dims[tensor]) for tensor in product.operands}
+            inputs = [tensor for tensor in inputs if tuple(context.dims[tensor]) not in shapes]
+            self.steps = self.tiles * product.steps
+            self.kernel_runs = product.kernel.runs() * self.steps
+            self.passes, self.rows = product.passes * self.steps, product.rows * self.steps
+            self.summed = np.where(product.steps > 1, self.steps * self.tile, 0.0)
+        else:
+            self.kind = "move" if np.isin(opcode, [*_FREE, *_MOVES]).all() else "elementwise"
+            self.kind = "reduction" if np.isin(opcode, _REDUCTIONS).any() else self.kind
+            limit = _padded_bytes(context, output.node) if context.main_class == "slice" else np.inf
+            moved = self.kernel_runs = self.passes = self.rows = self.summed = zeros
+        transferred = sum(min(_padded_bytes(context, tensor), limit) for tensor in inputs)
+        transferred += sum(_padded_bytes(context, tensor) for tensor in results)
+        large = [node for node in (*inputs, *results) if context.volume[node] >= context.volume[output.node] / 2]
+        packed = any(context.element_bytes[node] < context.tiling.word_bytes for node in large)
+        computed = context.volume[~np.isin(opcode, _FREE) & (context.volume > 1)].sum()
+        padding = size / max(1.0, float(context.volume[output.node]))
+        self.moved, self.runs = moved + transferred, output.runs() * self.tiles * len(large)
+        self.fused = self.steps * max(0, int((opcode == OPCODE["convolution"]).sum()) - 1)
+        self.computed, self.packed = zeros + computed * padding, zeros + size * packed
+        self.copied = zeros + size * (opcode[-1] in _COPIES)
 
 
 class _TiledTensor:
@@ -87,41 +101,6 @@ class _TiledTensor:
     def runs(self) -> Floats:
         """Return the number of contiguous runs in one tile, ``(configs,)``."""
         return np.asarray(self.tile.prod(axis=1) / run_length(self.tile, self.extents))
-
-
-def window_loop(context: TileContext) -> WindowLoop:
-    """Return the loop of every configuration."""
-    product = _product(context)
-    output = _TiledTensor(context, context.tiled_node, "output") if product is None else product.output
-    parameters, results = _read_and_written(context)
-    opcode, tiles = context.graph.opcode, output.count.prod(axis=1)
-    elements, size = (output.tile * output.unit).prod(axis=1), float((output.extents * output.unit).prod())
-    padding = size / max(1.0, float(context.volume[output.node]))
-    computed = context.volume[~np.isin(opcode, _FREE) & (context.volume > 1)].sum() * padding
-    inputs, steps, limit = parameters, tiles, np.inf
-    zeros = moved = kernel_runs = passes = rows = summed = np.zeros(context.configs)
-    if product is not None:
-        kind = "product"
-        shapes = {tuple(context.dims[tensor]) for tensor in product.operands}
-        inputs = [tensor for tensor in parameters if tuple(context.dims[tensor]) not in shapes]
-        steps, moved = tiles * product.steps, product.moved
-        kernel_runs, passes, rows = product.kernel.runs() * steps, product.passes * steps, product.rows * steps
-        summed = np.where(product.steps > 1, steps * elements, 0.0)
-    else:
-        kind = "move" if np.isin(opcode, [*_FREE, *_MOVES]).all() else "elementwise"
-        kind = "reduction" if np.isin(opcode, _REDUCTIONS).any() else kind
-        limit = _padded_bytes(context, output.node) if context.main_class == "slice" else np.inf
-    transferred = sum(min(_padded_bytes(context, tensor), limit) for tensor in inputs)
-    transferred += sum(_padded_bytes(context, tensor) for tensor in results)
-    large = [tensor for tensor in (*inputs, *results) if context.volume[tensor] >= context.volume[output.node] / 2]
-    packed = size * any(context.element_bytes[tensor] < context.tiling.word_bytes for tensor in large)
-    return WindowLoop(
-        kind=kind, steps=steps, tiles=tiles,
-        fused=steps * max(0, int((opcode == OPCODE["convolution"]).sum()) - 1),
-        moved=moved + transferred, runs=output.runs() * tiles * len(large), kernel_runs=kernel_runs,
-        passes=passes, rows=rows, summed=summed, computed=zeros + computed,
-        copied=zeros + size * (opcode[-1] in _COPIES), packed=zeros + packed, tile=elements,
-    )  # fmt: skip
 
 
 def _padded_bytes(context: TileContext, node: int) -> float:
@@ -275,12 +254,12 @@ class Costs:
 
     def moving(self, loop: WindowLoop) -> Floats:
         """Return the cycles of copies from and to memory, ``(configs,)``."""
-        return loop.moved * self.byte + loop.runs * self.run + loop.kernel_runs * self.kernel_run
+        return np.asarray(loop.moved * self.byte + loop.runs * self.run + loop.kernel_runs * self.kernel_run)
 
     def computing(self, loop: WindowLoop) -> Floats:
         """Return the cycles of the vector and matrix units, ``(configs,)``."""
         registers = loop.computed * self.computed + loop.summed * self.summed + loop.copied * self.copied
-        return registers / _REGISTER + loop.rows * self.row
+        return np.asarray(registers / _REGISTER + loop.rows * self.row)
 
     def cycles(self, loop: WindowLoop) -> Floats:
         """Return the longer of moving and computing, one step of the shorter and fixed costs, ``(configs,)``."""
@@ -288,7 +267,7 @@ class Costs:
         overlapped = np.maximum(moving, computing) + np.minimum(moving, computing) / loop.steps
         steps = loop.steps * self.step + loop.fused * self.fused + loop.tiles * self.tile
         alone = (loop.tile * self.drain + loop.packed * self.packed) / _REGISTER
-        return self.fixed + steps + overlapped + alone
+        return np.asarray(self.fixed + steps + overlapped + alone)
 
 
 # fixed, step, fused, tile, run, kernel_run, byte, computed, row, summed, copied, packed, drain
@@ -331,7 +310,7 @@ class TpuTime(Block):
     def compute(self, context: TileContext) -> Floats:
         if context.vectorised:
             return np.zeros((context.configs, len(self.columns)))
-        loop = window_loop(context)
+        loop = WindowLoop(context)
         costs = COSTS[loop.kind]
         moving, computing, cycles = costs.moving(loop), costs.computing(loop), costs.cycles(loop)
         balance = np.clip(np.log2((moving + 1) / (computing + 1)), -10, 10)

@@ -8,8 +8,7 @@ from typing import Final
 
 from xlarank.data.collection import SPLITS, Collection, choose
 from xlarank.data.errors import ModelError, WorkspaceError
-from xlarank.data.graph import Graph, Kind, TileGraph, graph_kind
-from xlarank.data.schema import MAX_RANK, TILE_COLUMNS
+from xlarank.data.graph import Graph, Kind, TileGraph
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 from xlarank.features.rows import GraphRows, assemble
 from xlarank.models.trained import TrainedModel, model_of, pretrained_model, trained_collections
@@ -17,8 +16,6 @@ from xlarank.models.training_data import TPU, target_of
 
 #: Name of the shipped ranker, in place of a collection.
 SHIPPED: Final = "shipped"
-_FIRST: Final = TILE_COLUMNS.index("input_bounds_0")
-_INPUT_BOUNDS: Final = slice(_FIRST, _FIRST + MAX_RANK)
 
 
 def model_for_graph(
@@ -38,7 +35,7 @@ def model_for_graph(
         raise WorkspaceError(got, do="check the path, or run train first")
     if collection is not None:
         return model_of(workspace, model_named(workspace, collection))
-    kind, parts = graph_kind(graph), () if path is None else path.resolve().parts
+    kind, parts = graph.kind, () if path is None else path.resolve().parts
     folders = {parts[i:j] for i in range(len(parts)) for j in range(i, len(parts))}
     for candidate in trained_collections(workspace):
         if candidate.kind == kind and candidate.parts in folders:
@@ -46,8 +43,7 @@ def model_for_graph(
     tree = parts[-5 if kind == "layout" else -4 : -2]
     named = Collection(tree) if tree[:1] == (kind,) and parts[-2] in SPLITS else None
     trained = _same_target(workspace, kind, named)
-    # only tiles of CPUs have input bounds
-    is_cpu_tile = isinstance(graph, TileGraph) and graph.config_feat[:, _INPUT_BOUNDS].any()
+    is_cpu_tile = isinstance(graph, TileGraph) and graph.bounds("input").any()
     if not trained and not is_cpu_tile and (named is None or _has_shipped(named)):
         return pretrained_model(kind)
     return _only_model(workspace, trained, path.name if path else graph.name)
@@ -118,8 +114,8 @@ def model_named(workspace: Workspace, name: str) -> Collection:
 
 def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:
     """Compute a graph's rows for a model; raises `ModelError` if the kind or the version of the code differs."""
-    if graph_kind(graph) != model.card.kind:
-        got = f"{graph.name} is a {graph_kind(graph)} graph"
+    if graph.kind != model.card.kind:
+        got = f"{graph.name} is a {graph.kind} graph"
         raise ModelError(got, expected=f"a {model.card.kind} graph for {model.card.collection}")
     model.require()
     return model.select(assemble(graph, model.card.recipe.settings, model.card.columns))

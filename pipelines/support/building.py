@@ -105,8 +105,8 @@ class PartJob:
         except Exception as error:
             return Outcome(broken=why_broken([file], error))
 
-    def build(self, outcomes: Outcomes) -> Outcomes:
-        """Compute missing or outdated rows and write them with the stored ones."""
+    def build(self, outcomes: Outcomes) -> Built:
+        """Compute missing or outdated rows and write them with the stored ones; the client has nothing to write."""
         stored: dict[str, tuple[GraphRows, Source]] = {}
         if any(outcome.kept for outcome in outcomes.values()):
             with suppress(FeatureStoreError):  # workers of a cluster cannot read the workspace
@@ -125,7 +125,7 @@ class PartJob:
                 built[file.name] = Outcome(broken=why_broken([file], error))
         if graphs:
             store.write_rows(self.rows, graphs, self.recipe, entries, (str(self.collection), self.split))
-        return built
+        return built, []
 
     def _build_graph(self, file: GraphFile, source: Source) -> GraphRows:
         """Compute the rows of a graph, sampled as in the recipe, and write its instances."""
@@ -186,11 +186,6 @@ def why_broken(files: Sequence[GraphFile], error: Exception) -> str:
             raise error
 
 
-def build_here(job: PartJob, outcomes: Outcomes) -> Built:
-    """Build a part with access to its workspace; see `build_remotely`."""
-    return job.build(outcomes), []
-
-
 def build_remotely(job: PartJob, outcomes: Outcomes) -> Built:
     """Build a part without access to its workspace, and return the contents of its `PartJob.targets`.
 
@@ -211,5 +206,5 @@ def build_remotely(job: PartJob, outcomes: Outcomes) -> Built:
             outcomes[file.name] = Outcome(broken=str(XlarankError(got, expected=expected, do=do)))
     with tempfile.TemporaryDirectory(prefix="xlarank-") as folder:
         local_job = replace(job, workspace=Workspace(Path(folder)))
-        built = local_job.build(outcomes)
+        built, _ = local_job.build(outcomes)
         return built, [path.read_bytes() if path.exists() else None for path in local_job.targets()]

@@ -31,7 +31,7 @@ from xlarank.data.graph import read_graph
 from xlarank.features.rows import assemble
 from xlarank.features.tile.bounds import InnerLoop
 from xlarank.features.tile.tile_context import TileContext, kernel_kinds
-from xlarank.features.tile.tpu_time import COSTS, window_loop
+from xlarank.features.tile.tpu_time import COSTS, WindowLoop
 
 ROOT = {"is_root": 1}
 MATMUL = (parameter(96, 64), parameter(64, 256), Node("dot", (96, 256), (0, 1), columns=ROOT))
@@ -232,7 +232,7 @@ MIB = 2.0**20
 
 
 def test_a_product_runs_over_kernel_tiles_for_each_output_tile():
-    loop = window_loop(PRODUCT)
+    loop = WindowLoop(PRODUCT)
     assert (loop.kind, loop.tiles.tolist()) == ("product", [1, 4, 4])
     assert loop.steps.tolist() == [4, 16, 4]
     # 2 MiB of input and 3 MiB of kernel; in the second both halves of the output's other dimension fetch them
@@ -248,7 +248,7 @@ def test_a_product_runs_over_kernel_tiles_for_each_output_tile():
 
 
 def test_other_kernels_stream_their_operands_through():
-    loop = window_loop(TANH)
+    loop = WindowLoop(TANH)
     assert loop.kind == "elementwise"
     assert loop.steps.tolist() == loop.tiles.tolist() == [4, 8, 3 * 2]  # 64 / 24 = 2.67 -> 3
     assert (loop.moved / MIB).tolist() == [1, 1, 1]
@@ -259,7 +259,7 @@ def test_other_kernels_stream_their_operands_through():
 
 @pytest.mark.parametrize("context", [PRODUCT, TANH], ids=["product", "tanh"])
 def test_the_time_is_the_longer_of_moving_and_computing_and_a_step_of_the_other(context):
-    loop = window_loop(context)
+    loop = WindowLoop(context)
     costs = COSTS[loop.kind]
     moving, computing = costs.moving(loop), costs.computing(loop)
     bare = replace(costs, fixed=0, step=0, fused=0, tile=0, packed=0, drain=0)

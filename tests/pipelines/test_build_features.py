@@ -187,7 +187,7 @@ def test_two_processes_store_the_same_bytes(tree, tmp_path, monkeypatch):
     alone, shared = (build(tree, tmp_path / str(jobs), max_configs=10, jobs=jobs) for jobs in (1, 2))
     assert totals(shared) == totals(alone) == (FILES - 1, 0, 1) and shared.splits == alone.splits
     assert contents(tmp_path / "2") == contents(tmp_path / "1")
-    monkeypatch.setattr("xlarank.pipelines.support.building.build_here", trees.die)
+    monkeypatch.setattr("xlarank.pipelines.support.building.PartJob.build", trees.die)
     listener = Listener()
     with pytest.raises(XlarankError, match=r"a worker process died.*smaller `jobs`"):
         build(tree, tmp_path / "work", jobs=2, progress=listener)

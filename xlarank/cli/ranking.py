@@ -278,10 +278,7 @@ def explain(
 
 @app.command()
 def calibrate(
-    workspace: Work = WORK,
-    collection: Collections = None,
-    threads: Threads = 0,
-    json_file: Json = None,
+    workspace: Work = WORK, collection: Collections = None, threads: Threads = 0, json_file: Json = None
 ) -> None:
     """Measure out of fold how certain rankings are; rank and report then show it."""
     from xlarank.models.validation.folds import FOLDS_OF
