@@ -221,6 +221,7 @@ class Task:
 
     Attributes:
         data: query groups, shuffled if graphs are split into several groups.
+        label: ``(rows,)``.
         params: parameters of the library, including the objective.
         weight: ``(rows,)`` weights, for XGBoost ``(groups,)``; None for 1.
         sizes: number of rows of each query group; None if the objective has no groups.

@@ -25,7 +25,10 @@ def calibrate(
 ) -> tuple[dict[str, Calibration], dict[str, str]]:
     """Calibrate trained models by refitting their rankers on folds, and save each calibration with its model.
 
-    Return the calibrations, and the reasons for those that are missing, by collection. Raises `CollectionError` if
+    Folds hold out kernel families for tiles, program families otherwise. Extra collections of a model are used for
+    fitting, except the held-out families, but not for calibration.
+
+    Returns the calibrations, and the reasons for those that are missing, by collection. Raises `CollectionError` if
     all are missing, and the error of any collection named in ``collections``.
     """
     workspace.require_writable()

@@ -127,7 +127,7 @@ class LightGBMBooster:
 
     @classmethod
     def read(cls, text: str, features: int, base: int) -> Self:
-        """Read trees on ``features`` columns, of which the first ``base`` are a warm start; raises `ValueError`."""
+        """Read trees on ``features`` columns, the first ``base`` trees a warm start; raises `ValueError`."""
         try:
             booster = cls(lgb.Booster(model_str=checked_text(text, features)))
         except lgb.basic.LightGBMError as error:
@@ -201,7 +201,7 @@ _CONSTRUCTION: Final = Lock()
 
 def _use_one_thread() -> None:
     """Limit the boosters to one thread in a forked child: more would wait for the parent's OpenMP threads."""
-    lgb.basic._LIB.LGBM_SetMaxThreads(1)
+    lgb.basic._LIB.LGBM_SetMaxThreads(1)  # type: ignore[attr-defined]
     if xgboost := sys.modules.get("xgboost"):
         xgboost.set_config(nthread=1)
 
