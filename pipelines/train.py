@@ -30,8 +30,9 @@ def train(
     """Fit ``seeds`` rankers per collection, with tuned parameters if any and the number of rounds best out of fold.
 
     Unseen kernel families are ranked with the fallback. A model whose scores are all equal is not saved unless
-    ``allow_constant``. With ``model`` "auto", every ranker is validated on the same folds and the best is trained, per collection. A
-    ranker that cannot run (without xgboost) is left out. The best of several scores is slightly optimistic.
+    ``allow_constant``. With ``model`` "auto", every ranker is validated on the same folds and the best is trained,
+    per collection; its score, the best of several, is slightly optimistic. A ranker that cannot run (without
+    xgboost) is left out.
 
     Raises `CollectionError` or `ModelError` for a collection named in the request (others are left out with their
     reason), `CollectionError` if nothing could be trained, and `ClusterError` for an unusable cluster.
