@@ -201,7 +201,7 @@ _CONSTRUCTION: Final = Lock()
 
 def _use_one_thread() -> None:
     """Limit the boosters to one thread in a forked child: more would wait for the parent's OpenMP threads."""
-    lgb.basic._LIB.LGBM_SetMaxThreads(1)
+    sys.modules["lightgbm.basic"]._LIB.LGBM_SetMaxThreads(1)
     if xgboost := sys.modules.get("xgboost"):
         xgboost.set_config(nthread=1)
 
