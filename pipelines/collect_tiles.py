@@ -131,9 +131,11 @@ def _sweep(compiler: Compiler, module: Message, folder: Path, limits: list[int],
 
 
 def remaining(folder: Path, limits: list[int]) -> list[int]:
-    """Return the limits without a file that are low enough to change the choice of a tile."""
+    """Return the limits without a file that are low enough to change the choice of a tile; first the default."""
     default, tried = folder / f"{_DEFAULT}.pb", {path.stem for path in folder.glob("*.*")}
-    used = max(map(int, _USED.findall(default.read_bytes())), default=0) / 1024 if default.exists() else _MAX_LIMIT
+    if not default.exists():  # nothing follows a default that does not compile
+        return [_DEFAULT] if str(_DEFAULT) not in tried else []
+    used = max(map(int, _USED.findall(default.read_bytes())), default=0) / 1024
     return [limit for limit in limits if limit * _UNTOUCHED <= used and str(limit) not in tried]
 
 
@@ -199,9 +201,9 @@ def _window(instruction: Message) -> dict[str, Any] | None:
         return None
     try:
         window: dict[str, Any] = json.loads(instruction.backend_config)["window_config"]
+        return window if window.get("output_window_bounds") and int(window["estimated_cycles"]) > 0 else None
     except (ValueError, KeyError):
         return None
-    return window if window.get("output_window_bounds") and int(window["estimated_cycles"]) > 0 else None
 
 
 def _in_vector_memory(shape: Message) -> bool:

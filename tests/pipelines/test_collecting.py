@@ -258,5 +258,7 @@ def test_only_limits_that_may_change_something_are_compiled_in_time_and_for_tpus
     assert remaining(tmp_path, [0, 1024, 16384, 18000]) == [1024, 16384]
     with pytest.raises(CompilerError, match=r"for tpu-v3 \(not compiled within 0 s in all\)"):
         tiles(tmp_path, settings=TileSettings(limit=0.0))
+    failed = [path.name for path in tmp_path.rglob("*.txt")]
+    assert failed == ["0.txt"], "nothing else is compiled if the default fails"
     with pytest.raises(CompilerError, match="no tiles for cpu"):
         tiles(tmp_path, settings=TileSettings("cpu"))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from xlarank.data.errors import CompilerError
+from xlarank.data.hlo.compiler.outcome import Outcome, Status
 from xlarank.data.hlo.compiler.xla import LEAVES_FILE, Lowered, Xla, dumped, first_line
 
 _HOOK: Final = "__xlarank_constrain__"
@@ -122,14 +123,14 @@ def _shape_of(leaf: Any, sharding: Any) -> Any:
     return jax.ShapeDtypeStruct(jax.numpy.shape(leaf), jax.numpy.result_type(leaf), sharding=sharding)
 
 
-def lower(xla: Xla, folder: Path, *, function: str, module: bytes, one_hot: bool) -> Lowered | None:
+def lower(xla: Xla, folder: Path, *, function: str, module: bytes, one_hot: bool) -> Lowered | Outcome:
     """Compile ``module:function`` or a module, and return the dumps around layout assignment."""
     dumps = {"xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "layout-assignment", "xla_dump_hlo_as_proto": True}
     if function:
         _lower_function(xla, folder, function, one_hot).compile(compiler_options=dumps)
     else:
         xla.compile(module, dumps)
-    return dumped(folder)
+    return dumped(folder) or Outcome(Status.CRASHED, message="no layout assignment was dumped")
 
 
 def _lower_function(xla: Xla, folder: Path, name: str, one_hot: bool) -> Any:

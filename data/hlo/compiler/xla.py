@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.hlo.compiler.constrain import drop_entry_modes, entry_modes
@@ -176,11 +177,15 @@ def under_limit(xla: Xla, folder: Path, *, module: bytes, kib: int) -> bytes:
 
 
 def dumped(folder: Path) -> Lowered | None:
-    """Return the dumps around the first layout assignment; None until both files exist."""
+    """Return the dumps around the first layout assignment; None until both files are complete."""
     paths = [sorted(folder.glob(f"*{when}_layout-assignment*.pb")) for when in ("before", "after")]
-    if not all(paths):  # the second file shows that the first one is complete
+    contents = [matches[0].read_bytes() for matches in paths if matches]
+    if len(contents) < 2 or not all(contents):
         return None
-    before, after = (HloProto.FromString(matches[0].read_bytes()).hlo_module for matches in paths)
+    try:
+        before, after = (HloProto.FromString(content).hlo_module for content in contents)
+    except DecodeError:  # still being written
+        return None
     leaves = folder / LEAVES_FILE
     return Lowered(
         before.SerializeToString(),

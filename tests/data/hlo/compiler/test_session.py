@@ -20,7 +20,7 @@ from xlarank.data.hlo.compiler.constrain import constrain, entry_modes, layouts_
 from xlarank.data.hlo.compiler.outcome import Estimate, Journal, Outcome, Status, fingerprint
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
-from xlarank.data.hlo.messages import HloModuleProto
+from xlarank.data.hlo.messages import HloModuleProto, HloProto
 
 TEXT = "HloModule m\n\nENTRY %main (p: f32[8]) -> f32[8] {{\n  ROOT %a = f32[8]{{0}} copy(%p){}\n}}\n"
 #: Environment variable with the path to which the made-up compiler writes the names of compiled modules.
@@ -127,6 +127,14 @@ def test_a_process_that_ended_is_reported(compiler):
 def test_the_message_without_jax_says_what_to_install():
     with pytest.raises(CompilerError, match=r'pip install "xlarank\[collect\]"'):
         Compiler(target_of("tpu-v3"))
+
+
+def test_dumps_count_once_both_files_are_complete(tmp_path):
+    content = HloProto(hlo_module=matmul_module()).SerializeToString()
+    (tmp_path / "m.before_layout-assignment.pb").write_bytes(content)
+    for length, complete in ((0, False), (len(content) // 2, False), (len(content), True)):
+        (tmp_path / "m.after_layout-assignment.pb").write_bytes(content[:length])
+        assert (xla.dumped(tmp_path) is not None) == complete
 
 
 def test_a_journal_keeps_outcomes_drops_a_cut_line_and_refuses_other_settings(tmp_path):
