@@ -14,9 +14,8 @@ from tests.models.contract import COLUMNS, easy_data, easy_graph, fitted, graph_
 from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
 from xlarank.models.objectives import RankNetLoss, row_weights
-from xlarank.models.rankers import lightgbm
 from xlarank.models.rankers.boosted import InitScore, XGBPairwise, centred
-from xlarank.models.rankers.lightgbm import bin_rows, first_trees, require_tree
+from xlarank.models.rankers.lightgbm import bin_rows, bin_sample, first_trees, require_tree, silence_lightgbm
 from xlarank.models.training_data import CPU, TPU, FitSettings, Task, TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
@@ -63,7 +62,7 @@ def test_every_data_set_sets_the_number_of_threads(monkeypatch):
     params, made = [], lgb.Dataset
     monkeypatch.setattr(lgb, "Dataset", lambda *args, **more: params.append(more["params"]) or made(*args, **more))
     fitted("lambdarank", easy_data(), rounds=4)
-    lightgbm.silence_lightgbm(1)
+    silence_lightgbm(1)
     assert [values["num_threads"] for values in params] == [1, 1]
 
 
@@ -163,11 +162,11 @@ def test_bins_come_from_rows_of_all_graphs(monkeypatch):
     """Sorted files would otherwise give edges for the first graphs alone."""
     monkeypatch.setattr("xlarank.models.rankers.lightgbm._SAMPLED", 60)
     data = easy_data(graphs=6, configs=40)
-    sample = lightgbm.bin_sample(data, np.arange(1, 4))
+    sample = bin_sample(data, np.arange(1, 4))
     assert sample is not None and len(sample) == 60
     found = [sum((part.matrix()[:, 1:] == row).all(axis=1).any() for row in sample) for part in data.parts]
     assert sum(found) == 60 and min(found) >= 4, "10 of each graph on average"
-    assert lightgbm.bin_sample(data.take([0]), np.arange(4)) is None
+    assert bin_sample(data.take([0]), np.arange(4)) is None
 
 
 def test_boosters_print_nothing(monkeypatch, capfd):

@@ -15,7 +15,6 @@ from tests.models.contract import KINDS, fitted, graph_rows, instance_table, sav
 from xlarank.data.errors import ModelError
 from xlarank.features.rows import LazyInstances
 from xlarank.models.objectives import HESSIAN_FLOOR, RankNetLoss, mean_rank, merge_ties, pair_sign, row_weights
-from xlarank.models.rankers import sibling
 from xlarank.models.rankers.ensemble import Ensemble
 from xlarank.models.rankers.sibling import Sibling, SiblingRanker, nearness
 from xlarank.models.rankers.sum_pooled import SumPooled, newton_step, pair_terms
@@ -215,7 +214,7 @@ def test_siblings_correct_the_general_ranker_if_there_are_any(siblings):
 
 def test_priors_are_learned_when_a_sibling_is_asked_for(monkeypatch, tmp_path):
     learn = Mock(wraps=out_of_fold_scores)
-    monkeypatch.setattr(sibling, "out_of_fold_scores", learn)
+    monkeypatch.setattr("xlarank.models.rankers.sibling.out_of_fold_scores", learn)
     first, second = known(3), known(3)
     runs = ((first, 0), (second, 0), (first, 1))
     early, late, other_seed = (fitted("sibling", data, rounds=5, seed=seed, **SIBLING) for data, seed in runs)

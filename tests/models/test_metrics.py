@@ -1,6 +1,5 @@
 """Metrics of a ranked graph, orders that need no model, comparisons; noise of labels."""
 
-import math
 from dataclasses import replace
 from itertools import combinations
 from math import log, sqrt
@@ -35,7 +34,7 @@ def taus_by_pairs(score, cost):
         return 0.0, 0.5, 0.0
     surplus = float(sum(one * other for one, other in pairs))
     right = sum(0.5 + one * other / 2 for one, other in pairs if other)
-    return surplus / math.sqrt(len(pairs) * costs), right / costs, surplus / math.sqrt(scores * costs)
+    return surplus / sqrt(len(pairs) * costs), right / costs, surplus / sqrt(scores * costs)
 
 
 def tries_one_by_one(k, best_first, group):

@@ -102,11 +102,10 @@ def test_a_changed_booster_is_refused(folder):
         path.write_bytes(content)
     accept_change(folder)
     assert json.loads((folder / CARD).read_text()) == json.loads(before), "else the checksum is refused below"
-    for damaged in ("", "tree\n", "{}"):
-        path.write_text(damaged)
-        accept_change(folder)
-        with pytest.raises(ModelError, match="cannot be read"):
-            load_model(folder)
+    path.write_text("tree\n")  # other damage: `RankerContract`
+    accept_change(folder)
+    with pytest.raises(ModelError, match="cannot be read"):
+        load_model(folder)
     path.write_bytes(content)
     accept_change(folder)
     for damage in ((path.parent / "more.txt").touch, partial(shutil.rmtree, path.parent)):

@@ -23,6 +23,7 @@ endless = program(lambda x, first, second: jax.lax.while_loop(lambda _: True, la
 #: Two reductions and a division.
 softmax = program(jax.nn.softmax, (2048, 1024))
 sums = program(lambda x, y: x + y, (2048, 2048), (2048, 2048))
+crash = os.abort
 unfit = program(lambda x: x, (3,), (3,))  # one argument too many
 #: The same product seven times, in a loop's body, and all results: its counter says where each is put.
 loop = program(
@@ -96,7 +97,3 @@ def rows():
         return jax.lax.fori_loop(0, 4, body, (x, jnp.zeros((1024, 1024))))[1]
 
     return function, _arrays((1024, 8), (8, 1024))
-
-
-def crash():
-    os.abort()

@@ -26,7 +26,6 @@ from xlarank.models.rankers.lightgbm import LightGBMBooster
 from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.training_data import FitSettings
 from xlarank.pipelines.support import building as module
-from xlarank.pipelines.support import processes
 from xlarank.pipelines.support.processes import connected, local_cluster
 
 
@@ -155,7 +154,7 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(tree, t
 
 @pytest.mark.slow
 def test_unusable_clusters_are_refused(tree, tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "_MAX_WAIT", 0.5)
+    monkeypatch.setattr("xlarank.pipelines.support.processes._MAX_WAIT", 0.5)
     with local_cluster(0) as idle, pytest.raises(ClusterError, match=r"has no workers.*dask worker tcp://"):
         build(tree, tmp_path / "work", scheduler=idle.scheduler_address)
     for nobody in ("tcp://127.0.0.1:1", "nonsense://x"):
