@@ -93,14 +93,11 @@ def test_larger_graphs_are_dealt_into_query_groups_by_the_seed(fits):
 
 
 def test_first_trees_and_splits_that_are_no_tree():
-    """LightGBM takes 0 for all trees, so a clone would start from trees that saw its held-out graphs.
-
-    It would follow a loop of splits for ever. Splits count from 0, leaf i is -1 - i.
-    """
+    """LightGBM takes 0 for all trees, so a clone would start from trees that saw its held-out graphs."""
     text = fitted("lambdarank", easy_data(3), rounds=4)._booster.trees.model_to_string()
     for count in (0, 1, 3):
         assert lgb.Booster(model_str=first_trees(text, count)).num_trees() == count
-    require_tree([], 1)
+    require_tree([], 1)  # splits count from 0, leaf i is -1 - i; LightGBM would follow a loop of splits for ever
     require_tree([(1, -1), (-2, -3)], 3)
     for children, leaves in (([(1, -1), (0, -2)], 2), ([(-1, -1)], 1), ([(-1, -2), (-3, -4)], 4), ([(-1, -2)], 3)):
         with pytest.raises(ValueError, match=r"two parents|one tree"):
@@ -208,8 +205,7 @@ def test_without_xgboost_it_says_what_to_install(monkeypatch, tmp_path):
     fitted("lambdarank", easy_data(graphs=2), rounds=1)
 
 
-(ESTIMATE,) = CPU.estimate["tile"]
-(CYCLES,) = TPU.estimate["tile"]
+(ESTIMATE,), (CYCLES,) = CPU.estimate["tile"], TPU.estimate["tile"]
 NAMES, TPU_NAMES = ["size", ESTIMATE, "wrong"], ["size", CYCLES, "wrong"]
 
 

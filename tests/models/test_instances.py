@@ -23,14 +23,13 @@ from xlarank.models.validation.folds import out_of_fold_scores
 from xlarank.models.validation.metrics import kendall_tau
 
 NODES, ROWS = 6, 3
-NAMES = ["size", "penalty", "noise"]
 
 
 def with_instances(name, cost, features, instances):
     return replace(graph_rows(name, cost.tolist(), features=features), instances=LazyInstances(lambda: instances))
 
 
-def pooled_graph(name, configs, seed, columns=NAMES):
+def pooled_graph(name, configs, seed, columns=("size", "penalty", "noise")):
     """Return a graph whose runtime is the sum of size * penalty of a row of each node, which no column tells."""
     rng = np.random.default_rng(seed)
     size, penalty = np.repeat(rng.integers(1, 9, NODES), ROWS), np.tile(np.arange(ROWS), NODES)

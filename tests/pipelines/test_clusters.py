@@ -110,8 +110,7 @@ def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(client
 def test_workers_that_are_killed(client, tmp_path, monkeypatch):
     monkeypatch.setattr("xlarank.pipelines.support.building._PART_GRAPHS", 1)  # a job for each graph
     victim, other = pids(client)
-    names = [f"family{number % 9}__{number}" for number in range(24)]
-    trees.write_tree(tmp_path / "tree", {TILE: {"train": names}})
+    trees.write_tree(tmp_path / "tree", {TILE: {"train": [f"family{n % 9}__{n}" for n in range(24)]}})
     killer = Listener(1, lambda: os.kill(victim, signal.SIGKILL))
     report = build(tmp_path / "tree", tmp_path / "there", scheduler=client.scheduler.address, progress=killer)
     assert len(killer.notes) == 24 and not report.broken
