@@ -280,11 +280,11 @@ def test_a_ranker_by_name_needs_no_model_and_is_scored_at_its_best_number_of_rou
 @pytest.mark.slow
 def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built, fits):
     names, layouts = ("ranknet", "lambdarank"), {"collections": [LAYOUT]}
-    alone = {name: held_out(built, model=name, rounds=25, **layouts) for name in names}
+    alone = {name: held_out(built, model=name, rounds=60, **layouts) for name in names}
     assert len(fits) == 2 * 3, "a fit for each family"
     assert alone["ranknet"].notes[0].startswith(f"{LAYOUT}: ranknet with default parameters, ")
     assert not (built / "models").exists()
-    result = cross_validate(Workspace(built), [*names, "ranknet"], fit=FitSettings(25, threads=1), **layouts)
+    result = cross_validate(Workspace(built), [*names, "ranknet"], fit=FitSettings(60, threads=1), **layouts)
     comparison = result.comparison[LAYOUT]
     assert result.report[LAYOUT] == comparison["ranknet"] != comparison["lambdarank"], "the shape of one ranker"
     board = leaderboard(Workspace(built), collections=[LAYOUT])["ranker", "mean"]
