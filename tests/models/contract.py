@@ -195,7 +195,7 @@ def instance_table(columns, values, codes, rows, sizes, *, first_node=0, structu
     """Return instances without pairs, as many for each node; ``codes (configs, nodes)`` choose among them."""
     nodes = codes.shape[1]
     return Instances(
-        columns=columns, values=values.astype(np.float32), codes=codes.astype(np.uint8),
+        columns=list(columns), values=values.astype(np.float32), codes=codes.astype(np.uint8),
         node=np.arange(first_node, first_node + nodes), opcode=np.zeros(nodes, np.int16),
         first=np.arange(0, len(values), len(values) // nodes), rows=rows, row_instance=np.arange(len(values)),
         request=np.zeros((len(values), 3), np.int32), pairs=np.zeros((0, 5), np.int32),

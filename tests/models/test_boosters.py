@@ -14,9 +14,8 @@ from tests.models.contract import COLUMNS, easy_data, easy_graph, fitted, graph_
 from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
 from xlarank.models.objectives import RankNetLoss, row_weights
-from xlarank.models.rankers import lightgbm
 from xlarank.models.rankers.boosted import InitScore, XGBPairwise, centred
-from xlarank.models.rankers.lightgbm import bin_rows, first_trees, require_tree
+from xlarank.models.rankers.lightgbm import bin_rows, bin_sample, first_trees, require_tree, silence_lightgbm
 from xlarank.models.training_data import CPU, TPU, FitSettings, Task, TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
@@ -63,7 +62,7 @@ def test_every_data_set_sets_the_number_of_threads(monkeypatch):
     params, made = [], lgb.Dataset
     monkeypatch.setattr(lgb, "Dataset", lambda *args, **more: params.append(more["params"]) or made(*args, **more))
     fitted("lambdarank", easy_data(), rounds=4)
-    lightgbm.silence_lightgbm(1)
+    silence_lightgbm(1)
     assert [values["num_threads"] for values in params] == [1, 1]
 
 
@@ -94,14 +93,11 @@ def test_larger_graphs_are_dealt_into_query_groups_by_the_seed(fits):
 
 
 def test_first_trees_and_splits_that_are_no_tree():
-    """LightGBM takes 0 for all trees, so a clone would start from trees that saw its held-out graphs.
-
-    It would follow a loop of splits for ever. Splits count from 0, leaf i is -1 - i.
-    """
+    """LightGBM takes 0 for all trees, so a clone would start from trees that saw its held-out graphs."""
     text = fitted("lambdarank", easy_data(3), rounds=4)._booster.trees.model_to_string()
     for count in (0, 1, 3):
         assert lgb.Booster(model_str=first_trees(text, count)).num_trees() == count
-    require_tree([], 1)
+    require_tree([], 1)  # splits count from 0, leaf i is -1 - i; LightGBM would follow a loop of splits for ever
     require_tree([(1, -1), (-2, -3)], 3)
     for children, leaves in (([(1, -1), (0, -2)], 2), ([(-1, -1)], 1), ([(-1, -2), (-3, -4)], 4), ([(-1, -2)], 3)):
         with pytest.raises(ValueError, match=r"two parents|one tree"):
@@ -163,11 +159,11 @@ def test_bins_come_from_rows_of_all_graphs(monkeypatch):
     """Sorted files would otherwise give edges for the first graphs alone."""
     monkeypatch.setattr("xlarank.models.rankers.lightgbm._SAMPLED", 60)
     data = easy_data(graphs=6, configs=40)
-    sample = lightgbm.bin_sample(data, np.arange(1, 4))
+    sample = bin_sample(data, np.arange(1, 4))
     assert sample is not None and len(sample) == 60
     found = [sum((part.matrix()[:, 1:] == row).all(axis=1).any() for row in sample) for part in data.parts]
     assert sum(found) == 60 and min(found) >= 4, "10 of each graph on average"
-    assert lightgbm.bin_sample(data.take([0]), np.arange(4)) is None
+    assert bin_sample(data.take([0]), np.arange(4)) is None
 
 
 def test_boosters_print_nothing(monkeypatch, capfd):
@@ -209,8 +205,7 @@ def test_without_xgboost_it_says_what_to_install(monkeypatch, tmp_path):
     fitted("lambdarank", easy_data(graphs=2), rounds=1)
 
 
-(ESTIMATE,) = CPU.estimate["tile"]
-(CYCLES,) = TPU.estimate["tile"]
+(ESTIMATE,), (CYCLES,) = CPU.estimate["tile"], TPU.estimate["tile"]
 NAMES, TPU_NAMES = ["size", ESTIMATE, "wrong"], ["size", CYCLES, "wrong"]
 
 

@@ -7,12 +7,10 @@ import pytest
 
 from tests.models.contract import easy_data, easy_graph, fitted
 from tests.models.test_instances import pooled_data, pooled_graph
-from tests.pipelines.trees import layout_graph
+from tests.pipelines.trees import FAST, layout_graph
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import read_graph
 from xlarank.features.attribution import walk_between
-from xlarank.features.block import Tier
-from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import assemble
 from xlarank.models.base import Parts, Place
 from xlarank.models.rankers.lightgbm import LightGBMBooster
@@ -22,7 +20,6 @@ from xlarank.models.validation.calibration import CERTAIN, Calibration, ScoredGr
 
 #: XGBoost's contributions are float32; all other sums differ by the last bits of a float64.
 ROUNDING = {"xgb-pairwise": 1e-5, "ensemble": 1e-4, "sibling": 1e-4}
-SETTINGS = FeatureSettings(Tier.FAST)
 
 
 def check_sums(parts, model):
@@ -64,14 +61,13 @@ def test_sums_over_instances_name_the_nodes_that_differ(model):
     assert {place.nodes for place in parts.places} == {(k,) for k in np.flatnonzero(changed)}
 
 
-# the last holds an ensemble of all others
-@pytest.mark.parametrize("model", ["lambdarank", "xgb-pairwise", "sibling"])
+@pytest.mark.parametrize("model", ["lambdarank", "xgb-pairwise", "sibling"])  # sibling: of an ensemble of all
 def test_nodes_add_up_to_the_columns(model, graph_file):
     graph = read_graph(graph_file(layout_graph(3)))
-    rows = assemble(graph, SETTINGS)
+    rows = assemble(graph, FAST)
     ranker = fitted(model, TrainingData.from_graphs([rows]), rounds=10)
     for now, then in ((0, 1), (5, 2), (9, 9)):
-        walk = walk_between(graph, rows, SETTINGS, now, then)
+        walk = walk_between(graph, rows, FAST, now, then)
         parts = ranker.contributions(rows, int(rows.group[now]), int(rows.group[then]), walk)
         check_sums(parts, model)
         assert set(parts.nodes) <= set(walk.nodes.tolist())

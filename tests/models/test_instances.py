@@ -15,7 +15,6 @@ from tests.models.contract import KINDS, fitted, graph_rows, instance_table, sav
 from xlarank.data.errors import ModelError
 from xlarank.features.rows import LazyInstances
 from xlarank.models.objectives import HESSIAN_FLOOR, RankNetLoss, mean_rank, merge_ties, pair_sign, row_weights
-from xlarank.models.rankers import sibling
 from xlarank.models.rankers.ensemble import Ensemble
 from xlarank.models.rankers.sibling import Sibling, SiblingRanker, nearness
 from xlarank.models.rankers.sum_pooled import SumPooled, newton_step, pair_terms
@@ -24,14 +23,13 @@ from xlarank.models.validation.folds import out_of_fold_scores
 from xlarank.models.validation.metrics import kendall_tau
 
 NODES, ROWS = 6, 3
-NAMES = ["size", "penalty", "noise"]
 
 
 def with_instances(name, cost, features, instances):
     return replace(graph_rows(name, cost.tolist(), features=features), instances=LazyInstances(lambda: instances))
 
 
-def pooled_graph(name, configs, seed, columns=NAMES):
+def pooled_graph(name, configs, seed, columns=("size", "penalty", "noise")):
     """Return a graph whose runtime is the sum of size * penalty of a row of each node, which no column tells."""
     rng = np.random.default_rng(seed)
     size, penalty = np.repeat(rng.integers(1, 9, NODES), ROWS), np.tile(np.arange(ROWS), NODES)
@@ -215,7 +213,7 @@ def test_siblings_correct_the_general_ranker_if_there_are_any(siblings):
 
 def test_priors_are_learned_when_a_sibling_is_asked_for(monkeypatch, tmp_path):
     learn = Mock(wraps=out_of_fold_scores)
-    monkeypatch.setattr(sibling, "out_of_fold_scores", learn)
+    monkeypatch.setattr("xlarank.models.rankers.sibling.out_of_fold_scores", learn)
     first, second = known(3), known(3)
     runs = ((first, 0), (second, 0), (first, 1))
     early, late, other_seed = (fitted("sibling", data, rounds=5, seed=seed, **SIBLING) for data, seed in runs)

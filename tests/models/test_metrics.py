@@ -1,6 +1,5 @@
 """Metrics of a ranked graph, orders that need no model, comparisons; noise of labels."""
 
-import math
 from dataclasses import replace
 from itertools import combinations
 from math import log, sqrt
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from tests.features.helpers import graph_of
 from tests.graphs import LAYOUT_PROGRAM, layout_arrays, layout_row, program_arrays
 from tests.models.contract import graph_rows
+from tests.pipelines.trees import LAYOUTS, TILES
 from xlarank.data.collection import Collection
 from xlarank.data.graph import read_graph
 from xlarank.models.validation import label_noise, metrics
@@ -29,17 +29,18 @@ RANKINGS = st.lists(st.tuples(_SCORES, _COSTS), min_size=1, max_size=12).map(lam
 
 
 def taus_by_pairs(score, cost):
-    """Tau with ties of the score broken at random, in expectation, accuracy likewise, and tau-b."""
+    """Return tau and accuracy, expected if ties of the score are broken at random, and tau-b."""
     pairs = [np.sign([score[i] - score[j], cost[i] - cost[j]]) for i, j in combinations(range(len(cost)), 2)]
     scores, costs = (sum(pair[side] != 0 for pair in pairs) for side in (0, 1))
     if not scores or not costs:
         return 0.0, 0.5, 0.0
     surplus = float(sum(one * other for one, other in pairs))
     right = sum(0.5 + one * other / 2 for one, other in pairs if other)
-    return surplus / math.sqrt(len(pairs) * costs), right / costs, surplus / math.sqrt(scores * costs)
+    return surplus / sqrt(len(pairs) * costs), right / costs, surplus / sqrt(scores * costs)
 
 
 def tries_one_by_one(k, best_first, group):
+    """Return the first k configurations, those identical to an earlier one after all others."""
     tried = []
     while len(tried) < min(k, len(best_first)):
         left = [config for config in best_first if config not in tried]
@@ -119,11 +120,8 @@ def test_differences_are_those_of_the_graphs_of_both():
     assert metrics.difference(ours, {"e": {"tau": 0.5}}, "tau") is None
 
 
-LAYOUTS, TILES = Collection.parse("layout:cpu:random"), Collection.parse("tile:cpu")
-
-
 def rows_of(column="size", values=(0, 2, 1, 0)):
-    """Four configurations of 10, 40 and 20 ns, the last not measured."""
+    """Return a graph of four configurations of 10, 40 and 20 ns, the last not measured."""
     rows = graph_rows("graph", [10, 40, 20, 0], features=np.array(values)[:, None])
     return replace(rows, columns=[column], graph_values=np.empty(0, np.float32))
 

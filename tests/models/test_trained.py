@@ -13,12 +13,11 @@ import pytest
 
 from benchmarks.adopt import MEASURED
 from tests.models.contract import COLUMNS, easy_data, fitted, graph_rows, kernel
-from tests.pipelines.trees import edit_json
+from tests.pipelines.trees import FULL, edit_json
 from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.data.graph import program_family
 from xlarank.data.workspace import Workspace
-from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import Recipe
 from xlarank.features.store import Manifest
 from xlarank.models import trained
@@ -28,7 +27,7 @@ from xlarank.models.validation.folds import Fallback
 from xlarank.pipelines.rank import rank
 
 DATA = easy_data(graphs=4, configs=20)
-RECIPE = Recipe("a" * 16, FeatureSettings(), max_configs=0, seed=0)
+RECIPE = Recipe("a" * 16, FULL, max_configs=0, seed=0)
 
 
 def card(**changes):
@@ -93,20 +92,17 @@ def accept_change(folder):
 
 
 def test_a_changed_booster_is_refused(folder):
-    path, before = min(folder.rglob("booster.txt")), (folder / CARD).read_text()
+    path = min(folder.rglob("booster.txt"))
     content = path.read_bytes()
     for damaged in (content.replace(b"leaf_value=", b"leaf_valuf=", 1), content[: len(content) // 2], None):
         path.unlink() if damaged is None else path.write_bytes(damaged)
         with pytest.raises(ModelError, match=r"json cannot be used .*has changed since it was written.*run train"):
             load_model(folder)
         path.write_bytes(content)
+    path.write_text("tree\n")  # other damage: `RankerContract`
     accept_change(folder)
-    assert json.loads((folder / CARD).read_text()) == json.loads(before), "else the checksum is refused below"
-    for damaged in ("", "tree\n", "{}"):
-        path.write_text(damaged)
-        accept_change(folder)
-        with pytest.raises(ModelError, match="cannot be read"):
-            load_model(folder)
+    with pytest.raises(ModelError, match="cannot be read"):
+        load_model(folder)
     path.write_bytes(content)
     accept_change(folder)
     for damage in ((path.parent / "more.txt").touch, partial(shutil.rmtree, path.parent)):

@@ -234,10 +234,7 @@ def test_a_lonely_peak_is_not_chosen():
 
 @pytest.mark.parametrize("ranker_type", [LambdaRank, RankNet])
 def test_the_last_rung_is_a_full_validation_to_the_last_bit(ranker_type):
-    """Most of its trees were grown on earlier rungs. A graph that another fold holds out is not scored twice.
-
-    There are six graphs of four families; the other collections have one of them and a new one.
-    """
+    """Most of its trees were grown on earlier rungs. A graph that another fold holds out is not scored twice."""
     names = "cnn__0 mlp__1 rnn__2 gan__3 cnn__4 mlp__5".split()
     data = TrainingData.from_graphs([easy_graph(name, 40, seed=n) for n, name in enumerate(names)])
     others = [easy_graph(name, 30, seed=50) for name in ("gan__other", "vae__other")]

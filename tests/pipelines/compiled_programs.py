@@ -18,20 +18,19 @@ def program(function, *shapes):
 _PRODUCT = ((256, 256), (256, 512), (512, 128))
 #: Two products: the hidden layout matters, and all compile within seconds.
 products = program(lambda x, first, second: jax.nn.gelu(x @ first) @ second, *_PRODUCT)
-#: The arrays of `products`, and no end.
+#: Takes the arrays of `products` and never ends.
 endless = program(lambda x, first, second: jax.lax.while_loop(lambda _: True, lambda x: x + 1, x), *_PRODUCT)
 #: Two reductions and a division.
 softmax = program(jax.nn.softmax, (2048, 1024))
 sums = program(lambda x, y: x + y, (2048, 2048), (2048, 2048))
+crash = os.abort
 unfit = program(lambda x: x, (3,), (3,))  # one argument too many
 #: The same product seven times, in a loop's body, and all results: its counter says where each is put.
-loop = program(
-    lambda x, weight: jax.lax.scan(lambda h, _: (jnp.tanh(h @ weight),) * 2, x, None, length=7), *[(256, 256)] * 2
-)
+loop = program(lambda x, w: jax.lax.scan(lambda h, _: (jnp.tanh(h @ w),) * 2, x, None, 7), *[(256, 256)] * 2)
 
 
 def texts():
-    """Convolutions over a text as PyTorch has them: the default layouts of its inputs are not what they need."""
+    """Return convolutions over a text as in PyTorch, whose inputs need other layouts than the default ones."""
 
     def function(weights, x):
         def convolve(w):
@@ -44,7 +43,7 @@ def texts():
 
 
 def cross_entropy():
-    """The usual loss of a classifier: the compiler has no code to pick single elements."""
+    """Return a training step of a classifier: the compiler has no code to pick single elements."""
 
     def loss(weights, x, labels):
         logits = jax.nn.relu(x @ weights["hidden"]) @ weights["out"]
@@ -59,13 +58,13 @@ def cross_entropy():
 
 
 def picked():
-    """The same by indices, which nothing replaces."""
+    """Return a step that picks elements by indices, which nothing replaces."""
     arrays = (*_arrays((128, 1000)), jax.ShapeDtypeStruct((128,), "int32"))
     return (lambda x, labels: jax.nn.log_softmax(x)[jnp.arange(128), labels].sum()), arrays
 
 
 def mixing():
-    """A state that comes back: by itself the compiler lays it out otherwise than it came in."""
+    """Return a step whose output state the compiler by itself lays out otherwise than the input state."""
 
     def step(state, mix):
         h = jnp.einsum("bkd,de->bke", state["h"], state["w"])
@@ -85,7 +84,7 @@ def nothing():
 
 
 def rows():
-    """A product in a loop that all else takes by rows: by columns it is transposed in every run of the body."""
+    """Return a product in a loop whose users take it by rows: by columns it is transposed in every iteration."""
 
     def function(x, weight):
         def body(_, carry):
@@ -96,7 +95,3 @@ def rows():
         return jax.lax.fori_loop(0, 4, body, (x, jnp.zeros((1024, 1024))))[1]
 
     return function, _arrays((1024, 8), (8, 1024))
-
-
-def crash():
-    os.abort()

@@ -26,7 +26,6 @@ from xlarank.models.rankers.lightgbm import LightGBMBooster
 from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.training_data import FitSettings
 from xlarank.pipelines.support import building as module
-from xlarank.pipelines.support import processes
 from xlarank.pipelines.support.processes import connected, local_cluster
 
 
@@ -111,8 +110,7 @@ def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(client
 def test_workers_that_are_killed(client, tmp_path, monkeypatch):
     monkeypatch.setattr("xlarank.pipelines.support.building._PART_GRAPHS", 1)  # a job for each graph
     victim, other = pids(client)
-    names = [f"family{number % 9}__{number}" for number in range(24)]
-    trees.write_tree(tmp_path / "tree", {TILE: {"train": names}})
+    trees.write_tree(tmp_path / "tree", {TILE: {"train": [f"family{n % 9}__{n}" for n in range(24)]}})
     killer = Listener(1, lambda: os.kill(victim, signal.SIGKILL))
     report = build(tmp_path / "tree", tmp_path / "there", scheduler=client.scheduler.address, progress=killer)
     assert len(killer.notes) == 24 and not report.broken
@@ -155,7 +153,7 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(tree, t
 
 @pytest.mark.slow
 def test_unusable_clusters_are_refused(tree, tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "_MAX_WAIT", 0.5)
+    monkeypatch.setattr("xlarank.pipelines.support.processes._MAX_WAIT", 0.5)
     with local_cluster(0) as idle, pytest.raises(ClusterError, match=r"has no workers.*dask worker tcp://"):
         build(tree, tmp_path / "work", scheduler=idle.scheduler_address)
     for nobody in ("tcp://127.0.0.1:1", "nonsense://x"):

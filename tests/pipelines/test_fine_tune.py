@@ -92,8 +92,7 @@ def test_families_that_the_model_knows_are_not_judged(two):
 
 @pytest.mark.slow
 def test_a_model_in_a_folder_and_one_that_continues_another_are_continued(two, tmp_path):
-    elsewhere = tmp_path / "elsewhere"
-    shutil.move(two.model(OTHERS), elsewhere)
+    elsewhere = shutil.move(two.model(OTHERS), tmp_path / "elsewhere")
     assert tune(two, str(elsewhere))[1].card.continues.where == str(elsewhere)
     _, second = tune(two, LAYOUT, also_from=[f"{OTHER}=0.5"], rounds=5)
     assert second.card.also_weights == {OTHER: 0.5}

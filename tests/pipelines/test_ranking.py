@@ -26,8 +26,7 @@ from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.data.schema import OPCODES, TILE_COLUMNS
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import pretrained_model
-from xlarank.models.validation import metrics
-from xlarank.models.validation.metrics import graph_metrics
+from xlarank.models.validation.metrics import SPEEDUPS, graph_metrics
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank, rank_folder, write_rankings
 from xlarank.pipelines.ranking.model_choice import model_for_collection, rows_for_model
@@ -89,7 +88,7 @@ def test_every_view_shows_own_runtimes_and_speedups_by_the_least_of_the_repeats(
     for picked in (slice(None), np.array([0, 5])):
         assert evaluate_graph(trees.LAYOUTS, rows, scores, picked)["speedup@1"] == 1.0
     by_rank = evaluate_graph(trees.LAYOUTS, rows, ranking.scores[np.unique(rows.group, True)[1]])
-    assert {metric: by_rank[metric] for metric in metrics.SPEEDUPS} == ranking.speedups
+    assert {metric: by_rank[metric] for metric in SPEEDUPS} == ranking.speedups
 
 
 def test_speedup_over_the_compilers_own_choice(shared_trained, tmp_path):

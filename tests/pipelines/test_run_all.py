@@ -149,8 +149,7 @@ def test_a_killed_run_is_resumed(tree, tmp_path, number, trials):
 
 def official():
     """Yield the sizes of TpuGraphs; layout graphs of valid and test count with 1000 configurations each."""
-    # Graphs by split, configurations in all, configurable nodes and nodes of a typical graph. Counts are the
-    # dataset's; the last two are set high.
+    # Graphs by split and configurations in all, of the dataset; configurable nodes and nodes of a graph, set high.
     counts = {
         "layout:xla:random": ((69, 7, 8), 900_000, 120, 5_000),
         "layout:xla:default": ((61, 7, 8), 800_000, 120, 5_000),

@@ -280,22 +280,19 @@ def test_a_ranker_by_name_needs_no_model_and_is_scored_at_its_best_number_of_rou
 @pytest.mark.slow
 def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built, fits):
     names, layouts = ("ranknet", "lambdarank"), {"collections": [LAYOUT]}
-    alone = {name: held_out(built, model=name, rounds=25, **layouts) for name in names}
+    alone = {name: held_out(built, model=name, rounds=60, **layouts) for name in names}
     assert len(fits) == 2 * 3, "a fit for each family"
     assert alone["ranknet"].notes[0].startswith(f"{LAYOUT}: ranknet with default parameters, ")
     assert not (built / "models").exists()
-    result = cross_validate(Workspace(built), [*names, "ranknet"], fit=FitSettings(25, threads=1), **layouts)
+    result = cross_validate(Workspace(built), [*names, "ranknet"], fit=FitSettings(60, threads=1), **layouts)
     comparison = result.comparison[LAYOUT]
     assert result.report[LAYOUT] == comparison["ranknet"] != comparison["lambdarank"], "the shape of one ranker"
     board = leaderboard(Workspace(built), collections=[LAYOUT])["ranker", "mean"]
     assert dict(board.iter_rows()) == {name: report["score"]["mean"] for name, report in comparison.items()}
-    gap = comparison["lambdarank"]["slowdown@1"]["difference"]
     for metrics in comparison.values():
         for values in metrics.values():
             values.pop("difference", None)
     assert comparison == {name: ranker.report[LAYOUT] for name, ranker in alone.items()}
-    means = [ranker.report[LAYOUT]["slowdown@1"]["mean"] for ranker in alone.values()]
-    assert gap["mean"] == pytest.approx(means[1] - means[0]) and gap["low"] <= gap["mean"] <= gap["high"]
     assert result.graphs == "out of fold, unseen families"
     assert result.notes == [*alone["ranknet"].notes, *alone["lambdarank"].notes]
 
@@ -346,13 +343,12 @@ def test_bad_requests(shared_trained, shared_built, tmp_path):
 def test_measured_configurations_are_learned_from_and_all_are_ranked(tree, tmp_path):
     """Three configurations of a train and of a valid graph of each collection were not measured."""
     work, unmeasured = Workspace(tmp_path / "work"), [3, 5, 8]
-    for make, collection, split, name in (
-        (trees.layout_graph, LAYOUT, "train", "alpha__a"), (trees.layout_graph, LAYOUT, "valid", "delta__a"),
-        (trees.tile_graph, TILE, "train", "conv__a"), (trees.tile_graph, TILE, "valid", "pool__a"),
-    ):  # fmt: skip
-        arrays = make(7)
-        arrays["config_runtime"][unmeasured] = 0
-        save_npz(graph_path(tree, collection, split, name), arrays)
+    for collection, *names in ((LAYOUT, "alpha__a", "delta__a"), (TILE, "conv__a", "pool__a")):
+        for split, name in zip(("train", "valid"), names, strict=True):
+            path = graph_path(tree, collection, split, name)
+            arrays = dict(np.load(path))
+            arrays["config_runtime"][unmeasured] = 0
+            save_npz(path, arrays)
     assert not build(tree, work.root).broken
     assert all(part.labelled == part.graphs for part in info(trees.data_root(tree)) if part.split != "test")
     data = read_training_set(work, LAYOUTS).data

@@ -26,7 +26,6 @@ from xlarank.models.rankers.boosted import LambdaRank, LambdaRankParams
 from xlarank.models.trained import DEFAULT, load_best, params_for
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import Curves, FoldPlan, climb, rungs_of
-from xlarank.pipelines.training import studies
 from xlarank.pipelines.training.studies import FINISHED, StudyOptions, open_storage
 from xlarank.pipelines.training.training_sets import read_training_set
 from xlarank.pipelines.tune import RESULT, Objective, choose, tune
@@ -216,26 +215,24 @@ def test_an_ensemble_is_tuned_with_its_members_own_parameters(built, monkeypatch
     assert [member["learning_rate"] for member in members] == [params["learning_rate"], 0.125]
 
 
-@pytest.mark.parametrize(
-    ("best", "select", "chosen"),
-    [
+def test_the_best_must_beat_the_defaults_by_more_than_luck():
+    leaves = {"leaves": optuna.distributions.IntDistribution(0, 1)}
+    for best, select, chosen in (
         ((0.2, 0.3, 0.4, 0.6), "mean", 1),  # gains 0.1, 0.1, 0.1, 0.2: mean 0.125, standard error 0.025
         ((0.1, 0.2, 0.3, 0.8), "mean", 0),  # one gain of 0.4: mean 0.1, standard error 0.1
         ((0.1, 0.2, 0.3, 0.3), "mean", 0),
         ((0.1, 0.3, 0.5, 0.5), "robust", 0),  # a clearly better mean, but a wider spread
-    ],
-)
-def test_the_best_must_beat_the_defaults_by_more_than_luck(best, select, chosen):
-    study = optuna.create_study(direction="maximize")
-    objective = SimpleNamespace(select=select, defaults={"leaves": 0})
-    assert choose(study, objective) == (None, "")
-    leaves = {"leaves": optuna.distributions.IntDistribution(0, 1)}
-    for number, scores in enumerate([(0.1, 0.2, 0.3, 0.4), best]):
-        result = {RESULT: {"graphs": dict(zip("abcd", scores, strict=True))}}
-        params, value = {"leaves": number}, sum(scores) / 4
-        study.add_trial(optuna.create_trial(params=params, distributions=leaves, value=value, user_attrs=result))
-    trial, note = choose(study, objective)
-    assert (trial.number, "the defaults stay" in note) == (chosen, study.best_trial.number != chosen)
+    ):
+        study = optuna.create_study(direction="maximize")
+        objective = SimpleNamespace(select=select, defaults={"leaves": 0})
+        assert choose(study, objective) == (None, "")
+        for number, scores in enumerate([(0.1, 0.2, 0.3, 0.4), best]):
+            result = {RESULT: {"graphs": dict(zip("abcd", scores, strict=True))}}
+            params, value = {"leaves": number}, sum(scores) / 4
+            trial = optuna.create_trial(params=params, distributions=leaves, value=value, user_attrs=result)
+            study.add_trial(trial)
+        trial, note = choose(study, objective)
+        assert (trial.number, "the defaults stay" in note) == (chosen, study.best_trial.number != chosen)
 
 
 ROOT = Path(__file__).parents[2]
@@ -302,7 +299,7 @@ def test_a_killed_process_is_made_up_for(built, storage, by_learning_rate, monke
     process.communicate()
     if storage and storage.startswith("postgresql"):
         monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
-        monkeypatch.setattr(studies, "GRACE", 1)
+        monkeypatch.setattr("xlarank.pipelines.training.studies.GRACE", 1)
         time.sleep(1.5)
     (result,) = run(built, TRIALS, study=StudyOptions(storage))
     over, lost = points(built, storage, *FINISHED), points(built, storage, TrialState.FAIL)
@@ -337,7 +334,7 @@ def test_a_lock_left_by_a_kill_and_bad_journals(built, tmp_path, by_learning_rat
     path = folder(built) / "journal.log"
     path.write_bytes(path.read_bytes()[:-9])
     path.with_name("journal.log.lock").touch()
-    monkeypatch.setattr(studies, "LOCK_GRACE", 3)
+    monkeypatch.setattr("xlarank.pipelines.training.studies.LOCK_GRACE", 3)
     search = threading.Thread(target=run, args=(built, 4), daemon=True)
     search.start()
     search.join(60)

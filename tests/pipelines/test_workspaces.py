@@ -35,9 +35,7 @@ from xlarank.pipelines.training.budget import RunSettings
 from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.tune import tune
 
-
-def fit(workspace):
-    train(Workspace(workspace), TrainRequest(collections=[TILE], seeds=1, rounds=5, threads=1))
+fit = partial(trees.train_models, collections=[TILE], rounds=5)
 
 
 @pytest.fixture
