@@ -82,7 +82,7 @@ class BuildRequest:
         max_configs: distinct configurations kept of each train graph, drawn at random with ``seed``; 0 keeps all.
             Validation and test graphs are always complete, as every configuration must be ranked.
         jobs: number of processes; 0 chooses by the size of the files.
-        timeout: seconds after which no further graph is begun. A second call continues the build; until then, other
+        timeout: seconds after which no further part is begun. A second call continues the build; until then, other
             commands use the graphs that were built.
         replace: drop the rows, studies and models of another data root.
         scheduler: address of a Dask scheduler, or "local" for a cluster that is started here, with ``jobs`` workers
@@ -107,7 +107,7 @@ def build_features(
     """Compute and store the rows of every graph of the chosen collections and splits.
 
     Complete, current rows are kept, so an interrupted build can be continued. A broken file is recorded and does
-    not stop the build. ``on_plan`` gets a line about rows, memory, disk and time before the work begins.
+    not stop the build. ``on_plan`` gets a line about memory, disk and time before missing rows are built.
 
     Raises `DataRootError` and `CollectionError` for missing input, `WorkspaceError` for an unusable workspace or
     one with rows of another data root, and `ClusterError` for a cluster that cannot be used or is lost.
@@ -179,7 +179,7 @@ def _build_in_processes(work: list[PartJob], workers: int, deadline: float | Non
     pool = ProcessPoolExecutor(workers, spawn, initializer=processes.end_with_parent)
 
     def submit(job: PartJob, outcomes: Outcomes) -> Future[Built]:
-        # starts processes on demand, one for each core
+        # starts processes on demand; they share the cores, so each uses one thread
         with processes.environment(**dict.fromkeys(_MATRIX_THREADS, "1")), processes.interrupts_held_back():
             return pool.submit(PartJob.build, job, outcomes)
 

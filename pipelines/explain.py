@@ -1,4 +1,4 @@
-"""Explanation of the ranks of two configurations of a graph."""
+"""Explanation of the difference between the scores of two configurations of a graph."""
 
 from __future__ import annotations
 

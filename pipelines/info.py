@@ -15,7 +15,7 @@ from xlarank.pipelines.support.progress import Progress, steps_of
 
 @dataclass
 class SplitInfo:
-    """Counts of one split of a collection; ``nodes`` has an entry per graph, ``configurable`` per layout graph.
+    """Counts of one split; ``nodes`` has an entry per readable graph, ``configurable`` per readable layout graph.
 
     ``siblings`` is the number of layout graphs with the structure of another graph in train.
     """
@@ -38,7 +38,7 @@ class SplitInfo:
 def info(
     data_root: DataRoot, *, collections: list[str] | None = None, progress: Progress | None = None
 ) -> list[SplitInfo]:
-    """Read every graph file and return counts by split."""
+    """Read the graph files of the collections (default: all) and return counts by split."""
     files = graph_files(data_root.npz, collections or [], where=str(data_root.path))
     splits: dict[tuple[str, str], SplitInfo] = {}
     structures: list[tuple[SplitInfo, int]] = []

@@ -27,7 +27,7 @@ _DATASET: Final = {
     "subtitle": "Ranks compiler configurations with boosted trees, offline",
     "licenses": [{"name": "apache-2.0"}],
 }
-#: The placeholder in the metadata of the notebook.
+#: Placeholder for the name of the Kaggle account.
 NOBODY: Final = "YOUR-KAGGLE-NAME"
 #: Tracked files that a run does not need.
 _LEFT_OUT: Final = re.compile(r"(tests|benchmarks|docs|\.ci)/|\.gitignore$|(?!README)[A-Z]+\.md$")
@@ -37,7 +37,7 @@ LACKING: Final = ("protobuf>=5", "rich>=13.7", "typer>=0.15")
 
 @dataclass(frozen=True)
 class Package:
-    """A written package; ``size`` is in bytes before compression, ``wheels`` are requirements."""
+    """A written package; ``size`` is in bytes before compression, ``wheels`` the requirements with wheels in it."""
 
     out: Path
     files: int
@@ -54,10 +54,10 @@ def package_kaggle(
     It holds the tracked code with the embedded sample, without tests, benchmarks and docs, and the trained models
     and best parameters of the workspace ``models``. With ``wheelhouse``, it also holds wheels of the packages that
     Kaggle's image lacks. ``owner`` is the name of the Kaggle account. ``out`` is a zip if it has that suffix, else
-    a folder. An older package is replaced, any other folder is refused. Equal files give equal zips.
+    a folder. A package or an empty folder is replaced, any other folder is refused. Equal files give equal zips.
 
-    Raises `XlarankError` outside a clone or offline, `ModelError` for a workspace without models, `WorkspaceError`
-    if ``out`` cannot be written, or if a file is a link, whose target is not published.
+    Raises `XlarankError` outside a clone or, with ``wheelhouse``, offline, `ModelError` for a workspace without
+    models, `WorkspaceError` if ``out`` cannot be written, or if a file is a link, whose target is not published.
     """
     if not re.fullmatch(r"[\w-]+", owner):
         raise XlarankError(f"`owner` is {owner!r}", expected="the name of a Kaggle account, as in its URL")
@@ -99,7 +99,7 @@ def _content(path: Path, root: Path) -> bytes:
 
 
 def _add_models(root: Path, content: dict[str, bytes]) -> tuple[str, ...]:
-    """Add the models of a workspace and the best parameters of its studies; each model must load."""
+    """Add a workspace's models with their best parameters, trials and first scores; each must fit this code."""
     workspace = Workspace(root)
     collections = trained_collections(workspace)
     if not collections:

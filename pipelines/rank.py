@@ -34,11 +34,10 @@ if TYPE_CHECKING:  # imported when a table or an explanation is requested
 def rank(
     workspace: Workspace, graph: Path | Graph, *, collection: str | None = None, model: TrainedModel | None = None
 ) -> Ranking:
-    """Rank every configuration of a graph or of an npz file, with ``model`` or a model of the workspace.
+    """Rank every configuration of a graph or of an npz file, with ``model`` or the choice of `model_for_graph`.
 
-    Without ``collection`` the model is chosen by the rule of `model_for_collection`. Raises `GraphFileError` for
-    the file, `WorkspaceError` for a workspace that does not exist, `ModelError` if the model is missing or
-    ambiguous, and `ArgumentError` for an argument that is not a graph.
+    Raises `GraphFileError` for the file, `WorkspaceError` for a workspace that does not exist, `ModelError` if the
+    model is missing or ambiguous, and `ArgumentError` for an argument that is not a graph.
     """
     if not isinstance(graph, Path | LayoutGraph | TileGraph):
         raise ArgumentError(f"{graph!r:.60} is no graph", expected="a LayoutGraph, a TileGraph or a path")
@@ -52,7 +51,7 @@ def rank_folder(
 ) -> tuple[dict[str, Ranking], dict[str, str]]:
     """Rank every npz file below a folder; return the rankings, and the reasons for failures, by name.
 
-    Hidden files and virtual environments are left out. Raises `GraphFileError` if nothing is left.
+    Hidden files and folders, and virtual environments, are left out. Raises `GraphFileError` if nothing is left.
     """
     files = []
     for parent, folders, names in os.walk(folder):
@@ -81,7 +80,7 @@ class Ranked:
         rank: from 1, among distinct configurations.
         configuration: id in the file; the first of identical configurations.
         runtime_ns: None if not measured.
-        certainly_ahead_of: number of distinct configurations that are certainly slower; None without calibration.
+        certainly_ahead_of: number of distinct configurations certainly slower; None without `Ranking.trust`.
         speedup: as in `Ranking`; None if unknown.
         estimated_ns: runtime predicted by the model; None if it only ranks.
     """
@@ -111,12 +110,13 @@ class Ranking:
         scores: ``(configs,)`` by configuration id; lower is faster; only comparable within the graph.
         same_as: ``(configs,)`` lowest id of an identical configuration.
         runtime: ``(configs,)`` measured nanoseconds, 0 if not measured.
-        metrics, trust: metrics, or None without runtimes in the file; certainty, or None without calibration.
-        fallback: description of the rule that ranks a kernel of an unseen family; else empty.
+        metrics: `graph_metrics`; None if the file has no runtimes that differ.
+        trust: certainty; None without calibration or with a ``fallback``.
+        fallback: description of the fallback for an unseen kernel family, if it was used; else empty.
         speedup: ``(configs,)`` runtime of the compiler's default over that of each configuration, each the minimum
             of its repeats (tiles: of runtime / normalizer), NaN if not measured; None if the default is unknown.
         speedups: speedups of the first and of the best of five (`xlarank.models.validation.metrics`), if known.
-        estimated: ``(configs,)`` predicted runtime in nanoseconds; None if the model only ranks.
+        estimated: ``(configs,)`` predicted nanoseconds; None if the model only ranks, or with a ``fallback``.
         source: the graph and the model.
     """
 
@@ -150,7 +150,7 @@ class Ranking:
         return f"<Ranking of {self.graph!r} by the model of {self.collection}: {configs}, fastest first: {first}>"
 
     def explain(self, config: int | None = None, against: str | int | None = None) -> Explanation:
-        """Explain why a configuration, by default the first, scores better than another."""
+        """Explain the difference between the scores of a configuration, by default the first, and another."""
         from xlarank.pipelines.ranking.score_difference import explain_graph  # slow import: networkx
 
         return explain_graph(*self.source, config=config, against=against)
@@ -185,7 +185,7 @@ class Ranking:
     def to_polars(self) -> pl.DataFrame:
         """Return a table with one row per configuration, fastest first; unknown values are null.
 
-        Its columns are ``rank`` (1-based), ``configuration``, ``score``, ``same_as``, ``runtime_ns``, ``speedup``.
+        Columns: ``rank`` (of all, from 1), ``configuration``, ``score``, ``same_as``, ``runtime_ns``, ``speedup``.
         """
         import polars as pl
 

@@ -25,13 +25,13 @@ from xlarank.pipelines.support.workspaces import chosen_collections, note_errors
 
 @dataclass
 class Submission:
-    """A written submission; graphs that no model ranked are in their default order.
+    """A written submission.
 
     Attributes:
         rows: collection -> number of ranked test graphs.
         models: collection -> name of the model, or of the score files.
         left_out: collection -> reason why no model ranked its test graphs.
-        broken: ``collection graph`` -> reason why it has no features.
+        broken: ``collection graph`` -> reason why its file cannot be used.
         origin: id -> "ranked", "kept" or "default".
         notes: reasons why predictions were not kept in the workspace.
     """
@@ -61,8 +61,8 @@ def submit(
 ) -> Submission:  # fmt: skip
     """Write a submission that ranks the test graphs of each collection by its model or ``scores``.
 
-    The submission covers every test graph that the chosen collections have, in the workspace or in its data root;
-    graphs that no model ranks are in the order of their files. It is checked (each id once; each
+    The submission covers every test graph of the collections (default: all) in the workspace or its data root;
+    without ``keep``, graphs that no model ranks are in the order of their files. It is checked (each id once; each
     configuration once, for tiles the 5 best) before it is moved into place.
 
     Args:

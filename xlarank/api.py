@@ -25,9 +25,9 @@ def rank(
     """Rank the configurations of a graph, or of an npz file, with a trained model of the workspace.
 
     The model is that of ``collection``, else of the collection whose folder contains the file, else the only one
-    of the graph's kind. Without a model, layouts are ranked by the shipped TPU time model, and TPU tiles by the
-    shipped ranker, trained on estimates of the TPU's compiler. ``blocks`` are the files of custom columns that the
-    model was built with; their code is executed.
+    of the graph's kind (and target, if its folders name one). Without a model, layouts are ranked by the shipped
+    TPU time model, and TPU tiles by the shipped ranker, trained on estimates of the TPU's compiler. ``blocks`` are
+    the files of custom columns that the model was built with; their code is executed.
 
     Raises `xlarank.data.errors.GraphFileError`, `WorkspaceError` for a workspace that does not exist, and
     `ModelError` if there is no model or more than one.
@@ -63,10 +63,10 @@ def load_rows(
     """Load the rows that ``build-features`` stored, one per distinct configuration.
 
     Columns are ``collection, graph, family, split, configuration, repeats, runtime_ns, label, fold, held_out`` and
-    the features, all or those in ``columns``. ``label`` is the training target, lower is faster: the runtime, for
-    tiles divided by that of the compiler's default. ``configuration`` is the first of ``repeats`` identical ones.
-    To compare with ``train``, score the graphs of ``fold`` k by a ranker fitted on graphs whose ``held_out`` does
-    not list k; ``fold`` and ``held_out`` are null for graphs not trained on. ``.to_pandas()`` converts to pandas.
+    the features, all or those in ``columns``. ``label``, which rankers are trained on, is the runtime, for tiles
+    divided by that of the compiler's default. ``configuration`` is the first of ``repeats`` identical ones. To
+    compare with ``train``, score the graphs of ``fold`` k by a ranker fitted on graphs whose ``held_out`` does not
+    list k; ``fold`` and ``held_out`` are null for graphs not trained on. ``.to_pandas()`` converts to pandas.
 
     ``collection`` may be omitted if there is only one; without ``split``, all splits are loaded. ``lazy`` returns a
     `LazyFrame` and does not check the files. Raises `xlarank.data.errors.CollectionError` and `FeatureStoreError`.

@@ -47,7 +47,7 @@ class GraphRanker:
     Attributes:
         ranker_: the fitted ranker.
         kind_: "layout" or "tile".
-        feature_names_in_, n_features_in_: columns that it was fitted on.
+        feature_names_in_, n_features_in_: columns seen in `fit`, used or not.
         graphs_: names of the graphs that it was fitted on.
         left_out_: graph -> reason why it was not used.
 

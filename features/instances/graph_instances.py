@@ -41,7 +41,7 @@ class Occurrence(NamedTuple):
 class Instances:
     """The instances of one graph, for its distinct configurations.
 
-    Nodes with one row and pairs with one combination are constant and left out.
+    Nodes with one row, and pairs of two such nodes, are constant and left out.
 
     Attributes:
         values: ``(instances, columns)`` the distinct instances.
@@ -50,7 +50,7 @@ class Instances:
         first: ``(nodes,)`` index of each node's first row.
         rows: ``(R, 18)`` distinct rows, as in `xlarank.data.config_table.ConfigTable`.
         row_instance: ``(R,)`` instance of each row; -1 for none.
-        request: ``(R, 3)`` index of the layout that a row requests for each slot.
+        request: ``(R, 3)`` index of the layout that a row requests for each slot, among those of equal nodes.
         pairs: ``(pairs, 5)`` left node and slot, right node and slot, index into `PAIR_RELATIONS`.
         pair_first: ``(pairs,)`` start of each pair's combinations (left request * width + right request).
         pair_width: ``(pairs,)`` number of layouts requested by the right side.
@@ -104,7 +104,6 @@ class Instances:
     def sums(self, scores: Floats) -> Floats:
         """Return ``counts() @ scores``, ``(configs,)``, or ``(configs, n)`` for scores ``(instances, n)``."""
         padded = np.append(scores, np.zeros((1, *scores.shape[1:])), axis=0)  # index -1 is no instance
-        # same order of summation as `counts() @ scores`, for bitwise equal results
         parts = [padded[instances].sum(axis=1) for instances in self._lookup(np.arange(self.configs))]
         return np.concatenate([padded[:0], *parts])
 
@@ -138,5 +137,5 @@ class Instances:
             yield np.concatenate(parts, axis=1, dtype=np.int32)
 
 
-#: Arrays of `Instances`, as they are stored.
+#: Names of the arrays of `Instances`.
 ARRAYS: Final = tuple(field.name for field in fields(Instances) if field.name != "columns")

@@ -17,7 +17,7 @@ from xlarank.features.program.program_context import OPCODE_GROUPS
 from xlarank.features.program.tensors import Floats, Ints, log2p, millionths
 
 Values = NDArray[Any]
-#: Maximum number of combinations of a graph; to bound memory, pairs with the most combinations are dropped first.
+#: Maximum number of combinations of a graph; relations are added in order, in each the pairs with the fewest first.
 _MAX_COMBINATIONS: Final = 1 << 21
 #: Batch sizes for counting and for describing combinations.
 _COUNT_BATCH, _VALUE_BATCH = 1 << 20, 1 << 16

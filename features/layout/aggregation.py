@@ -23,14 +23,13 @@ from xlarank.features.program.program_context import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints
 
 Codes = NDArray[np.integer[Any]]
-#: Quantities of combinations of rows: (pair, left type, right type) -> ``(combinations, n)``.
+#: Quantities of combinations of requested layouts: (pair, left type, right type) -> ``(combinations, n)``.
 PairQuantities = Callable[[Ints, Ints, Ints], Floats]
 #: Function from a batch of configurations to its aggregates, or columns made from them: ``(configs, n)``.
 Finalize = Callable[["Batch"], Floats]
-#: Codes in one batch, and least and most configurations: small enough for the cache, large enough to amortise
-#: overhead.
+#: Codes in one batch, and least and most configurations: few enough for the cache, enough to amortise overhead.
 _CODES, _CONFIGS = 1 << 17, (128, 2048)
-#: With more combinations of rows, quantities are computed only for those in each batch.
+#: With more combinations of requested layouts, quantities are computed only for those in each batch.
 _COMBINATIONS: Final = 1 << 22
 #: Nanoseconds, measured: a multiplication of the sparse and of the dense product, counting one code, and
 #: setting up one entry of the dense matrix.
@@ -48,7 +47,7 @@ class Batch:
     """Aggregates of a batch of configurations; index it with a `Request` to get ``(configs, quantities)``.
 
     Attributes:
-        codes, types: ``(configs, nodes)`` row of each node, and its type.
+        codes, types: ``(configs, K)`` row of each configurable node, and its type.
     """
 
     def __init__(self, codes: Codes, types: Codes, functions: dict[Any, Finalize]) -> None:
@@ -62,7 +61,7 @@ class Batch:
 
     @cached_property
     def by_node(self) -> Codes:
-        """``(nodes, configs)`` `types`, transposed."""
+        """``(K, configs)`` `types`, transposed."""
         return np.ascontiguousarray(self.types.T)
 
     def __len__(self) -> int:
@@ -103,7 +102,7 @@ class Aggregation:
     def sum_pairs(self, pairs: Pairs, quantities: PairQuantities, over: Sequence[float]) -> Request:
         """Request sums over pairs of quantities of their rows, divided by ``over``.
 
-        ``quantities(pair, left type, right type)`` returns ``(combinations, len(over))``. It is evaluated once per
+        ``quantities(pair, left type, right type)`` returns ``(combinations, len(over))``. It is evaluated per
         combination of requested layouts and must depend on these only.
         """
         return self._request(_pair_sums, pairs, len(over), (quantities, over))
@@ -187,8 +186,8 @@ def _pair_sums(
 ) -> Finalize:
     """Return the function that sums quantities over one set of pairs.
 
-    Pairs have few distinct combinations of requested layouts, so quantities are computed once per combination and
-    looked up.
+    Pairs have few distinct combinations of requested layouts, so quantities are computed once per combination
+    (beyond `_COMBINATIONS`, once per batch) and looked up.
     """
     over = np.concatenate([divisors for _, divisors in requests])
     combinations, types = Combinations(context.requested, pairs), len(context.type_configurable)
@@ -240,8 +239,8 @@ def compute_together(
 ) -> NDArray[np.float32]:
     """Compute the columns of the layout blocks among ``blocks``, ``(configs, names)``; 0 in all other columns.
 
-    ``codes`` ``(configs, nodes)`` are the configurations (default: the graph's candidates); transductive columns
-    refer to the candidates in any case.
+    ``codes`` ``(configs, K)`` are the configurations (default: the distinct candidates of the graph); transductive
+    columns refer to the candidates in any case.
     """
     codes = context.table.codes if codes is None else codes
     target = np.zeros((len(names), len(codes)), np.float32).T

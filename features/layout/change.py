@@ -5,7 +5,7 @@ a few choices determine the configurations of hundreds of nodes. The rule was de
 (docs/explanation/layouts.md). Two nodes are tied if they have one opcode and
 
 - the same dimensions are at stake: batch and feature of a convolution, the last free and the last contracted
-  dimension of a dot, the blocks of dimensions that a reshape splits or merges;
+  dimension of a dot, the blocks of dimensions that a reshape keeps, splits or merges;
 - the same order of these dimensions is cheaper: fewer elements once the minor-most dimension is padded to the lanes
   and the next to the sublanes. The compiler prefers this order.
 """
@@ -36,7 +36,7 @@ Shape = tuple[int, ...]
 #: Dimensions, minor-most first.
 Order = tuple[int, ...]
 
-#: Roles of the dimensions at stake, as indices; the first is preferred minor-most.
+#: Roles of the dimensions at stake, as indices; at equal cost the first is minor-most.
 _AT_STAKE: Final = {
     "convolution": (CONVOLUTION_ROLES.index("feature"), CONVOLUTION_ROLES.index("batch")),
     "dot": (DOT_ROLES.index("contracted"), DOT_ROLES.index("rows")),
@@ -66,7 +66,8 @@ class Tied:
 
     Attributes:
         signature: equal for nodes that are tied.
-        orders: distinct orders that the output may be set to, the preferred one first; an empty one sets nothing.
+        orders: distinct orders that the output may be set to, first the `cheaper` one (for a reshape, row-major);
+            an empty one sets nothing.
         optional: whether random configurations may leave the node to the compiler, as Google's do with reshapes.
     """
 
@@ -98,7 +99,7 @@ def _tied(facts: LayoutFacts, k: int, operand_ranks: tuple[int, ...]) -> Tied:
     if opcode == "reshape" and tensors[1] >= 0:
         return _reshape(output, operands[0], reshape_blocks(facts, tensors[None])[0].tolist())
     pairs = _at_stake(opcode, [output, *operands], facts.roles[k]) if (tensors >= 0).all() else None
-    if pairs is None:  # sizes do not match, or another opcode
+    if pairs is None:  # another opcode, a missing operand, or sizes that do not fit
         first = cheaper(output, tuple(reversed(range(len(output))))[:2])
         key: tuple[Any, ...] = (operand_ranks, first)
     else:
@@ -278,7 +279,7 @@ class InnerChange(LayoutBlock):
 
 
 class TiedGroups(LayoutBlock):
-    """Outputs that are set and turned, with the same weight for every group of tied nodes.
+    """Outputs that are set and turned: means over groups of tied nodes, and shares of bytes.
 
     An output is *turned* if its minor-most dimension differs from that of its group's first order: the order that
     pads least for a convolution or dot, row-major for a reshape. Means over groups do not grow with the size of the

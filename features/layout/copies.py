@@ -35,10 +35,10 @@ _REACH: Final = range(1, 6)
 class Disagreement(LayoutBlock):
     """Consumer-producer pairs whose layouts differ: shares of pairs and of their bytes.
 
-    Pairs are connected through operations that are not configurable themselves and keep a layout
-    (elementwise) or permute it (transpose). A clash has a layout set on both sides, a half on one; a
-    mismatch takes the default for an unset side, so it is clash plus half plus different defaults. A copy costs
-    about the bytes that it moves. Partial layouts are completed by the default before comparing.
+    Pairs are connected through operations that are not configurable themselves and keep a layout (such as
+    elementwise ones) or permute it (transposes). A clash has a layout set on both sides, a half on one; a mismatch
+    takes the default for an unset side, so it is clash plus half plus different defaults. A copy costs about the
+    bytes that it moves. Partial layouts are completed by the default before comparing.
     """
 
     cause = Cause.COPIES

@@ -1,7 +1,8 @@
 """Shared context of layout blocks: facts, pairs of slots, and regions of tensors that have one layout.
 
 XLA's layout assignment propagates the layout of an output through elementwise operations of the same shape. A
-*region* is a connected component of tensors linked by these: they share one layout, and so the same padding.
+*region* is a connected component of tensors linked by these: they share one layout and, if their elements have one
+size, the same padding.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from xlarank.features.program.program_context import COARSE_CLASSES, OPCODE_CLAS
 from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
 from xlarank.features.program.tensors import Floats, Ints, Tiling, log2p, minor_sizes, packed_waste
 
-#: Roles of the dimensions of configurable nodes, by kind.
+#: Roles of the dimensions of configurable nodes, by coarse class.
 CLASS_ROLES: Final = dict(zip(COARSE_CLASSES[:3], (CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES), strict=True))
-#: Roles of all kinds one after another: ``convolution_batch``, ...
+#: Roles of all these classes one after another: ``convolution_batch``, ...
 ROLE_NAMES: Final = tuple(f"{kind}_{role}" for kind, roles in CLASS_ROLES.items() for role in roles)
 #: Positions of dimensions that are padded -> description.
 POSITIONS: Final = {"minor": "minor-most", "second": "second minor-most"}
@@ -78,7 +79,7 @@ class OutputRows:
     Attributes:
         minor, second: the two minor-most dimensions of the full layout; -1 for none.
         region: index into ``regions``.
-        second_size: log2(1 + size of dimension ``second``).
+        second_size: log2(1 + size of dimension ``second``), 1 for none.
         second_place: position of dimension ``second``, 1 for the last one; 0 for none.
         padded, least, default: bytes in tiles over true bytes, of this layout, the best one and the default.
         bytes, region_bytes: bytes of the output, and of its region's stored tensors (at least the output), over
@@ -127,8 +128,8 @@ class LayoutContext(LayoutFacts):
     """Quantities that layout blocks share, each computed on first use.
 
     Attributes:
-        pairs: `Pairs` of consumer and producer, by distance in edges: 1, 2, and 3 or more.
-        siblings: pairs of operand slots that read the same tensor.
+        pairs: `Pairs` of consumer and producer, by distance in edges: 1, 2, and 3 to 8.
+        siblings: pairs of consecutive operand slots that read the same tensor.
     """
 
     requested = cached_property(layout_facts.RequestedLayouts)

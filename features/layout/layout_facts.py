@@ -11,9 +11,9 @@ that depend only on the operation, its tensors and their layouts are computed on
 Configurations are codes, ``(configs, K)`` indices of rows. An attribute ``a_b`` maps from a to b: ``row_type`` is
 ``(R,)`` and holds types.
 
-Pairs of slots lay out one tensor (consumer and producer, or two readers). Elementwise operations keep a layout,
-transposes permute it, and all others (reshape, dot, reduce, ...) choose anew. From a slot, operands are followed
-through elementwise operations and transposes to configurable nodes.
+Pairs of slots lay out one tensor (consumer and producer, or two readers). Elementwise operations and `_PASSING`
+keep a layout, transposes permute it, and all others (reshape, dot, reduce, ...) choose anew. From a slot, operands
+are followed through operations that keep or permute a layout to configurable nodes.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class SlotRows:
         bytes: size of the tensor; 0 if the node has none.
         is_set: whether the row sets a layout.
         layout, key: the full layout, ``(T, 6)``, and its `layout_key`.
-        minor, minor_place, minor_role: size of its minor-most dimension, 0 for none; the dimension's position,
-            counted from the last one, and its role, -1 for none.
+        minor, minor_place, minor_role: size of the minor-most dimension, 0 for none; its position, counted from
+            the last one (0), and its role, -1 for none.
         now, default: `tensor_physics` under the full and the default layout.
-        total_bytes, bytes_of_class: bytes of all configurable nodes, and of each coarse class, at least 1.
+        total_bytes, bytes_of_class: bytes of the slot in all nodes, and in those of each coarse class, at least 1.
     """
 
     def __init__(self, facts: LayoutFacts, number: int) -> None:
@@ -107,7 +107,7 @@ class LayoutFacts(ProgramContext):
         nodes_of_class: ``(4,)`` configurable nodes of each coarse class, at least 1.
         slot_tensor: ``(K, 3)`` the node whose output each slot lays out; -1 for none.
         roles: ``(K, 3, 6)`` role of each dimension of each slot's tensor (`slot_roles`).
-        signature: ``(K,)`` equal for nodes of one operation whose tensors are equal: shapes, element types, default
+        signature: ``(K,)`` equal for nodes of one opcode whose tensors are equal: shapes, element types, default
             layouts and roles.
         type_row, type_configurable, type_coarse_class: ``(T,)`` first row of each type, its node and coarse class.
         row_type: ``(R,)`` type of each row.
@@ -168,7 +168,7 @@ class Pairs:
     Attributes:
         left, right: consumer and producer, or two consumers.
         left_slot, right_slot: index into `xlarank.data.schema.LAYOUT_SLOTS`.
-        bytes: size of the shared tensor.
+        bytes: size of the left tensor.
         permutation: ``(pairs, 6)`` dimension of the left tensor -> dimension of the right one.
     """
 
@@ -231,7 +231,7 @@ def sibling_pairs(facts: LayoutFacts) -> Pairs:
 
 
 def _passing(facts: LayoutFacts) -> Callable[[Ints, NodeIndex, Ints], tuple[Ints, Ints, Ints]]:
-    """Return a function that follows states (start, node, permutation) along one more edge that keeps the layout.
+    """Return a function that follows (start, node, permutation) along one more edge that keeps or permutes layouts.
 
     If several paths lead from a start to a node, the lexicographically least permutation is kept.
     """
@@ -309,7 +309,7 @@ class RequestedLayouts:
     Attributes:
         signatures: number of distinct signatures.
         first, count: ``(3 * signatures,)`` start and number of the requested layouts.
-        number: ``(3 * T,)`` index of the layout that each type of row requests.
+        number: ``(3 * T,)`` index of the layout that each type of row requests, counted from ``first``.
         types: example type of row for each requested layout.
     """
 
@@ -327,7 +327,7 @@ class RequestedLayouts:
         self.types: Ints = example % max(1, len(facts.type_configurable))
 
     def by_row(self, facts: LayoutFacts) -> Ints:
-        """Return the index of the layout that each distinct row requests for each slot, ``(R, 3)``."""
+        """Return `number` for each distinct row and slot, ``(R, 3)``."""
         return np.asarray(self.number.reshape(len(LAYOUT_SLOTS), -1).T[facts.row_type])
 
 

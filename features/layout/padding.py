@@ -296,7 +296,7 @@ class MinorSizes(LayoutBlock):
 
 
 class FastestTime(Block):
-    """The least time of a program over all layouts, by `TimeModel`."""
+    """The least time of a program's configurable nodes under layouts that need no copy, by `TimeModel`."""
 
     scope = Scope.GRAPH
     columns = {FASTEST: "least estimated nanoseconds of all configurable nodes, log2"}

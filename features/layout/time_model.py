@@ -96,7 +96,7 @@ class TimeModel:
 
     A convolution or dot computes for ``padded operations / peak rate`` and moves data for ``bytes / bandwidth``;
     its time is the root of the sum of squares, as both overlap, but not entirely. Operations are multiplied
-    by the padding of the output and of the contracted dimension:
+    by the padding of the output and, in convolutions, of the contracted features:
 
     - One operand supplies the output's lanes: the kernel if features are minor-most, the input if the batch is. If
       it holds the contracted features along its own lanes, they are rounded up to 128.
@@ -168,7 +168,7 @@ class TimeModel:
         return result & (self.kind[node] <= _GRADIENT) & (self._facts.slot_tensor[node] >= 0).all(axis=1)
 
     def nanoseconds(self, node: ConfigurableIndex, layout: Ints, minor: Ints | None = None) -> Floats:
-        """Return the times of configurable nodes, ``(n,)``, whose outputs have full layouts ``(n, 6)``.
+        """Return the times of configurable nodes, ``(n,)``, whose outputs have full or partial layouts ``(n, 6)``.
 
         ``minor`` ``(n, 2)`` are the minor-most dimensions of their inputs and kernels, if known.
         """

@@ -25,7 +25,7 @@ def model_for_graph(
 
     1. the model of the collection in whose folder the graph's file at ``path`` lies;
     2. the only model of the kind in the workspace (and the target, if the file's folders name a collection);
-    3. the shipped ranker of the kind, except for tiles of CPUs.
+    3. if there is none, the shipped ranker of the kind, except for tiles of CPUs.
 
     Raises `WorkspaceError` if the workspace does not exist, unless it is the default one, and `ModelError` if there
     is no model or if several are left to choose from.

@@ -70,12 +70,12 @@ class Explanation:
     Attributes:
         against: description of ``then``.
         ranks: 1-based ranks of both among all configurations, fastest first.
-        runtime: labels of both in nanoseconds; None if withheld.
+        runtime: labels of both in nanoseconds, 0 if not measured; None if all labels are withheld.
         nodes: nodes with a contribution; empty for tiles.
         rest: part of the difference without a node; all of it for tiles.
         members: contributions by ranker of an ensemble.
         names: names of all nodes in the HLO module; empty without one.
-        estimated: nanoseconds of both by the time model, if it is the model; ``nodes`` sum to their difference.
+        estimated: nanoseconds of both, if the model is the time model; those of ``nodes`` sum to their difference.
     """
 
     graph: str
