@@ -6,7 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from xlarank.data.collection import DataRoot, graph_files
+from xlarank.data.config_table import group_minimum
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph, structure_hash
 from xlarank.models.validation.label_noise import describe_labels, relative_std
@@ -61,7 +64,8 @@ def info(
                 if isinstance(graph, LayoutGraph):
                     split.configurable.append(len(graph.configurable))
                     structures.append((split, structure_hash(graph.opcode, graph.edges)))
-                if graph.duplicates.distinct < 2 or (graph.labelled and graph.cost.min() == graph.cost.max()):
+                cost = group_minimum(graph.cost, graph.duplicates.group, graph.duplicates.distinct)
+                if len(cost) < 2 or (graph.labelled and len(set(cost[np.isfinite(cost)])) < 2):
                     split.unrankable.append(file.name)
             step(f"{file.collection} {file.split} {file.name}")
     in_train = Counter((split.collection, structure) for split, structure in structures if split.split == "train")
