@@ -28,7 +28,7 @@ _STATE: Final = "ranker.json"
 
 @dataclass(frozen=True)
 class Place:
-    """Contribution of a node, or of a pair of nodes that share a tensor, to the difference.
+    """Contribution of a node, or of a pair of nodes that share a tensor, to the difference between two scores.
 
     ``nodes`` of a pair are consumer and producer, or one reader and the next; ``now`` and ``then`` are the layouts.
     """
@@ -49,11 +49,11 @@ class Parts:
     is a walk, ``sum(columns) == sum(nodes)``.
 
     Attributes:
-        columns: nonzero contributions by wide-row column.
+        columns: nonzero contributions by column of the rows.
         places: nodes and pairs whose instance differs.
         instance_columns: contributions of ``places``, by column of the instances.
-        members: share of the difference by ranker; one entry unless rankers are combined.
-        nodes: contributions of ``columns``, by node of the graph.
+        members: part of the difference by member of an `Ensemble`; other rankers have one entry, their own.
+        nodes: contributions of ``columns``, by node of the graph; empty without a walk.
     """
 
     difference: float

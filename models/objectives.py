@@ -104,10 +104,10 @@ def row_weights(indptr: Integers, how: str, factor: Floats | None = None) -> Flo
 
 @dataclass(frozen=True, eq=False)
 class RankNetLoss:
-    """Mean over sampled pairs of log(1 + exp(relevance of the slower - relevance of the faster)).
+    """Weighted sum over rows of log(1 + exp(relevance of the slower - that of the faster)), a mean over partners.
 
     RankNet: Burges et al. 2005, *Learning to Rank using Gradient Descent*, with target probabilities 0 and 1. All
-    pairs of a graph have equal weight, as in Kendall's tau. A tie (`pair_sign`) has no gradient.
+    pairs of a graph are equally likely, as Kendall's tau weights them equally. A tie (`pair_sign`) has no gradient.
 
     Attributes:
         weight: ``(rows,)``, constant within a graph.

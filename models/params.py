@@ -138,7 +138,7 @@ class RankerParams:
 
     @classmethod
     def of(cls, kind: Kind, changes: Mapping[str, Any] | None = None) -> Self:
-        """Return the defaults for a kind of graphs, updated by ``changes``; raises `ParameterError` for bad values.
+        """Return the defaults for a kind of graphs, updated by ``changes``; raises `ModelError` for bad values.
 
         >>> from xlarank.models.rankers.boosted import RankNetParams
         >>> RankNetParams.of("tile").num_leaves, RankNetParams.of("layout", {"num_leaves": 5}).num_leaves

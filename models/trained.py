@@ -135,7 +135,7 @@ class ModelCard:
 
     Attributes:
         rounds: number of rounds, excluding those of the model that it ``continues``, if any.
-        folds: out-of-fold metrics, ``{graph: {metric: value}}``; empty with fewer than two families.
+        folds: out-of-fold metrics, ``{graph: {metric: value}}``; empty without folds.
         folds_by: unit that folds hold out, a key of `xlarank.models.validation.folds.FOLDS_OF`.
         kinds: kernel families known to be in the training data; empty for layouts.
         fallback: fallback for unseen kernel families; None if it was not evaluated.
@@ -258,7 +258,7 @@ def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) ->
     libraries = ("lightgbm", "xgboost", "xgboost-cpu", "numpy", "scipy", "xlarank")
     card.versions = {"python": platform.python_version(), **dict.fromkeys(libraries, "not installed")}
     for name in libraries:
-        with suppress(ModuleNotFoundError):  # run from a clone that was not installed
+        with suppress(ModuleNotFoundError):  # optional, or a clone that was not installed
             card.versions[name] = version(name)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -22,11 +22,11 @@ from xlarank.models.params import Number, Whole
 
 @dataclass(frozen=True)
 class Target:
-    """Hardware that kernels run on.
+    """Hardware that configurations are ranked for.
 
     Attributes:
         columns: columns of tiles that describe this hardware only.
-        estimate: columns, by kind of graphs, whose sum is the log2 of an estimated time.
+        estimate: columns, by kind of graphs, whose sum is log2 of an estimated time (ns; for tiles, cycles).
         times: columns of estimated times; larger is slower.
     """
 
@@ -92,7 +92,7 @@ class FitSettings:
 
     Attributes:
         threads: number of threads; 0 and -1 mean all cores.
-        cluster: `TreeCluster` that grows LightGBM's trees instead of this process; built-in objectives only.
+        cluster: `TreeCluster` that grows LightGBM's trees instead of this process; for `lambdarank` only.
         grows: whether to keep the state that `xlarank.models.base.Ranker.grow` needs, mostly the binned rows.
     """
 
@@ -224,10 +224,10 @@ class Task:
         label: ``(rows,)``.
         params: parameters of the library, including the objective.
         weight: ``(rows,)`` weights, for XGBoost ``(groups,)``; None for 1.
-        sizes: number of rows of each query group; None if the objective has no groups.
+        sizes: number of rows of each query group of LightGBM; None if its objective has no groups.
         start: ``(rows,)`` relevance to which trees are added; None for 0.
         residual: whether labels are relative to the initial score; otherwise trees start from it.
-        centred: whether labels have mean 0 in each graph.
+        centred: whether labels are comparable only within a graph; relevances to start from are then centred.
     """
 
     data: TrainingData

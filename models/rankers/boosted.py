@@ -33,7 +33,7 @@ from xlarank.models.training_data import CPU, FitSettings, Target, Task, Trainin
 #: Choices of columns: ``no_graph`` omits those that are constant within a graph, ``no_candidates`` the transductive
 #: ones, ``alone`` both.
 CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
-#: One of `CHOICES`. Ranks among the few candidates of a kernel do not transfer to other kernels.
+#: One of `CHOICES`. Tiles leave out ranks among a kernel's few candidates, which do not transfer to other kernels.
 columns_param = partial(param, "all", OneOf(CHOICES), OneOf(CHOICES), tile="no_candidates")
 leaves_param = partial(param, check=Whole(2, MAX_LEAVES), search=Between(4, 48, log=True))
 #: Weight of `InitScore`.
@@ -61,8 +61,8 @@ B = TypeVar("B", bound=BoostedParams)
 class TreeParams(BoostedParams):
     """Parameters of LightGBM's trees, with LightGBM's names.
 
-    Defaults were chosen by leave-family-out folds. Tiles are sampled more strongly, because a kernel's five best
-    tiles vary from seed to seed.
+    Defaults were chosen by leave-family-out folds. For tiles, trees see fewer rows and columns, because a kernel's
+    five best tiles vary from seed to seed.
     """
 
     learning_rate: float = param(0.05, Number(0, above=True), Between(0.02, 0.2, log=True), tile=0.07)
@@ -195,7 +195,7 @@ class BoostedRanker(Ranker[B]):
         return self
 
     def _choose_columns(self, columns: Sequence[str], target: Target | None) -> None:
-        """Use the columns of the warm start, if any, else those of the parameters."""
+        """Use the columns of the warm start if it has trees, else those that the parameters choose."""
         warm = self._warm_start
         if warm and warm.booster.rounds:
             do = "build features with the settings of that model, or fine-tune another"

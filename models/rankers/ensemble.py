@@ -42,8 +42,8 @@ class EnsembleParams(RankerParams):
     ranker: ClassVar[str] = "ensemble"
 
     members: Mapping[str, RankerParams] = nested_params(_complete_members)
-    # On leave-family-out folds of the sample's two layout collections, an even mix of wide rows and instances is as
-    # good as more members (tau 0.649 and 0.487; wide rows alone: 0.640 and 0.469). Tiles have no instances.
+    # On leave-family-out folds of layout:cpu:random and layout:cpu:default, an even mix of trees on rows and on
+    # instances is as good as more members (tau 0.649 and 0.487; rows alone: 0.640, 0.469). Tiles have no instances.
     weight_lambdarank: float = param(0.0, Number(0), Between(0.0, 1.0), tile=1.0)
     weight_ranknet: float = param(1.0, Number(0), Between(0.0, 1.0), tile=1.0)
     weight_xgb_pairwise: float = param(0.0, Number(0), Between(0.0, 1.0), tile=1.0)

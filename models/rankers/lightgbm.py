@@ -1,7 +1,7 @@
 """LightGBM: binning, training, the trained trees, and checks of their text.
 
 LightGBM copies the rows sampled for the bin edges several times in double precision: its default of 200,000 rows
-would take more memory than the bins of a million. This module samples fewer rows and bins all rows in batches.
+would take more memory than the bins of a million. This module samples 5000 rows and bins larger data in batches.
 
 LightGBM and XGBoost trust their text: they follow children out of range, rely on stated sizes, and loop forever
 over cyclic children. So every count, index and number is checked first, and only the form of trees that these
@@ -32,7 +32,7 @@ Objective = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
 #: Booster with its training data, its custom objective if any, and its number of rounds.
 Growing = tuple[lgb.Booster, Objective | None, int]
 
-#: Number of rows sampled for the bin edges: a quantile's standard error is at most 0.7 % of the rows, a bin 1.6 %.
+#: Rows sampled for the bin edges: a quantile's standard error is at most 0.7 % of the rows; a bin has 1.6 %.
 _SAMPLED: Final = 5000
 
 
@@ -229,8 +229,8 @@ def train_booster(params: dict[str, Any], train: lgb.Dataset, settings: FitSetti
 
 
 def silence_lightgbm(threads: int) -> None:
-    """Silence LightGBM in this thread; its own parameters are read too late for some messages."""
-    # without num_threads the process's number would be reset, and running predictions would write out of bounds
+    """Silence LightGBM in this thread; the parameters of a training are read too late for some messages."""
+    # without num_threads, the process's number of threads is reset, and running predictions write out of bounds
     params = {"verbose": -1, "num_threads": threads}
     lgb.Dataset(np.zeros((1, 1)), np.zeros(1), params=params).construct()
 
@@ -251,7 +251,7 @@ MAX_TREES: Final = 100_000
 MAX_LEAVES: Final = 131_072
 #: Maximum number of splits from the root to a leaf: contributions recurse as deep and take quadratic time.
 MAX_DEPTH: Final = 128
-#: Largest value of a leaf, far above any relevance; the sum of all trees stays finite.
+#: Largest absolute value of a leaf, far above any relevance; the sum of all trees stays finite.
 _LARGEST_LEAF: Final = 1e100
 _END: Final = "\nend of trees\n"
 #: End of the text; LightGBM omits it from a booster that was read back.
@@ -269,7 +269,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
 
 
 def checked_text(text: str, features: int) -> str:
-    """Check LightGBM's text and return its header and trees; raises `ValueError` unless on ``features`` columns."""
+    """Return the header and trees of LightGBM's text; raises `ValueError` unless valid, on ``features`` columns."""
     trees, end, _ = text.partition(_END)
     require(end and _LAST in text and trees.isascii(), "it is cut short, or no text of LightGBM")
     head, *blocks = trees.split("\nTree=")

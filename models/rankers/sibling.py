@@ -25,7 +25,7 @@ from xlarank.models.rankers.ensemble import Ensemble, EnsembleParams, blend
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.folds import family_folds, out_of_fold_scores
 
-#: Name of the column that the siblings' contribution is reported as.
+#: Name of the column under which the siblings' contribution is reported.
 SIBLINGS: Final = "known__siblings__ranks"
 _GENERAL: Final = "general"
 _SIBLINGS: Final = "siblings.json"
@@ -42,7 +42,7 @@ class Sibling:
         node: ``(nodes,)`` numbers of the configurable nodes.
         sizes: ``(nodes, 6)`` output shapes.
         outputs: ``(configs, nodes, 6)`` layouts set on outputs, -1 for none.
-        target, prior: ``(configs,)`` measured ranks, and the general ranker's out of fold, from -1 (fastest) to 1.
+        target, prior: ``(configs,)`` ranks by cost, and by the general ranker out of fold, -1 (fastest) to 1.
     """
 
     structure: int
@@ -62,7 +62,7 @@ class SiblingParams(RankerParams):
     """Parameters of `SiblingRanker`.
 
     Attributes:
-        general: parameters of the `Ensemble` that ranks graphs without siblings.
+        general: parameters of the `Ensemble` to be corrected, which alone ranks graphs without siblings.
         folds, configs: maximum numbers of folds for the siblings' priors, and of configurations kept per graph.
         sibling_weight: weight of the siblings' ranks; the general ranker's is 1 minus this.
         ridge, prior_weight: variance of the noise of a rank, and prior variance of the weight of the general rank.
@@ -106,7 +106,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         return self
 
     def finish(self) -> Self:
-        """Compute the priors by folds: most of the work, deferred until a graph with siblings is ranked."""
+        """Compute the priors by folds: most of the work, deferred until `predict` or `save` needs siblings."""
         if self._deferred is None:
             return self
         data, settings = self._deferred
@@ -175,7 +175,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         return np.concatenate([kernel(outputs[part], prior[part]) @ solution for part in parts])
 
     def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
-        """Scale the general ranker's contributions to its share, and add those of siblings by node."""
+        """Add the siblings' contributions by node to the general ranker's, scaled to the rest of the difference."""
         scores = self.predict(graph.matrix(), graph.columns, graph.instances)
         difference = float(scores[now] - scores[then])
         parts = self._general.contributions(graph, now, then, walk)
@@ -243,7 +243,7 @@ def similarity(a: NDArray[np.int8], b: NDArray[np.int8]) -> Floats:
 
 
 def nearness(sibling: Sibling, instances: Instances) -> float:
-    """Return 2^-d for the nodes' mean absolute difference d of log2 output sizes."""
+    """Return 2^-d for the mean absolute difference d of the common nodes' log2 output sizes."""
     _, sibling_nodes, graph_nodes = np.intersect1d(sibling.node, instances.node, return_indices=True)
     shapes = sibling.sizes[sibling_nodes], instances.sizes[graph_nodes]
     first, second = (np.log2(np.maximum(shape, 1)).sum(axis=1) for shape in shapes)

@@ -80,7 +80,7 @@ class _Pool:
         return replace(self, counts=self.counts[drawn], cost=self.cost[drawn], sizes=sizes)
 
     def derivatives(self, terms: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
-        """Return the gradient and the hessian's diagonal by instance, ``(instances,)``, of `pair_terms`."""
+        """Return the gradient of `pair_terms`, ``(instances,)``, and an upper bound of the hessian's diagonal."""
         gradient = np.concatenate([slopes for slopes, _ in terms])
         hessian = self.counts.power(2).T @ np.concatenate([weights.sum(axis=-1) for _, weights in terms])
         return self.counts.T @ gradient, hessian + 1e-6 * hessian.max()
@@ -90,9 +90,9 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
     """RankNet's loss on sums over `xlarank.features.instances.graph_instances.Instances`.
 
     An instance's gradient is the sum over the configurations that contain it, weighted by its count. A tree is
-    grown on these gradients; its leaf values are then set by one joint Newton step (`newton_step`). TVM's cost
-    model sums scores of stores in the same way (Chen et al. 2018, *Learning to Optimize Tensor Programs*). A row
-    without instances (a tile) is its own single instance.
+    grown on these gradients; its leaf values are then set by one joint Newton step (`newton_step`). The cost model
+    of Ansor sums scores of innermost statements in the same way (Zheng et al. 2020, *Ansor: Generating
+    High-Performance Tensor Programs for Deep Learning*). Rows without instances (tiles) are single instances.
     """
 
     params_class = SumPooledParams
@@ -134,7 +134,7 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
         return _Pool(joined, np.concatenate(values), np.concatenate(costs), np.array([*map(len, costs)]), weight)
 
     def _boost(self, pool: _Pool, settings: FitSettings, rng: np.random.Generator) -> lgb.Booster:
-        """Grow a tree per round, each on newly drawn configurations."""
+        """Grow a tree per round, on newly drawn configurations if any graph has more than ``round_configs``."""
         params, values, warm = self.params, pool.values, self._warm_start
         bins = {
             "max_bin": 63, "min_data_in_leaf": params.min_data_in_leaf, "num_threads": settings.threads,

@@ -35,7 +35,7 @@ class TimeTrees(BoostedRanker[TimeTreesParams]):
 
     Trees learn the ratio of time to estimate. For layouts they learn it up to a factor per graph, because runtimes
     of different programs are not comparable. All graphs have equal weight. A score is log2 of the predicted
-    nanoseconds; without an estimate of weight 1, scores only rank. With 0 rounds the ranker is the time model.
+    nanoseconds; without an estimate of weight 1, it only ranks. Without trees it is the estimate (tiles: cycles).
     """
 
     params_class = TimeTreesParams

@@ -111,9 +111,9 @@ def _grow_part(part: tuple[Any, ...], params: dict[str, Any], rounds: int) -> st
 
 
 def partitions(sizes: NDArray[np.integer[Any]], workers: int) -> list[int]:
-    """Return the first query group of each worker, then their number; workers get similar numbers of rows.
+    """Return the first query group of each worker, then the number of groups; workers get similar numbers of rows.
 
-    >>> partitions(np.array([5, 1, 1, 1, 4]), 2)  # ten rows each would split a group
+    >>> partitions(np.array([5, 1, 1, 1, 4]), 2)  # six rows each
     [0, 2, 5]
     >>> partitions(np.array([9, 1]), 3)  # more workers than groups: the last worker is idle
     [0, 1, 2]

@@ -25,7 +25,7 @@ _MAX_BIN: Final = 64
 
 @dataclass(frozen=True, eq=False)
 class XGBoostBooster:
-    """An ``xgboost.Booster`` with the interface of `LightGBMBooster`, without warm starts."""
+    """An ``xgboost.Booster`` with the interface of `LightGBMBooster`, without ``grow`` and warm starts."""
 
     trees: Any
 
@@ -109,7 +109,7 @@ def _quantised(module: ModuleType, task: Task, used: Indices, threads: int) -> A
 
 
 def checked_json(text: str, features: int) -> str:
-    """Check and re-encode XGBoost's JSON; raises `ValueError` unless its trees are on ``features`` columns."""
+    """Return XGBoost's JSON, re-encoded; raises `ValueError` unless valid, with trees on ``features`` columns."""
     try:
         model = json.loads(text, parse_constant=lambda name: require(False, f"it holds {name}"))
         learner = _entries(model, ("learner", "version"))["learner"]
@@ -192,7 +192,7 @@ def _node_count(tree_param: Any, features: int) -> int:
     digits = all(isinstance(text, str) and re.fullmatch("[0-9]{1,9}", text) for text in texts.values())
     require(digits, "its counts are no numbers")
     deleted, columns, nodes, leaf_vector = (int(texts[name]) for name in names)
-    # XGBoost's leaf vector of a stump has 1 entry, in older versions 0
+    # XGBoost's leaf vector has 1 entry, in older versions 0
     valid = deleted == 0 and leaf_vector <= 1 and 1 <= nodes < 2 * MAX_LEAVES
     require(valid and columns == features, f"it has {nodes} nodes of {columns} columns, or values of another kind")
     return nodes

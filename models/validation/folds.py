@@ -78,11 +78,11 @@ def graph_folds(families: Sequence[str], limit: int) -> list[Fold]:
 
 
 def kind_folds(kinds: Sequence[Sequence[str]], limit: int) -> list[Fold]:
-    """Return at most ``limit`` folds that score kernels, holding out all kernels that may be of the same family.
+    """Return folds that score kernels, holding out all kernels that may be of the same family.
 
     ``kinds`` lists the possible families of each kernel; a fold scores kernels with equal lists. Kernels of unknown
-    family, and folds without training data, are omitted. While there are too many folds, the two that together
-    hold out the fewest kernels are merged.
+    family, and folds without training data, are omitted. While there are more than ``limit`` folds, the two that
+    together hold out the fewest kernels are merged, unless those are all kernels.
 
     >>> kind_folds([["dot"], ["reduce"], ["dot", "dot transposed"], ["dot transposed"]], limit=10)
     [Fold(scored=[0], held=[0, 2]), Fold(scored=[2], held=[0, 2, 3]), \
@@ -169,7 +169,7 @@ def join_curves(parts: Sequence[Curves]) -> Curves:
 
 @dataclass(frozen=True)
 class FoldPlan:
-    """Folds, empty if nothing can be held out, and their unit ``by``, a key of `FOLDS_OF`."""
+    """Folds, empty if nothing can be held out, and their unit ``by``, a key of `FOLDS_OF` or "graph"."""
 
     by: str
     folds: list[Fold]
@@ -258,7 +258,7 @@ def in_turn(run: Callable[[S, FitSettings], T], folds: Sequence[S], settings: Fi
     try:
         while running:
             yield running.popleft().result()
-            running.extend(begin(1))  # once the caller continues: after a pruned trial they would delay the next
+            running.extend(begin(1))  # only if the caller continues: folds of a pruned trial would delay the next
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         _LEFT_RUNNING.extend(future for future in running if not future.cancelled())
@@ -281,7 +281,7 @@ def rungs_of(rounds: int) -> list[int]:
 def climb(
     rungs: Sequence[int], data: TrainingData, folds: Sequence[Fold], ranker: Ranker[Any], settings: FitSettings
 ) -> Generator[Curves, None, None]:
-    """Yield the joined curves of all folds at each rung; the last ones equal those of `FoldPlan.curves`."""
+    """Yield the joined curves of all folds at each rung; the last equal `FoldPlan.curves` without a fallback."""
 
     def run(clone: tuple[Fold, Ranker[Any]], settings: FitSettings) -> Curves:
         fold, ranker = clone

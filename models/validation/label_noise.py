@@ -118,7 +118,7 @@ def describe_labels(graph: LayoutGraph) -> dict[str, float | None]:
 
 
 def tied_groups(codes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the distinct partitions, ``(configs, groups)``, that columns of ``codes (configs, nodes)`` define."""
+    """Return the distinct partitions, ``(configs, groups)``, by varying columns of ``codes (configs, nodes)``."""
     partitions = {}
     for column in codes.T:
         _, first, inverse = np.unique(column, return_index=True, return_inverse=True)
