@@ -25,7 +25,7 @@ def calibrate(
 ) -> tuple[dict[str, Calibration], dict[str, str]]:
     """Calibrate trained models by refitting their rankers on folds, and save each calibration with its model.
 
-    Folds hold out kernel families for tiles, program families otherwise. Extra collections of a model are used for
+    Folds are those of `FoldPlan.of`, by kernel or program family. Extra collections of a model are used for
     fitting, except the held-out families, but not for calibration.
 
     Returns the calibrations, and the reasons for those that are missing, by collection. Raises `CollectionError` if

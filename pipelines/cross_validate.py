@@ -1,4 +1,4 @@
-"""Cross-validation: scores of graphs by rankers that were fitted without them and their relatives."""
+"""Cross-validation: scores of graphs by rankers fitted without them and (except by graph) their families."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class _Job:
     evaluation: Evaluation
 
     def score(self, name: str | None) -> tuple[tuple[str, None], Metrics]:
-        """Return the label and metrics of a ranker at its best number of rounds; by default the trained model's."""
+        """Return label and metrics of a ranker at its best number of rounds, or of the trained model at its own."""
         if name is None:
             model = model_of(self.workspace, self.collection)
             card = model.card

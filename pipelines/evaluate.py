@@ -1,4 +1,4 @@
-"""Evaluation of trained models on a labelled split."""
+"""Evaluation of trained models or score files on a labelled split."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def evaluate(
             graphs and configurations to evaluate.
         model_from: collection whose model scores all chosen collections instead of their own models.
 
-    Raises `CollectionError` if nothing could be evaluated; `ModelError` if ``model_from`` has no model; either if
-    a collection named in ``collections`` fails; `XlarankError` for an unknown split.
+    Raises `CollectionError` if nothing could be evaluated; that or `ModelError` if ``model_from`` has no model or a
+    collection named in ``collections`` fails; `XlarankError` for an unknown split.
     """
     if split not in SPLITS:
         raise XlarankError(f"{split!r} is not a split", expected=", ".join(SPLITS))
@@ -117,7 +117,7 @@ def _evaluate(
 
 
 def _overlap_notes(model: TrainedModel, collection: Collection, split: str, graphs: Set[str]) -> list[str]:
-    """Return a note if the model was trained on graphs evaluated here, or on another collection."""
+    """Return a note if the model is of another collection or (except on train) was trained on these graphs."""
     seen, source = len(model.card.known_graphs & graphs), model.card.collection
     if source != str(collection):
         related = len(graphs) - count_unseen(model, graphs)

@@ -25,7 +25,7 @@ from xlarank.pipelines.training.training_sets import StoredTrainingSet, extra_co
 RATES: Final = (1.0, 0.3)
 #: Minimum number of families unknown to the model for choosing by cross-validation.
 MIN_FAMILIES: Final = 3
-#: Rounds and rate used without folds: the best on the embedded sample (docs/how-to/fine-tune.md).
+#: Rounds and rate used without folds.
 CONTINUED_ROUNDS, CONTINUED_RATE = 100, 1.0
 
 

@@ -53,7 +53,7 @@ class CollectionFacts:
     """Results of a collection.
 
     Attributes:
-        reason: why the model has no scores; empty if it has some.
+        reason: why the model has no scores; empty if it has some or all graphs are in ``left_out``.
         ranks: graph -> ``(configs,)`` ranks by the model and by cost, from 0 (fastest) to 1.
         certain: graph -> share of certain pairs; empty without calibration.
         importance: column -> share of the gain, mean over seeds, largest first.
@@ -101,7 +101,7 @@ class CollectionFacts:
 
 @dataclass(frozen=True)
 class Report:
-    """Written report: size in bytes, mean score and graphs by collection, and reasons for missing scores."""
+    """Written report: size in bytes, mean score and number of graphs by collection, reasons for missing scores."""
 
     out: Path
     size: int

@@ -39,11 +39,11 @@ from xlarank.pipelines.training.budget import CollectionPlan, RunSettings, read_
 from xlarank.pipelines.training.fitting import TrainRequest
 from xlarank.pipelines.tune import ROUNDS, tune
 
-#: Fraction of the time after which no step begins.
+#: Fraction of the time after which no step begins, except the ranking by a new model.
 _LAST: Final = 0.95
 #: Time reserved for the last trial and the final model, in multiples of the first model's.
 _RESERVED: Final = 2.5
-#: Values of `CollectionOutcome.ranked_by`; any other value names the model of another collection.
+#: Values of `CollectionOutcome.ranked_by`; any other value is the `TrainedModel.name` of another model.
 DEFAULT_ORDER, EARLIER, FIRST, FINAL = "default order", "an earlier run", "first model", "final model"
 ATTACHED: Final = "attached model"
 
@@ -120,7 +120,7 @@ def run_all(
 
 @dataclass
 class _Job:
-    """State of a run; ``last``: `time.monotonic` deadline of its steps; ``cover``: test graph -> configurations."""
+    """State of a run; ``last``: `time.monotonic` deadline of its steps; ``cover``: as in `submit`."""
 
     data_root: DataRoot
     workspace: Workspace
@@ -195,7 +195,7 @@ class _Job:
         self.rank(plan, FINAL)
 
     def rank_untrained(self) -> None:
-        """Rank the collections without a model of their own by the rule of `submit`."""
+        """Rank the collections that are still in the default order by the models that `submit` chooses."""
         for collection, outcome in self.outcomes.items():
             has_test = any(row.startswith(f"{collection}:") for row in self.cover)
             if outcome.ranked_by == DEFAULT_ORDER and has_test and time.monotonic() < self.last:
@@ -242,7 +242,7 @@ class _Job:
         return None
 
     def attach(self, source: Workspace, collection: Collection) -> ModelCard:
-        """Copy a model of another workspace, unloaded: loading a damaged model could crash this process."""
+        """Copy another workspace's model, unloaded (a damaged one could crash this process); return its card."""
         card = read_card(source.model(collection))
         if source.root.resolve() != self.workspace.root.resolve():
             with workspace_lock(self.workspace, self.progress):

@@ -20,7 +20,7 @@ from xlarank.pipelines.training.training_sets import extra_collections, read_tra
 
 #: Name that selects the ranker with the best out-of-fold score, for each collection.
 AUTO: Final = "auto"
-#: Number of rounds without folds.
+#: Number of rounds without folds, except for a time model.
 _DEFAULT_ROUNDS: Final = 150
 
 
@@ -29,10 +29,10 @@ def train(
 ) -> list[TrainResult]:
     """Fit ``seeds`` rankers per collection, with tuned parameters if any and the number of rounds best out of fold.
 
-    Unseen kernel families are ranked with the fallback. A model whose scores are all equal is not saved unless
-    ``allow_constant``. With ``model`` "auto", every ranker is validated on the same folds and the best is trained,
-    per collection; its score, the best of several, is slightly optimistic. A ranker that cannot run (without
-    xgboost) is left out.
+    If folds hold out kernel families, unseen ones are ranked with the fallback. A model whose scores are all equal
+    is not saved unless ``allow_constant``. With ``model`` "auto", every ranker is validated on the same folds and
+    the best is trained, per collection; its score, the best of several, is slightly optimistic. A ranker that
+    cannot run (without xgboost) is left out.
 
     Raises `CollectionError` or `ModelError` for a collection named in the request (others are left out with their
     reason), `CollectionError` if nothing could be trained, and `ClusterError` for an unusable cluster.

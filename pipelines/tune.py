@@ -71,8 +71,8 @@ def tune(
     A study is resumed by the next call; several processes can optimize it at once. An ensemble takes the best
     parameters of its members. ``timeout`` is in seconds per collection.
 
-    Raises `CollectionError` or `ModelError` for a named collection (others are left out with their reason), and
-    `CollectionError` if nothing could be tuned.
+    Raises `CollectionError` or `ModelError` for a named collection (others are left out with their reason),
+    `CollectionError` if nothing could be tuned, and `XlarankError` if a study has no complete trial.
     """
     fit, options = fit or FitSettings(ROUNDS), study or StudyOptions()
     require_ranges(trials=trials)

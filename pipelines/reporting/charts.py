@@ -50,7 +50,7 @@ _MAX_POINTS, _MAX_NAMES = 500, 60
 #: Legend of pictures of segments: the colours of contributions and of clashing layouts.
 _LEGEND: Final = {"makes it faster": BLUE, "makes it slower": ORANGE, "layouts that clash: a copy": "#c23b3b"}
 _FASTER, _SLOWER, _CLASH = _LEGEND.values()
-#: Maximum number of nodes in total and, outside the segment, per row; maximum distance from the segment in edges.
+#: Maximum number of nodes in total, and per row unless in the segment; maximum distance from the segment in edges.
 _MAX_NODES, _MAX_PER_ROW, _RADIUS = 18, 5, 2
 _SWEEPS, _MAX_CHARACTERS = 4, 22
 #: Distances between columns and between rows of nodes, and the width and height of a node, in inches.
@@ -120,7 +120,7 @@ def in_fixed_colours(svg: str) -> str:
 
 @_styled()
 def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Floats], label: str) -> str:
-    """Draw a line for each graph with a mark for each ranking; the model is the first of ``values``."""
+    """Draw a mark per ranking for the `_MAX_NAMES` graphs that are best by the model, the first of ``values``."""
     order = np.argsort(next(iter(values.values())))[-_MAX_NAMES:]
     axes = _new_axes(5.2, 0.9 + 0.2 * max(5, len(order)) + 0.1 * len(values))  # the legend has two columns
     styles = enumerate(zip(values.items(), cycle(_MARKERS), cycle(_SERIES), strict=False))

@@ -30,7 +30,7 @@ class Outcome:
     """Result of one graph file.
 
     Attributes:
-        source: identity of the file on this machine; None if the file cannot be read.
+        source: identity of the client's file; None if ``broken``.
         stored: entry in the manifest; None without rows.
         kept: whether the rows were already stored and current.
         broken: reason why rows cannot be built; else empty.
@@ -85,7 +85,7 @@ class PartJob:
         return [*map(self.instances, self.files), self.rows]
 
     def stored(self) -> tuple[Outcomes, bool]:
-        """Return the outcomes known before building, and whether the stored part is complete."""
+        """Return the outcomes known before building, and whether there is nothing to build or remove."""
         stored: dict[str, StoredGraph] = {}
         with suppress(WorkspaceError):  # bad name: `_stored_graph` reports each file as broken
             stored = store.stored_graphs(self.rows, self.recipe)

@@ -44,7 +44,7 @@ class Evaluation:
     """Metrics of rankings.
 
     Attributes:
-        graphs: description of the evaluated graphs: a split, or the unit that was held out.
+        graphs: description of the evaluated graphs: a split, or how they were held out.
         rankings: metrics by collection; first the evaluated ranker, or the reference of a comparison.
         left_out: collection (or ``collection graph``) -> reason why it was not evaluated.
     """
@@ -58,9 +58,9 @@ class Evaluation:
     def report(self) -> dict[str, dict[str, dict[str, Any]]]:
         """``{collection: {metric: {mean, std, low, high, graphs: {name: value}}}}`` of the first ranker.
 
-        If rules were evaluated, each metric also has their means (``baselines``), the standard deviation over seeds
-        of its mean over graphs (``seeds_std``) and its mean with identical configurations counted once
-        (``repeats_once``); tau of layouts has a ``ceiling`` by graph.
+        If rules were evaluated, `METRICS` also have the means of rules (``baselines``), the standard deviation over
+        seeds of the mean over graphs (``seeds_std``; None for one seed) and the mean with identical configurations
+        counted once (``repeats_once``); tau of layouts has a ``ceiling`` by graph, None if unknown.
         """
         reports = {}
         for collection, rankings in self.rankings.items():

@@ -26,9 +26,9 @@ from xlarank.models.objectives import mean_rank
 from xlarank.models.trained import Scores
 from xlarank.models.validation.folds import FAMILY, KIND
 
-#: One entry per metric of a graph. Nulls: ``held_out_by`` unless scores are out of fold, ``tuned`` for rules and
-#: score files, ``seed`` for the mean over seeds. ``seconds`` is the time to rank the graph or, for out-of-fold
-#: scores, to train and score all folds.
+#: One entry per metric of a graph. Nulls: ``held_out_by`` unless scores are out of fold, ``tuned`` and ``seconds``
+#: for rules and score files, ``seconds`` for single seeds, ``seed`` for all others. ``seconds`` is the time to rank
+#: the graph or, for out-of-fold scores, to train and score all folds.
 SCHEMA: Final = pl.Schema([
     ("collection", pl.String), ("split", pl.String), ("held_out_by", pl.String), ("ranker", pl.String),
     ("tuned", pl.Boolean), ("seed", pl.Int32), ("graph", pl.String), ("family", pl.String), ("metric", pl.String),
@@ -110,7 +110,7 @@ def write_predictions(workspace: Workspace, collection: Collection, name: str, t
 
 
 def leaderboard(results: pl.DataFrame, metric: str = "score") -> pl.DataFrame:
-    """Return rankers and rules of each collection, best first, each by its latest evaluation.
+    """Return rankers and rules of each collection, split and unit held out, best first, by their latest evaluation.
 
     ``difference`` is the mean difference to the first ranker on graphs scored by both, with standard error.
     """
@@ -152,7 +152,7 @@ class ScoreFiles:
     The optional columns ``collection`` and ``split`` select entries; scores of several seeds are averaged. If a
     file has out-of-fold scores (``held_out_by``) and others, only train uses the former, by family if possible.
 
-    Each table has the columns ``graph, configuration, score, row`` and, if the file has it, ``collection``.
+    Each table has the columns of `_READ` that the file has, and ``row``, the number of the entry from 1.
     """
 
     names: list[str]
@@ -190,7 +190,7 @@ class ScoreFiles:
         return Scores(np.average(ranks, axis=0, weights=weights)[None]) if ranks else None
 
     def require_known_graphs(self, workspace: Workspace, collections: Sequence[Collection], split: str) -> None:
-        """Raise `ScoreFileError` for the first row whose graph is unknown, or in several collections."""
+        """Raise `ScoreFileError` for the first row whose graph is unknown or, without ``collection``, ambiguous."""
         collections_of: dict[str, list[str]] = {}
         for collection in collections:
             manifest = read_manifest(workspace, collection, split)

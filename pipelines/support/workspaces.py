@@ -1,7 +1,7 @@
 """Collections of a workspace, all from one data root, and the lock that lets commands run concurrently.
 
 - Files are replaced atomically (`xlarank.data.files.atomic_write`), so readers take no lock.
-- Commands hold the lock while they save or remove models, studies and manifests, not while they compute.
+- Commands hold the lock while they save or remove models, studies, results and manifests, not while they compute.
 - Stored rows record their recipe and source file, so rows of concurrent builds are refused, not mixed. A model
   is saved only if the manifests still list its training rows.
 - A model's card names its folder of boosters; a reader whose boosters were deleted reads the new card.
@@ -39,7 +39,7 @@ def chosen_collections(workspace: Workspace, names: Sequence[str]) -> list[Colle
 
 @contextmanager
 def skip_unless_named(collection: Collection, named: Sequence[str], left_out: dict[str, str]) -> Iterator[None]:
-    """Record in ``left_out`` why work on a collection failed; raise the error if the collection was named."""
+    """Record in ``left_out`` a `CollectionError` or `ModelError`; raise it if the collection was named in full."""
     try:
         yield
     except (CollectionError, ModelError) as error:
@@ -51,10 +51,10 @@ def skip_unless_named(collection: Collection, named: Sequence[str], left_out: di
 def require_one_root(
     data_root: DataRoot, workspace: Workspace, files: Sequence[GraphFile], *, replace: bool = False
 ) -> None:
-    """Raise `WorkspaceError` if the workspace has rows of another data root; with ``replace``, remove those.
+    """Raise `WorkspaceError` if the workspace has rows of another data root.
 
-    A moved or repaired root counts as the same if at least half of the stored graphs of each collection still have
-    their names and sizes.
+    With ``replace``, remove all files of their collections and all results instead. A moved or repaired root counts
+    as the same if at least half of the stored graphs of each collection still have their names and sizes.
     """
     paths = {(file.collection, file.split, file.name): file.path for file in files}
     for collection in stored_collections(workspace):

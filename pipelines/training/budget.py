@@ -1,4 +1,4 @@
-"""Estimates of time and memory, and the rows of each collection that `run-all` can train on within its budget."""
+"""Estimates of time and memory, plans of `run-all` within its budget, and the stored scores of its first models."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 class _Costs(NamedTuple):
-    """Measured costs on one core, per file, part, node, configuration (row) or choice (node and configuration).
+    """Measured costs on a core, per file, part, node, row (configuration) or choice (configurable node, row).
 
     Building takes ``*_seconds``, ``*_bytes`` of memory and ``*_disk`` bytes of disk. A fit of 300 rounds takes
-    ``fit_seconds`` and ``row_bytes`` per row, plus ``fold_bytes`` per row and fold fitted in parallel. Models are
-    trained on at most ``max_configs`` configurations of a graph. The defaults are those of layouts.
+    ``fit_seconds`` and ``row_bytes`` per row, plus ``fold_bytes`` per row and fold fitted in parallel. Plans keep
+    at most ``max_configs`` configurations of a training graph. The defaults are those of layouts.
     """
 
     config_bytes: float = 3_500
@@ -57,7 +57,7 @@ _COSTS: Final[dict[Kind, _Costs]] = {
         fold_bytes=9_900, max_configs=100,
     ),
 }  # fmt: skip
-#: Fits for a first model, for all models of a collection with about ten trials, and for a trial (most are pruned).
+#: Fits for a first model, for all models of a collection with ten trials, and the difference per trial.
 _FIRST_FITS, _ALL_FITS, TRIAL_FITS = 11, 60, 4.9
 #: Factor on estimated seconds, for parallel overhead and the building of features.
 _SAFETY: Final = 2.0
@@ -187,7 +187,7 @@ def required_memory(
 ) -> tuple[int, float]:
     """Return the number of labelled rows and the bytes to train on them, or to read them if ``fit`` is None.
 
-    Raises `CollectionError`, which names a setting that fits, if the memory is too small.
+    Raises `CollectionError`, which names a smaller setting, if the memory is too small.
     """
     graphs = [(name, graph) for manifest in manifests for name, graph in manifest.graphs.items() if graph.labelled]
     if not graphs:
@@ -212,7 +212,7 @@ def first_scores(workspace: Workspace, collection: Collection) -> Path:
 
 
 def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str, Any]:
-    """Return the ``report`` (`metrics.summarise`) on valid and training ``seconds`` of a first model, if any."""
+    """Return a first model's ``report`` on valid (`Evaluation.report`) and training ``seconds``; {} if missing."""
     try:
         scores = dict(json.loads(read_text(first_scores(workspace, collection))))
         if "report" in scores:

@@ -32,9 +32,9 @@ class TrainResult:
     """Result of training on one collection; ``skipped`` is the reason if it was left out.
 
     Attributes:
-        why: how the ranker was chosen, or the model that was continued.
+        why: how "auto" chose the ranker, or which model was continued; else empty.
         note: warning about the training.
-        rounds, chosen_by: trees per seed, and how the number was chosen.
+        rounds, chosen_by: boosting rounds (added ones of a continued model), and how the number was chosen.
         folds: out-of-fold summary (`xlarank.models.validation.metrics.summarise`); empty without folds.
     """
 
@@ -58,14 +58,14 @@ class TrainResult:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """Settings of `train`; invalid ones raise `XlarankError`.
+    """Settings of `train` and `fine_tune`; invalid ones raise `XlarankError`.
 
     Attributes:
         also_from: extra training collections of the same kind, not scored: ``NAME`` or ``NAME=WEIGHT``, the weight
             of each graph (default 1). Families held out by a fold are held out in them, too.
         with_valid: also train on the valid split; afterwards, scores on it are meaningless.
         rounds: maximum number of boosting rounds; cross-validation chooses.
-        select: criterion for the best number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
+        select: criterion by which cross-validation chooses, one of `xlarank.models.validation.metrics.SELECTIONS`.
         threads: cores, 0 for all; with ``scheduler`` "local" the number of worker processes.
         engine: "local", or "dask" to grow all trees on the workers of a cluster, whose number changes the trees.
         scheduler: address of the cluster, or "local" to start one on this machine.
@@ -163,7 +163,7 @@ def validate(
 ) -> Candidate:  # fmt: skip
     """Cross-validate the first ranker and choose the number of rounds; ``note`` prefixes progress notes.
 
-    Without folds, the number is that in ``default``, beside the reason for the lack of folds.
+    ``default`` is the number of rounds without folds (at most that of the request) and why there are no folds.
     """
     if not job.plan.folds:
         rounds, reason = default
@@ -201,7 +201,7 @@ def save(
     """Replace the model of the collection and write the out-of-fold results of the ``evaluated`` candidates.
 
     ``continues`` is the model that the rankers were warm-started from, and ``kinds`` are its kernel families.
-    Raises `CollectionError`, before anything is replaced, if all scores are equal.
+    Raises `CollectionError`, before anything is replaced, if all scores of a new model are equal, unless allowed.
     """
     training, data, by = job.training, job.training.data.with_also(), job.plan.by
     certain_kinds = {part.kinds[0] for part in data.parts if len(part.kinds) == 1}
@@ -237,7 +237,7 @@ def save(
 
 
 def _require_scores_that_differ(training: StoredTrainingSet, ranker: Ranker[Any], may_be_constant: bool) -> str:
-    """Return a warning about a ranker without splits; raise `CollectionError` if its scores are all equal."""
+    """Return a warning about a ranker without splits; raise `CollectionError` for equal scores, unless allowed."""
     data = training.data.with_also()
     reason = f"too few rows to train {ranker.name} ({counted(len(data.cost), 'row')})"
     note = "" if ranker.is_time_model else f"{training.collection}: no tree has a split: {reason}"

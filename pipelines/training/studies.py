@@ -37,7 +37,7 @@ HEARTBEAT, GRACE = 10, 60
 LOCK_GRACE: Final = 30
 #: Maximum number of retries of a trial whose process was lost.
 _MAX_RETRIES: Final = 3
-#: Timeouts of libpq in seconds; without them a vanished server blocks forever.
+#: Timeouts of libpq in seconds, and a count of probes; without them a vanished server blocks forever.
 _LIBPQ: Final = {
     "connect_timeout": "10", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3",
 }  # fmt: skip
@@ -237,7 +237,7 @@ def open_study(
 
 
 def _retry_lost(study: Study) -> None:
-    """Queue the trials of killed processes of this machine again; databases also have heartbeats."""
+    """Queue the trials of killed processes of this machine again; database servers also have heartbeats."""
     for trial in study.get_trials(states=(TrialState.RUNNING,)):  # copies: Optuna changes what it retries
         host, _, number = str(trial.user_attrs.get(PROCESS, "")).rpartition(":")
         if host == socket.gethostname() and os.name == "posix" and not _other_process(int(number)):

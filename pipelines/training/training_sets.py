@@ -101,7 +101,7 @@ def read_training_set(
     The maximum number of configurations that the first split was built with also limits the graphs of the other
     splits, which are stored completely: otherwise a few validation graphs of 100,000 rows would dominate.
 
-    Raises `CollectionError` without rows, if they do not fit into memory or if their feature code differs.
+    Raises `CollectionError` if a collection lacks rows, exceeds the memory or differs in kind or feature code.
     """
     weights = {other: weight for other, weight in (extra or {}).items() if other != collection}
     for other in weights:
@@ -167,7 +167,7 @@ def _read_graphs(
 
 
 def training_set_of(workspace: Workspace, collection: Collection, model: TrainedModel) -> StoredTrainingSet:
-    """Return the training set of a model, with extra collections; raises `ModelError` if its rows have changed."""
+    """Return a model's training set, extras included; raises `ModelError` if its graphs or feature code changed."""
     card = model.card
     extra = {Collection.parse(name): card.also_weights.get(name, 1.0) for name in card.also_from}
     training = read_training_set(workspace, collection, [*card.trained_on], extra)

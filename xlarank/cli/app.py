@@ -140,7 +140,7 @@ def common(
 ) -> None:
     """Rank compiler configurations without running them: boosted trees on TpuGraphs data.
 
-    The options below may stand before or after the command.
+    --quiet, --verbose, --log-file and --config-file may stand before or after the command.
     """
     if quiet and verbose:
         raise typer.BadParameter("--quiet and --verbose exclude each other")
@@ -189,7 +189,7 @@ def main() -> None:
     """Run a command; errors that a user can act on are printed as one line, without a traceback."""
     options.current_run = options.Run()
     code: object = 1
-    for number in (signal.SIGINT, signal.SIGTERM):  # Typer would exit with 1, without a message
+    for number in (signal.SIGINT, signal.SIGTERM):  # the default is to exit without a message
         signal.signal(number, _interrupt)
     try:
         _require_streams()

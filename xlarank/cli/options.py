@@ -113,7 +113,7 @@ def out_file(param: CallbackParam, path: Path | None) -> Path | None:
 
 
 def recorded(word: str, option: str) -> Callable[[Any], Any]:
-    """Return a callback that records an option for the next command, unless it has its default value."""
+    """Return a callback that records an option for the next command, unless it is None or the default workspace."""
 
     def record_values(value: Any) -> Any:
         values = value if isinstance(value, list | tuple) else [value] if value not in (None, WORK) else []
@@ -141,7 +141,7 @@ def _load_blocks(names: list[str] | None) -> list[str] | None:
 WORK = DEFAULT_ROOT
 Root = Annotated[Path | None, Option(
     "--data-root", callback=recorded("data", "--data-root"),
-    help="Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, ~/data, the sample.",
+    help="Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, ~/data/tpugraphs, the sample.",
 )]  # fmt: skip
 Work = Annotated[Path, Option(
     "--workspace", callback=recorded("work", "--workspace"),
@@ -160,7 +160,7 @@ Threads = Annotated[int, Option(min=-1, max=MAX_THREADS, help="Threads for train
 Rounds = Annotated[int, Option(min=1, max=MAX_ROUNDS, help="Maximum boosting rounds; cross-validation chooses.")]
 Seeds = Annotated[int, Option(min=1, max=MAX_SEEDS, help="Number of boosters whose scores are averaged.")]
 Trials = Annotated[int, Option(min=1, max=MAX_TRIALS, help="Trials of each study, earlier ones included.")]
-Jobs = Annotated[int, Option(min=0, max=MAX_THREADS, help="Number of processes; 0: by the size of the files.")]
+Jobs = Annotated[int, Option(min=0, max=MAX_THREADS, help="Number of processes; 0: by cores and sizes of graphs.")]
 Scheduler = Annotated[str | None, Option(help="host:port of a Dask scheduler, or local (extra: dask).")]
 Timeout = Annotated[float | None, Option(min=0, callback=_number, help="Maximum seconds per collection.")]
 Hours = Annotated[float, Option(min=0, max=MAX_HOURS, callback=_number, help="Time budget in hours.")]
@@ -256,7 +256,7 @@ def data_root_of(path: Path | None) -> DataRoot:
 
 
 def warn_of_skipped_files(root: DataRoot) -> dict[str, str]:
-    """Print the files that are skipped; return those that cannot be read, with the reason."""
+    """Print the folders with skipped files; return those that cannot be listed, with the reason."""
     from xlarank.data.collection import skipped_files
 
     skipped, unreadable = skipped_files(root.npz)
@@ -275,7 +275,7 @@ def built_workspace(
     """Return the workspace, after building features of the named collections that it lacks.
 
     If it has none of the data root, all collections are built unless some are named. Stored features keep the
-    settings they were built with. With ``trained``, a workspace without a model raises `ModelError` instead.
+    settings they were built with. With ``trained``, a workspace without features and models raises `ModelError`.
     Raises `CollectionError` for a collection that is in neither the workspace nor a data root.
     """
     from xlarank.data.collection import SAMPLE

@@ -89,7 +89,7 @@ def _show_ranking(ranking: Ranking, top: int) -> None:
 
 
 def _show_losses(ranking: Ranking) -> None:
-    """Print the nodes of the best configuration that would be faster with another layout."""
+    """Print up to three nodes of the best configuration that would be faster with another layout."""
     from xlarank.features.meanings import describe_node
 
     first, graph = int(ranking.order[0]), ranking.source[0]

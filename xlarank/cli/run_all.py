@@ -1,4 +1,4 @@
-"""Commands that run all steps: run-all, package-kaggle, demo."""
+"""Commands that run all steps, here or on Kaggle: run-all, demo, package-kaggle."""
 
 from __future__ import annotations
 
