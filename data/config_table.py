@@ -1,9 +1,9 @@
 """Compact configuration table: the layouts of each configurable node in each configuration.
 
-``node_config_feat`` is ``(configs, nodes, 18)`` and unpacks to gigabytes, yet a node has only a
-handful of distinct rows over all configurations (5-9 in Google's files). The table stores each distinct
-row once and an integer code per (configuration, node). It is built block by block, so the full array is
-never in memory. Features are computed on the distinct rows and gathered through the codes.
+``node_config_feat`` is ``(configs, nodes, 18)`` and unpacks to gigabytes, yet a node has only a handful of distinct
+rows over all configurations (1-9 in Google's files). The table stores each node's distinct rows once and an integer
+code per (configuration, node). It is built block by block, so the full array is never in memory. Features are
+computed on the distinct rows and gathered through the codes.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def group_codes(codes: NDArray[np.integer]) -> Duplicates:
 
 
 def code_counts(codes: NDArray[np.integer], width: int) -> sparse.csr_array:
-    """Return how often each row contains each code below ``width``, sparse ``(configs, width)``."""
+    """Return how often each configuration contains each code, all below ``width``, sparse ``(configs, width)``."""
     configs, nodes = codes.shape
     indptr = np.arange(configs + 1, dtype=np.int64) * nodes
     return sparse.csr_array((np.ones(codes.size), codes.reshape(-1), indptr), shape=(configs, width))

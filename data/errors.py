@@ -91,7 +91,7 @@ class DataRootError(XlarankError):
 
 
 class CollectionError(XlarankError):
-    """A collection is unknown, or lacks the requested split."""
+    """A collection is unknown, or lacks what a command needs, such as a split or labels."""
 
 
 class GraphFileError(XlarankError):
@@ -99,7 +99,7 @@ class GraphFileError(XlarankError):
 
 
 class WorkspaceError(XlarankError):
-    """The workspace cannot be used, or a path would lead outside it."""
+    """The workspace or an output folder cannot be used, or a path would lead outside it."""
 
 
 class OutputError(WorkspaceError):
@@ -107,7 +107,7 @@ class OutputError(WorkspaceError):
 
 
 class BlockError(XlarankError):
-    """A file of blocks cannot be used, or differs from the one that made the columns."""
+    """A file of blocks cannot be used, fails on a graph, or differs from the one that made the columns."""
 
 
 class FeatureStoreError(XlarankError):
@@ -135,7 +135,7 @@ class ScoreFileError(XlarankError):
 
 
 class CompilerError(XlarankError):
-    """A compiler is not installed, or cannot compile a program."""
+    """A compiler is not installed, cannot compile a program, or is asked for something impossible."""
 
 
 class HloError(XlarankError):

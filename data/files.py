@@ -82,10 +82,10 @@ def output_target(path: Path) -> Path:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path`` and move it into place if the block succeeds.
+    """Yield a temporary path and move it to ``path`` if the block succeeds.
 
-    Links are kept, and a replaced file keeps its mode. Raises `OutputError` like `output_target`, and if the
-    folder cannot be created or written to.
+    Links are kept, and a replaced file keeps its mode. Raises `OutputError` like `output_target`, and if the folder
+    cannot be created or the file cannot be written, as on a full disk.
     """
     target = output_target(path)
     do = "free some space, change the permissions or pass another `workspace` (or `out`)"
@@ -147,8 +147,8 @@ def sweep_partial(folder: Path) -> None:
 def from_json(cls: type[T], value: Any, where: str = "it") -> T:
     """Return a dataclass from the JSON of `dataclasses.asdict`.
 
-    Fields may be numbers, text, enums, lists, ``dict[str, ...]``, dataclasses, ``Any``, or a union of these. Fields
-    with a default may be missing. Raises `TypeError` naming the entry of a wrong type.
+    Fields may be numbers, booleans, text, None, enums, lists, ``tuple[T, ...]``, ``dict[str, ...]``, dataclasses,
+    ``Any``, or a union of these; with a default, they may be missing. Raises `TypeError` naming the wrong entry.
     """
     if not isinstance(value, dict):
         raise TypeError(f"{where} is no JSON object")

@@ -1,7 +1,7 @@
 """Graphs: reading, validation, program families, and structure (cycles, levels of nodes, a hash).
 
 A family is a program at any size, precision or batch. Folds hold out whole families, and families that are too
-narrow inflate scores. An ambiguous name therefore belongs to the broader family (every BERT is one family).
+narrow inflate scores. An ambiguous name therefore belongs to the broader family (all sizes of BERT are one).
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ def tensor_ranks(node_feat: NDArray[np.float32]) -> NDArray[np.int64]:
 
 
 def _check_layouts(graph: LayoutGraph) -> None:
-    """Check that a layout names dimensions of its tensor at most once, minor-most first, without gaps."""
+    """Check that layouts name dimensions of their tensors, each at most once, and have -1 at the end only."""
     rank, edges = tensor_ranks(graph.node_feat), graph.edges
     operand_rank = np.full(len(rank), -1)
     np.maximum.at(operand_rank, edges[:, 0], rank[edges[:, 1]])

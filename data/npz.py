@@ -30,7 +30,7 @@ _BLOCK_BYTES = 1 << 20
 _HEADER_READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 _COPY_AGAIN = "copy or download the file again"
 _SAVE_AGAIN = "save it with numpy.savez_compressed"
-#: RuntimeError includes NotImplementedError: encrypted members, and compression methods unknown to zipfile.
+#: RuntimeError: encrypted members; its subclass NotImplementedError: features of zip that zipfile lacks.
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError)
 
 
@@ -51,8 +51,8 @@ class ArrayHeader:
 class NpzReader:
     """An open npz archive with the arrays ``names``.
 
-    Raises `GraphFileError` unless the file is a valid archive of plain arrays. Messages of its methods omit the
-    file name, which `xlarank.data.errors.naming` adds.
+    Raises `GraphFileError` unless the file is a zip archive; its methods do unless the array is plain and complete.
+    Their messages omit the file name, which `xlarank.data.errors.naming` adds.
     """
 
     def __init__(self, path: Path) -> None:

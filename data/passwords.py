@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final
 from urllib.parse import quote
 
-#: Shown in place of an address that cannot be parsed.
+#: Shown in place of an address whose password cannot be located.
 UNREADABLE: Final = "***"
 #: Parameters of an address that may be shown.
 _PUBLIC: Final = frozenset({"host", "port", "user", "dbname", "sslmode"})
@@ -18,7 +18,7 @@ _PLAIN: Final = re.compile(r"[\w.:/+%~\[\]-]*")
 def without_password(address: str) -> str:
     """Return the address with its password and parameters replaced by ``***``.
 
-    An address that cannot be parsed becomes ``***``.
+    It becomes ``***`` if it cannot be parsed or its user, host or database has unusual characters.
 
     >>> without_password("postgresql+psycopg://me:secret@host:5432/tuning")
     'postgresql+psycopg://me:***@host:5432/tuning'

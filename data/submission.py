@@ -47,7 +47,7 @@ def check_submission(path: Path, configs: Mapping[str, int]) -> None:
 def submission_problems(
     path: Path, configs: Mapping[str, int | None], *, fewest: Mapping[str, int] | None = None
 ) -> Iterator[SubmissionError]:
-    """Yield the problems of a file in line order, at most one per line; missing ids come last.
+    """Yield the problems of a file in line order, at most one per line; the last one counts missing ids.
 
     Every id must be listed exactly once, with every configuration exactly once (layout) or at least 5 different
     ones (tile; fewer if the graph has fewer). ``configs`` maps ids to numbers of configurations, None if unknown;
@@ -91,7 +91,7 @@ def complete_submission(
     """Write a file with a row for each of ``configs``, atomically, and return the origin of each row.
 
     A row comes from ``ranked`` ("ranked"), else with ``keep`` from the existing file if it is valid there ("kept");
-    else it lists the configurations in the order of the graph's file ("default").
+    else it lists the first configurations of the graph's file, as many as required ("default").
     """
     try:
         existing = read_submission(path) if keep and path.exists() else {}
@@ -112,7 +112,7 @@ def complete_submission(
 
 def _lines(path: Path) -> list[list[str]]:
     try:
-        csv.field_size_limit(2**31 - 1)  # 100,000 configurations make a field of 700 kB
+        csv.field_size_limit(2**31 - 1)  # 100,000 configurations make a field of 590 kB
         with open(path, encoding="utf-8-sig", newline="", opener=regular_only) as stream:
             lines = list(csv.reader(stream))
     except (OSError, ValueError, csv.Error) as error:

@@ -1,4 +1,4 @@
-"""Writing of graph files, for programs that were measured elsewhere."""
+"""Writing of graph files, for imported and collected programs."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _TILE_COLUMNS: Final = (
 
 
 def _rank_columns(columns: tuple[str, ...], group: str) -> dict[str, str]:
-    """Return rank (such as ``rank__size_nodes__log``) and standard-score columns for ``columns``, with meanings."""
+    """Return rank (``rank__tiles_output_all__log``) and standard-score columns for ``columns``, with meanings."""
     return {
         f"{prefix}__{name.replace('__', '_', 1)}": f"{meaning} of {name} within the {group}"
         for prefix, meaning in (("rank", "rank"), ("zscore", "standard score"))

@@ -1,4 +1,4 @@
-"""All blocks in column order, those of users' files, the settings that choose columns, and the hash of the code."""
+"""Built-in blocks, those of users' files, the settings that choose columns, and the hash of the code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PRESENTATION: Final = ("data/errors.py", "features/attribution.py", "features/m
 
 
 def checked(*blocks: Block) -> tuple[Block, ...]:
-    """Return the blocks; raise `TypeError` for incomplete blocks and duplicate columns."""
+    """Return the blocks; raise `TypeError` for incomplete blocks, malformed names and duplicate columns."""
     owner: dict[tuple[Kind, str], str] = {}
     for block in blocks:
         title = type(block).__name__
@@ -71,7 +71,7 @@ INSTANCE_BLOCKS: Final = checked(
 
 
 def every_block(kind: Kind) -> list[Block]:
-    """Return all blocks for one kind of graph, instance blocks last."""
+    """Return all built-in blocks for one kind of graph, instance blocks last."""
     return blocks_of(kind) + [block for block in INSTANCE_BLOCKS if kind in block.kinds]
 
 
@@ -92,7 +92,7 @@ def blocks_of(
 
 @dataclass(frozen=True)
 class BlockFile:
-    """Reference of a recipe to a file of blocks; only `load_blocks` runs the file.
+    """Reference of a recipe to a file of blocks; reading the recipe does not run the file.
 
     Attributes:
         name: name of the file without folders, or of the entry point.
@@ -106,7 +106,7 @@ class BlockFile:
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """The blocks; raises `BlockError` unless this version of the file was loaded."""
+        """The blocks; raises `BlockError` unless this version was loaded or is an installed entry point's."""
         if self.source_hash not in _loaded and self.name in entry_points(group=GROUP).names:
             load_blocks(self.name)
         if self.source_hash in _loaded:
@@ -137,7 +137,7 @@ _loaded: dict[str, _Loaded] = {}
 
 
 def load_blocks(*names: str | Path) -> tuple[BlockFile, ...]:
-    """Run Python files, or the modules of entry points of `GROUP`, and return their blocks.
+    """Run Python files, or import the modules of entry points of `GROUP`, and return references to them.
 
     Raises `BlockError` for a file that cannot be run or has no blocks, for a block without a docstring and for
     malformed or duplicate columns.
@@ -214,7 +214,7 @@ def _line(error: Exception, name: str) -> str:
 
 @contextmanager
 def naming_lines(graph: str, files: Sequence[BlockFile]) -> Iterator[None]:
-    """Convert errors raised in these files to a `BlockError` that names the line."""
+    """Convert errors raised in these files, other than `XlarankError`, to a `BlockError` that names the line."""
     try:
         yield
     except Exception as error:

@@ -39,7 +39,7 @@ def _causes(user_blocks: tuple[Block, ...]) -> dict[str, Cause]:
 
 
 def column_meanings() -> dict[str, str]:
-    """Return the meaning of every column; a name shared by layouts and tiles means the same for both."""
+    """Return the meaning of every block's columns; a name shared by layouts and tiles means the same for both."""
     blocks = (*INSTANCE_BLOCKS, *BLOCKS, *loaded_blocks())
     return {name: meaning for block in blocks for name, meaning in block.columns.items()}
 
@@ -59,7 +59,7 @@ class ColumnDescription:
 
 
 def describe_columns(pattern: str) -> list[ColumnDescription]:
-    """Return the columns that match ``pattern`` (wildcards ``*`` and ``?``); raises `XlarankError` if none do."""
+    """Return the built-in columns that match ``pattern`` (``*``, ``?``); raises `XlarankError` if none do."""
     columns = {
         name: ColumnDescription(
             name, meaning, block.kinds, type(block).__name__, inspect.cleandoc(block.__doc__ or ""),

@@ -1,10 +1,10 @@
-"""Stored features: parquet files of many small graphs or one large one, one manifest per collection and split.
+"""Stored features: parquet files of many small graphs or one large one, an npz file of instances per layout graph.
 
-A row is a *distinct* configuration, with the columns of `xlarank.features.rows.rows_table`. Between its keys and
-its features, lists hold the ids of all configurations identical to it and their measurements, 0 if there is none.
-A column costs 300 bytes per file, more than its values in a graph of 64 rows, so a file has many graphs. The
-metadata holds a CRC-32 of the entire file, because Parquet's checksums omit the footer, and those of zip archives
-cover single members.
+Each split of a collection has a manifest. A row is a *distinct* configuration, with the columns of
+`xlarank.features.rows.rows_table`. Between its keys and its features, lists hold the ids of all configurations
+identical to it and their measurements, 0 if there is none. A column costs 300 bytes per file, more than its values
+in a graph of 64 rows, so a file has many graphs. The metadata holds a CRC-32 of the entire file, because Parquet's
+checksums omit the footer, and those of zip archives cover single members.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def write_rows(
 
 
 def read_rows(path: Path, recipe: Recipe | None = None) -> dict[str, tuple[GraphRows, Source]]:
-    """Return the graphs of one file by name; raise `FeatureStoreError` if it is broken or of another recipe."""
+    """Return graph and source by name; raise `FeatureStoreError` if the file is broken or of another recipe."""
     with _reading(path):
         content = _read_verified(path)
         metadata, schema = _metadata(content, recipe), [*pl.read_parquet_schema(io.BytesIO(content))]
@@ -154,7 +154,7 @@ def read_rows(path: Path, recipe: Recipe | None = None) -> dict[str, tuple[Graph
         table = pl.read_parquet(io.BytesIO(content), columns=[*_LISTS, *features[width:]])
         entries: dict[str, dict[str, Any]] = metadata["graphs"]
         starts = [int(entry["start"]) for entry in entries.values()]
-        # constants are in each graph's first row: of the file of one large graph, only that row is read
+        # constants are in each graph's first row; for a single large graph, only that row is read
         constants = pl.read_parquet(io.BytesIO(content), columns=features[:width], n_rows=starts[-1] + 1)[starts]
         values, graphs = table.select(features[width:]).to_numpy(order="c"), {}
         for start, graph_values, (name, entry) in zip(starts, constants.to_numpy(), entries.items(), strict=True):

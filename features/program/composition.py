@@ -117,7 +117,7 @@ class Degrees(_ProgramBlock):
 
 
 class Work(_ProgramBlock):
-    """Floating-point operations by kind of node, and per byte; logarithms are log2(1 + x).
+    """Floating-point operations by class of opcode, and per byte; logarithms are log2(1 + x).
 
     Operations are estimated by `xlarank.features.program.slots.node_flops`.
     """
@@ -141,7 +141,7 @@ class Work(_ProgramBlock):
 
 
 class Computations(Block):
-    """Sizes of the computations (a while body, a reducer, ...) that `node_splits` divides a program into."""
+    """Sizes of the computations in `node_splits`, which joins reducers and other small ones to larger ones."""
 
     scope = Scope.GRAPH
     columns = {

@@ -27,9 +27,9 @@ _CLASSES: Final[dict[str, str]] = {
     "shift-right-arithmetic shift-right-logical sign sine sqrt subtract tanh cbrt logistic "
     "round-nearest-even stochastic-convert tan map",
 }
-#: Class names in column order; "other" are parameters, tuples, control flow and collectives.
+#: Class names in column order; "other" has all else: parameters, tuples, fusions, control flow, collectives, ...
 OPCODE_CLASSES: Final[tuple[str, ...]] = (*_CLASSES, "other")
-#: Classes of configurable nodes in the layout search of TPUs.
+#: Classes of configurable nodes; the first three are those of TPU files.
 COARSE_CLASSES: Final = ("convolution", "dot", "reshape", "other")
 
 
@@ -147,7 +147,7 @@ class ProgramContext:
     def fused(self) -> NDArray[np.bool_]:
         """``(nodes,)`` whether a fusing compiler would not store the output.
 
-        The operation is not a root, and it and all its consumers run as loops over elements. With several
+        The operation has consumers and is no root, and it and they all run as loops over elements. With several
         consumers, which recompute it, it must be cheap and read at most one operand of at least half the output's
         size. An expensive operation is not fused into a broadcast.
         """

@@ -1,7 +1,7 @@
 """Tensors of the slots of nodes, the roles of their dimensions, and the floating-point operations of nodes.
 
 The input and kernel slots lay out the first and second operand. The dataset's edges are not in operand order (half
-of real convolutions list the kernel first): this order is inferred from shapes, then from the order of the edges.
+of real convolutions list the kernel first): it is inferred from layouts, then shapes, then the order of the edges.
 
 Roles in a convolution are in the file. Roles in a dot follow from its shapes, by the conventions of JAX and
 TensorFlow: batch dimensions lead, the output lists the left operand's dimensions first. Roles in a reshape follow
@@ -54,10 +54,10 @@ def slot_tensors(context: ProgramContext, nodes: Ints, table: ConfigTable | None
 
 
 def _fit(context: ProgramContext, node: Ints, input_: Ints, kernel: Ints, min_ranks: Ints) -> Floats:
-    """Return scores of pairs of operands as input and kernel, ``(nodes,)``, with their minimum ranks."""
+    """Return how well pairs of operands fit as input and kernel, ``(nodes,)``; ``min_ranks`` are from layouts."""
     at, kind, dims, rank = np.arange(len(node)), context.opcode_class[node], context.dims[node], context.rank[node]
     ranks_fit = (context.rank[input_] >= min_ranks[:, 0]).astype(float) + (context.rank[kernel] >= min_ranks[:, 1])
-    # spatial sizes and output features of a convolution are those of its kernel
+    # a kernel has the sizes of the window and the output features of its convolution
     spatial = context.column("convolution_dim_numbers_kernel_spatial_dims_0", 4)[node].astype(np.int64)
     kernel_feature = context.convolution_dimension("kernel_output_feature")[node]
     output_feature = context.convolution_dimension("output_feature")[node]
@@ -179,7 +179,7 @@ def reshape_blocks(context: ProgramContext, tensors: Ints) -> Ints:
 
 
 def _reshape_roles(context: ProgramContext, tensors: Ints) -> Ints:
-    """Return the roles of reshapes: a block of one dimension is kept, one with more in the output is split."""
+    """Return the roles of reshapes: one-dimension blocks are kept, with more in the output split, else merged."""
     blocks = reshape_blocks(context, tensors)
     in_output, in_input = ((blocks[:, side, None, None, :] == blocks[:, :, :, None]).sum(axis=3) for side in (0, 1))
     is_kept = (blocks < 0) | ((in_output == 1) & (in_input == 1))
@@ -193,8 +193,8 @@ def node_flops(context: ProgramContext) -> Floats:
     """Estimate the floating-point operations of every node, ``(nodes,)``.
 
     A convolution takes 2 |out| (kernel elements / output features), a dot 2 |out| K, a reduction one for each
-    element of its largest operand (or output), any other operation one for each of its output; tuples, tokens and
-    `_FREE` take none.
+    element of its largest operand (or output), any other operation one for each element of its output, none if
+    that is a tuple or token; `_FREE` take none.
     """
     work = np.where(context.element_bytes > 0, context.volume, 0.0)
     work[np.isin(context.graph.opcode, _FREE)] = 0.0

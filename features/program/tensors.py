@@ -80,8 +80,8 @@ def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling
     """Return `padding_waste` with narrow elements packed and smaller tiles for tensors with few rows.
 
     XLA packs two 16-bit or four 8-bit elements into a word, so tiles have 16 or 32 rows of them. A second
-    minor-most size of at most 2 or 4 (times the packing) takes a tile of 2 or 4 rows. A vector is folded into rows
-    of lanes.
+    minor-most size of at most 2 or 4 takes a tile of 2 or 4 rows, both times the packing. A vector is folded into
+    rows of lanes.
 
     >>> dims = np.array([[2, 128, 0, 0, 0, 0], [2, 128, 0, 0, 0, 0], [1000, 0, 0, 0, 0, 0]])
     >>> layout = np.array([[1, 0, -1, -1, -1, -1]] * 2 + [[0, -1, -1, -1, -1, -1]])

@@ -1,1 +1,1 @@
-"""Columns of tile configurations."""
+"""Columns of tile configurations and of their kernels."""

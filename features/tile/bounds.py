@@ -133,7 +133,7 @@ class Traffic(Block):
     """Bytes that a tile holds, bytes that all tiles move, and work per byte.
 
     With output tile m x n (n along the last dimension) and K contracted elements, a tile reads m*K + K*n elements
-    and writes m*n; without contraction, both are its own size. Sizes are in elements, those of ``traffic__inner_*``
+    and writes m*n; without contraction, both are its own size. m, n and K are in elements, for ``traffic__inner_*``
     in units of the bounds. Double buffering keeps two tiles in vector memory, padded to hardware tiles.
     """
 
@@ -252,12 +252,12 @@ class InnerLoop:
         lanes: elements of a register.
         n, elements, registers: n, m * n and m * r.
         divides: 1 if vector tiles divide the output tile; otherwise IREE computes element by element.
-        depth: elements summed over for one output element.
+        depth: elements summed over for one output element; 1 for none.
         chains: independent multiply-adds: one per register if operands are shared (products, convolutions over
             input features), otherwise one per register and step of the reduction.
         loads: registers loaded for one step of the reduction: m + r if operands are shared, else m * r (plus r for
             the weights of a depthwise convolution).
-        lines, line_cycles: cache lines that one row of the vector tile touches, and cycles to fetch one of them.
+        lines, line_cycles: cache lines per row of a vector tile, and cycles for each; 0 unless operands are shared.
         spilled: registers needed beyond those of the core.
     """
 

@@ -1,4 +1,4 @@
-"""Shared intermediate results of a tile graph: the dimensions and unit of its bounds, and its kind.
+"""Shared intermediate results of a tile graph: the dimensions and unit of its bounds, and its kernel kinds.
 
 Bounds in Google's TPU files are in physical order (major to minor), the two minor-most in hardware tiles of 8 x
 128: `copy` of ``[32, 5, 5, 256]`` with layout {3,0,2,1} has bounds up to ``(5, 5, 4, 2)``. Other bounds count
@@ -100,8 +100,8 @@ class TileContext(ProgramContext):
     def _tiled_node(self) -> int:
         """Return the node whose output the output bounds divide.
 
-        With a vector tile, this is a root or the main node. Otherwise it is the tensor with the most extents equal
-        to the largest bounds, among those that no bound exceeds; roots and larger tensors win ties.
+        No bound may exceed its extents. With a vector tile, it is the last such root, else the main node. Otherwise
+        it is the tensor with the most extents equal to the largest bounds; roots and larger tensors win ties.
         """
         roots = np.flatnonzero((self.column("is_root") > 0) & (self.rank > 0))
         tensors = np.flatnonzero(self.rank > 0)
@@ -141,7 +141,7 @@ class TileContext(ProgramContext):
 
 
 def run_length(tile: Floats, extents: Floats) -> Floats:
-    """Return the length of contiguous runs of a tile ``(configs, rank)`` in elements, ``(configs,)``."""
+    """Return the length of contiguous runs of a tile ``(configs, rank)`` in the tile's units, ``(configs,)``."""
     run, uncut = np.ones(len(tile)), np.ones(len(tile), bool)
     for at in reversed(range(len(extents))):
         run = np.where(uncut, run * tile[:, at], run)
@@ -153,13 +153,13 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
     """Return the possible kinds of the kernel, sorted; usually one.
 
     Cross-validation holds out kernels by kind. A kind is a loop nest: sizes, names and operations around the main
-    one are ignored. The file does not say which dimensions a dot contracts or a reduction sums along, so a square
-    operand may have several kinds.
+    one are ignored. The file does not say which dimensions a dot contracts or a reduction sums along, so a kernel
+    with a square operand may have several kinds.
 
     Convolutions are depthwise (several feature groups), strided, dilated (input) or pointwise (a window of 1); dots
     are batched or transpose an operand (the left one from batch, rows, contracted, the right one from batch,
-    contracted, columns); reductions sum along the minor dimension or not; data movement is split by opcode; all
-    elementwise kernels are one kind.
+    contracted, columns); reductions sum along the minor dimension or not; windows, sorts and data movement are
+    split by opcode; other classes of the main node (elementwise, broadcast, other) are one kind each.
 
     >>> from xlarank.data.graph import read_graph
     >>> from xlarank.data.collection import SAMPLE

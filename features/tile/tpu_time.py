@@ -39,12 +39,12 @@ class WindowLoop:
         steps, tiles: iterations of the loop, and output tiles.
         fused: steps of additional products that are fused into the kernel.
         moved: bytes between memory and vector memory, padded to hardware tiles.
-        runs: contiguous runs of tiles of the output and of arrays of similar size.
+        runs: contiguous runs of tiles of inputs and results of at least half the output's size.
         kernel_runs: contiguous runs of tiles of a product's kernel tensor.
         passes, rows: loads of 128 x 128 weights into the matrix unit, and rows of 128 elements multiplied by them.
         summed: output elements that a product of several steps accumulates in vector memory.
-        computed, copied: padded elements of elementwise operations and reductions, and of a copy.
-        packed: elements of the output if an array of its size has several elements in a word.
+        computed, copied: padded elements of all operations with vector work, and of the output if the root copies.
+        packed: elements of the output if an input or result of half its size has several elements in a word.
         tile: elements of one output tile, padded.
     """
 
@@ -85,7 +85,7 @@ class _TiledTensor:
     Attributes:
         logical: ``(rank,)`` logical dimensions.
         extents, unit: ``(rank,)`` sizes in units, and elements per unit.
-        tile, count: ``(configs, rank)`` bounds in units, and number of tiles.
+        tile, count: ``(configs, rank)`` bounds in units, and number of tiles, along each dimension.
     """
 
     def __init__(self, context: TileContext, node: int, slot: str) -> None:
@@ -130,7 +130,7 @@ def _operands(context: TileContext, node: int) -> list[int]:
 
 
 def _product(context: TileContext) -> _Product | None:
-    """Return the convolution whose output and operand fit the bounds best; None for kernels without products."""
+    """Return the convolution whose output and operand fit the bounds best; None without one or kernel bounds."""
     kernel_bounds, output_bounds = context.bounds["kernel"].max(axis=0), context.bounds["output"].max(axis=0)
     convolutions = np.flatnonzero(context.graph.opcode == OPCODE["convolution"]).tolist()
     if not kernel_bounds.any() or not convolutions:
@@ -157,7 +157,7 @@ class _Product:
 
     Attributes:
         operands: nodes of the input and the kernel.
-        steps, moved: kernel tiles per output tile, and bytes of both operands.
+        steps, moved: kernel tiles per output tile, and bytes fetched of both operands in all steps.
         passes, rows: as in `WindowLoop`, per step.
     """
 
