@@ -27,12 +27,14 @@ def without_password(address: str) -> str:
     """
     from sqlalchemy.engine import make_url
 
-    if address.startswith(("journal:", "sqlite:", "sqlite+")):
+    if address.startswith(("journal:", "sqlite:")):
         return address  # files have no passwords
     try:
         url = make_url(address)
     except Exception:  # ArgumentError, or a ValueError for an invalid port
         return UNREADABLE
+    if address.startswith("sqlite+") and url.password is None:
+        return address
     if not all(_PLAIN.fullmatch(part or "") for part in (url.username, url.host, url.database)):
         return UNREADABLE
     return url.set(query={}).render_as_string() + ("?***" if url.query else "")

@@ -155,7 +155,10 @@ def loaded_blocks() -> tuple[Block, ...]:
 def _load(name: str | Path) -> BlockFile:
     path = Path(name)
     for entry in entry_points(group=GROUP, name=str(name)) if not path.exists() else ():
-        module = entry.load()
+        try:
+            module = entry.load()
+        except Exception as error:
+            raise BlockError(f"{name} cannot be loaded ({type(error).__name__}: {error})") from error
         return _register(entry.name, module, _digest(inspect.getsource(module)))
     try:
         source = path.read_text("utf-8")

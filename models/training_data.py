@@ -134,8 +134,8 @@ class TrainingData:
 
     @classmethod
     def from_graphs(cls, graphs: Sequence[GraphRows], target: Target | None = None) -> Self:
-        """Join the labelled, rankable graphs; raises `ModelError` if there are none or columns differ."""
-        usable = [graph for graph in graphs if graph.labelled and graph.rankable]
+        """Join the measured rows of rankable graphs; raises `ModelError` if there are none or columns differ."""
+        usable = [graph.measured() for graph in graphs if graph.labelled and graph.rankable]
         if not usable:
             expected = "a graph with measured runtimes and two configurations that differ"
             raise ModelError(f"none of {counted(len(graphs), 'graph')} can be trained on", expected=expected)

@@ -223,7 +223,7 @@ def _outcomes(
     running: dict[Future[Built], PartJob] = {}
     limit = 0
     while queue or running:
-        if not any(map(Future.done, running)):  # done jobs may be cancelled ones of a lost scheduler
+        if not any(map(Future.done, running)):  # a lost scheduler cancels jobs before it fails to answer
             limit = capacity() + 1
         while queue and len(running) < limit and (deadline is None or time.monotonic() < deadline):
             job = queue.popleft()

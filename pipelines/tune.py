@@ -19,7 +19,7 @@ import optuna
 from optuna.study import MaxTrialsCallback, Study
 from optuna.trial import FrozenTrial, TrialState
 
-from xlarank.data.errors import CollectionError, XlarankError, require_ranges, require_seconds
+from xlarank.data.errors import CollectionError, ModelError, require_ranges, require_seconds
 from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import DEFAULT, BestParams, ranker_class, tuned_members
@@ -68,11 +68,14 @@ def tune(
 ) -> list[TuneResult]:  # fmt: skip
     """Continue the study of each collection up to ``trials`` finished trials and write the best parameters.
 
+    The value of a trial is its mean out-of-fold score, with families (tiles: kernel families) held out, at the best
+    number of rounds; ``study.select`` "robust" subtracts a quarter of the standard deviation over graphs. The
+    defaults are the first trial, and are kept if the best trial beats them by less than two standard errors.
     A study is resumed by the next call; several processes can optimize it at once. An ensemble takes the best
     parameters of its members. ``timeout`` is in seconds per collection.
 
-    Raises `CollectionError` or `ModelError` for a named collection (others are left out with their reason),
-    `CollectionError` if nothing could be tuned, and `XlarankError` if a study has no complete trial.
+    Raises `CollectionError` or `ModelError` for a named collection (others are left out with their reason), and
+    `CollectionError` if nothing could be tuned.
     """
     fit, options = fit or FitSettings(ROUNDS), study or StudyOptions()
     require_ranges(trials=trials)
@@ -184,7 +187,7 @@ def _search(
             study.optimize(objective, timeout=timeout, callbacks=[save_best, stop])
     chosen, note = _save(workspace, objective, study)
     if chosen is None:
-        raise XlarankError(f"no trial of {collection} was finished", do="give it more time with a longer `timeout`")
+        raise ModelError(f"no trial of {collection} was finished", do="give it more time with a longer `timeout`")
     robust = ("robust",) if objective.select == "robust" else ()
     picture = "-".join(("tune", *collection.parts, objective.model, *robust)) + ".svg"
     score = f"{score_name(str(collection))}, {objective.select}"

@@ -109,7 +109,7 @@ class Instances:
 
     def parts(self, config: int) -> list[Occurrence]:
         """Return the instances in a distinct configuration: nodes, then pairs."""
-        from xlarank.features.meanings import layout_text, order_text  # words take no part in the hash of the code
+        from xlarank.features.meanings import layout_text, order_text  # not part of the code hash
 
         instances = next(self._lookup(np.array([config])))[0].tolist()
         rows = self.rows[self.first + self.codes[config]].reshape(-1, len(LAYOUT_SLOTS), MAX_RANK)

@@ -340,12 +340,8 @@ class TileInner(Block):
         run = run_length(context.tiles["output"][:, :rank], context.extents["output"][:rank])
         moved = float(context.bytes[main] + context.bytes[context.main_operands].sum())
         bandwidth = next(speed for limit, speed in _BANDWIDTH if moved < limit)
-        memory = (
-            moved
-            / max(1.0, float(context.volume[main]))
-            / bandwidth
-            * (1 + _RUN_START / (run * context.element_size))
-        )
+        starts = 1 + _RUN_START / (run * context.element_size)
+        memory = moved / max(1.0, float(context.volume[main])) / bandwidth * starts
         computing = loop.cycles / loop.lanes * loop.depth
         # a node without elements moves nothing: at least a millionth of a cycle keeps logarithms finite
         times = (np.maximum(time, 1e-6) for time in (memory, np.maximum(computing, memory), computing + memory))

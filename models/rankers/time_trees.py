@@ -71,4 +71,6 @@ class TimeTrees(BoostedRanker[TimeTreesParams]):
         return Task(data, label, params, weight, residual=True, centred=is_centred)
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
-        return np.exp2(np.minimum(scores, 100.0)) if self._predicts_times else None
+        if not self._predicts_times or (self.kind == "tile" and self.is_time_model):  # cycles, not nanoseconds
+            return None
+        return np.exp2(np.minimum(scores, 100.0))

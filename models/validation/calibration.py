@@ -108,8 +108,8 @@ class Calibration:
         shares_valid = all(0 <= share <= 1 for share in shares)
         if by not in FOLDS_OF or not (shares_valid and threshold >= 0 and min(graphs, families, seeds) >= 1):
             return None
-        infinite: dict[str, Any] = dict.fromkeys(null_fields, float("inf"))
-        return replace(calibration, **infinite)
+        missing: dict[str, Any] = {name: np.inf if name == "threshold" else np.nan for name in null_fields}
+        return replace(calibration, **missing)
 
 
 class Trust:
@@ -139,10 +139,10 @@ class Trust:
         right, low, high = calibration.right, calibration.right_low, calibration.right_high
         certain = f"no pair is certain: out of fold none reached {CERTAIN:.0%} ({graphs})"
         if np.isfinite(calibration.threshold):
-            certain = (
-                f"{self.certain:.0%} of the pairs are certain; of such pairs {right:.1%} were in the right "
-                f"order on unseen {FOLDS_OF[calibration.by]} ({low:.1%} to {high:.1%}, {graphs})"
-            )
+            certain = f"{self.certain:.0%} of the pairs are certain"
+            if np.isfinite(right):
+                certain += f"; of such pairs {right:.1%} were in the right order on unseen "
+                certain += f"{FOLDS_OF[calibration.by]} ({low:.1%} to {high:.1%}, {graphs})"
         first = f"the best is among the first {self.first} with {AMONG_FIRST:.0%} probability"
         return [certain, f"{first}, one at most {NEARLY:.0%} slower among the first {self.first_nearly}"]
 

@@ -134,7 +134,7 @@ def plan_collection(size: CollectionSize, settings: RunSettings, collections: in
     configs, _, configurable = np.array(counts, np.int64).reshape(-1, 3).T
     largest = _PROCESS + (configs * (cost.config_bytes + cost.choice_bytes * configurable)).max(initial=0.0)
     jobs = max(1, min(settings.jobs or settings.cores, int(usable / largest)))
-    row_bytes = cost.row_bytes + min(settings.cores, max(1, size.families)) * cost.fold_bytes
+    row_bytes = cost.row_bytes + min(settings.cores, MOST_FOLDS, max(1, size.families)) * cost.fold_bytes
     row_seconds = _SAFETY * cost.fit_seconds / settings.cores
     graphs = max(1, len(size.graphs.get("train", ())) + len(size.graphs.get("valid", ())))
     in_memory = int(usable / row_bytes / graphs)

@@ -243,8 +243,9 @@ def _require_scores_that_differ(training: StoredTrainingSet, ranker: Ranker[Any]
     note = "" if ranker.is_time_model else f"{training.collection}: no tree has a split: {reason}"
     scores = (ranker.predict(part.matrix(), data.columns, part.instances) for part in data.parts)
     if not may_be_constant and all(np.ptp(graph_scores) == 0 for graph_scores in scores):
+        cause = f"{note}, and" if note else f"{training.collection}:"
         raise CollectionError(
-            f"{note}, and all scores are equal, so the model is not saved",
+            f"{cause} all scores are equal, so the model is not saved",
             do="add graphs or configurations, or run tune, which tries smaller leaves (min_data_in_leaf); "
             "`allow_constant` saves it",
         )

@@ -37,6 +37,8 @@ HEARTBEAT, GRACE = 10, 60
 LOCK_GRACE: Final = 30
 #: Maximum number of retries of a trial whose process was lost.
 _MAX_RETRIES: Final = 3
+#: Beginning of a journal.
+_ENTRY: Final = b'{"op_code"'
 #: Timeouts of libpq in seconds, and a count of probes; without them a vanished server blocks forever.
 _LIBPQ: Final = {
     "connect_timeout": "10", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3",
@@ -47,7 +49,8 @@ _LIBPQ: Final = {
 class StudyOptions:
     """Storage of a study and the comparison of its trials; raises `XlarankError` for invalid settings.
 
-    The default ``storage`` is a journal in the workspace. A ``worker`` joins a study that several machines share.
+    ``storage`` is ``journal:PATH`` or a database URL, by default a journal in the workspace. A ``worker`` joins a
+    study that several machines share.
     """
 
     storage: str | None = None
@@ -115,6 +118,9 @@ def _journal(path: Path) -> BaseStorage:
             try:
                 with open(path, "ab+", opener=regular_no_link) as file:
                     if size := file.seek(0, os.SEEK_END):
+                        file.seek(0)
+                        if not _ENTRY.startswith(file.read(len(_ENTRY))):
+                            raise ValueError("it is no journal")
                         file.seek(size - 1)
                         if file.read(1) != b"\n":
                             file.seek(0)

@@ -76,7 +76,7 @@ class StoredTrainingSet:
 
 def extra_collections(workspace: Workspace, names: Sequence[str]) -> dict[Collection, float]:
     """Return the weights of collections by ``NAME`` (weight 1) or ``NAME=WEIGHT``; raises `CollectionError`."""
-    weights: dict[str, float] = {}
+    weights: dict[Collection, float] = {}
     for entry in names:
         name, assigned, text = entry.partition("=")
         weight = 0.0 if assigned else 1.0
@@ -86,10 +86,11 @@ def extra_collections(workspace: Workspace, names: Sequence[str]) -> dict[Collec
             expected = f"a number above 0, at most {MAX_WEIGHT:g}"
             do = f"write {name}=0.5, or leave the collection out"
             raise CollectionError(f"the weight of {name} is {text!r}", expected=expected, do=do)
-        if weights.setdefault(name, weight) != weight:
-            listed = f"{weights[name]:g} and {weight:g}"
-            raise CollectionError(f"{name} is given two weights, {listed}", do="name it once")
-    return {extra: weight for name, weight in weights.items() for extra in chosen_collections(workspace, [name])}
+        for extra in chosen_collections(workspace, [name]):
+            if weights.setdefault(extra, weight) != weight:
+                listed = f"{weights[extra]:g} and {weight:g}"
+                raise CollectionError(f"{extra} is given two weights, {listed}", do="name it once")
+    return weights
 
 
 def read_training_set(

@@ -80,6 +80,8 @@ ADDRESSES = {
     "host=db user=me password=secret": "***",
     "journal:/a/b:c@d.log": "journal:/a/b:c@d.log",
     "sqlite:///a b.db": "sqlite:///a b.db",
+    "sqlite+pysqlite:///a@b.db": "sqlite+pysqlite:///a@b.db",
+    "sqlite+pysqlcipher://:secret@/a.db": "sqlite+pysqlcipher://:***@/a.db",
 }  # fmt: skip
 
 

@@ -216,3 +216,6 @@ def test_an_entry_point_names_an_installed_package(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(catalogue, "_loaded", {})
     assert own_value(TILE, settings) == 7.0, "a model that needs it finds it"
     assert pickle.loads(pickle.dumps(settings)) == settings
+    entry = EntryPoint("plugin", "no_module_of_this_name", catalogue.GROUP)
+    with pytest.raises(BlockError, match=r"plugin cannot be loaded .*No module named 'no_module_of_this_name'"):
+        load_blocks("plugin")

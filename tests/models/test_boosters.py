@@ -323,6 +323,9 @@ def test_time_trees_predict_times_of_kernels_larger_than_any_learned_from(tmp_pa
     rankers = (ranker, type(ranker).load(tmp_path), ranker.continuing().fit(data, FitSettings(20, 1, 1)))
     times, loaded, later = (model.nanoseconds(model.predict(unseen.matrix(), TPU_NAMES)) for model in rankers)
     assert np.array_equal(times, loaded)
+    assert on_tiles("time-trees", data, 0).nanoseconds(np.ones(2)) is None, (
+        "without trees it is the estimate, in cycles"
+    )
     assert 2**21 < times.max() < 2**24, "the largest that it learned from takes a tenth of it"
     for predicted in (times, later):
         assert np.median(np.abs(predicted / unseen.runtime - 1)) < 0.05, "its level counts once"

@@ -144,6 +144,8 @@ def test_it_is_read_back_for_the_same_model_only(noise, tmp_path):
     for value in (content, content | {"bins": [{"distance": 0.5, "pairs": 7}]}):  # of an earlier version
         assert loaded(value).as_json() == calibration.as_json()
         assert loaded(value, "another") is None
+    none_right = loaded(content | {"threshold": 1.0} | dict.fromkeys(("right", "right_low", "right_high")))
+    assert Trust(none_right, np.zeros((3, 4)), np.arange(4)).lines()[0] == "0% of the pairs are certain"
     edits = [(name, value) for name in content for value in ("x", [], {}, True, -1)]
     edits += [("first", None), ("certain", None), ("graphs", None)]
     edits += [("first", 1.5), ("right", 10**400), ("by", "moon"), ("graphs", 2.5), ("more", 1)]

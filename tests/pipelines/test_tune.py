@@ -349,6 +349,8 @@ def test_a_lock_left_by_a_kill_and_bad_journals(built, tmp_path, by_learning_rat
         make()
         with pytest.raises(WorkspaceError, match=r"study storage .*journal\.log cannot be used"):
             run(built)
+    with pytest.raises(WorkspaceError, match=r"study storage .*victim cannot be used"):
+        run(built, study=StudyOptions(f"journal:{victim}"))
     assert victim.read_text() == "no end of line"
     shutil.rmtree(built / "studies")
     (built / "studies").write_text("in the way")
