@@ -187,6 +187,9 @@ def test_cases_at_the_edge():
     """The largest files are not built side by side if memory is short; nothing to learn from or to rank."""
     huge = CollectionSize(Collection.parse("layout:nlp:random"), {"train": [GraphCounts(100_000, 20_000, 3143)]}, 1)
     assert [plan_collection(huge, RunSettings(1, ram, 4), 1).jobs for ram in (4, 64)] == [1, 4]
+    sizes = (CollectionSize(Collection.parse("layout:x:y"), {"train": [GraphCounts(1000, 3)]}, n) for n in (10, 64))
+    first, second = (plan_collection(size, RunSettings(1, 8, 64), 1).most_configs for size in sizes)
+    assert first == second, "at most ten folds are fitted, whatever the number of families"
     for split in ("train", "test"):
         size = CollectionSize(Collection.parse("tile:x"), {split: [GraphCounts(10, 3)]}, 0)
         assert plan_collection(size, RunSettings(), 1).rows == 0
