@@ -56,7 +56,7 @@ class Collection:
         source = self.parts[1]
         if "estimate" in source:
             return "estimated by the TPU's compiler, not measured"
-        chip = source if source.startswith(("tpu-", *GPUS)) else ""
+        chip = source if source.startswith(("tpu-", *GPUS)) else "CPU" if source.startswith("cpu-") else ""
         hardware = {"cpu": "CPU", "xla": "TPU", "nlp": "TPU"}.get(source, chip)
         return f"measured on {hardware}" if hardware else "as the files say"
 
@@ -66,7 +66,7 @@ class Collection:
 
 @dataclass(frozen=True, order=True)
 class GraphFile:
-    """One npz file and its place in the tree."""
+    """One npz file, its collection and split."""
 
     collection: Collection
     split: str

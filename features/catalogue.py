@@ -157,9 +157,10 @@ def _load(name: str | Path) -> BlockFile:
     for entry in entry_points(group=GROUP, name=str(name)) if not path.exists() else ():
         try:
             module = entry.load()
+            digest = _digest(inspect.getsource(module))
         except Exception as error:
             raise BlockError(f"{name} cannot be loaded ({type(error).__name__}: {error})") from error
-        return _register(entry.name, module, _digest(inspect.getsource(module)))
+        return _register(entry.name, module, digest)
     try:
         source = path.read_text("utf-8")
     except (OSError, UnicodeError) as error:
@@ -210,14 +211,14 @@ def _digest(source: str) -> str:
 
 
 def _line(error: Exception, name: str) -> str:
-    """Return ", line N," for the last line of the file in the error's traceback; empty if there is none."""
+    """Return ", line N," for the innermost frame of the file in the traceback; empty if there is none."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == name]
     return f", line {lines[-1]}," if lines else ""
 
 
 @contextmanager
 def naming_lines(graph: str, files: Sequence[BlockFile]) -> Iterator[None]:
-    """Convert errors raised in these files, other than `XlarankError`, to a `BlockError` that names the line."""
+    """Convert errors in these files, except `XlarankError` and `MemoryError`, to a `BlockError` with the line."""
     try:
         yield
     except Exception as error:
@@ -232,8 +233,8 @@ def naming_lines(graph: str, files: Sequence[BlockFile]) -> Iterator[None]:
 def source_hash(root: Path = _ROOT) -> str:
     """Return a hash of the code below ``root`` that computes columns, equal for all versions of Python.
 
-    Covers ``features/`` except `_PRESENTATION`, and the modules of ``data/`` that `xlarank.features.rows` imports,
-    directly or indirectly.
+    Covers ``features/`` and the modules of ``data/`` that `xlarank.features.rows` imports, directly or indirectly,
+    except `_PRESENTATION`.
     """
     texts: dict[str, str] = {}
     pending = ["features/rows.py"]
@@ -263,7 +264,7 @@ def _imported(tree: ast.Module, root: Path) -> Iterator[str]:
 
 
 def _text(value: Any) -> str:
-    """Return a syntax tree as text, without docstrings, empty fields and those that depend on Python's version."""
+    """Return a syntax tree as text, without docstrings, empty fields and fields that do not affect values."""
     if isinstance(value, list):
         return f"[{','.join(map(_text, value))}]"
     if not isinstance(value, ast.AST):

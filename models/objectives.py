@@ -34,7 +34,7 @@ def pair_sign(cost: Floats, other: Floats, tolerance: float) -> Floats:
 
 
 def merge_ties(cost: Floats, tolerance: float) -> Floats:
-    """Make costs of one group, ``(rows,)``, equal if measurement noise cannot tell them apart.
+    """Round costs of one group, ``(rows,)``, down to steps of the measurement noise.
 
     Each cost is rounded down to smallest * (1 + tolerance)^k, k = 0, 1, 2, ... Linking neighbours instead would
     chain all costs of a densely measured graph.
@@ -51,8 +51,8 @@ def merge_ties(cost: Floats, tolerance: float) -> Floats:
 def relevance(cost: Floats, how: str) -> Floats:
     """Return the relevance labels of one group, ``(rows,)``, from 0; higher is faster.
 
-    ``rank``: dense rank; equal costs share a label. ``log``: log(cost / smallest), clipped at 2 and divided into
-    300 steps, so that near ties weigh little.
+    ``rank``: dense rank; equal costs share a label. ``log``: 300 * (1 - log(cost / smallest) / 2),
+    rounded, at least 0, so that near ties weigh little.
 
     >>> relevance(np.array([30.0, 10.0, 20.0, 10.0]), "rank").tolist()
     [0.0, 2.0, 1.0, 2.0]

@@ -2,7 +2,7 @@
 
 A submission in the default order is written first and then improved collection by collection, cheapest first: by
 a first model, a study and a final model. Each collection gets an equal share of the remaining time, and each step
-runs in its own process. Finally, collections without a model of their own are ranked as by `submit`.
+runs in its own process. Finally, `submit` chooses models for collections in the default order.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class CollectionOutcome:
 
 @dataclass
 class RunSummary:
-    """Result of `run_all`; ``broken`` maps test graphs missing from the submission to the reason."""
+    """Result of `run_all`; ``broken`` maps test graphs with unusable files to the reason."""
 
     out: Path
     plan: list[CollectionPlan]
@@ -95,8 +95,7 @@ def run_all(
     A rerun reuses the stored graphs, trials, models and submission rows. A collection that fails keeps its best
     rows so far, at worst the default order, and its outcome notes the reason.
 
-    Raises `DataRootError`, `CollectionError` or `WorkspaceError` if no collection can be processed, or if there are
-    no test graphs.
+    Raises `DataRootError`, `CollectionError` or `WorkspaceError` for missing graphs or an unusable workspace.
     """
     started = time.monotonic()
     job = _Job(data_root, workspace, out, settings, progress, started + _LAST * 3600 * settings.hours)
@@ -156,7 +155,7 @@ class _Job:
         return isolated(function, *arguments, limit=end - time.monotonic(), progress=self.progress, **keywords)
 
     def rank_collection(self, plan: CollectionPlan, end: float) -> None:
-        """Run the missing steps of one collection until ``end``."""
+        """Run the missing steps of one collection; only the last ones may pass ``end``."""
         workspace, settings, notes = self.workspace, self.settings, self.outcomes[plan.collection].notes
         if settings.models is not None:
             recipe = self.attach(Workspace(settings.models), plan.collection).recipe
@@ -207,7 +206,7 @@ class _Job:
                     outcome.add_reason(error)
 
     def build(self, plan: CollectionPlan, *splits: str, end: float, **keywords: Any) -> None:
-        """Build features; no graph starts in the second half of the time until ``end``."""
+        """Build features; no part begins in the second half of the time until ``end``."""
         request = BuildRequest(
             collections=[str(plan.collection)], splits=splits, jobs=plan.jobs,
             timeout=max(1.0, (end - time.monotonic()) / 2), **keywords,

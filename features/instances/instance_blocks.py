@@ -33,13 +33,13 @@ _SIDE: Final = {
 
 
 class InstanceContext:
-    """Instances of a graph: all rows, then all combinations of rows, except constant ones.
+    """Instances of a graph: rows that vary, then combinations of requested layouts that occur.
 
     Attributes:
         rows, present: rows of the table, and combinations, that are instances.
         by_relation: combinations of requested layouts, by the relation of a pair's slots.
         total: number of combinations.
-        pairs, first, width: as in `xlarank.features.instances.graph_instances.Instances`.
+        pairs, first, width: `Instances.pairs`, ``pair_first`` and ``pair_width``.
         frequency: ``(total,)`` number of occurrences over all pairs and configurations.
     """
 
@@ -146,16 +146,16 @@ class InstanceGraph(InstanceBlock):
 
 
 class InstanceRarity(InstanceBlock):
-    """Rarity of an instance among the graph's candidates.
+    """Rarity of an instance among the graph's distinct candidates.
 
-    Rows are counted at their node over all candidates, combinations at all equal pairs.
+    Rows are counted at their node, combinations at all equal pairs.
     """
 
     transductive = True
     cause = Cause.CANDIDATES
     columns = {
-        "candidates__rarity__log2": "-log2 of the share of candidates whose node takes this row (or of equal pairs "
-        "in candidates that take this combination)",
+        "candidates__rarity__log2": "-log2 of the share of distinct candidates whose node takes this row (or of "
+        "equal pairs in candidates that take this combination)",
         "candidates__behind__log2": "log2 of the count of the most frequent row (combination) over this one's",
     }
 
@@ -190,7 +190,7 @@ class _Rows:
     """Distinct rows of a graph and their nodes, as read by column formulas; arrays are ``(R,)``.
 
     Attributes:
-        related: relation -> related node of each row, the tensors of slots included; -1 for none.
+        related: relation or slot -> related node, or producer of the slot's tensor, of each row; -1 for none.
     """
 
     def __init__(self, context: LayoutContext) -> None:
@@ -284,7 +284,7 @@ class InstanceNode(NodeBlock):
             "opcode", "opcode group of the consumer with the largest output", "consumer"
         ),
         "node__consumer__configurable": _node("configurable", "whether the consumer is configurable", "consumer"),
-        "node__level__share": _node("level", "longest path down from the node over the graph's longest path"),
+        "node__level__share": _node("level", "longest path up from the node over the graph's longest path"),
     }
 
 

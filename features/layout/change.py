@@ -36,7 +36,7 @@ Shape = tuple[int, ...]
 #: Dimensions, minor-most first.
 Order = tuple[int, ...]
 
-#: Roles of the dimensions at stake, as indices; at equal cost the first is minor-most.
+#: Roles of the dimensions at stake, as indices; at equal cost the first is minor-most, except in kernels.
 _AT_STAKE: Final = {
     "convolution": (CONVOLUTION_ROLES.index("feature"), CONVOLUTION_ROLES.index("batch")),
     "dot": (DOT_ROLES.index("contracted"), DOT_ROLES.index("rows")),
@@ -66,7 +66,7 @@ class Tied:
 
     Attributes:
         signature: equal for nodes that are tied.
-        orders: distinct orders that the output may be set to, first the `cheaper` one (for a reshape, row-major);
+        orders: distinct orders that the output may be set to, first the `cheaper` one (`_reshape`: row-major);
             an empty one sets nothing.
         optional: whether random configurations may leave the node to the compiler, as Google's do with reshapes.
     """
@@ -279,11 +279,11 @@ class InnerChange(LayoutBlock):
 
 
 class TiedGroups(LayoutBlock):
-    """Outputs that are set and turned: means over groups of tied nodes, and shares of bytes.
+    """Set outputs and turned outputs: means over groups of tied nodes, and shares of bytes.
 
-    An output is *turned* if its minor-most dimension differs from that of its group's first order: the order that
-    pads least for a convolution or dot, row-major for a reshape. Means over groups do not grow with the size of the
-    program, as sums over nodes do. Groups and orders are defined in `xlarank.features.layout.change`.
+    A set output is *turned* if its minor-most dimension differs from that of its group's first order (`Tied`): the
+    order that pads least for a convolution or dot, row-major for a reshape. Means over groups do not grow with the
+    size of the program, as sums over nodes do.
     """
 
     cause = Cause.MINOR

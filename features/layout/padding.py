@@ -21,7 +21,7 @@ from xlarank.features.program.tensors import Floats
 #: Columns whose sum is log2 of the estimated time; two float32 columns keep more digits than one.
 FASTEST: Final = "work__fastest_time__log"
 OVER_FASTEST: Final = "time__over_fastest__log"
-#: Columns that increase with the estimated time.
+#: Columns of estimated times and their changes.
 TIMES: Final = (
     *(OVER_FASTEST, "time__over_default__log", "time__node_change__ratio"),
     *(f"time__{kind}_change__ratio" for kind in KINDS),
@@ -31,13 +31,13 @@ _SHORTEST: Final = 1e-3
 
 _WASTE: Final = {
     "waste__log": "sum of the waste over {}, log2(1 + x)",
-    "waste__mean": "mean of the waste over {}",
+    "waste__mean": "sum of the waste of {} over the number of these nodes",
     "waste__max": "largest waste of {}",
     "waste_bytes__ratio": "bytes of padding over true bytes of all {}",
-    "waste_change__mean": "mean over {} of the waste minus the default's",
+    "waste_change__mean": "sum over {} of the waste minus the default's, over the number of these nodes",
     "waste_change_bytes__ratio": "bytes of padding beyond the default's over true bytes of all {}",
 }
-#: A quantity of `xlarank.features.layout.layout_facts.SlotRows`, and a coarse class or None for all nodes.
+#: A key of `xlarank.features.layout.layout_facts.tensor_physics`, and a coarse class or None for all nodes.
 _Subset = tuple[str, str | None]
 _MISFITS = {
     "largest": "largest dimension is not minor-most",
@@ -59,7 +59,7 @@ _ROLE_COLUMNS: Final = [
     for role in roles
 ]
 _RANKS: Final = range(2, MAX_RANK + 1)
-#: Bins of minor-most sizes, from and up to (excluded); the tile has 8 x 128 elements.
+#: Half-open bins of minor-most sizes; the tile has 8 x 128 elements.
 _BINS: Final = tuple(pairwise((1, 2, 8, 32, 128, 512, np.inf)))
 
 
@@ -299,7 +299,7 @@ class FastestTime(Block):
     """The least time of a program's configurable nodes under layouts that need no copy, by `TimeModel`."""
 
     scope = Scope.GRAPH
-    columns = {FASTEST: "least estimated nanoseconds of all configurable nodes, log2"}
+    columns = {FASTEST: "sum of the configurable nodes' least estimated nanoseconds, log2"}
 
     def compute(self, context: LayoutContext) -> Floats:
         return np.array([log2(max(float(context.times.fastest_ns.sum()), _SHORTEST))])
@@ -313,13 +313,13 @@ class EstimatedTime(LayoutBlock):
 
     cause = Cause.ESTIMATE
     columns = {
-        OVER_FASTEST: "estimated time over the least that layouts allow, log2",
+        OVER_FASTEST: "estimated time over the least without copies, log2",
         "time__over_default__log": "estimated time over that of the compiler's default, log2",
         **{
             f"time__{kind}_change__ratio": f"change of the time of {nodes}, over the default's time of all nodes"
             for kind, nodes in KINDS.items()
         },
-        "time__node_change__ratio": "largest change of a node's time, over the default's time of all nodes",
+        "time__node_change__ratio": "largest increase of a node's time, over the default's time of all nodes",
         "time__idle__share": "share of the estimated time beyond the unpadded work at the peak rate",
         "time__slower_nodes__log": "nodes slower than their least time by 0.1 % of the program's, log2(1 + x)",
     }

@@ -1,4 +1,4 @@
-"""Physical model of a program's time on a TPU: matrix-unit work and memory traffic, by layout.
+"""Physical model of configurable nodes' times on a TPU: matrix-unit work and memory traffic, by layout.
 
 The matrix unit multiplies tiles of 128 x 128. An output of 64 features along 128 lanes takes as long as one of 128,
 so the work of a convolution or dot is its floating-point operations times the padded over the true size of its
@@ -27,8 +27,8 @@ BANDWIDTH: Final = 450e9
 
 #: Kinds of configurable nodes -> description.
 KINDS: Final = {
-    "convolution": "convolutions other than kernel gradients",
-    "kernel_gradient": "gradients of kernels",
+    "convolution": "convolutions other than gradients of kernel operands",
+    "kernel_gradient": "gradients of kernel operands",
     "dot": "dots",
     "other": "other nodes",
 }
@@ -41,7 +41,7 @@ def output_padding(
 ) -> Floats:
     """Return the padded over the true size of tensors as the matrix unit sees them, ``(tensors,)``.
 
-    The minor-most dimension is rounded up to the lanes and the next to the sublanes, times the elements of a word.
+    The minor-most dimension is rounded up to the lanes, the next to the sublanes times the elements per word.
     If the next one is the ``batch`` ``(tensors,)``, it shares tiles with other dimensions and is not rounded up.
     With ``skip``, minor-most dimensions of size 1 are skipped: the next one lies along the lanes.
 
@@ -78,8 +78,7 @@ class NodeTime:
         node: number in the graph.
         nanoseconds, fastest_ns: times under its layout, and under the fastest one that needs no copy.
         lanes, tile_lanes: elements along the lanes, and the lanes that they take.
-        order, fastest_order: the two minor-most dimensions of its layout and of the fastest one, minor to major. If
-            they are equal, any difference in time is due to an operand's layout.
+        order, fastest_order: the two minor-most dimensions of its layout and of the fastest one, minor to major.
     """
 
     node: int
@@ -98,9 +97,10 @@ class TimeModel:
     its time is the root of the sum of squares, as both overlap, but not entirely. Operations are multiplied
     by the padding of the output and, in convolutions, of the contracted features:
 
-    - One operand supplies the output's lanes: the kernel if features are minor-most, the input if the batch is. If
-      it holds the contracted features along its own lanes, they are rounded up to 128.
-    - Otherwise forward convolutions round the contracted features up to the sublanes, gradients of kernels do not.
+    - One operand supplies the output's lanes: the kernel operand if features are minor-most, the input if the batch
+      is. If it holds the contracted features along its own lanes, they are rounded up to 128.
+    - Otherwise forward convolutions round the contracted features up to the sublanes, gradients of kernel operands
+      do not.
 
     A batch along the sublanes of a forward convolution is not padded: the rows of other positions fill its tiles.
     The compiler gives an operand the layout that pads less, so requested operand layouts matter only in ties of
@@ -137,8 +137,8 @@ class TimeModel:
     def _kind(self) -> Ints:
         """Return the index into `KINDS` of each node, ``(K,)``.
 
-        A kernel's gradient is a convolution with a window larger than its output, as one activation slides over
-        another.
+        The gradient of a kernel operand is a convolution with a window larger than its output, as one activation
+        slides over another.
         """
         facts, opcode = self._facts, self._facts.graph.opcode[self._nodes]
         spatial = np.arange(MAX_RANK) < (facts.rank[self._nodes] - 2)[:, None]
@@ -192,8 +192,8 @@ class TimeModel:
     def _fastest(self) -> tuple[Floats, Ints]:
         """Return `fastest_ns` and `fastest_order`, computed once per signature.
 
-        Padding depends on two dimensions alone, the minor-most one that is not of size 1 and the next. If only one
-        is not of size 1, it may come last. Batch and feature of a convolution's output lie along lanes and
+        Padding depends on two dimensions alone, the minor-most one that is not of size 1 and the next; a single one
+        is taken as major-most, without a next. Batch and feature of a convolution's output lie along lanes and
         sublanes: the compiler copies the result into any other order.
         """
         example, of_node = np.unique(self._facts.signature, return_index=True, return_inverse=True)[1:]

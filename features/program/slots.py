@@ -179,7 +179,7 @@ def reshape_blocks(context: ProgramContext, tensors: Ints) -> Ints:
 
 
 def _reshape_roles(context: ProgramContext, tensors: Ints) -> Ints:
-    """Return the roles of reshapes: one-dimension blocks are kept, with more in the output split, else merged."""
+    """Return roles of reshapes: kept (one dimension on each side), split (more in the output), else merged."""
     blocks = reshape_blocks(context, tensors)
     in_output, in_input = ((blocks[:, side, None, None, :] == blocks[:, :, :, None]).sum(axis=3) for side in (0, 1))
     is_kept = (blocks < 0) | ((in_output == 1) & (in_input == 1))

@@ -101,7 +101,7 @@ class LightGBMBooster:
         return np.asarray(self.trees.predict(values, num_threads=threads), np.float64)
 
     def stages(self, values: Matrix, scores: Floats, every: int, *, from_zero: bool) -> Iterator[Floats]:
-        """Yield ``scores`` minus relevance every ``every`` rounds, first without new trees if ``from_zero``."""
+        """Yield ``scores`` minus relevance every ``every`` rounds; first for 0 if ``from_zero`` or untrained."""
         predict = partial(self.trees.predict, values, num_threads=self.threads)
         base_trees = self.trees.num_trees() - self.rounds
         if base_trees:
@@ -214,11 +214,11 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 def train_booster(params: dict[str, Any], train: lgb.Dataset, settings: FitSettings) -> lgb.Booster:
-    """Call `lightgbm.train`; concurrent calls construct boosters one at a time and grow them in parallel."""
-    if not settings.rounds:
-        return lgb.Booster(params, train)
+    """Train a booster; concurrent calls construct boosters one at a time and grow them in parallel."""
     with ExitStack() as construction:
         construction.enter_context(_CONSTRUCTION)
+        if not settings.rounds:
+            return lgb.Booster(params, train)
 
         def unlock(_: Any) -> None:
             construction.close()
@@ -254,7 +254,7 @@ MAX_DEPTH: Final = 128
 #: Largest absolute value of a leaf, far above any relevance; the sum of all trees stays finite.
 _LARGEST_LEAF: Final = 1e100
 _END: Final = "\nend of trees\n"
-#: End of the text; LightGBM omits it from a booster that was read back.
+#: End of the parameters; LightGBM omits it if the text that it read had none.
 _LAST: Final = "\nend of parameters\n"
 #: Patterns of the header's entries, in order.
 _HEADER: Final = {

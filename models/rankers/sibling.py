@@ -106,7 +106,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         return self
 
     def finish(self) -> Self:
-        """Compute the priors by folds: most of the work, deferred until `predict` or `save` needs siblings."""
+        """Compute the priors by folds: most of the work, deferred until siblings are needed or saved."""
         if self._deferred is None:
             return self
         data, settings = self._deferred
@@ -116,7 +116,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         self._siblings, self._deferred = [], None
         for table, rows in groups:
             selected = even_ranks(data.cost[rows], self.params.configs, rng)
-            ranks = _centred(data.cost[rows][selected]), _centred(priors[rows])[selected]
+            ranks = _centred_ranks(data.cost[rows][selected]), _centred_ranks(priors[rows])[selected]
             node, sizes = table.node.astype(np.int64), table.sizes.astype(np.int64)
             self._siblings.append(Sibling(int(table.structure[0]), node, sizes, table.outputs()[selected], *ranks))
         return self
@@ -124,8 +124,8 @@ class SiblingRanker(Ranker[SiblingParams]):
     def _priors(self, data: TrainingData, settings: FitSettings) -> Floats:
         """Return out-of-fold scores of the general ranker, ``(rows,)``, the same for all seeds."""
         settings = replace(settings, seed=0)
-        params, fitted, scores = _PRIORS.get(data, (None, None, None))
-        if scores is None or (params, fitted) != (self.params, settings):
+        params, cached, scores = _PRIORS.get(data, (None, None, None))
+        if scores is None or (params, cached) != (self.params, settings):
             folds = family_folds(data.families, self.params.folds)
             scores = out_of_fold_scores(self._general.clone(), data, folds, settings)
             _PRIORS[data] = self.params, settings, scores
@@ -152,7 +152,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         if lazy is None or not (siblings := self.siblings_of(lazy.value)):
             return scores
         weight = self.params.sibling_weight
-        return blend([scores, self._predicted(siblings, lazy.value, _centred(scores))], [1 - weight, weight])
+        return blend([scores, self._predicted(siblings, lazy.value, _centred_ranks(scores))], [1 - weight, weight])
 
     def _predicted(self, siblings: list[Sibling], graph: Instances, prior: Floats) -> Floats:
         """Return the siblings' mean prediction, ``(configs,)``, weighted by `nearness`."""
@@ -175,15 +175,20 @@ class SiblingRanker(Ranker[SiblingParams]):
         return np.concatenate([kernel(outputs[part], prior[part]) @ solution for part in parts])
 
     def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
-        """Add the siblings' contributions by node to the general ranker's, scaled to the rest of the difference."""
+        """Return the contributions of the general ranker and of the siblings by node, scaled to their shares."""
         scores = self.predict(graph.matrix(), graph.columns, graph.instances)
         difference = float(scores[now] - scores[then])
         parts = self._general.contributions(graph, now, then, walk)
         if graph.instances is not None and (siblings := self.siblings_of(graph.instances.value)):
             by_node = self._sibling_contributions(siblings, graph.instances.value, now, then)
-            remainder = difference - by_node.difference
-            scale = remainder / parts.difference if abs(parts.difference) > 1e-12 else 0.0
-            parts = Parts.total([Parts.total([parts], scale), by_node])
+            ranks = mean_rank(self._general.predict(graph.matrix(), graph.columns, graph.instances))
+            share = (1 - self.params.sibling_weight) * float(ranks[now] - ranks[then])
+            share = share if abs(by_node.difference) > 1e-12 else difference
+            scaled = ((parts, share), (by_node, difference - share))
+            parts = Parts.total(
+                Parts.total([part], value / part.difference if abs(part.difference) > 1e-12 else 0.0)
+                for part, value in scaled
+            )
         return replace(parts, members={self.name: difference})
 
     def _sibling_contributions(self, siblings: list[Sibling], table: Instances, now: int, then: int) -> Parts:
@@ -250,5 +255,5 @@ def nearness(sibling: Sibling, instances: Instances) -> float:
     return float(2.0 ** -np.abs(first - second).mean())
 
 
-def _centred(values: Floats) -> Floats:
+def _centred_ranks(values: Floats) -> Floats:
     return 2 * mean_rank(values) - 1

@@ -74,8 +74,8 @@ def isolated(
 ) -> Any:
     """Return ``function(*arguments, progress=..., **named)``, called in a fresh interpreter; forward its progress.
 
-    The function must be importable by name, its arguments and result picklable. Raises its `XlarankError`, a
-    `RuntimeError` for its other errors, or `XlarankError` if it exceeds ``limit`` seconds or its process is killed.
+    The function must be importable by name, its arguments and result picklable. Raises its `XlarankError`,
+    `XlarankError` for lack of memory, after ``limit`` seconds or if its process ends, else `RuntimeError`.
     """
     context = multiprocessing.get_context("spawn")  # threads do not survive a fork
     receiver, sender = context.Pipe(duplex=False)

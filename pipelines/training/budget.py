@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 class _Costs(NamedTuple):
     """Measured costs on a core, per file, part, node, row (configuration) or choice (configurable node, row).
 
-    Building takes ``*_seconds``, ``*_bytes`` of memory and ``*_disk`` bytes of disk. A fit of 300 rounds takes
-    ``fit_seconds`` and ``row_bytes`` per row, plus ``fold_bytes`` per row and fold fitted in parallel. Plans keep
-    at most ``max_configs`` configurations of a training graph. The defaults are those of layouts.
+    A fit of 300 rounds takes ``fit_seconds`` and ``row_bytes`` per row, plus ``fold_bytes`` per row and fold fitted
+    in parallel; building takes the other ``*_seconds``, ``*_bytes`` of memory and ``*_disk`` bytes of disk. Plans
+    keep at most ``max_configs`` configurations of a training graph. The defaults are those of layouts.
     """
 
     config_bytes: float = 3_500
@@ -57,7 +57,7 @@ _COSTS: Final[dict[Kind, _Costs]] = {
         fold_bytes=9_900, max_configs=100,
     ),
 }  # fmt: skip
-#: Fits for a first model, for all models of a collection with ten trials, and the difference per trial.
+#: Fits for a first model, for all models of a collection with ten trials, and for a further trial.
 _FIRST_FITS, _ALL_FITS, TRIAL_FITS = 11, 60, 4.9
 #: Factor on estimated seconds, for parallel overhead and the building of features.
 _SAFETY: Final = 2.0
@@ -85,7 +85,7 @@ class RunSettings:
     Attributes:
         ram_gb: memory in 1e9 bytes; 0 for nine tenths of the machine's.
         cores: number of cores; 0 for all that this process may use.
-        jobs: processes that build features; 0 chooses by cores and memory.
+        jobs: maximum processes that build features, limited by memory; 0: all cores.
         models: workspace whose trained models rank the test graphs, without tuning or training.
     """
 
@@ -212,7 +212,7 @@ def first_scores(workspace: Workspace, collection: Collection) -> Path:
 
 
 def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str, Any]:
-    """Return a first model's ``report`` on valid (`Evaluation.report`) and training ``seconds``; {} if missing."""
+    """Return a first model's ``report`` on valid (`Evaluation.report`) and ``seconds``; {} if unreadable."""
     try:
         scores = dict(json.loads(read_text(first_scores(workspace, collection))))
         if "report" in scores:

@@ -211,6 +211,18 @@ def test_siblings_correct_the_general_ranker_if_there_are_any(siblings):
         assert SiblingRanker(kind=kind).params.general == Ensemble(kind=kind).params
 
 
+def test_contributions_divide_the_difference_by_the_weight_of_the_siblings():
+    ranker, graph = (
+        fitted("sibling", known(), rounds=5, **SIBLING | {"sibling_weight": 0.4}),
+        graph_of("f2__b", 2, 99),
+    )
+    ranks = mean_rank(scores_of(ranker._general, graph))
+    for now, then in ((0, 1), (3, 2), (4, 9)):
+        parts = ranker.contributions(graph, now, then)
+        assert sum(parts.columns.values()) == pytest.approx(0.6 * (ranks[now] - ranks[then]))
+        assert parts.difference == pytest.approx(np.subtract(*scores_of(ranker, graph)[[now, then]]))
+
+
 def test_priors_are_learned_when_a_sibling_is_asked_for(monkeypatch, tmp_path):
     learn = Mock(wraps=out_of_fold_scores)
     monkeypatch.setattr("xlarank.models.rankers.sibling.out_of_fold_scores", learn)

@@ -31,7 +31,9 @@ _PROGRAM: Final = "HLO file, or module:function that returns a JAX callable and 
 _PerNode = Annotated[int, Option(min=2, help="Candidate layouts of a node with --tie none, the default included.")]
 _Configs = Annotated[int, Option(min=1, help="Number of configurations, the compiler's default first.")]
 _Into = Annotated[str | None, Option("--collection", "-c", help="Default: layout:own:default, tile:own.")]
-_Limit = Annotated[float, Option(min=1, help="Maximum seconds to compile or run a configuration (tiles: mean).")]
+_Limit = Annotated[
+    float, Option(min=1, help="Maximum seconds to compile or run a configuration (--tiles: mean per compilation).")
+]
 _Effort = Annotated[float | None, Option(min=-1, max=1, help="XLA's effort; -1: faster, with other labels.")]
 _Measure = Annotated[bool, Option("--measure", help="Run as written and as advised in turn; keep gains.")]
 
@@ -144,9 +146,9 @@ def collect(
     counts = ", ".join(f"{count} {status}" for status, count in labels.statuses.items())
     status = "wrote" if labels.fresh else "there already:"
     say(f"{status} {labels.path} ({'kernels: ' if tiles else ''}{counts}); labels are {labels.manifest['source']}")
-    labelled = sum(labels.statuses.values())
-    if not tiles and labelled < configs:
-        say(f"{labelled} of {counted(configs, 'configuration')}: no others of this program differ")
+    tried = sum(labels.statuses.values())
+    if not tiles and tried < configs:
+        say(f"{tried} of {counted(configs, 'configuration')}: no others of this program differ")
     list_lines("kernels, with their tiles", [f"{file}: {count}" for file, count in labels.files.items()])
     if (tau := labels.manifest.get("retest_tau")) is not None:
         say(f"two halves of the rounds agree with Kendall tau {tau:.3f}, an upper bound for any ranker")
@@ -164,7 +166,7 @@ def advise(
     out: Annotated[Path, Option(help="Folder for the advice and the edited module.")] = WORK / "advice",
     check: Annotated[bool | None, Option(help="Compare outputs on this CPU. Default: if within a minute.")] = None,
     measure: _Measure = False,
-    apply: Annotated[str | None, Option(help="FILE.npz:N: print the code for configuration N only.")] = None,
+    apply: Annotated[str | None, Option(help="FILE.npz:N: print and write configuration N instead.")] = None,
     jobs: _Jobs = 1,
     limit: Annotated[float, Option(min=1, help="Maximum seconds to compile one configuration.")] = 120.0,
     per_node: Annotated[int, Option(min=2, help="Candidate layouts of a node, the default included.")] = 8,

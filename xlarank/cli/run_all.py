@@ -1,4 +1,4 @@
-"""Commands that run all steps, here or on Kaggle: run-all, demo, package-kaggle."""
+"""Commands for all steps, here or on Kaggle: run-all, demo, package-kaggle."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def demo(workspace: Work = Path("work/demo"), trials: Trials = 8) -> None:
     from xlarank.pipelines.build_features import BuildRequest
 
     root, work = find_data_root(SAMPLE), options.workspace_at(workspace)
-    headline("1. info and build-features")
+    headline("1. build-features")
     say("layouts and tiles measured on a CPU (data/sample/README.md)")
     options.build(root, work, BuildRequest(collections=DEMO))
     names = list(DEMO)

@@ -98,7 +98,7 @@ class Journal(AbstractContextManager["Journal", None]):
             self._stream.seek(0, 2)
             if not complete:
                 self._append(dict(settings))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, zlib.error) as error:
             got = f"{path} cannot be used ({error})"
             raise WorkspaceError(got, do="remove it, or pass another `out`") from error
 
