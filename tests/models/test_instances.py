@@ -212,10 +212,8 @@ def test_siblings_correct_the_general_ranker_if_there_are_any(siblings):
 
 
 def test_contributions_divide_the_difference_by_the_weight_of_the_siblings():
-    ranker, graph = (
-        fitted("sibling", known(), rounds=5, **SIBLING | {"sibling_weight": 0.4}),
-        graph_of("f2__b", 2, 99),
-    )
+    ranker = fitted("sibling", known(), rounds=5, **SIBLING | {"sibling_weight": 0.4})
+    graph = graph_of("f2__b", 2, 99)
     ranks = mean_rank(scores_of(ranker._general, graph))
     for now, then in ((0, 1), (3, 2), (4, 9)):
         parts = ranker.contributions(graph, now, then)
