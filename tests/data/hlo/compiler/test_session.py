@@ -154,6 +154,9 @@ def test_a_journal_keeps_outcomes_drops_a_cut_line_and_refuses_other_settings(tm
         Journal(path, {"seed": 1})
     with pytest.raises(WorkspaceError, match="another counting; expected counting of an earlier version"):
         Journal(path, {"seed": 0, "counting": 2})
+    path.write_bytes(complete.replace(b'"message": ""', b'"message": "", "text": "bm8gemxpYg=="'))
+    with pytest.raises(WorkspaceError, match="journal cannot be used .*incorrect header check"):
+        Journal(path, {"seed": 0})
 
 
 def test_layouts_change_a_fingerprint_but_names_and_origins_do_not():
