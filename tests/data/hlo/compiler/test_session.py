@@ -155,7 +155,7 @@ def test_a_journal_keeps_outcomes_drops_a_cut_line_and_refuses_other_settings(tm
     with pytest.raises(WorkspaceError, match="another counting; expected counting of an earlier version"):
         Journal(path, {"seed": 0, "counting": 2})
     path.write_bytes(complete.replace(b'"message": ""', b'"message": "", "text": "bm8gemxpYg=="'))
-    with pytest.raises(WorkspaceError, match="journal cannot be used .*incorrect header check"):
+    with pytest.raises(WorkspaceError, match=r"journal cannot be used .*incorrect header check"):
         Journal(path, {"seed": 0})
 
 
