@@ -140,8 +140,7 @@ class GraphRows:
     @property
     def rankable(self) -> bool:
         """Whether there are at least two distinct configurations, of different cost if measured."""
-        measured = self.row_cost[np.isfinite(self.row_cost)]
-        return bool((measured != measured[:1]).any()) if self.labelled else len(self) > 1
+        return is_rankable(self.row_cost)
 
     def unseen_kinds(self, seen: Collection[str]) -> tuple[str, ...]:
         """Return the `kinds` that are not in ``seen``."""
@@ -218,6 +217,16 @@ def rows_table(
     features = pl.DataFrame(dict(zip(graphs[0].config_columns, values, strict=True)))
     literals = dict(zip(graphs[0].graph_columns, map(pl.lit, constants), strict=True))
     return pl.select(eager=True, **keys).with_columns(**literals).hstack(features)
+
+
+def is_rankable(row_cost: NDArray[np.float64]) -> bool:
+    """Return whether there are two distinct configurations, of different cost if any was measured (finite).
+
+    >>> is_rankable(np.array([1.0, 2.0])), is_rankable(np.array([1.0, np.inf])), is_rankable(np.full(2, np.inf))
+    (True, False, True)
+    """
+    measured = row_cost[np.isfinite(row_cost)]
+    return bool((measured != measured[:1]).any()) if len(measured) else len(row_cost) > 1
 
 
 def row_starts(graphs: Sequence[GraphRows]) -> list[int]:

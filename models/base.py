@@ -77,6 +77,10 @@ class Parts:
             sum_by_key((part.nodes for part in parts), factor),
         )
 
+    def scaled_to(self, difference: float) -> Parts:
+        """Return the contributions scaled to another difference; all 0 if they add up to 0."""
+        return Parts.total([self], difference / self.difference if abs(self.difference) > 1e-12 else 0.0)
+
 
 class Ranker(ABC, Generic[P]):
     """Model fitted to query groups; a lower score means a faster configuration.

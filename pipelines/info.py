@@ -6,12 +6,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from xlarank.data.collection import DataRoot, graph_files
 from xlarank.data.config_table import group_minimum
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph, structure_hash
+from xlarank.features.rows import is_rankable
 from xlarank.models.validation.label_noise import describe_labels, relative_std
 from xlarank.pipelines.support.progress import Progress, steps_of
 
@@ -65,7 +64,7 @@ def info(
                     split.configurable.append(len(graph.configurable))
                     structures.append((split, structure_hash(graph.opcode, graph.edges)))
                 cost = group_minimum(graph.cost, graph.duplicates.group, graph.duplicates.distinct)
-                if len(cost) < 2 or (graph.labelled and len(set(cost[np.isfinite(cost)])) < 2):
+                if not is_rankable(cost):
                     split.unrankable.append(file.name)
             step(f"{file.collection} {file.split} {file.name}")
     in_train = Counter((split.collection, structure) for split, structure in structures if split.split == "train")

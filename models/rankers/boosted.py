@@ -216,7 +216,8 @@ class BoostedRanker(Ranker[B]):
         return start
 
     def grow(self, data: TrainingData, settings: FitSettings) -> Self:
-        if (booster := self._booster.grow(settings)) is None:
+        booster = self._booster.grow(settings) if self._booster else None
+        if booster is None:
             return self.fit(data, settings)
         self._booster = booster
         return self

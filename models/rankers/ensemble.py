@@ -108,8 +108,7 @@ class Ensemble(Ranker[EnsembleParams]):
         for name, member in self._members.items():
             ranks = mean_rank(member.predict(rows, graph.columns, graph.instances))
             step = float(ranks[now] - ranks[then]) * self._weights[name] / total
-            part = member.contributions(graph, now, then, walk)
-            parts.append(Parts.total([part], step / part.difference if step else 0.0))
+            parts.append(member.contributions(graph, now, then, walk).scaled_to(step))
         return Parts.total(parts)
 
     def importance(self) -> dict[str, float]:

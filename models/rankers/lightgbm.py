@@ -144,7 +144,7 @@ def reread(booster: lgb.Booster) -> lgb.Booster:
 class Batches(lgb.Sequence):
     """Rows computed on request: LightGBM first requests single rows for the bin edges, then slices.
 
-    If ``sample`` is given, a request for a single row returns the sample's next row, whatever the index.
+    With a ``sample``, requests for single rows return its rows in turn and ignore the index.
     (LightGBM's ``reference`` would take twice the memory.)
     """
 

@@ -176,19 +176,16 @@ class SiblingRanker(Ranker[SiblingParams]):
 
     def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
         """Return the contributions of the general ranker and of the siblings by node, scaled to their shares."""
-        scores = self.predict(graph.matrix(), graph.columns, graph.instances)
+        general = self._general.predict(graph.matrix(), graph.columns, graph.instances)
+        scores, ranks = self._corrected(general, graph.instances), mean_rank(general)
         difference = float(scores[now] - scores[then])
         parts = self._general.contributions(graph, now, then, walk)
         if graph.instances is not None and (siblings := self.siblings_of(graph.instances.value)):
             by_node = self._sibling_contributions(siblings, graph.instances.value, now, then)
-            ranks = mean_rank(self._general.predict(graph.matrix(), graph.columns, graph.instances))
             share = (1 - self.params.sibling_weight) * float(ranks[now] - ranks[then])
-            share = share if abs(by_node.difference) > 1e-12 else difference
-            scaled = ((parts, share), (by_node, difference - share))
-            parts = Parts.total(
-                Parts.total([part], value / part.difference if abs(part.difference) > 1e-12 else 0.0)
-                for part, value in scaled
-            )
+            if abs(by_node.difference) <= 1e-12:  # no node of the siblings differs
+                share = difference
+            parts = Parts.total([parts.scaled_to(share), by_node.scaled_to(difference - share)])
         return replace(parts, members={self.name: difference})
 
     def _sibling_contributions(self, siblings: list[Sibling], table: Instances, now: int, then: int) -> Parts:

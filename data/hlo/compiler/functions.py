@@ -152,7 +152,7 @@ def _lower_function(xla: Xla, folder: Path, name: str, one_hot: bool) -> Any:
     shapes = tree_map_with_path(shape_of, arguments)
     try:
         donated: tuple[int, ...] = ()
-        if hasattr(function, "lower"):  # it is jitted already, perhaps with donated arguments
+        if hasattr(function, "lower"):  # already jitted, perhaps with donated arguments
             infos = enumerate(function.lower(*shapes).args_info[0])
             donated = tuple(at for at, info in infos if any(leaf.donated for leaf in tree_leaves(info)))
         options = {"keep_unused": True, "in_shardings": sharding, "out_shardings": sharding}
