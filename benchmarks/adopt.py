@@ -2,10 +2,10 @@
 
     python -m benchmarks.adopt FOLDER [--sample data/sample] [--least 8]
 
-``FOLDER`` is that of ``collect --out``. Graphs keep their split; ``evolve`` is called ``default``. The search
-``tied`` is that of ``collect --search random --tie rule --effort -1``: rename its folder first, and pass
-``--least 4``. Left out, and named: graphs with fewer than ``--least`` distinct labels, graphs of families that are
-held out for scoring, and graphs that the sample has.
+``FOLDER`` is that of ``collect --out``. Graphs keep their split; ``evolve`` is called ``default``.
+The search ``tied`` is that of ``collect --search random --tie rule --effort -1``: rename its folder
+first, and pass ``--least 4``. Left out, and named: graphs with fewer than ``--least`` distinct
+labels, graphs of families that are held out for scoring, and graphs that the sample has.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from xlarank.data.writing import write_graph
 
 #: Held-out families, and those of the valid split.
 RESERVED = frozenset({"resnet", "resnet_bn", "axial", "gnet", "gru", "crossattn", "unet", "mlp"})
-#: Measured on a TPU in Google's files, a held-out test: nothing that ships learns from these families.
+#: Measured on a TPU in Google's files, a held-out test: nothing that ships learns from these
+#: families.
 MEASURED = frozenset({"alexnet"})
 _SEARCHES = {"random": "random", "evolve": "default", "tied": "tied"}
 LEAST = 8

@@ -1,13 +1,14 @@
 """Compare searches of `advise` at equal numbers of compilations, by the TPU compiler's estimate.
 
-    python -m benchmarks.advise [PROGRAM...] [--data FOLDER] [--methods entry,all,random,genetic] [--budget 20]
+    python -m benchmarks.advise [PROGRAM...] [--data FOLDER] [--methods entry,all,random,genetic]
+    [--budget 20]
         [--minutes 60] [--seeds 1] [--target tpu-v3] [--cache FOLDER] [--json FILE]
 
-Methods: entry layouts alone, random and genetic search over outputs of operations, and all together as in `advise`.
-Configurations that become a known program are not counted. Outcomes are cached by program, so an interrupted run
-can be rerun and methods share them; "all" comes first, so that it knows no kernels of the others. Default programs:
-those of docs/advise.md, in this folder and below ``--data`` (``hlo/`` and ``tpu_estimate/``). Needs the extra
-``collect``.
+Methods: entry layouts alone, random and genetic search over outputs of operations, and all together
+as in `advise`. Configurations that become a known program are not counted. Outcomes are cached by
+program, so an interrupted run can be rerun and methods share them; "all" comes first, so that it
+knows no kernels of the others. Default programs: those of docs/advise.md, in this folder and below
+``--data`` (``hlo/`` and ``tpu_estimate/``). Needs the extra ``collect``.
 """
 
 from __future__ import annotations
@@ -35,22 +36,43 @@ from xlarank.pipelines.programs.sources import load_program
 AT = (4, 10, 20)
 _ZOO = "benchmarks.programs."
 EARLIER = (
-    *(f"{{data}}/tpu_estimate/modules/{name}.pb" for name in
-      ("mlp_train__a", "crossattn__a", "mixer__a", "swin__a", "autoenc_train__a")),
-    *(f"{{data}}/hlo/{name}.hlo" for name in
-      ("mha_block_1x12x128x64_bf16", "dlrm_keras_jax_f32_test_step", "depthwise_conv_3x3_1x256x56x56_bf16")),
-    *(_ZOO + name for name in (
-        "attention:decode__a attention:linformer__a attention:linattn_train__d recommenders:towers__a "
-        "recommenders:crossing__a recommenders:session__a recommenders:factormachine__a "
-        "recommenders:bilinearfields__a numerical:matrixproducts__a numerical:operator__a numerical:outermean__a "
-        "numerical:kernelmachine__a numerical:filters__a").split()),
-)  # fmt: skip
-FRESH = tuple(_ZOO + name for name in (
-    "torch_style:torchperceptron_train__a torch_style:torchencoder__a torch_style:torchlenet__a "
-    "torch_style:torchtextcnn__a torch_style:torchseparable__a attention:bert__a vision:alexnet__a "
-    "vision:squeezenet__a recommenders:towers_train__d recommenders:fieldattn_train__d attention:llama_train__d "
-    "sequences:textcnn_train__d sequences:temporal_train__d vision:generator__a vision:inverted__a"
-).split())  # fmt: skip
+    *(
+        f"{{data}}/tpu_estimate/modules/{name}.pb"
+        for name in ("mlp_train__a", "crossattn__a", "mixer__a", "swin__a", "autoenc_train__a")
+    ),
+    *(
+        f"{{data}}/hlo/{name}.hlo"
+        for name in (
+            "mha_block_1x12x128x64_bf16",
+            "dlrm_keras_jax_f32_test_step",
+            "depthwise_conv_3x3_1x256x56x56_bf16",
+        )
+    ),
+    *(
+        _ZOO + name
+        for name in (
+            "attention:decode__a attention:linformer__a attention:linattn_train__d "
+            "recommenders:towers__a "
+            "recommenders:crossing__a recommenders:session__a recommenders:factormachine__a "
+            "recommenders:bilinearfields__a numerical:matrixproducts__a "
+            "numerical:operator__a numerical:outermean__a "
+            "numerical:kernelmachine__a numerical:filters__a"
+        ).split()
+    ),
+)
+FRESH = tuple(
+    _ZOO + name
+    for name in (
+        "torch_style:torchperceptron_train__a torch_style:torchencoder__a "
+        "torch_style:torchlenet__a "
+        "torch_style:torchtextcnn__a torch_style:torchseparable__a attention:bert__a "
+        "vision:alexnet__a "
+        "vision:squeezenet__a recommenders:towers_train__d "
+        "recommenders:fieldattn_train__d attention:llama_train__d "
+        "sequences:textcnn_train__d sequences:temporal_train__d vision:generator__a "
+        "vision:inverted__a"
+    ).split()
+)
 
 
 class _Nodes(LayoutSearch):
@@ -92,7 +114,13 @@ class _Entry(LayoutSearch):
 
 
 def compare(
-    compiler: Compiler, path: str, methods: list[str], seeds: int, budget: int, minutes: float, cache: Path
+    compiler: Compiler,
+    path: str,
+    methods: list[str],
+    seeds: int,
+    budget: int,
+    minutes: float,
+    cache: Path,
 ) -> Iterator[dict[str, Any]]:
     """Yield a record per method and seed; entry layouts do not depend on the seed."""
     program = load_program(path, compiler)
@@ -100,18 +128,27 @@ def compare(
         space = Space.of(program, np.random.default_rng(seed), 8)
         with open_journal(cache, program, compiler) as journal:
             for method in [method for method in methods if not seed or method != "entry"]:
-                search_class = {"entry": _Entry, "random": _Nodes, "genetic": _Genetic}.get(method, LayoutSearch)
+                search_class = {"entry": _Entry, "random": _Nodes, "genetic": _Genetic}.get(
+                    method, LayoutSearch
+                )
                 search = search_class(compiler, space, journal, np.random.default_rng(seed))
                 begun = time.monotonic()
                 search.run(budget, minutes)
-                yield _record(program.name, method, seed, search) | {"took": round(time.monotonic() - begun, 1)}
+                yield _record(program.name, method, seed, search) | {
+                    "took": round(time.monotonic() - begun, 1)
+                }
 
 
 def _record(program: str, method: str, seed: int, search: LayoutSearch) -> dict[str, Any]:
     """Return the best speedups at numbers of compilations."""
     outcomes = search.outcomes
-    costs = [outcome.estimate.cycles if outcome.status is Status.OK else np.inf for outcome in outcomes]
-    spent, best, known, cycles = 0, np.inf, set[str](), {}
+    costs = [
+        outcome.estimate.cycles if outcome.status is Status.OK else np.inf for outcome in outcomes
+    ]
+    spent = 0
+    best = np.inf
+    known = set[str]()
+    cycles = {}
     for outcome, cost in zip(outcomes, costs, strict=True):
         if outcome.status is Status.SCREENED:
             continue
@@ -124,12 +161,17 @@ def _record(program: str, method: str, seed: int, search: LayoutSearch) -> dict[
     base = outcomes[0].estimate.cycles
     before, after = (read_operations(search.text(number)) for number in (0, int(np.argmin(costs))))
     return {
-        "program": program, "method": method, "seed": seed, "compilations": spent, "looked_at": len(outcomes),
+        "program": program,
+        "method": method,
+        "seed": seed,
+        "compilations": spent,
+        "looked_at": len(outcomes),
         "seconds": round(sum(outcome.seconds for outcome in outcomes), 1),
         "default_seconds": round(outcomes[0].seconds, 2),
         "copies": [sum(part.total for part in parts if part.relayout) for parts in (before, after)],
-        "cycles": base, **{f"at_{at}": base / min(cycles.get(at, best), base) for at in AT},
-    }  # fmt: skip
+        "cycles": base,
+        **{f"at_{at}": base / min(cycles.get(at, best), base) for at in AT},
+    }
 
 
 def summary(records: list[dict[str, Any]]) -> str:
@@ -140,8 +182,10 @@ def summary(records: list[dict[str, Any]]) -> str:
         means = "  ".join(f"{at}: {np.exp(part[f'at_{at}'].log().mean()):.4f}" for at in AT)
         before, after = np.array(part["copies"].to_list()).sum(axis=0)
         lines.append(
-            f"{method:8s} {len(part):3d} searches  {means}  above 2 %: {(part['at_20'] > 1.02).mean():.2f}  "
-            f"copies removed: {1 - after / max(1, before):.2f}  seconds: {part['seconds'].sum():.0f}"
+            f"{method:8s} {len(part):3d} searches  {means}  above 2 %: "
+            f"{(part['at_20'] > 1.02).mean():.2f}  "
+            f"copies removed: {1 - after / max(1, before):.2f}  seconds: "
+            f"{part['seconds'].sum():.0f}"
         )
     return "\n".join(lines)
 

@@ -2,8 +2,9 @@
 
     python -m benchmarks.fuzz_models [--mutations 2000]
 
-Each mutation of a booster's text is loaded and ranks rows in a child process. Counts rejected models, rankings by
-finite scores, scores that are not finite, and the outcomes that must not occur: crashes, hangs and other errors.
+Each mutation of a booster's text is loaded and ranks rows in a child process. Counts rejected
+models, rankings by finite scores, scores that are not finite, and the outcomes that must not occur:
+crashes, hangs and other errors.
 """
 
 from __future__ import annotations
@@ -38,13 +39,28 @@ COLLECTION = Collection.parse("tile:cpu")
 #: Maximum seconds for a ranking, the start of a process included; a sound one takes hundredths.
 PATIENCE = 50.0
 MODELS = {"lambdarank": "booster.txt", "xgb-pairwise": "booster.json"}
-NUMBERS = ("-1", "0", "1", "-2", "2147483647", "-2147483648", "99999999999", "1e400", "nan", "inf", "-inf", "", "x")
+NUMBERS = (
+    "-1",
+    "0",
+    "1",
+    "-2",
+    "2147483647",
+    "-2147483648",
+    "99999999999",
+    "1e400",
+    "nan",
+    "inf",
+    "-inf",
+    "",
+    "x",
+)
 
 
 def mutated(text: str, rng: random.Random) -> str:
     """Return the text after one to three edits: of a number, a line, a span or a character."""
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        kind, start = rng.randrange(6), rng.randrange(len(text))
+        kind = rng.randrange(6)
+        start = rng.randrange(len(text))
         if kind <= 2:  # replace a number: children, sizes, leaves
             numbers = list(re.finditer(r"-?\d+(\.\d+)?([eE][-+]?\d+)?", text))
             number = rng.choice(numbers)
@@ -53,7 +69,9 @@ def mutated(text: str, rng: random.Random) -> str:
         elif kind == 3:  # exchange, delete or double a line (in JSON: the text between commas)
             mark = "\n" if text.count("\n") > 20 else ","
             parts = text.split(mark)
-            first, second, edit = rng.randrange(len(parts)), rng.randrange(len(parts)), rng.random()
+            first = rng.randrange(len(parts))
+            second = rng.randrange(len(parts))
+            edit = rng.random()
             if edit < 0.5:
                 parts[first], parts[second] = parts[second], parts[first]
             elif edit < 0.75:
@@ -114,15 +132,21 @@ class Child:
 
 def fuzz(place: Path, mutations: int, seed: int = 0) -> dict[str, Counter[str]]:
     """Return the outcomes of mutations by model; each has an equal share."""
-    workspace, rng, outcomes = Workspace(place), random.Random(seed), {}
-    request = BuildRequest(collections=[str(COLLECTION)], settings=FeatureSettings(Tier.FAST), jobs=1)
+    workspace = Workspace(place)
+    rng = random.Random(seed)
+    outcomes = {}
+    request = BuildRequest(
+        collections=[str(COLLECTION)], settings=FeatureSettings(Tier.FAST), jobs=1
+    )
     build_features(find_data_root(SAMPLE), workspace, request)
     for model, booster in MODELS.items():
         shutil.rmtree(workspace.model(COLLECTION), ignore_errors=True)
         train(workspace, TrainRequest(model=model, seeds=1, rounds=8, threads=1))
         folder = workspace.model(COLLECTION)
         (path,) = folder.rglob(booster)
-        text, counts, child = path.read_text(encoding="utf-8"), Counter[str](), Child()
+        text = path.read_text(encoding="utf-8")
+        counts = Counter[str]()
+        child = Child()
         planted(folder, booster, text)
         assert child.ask(workspace) == "ranked", "untouched, it ranks"
         for _ in range(mutations // len(MODELS)):

@@ -1,15 +1,21 @@
-"""Replay measured graphs: which configurations to measure first, and do runtimes help to choose the next?
+"""Replay measured graphs: which configurations to measure first, and do runtimes help to choose the
+next?
 
     python -m benchmarks.measure_next [--data-root D] [--collection PATTERN]
 
-Prints the regret in per cent, the best runtime so far over the best of all minus 1, for five ways to choose:
+Prints the regret in per cent, the best runtime so far over the best of all minus 1, for five ways
+to choose:
 
 - random: the expectation;
-- order: by the predictions of the shipped rankers (TPU) or of `lambdarank` out of fold by family (CPU);
-- tpe: the configuration nearest to the suggestion of Optuna's TPE, after four random ones; mean of five seeds;
-- learned: the largest expected improvement by a Gaussian process around the predicted log time: terms for the
-  orders of tied outputs, a Laplace kernel for tiles, variances weighted by marginal likelihood;
-- spread: the same, with the prediction in place of every measured runtime: it only spreads its choices.
+- order: by the predictions of the shipped rankers (TPU) or of `lambdarank` out of fold by family
+  (CPU);
+- tpe: the configuration nearest to the suggestion of Optuna's TPE, after four random ones; mean of
+  five seeds;
+- learned: the largest expected improvement by a Gaussian process around the predicted log time:
+  terms for the orders of tied outputs, a Laplace kernel for tiles, variances weighted by marginal
+  likelihood;
+- spread: the same, with the prediction in place of every measured runtime: it only spreads its
+  choices.
 """
 
 import argparse
@@ -40,19 +46,26 @@ from xlarank.models.validation.label_noise import tied_groups
 from xlarank.pipelines.rank import rank
 
 Floats = NDArray[np.float64]
-BUDGET, SHOWN = 16, [1, 2, 4, 8, 16]
-#: Log time for one standard deviation of scores; standard deviations of terms and noise, relative to it.
-_SLOPES, _TERMS, _NOISE = (0.01, 0.03, 0.1, 0.3, 1.0), (0.1, 0.3, 1.0, 3.0), (0.01, 0.03, 0.1, 0.3, 1.0)
+BUDGET = 16
+SHOWN = [1, 2, 4, 8, 16]
+#: Log time for one standard deviation of scores; standard deviations of terms and noise, relative
+#: to it.
+_SLOPES = (0.01, 0.03, 0.1, 0.3, 1.0)
+_TERMS = (0.1, 0.3, 1.0, 3.0)
+_NOISE = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 
 class Replay(NamedTuple):
-    """Distinct measured configurations, best prediction first; predictions have a standard deviation of 1."""
+    """Distinct measured configurations, best prediction first; predictions have a standard
+    deviation of 1.
+    """
 
     name: str
     cost: Floats  # the least of repeats
     prediction: Floats
     slopes: tuple[float, ...]
-    codes: Floats  # (configs, parameters): numbers of the orders of tied outputs, logarithms of a tile's columns
+    # (configs, parameters): numbers of the orders of tied outputs, logarithms of a tile's columns
+    codes: Floats
     tile: bool
 
 
@@ -62,15 +75,19 @@ def replay_of(graph: LayoutGraph | TileGraph, scores: Floats, *, times: bool) ->
     if isinstance(graph, LayoutGraph):
         facts = LayoutFacts(graph)
         default = facts.default_layout[graph.configurable[facts.table.node]]
-        orders = layout_key(complete_layout(facts.table.rows[:, : default.shape[1]].astype(np.int64), default))
+        orders = layout_key(
+            complete_layout(facts.table.rows[:, : default.shape[1]].astype(np.int64), default)
+        )
         codes = tied_groups(orders.astype(np.int32)[facts.table.codes]).astype(np.float64)
     else:
         codes = np.log2(1 + graph.config_feat[same.first].astype(np.float64))
         codes = codes[:, np.ptp(codes, axis=0) > 0]
-    cost, scores = group_minimum(graph.cost, same.group, same.distinct), scores[same.first]
+    cost = group_minimum(graph.cost, same.group, same.distinct)
+    scores = scores[same.first]
     order = [row for row in np.argsort(scores, kind="stable") if np.isfinite(cost[row])]
     scale = float(scores[order].std()) or 1.0
-    slopes, tile = (scale,) if times else _SLOPES, isinstance(graph, TileGraph)
+    slopes = (scale,) if times else _SLOPES
+    tile = isinstance(graph, TileGraph)
     return Replay(graph.name, cost[order], scores[order] / scale, slopes, codes[order], tile)
 
 
@@ -79,29 +96,40 @@ def replays(collection: Collection, files: Iterable[GraphFile]) -> list[Replay]:
     graphs = [read_graph(file.path) for file in files]
     graphs = [graph for graph in graphs if graph.labelled and graph.duplicates.distinct > 1]
     if target_of(collection) is TPU:
-        model, workspace = pretrained_model(collection.kind), Workspace(DEFAULT_ROOT)
+        model = pretrained_model(collection.kind)
+        workspace = Workspace(DEFAULT_ROOT)
         times = [(graph, rank(workspace, graph, model=model).estimated) for graph in graphs]
         return [replay_of(graph, np.log(ns), times=True) for graph, ns in times if ns is not None]
     result = []
     for _, held in family_folds([program_family(graph.name) for graph in graphs], limit=5):
         others = [graph for number, graph in enumerate(graphs) if number not in held]
         ranker = GraphRanker(n_estimators=200, target="cpu").fit(others)
-        result += [replay_of(graphs[number], ranker.predict(graphs[number]), times=False) for number in held]
+        result += [
+            replay_of(graphs[number], ranker.predict(graphs[number]), times=False)
+            for number in held
+        ]
     return result
 
 
 def by_tpe(replay: Replay, seed: int) -> list[int]:
     """Return the configurations that TPE measures, in order."""
-    rng, left, chosen = np.random.default_rng(seed), np.ones(len(replay.cost), bool), []
+    rng = np.random.default_rng(seed)
+    left = np.ones(len(replay.cost), bool)
+    chosen = []
     choices = enumerate(np.unique(code).tolist() for code in replay.codes.T)
     space = {str(number): CategoricalDistribution(values) for number, values in choices}
-    study = optuna.create_study(sampler=TPESampler(n_startup_trials=4, multivariate=True, seed=seed))
+    study = optuna.create_study(
+        sampler=TPESampler(n_startup_trials=4, multivariate=True, seed=seed)
+    )
     for number in range(min(BUDGET, len(left))):
         trial = study.ask(dict(space))
         study.tell(trial, state=TrialState.FAIL)  # the nearest configuration is added instead
-        agreeing = (replay.codes == [trial.params[name] for name in space]).sum(axis=1) * (number >= 4)
+        agreeing = (replay.codes == [trial.params[name] for name in space]).sum(axis=1) * (
+            number >= 4
+        )
         config = int(np.argmax(np.where(left, agreeing + rng.random(len(left)) / 2, -1)))
-        params, value = dict(zip(space, replay.codes[config].tolist(), strict=True)), np.log(replay.cost[config])
+        params = dict(zip(space, replay.codes[config].tolist(), strict=True))
+        value = np.log(replay.cost[config])
         study.add_trial(create_trial(params=params, distributions=dict(space), value=value))
         left[config] = False
         chosen.append(config)
@@ -109,12 +137,17 @@ def by_tpe(replay: Replay, seed: int) -> list[int]:
 
 
 def by_improvement(replay: Replay, *, learn: bool) -> list[int]:
-    """Return the configurations of the largest expected improvement, in order, with or without runtimes."""
-    prediction, logs, chosen = replay.prediction, np.log(replay.cost), [0]
+    """Return the configurations of the largest expected improvement, in order, with or without
+    runtimes.
+    """
+    prediction = replay.prediction
+    logs = np.log(replay.cost)
+    chosen = [0]
     while len(chosen) < min(BUDGET, len(logs)):
         apart = replay.codes[:, None] - replay.codes[chosen]
         kernel = np.exp(-np.abs(apart).mean(axis=2)) if replay.tile else (apart == 0).mean(axis=2)
-        gains, evidence = [], []
+        gains = []
+        evidence = []
         for terms, noise in product(_TERMS, _NOISE):
             cross = terms**2 * kernel
             inverse = np.linalg.inv(cross[chosen] + noise**2 * np.eye(len(chosen)))
@@ -127,7 +160,11 @@ def by_improvement(replay: Replay, *, learn: bool) -> list[int]:
                 residual -= (constant := ones @ residual / ones.sum())
                 z = (values.min() - constant - prediction - cross @ inverse @ residual) / std
                 gains.append(slope * std * (z * norm.cdf(z) + norm.pdf(z)))
-                fit = np.linalg.slogdet(inverse)[1] - np.log(ones.sum()) - residual @ inverse @ residual
+                fit = (
+                    np.linalg.slogdet(inverse)[1]
+                    - np.log(ones.sum())
+                    - residual @ inverse @ residual
+                )
                 evidence.append(fit / 2 - (len(chosen) - 1) * np.log(slope) if learn else 0.0)
         gain = np.exp(np.array(evidence) - max(evidence)) @ np.array(gains)
         gain[chosen] = -np.inf
@@ -136,11 +173,20 @@ def by_improvement(replay: Replay, *, learn: bool) -> list[int]:
 
 
 def regrets(replay: Replay) -> dict[str, Floats]:
-    """Return the best runtime after each of 16 measurements, over the best of all, in per cent, by method."""
-    cost, left, seeds = np.sort(replay.cost), np.arange(len(replay.cost), 0, -1), range(5)
+    """Return the best runtime after each of 16 measurements, over the best of all, in per cent, by
+    method.
+    """
+    cost = np.sort(replay.cost)
+    left = np.arange(len(replay.cost), 0, -1)
+    seeds = range(5)
     missed = [np.cumprod(np.clip(1 - count / left, 0, 1)) for count in range(1, BUDGET + 1)]
-    orders = {"order": [[*range(min(BUDGET, len(cost)))]], "tpe": [by_tpe(replay, seed) for seed in seeds]}
-    orders |= {name: [by_improvement(replay, learn=name == "learned")] for name in ("learned", "spread")}
+    orders = {
+        "order": [[*range(min(BUDGET, len(cost)))]],
+        "tpe": [by_tpe(replay, seed) for seed in seeds],
+    }
+    orders |= {
+        name: [by_improvement(replay, learn=name == "learned")] for name in ("learned", "spread")
+    }
     best = {"random": np.array([-np.diff(chance, prepend=1) @ cost for chance in missed])}
     for name, runs in orders.items():
         curve = np.minimum.accumulate(replay.cost[np.array(runs)], axis=1).mean(axis=0)
@@ -149,13 +195,21 @@ def regrets(replay: Replay) -> dict[str, Floats]:
 
 
 def print_table(title: str, graphs: list[dict[str, Floats]]) -> None:
-    """Print means and standard errors; the last column is the mean of 16 regrets minus that of `order`."""
-    print(f"\n| {title} | {' | '.join(map(str, SHOWN))} | mean - order's |\n{'|---' * (len(SHOWN) + 2)}|")
+    """Print means and standard errors; the last column is the mean of 16 regrets minus that of
+    `order`.
+    """
+    print(
+        f"\n| {title} | {' | '.join(map(str, SHOWN))} | mean - order's "
+        f"|\n{'|---' * (len(SHOWN) + 2)}|"
+    )
     for method in graphs[0]:
         curves = np.array([graph[method] for graph in graphs])
         lead = (curves - [graph["order"] for graph in graphs]).mean(axis=1)
         columns = [*curves.T[np.array(SHOWN) - 1], lead]
-        cells = [f"{x.mean():.3f} ± {sem(x) if len(x) > 1 else np.nan:.3f}".removesuffix(" ± nan") for x in columns]
+        cells = [
+            f"{x.mean():.3f} ± {sem(x) if len(x) > 1 else np.nan:.3f}".removesuffix(" ± nan")
+            for x in columns
+        ]
         print(f"| {method} | {' | '.join(cells)} |", flush=True)
 
 

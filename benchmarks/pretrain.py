@@ -1,11 +1,13 @@
 """Make a ranker that comes with xlarank.
 
-    python -m benchmarks.pretrain [--kind layout|tile] [--data-root D] [--out FOLDER] [--seeds N] [--rounds N]
+    python -m benchmarks.pretrain [--kind layout|tile] [--data-root D] [--out FOLDER] [--seeds N]
+    [--rounds N]
 
-Layouts are ranked by the time model (`time-trees` without trees), in which nothing is learned: no labels at hand
-make trees that rank programs measured on a TPU better (docs/explanation/tpu-time.md). The ranker of tiles learns
-absolute times (`time-trees`) from what the TPU's compiler estimated. AlexNets are left out, since measured ones are
-held out. Its card holds metrics out of fold by family, whose means are printed.
+Layouts are ranked by the time model (`time-trees` without trees), in which nothing is learned: no
+labels at hand make trees that rank programs measured on a TPU better
+(docs/explanation/tpu-time.md). The ranker of tiles learns absolute times (`time-trees`) from what
+the TPU's compiler estimated. AlexNets are left out, since measured ones are held out. Its card
+holds metrics out of fold by family, whose means are printed.
 """
 
 from __future__ import annotations
@@ -42,14 +44,23 @@ def labelled_rows(files: Iterable[Path], kind: Kind) -> list[GraphRows]:
     return [graph for graph in graphs if graph.labelled and graph.rankable]
 
 
-def time_errors(predictions: Sequence[NDArray[Any]], times: Sequence[NDArray[Any]]) -> tuple[float, float]:
-    """Return the median relative error of predicted times, and tau over all tiles of all kernels."""
-    predicted, actual = np.concatenate(predictions), np.concatenate(times)
-    return float(np.median(np.abs(predicted / actual - 1))), float(kendalltau(predicted, actual).statistic)
+def time_errors(
+    predictions: Sequence[NDArray[Any]], times: Sequence[NDArray[Any]]
+) -> tuple[float, float]:
+    """Return the median relative error of predicted times, and tau over all tiles of all
+    kernels.
+    """
+    predicted = np.concatenate(predictions)
+    actual = np.concatenate(times)
+    return float(np.median(np.abs(predicted / actual - 1))), float(
+        kendalltau(predicted, actual).statistic
+    )
 
 
 def estimated_tiles(data_root: Path | None) -> list[GraphRows]:
-    """Return the estimated kernels, without families that are held out (`benchmarks.adopt.MEASURED`)."""
+    """Return the estimated kernels, without families that are held out
+    (`benchmarks.adopt.MEASURED`).
+    """
     root = find_data_root(data_root)
     files = graph_files(root.npz, ["tile:tpu-estimate"], where=str(root.path))
     files = [file for file in files if file.split == "train" and file.family not in MEASURED]
@@ -64,10 +75,14 @@ def out_of_fold(graphs: list[GraphRows], settings: FitSettings) -> list[NDArray[
     """Return the scores of each graph by a ranker fitted on other families."""
     scores: dict[int, NDArray[Any]] = {}
     for _, held in family_folds(TrainingData.from_graphs(graphs).families, _FOLDS):
-        ranker = fitted([graph for number, graph in enumerate(graphs) if number not in set(held)], settings)
+        ranker = fitted(
+            [graph for number, graph in enumerate(graphs) if number not in set(held)], settings
+        )
         for number in held:
             graph = graphs[number]
-            scores[number] = ranker.predict(graph.matrix(), graph.columns, graph.instances)[graph.group]
+            scores[number] = ranker.predict(graph.matrix(), graph.columns, graph.instances)[
+                graph.group
+            ]
     return [scores[number] for number in range(len(graphs))]
 
 
@@ -76,12 +91,16 @@ def time_model() -> tuple[ModelCard, list[Ranker[Any]]]:
     columns = [FASTEST, LAYOUTS_SET, OVER_FASTEST]
     path = next((SAMPLE / "npz/layout/tpu-estimate").rglob("train/*.npz"))
     rows = assemble(read_graph(path), FeatureSettings(), columns)
-    rows = rows.only(np.array([number for number, name in enumerate(rows.columns) if name in columns]))
+    rows = rows.only(
+        np.array([number for number, name in enumerate(rows.columns) if name in columns])
+    )
     ranker = TimeTrees(kind="layout").fit(TrainingData.from_graphs([rows], TPU), FitSettings(0))
     return card_of(ranker, SHIPPED_COLLECTION, 0, rows.columns), [ranker]
 
 
-def tile_ranker(data_root: Path, rounds: int, seeds: int, threads: int) -> tuple[ModelCard, list[Ranker[Any]]]:
+def tile_ranker(
+    data_root: Path, rounds: int, seeds: int, threads: int
+) -> tuple[ModelCard, list[Ranker[Any]]]:
     """Return the ranker of tiles, and print its metrics out of fold."""
     graphs = estimated_tiles(data_root)
     scores = out_of_fold(graphs, FitSettings(rounds, 0, threads))
@@ -89,21 +108,38 @@ def tile_ranker(data_root: Path, rounds: int, seeds: int, threads: int) -> tuple
         graph.name: graph_metrics("tile", score, graph.cost, graph.group)
         for score, graph in zip(scores, graphs, strict=True)
     }
-    means = {name: np.mean([values[name] for values in folds.values()]) for name in ("score", "tau", "slowdown@1")}
-    print(f"{len(graphs)} graphs out of fold: {', '.join(f'{name} {mean:.3f}' for name, mean in means.items())}")
-    error, across = time_errors([np.exp2(score) for score in scores], [graph.runtime for graph in graphs])
+    means = {
+        name: np.mean([values[name] for values in folds.values()])
+        for name in ("score", "tau", "slowdown@1")
+    }
+    print(
+        f"{len(graphs)} graphs out of fold: "
+        f"{', '.join(f'{name} {mean:.3f}' for name, mean in means.items())}"
+    )
+    error, across = time_errors(
+        [np.exp2(score) for score in scores], [graph.runtime for graph in graphs]
+    )
     print(f"relative error of the times: median {error:.3f}; tau across kernels {across:.3f}")
     rankers = [fitted(graphs, FitSettings(rounds, seed, threads)) for seed in range(seeds)]
     card = card_of(rankers[0], "tile:tpu-estimate", rounds, graphs[0].columns)
-    card.trained_on, card.folds = {"train": sorted({graph.name for graph in graphs})}, folds
+    card.trained_on = {"train": sorted({graph.name for graph in graphs})}
+    card.folds = folds
     return card, rankers
 
 
 def card_of(ranker: Ranker[Any], collection: str, rounds: int, columns: list[str]) -> ModelCard:
     return ModelCard(
-        collection=collection, model=ranker.name, params=ranker.params.values(), rounds=rounds, tuned=False,
-        recipe=Recipe.of(FeatureSettings(), ranker.kind), columns=columns, trained_on={}, folds={}, target=TPU.name,
-    )  # fmt: skip
+        collection=collection,
+        model=ranker.name,
+        params=ranker.params.values(),
+        rounds=rounds,
+        tuned=False,
+        recipe=Recipe.of(FeatureSettings(), ranker.kind),
+        columns=columns,
+        trained_on={},
+        folds={},
+        target=TPU.name,
+    )
 
 
 def main() -> None:
@@ -115,7 +151,9 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     args = parser.parse_args()
     tile = args.kind == "tile"
-    card, rankers = tile_ranker(args.data_root, args.rounds, args.seeds, args.threads) if tile else time_model()
+    card, rankers = (
+        tile_ranker(args.data_root, args.rounds, args.seeds, args.threads) if tile else time_model()
+    )
     out = args.out or SHIPPED / args.kind
     save_model(out, card, rankers)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())

@@ -2,9 +2,10 @@
 
     python -m benchmarks.tile_time ROOT [ROOT...] [--megahertz 940]
 
-``ROOT`` is an output folder of ``benchmarks.tiles``. Positive constants are fitted for each kind of kernel to the
-logarithm of the cycles of the train split, with equal weight per kernel and a robust loss. They are printed for
-`xlarank.features.tile.tpu_time`, with the median relative error and the rank correlation across kernels.
+``ROOT`` is an output folder of ``benchmarks.tiles``. Positive constants are fitted for each kind of
+kernel to the logarithm of the cycles of the train split, with equal weight per kernel and a robust
+loss. They are printed for `xlarank.features.tile.tpu_time`, with the median relative error and the
+rank correlation across kernels.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ _SCALES = (100, 10, 10, 10, 1, 1, 1e-3, 1, 0.1, 1, 1, 1, 1)
 def read(roots: list[Path], split: str, megahertz: float) -> list[tuple[WindowLoop, Floats]]:
     """Return loop and cycles of every kernel of a split."""
     kernels = []
-    for path in sorted(path for root in roots for path in root.glob(f"npz/tile/tpu-estimate/{split}/*.npz")):
+    for path in sorted(
+        path for root in roots for path in root.glob(f"npz/tile/tpu-estimate/{split}/*.npz")
+    ):
         graph = read_graph(path, "tile")
         assert isinstance(graph, TileGraph)
         cycles = graph.runtime[graph.duplicates.first] * megahertz / 1000
@@ -41,7 +44,9 @@ def read(roots: list[Path], split: str, megahertz: float) -> list[tuple[WindowLo
 
 
 def joined(kernels: list[tuple[WindowLoop, Floats]]) -> tuple[WindowLoop, Floats, Floats]:
-    """Return one loop of all configurations, their cycles, and weights that are equal per kernel."""
+    """Return one loop of all configurations, their cycles, and weights that are equal per
+    kernel.
+    """
     loop = copy(kernels[0][0])
     for name in vars(loop).keys() - {"kind"}:
         setattr(loop, name, np.concatenate([getattr(kernel, name) for kernel, _ in kernels]))
@@ -61,8 +66,13 @@ def fit(kernels: list[tuple[WindowLoop, Floats]], start: Costs) -> Costs:
     fitted = []
     for costs in (start, computing, replace(computing, copied=2.0, byte=start.byte / 1.2)):
         begin = np.log(np.maximum(astuple(costs), 1e-4))
-        bounds, scale = (begin - 9, begin + 5), 0.2 * weight.mean()
-        fitted.append(least_squares(residual, begin, bounds=bounds, loss="soft_l1", f_scale=scale, max_nfev=99))
+        bounds = (begin - 9, begin + 5)
+        scale = 0.2 * weight.mean()
+        fitted.append(
+            least_squares(
+                residual, begin, bounds=bounds, loss="soft_l1", f_scale=scale, max_nfev=99
+            )
+        )
     values = np.exp(min(fitted, key=lambda fit: float(fit.cost)).x)
     constants = {}
     for field, value, scale in zip(fields(Costs), values, _SCALES, strict=True):
@@ -78,7 +88,10 @@ def accuracy(kernels: list[tuple[WindowLoop, Floats]], costs: dict[str, Costs]) 
     estimates = [costs[loop.kind].cycles(loop) for loop, _ in kernels]
     within = [kendalltau(*pair).statistic for pair in zip(estimates, actual, strict=True)]
     error, across = time_errors(estimates, actual)
-    return f"{len(kernels)} kernels: error {error:.3f}, tau across {across:.3f}, within {np.nanmean(within):.3f}"
+    return (
+        f"{len(kernels)} kernels: error {error:.3f}, tau across {across:.3f}, within "
+        f"{np.nanmean(within):.3f}"
+    )
 
 
 def main() -> None:
@@ -88,14 +101,19 @@ def main() -> None:
     args = parser.parse_args()
     train = read(args.roots, "train", args.megahertz)
     costs = {
-        kind: fit([kernel for kernel in train if kernel[0].kind == kind], start) for kind, start in COSTS.items()
+        kind: fit([kernel for kernel in train if kernel[0].kind == kind], start)
+        for kind, start in COSTS.items()
     }
     for kind, constants in costs.items():
         print(f'    "{kind}": {constants},')
-    for name, kernels in {"train": train, "valid": read(args.roots, "valid", args.megahertz)}.items():
+    for name, kernels in {
+        "train": train,
+        "valid": read(args.roots, "valid", args.megahertz),
+    }.items():
         print(f"{name}, {accuracy(kernels, costs)}")
         for kind in COSTS:
-            print(f"  {kind}, {accuracy([kernel for kernel in kernels if kernel[0].kind == kind], costs)}")
+            of_kind = [kernel for kernel in kernels if kernel[0].kind == kind]
+            print(f"  {kind}, {accuracy(of_kind, costs)}")
 
 
 if __name__ == "__main__":

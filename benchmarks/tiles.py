@@ -2,9 +2,10 @@
 
     python -m benchmarks.tiles OUT [--seconds 240] [--limits 24]
 
-Programs of `benchmarks.programs` and `benchmarks.programs.kernels`, families in turn; one whose manifest is there
-is skipped, so that the command may be ended and run again. Reserved families are never compiled. A sweep may take
-``--seconds``; programs that cannot be compiled are listed in ``OUT/failed.txt``.
+Programs of `benchmarks.programs` and `benchmarks.programs.kernels`, families in turn; one whose
+manifest is there is skipped, so that the command may be ended and run again. Reserved families are
+never compiled. A sweep may take ``--seconds``; programs that cannot be compiled are listed in
+``OUT/failed.txt``.
 """
 
 from __future__ import annotations
@@ -27,19 +28,26 @@ from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
 RESERVED = adopt.RESERVED | adopt.MEASURED
 #: Families of the valid split.
 VALID = frozenset(
-    "tucker textcnn yolo multiquery towers separable generator squeezexcite conformer experts fcn retention steps "
+    "tucker textcnn yolo multiquery towers separable generator squeezexcite conformer "
+    "experts fcn retention steps "
     "otherconvolutions".split()
 )
 
 
 def programs() -> Iterator[tuple[str, str]]:
-    """Yield names and ``module:function``: two programs of single operations, then a network, in turn."""
+    """Yield names and ``module:function``: two programs of single operations, then a network, in
+    turn.
+    """
     single = [(name, f"{kernels.__name__}:{name}") for name in kernels.PROGRAMS]
     places = {name: module.__name__ for module in MODULES for name in module.PROGRAMS}
     networks = [(name, f"{places[name]}:{name}") for name in PROGRAMS]
-    networks.sort(key=lambda network: not network[0].endswith(("__a", "__c")))  # b is a with another batch size
+    networks.sort(
+        key=lambda network: not network[0].endswith(("__a", "__c"))
+    )  # b is a with another batch size
     for turn in itertools.zip_longest(single[::2], single[1::2], networks):
-        yield from (program for program in turn if program and program_family(program[0]) not in RESERVED)
+        yield from (
+            program for program in turn if program and program_family(program[0]) not in RESERVED
+        )
 
 
 def main() -> None:
@@ -59,7 +67,9 @@ def main() -> None:
             begun = time.monotonic()
             split = "valid" if program_family(name) in VALID else "train"
             try:
-                found = collect_tiles(source, args.out, settings, split=split, name=name, compiler=compiler)
+                found = collect_tiles(
+                    source, args.out, settings, split=split, name=name, compiler=compiler
+                )
             except XlarankError as error:
                 print(f"{name}: {error}", flush=True)
                 with failed.open("a", encoding="utf-8") as stream:
@@ -67,7 +77,10 @@ def main() -> None:
                 continue
             if found.fresh:
                 seconds = time.monotonic() - begun
-                print(f"{name} {seconds:.0f} s: {found.statuses}, {sum(found.files.values())} tiles", flush=True)
+                print(
+                    f"{name} {seconds:.0f} s: {found.statuses}, {sum(found.files.values())} tiles",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""The time model of layouts beside measured runtimes: a table, and the picture of the documentation.
+"""The time model of layouts beside measured runtimes: a table, and the picture of the
+documentation.
 
     python -m benchmarks.time_model --data-root D [--svg docs/assets/time-model.svg]
 
-Configurations that give every output the same order are one point: the mean of their measured runtimes against the
-estimated time of the configurable nodes. Nothing in the model was fitted to them.
+Configurations that give every output the same order are one point: the mean of their measured
+runtimes against the estimated time of the configurable nodes. Nothing in the model was fitted to
+them.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ _COLOURS = ("#1f6f8b", "#c8553d", "#6a994e", "#7b5ea7")
 
 
 class Points(NamedTuple):
-    """Sets of output orders of one graph, milliseconds, and the metrics of all its configurations."""
+    """Sets of output orders of one graph, milliseconds, and the metrics of all its
+    configurations.
+    """
 
     name: str
     measured: NDArray[np.float64]
@@ -47,7 +51,9 @@ def points(path: Path, title: str) -> Points:
     times = TimeModel(facts).row_ns[facts.table.codes].sum(axis=1)[graph.duplicates.group].round(3)
     default = facts.default_layout[graph.configurable[graph.table.node]]
     orders = complete_layout(graph.table.rows[:, :MAX_RANK].astype(np.int64), default)
-    _, group = np.unique(orders[graph.table.codes].reshape(graph.configs, -1), axis=0, return_inverse=True)
+    _, group = np.unique(
+        orders[graph.table.codes].reshape(graph.configs, -1), axis=0, return_inverse=True
+    )
     count = np.bincount(group)
     means = [np.bincount(group, values) / count / 1e6 for values in (graph.runtime, times)]
     metrics = graph_metrics("layout", times, graph.cost, graph.duplicates.group)
@@ -55,11 +61,19 @@ def points(path: Path, title: str) -> Points:
 
 
 def draw(panels: list[Points], svg: Path) -> None:
-    figure, axes = plt.subplots(1, len(panels), figsize=(4 * len(panels), 3.6), layout="constrained")
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(4 * len(panels), 3.6), layout="constrained"
+    )
     for axis, part, colour in zip(np.atleast_1d(axes), panels, _COLOURS, strict=False):
         axis.scatter(part.estimated, part.measured, s=18, alpha=0.7, color=colour)
-        axis.set(title=f"{part.name}\n{len(part.measured)} sets of output orders, tau {part.metrics['tau']:.2f}",
-                 xlabel="estimated, ms a step", ylabel="measured, ms")  # fmt: skip
+        axis.set(
+            title=(
+                f"{part.name}\n{len(part.measured)} sets of output orders, tau "
+                f"{part.metrics['tau']:.2f}"
+            ),
+            xlabel="estimated, ms a step",
+            ylabel="measured, ms",
+        )
         axis.title.set_fontsize(9)
         if part.measured.max() > 2 * part.measured.min():
             axis.set(xscale="log", yscale="log")
@@ -82,7 +96,10 @@ def main() -> None:
     for part in panels:
         values = "  ".join(f"{name} {value:.4f}" for name, value in part.metrics.items())
         least = part.estimated.min(), part.measured.min()
-        print(f"{part.name}: estimated {least[0]:.2f} ms, measured {least[1]:.2f} ms at least; {values}")
+        print(
+            f"{part.name}: estimated {least[0]:.2f} ms, measured {least[1]:.2f} ms at "
+            f"least; {values}"
+        )
     if args.svg:
         draw(panels, args.svg)
 

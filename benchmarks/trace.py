@@ -1,4 +1,6 @@
-"""Project modules that a command enters, and their lines: how far a reader has to go to follow it."""
+"""Project modules that a command enters, and their lines: how far a reader has to go to follow
+it.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,11 @@ PACKAGES = ("data", "features", "models", "pipelines", "xlarank")
 
 
 def entered(words: Sequence[str]) -> set[Path]:
-    """Return the project modules whose functions a command calls in any thread, except while they are imported."""
-    files, importing = set[str](), 0
+    """Return the project modules whose functions a command calls in any thread, except while they
+    are imported.
+    """
+    files = set[str]()
+    importing = 0
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         nonlocal importing
@@ -39,16 +44,28 @@ def entered(words: Sequence[str]) -> set[Path]:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
     paths = {Path(name).resolve() for name in files}
-    return {path for path in paths if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in PACKAGES}
+    return {
+        path
+        for path in paths
+        if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in PACKAGES
+    }
 
 
 def compare() -> None:
-    """Print the modules and lines of four commands on the embedded sample, in a temporary workspace."""
+    """Print the modules and lines of four commands on the embedded sample, in a temporary
+    workspace.
+    """
     graph = ROOT / "data/sample/npz/layout/cpu/random/valid/unet__a.npz"
     with tempfile.TemporaryDirectory() as folder:
-        commands = [["build-features", "--jobs", "1"], ["train", "--rounds", "25", "--seeds", "1"],
-                    ["submit", "--out", f"{folder}/submission.csv"], ["rank", str(graph)]]  # fmt: skip
-        modules = {words[0]: entered([*words, "--workspace", f"{folder}/work"]) for words in commands}
+        commands = [
+            ["build-features", "--jobs", "1"],
+            ["train", "--rounds", "25", "--seeds", "1"],
+            ["submit", "--out", f"{folder}/submission.csv"],
+            ["rank", str(graph)],
+        ]
+        modules = {
+            words[0]: entered([*words, "--workspace", f"{folder}/work"]) for words in commands
+        }
     modules["the first three"] = set().union(*[*modules.values()][:3])
     for name, paths in modules.items():
         lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)

@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, counted, did_you_mean
+from xlarank.data.errors import (
+    CollectionError,
+    DataRootError,
+    GraphFileError,
+    counted,
+    did_you_mean,
+)
 from xlarank.data.graph import GraphCounts, Kind, graph_size, program_family
 
 SPLITS: Final = ("train", "valid", "test")
@@ -56,7 +62,13 @@ class Collection:
         source = self.parts[1]
         if "estimate" in source:
             return "estimated by the TPU's compiler, not measured"
-        chip = source if source.startswith(("tpu-", *GPUS)) else "CPU" if source.startswith("cpu-") else ""
+        chip = (
+            source
+            if source.startswith(("tpu-", *GPUS))
+            else "CPU"
+            if source.startswith("cpu-")
+            else ""
+        )
         hardware = {"cpu": "CPU", "xla": "TPU", "nlp": "TPU"}.get(source, chip)
         return f"measured on {hardware}" if hardware else "as the files say"
 
@@ -93,7 +105,9 @@ def discover(npz: Path) -> list[GraphFile]:
 
 
 def graph_files(npz: Path, names: Sequence[str], *, where: str) -> list[GraphFile]:
-    """Return the files of the named collections, by default all; raises `DataRootError` or `CollectionError`."""
+    """Return the files of the named collections, by default all; raises `DataRootError` or
+    `CollectionError`.
+    """
     files = discover(npz)
     if not files:
         expected = " or ".join(f"npz/{kind}/{levels}/*.npz" for kind, levels in _LEVELS.items())
@@ -103,18 +117,26 @@ def graph_files(npz: Path, names: Sequence[str], *, where: str) -> list[GraphFil
     return [file for file in files if file.collection in selected]
 
 
-def choose(names: Sequence[str], available: Iterable[Collection], where: str = "the data root") -> list[Collection]:
-    """Return the collections by name or pattern, by default all; raises `CollectionError` without a match."""
+def choose(
+    names: Sequence[str], available: Iterable[Collection], where: str = "the data root"
+) -> list[Collection]:
+    """Return the collections by name or pattern, by default all; raises `CollectionError` without a
+    match.
+    """
     by_name = {str(collection): collection for collection in sorted(set(available))}
     if not by_name:
-        raise CollectionError(f"{where} holds no collections", do="run build-features with a `data_root`")
+        raise CollectionError(
+            f"{where} holds no collections", do="run build-features with a `data_root`"
+        )
     chosen: list[str] = []
     for name in names:
         matches = [name] if name in by_name else fnmatch.filter(by_name, name)
         chosen += matches
         if not matches:
             hint = did_you_mean(name, by_name, cutoff=0.4) or "name one of these"
-            raise CollectionError(f"collection {name!r} is not in {where}", expected=", ".join(by_name), do=hint)
+            raise CollectionError(
+                f"collection {name!r} is not in {where}", expected=", ".join(by_name), do=hint
+            )
     return [by_name[name] for name in dict.fromkeys(chosen)] if names else list(by_name.values())
 
 
@@ -128,7 +150,8 @@ def choose_splits(names: Sequence[str]) -> list[str]:
 
 def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
     """Return folders with skipped files, and folders that cannot be listed, with the reasons."""
-    skipped, locked = dict[Path, str](), dict[Path, str]()
+    skipped = dict[Path, str]()
+    locked = dict[Path, str]()
 
     def unreadable(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):  # the root has no folder of this kind
@@ -138,9 +161,13 @@ def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
         for root, folders, files in os.walk(npz / kind, onerror=unreadable, followlinks=True):
             folder = Path(root)
             level = len(folder.relative_to(npz / kind).parts)
-            visible = sorted(name for name in folders if not name.startswith(".") and not name.endswith(".npz"))
+            visible = sorted(
+                name for name in folders if not name.startswith(".") and not name.endswith(".npz")
+            )
             folders[:] = visible if level < _DEEPEST else []
-            graphs = [file for file in files if file.lower().endswith(".npz") and not file.startswith(".")]
+            graphs = [
+                file for file in files if file.lower().endswith(".npz") and not file.startswith(".")
+            ]
             if level != levels.count("/") + 1:
                 reason = f"expected {kind}/{levels}/*.npz"
             elif folder.name not in SPLITS:
@@ -168,13 +195,17 @@ class CollectionSize:
     families: int
 
     def rows(self, split: str, limit: int = 0) -> int:
-        """Return the number of configurations of a split, at most ``limit`` of each graph (0: all)."""
+        """Return the number of configurations of a split, at most ``limit`` of each graph (0:
+        all).
+        """
         configs = [graph.configs for graph in self.graphs.get(split, ())]
         return sum(min(count, limit) if limit else count for count in configs)
 
 
 def survey(files: Sequence[GraphFile]) -> list[CollectionSize]:
-    """Return the sizes of all collections, without unreadable files; takes about a millisecond per file."""
+    """Return the sizes of all collections, without unreadable files; takes about a millisecond per
+    file.
+    """
     sizes = []
     for collection in sorted({file.collection for file in files}):
         members = [file for file in files if file.collection == collection]
@@ -205,9 +236,9 @@ class DataRoot:
 def find_data_root(named: Path | None = None) -> DataRoot:
     """Choose the data root.
 
-    Tries ``named``, the environment variable ``XLARANK_DATA``, Kaggle's mount, ``~/data/tpugraphs`` (the default of
-    Google's tools) and the embedded sample, in this order. Raises `DataRootError` if ``named`` or ``XLARANK_DATA``
-    is set and has no data.
+    Tries ``named``, the environment variable ``XLARANK_DATA``, Kaggle's mount, ``~/data/tpugraphs``
+    (the default of Google's tools) and the embedded sample, in this order. Raises `DataRootError`
+    if ``named`` or ``XLARANK_DATA`` is set and has no data.
     """
     if named is not None:
         return _named_root(named, "`data_root`")
@@ -215,7 +246,11 @@ def find_data_root(named: Path | None = None) -> DataRoot:
         return _named_root(Path(os.path.expanduser(from_environment)), ENVIRONMENT)
     home = Path(os.path.expanduser(HOME))  # unlike Path.expanduser, does not fail without a home
     sample = f"the embedded sample: no `data_root`, no {ENVIRONMENT}, nothing at {KAGGLE} or {HOME}"
-    for path, why in ((KAGGLE, "Kaggle's mount"), (home, f"the default place {HOME}"), (SAMPLE, sample)):
+    for path, why in (
+        (KAGGLE, "Kaggle's mount"),
+        (home, f"the default place {HOME}"),
+        (SAMPLE, sample),
+    ):
         if npz := _tree_below(path):
             return DataRoot(path, npz, why)
     return _named_root(SAMPLE, "the embedded sample")  # raises: the sample is missing, too

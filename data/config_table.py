@@ -1,9 +1,10 @@
 """Compact configuration table: the layouts of each configurable node in each configuration.
 
-``node_config_feat`` is ``(configs, nodes, 18)`` and unpacks to gigabytes, yet a node has only a handful of distinct
-rows over all configurations (1-9 in Google's files). The table stores each node's distinct rows once and an integer
-code per (configuration, node). It is built block by block, so the full array is never in memory. Features are
-computed on the distinct rows and gathered through the codes.
+``node_config_feat`` is ``(configs, nodes, 18)`` and unpacks to gigabytes, yet a node has only a
+handful of distinct rows over all configurations (1-9 in Google's files). The table stores each
+node's distinct rows once and an integer code per (configuration, node). It is built block by block,
+so the full array is never in memory. Features are computed on the distinct rows and gathered
+through the codes.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from xlarank.data.errors import GraphFileError
 from xlarank.data.schema import LAYOUT_COLUMNS, MAX_RANK
 
 _WIDTH = len(LAYOUT_COLUMNS)
-#: A layout entry is -1 (unset) or a dimension 0-5, so a row is an 18-digit number in base 7, which fits into
-#: 64 bits.
+#: A layout entry is -1 (unset) or a dimension 0-5, so a row is an 18-digit number in base 7, which
+#: fits into 64 bits.
 _BASE = MAX_RANK + 1
 #: Number of codes processed at a time; they fit into the cache.
 _PIECE = 1 << 20
@@ -33,8 +34,8 @@ _PIECE = 1 << 20
 class ConfigTable:
     """Codes and distinct rows of a layout graph's configurations.
 
-    Rows are sorted by node, then by their entries from the last to the first, so their order does not depend on
-    that of the configurations.
+    Rows are sorted by node, then by their entries from the last to the first, so their order does
+    not depend on that of the configurations.
 
     Attributes:
         codes: ``(configs, nodes)`` indices into ``rows``.
@@ -59,7 +60,9 @@ class ConfigTable:
     @cached_property
     def frequency(self) -> NDArray[np.int64]:
         """``(R,)`` number of configurations that use each row."""
-        step = max(1, _PIECE // max(1, self.nodes))  # in steps, because bincount casts its input to int64
+        step = max(
+            1, _PIECE // max(1, self.nodes)
+        )  # in steps, because bincount casts its input to int64
         count = np.zeros(len(self.rows), np.int64)
         for at in range(0, self.configs, step):
             count += np.bincount(self.codes[at : at + step].reshape(-1), minlength=len(self.rows))
@@ -70,8 +73,12 @@ class ConfigTable:
         return ConfigTable(self.codes[configs], self.rows, self.node, self.start)
 
     @classmethod
-    def from_blocks(cls, blocks: Iterable[NDArray[Any]], *, configs: int, nodes: int) -> ConfigTable:
-        """Build from blocks of ``node_config_feat``; raises `GraphFileError` unless entries are -1 to 5."""
+    def from_blocks(
+        cls, blocks: Iterable[NDArray[Any]], *, configs: int, nodes: int
+    ) -> ConfigTable:
+        """Build from blocks of ``node_config_feat``; raises `GraphFileError` unless entries are -1
+        to 5.
+        """
         keys = np.full(1, -1)  # sorted keys of the distinct rows so far, after the sentinel -1
         seen = keys  # the same keys in order of appearance, indexed by codes
         order = np.zeros(1, np.int32)  # keys[i] == seen[order[i]]
@@ -92,13 +99,21 @@ class ConfigTable:
         return cls._renumber(codes, keys, np.argsort(order).astype(np.int32))
 
     @classmethod
-    def _renumber(cls, codes: NDArray[np.int32], keys: NDArray[np.int64], rank: NDArray[np.int32]) -> ConfigTable:
-        """Renumber codes shared by all nodes, in place, by (node, row); ``rank`` maps shared codes to ``keys``."""
+    def _renumber(
+        cls, codes: NDArray[np.int32], keys: NDArray[np.int64], rank: NDArray[np.int32]
+    ) -> ConfigTable:
+        """Renumber codes shared by all nodes, in place, by (node, row); ``rank`` maps shared codes
+        to ``keys``.
+        """
         configs, nodes = codes.shape
         step = max(1, _PIECE // max(1, nodes))
-        dense = len(keys) <= 16 * configs  # otherwise sorting is cheaper than a table of all keys per node
+        dense = (
+            len(keys) <= 16 * configs
+        )  # otherwise sorting is cheaper than a table of all keys per node
         nodes_at_once = max(1, 4 * _PIECE // (len(keys) if dense else max(1, configs)))
-        owners, rows, total = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
+        owners = [np.empty(0, np.int64)]
+        rows = [np.empty(0, np.int64)]
+        total = 0
         for first in range(0, nodes, nodes_at_once):
             part = codes[:, first : first + nodes_at_once]
             if dense:
@@ -114,7 +129,9 @@ class ConfigTable:
                     piece[...] = numbering[piece]
                 pairs = np.flatnonzero(present)
             else:
-                pairs, inverse = np.unique(rank[part] + np.arange(part.shape[1]) * len(keys), return_inverse=True)
+                pairs, inverse = np.unique(
+                    rank[part] + np.arange(part.shape[1]) * len(keys), return_inverse=True
+                )
                 part[...] = inverse.reshape(part.shape) + total
             owners.append(pairs // len(keys) + first)
             rows.append(pairs % len(keys))
@@ -142,9 +159,11 @@ class Duplicates:
 
 
 def group_minimum(values: NDArray[Any], group: NDArray[np.int64], groups: int) -> NDArray[Any]:
-    """Return the smallest value of each group, ``(groups,)``; the largest possible number for an empty group.
+    """Return the smallest value of each group, ``(groups,)``; the largest possible number for an
+    empty group.
 
-    Repeated measurements of a configuration are reduced to the fastest, because noise only adds to a runtime.
+    Repeated measurements of a configuration are reduced to the fastest, because noise only adds to
+    a runtime.
     """
     largest = np.inf if values.dtype.kind == "f" else np.iinfo(values.dtype).max
     smallest = np.full(groups, largest, values.dtype)
@@ -161,27 +180,39 @@ def group_codes(codes: NDArray[np.integer]) -> Duplicates:
     """
     group_of: dict[bytes, int] = {}  # digests, because rows would take as much memory as the codes
     rows = np.ascontiguousarray(codes)
-    group = [group_of.setdefault(blake2b(row, digest_size=16).digest(), len(group_of)) for row in rows]
+    group = [
+        group_of.setdefault(blake2b(row, digest_size=16).digest(), len(group_of)) for row in rows
+    ]
     first = np.unique(group, return_index=True)[1]
     return Duplicates(first.astype(np.int64), np.array(group, np.int64))
 
 
 def code_counts(codes: NDArray[np.integer], width: int) -> sparse.csr_array:
-    """Return how often each configuration contains each code, all below ``width``, sparse ``(configs, width)``."""
+    """Return how often each configuration contains each code, all below ``width``, sparse
+    ``(configs, width)``.
+    """
     configs, nodes = codes.shape
     indptr = np.arange(configs + 1, dtype=np.int64) * nodes
-    return sparse.csr_array((np.ones(codes.size), codes.reshape(-1), indptr), shape=(configs, width))
+    return sparse.csr_array(
+        (np.ones(codes.size), codes.reshape(-1), indptr), shape=(configs, width)
+    )
 
 
 def _row_keys(block: NDArray[Any]) -> NDArray[np.int64]:
-    """Return each row of 18 entries as a number in base 7, ``(configs * nodes,)``, lowest digit first."""
+    """Return each row of 18 entries as a number in base 7, ``(configs * nodes,)``, lowest digit
+    first.
+    """
     low, high = (block.min(), block.max()) if block.size else (-1, -1)
     if not (low >= -1 and high < MAX_RANK):  # NaN fails the comparison
         bad = low if not low >= -1 else high
-        raise GraphFileError(f"node_config_feat holds {bad}", expected=f"dimensions 0-{MAX_RANK - 1}, or -1")
+        raise GraphFileError(
+            f"node_config_feat holds {bad}", expected=f"dimensions 0-{MAX_RANK - 1}, or -1"
+        )
     integers = block.astype(np.int8, copy=False)
     if integers is not block and not np.array_equal(integers, block):
-        raise GraphFileError(f"node_config_feat holds {block[integers != block][0]}", expected="whole numbers")
+        raise GraphFileError(
+            f"node_config_feat holds {block[integers != block][0]}", expected="whole numbers"
+        )
     # Two digits at a time: a row of 18 bytes is read as 9 little-endian numbers low + 256 * high.
     pairs = np.ascontiguousarray(integers + np.int8(1)).reshape(-1, _WIDTH).view("<u2")
     digits = pairs - (256 - _BASE) * (pairs >> 8)

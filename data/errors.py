@@ -1,4 +1,6 @@
-"""Errors that a user can act on, helpers that word their messages, and checks of numeric arguments."""
+"""Errors that a user can act on, helpers that word their messages, and checks of numeric
+arguments.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,19 @@ from typing import Any, Final
 class XlarankError(Exception):
     """A problem with the input or the environment, not a bug in xlarank.
 
-    The message joins what was got, what was expected and what to do; the last two are optional. Parameters are
-    named in backticks, which the command line replaces by its options.
+    The message joins what was got, what was expected and what to do; the last two are optional.
+    Parameters are named in backticks, which the command line replaces by its options.
 
     Examples:
-        >>> print(XlarankError("found no graphs", expected="npz/layout or npz/tile", do="pass `data_root`"))
+        >>> print(XlarankError("found no graphs", expected="npz/layout or npz/tile",
+        ...     do="pass `data_root`"))
         found no graphs; expected npz/layout or npz/tile; pass `data_root`
     """
 
     def __init__(self, got: str, *, expected: str = "", do: str = "") -> None:
-        self.got, self.expected, self.do = got, expected, do
+        self.got = got
+        self.expected = expected
+        self.do = do
         parts = [got, f"expected {expected}" if expected else "", do]
         super().__init__("; ".join(part for part in parts if part))
 
@@ -32,9 +37,11 @@ class XlarankError(Exception):
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.7) -> str:
-    """Return a hint that lists up to three similar names, by `difflib.get_close_matches`; empty if there are none.
+    """Return a hint that lists up to three similar names, by `difflib.get_close_matches`; empty if
+    there are none.
 
-    >>> did_you_mean("n_estimator", ["ranker", "n_estimators"]), did_you_mean("max_depth", ["max_group"])
+    >>> did_you_mean("n_estimator", ["ranker", "n_estimators"]), did_you_mean("max_depth",
+    ...     ["max_group"])
     ('did you mean n_estimators?', '')
     """
     close = difflib.get_close_matches(name, list(known), n=3, cutoff=cutoff)
@@ -57,7 +64,8 @@ def reasons(reason_of: Mapping[str, str], limit: int = 3) -> list[str]:
 
     Names are left out if the reason begins with the first of them.
 
-    >>> reasons({"tile:cpu": "tile:cpu has no test graphs", **dict.fromkeys("abcd", "its labels are withheld")})
+    >>> reasons({"tile:cpu": "tile:cpu has no test graphs", **dict.fromkeys("abcd",
+    ...     "its labels are withheld")})
     ['tile:cpu has no test graphs', 'a, b, c and 1 more: its labels are withheld']
     """
     names_by_reason: dict[str, list[str]] = {}
@@ -66,13 +74,18 @@ def reasons(reason_of: Mapping[str, str], limit: int = 3) -> list[str]:
     lines = []
     for reason, names in names_by_reason.items():
         omitted = f" and {len(names) - limit:,} more" if len(names) > limit else ""
-        lines.append(reason if reason.startswith(names[0]) else f"{', '.join(names[:limit])}{omitted}: {reason}")
+        lines.append(
+            reason
+            if reason.startswith(names[0])
+            else f"{', '.join(names[:limit])}{omitted}: {reason}"
+        )
     return lines
 
 
 @contextmanager
 def naming(name: str, do: str = "") -> Iterator[None]:
-    """Prefix the message of any `XlarankError` raised in the block with a name; ``do`` is the default advice.
+    """Prefix the message of any `XlarankError` raised in the block with a name; ``do`` is the
+    default advice.
 
     >>> with naming("a.npz", do="mend it"):
     ...     raise GraphFileError("it has no nodes")
@@ -83,7 +96,9 @@ def naming(name: str, do: str = "") -> Iterator[None]:
     try:
         yield
     except XlarankError as error:
-        raise type(error)(f"{name}: {error.got}", expected=error.expected, do=error.do or do) from error
+        raise type(error)(
+            f"{name}: {error.got}", expected=error.expected, do=error.do or do
+        ) from error
 
 
 class DataRootError(XlarankError):
@@ -107,7 +122,9 @@ class OutputError(WorkspaceError):
 
 
 class BlockError(XlarankError):
-    """A file of blocks cannot be used, fails on a graph, or differs from the one that made the columns."""
+    """A file of blocks cannot be used, fails on a graph, or differs from the one that made the
+    columns.
+    """
 
 
 class FeatureStoreError(XlarankError):
@@ -135,11 +152,15 @@ class ScoreFileError(XlarankError):
 
 
 class CompilerError(XlarankError):
-    """A compiler is not installed, cannot compile a program, or is asked for something impossible."""
+    """A compiler is not installed, cannot compile a program, or is asked for something
+    impossible.
+    """
 
 
 class HloError(XlarankError):
-    """A program cannot be read: not HLO, truncated, inconsistent, or beyond the limits of the format."""
+    """A program cannot be read: not HLO, truncated, inconsistent, or beyond the limits of the
+    format.
+    """
 
 
 class ClusterError(XlarankError):
@@ -155,9 +176,14 @@ MAX_HOURS: Final = 24.0 * 366  # a year; more is probably a wrong unit
 MAX_THREADS: Final = max(64, 4 * (os.cpu_count() or 1))
 
 _RANGES: Final[dict[str, tuple[int, int]]] = {
-    "seed": (0, MAX_SEED), "threads": (-1, MAX_THREADS), "jobs": (0, MAX_THREADS), "rounds": (1, MAX_ROUNDS),
-    "trials": (1, MAX_TRIALS), "seeds": (1, MAX_SEEDS), "max_configs": (0, 2**31 - 1),
-}  # fmt: skip
+    "seed": (0, MAX_SEED),
+    "threads": (-1, MAX_THREADS),
+    "jobs": (0, MAX_THREADS),
+    "rounds": (1, MAX_ROUNDS),
+    "trials": (1, MAX_TRIALS),
+    "seeds": (1, MAX_SEEDS),
+    "max_configs": (0, 2**31 - 1),
+}
 
 
 def require_ranges(**values: Any) -> None:
@@ -173,7 +199,9 @@ def require_ranges(**values: Any) -> None:
         low, high = _RANGES[name]
         integral = isinstance(value, Integral) and not isinstance(value, bool)
         if not (integral and low <= value <= high):
-            raise XlarankError(f"`{name}` is {value!r}", expected=f"a whole number from {low} to {high}")
+            raise XlarankError(
+                f"`{name}` is {value!r}", expected=f"a whole number from {low} to {high}"
+            )
 
 
 def require_seconds(name: str, value: float | None) -> None:

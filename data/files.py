@@ -33,7 +33,9 @@ _ABANDONED: Final = 24 * 3600.0
 
 
 def regular_only(path: str, flags: int) -> int:
-    """Open a regular file (an opener for `open`); raises `OSError` for other files, because a pipe would block."""
+    """Open a regular file (an opener for `open`); raises `OSError` for other files, because a pipe
+    would block.
+    """
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -61,8 +63,8 @@ def read_text(path: Path) -> str:
 def output_target(path: Path) -> Path:
     """Resolve links and return the file that writing to ``path`` would replace.
 
-    Raises `OutputError` if it is not a regular file (a folder, device, pipe or socket), is write-protected, or its
-    links form a cycle.
+    Raises `OutputError` if it is not a regular file (a folder, device, pipe or socket), is
+    write-protected, or its links form a cycle.
     """
     reason = ""
     try:
@@ -76,7 +78,9 @@ def output_target(path: Path) -> Path:
         reason = "its links go in a circle" if error.errno == errno.ELOOP else ""
     if reason:
         do = "name another file (- is standard output for `json`)"
-        raise OutputError(f"cannot write {path} ({reason})", expected="a file that may be replaced", do=do)
+        raise OutputError(
+            f"cannot write {path} ({reason})", expected="a file that may be replaced", do=do
+        )
     return Path(os.path.realpath(path))
 
 
@@ -84,8 +88,8 @@ def output_target(path: Path) -> Path:
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path and move it to ``path`` if the block succeeds.
 
-    Links are kept, and a replaced file keeps its mode. Raises `OutputError` like `output_target`, and if the folder
-    cannot be created or the file cannot be written, as on a full disk.
+    Links are kept, and a replaced file keeps its mode. Raises `OutputError` like `output_target`,
+    and if the folder cannot be created or the file cannot be written, as on a full disk.
     """
     target = output_target(path)
     do = "free some space, change the permissions or pass another `workspace` (or `out`)"
@@ -94,7 +98,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=_PARTIAL, suffix=target.suffix)
     except OSError as error:
-        raise OutputError(f"cannot write {path} ({error.strerror or error})", expected=expected, do=do) from error
+        raise OutputError(
+            f"cannot write {path} ({error.strerror or error})", expected=expected, do=do
+        ) from error
     os.close(handle)
     partial = Path(name)
     try:
@@ -108,13 +114,16 @@ def atomic_write(path: Path) -> Iterator[Path]:
     except OSError as error:
         if error.filename is not None and str(error.filename) != str(partial):
             raise  # the error names another file
-        raise OutputError(f"cannot write {path} ({error.strerror or error})", expected=expected, do=do) from error
+        raise OutputError(
+            f"cannot write {path} ({error.strerror or error})", expected=expected, do=do
+        ) from error
     finally:
         partial.unlink(missing_ok=True)
 
 
 def write_parquet(partial: Path, table: pl.DataFrame, **options: Any) -> None:
-    """Write a table to the path that `atomic_write` yields; ``options`` go to `polars.DataFrame.write_parquet`.
+    """Write a table to the path that `atomic_write` yields; ``options`` go to
+    `polars.DataFrame.write_parquet`.
 
     Raises `OSError` if the disk is full, unlike polars, which raises an error about the table.
     """
@@ -147,8 +156,9 @@ def sweep_partial(folder: Path) -> None:
 def from_json(cls: type[T], value: Any, where: str = "it") -> T:
     """Return a dataclass from the JSON of `dataclasses.asdict`.
 
-    Fields may be numbers, booleans, text, None, enums, lists, ``tuple[T, ...]``, ``dict[str, ...]``, dataclasses,
-    ``Any``, or a union of these; with a default, they may be missing. Raises `TypeError` naming the wrong entry.
+    Fields may be numbers, booleans, text, None, enums, lists, ``tuple[T, ...]``, ``dict[str,
+    ...]``, dataclasses, ``Any``, or a union of these; with a default, they may be missing. Raises
+    `TypeError` naming the wrong entry.
     """
     if not isinstance(value, dict):
         raise TypeError(f"{where} is no JSON object")
@@ -164,7 +174,8 @@ def from_json(cls: type[T], value: Any, where: str = "it") -> T:
 
 
 def _checked(annotation: Any, value: Any, name: str) -> Any:
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
+    arguments = typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         for member in arguments:
             with suppress(TypeError):
@@ -174,12 +185,19 @@ def _checked(annotation: Any, value: Any, name: str) -> Any:
     elif origin in (list, tuple) and isinstance(value, list):
         return origin(_checked(arguments[0], entry, f"an entry of {name}") for entry in value)
     elif origin is dict and isinstance(value, dict):
-        return {str(key): _checked(arguments[1], entry, f"{name}.{str(key)[:60]}") for key, entry in value.items()}
+        return {
+            str(key): _checked(arguments[1], entry, f"{name}.{str(key)[:60]}")
+            for key, entry in value.items()
+        }
     elif isinstance(annotation, type) and issubclass(annotation, Enum):
         with suppress(ValueError):
             return annotation(value)
     elif annotation is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
         return float(value)
-    elif annotation is Any or (annotation in (bool, int, str, type(None)) and type(value) is annotation):
+    elif annotation is Any or (
+        annotation in (bool, int, str, type(None)) and type(value) is annotation
+    ):
         return value
-    raise TypeError(f"{name} is {str(value)[:60]!r}, not {getattr(annotation, '__name__', annotation)}")
+    raise TypeError(
+        f"{name} is {str(value)[:60]!r}, not {getattr(annotation, '__name__', annotation)}"
+    )

@@ -1,7 +1,8 @@
 """Graphs: reading, validation, program families, and structure (cycles, levels of nodes, a hash).
 
-A family is a program at any size, precision or batch. Folds hold out whole families, and families that are too
-narrow inflate scores. An ambiguous name therefore belongs to the broader family (all sizes of BERT are one).
+A family is a program at any size, precision or batch. Folds hold out whole families, and families
+that are too narrow inflate scores. An ambiguous name therefore belongs to the broader family (all
+sizes of BERT are one).
 """
 
 from __future__ import annotations
@@ -22,16 +23,24 @@ from numpy.typing import NDArray
 from xlarank.data.config_table import ConfigTable, Duplicates, group_codes
 from xlarank.data.errors import GraphFileError, counted, naming
 from xlarank.data.npz import NpzReader
-from xlarank.data.schema import LAYOUT_COLUMNS, LAYOUT_SLOTS, MAX_RANK, NODE_COLUMNS, OPCODES, TILE_COLUMNS
+from xlarank.data.schema import (
+    LAYOUT_COLUMNS,
+    LAYOUT_SLOTS,
+    MAX_RANK,
+    NODE_COLUMNS,
+    OPCODES,
+    TILE_COLUMNS,
+)
 
 Kind = Literal["layout", "tile"]
 
-#: Limits, far above the dataset's maxima (43,615 nodes, 100,040 configurations). A few compressed megabytes can
-#: unpack to more; such files are refused before they are decompressed.
+#: Limits, far above the dataset's maxima (43,615 nodes, 100,040 configurations). A few compressed
+#: megabytes can unpack to more; such files are refused before they are decompressed.
 MAX_NODES = 1_000_000
 MAX_EDGES = 8_000_000
 MAX_CONFIGS = 1 << 24
-#: Maximum elements of a tensor: larger ones cannot be addressed, and their costs would overflow float32.
+#: Maximum elements of a tensor: larger ones cannot be addressed, and their costs would overflow
+#: float32.
 MAX_ELEMENTS = float(1 << 48)
 #: Largest magnitude in other node and tile columns.
 MAX_FEATURE = 1e18
@@ -40,7 +49,9 @@ _MEND = "mend or remove the file"
 
 _FIRST_COLUMNS = map(NODE_COLUMNS.index, ("shape_dimensions_0", "layout_minor_to_major_0"))
 _SIZES, _DEFAULT_LAYOUT = (slice(column, column + MAX_RANK) for column in _FIRST_COLUMNS)
-_CONVOLUTION = [i for i, name in enumerate(NODE_COLUMNS) if name.startswith("convolution_dim_numbers")]
+_CONVOLUTION = [
+    i for i, name in enumerate(NODE_COLUMNS) if name.startswith("convolution_dim_numbers")
+]
 #: Columns of ``node_feat`` that must be whole numbers, and their maximum, if any.
 _INTEGER_COLUMNS: Final[tuple[tuple[str, Any, int | None], ...]] = (
     ("the dimensions", _SIZES, None),
@@ -141,21 +152,29 @@ class TileGraph(Graph):
 
     @cached_property
     def duplicates(self) -> Duplicates:
-        return group_codes((self.config_feat + np.float32(0.0)).view(np.int32))  # the sum makes -0.0 equal to 0.0
+        return group_codes(
+            (self.config_feat + np.float32(0.0)).view(np.int32)
+        )  # the sum makes -0.0 equal to 0.0
 
     @property
     def cost(self) -> NDArray[np.float64]:
-        """``(configs,)`` ground truth of a ranking: runtime divided by normalizer; inf if not measured."""
+        """``(configs,)`` ground truth of a ranking: runtime divided by normalizer; inf if not
+        measured.
+        """
         return np.where(self.measured, self.runtime / self.normalizers, np.inf)
 
     def bounds(self, slot: str) -> NDArray[np.float32]:
-        """Return the bounds of a slot, ``(configs, 6)``; those of the input are 0 in files of TPUs."""
+        """Return the bounds of a slot, ``(configs, 6)``; those of the input are 0 in files of
+        TPUs.
+        """
         first = TILE_COLUMNS.index(f"{slot}_bounds_0")
         return self.config_feat[:, first : first + MAX_RANK]
 
 
 class GraphCounts(NamedTuple):
-    """Counts of one graph: configurations (duplicates included), nodes, configurable nodes (0 for tiles)."""
+    """Counts of one graph: configurations (duplicates included), nodes, configurable nodes (0 for
+    tiles).
+    """
 
     configs: int
     nodes: int
@@ -165,8 +184,8 @@ class GraphCounts(NamedTuple):
 def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
     """Read and check an npz file in TpuGraphs format.
 
-    ``kind`` ("layout" or "tile") rejects files of the other kind; by default it is inferred from the arrays. Raises
-    `GraphFileError`, which names the file, for invalid files.
+    ``kind`` ("layout" or "tile") rejects files of the other kind; by default it is inferred from
+    the arrays. Raises `GraphFileError`, which names the file, for invalid files.
 
     Examples:
         >>> import xlarank
@@ -185,13 +204,15 @@ def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | Tile
 def graph_size(path: Path, kind: Kind) -> GraphCounts:
     """Return the counts of a graph, from its headers alone.
 
-    Raises `GraphFileError` for a file that is not a graph of this kind, and for a file name that is not UTF-8, as
-    submissions cannot contain it.
+    Raises `GraphFileError` for a file that is not a graph of this kind, and for a file name that is
+    not UTF-8, as submissions cannot contain it.
     """
     try:
         path.name.encode()
     except UnicodeEncodeError:
-        raise GraphFileError(f"the file name {path.name!r} is not UTF-8", do="rename the file") from None
+        raise GraphFileError(
+            f"the file name {path.name!r} is not UTF-8", do="rename the file"
+        ) from None
     with NpzReader(path) as archive, naming(path.name, _MEND):
         return _check_headers(archive, kind)
 
@@ -202,7 +223,8 @@ def _check_headers(archive: NpzReader, kind: Kind) -> GraphCounts:
     _shape(archive, "node_opcode", (nodes,))
     edges, _ = _shape(archive, "edge_index", (None, 2))
     (configs,) = _shape(archive, "config_runtime", (None,), do=_RUNTIME_UNIT)
-    configurable, splits = 0, 0
+    configurable = 0
+    splits = 0
     if kind == "tile":
         _shape(archive, "config_feat", (configs, len(TILE_COLUMNS)), "fiu")
         _shape(archive, "config_runtime_normalizers", (configs,))
@@ -212,9 +234,12 @@ def _check_headers(archive: NpzReader, kind: Kind) -> GraphCounts:
         _shape(archive, "node_splits", archive.header("node_splits").shape)
         _shape(archive, "node_config_feat", (configs, configurable, len(LAYOUT_COLUMNS)), "fiu")
     for noun, count, low, high in (
-        ("nodes", nodes, 1, MAX_NODES), ("edges", edges, 0, MAX_EDGES), ("configurations", configs, 1, MAX_CONFIGS),
-        ("configurable nodes", configurable, 0, nodes), ("entries of node_splits", splits, 0, MAX_NODES),
-    ):  # fmt: skip
+        ("nodes", nodes, 1, MAX_NODES),
+        ("edges", edges, 0, MAX_EDGES),
+        ("configurations", configs, 1, MAX_CONFIGS),
+        ("configurable nodes", configurable, 0, nodes),
+        ("entries of node_splits", splits, 0, MAX_NODES),
+    ):
         if not low <= count <= high:
             raise GraphFileError(f"the file has {count:,} {noun}", expected=f"{low} to {high:,}")
     return GraphCounts(configs, nodes, configurable)
@@ -223,13 +248,17 @@ def _check_headers(archive: NpzReader, kind: Kind) -> GraphCounts:
 def _shape(
     archive: NpzReader, name: str, shape: Sequence[int | None], kinds: str = "iu", do: str = ""
 ) -> tuple[int, ...]:
-    """Return an array's shape; raise unless shape (None: any extent) and kind of dtype are as expected."""
+    """Return an array's shape; raise unless shape (None: any extent) and kind of dtype are as
+    expected.
+    """
     header = archive.header(name)
     if header.dtype.kind not in kinds:
         expected = "integers or floats" if "f" in kinds else "integers"
         raise GraphFileError(f"{name} has type {header.dtype}", expected=expected, do=do)
     pairs = zip(shape, header.shape, strict=False)
-    if len(header.shape) != len(shape) or any(extent not in (None, actual) for extent, actual in pairs):
+    if len(header.shape) != len(shape) or any(
+        extent not in (None, actual) for extent, actual in pairs
+    ):
         extents = ", ".join("any" if extent is None else str(extent) for extent in shape)
         raise GraphFileError(f"{name} has shape {header.shape}", expected=f"({extents})")
     return header.shape
@@ -240,13 +269,17 @@ def _read_layout(archive: NpzReader) -> LayoutGraph:
     nodes = len(program["node_feat"])
     ids = _integers(archive, "node_config_ids", 0, nodes - 1)
     if len(np.unique(ids)) != len(ids):
-        raise GraphFileError("node_config_ids names a node twice", expected="every node at most once")
+        raise GraphFileError(
+            "node_config_ids names a node twice", expected="every node at most once"
+        )
     splits = _integers(archive, "node_splits", 0, nodes).reshape(-1)
     if (np.diff(splits) < 0).any():
         raise GraphFileError("node_splits goes down", expected="starts of computations in order")
     order = np.argsort(ids)  # features must not depend on the order in the file
     in_order = (np.diff(order) > 0).all()
-    with closing(archive.stream("node_config_feat")) as blocks:  # so that an error does not leave the file open
+    with closing(
+        archive.stream("node_config_feat")
+    ) as blocks:  # so that an error does not leave the file open
         rows = (block if in_order else block[:, order] for block in blocks)
         table = ConfigTable.from_blocks(rows, configs=len(program["runtime"]), nodes=len(order))
     graph = LayoutGraph(**program, splits=splits, configurable=ids[order], table=table)
@@ -269,7 +302,9 @@ def _read_program(archive: NpzReader) -> dict[str, Any]:
         values = node_feat[:, columns]
         _check_range(f"{title} in node_feat", values, 0, high)
         if len(fractions := values[values % 1 != 0]):
-            raise GraphFileError(f"{title} in node_feat hold {fractions[0]}", expected="whole numbers")
+            raise GraphFileError(
+                f"{title} in node_feat hold {fractions[0]}", expected="whole numbers"
+            )
     elements = np.maximum(node_feat[:, _SIZES], 1).prod(axis=1, dtype=np.float64)
     if elements.max() > MAX_ELEMENTS:
         got = f"node {int(elements.argmax())} in node_feat has {elements.max():.3g} elements"
@@ -280,13 +315,23 @@ def _read_program(archive: NpzReader) -> dict[str, Any]:
         raise GraphFileError("edge_index holds a cycle", expected="operands before their consumers")
     name = archive.path.name.removesuffix(".npz")
     runtime = _integers(archive, "config_runtime", 0)
-    return {"name": name, "node_feat": node_feat, "opcode": opcode, "edges": edges, "runtime": runtime}
+    return {
+        "name": name,
+        "node_feat": node_feat,
+        "opcode": opcode,
+        "edges": edges,
+        "runtime": runtime,
+    }
 
 
-def _integers(archive: NpzReader, name: str, low: int, high: int | None = None) -> NDArray[np.int64]:
+def _integers(
+    archive: NpzReader, name: str, low: int, high: int | None = None
+) -> NDArray[np.int64]:
     values = archive.read(name)
     if values.dtype == np.uint64 and (values > np.uint64(np.iinfo(np.int64).max)).any():
-        raise GraphFileError(f"{name} holds {values.max()}", expected="numbers that fit 64 signed bits")
+        raise GraphFileError(
+            f"{name} holds {values.max()}", expected="numbers that fit 64 signed bits"
+        )
     integers = values.astype(np.int64)
     _check_range(name, integers, low, high)
     return integers
@@ -296,9 +341,13 @@ def _float32(archive: NpzReader, name: str) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):  # overflow gives inf, which is refused below
         values: NDArray[np.float32] = archive.read(name).astype(np.float32, copy=False)
     if not np.isfinite(values).all():
-        raise GraphFileError(f"{name} holds {values[~np.isfinite(values)][0]}", expected="finite numbers")
+        raise GraphFileError(
+            f"{name} holds {values[~np.isfinite(values)][0]}", expected="finite numbers"
+        )
     if values.size and max(values.max(), -values.min()) > MAX_FEATURE:
-        raise GraphFileError(f"{name} holds {np.abs(values).max():.3g}", expected=f"at most {MAX_FEATURE:.0e}")
+        raise GraphFileError(
+            f"{name} holds {np.abs(values).max():.3g}", expected=f"at most {MAX_FEATURE:.0e}"
+        )
     return values
 
 
@@ -312,8 +361,8 @@ def _check_range(name: str, values: NDArray[Any], low: int, high: int | None = N
 def tensor_ranks(node_feat: NDArray[np.float32]) -> NDArray[np.int64]:
     """Return ``(nodes,)`` number of dimensions of each node's output.
 
-    The format has no rank column. The last dimension is the last one whose size is above 0 or that the default
-    layout names (size 0 is legal in HLO).
+    The format has no rank column. The last dimension is the last one whose size is above 0 or that
+    the default layout names (size 0 is legal in HLO).
     """
     layout = node_feat[:, _DEFAULT_LAYOUT]
     positions = np.arange(1, MAX_RANK + 1)
@@ -324,13 +373,18 @@ def tensor_ranks(node_feat: NDArray[np.float32]) -> NDArray[np.int64]:
 
 
 def _check_layouts(graph: LayoutGraph) -> None:
-    """Check that layouts name dimensions of their tensors, each at most once, and have -1 at the end only."""
-    rank, edges = tensor_ranks(graph.node_feat), graph.edges
+    """Check that layouts name dimensions of their tensors, each at most once, and have -1 at the
+    end only.
+    """
+    rank = tensor_ranks(graph.node_feat)
+    edges = graph.edges
     operand_rank = np.full(len(rank), -1)
     np.maximum.at(operand_rank, edges[:, 0], rank[edges[:, 1]])
     operand_rank[operand_rank < 0] = MAX_RANK  # unknown for a node without operands
     owner = graph.configurable[graph.table.node]
-    for index, (slot, limit) in enumerate(zip(LAYOUT_SLOTS, (rank, operand_rank, operand_rank), strict=True)):
+    for index, (slot, limit) in enumerate(
+        zip(LAYOUT_SLOTS, (rank, operand_rank, operand_rank), strict=True)
+    ):
         layout = graph.table.rows[:, MAX_RANK * index : MAX_RANK * (index + 1)]
         named = layout >= 0
         ordered = np.sort(layout, axis=1)
@@ -357,7 +411,8 @@ def has_cycle(edges: NDArray[np.int64], nodes: int) -> bool:
 
 
 def node_levels(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
-    """Return ``(nodes,)`` number of edges on the longest path from each node to a node without operands.
+    """Return ``(nodes,)`` number of edges on the longest path from each node to a node without
+    operands.
 
     Nodes on a cycle, and nodes that depend on one, get -1.
 
@@ -387,14 +442,33 @@ def structure_hash(opcode: NDArray[np.integer], edges: NDArray[np.integer]) -> i
     """
     ordered = edges[np.lexsort(edges.T[::-1])] if len(edges) else edges.reshape(0, 2)
     parts = [np.array([len(opcode)]), opcode, ordered.reshape(-1)]
-    return int.from_bytes(blake2b(np.concatenate(parts).astype("<i8").tobytes(), digest_size=8).digest(), "little")
+    return int.from_bytes(
+        blake2b(np.concatenate(parts).astype("<i8").tobytes(), digest_size=8).digest(), "little"
+    )
 
 
-#: The first match wins: compound names (``mask_rcnn_resnet50``) belong to the more specific architecture.
+#: The first match wins: compound names (``mask_rcnn_resnet50``) belong to the more specific
+#: architecture.
 _ARCHITECTURES = (
-    "maskrcnn", "albert", "talking_heads", "bert", "retinanet", "efficientnet", "mobilenet", "mnasnet", "shapemask",
-    "resnet", "unet", "inception", "xception", "alexnet", "transformer", "magenta", "ssd", "nmt",
-)  # fmt: skip
+    "maskrcnn",
+    "albert",
+    "talking_heads",
+    "bert",
+    "retinanet",
+    "efficientnet",
+    "mobilenet",
+    "mnasnet",
+    "shapemask",
+    "resnet",
+    "unet",
+    "inception",
+    "xception",
+    "alexnet",
+    "transformer",
+    "magenta",
+    "ssd",
+    "nmt",
+)
 #: Patterns of architectures with several spellings.
 _SPELLINGS = {
     "maskrcnn": "mask_?rcnn",

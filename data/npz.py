@@ -1,7 +1,7 @@
 """Reader for untrusted npz archives: never unpickles, checks sizes before it allocates.
 
-`numpy.load` allocates a whole array before it reads the data. `NpzReader` first checks each header against the size
-of the data, and can stream an array in blocks of rows.
+`numpy.load` allocates a whole array before it reads the data. `NpzReader` first checks each header
+against the size of the data, and can stream an array in blocks of rows.
 """
 
 from __future__ import annotations
@@ -27,10 +27,14 @@ from xlarank.data.errors import GraphFileError
 _MAX_DEFLATE_RATIO = 1032
 #: Approximate size of a block, which fits the processor's cache.
 _BLOCK_BYTES = 1 << 20
-_HEADER_READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
+_HEADER_READERS = {
+    (1, 0): npy_format.read_array_header_1_0,
+    (2, 0): npy_format.read_array_header_2_0,
+}
 _COPY_AGAIN = "copy or download the file again"
 _SAVE_AGAIN = "save it with numpy.savez_compressed"
-#: RuntimeError: encrypted members; its subclass NotImplementedError: features of zip that zipfile lacks.
+#: RuntimeError: encrypted members; its subclass NotImplementedError: features of zip that zipfile
+#: lacks.
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError)
 
 
@@ -51,8 +55,8 @@ class ArrayHeader:
 class NpzReader:
     """An open npz archive with the arrays ``names``.
 
-    Raises `GraphFileError` unless the file is a zip archive; its methods do unless the array is plain and complete.
-    Their messages omit the file name, which `xlarank.data.errors.naming` adds.
+    Raises `GraphFileError` unless the file is a zip archive; its methods do unless the array is
+    plain and complete. Their messages omit the file name, which `xlarank.data.errors.naming` adds.
     """
 
     def __init__(self, path: Path) -> None:
@@ -88,25 +92,33 @@ class NpzReader:
     def read(self, name: str) -> NDArray[Any]:
         """Read one whole array into memory."""
         header = self.header(name)
-        flat, at = np.empty(header.size, header.dtype), 0
+        flat = np.empty(header.size, header.dtype)
+        at = 0
         for piece in self._pieces(name, max(1, _BLOCK_BYTES // max(1, header.dtype.itemsize))):
             flat[at : at + len(piece)] = piece
             at += len(piece)
         return flat.reshape(header.shape, order="F" if header.fortran_order else "C")
 
     def stream(self, name: str) -> Generator[NDArray[Any], None, None]:
-        """Yield blocks of an array's rows, about a megabyte each; a thread unpacks the next block meanwhile."""
+        """Yield blocks of an array's rows, about a megabyte each; a thread unpacks the next block
+        meanwhile.
+        """
         header = self.header(name)
         if header.fortran_order and len(header.shape) > 1:
             expected = "C order, so that it can be read one configuration after the other"
             do = "save it again through numpy.ascontiguousarray"
-            raise GraphFileError(f"array {name} is stored in Fortran order", expected=expected, do=do)
+            raise GraphFileError(
+                f"array {name} is stored in Fortran order", expected=expected, do=do
+            )
         if not header.size:
             yield np.empty(header.shape, header.dtype)
             return
         row_size = math.prod(header.shape[1:])
         rows = max(1, _BLOCK_BYTES // (row_size * header.dtype.itemsize))
-        with closing(self._pieces(name, rows * row_size)) as blocks, ThreadPoolExecutor(1, "npz-reader") as pool:
+        with (
+            closing(self._pieces(name, rows * row_size)) as blocks,
+            ThreadPoolExecutor(1, "npz-reader") as pool,
+        ):
             pending = pool.submit(next, blocks, None)
             while (block := pending.result()) is not None:
                 pending = pool.submit(next, blocks, None)
@@ -119,7 +131,9 @@ class NpzReader:
             stream.read(header.length)
             remaining = header.size
             while remaining:
-                piece = np.frombuffer(stream.read(min(remaining, limit) * header.dtype.itemsize), header.dtype)
+                piece = np.frombuffer(
+                    stream.read(min(remaining, limit) * header.dtype.itemsize), header.dtype
+                )
                 if not len(piece):
                     raise EOFError(f"{remaining:,} values are missing")
                 remaining -= len(piece)
@@ -134,7 +148,9 @@ class NpzReader:
             got = f"array {name} is compressed by zip method {info.compress_type}"
             raise GraphFileError(got, expected="stored or deflated", do=_SAVE_AGAIN)
         packed = min(info.compress_size, self._bytes)  # the archive's directory may claim anything
-        limit = packed * _MAX_DEFLATE_RATIO if info.compress_type == zipfile.ZIP_DEFLATED else packed
+        limit = (
+            packed * _MAX_DEFLATE_RATIO if info.compress_type == zipfile.ZIP_DEFLATED else packed
+        )
         if info.file_size > limit:
             got = f"array {name} claims {info.file_size:,} bytes from {packed:,} compressed ones"
             raise GraphFileError(got, expected=f"at most {limit:,}", do="do not trust this file")
@@ -153,20 +169,32 @@ class NpzReader:
             raise GraphFileError(got, expected="a plain npy array", do=_SAVE_AGAIN) from error
         if dtype.hasobject:
             expected = "plain numbers (pickles can run code, so they are never opened)"
-            got, do = f"array {name} holds pickled Python objects", "save it as a numeric array"
+            got = f"array {name} holds pickled Python objects"
+            do = "save it as a numeric array"
             raise GraphFileError(got, expected=expected, do=do)
         try:  # numpy limits the dimensions and their product, even if one of them is 0
             np.broadcast_to(np.uint8(0), (*shape, dtype.itemsize))
             if not dtype.itemsize:
                 raise ValueError("values of no width")
-        except (TypeError, ValueError) as error:  # TypeError: numpy's parser accepts True as an extent
+        except (
+            TypeError,
+            ValueError,
+        ) as error:  # TypeError: numpy's parser accepts True as an extent
             got = f"array {name} has shape {str(shape)[:80]}, which no array has ({error})"
             raise GraphFileError(got, expected="a plain npy array", do=_SAVE_AGAIN) from error
-        header = ArrayHeader(tuple(int(extent) for extent in shape), dtype, bool(fortran), stream.tell())
-        claimed, actual = header.size * dtype.itemsize, self._members[name].file_size - header.length
+        header = ArrayHeader(
+            tuple(int(extent) for extent in shape), dtype, bool(fortran), stream.tell()
+        )
+        claimed = header.size * dtype.itemsize
+        actual = self._members[name].file_size - header.length
         if claimed != actual:
-            got = f"array {name} claims shape {header.shape} {dtype} = {claimed:,} bytes, but holds {actual:,}"
-            raise GraphFileError(got, expected="a header that agrees with the data behind it", do=_COPY_AGAIN)
+            got = (
+                f"array {name} claims shape {header.shape} {dtype} = {claimed:,} bytes, but "
+                f"holds {actual:,}"
+            )
+            raise GraphFileError(
+                got, expected="a header that agrees with the data behind it", do=_COPY_AGAIN
+            )
         return header
 
 

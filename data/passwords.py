@@ -41,13 +41,17 @@ def without_password(address: str) -> str:
 
 
 def hide_passwords(text: str, address: str | None) -> str:
-    """Replace the secrets of a valid address by ``***`` in a text, such as a library's error message."""
+    """Replace the secrets of a valid address by ``***`` in a text, such as a library's error
+    message.
+    """
     from sqlalchemy.engine import make_url
 
     if address is None or address.startswith("journal:"):
         return text
     url = make_url(address)
-    parameters = chain(*(values for key, values in url.normalized_query.items() if key not in _PUBLIC))
+    parameters = chain(
+        *(values for key, values in url.normalized_query.items() if key not in _PUBLIC)
+    )
     for secret in filter(None, (url.password, *parameters)):
         text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
     return text

@@ -16,15 +16,24 @@ def _dims(stem: str, *totals: str, count: int = MAX_RANK) -> list[str]:
 
 
 _ELEMENTS: Final = (
-    "invalid_type pred s8 s16 s32 s64 u8 u16 u32 u64 f16 f32 f64 bf16 c64 c128 tuple opaque_type token"
+    "invalid_type pred s8 s16 s32 s64 u8 u16 u32 u64 f16 f32 f64 bf16 c64 c128 tuple "
+    "opaque_type token"
 )
 #: Element types in the order of their one-hot columns (2-20), with their size in bytes.
 #: Tuples, tokens and opaque values hold no array of their own: size 0.
 ELEMENT_BYTES: Final[dict[str, int]] = {
-    name: 1 if name == "pred" else int("".join(filter(str.isdigit, name)) or 0) // 8 for name in _ELEMENTS.split()
+    name: 1 if name == "pred" else int("".join(filter(str.isdigit, name)) or 0) // 8
+    for name in _ELEMENTS.split()
 }
 
-WINDOW_FIELDS: Final = ("size", "stride", "padding_low", "padding_high", "window_dilation", "base_dilation")
+WINDOW_FIELDS: Final = (
+    "size",
+    "stride",
+    "padding_low",
+    "padding_high",
+    "window_dilation",
+    "base_dilation",
+)
 SLICE_FIELDS: Final = ("start", "stride", "limit")
 PADDING_FIELDS: Final = ("edge_padding_low", "edge_padding_high")
 #: The 140 columns of ``node_feat``.
@@ -48,9 +57,17 @@ NODE_COLUMNS: Final[tuple[str, ...]] = (
     "convolution_dim_numbers_output_feature_dim",
     "feature_group_count",
     "batch_group_count",
-    *(column for field in SLICE_FIELDS for column in _dims(f"slice_dims_{field}", "sum", "product", count=2)),
+    *(
+        column
+        for field in SLICE_FIELDS
+        for column in _dims(f"slice_dims_{field}", "sum", "product", count=2)
+    ),
     *_dims("dynamic_slice_sizes", "sum", "product", count=2),
-    *(column for field in PADDING_FIELDS for column in _dims(f"padding_config_{field}", "sum", "product", count=2)),
+    *(
+        column
+        for field in PADDING_FIELDS
+        for column in _dims(f"padding_config_{field}", "sum", "product", count=2)
+    ),
     "is_stable",
     *_dims("layout_minor_to_major"),
 )
@@ -59,12 +76,16 @@ NODE_COLUMN: Final[dict[str, int]] = {name: i for i, name in enumerate(NODE_COLU
 #: The three tensors of a layout row, six minor-to-major entries each, padded with -1.
 LAYOUT_SLOTS: Final[tuple[str, ...]] = ("output", "input", "kernel")
 #: The 18 columns of ``node_config_feat``.
-LAYOUT_COLUMNS: Final = tuple(f"{slot}_layout_{i}" for slot in LAYOUT_SLOTS for i in range(MAX_RANK))
+LAYOUT_COLUMNS: Final = tuple(
+    f"{slot}_layout_{i}" for slot in LAYOUT_SLOTS for i in range(MAX_RANK)
+)
 
 #: The three tensors of a tile row, in file order.
 TILE_SLOTS: Final[tuple[str, ...]] = ("kernel", "output", "input")
 #: The 24 columns of ``config_feat``.
-TILE_COLUMNS: Final = tuple(name for slot in TILE_SLOTS for name in _dims(f"{slot}_bounds", "sum", "product"))
+TILE_COLUMNS: Final = tuple(
+    name for slot in TILE_SLOTS for name in _dims(f"{slot}_bounds", "sum", "product")
+)
 
 _OPCODE_LIST: Final = """
 unknown abs add add-dependency after-all all-reduce all-to-all atan2 batch-norm-grad

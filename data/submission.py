@@ -24,7 +24,9 @@ def submission_id(collection: Collection, graph: str) -> str:
 
 
 def required_count(row_id: str, configs: int) -> int:
-    """Return the number of configurations that a row must list: all of a layout graph, up to 5 of a tile graph."""
+    """Return the number of configurations that a row must list: all of a layout graph, up to 5 of a
+    tile graph.
+    """
     return min(TILE_TOP, configs) if row_id.startswith("tile:") else configs
 
 
@@ -33,7 +35,9 @@ def write_submission(path: Path, rows: Mapping[str, Sequence[int]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as stream:
         stream.write(",".join(HEADER) + "\n")
         for row_id, configs in rows.items():
-            special = any(letter in row_id for letter in ',"\r\n')  # csv.writer leaves a lone \r unquoted
+            special = any(
+                letter in row_id for letter in ',"\r\n'
+            )  # csv.writer leaves a lone \r unquoted
             quoted = '"' + row_id.replace('"', '""') + '"' if special else row_id
             stream.write(f"{quoted},{';'.join(map(str, configs))}\n")
 
@@ -47,11 +51,13 @@ def check_submission(path: Path, configs: Mapping[str, int]) -> None:
 def submission_problems(
     path: Path, configs: Mapping[str, int | None], *, fewest: Mapping[str, int] | None = None
 ) -> Iterator[SubmissionError]:
-    """Yield the problems of a file in line order, at most one per line; the last one counts missing ids.
+    """Yield the problems of a file in line order, at most one per line; the last one counts missing
+    ids.
 
-    Every id must be listed exactly once, with every configuration exactly once (layout) or at least 5 different
-    ones (tile; fewer if the graph has fewer). ``configs`` maps ids to numbers of configurations, None if unknown;
-    ``fewest`` maps the ids of tile graphs with an unknown number to the number that must be listed, by default 5.
+    Every id must be listed exactly once, with every configuration exactly once (layout) or at least
+    5 different ones (tile; fewer if the graph has fewer). ``configs`` maps ids to numbers of
+    configurations, None if unknown; ``fewest`` maps the ids of tile graphs with an unknown number
+    to the number that must be listed, by default 5.
     """
     try:
         lines = _lines(path)
@@ -65,13 +71,17 @@ def submission_problems(
             continue
         row_id, listed = line
         if row_id not in configs:
-            yield SubmissionError(f"{row_id} in {path} is not a test graph", expected="only known ids")
+            yield SubmissionError(
+                f"{row_id} in {path} is not a test graph", expected="only known ids"
+            )
         elif row_id not in missing:
             yield SubmissionError(f"{row_id} is listed twice in {path}", expected="every id once")
         elif (order := _order(listed)) is None:
             got = f"{row_id} lists {listed[:40]!r}"
             yield SubmissionError(got, expected="configuration numbers joined by ;")
-        elif problem := _order_problem(row_id, order, configs[row_id], (fewest or {}).get(row_id, TILE_TOP)):
+        elif problem := _order_problem(
+            row_id, order, configs[row_id], (fewest or {}).get(row_id, TILE_TOP)
+        ):
             yield problem
         missing.pop(row_id, None)
     if missing:
@@ -80,30 +90,42 @@ def submission_problems(
 
 
 def read_submission(path: Path) -> dict[str, list[int]]:
-    """Return the rows of a file without checking them; malformed lines are skipped. Raises `SubmissionError`."""
+    """Return the rows of a file without checking them; malformed lines are skipped. Raises
+    `SubmissionError`.
+    """
     rows = (line for line in _lines(path) if len(line) == 2)
     return {row_id: order for row_id, listed in rows if (order := _order(listed)) is not None}
 
 
 def complete_submission(
-    path: Path, ranked: Mapping[str, Sequence[int]], configs: Mapping[str, int], *, keep: bool = True
+    path: Path,
+    ranked: Mapping[str, Sequence[int]],
+    configs: Mapping[str, int],
+    *,
+    keep: bool = True,
 ) -> dict[str, str]:
-    """Write a file with a row for each of ``configs``, atomically, and return the origin of each row.
+    """Write a file with a row for each of ``configs``, atomically, and return the origin of each
+    row.
 
-    A row comes from ``ranked`` ("ranked"), else with ``keep`` from the existing file if it is valid there ("kept");
-    else it lists the first configurations of the graph's file, as many as required ("default").
+    A row comes from ``ranked`` ("ranked"), else with ``keep`` from the existing file if it is valid
+    there ("kept"); else it lists the first configurations of the graph's file, as many as required
+    ("default").
     """
     try:
         existing = read_submission(path) if keep and path.exists() else {}
     except SubmissionError:
         existing = {}
-    rows, origin = dict[str, Sequence[int]](), {}
+    rows = dict[str, Sequence[int]]()
+    origin = {}
     for row_id, count in configs.items():
-        rows[row_id], origin[row_id] = range(required_count(row_id, count)), "default"
+        rows[row_id] = range(required_count(row_id, count))
+        origin[row_id] = "default"
         if row_id in ranked:
-            rows[row_id], origin[row_id] = ranked[row_id], "ranked"
+            rows[row_id] = ranked[row_id]
+            origin[row_id] = "ranked"
         elif row_id in existing and _order_problem(row_id, existing[row_id], count) is None:
-            rows[row_id], origin[row_id] = existing[row_id], "kept"
+            rows[row_id] = existing[row_id]
+            origin[row_id] = "kept"
     with atomic_write(path) as partial:
         write_submission(partial, rows)
         check_submission(partial, configs)
@@ -135,7 +157,9 @@ def _order_problem(
 ) -> SubmissionError | None:
     """Return the problem of a row, if any; ``fewest`` as in `submission_problems`."""
     if len(set(order)) != len(order):
-        return SubmissionError(f"{row_id} lists a configuration twice", expected="every one at most once")
+        return SubmissionError(
+            f"{row_id} lists a configuration twice", expected="every one at most once"
+        )
     tile = row_id.startswith("tile:")
     if configs is None and not tile:
         configs = max(order) + 1
@@ -146,4 +170,6 @@ def _order_problem(
     required = fewest if configs is None else required_count(row_id, configs)
     if len(order) == required or (tile and len(order) > required):
         return None
-    return SubmissionError(f"{row_id} lists {counted(len(order), 'configuration')}", expected=f"{required}")
+    return SubmissionError(
+        f"{row_id} lists {counted(len(order), 'configuration')}", expected=f"{required}"
+    )

@@ -26,8 +26,8 @@ _LONGEST_NAME: Final = 255
 class Workspace:
     """Paths below the workspace folder.
 
-    ``features/``, ``studies/``, ``models/`` and ``predictions/`` mirror the tree of collections. Every name is
-    checked, so that a hostile file name cannot lead outside the workspace.
+    ``features/``, ``studies/``, ``models/`` and ``predictions/`` mirror the tree of collections.
+    Every name is checked, so that a hostile file name cannot lead outside the workspace.
     """
 
     root: Path
@@ -71,9 +71,13 @@ class Workspace:
         for name in names:
             if not _SAFE_NAME.fullmatch(name):
                 got = f"the name {name!r} cannot be used inside the workspace"
-                expected = "letters, digits, spaces and . _ - + = @ , ' ( ) [ ] { } # % & ! ^, no dot in front"
+                expected = (
+                    "letters, digits, spaces and . _ - + = @ , ' ( ) [ ] { } # % & ! ^, no "
+                    "dot in front"
+                )
                 raise WorkspaceError(got, expected=expected, do="rename the file or folder")
             if len(name.encode()) > _LONGEST_NAME:
-                got, expected = f"the name {name!r} is too long for a file", f"at most {_LONGEST_NAME} bytes"
+                got = f"the name {name!r} is too long for a file"
+                expected = f"at most {_LONGEST_NAME} bytes"
                 raise WorkspaceError(got, expected=expected, do="rename the file")
         return self.root.joinpath(*names)

@@ -16,16 +16,20 @@ from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 def write_graph(path: Path, **arrays: NDArray[Any]) -> LayoutGraph | TileGraph:
     """Write arrays to ``path`` in the TpuGraphs format and return the graph read back.
 
-    Both kinds of graphs have ``node_feat, node_opcode, edge_index, config_runtime``. Layout graphs add
-    ``node_splits, node_config_ids, node_config_feat``, tile graphs ``config_feat, config_runtime_normalizers``.
-    Configurations that were not measured have ``config_runtime`` 0.
+    Both kinds of graphs have ``node_feat, node_opcode, edge_index, config_runtime``. Layout graphs
+    add ``node_splits, node_config_ids, node_config_feat``, tile graphs ``config_feat,
+    config_runtime_normalizers``. Configurations that were not measured have ``config_runtime`` 0.
 
     Raises `GraphFileError` for arrays outside the format; ``path`` is then left as it was.
     """
-    contiguous: dict[str, Any] = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    contiguous: dict[str, Any] = {
+        name: np.ascontiguousarray(array) for name, array in arrays.items()
+    }
     for name, array in contiguous.items():
         if array.dtype.hasobject:
-            raise GraphFileError(f"{path.name}: array {name} holds Python objects", expected="plain numbers")
+            raise GraphFileError(
+                f"{path.name}: array {name} holds Python objects", expected="plain numbers"
+            )
     with atomic_write(path) as partial:
         with partial.open("wb") as stream:
             np.savez_compressed(stream, **contiguous)

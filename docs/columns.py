@@ -10,15 +10,16 @@ from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
 
 _INTRODUCTION: Final = """
-Columns (features) are called `block__what__how`. *Graph* columns are constant within a graph, *configuration*
-columns differ between its configurations. The *fast* tier is the cheap set; *full* adds the rest. *Transductive*
-columns are computed from all candidates of the graph, without labels; `build-features --no-candidates` leaves
-them out.
+Columns (features) are called `block__what__how`. *Graph* columns are constant within a graph,
+*configuration* columns differ between its configurations. The *fast* tier is the cheap set; *full*
+adds the rest. *Transductive* columns are computed from all candidates of the graph, without labels;
+`build-features --no-candidates` leaves them out.
 """
 _INSTANCES: Final = """# Instances of layout graphs
 
-Columns of instances: one row for each distinct (node, layouts) entry, and for each pair of entries connected by
-a tensor. The ranker `sum-pooled` adds up the scores of the instances. -1 means that a column does not apply.
+Columns of instances: one row for each distinct (node, layouts) entry, and for each pair of entries
+connected by a tensor. The ranker `sum-pooled` adds up the scores of the instances. -1 means that a
+column does not apply.
 """
 
 
@@ -42,4 +43,7 @@ def _section(block: Block) -> str:
     traits = [block.scope.value, *tier, *(["transductive"] if block.transductive else [])]
     rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in block.columns.items())
     title = f"{type(block).__name__} ({', '.join(traits)})"
-    return f"\n## {title}\n\n{inspect.cleandoc(block.__doc__ or '')}\n\n| column | meaning |\n|---|---|\n{rows}"
+    return (
+        f"\n## {title}\n\n{inspect.cleandoc(block.__doc__ or '')}\n\n| column | meaning "
+        f"|\n|---|---|\n{rows}"
+    )

@@ -1,4 +1,6 @@
-"""Pages of the site that are generated from the code when it is built: `mkdocs` calls `on_files`."""
+"""Pages of the site that are generated from the code when it is built: `mkdocs` calls
+`on_files`.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ from xlarank.models.params import ParamSpec
 
 _COMMANDS: Final = """# Commands
 
-Run a command with `python run.py COMMAND` in a clone, or with `xlarank COMMAND` if xlarank is installed.
-The options in the first table apply to all commands; put them before or after the command.
-`--config-file` reads values of options from a TOML file.
+Run a command with `python run.py COMMAND` in a clone, or with `xlarank COMMAND` if xlarank is
+installed. The options in the first table apply to all commands; put them before or after the
+command. `--config-file` reads values of options from a TOML file.
 """
 _RANKERS: Final = """# Rankers
 
@@ -39,7 +41,10 @@ _SHARED: Final = {
     "feature_fraction": "fraction of the columns used for each tree",
     "bagging_fraction": "fraction of the rows used for each tree",
     "lambda_l2": "L2 regularisation of leaf values",
-    "columns": "columns to use: no_graph leaves out graph columns, no_candidates transductive ones, alone both",
+    "columns": (
+        "columns to use: no_graph leaves out graph columns, no_candidates transductive ones, "
+        "alone both"
+    ),
     "init_score_weight": "weight of the estimated time of a tile as the initial score",
     "tie_tolerance": "runtimes with at most this relative difference count as equal",
     "graph_weight": "how the weight of a graph grows with its number of rows",
@@ -62,7 +67,16 @@ def commands_page() -> str:
     for name, command in group.commands.items():
         words = [part.name for part in command.params if part.param_type_name == "argument"]
         examples = [f"python run.py {example}" for example in GUIDES[name].examples]
-        lines += [f"## {name}", "", inspect.cleandoc(command.help or ""), "", "```sh", *examples, "```", ""]
+        lines += [
+            f"## {name}",
+            "",
+            inspect.cleandoc(command.help or ""),
+            "",
+            "```sh",
+            *examples,
+            "```",
+            "",
+        ]
         lines += [f"Takes `{' '.join(words).upper()}`.", ""] if words else []
         lines += [*_options(command), ""]
     return "\n".join(lines)
@@ -72,11 +86,18 @@ def _options(command: Any) -> Iterator[str]:
     yield "| option | value | default | meaning |"
     yield "|---|---|---|---|"
     for part in command.params:
-        if part.param_type_name == "argument" or part.name in ("install_completion", "show_completion"):
+        if part.param_type_name == "argument" or part.name in (
+            "install_completion",
+            "show_completion",
+        ):
             continue
         names = ", ".join(f"`{name}`" for name in (*part.opts, *part.secondary_opts))
-        value = " ".join(filter(None, [part.metavar, f"({span})" if (span := number_span(part)) else ""]))
-        default = "" if part.default in (None, False) or callable(part.default) else f"`{part.default}`"
+        value = " ".join(
+            filter(None, [part.metavar, f"({span})" if (span := number_span(part)) else ""])
+        )
+        default = (
+            "" if part.default in (None, False) or callable(part.default) else f"`{part.default}`"
+        )
         help_text = (part.help or "").replace("|", "\\|").replace("\\[", "[")
         yield f"| {names} | {value} | {'required' if part.required else default} | {help_text} |"
 
@@ -88,9 +109,18 @@ def rankers_page() -> str:
         meanings = _meanings(ranker.params_class)
         summary = f"{RANKERS[name][:1].upper()}{RANKERS[name][1:]}."
         lines += [f"## {name}", "", summary, "", inspect.cleandoc(ranker.__doc__ or ""), ""]
-        lines += ["| parameter | default | valid values | search space | meaning |", "|---|---|---|---|---|"]
+        lines += [
+            "| parameter | default | valid values | search space | meaning |",
+            "|---|---|---|---|---|",
+        ]
         for key, spec in ranker.params_class.declared().items():
-            cells = (f"`{key}`", _default(spec), _valid(spec), _searched(spec), meanings.get(key, ""))
+            cells = (
+                f"`{key}`",
+                _default(spec),
+                _valid(spec),
+                _searched(spec),
+                meanings.get(key, ""),
+            )
             lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
     return "\n".join(lines)
@@ -99,7 +129,9 @@ def rankers_page() -> str:
 def _default(spec: ParamSpec) -> str:
     if spec.complete is not None:
         return "those of the members"
-    return f"`{spec.layout}`" if spec.layout == spec.tile else f"`{spec.layout}`, tiles `{spec.tile}`"
+    return (
+        f"`{spec.layout}`" if spec.layout == spec.tile else f"`{spec.layout}`, tiles `{spec.tile}`"
+    )
 
 
 def _valid(spec: ParamSpec) -> str:
@@ -119,7 +151,9 @@ def _searched(spec: ParamSpec) -> str:
 
 
 def _meanings(params: type) -> dict[str, str]:
-    """Return the descriptions of parameters from the sections Attributes of the class and its base classes."""
+    """Return the descriptions of parameters from the sections Attributes of the class and its base
+    classes.
+    """
     meanings: dict[str, str] = {}
     for base in params.__mro__:
         section = inspect.cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]

@@ -1,8 +1,8 @@
 """Walks from one configuration to another, node by node.
 
-Nodes change one by one, in ascending and in descending order. The contribution of a node is the mean of its two
-steps; contributions add up to the total change. For a sum over nodes and pairs, each pair's term is split evenly
-between its ends, as in the Shapley value.
+Nodes change one by one, in ascending and in descending order. The contribution of a node is the
+mean of its two steps; contributions add up to the total change. For a sum over nodes and pairs,
+each pair's term is split evenly between its ends, as in the Shapley value.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Walk:
 
     Attributes:
         nodes: ``(changed,)`` nodes of the graph that differ.
-        matrix: ``(2 * (changed + 1), columns)`` rows, first in the order of ``nodes``, then in the reverse order.
+        matrix: ``(2 * (changed + 1), columns)`` rows, first in the order of ``nodes``, then in the
+            reverse order.
     """
 
     nodes: Ints
@@ -38,42 +39,58 @@ class Walk:
 
     def by_node(self, values: Floats) -> dict[int, float]:
         """Return the mean step of ``values``, one per row, at each node."""
-        return {int(node): float(step) for node, step in zip(self.nodes, walk_steps(values), strict=True)}
+        return {
+            int(node): float(step)
+            for node, step in zip(self.nodes, walk_steps(values), strict=True)
+        }
 
 
-def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings, target: int, origin: int) -> Walk:
-    """Return the walk from configuration ``origin`` to ``target`` (ids in the file); ``rows`` hold all candidates.
+def walk_between(
+    graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings, target: int, origin: int
+) -> Walk:
+    """Return the walk from configuration ``origin`` to ``target`` (ids in the file); ``rows`` hold
+    all candidates.
 
-    Intermediate configurations are compared with the graph's candidates, but need not be among them.
+    Intermediate configurations are compared with the graph's candidates, but need not be among
+    them.
     """
     start, end = graph.table.codes[[origin, target]]
     changed = np.flatnonzero(start != end)
-    codes, sources = walk_codes(start, end, changed), rank_sources()
+    codes = walk_codes(start, end, changed)
+    sources = rank_sources()
     needed = {*rows.config_columns, *(sources.get(name, "") for name in rows.config_columns)}
     blocks = [block for block in settings.blocks("layout") if isinstance(block, LayoutBlock)]
     blocks = [block for block in blocks if not block.columns.keys().isdisjoint(needed)]
     names = [name for block in blocks for name in block.columns]
     values = compute_together(LayoutContext(graph, settings.tiling), blocks, names, codes)
     computed = dict(zip(names, values.T, strict=True))
-    half, ends = len(codes) // 2, rows.group[[origin, target]]
+    half = len(codes) // 2
+    ends = rows.group[[origin, target]]
     columns = []
     for name, candidates in zip(rows.config_columns, rows.config_values.T, strict=True):
         if name in computed:
             columns.append(computed[name])
         elif name in sources:
             stored = rows.config_values[:, rows.config_columns.index(sources[name])]
-            columns.append(position_among(computed[sources[name]], stored, name.startswith("rank__")))
+            columns.append(
+                position_among(computed[sources[name]], stored, name.startswith("rank__"))
+            )
         else:  # a user's block is computed for candidates only: interpolate
             first, last = candidates[ends].tolist()
             columns.append(np.tile(np.linspace(first, last, half), 2))
     steps = np.stack(columns, axis=1).astype(np.float32)
-    steps[[0, half]], steps[[half - 1, -1]] = rows.config_values[ends]  # both ends are candidates: exact values
+    steps[[0, half]], steps[[half - 1, -1]] = rows.config_values[
+        ends
+    ]  # both ends are candidates: exact values
     constant = np.broadcast_to(rows.graph_values, (len(codes), len(rows.graph_values)))
     return Walk(graph.configurable[changed], np.concatenate([constant, steps], axis=1))
 
 
-def position_among(values: NDArray[np.floating[Any]], candidates: NDArray[np.floating[Any]], rank: bool) -> Floats:
-    """Return the rank of each value among candidates, 0 to 1 (halfway if between two), or its standard score.
+def position_among(
+    values: NDArray[np.floating[Any]], candidates: NDArray[np.floating[Any]], rank: bool
+) -> Floats:
+    """Return the rank of each value among candidates, 0 to 1 (halfway if between two), or its
+    standard score.
 
     >>> position_among(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 5.0]), True).tolist()
     [0.0, 0.25, 0.5]
@@ -86,12 +103,18 @@ def position_among(values: NDArray[np.floating[Any]], candidates: NDArray[np.flo
     if len(ordered) < 2:
         return np.full(len(values), 0.5)
     margin = 1e-6 * np.maximum(np.abs(values), 1e-30)
-    ranks = np.searchsorted(ordered, values - margin) + np.searchsorted(ordered, values + margin, side="right") - 1
+    ranks = (
+        np.searchsorted(ordered, values - margin)
+        + np.searchsorted(ordered, values + margin, side="right")
+        - 1
+    )
     return np.asarray((ranks / 2 / (len(ordered) - 1)).clip(0.0, 1.0))
 
 
 def walk_steps(values: Floats) -> Floats:
-    """Return the mean step of values, ``(2 * (changed + 1),)`` along `walk_codes`, at each node, ``(changed,)``."""
+    """Return the mean step of values, ``(2 * (changed + 1),)`` along `walk_codes`, at each node,
+    ``(changed,)``.
+    """
     half = len(values) // 2
     return np.asarray((np.diff(values[:half]) + np.diff(values[half:])[::-1]) / 2)
 

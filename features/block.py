@@ -52,22 +52,28 @@ class Cause(StrEnum):
 
 
 class Column(str):
-    """Meaning of a column, declared together with its cause (default: its block's) and its formula."""
+    """Meaning of a column, declared together with its cause (default: its block's) and its
+    formula.
+    """
 
     cause: Cause | None
     formula: Callable[..., Any] | None
 
-    def __new__(cls, meaning: str, cause: Cause | None = None, formula: Callable[..., Any] | None = None) -> Column:
+    def __new__(
+        cls, meaning: str, cause: Cause | None = None, formula: Callable[..., Any] | None = None
+    ) -> Column:
         column = super().__new__(cls, meaning)
-        column.cause, column.formula = cause, formula
+        column.cause = cause
+        column.formula = formula
         return column
 
 
 class Block(ABC):
     """A group of columns with one physical idea.
 
-    A subclass sets the class attributes and `compute`. It is listed in `xlarank.features.catalogue` or defined in a
-    user's file. Missing docstrings and meanings are refused, as are malformed and duplicate names.
+    A subclass sets the class attributes and `compute`. It is listed in `xlarank.features.catalogue`
+    or defined in a user's file. Missing docstrings and meanings are refused, as are malformed and
+    duplicate names.
 
     Attributes:
         transductive: whether the columns depend on all candidates of the graph (not on labels).
@@ -84,10 +90,17 @@ class Block(ABC):
 
     @abstractmethod
     def compute(self, context: Any) -> NDArray[np.floating[Any]]:
-        """Return the columns, ``(columns,)`` for a graph block, else ``(configs or instances, columns)``."""
+        """Return the columns, ``(columns,)`` for a graph block, else ``(configs or instances,
+        columns)``.
+        """
 
-    def require_shape(self, values: NDArray[np.floating[Any]], *shape: int) -> NDArray[np.floating[Any]]:
+    def require_shape(
+        self, values: NDArray[np.floating[Any]], *shape: int
+    ) -> NDArray[np.floating[Any]]:
         """Return the computed values; raise `BlockError` unless they have this shape."""
         if np.shape(values) != shape:
-            raise BlockError(f"{type(self).__name__} gave values of shape {np.shape(values)}", expected=str(shape))
+            raise BlockError(
+                f"{type(self).__name__} gave values of shape {np.shape(values)}",
+                expected=str(shape),
+            )
         return values

@@ -13,21 +13,33 @@ from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.tensors import Floats
 
 _LAYOUT_COLUMNS: Final = (
-    "candidates__log_frequency__mean", "change__nodes_set__share", "change__nodes_changed__share",
-    "change__all_bytes__ratio", "change__output_changed_bytes__share",
-    "disagreement__mismatch_1hop_bytes__share", "disagreement__clash_1hop_bytes__share",
-    "padding__output_waste_bytes__ratio", "padding__input_waste_bytes__ratio",
+    "candidates__log_frequency__mean",
+    "change__nodes_set__share",
+    "change__nodes_changed__share",
+    "change__all_bytes__ratio",
+    "change__output_changed_bytes__share",
+    "disagreement__mismatch_1hop_bytes__share",
+    "disagreement__clash_1hop_bytes__share",
+    "padding__output_waste_bytes__ratio",
+    "padding__input_waste_bytes__ratio",
     "violation__output_largest_bytes__share",
-)  # fmt: skip
+)
 _TILE_COLUMNS: Final = (
-    "bounds__output_volume__log", "bounds__kernel_volume__log", "bounds__input_volume__log",
-    "tiles__output_all__log", "traffic__working_set__log", "traffic__total__ratio",
-    "traffic__intensity__log", "traffic__inner_step__log",
-)  # fmt: skip
+    "bounds__output_volume__log",
+    "bounds__kernel_volume__log",
+    "bounds__input_volume__log",
+    "tiles__output_all__log",
+    "traffic__working_set__log",
+    "traffic__total__ratio",
+    "traffic__intensity__log",
+    "traffic__inner_step__log",
+)
 
 
 def _rank_columns(columns: tuple[str, ...], group: str) -> dict[str, str]:
-    """Return rank (``rank__tiles_output_all__log``) and standard-score columns for ``columns``, with meanings."""
+    """Return rank (``rank__tiles_output_all__log``) and standard-score columns for ``columns``,
+    with meanings.
+    """
     return {
         f"{prefix}__{name.replace('__', '_', 1)}": f"{meaning} of {name} within the {group}"
         for prefix, meaning in (("rank", "rank"), ("zscore", "standard score"))
@@ -36,7 +48,8 @@ def _rank_columns(columns: tuple[str, ...], group: str) -> dict[str, str]:
 
 
 def within_graph_rank(values: NDArray[np.floating]) -> Floats:
-    """Return average ranks scaled to 0..1; 0.5 for a single value. Values are rounded to float32 to keep ties.
+    """Return average ranks scaled to 0..1; 0.5 for a single value. Values are rounded to float32 to
+    keep ties.
 
     >>> within_graph_rank(np.array([3.0, 1.0, 3.0])).tolist()
     [0.75, 0.0, 0.75]
@@ -48,15 +61,23 @@ def within_graph_rank(values: NDArray[np.floating]) -> Floats:
     return mean[index] / (len(values) - 1)
 
 
-def standard_score(values: NDArray[np.floating], among: NDArray[np.floating] | None = None) -> Floats:
-    """Return (x - mean) / std by the mean and std of ``among`` (default: values), 0 if std is 0 up to rounding.
+def standard_score(
+    values: NDArray[np.floating], among: NDArray[np.floating] | None = None
+) -> Floats:
+    """Return (x - mean) / std by the mean and std of ``among`` (default: values), 0 if std is 0 up
+    to rounding.
 
     >>> standard_score(np.array([1.0, 3.0])).tolist()
     [-1.0, 1.0]
     """
     among = (values if among is None else among).astype(np.float64)
-    spread, largest = among.std(), np.abs(among).max(initial=0.0)
-    return (values.astype(np.float64) - among.mean()) / spread if spread > 1e-6 * largest else np.zeros(len(values))
+    spread = among.std()
+    largest = np.abs(among).max(initial=0.0)
+    return (
+        (values.astype(np.float64) - among.mean()) / spread
+        if spread > 1e-6 * largest
+        else np.zeros(len(values))
+    )
 
 
 class CandidatePlaces(Block):
@@ -76,7 +97,9 @@ class CandidatePlaces(Block):
 
 
 class TileCandidatePlaces(CandidatePlaces):
-    """Ranks and standard scores of important columns among the distinct candidates of the kernel."""
+    """Ranks and standard scores of important columns among the distinct candidates of the
+    kernel.
+    """
 
     kinds = ("tile",)
     ranked = _TILE_COLUMNS
@@ -86,14 +109,18 @@ class TileCandidatePlaces(CandidatePlaces):
 def rank_sources() -> dict[str, str]:
     """Return the source column of each rank or standard-score column."""
     blocks = (CandidatePlaces, TileCandidatePlaces)
-    return {name: column for block in blocks for name, column in zip(block.columns, block.ranked * 2, strict=True)}
+    return {
+        name: column
+        for block in blocks
+        for name, column in zip(block.columns, block.ranked * 2, strict=True)
+    }
 
 
 class Frequency(LayoutBlock):
     """Frequency of a configuration's choices among the distinct candidates of the graph.
 
-    A search repeats good choices, so common rows are good in `default` collections. The frequency of a node's row
-    (its layouts) is the share of distinct configurations with that row.
+    A search repeats good choices, so common rows are good in `default` collections. The frequency
+    of a node's row (its layouts) is the share of distinct configurations with that row.
     """
 
     transductive = True
@@ -102,13 +129,19 @@ class Frequency(LayoutBlock):
         "candidates__log_frequency__mean": "mean over nodes of log(frequency of the node's row)",
         "candidates__log_frequency__sum": "sum over nodes of log(frequency of the node's row)",
         "candidates__log_frequency__min": "smallest log(frequency of a node's row)",
-        "candidates__hamming__mean": "share of nodes that differ from another candidate, mean over candidates",
-        "candidates__minority__share": "share of nodes whose row is less common among the candidates than "
-        "another row of the same node",
+        "candidates__hamming__mean": (
+            "share of nodes that differ from another candidate, mean over candidates"
+        ),
+        "candidates__minority__share": (
+            "share of nodes whose row is less common among the candidates than "
+            "another row of the same node"
+        ),
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        table, nodes, count = context.table, context.configurable_nodes, context.table.frequency
+        table = context.table
+        nodes = context.configurable_nodes
+        count = context.table.frequency
         log_frequency = np.log(np.maximum(count, 1) / table.configs)
         differing = (table.configs - count) / max(1, table.configs - 1)
         majority = np.zeros(table.nodes, np.int64)

@@ -1,4 +1,6 @@
-"""Built-in blocks, those of users' files, the settings that choose columns, and the hash of the code."""
+"""Built-in blocks, those of users' files, the settings that choose columns, and the hash of the
+code.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ _PRESENTATION: Final = ("data/errors.py", "features/attribution.py", "features/m
 
 
 def checked(*blocks: Block) -> tuple[Block, ...]:
-    """Return the blocks; raise `TypeError` for incomplete blocks, malformed names and duplicate columns."""
+    """Return the blocks; raise `TypeError` for incomplete blocks, malformed names and duplicate
+    columns.
+    """
     owner: dict[tuple[Kind, str], str] = {}
     for block in blocks:
         title = type(block).__name__
@@ -46,28 +50,64 @@ def checked(*blocks: Block) -> tuple[Block, ...]:
                 raise TypeError(f"column {name!r} of {title} has no meaning")
             for kind in block.kinds:
                 if (kind, name) in owner:
-                    raise TypeError(f"column {name!r} is declared by {owner[kind, name]} and {title}")
+                    raise TypeError(
+                        f"column {name!r} is declared by {owner[kind, name]} and {title}"
+                    )
                 owner[kind, name] = title
     return blocks
 
 
 BLOCKS: Final = checked(
-    composition.Degrees(), composition.OpcodeHistogram(), composition.OpcodeSizes(), composition.GraphSize(),
-    composition.ElementTypes(), composition.Work(), composition.Computations(), padding.FastestTime(),
-    Frequency(), CandidatePlaces(), change.SlotChange(), change.NodeChange(), change.ChangeByClass(),
-    change.InnerChange(), copies.Disagreement(), copies.SiblingDisagreement(), copies.DisagreementByClass(),
-    copies.ConfigurableNodes(), copies.ChangedSurroundings(), copies.Boundary(), padding.Padding(),
-    padding.FinePadding(), padding.Outputs(), copies.Propagation(), change.TiedGroups(), padding.DimensionRoles(),
-    padding.TypeHistogram(), padding.MinorSizes(), padding.Violation(), padding.EstimatedTime(),
-    bounds.Bounds(), bounds.TileCounts(), bounds.TileShape(), TileCandidatePlaces(), bounds.TileInner(),
-    bounds.Kernel(), bounds.Traffic(), tpu_time.TpuTime(),
-)  # fmt: skip
+    composition.Degrees(),
+    composition.OpcodeHistogram(),
+    composition.OpcodeSizes(),
+    composition.GraphSize(),
+    composition.ElementTypes(),
+    composition.Work(),
+    composition.Computations(),
+    padding.FastestTime(),
+    Frequency(),
+    CandidatePlaces(),
+    change.SlotChange(),
+    change.NodeChange(),
+    change.ChangeByClass(),
+    change.InnerChange(),
+    copies.Disagreement(),
+    copies.SiblingDisagreement(),
+    copies.DisagreementByClass(),
+    copies.ConfigurableNodes(),
+    copies.ChangedSurroundings(),
+    copies.Boundary(),
+    padding.Padding(),
+    padding.FinePadding(),
+    padding.Outputs(),
+    copies.Propagation(),
+    change.TiedGroups(),
+    padding.DimensionRoles(),
+    padding.TypeHistogram(),
+    padding.MinorSizes(),
+    padding.Violation(),
+    padding.EstimatedTime(),
+    bounds.Bounds(),
+    bounds.TileCounts(),
+    bounds.TileShape(),
+    TileCandidatePlaces(),
+    bounds.TileInner(),
+    bounds.Kernel(),
+    bounds.Traffic(),
+    tpu_time.TpuTime(),
+)
 #: Blocks of instances, for layout graphs only.
 INSTANCE_BLOCKS: Final = checked(
-    instance_blocks.InstanceGraph(), instance_blocks.InstanceNode(), instance_blocks.InstanceRow(),
-    instance_blocks.InstanceOperands(), instance_blocks.InstanceSurroundings(), instance_blocks.InstanceOutput(),
-    instance_blocks.InstancePair(), instance_blocks.InstanceRarity(),
-)  # fmt: skip
+    instance_blocks.InstanceGraph(),
+    instance_blocks.InstanceNode(),
+    instance_blocks.InstanceRow(),
+    instance_blocks.InstanceOperands(),
+    instance_blocks.InstanceSurroundings(),
+    instance_blocks.InstanceOutput(),
+    instance_blocks.InstancePair(),
+    instance_blocks.InstanceRarity(),
+)
 
 
 def every_block(kind: Kind) -> list[Block]:
@@ -76,16 +116,24 @@ def every_block(kind: Kind) -> list[Block]:
 
 
 def blocks_of(
-    kind: Kind, tier: Tier = Tier.FULL, *, candidates: bool = True, user_blocks: Sequence[Block] = ()
+    kind: Kind,
+    tier: Tier = Tier.FULL,
+    *,
+    candidates: bool = True,
+    user_blocks: Sequence[Block] = (),
 ) -> list[Block]:
-    """Return the blocks for one kind of graph: graph blocks, configuration blocks, transductive blocks.
+    """Return the blocks for one kind of graph: graph blocks, configuration blocks, transductive
+    blocks.
 
-    Each group is in the order of `BLOCKS`, then ``user_blocks``; ``candidates=False`` omits transductive blocks.
+    Each group is in the order of `BLOCKS`, then ``user_blocks``; ``candidates=False`` omits
+    transductive blocks.
     """
     blocks = [
         block
         for block in (*BLOCKS, *user_blocks)
-        if kind in block.kinds and tier in (Tier.FULL, block.tier) and (candidates or not block.transductive)
+        if kind in block.kinds
+        and tier in (Tier.FULL, block.tier)
+        and (candidates or not block.transductive)
     ]
     return sorted(blocks, key=lambda block: (block.scope is not Scope.GRAPH, block.transductive))
 
@@ -106,15 +154,19 @@ class BlockFile:
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """The blocks; raises `BlockError` unless this version was loaded or is an installed entry point's."""
+        """The blocks; raises `BlockError` unless this version was loaded or is an installed entry
+        point's.
+        """
         if self.source_hash not in _loaded and self.name in entry_points(group=GROUP).names:
             load_blocks(self.name)
         if self.source_hash in _loaded:
             return _loaded[self.source_hash].blocks
         if any(loaded.file.name == self.name for loaded in _loaded.values()):
-            got, do = f"{self.name} has changed", "pass that version, or run build-features and train again"
+            got = f"{self.name} has changed"
+            do = "pass that version, or run build-features and train again"
         else:
-            got, do = f"the model needs the blocks of {self.name}", f"pass `blocks={self.name}`"
+            got = f"the model needs the blocks of {self.name}"
+            do = f"pass `blocks={self.name}`"
         raise BlockError(got, expected=f"the version with hash {self.source_hash}", do=do)
 
     def __reduce__(self) -> tuple[Callable[..., BlockFile], tuple[Any, ...]]:
@@ -137,13 +189,17 @@ _loaded: dict[str, _Loaded] = {}
 
 
 def load_blocks(*names: str | Path) -> tuple[BlockFile, ...]:
-    """Run Python files, or import the modules of entry points of `GROUP`, and return references to them.
+    """Run Python files, or import the modules of entry points of `GROUP`, and return references to
+    them.
 
-    Raises `BlockError` for a file that cannot be run or has no blocks, for a block without a docstring and for
-    malformed or duplicate columns.
+    Raises `BlockError` for a file that cannot be run or has no blocks, for a block without a
+    docstring and for malformed or duplicate columns.
     """
     files = tuple(dict.fromkeys(map(_load, names)))
-    _check([block for file in files for block in file.blocks], " and ".join(file.name for file in files))
+    _check(
+        [block for file in files for block in file.blocks],
+        " and ".join(file.name for file in files),
+    )
     return files
 
 
@@ -159,7 +215,9 @@ def _load(name: str | Path) -> BlockFile:
             module = entry.load()
             digest = _digest(inspect.getsource(module))
         except Exception as error:
-            raise BlockError(f"{name} cannot be loaded ({type(error).__name__}: {error})") from error
+            raise BlockError(
+                f"{name} cannot be loaded ({type(error).__name__}: {error})"
+            ) from error
         return _register(entry.name, module, digest)
     try:
         source = path.read_text("utf-8")
@@ -184,10 +242,18 @@ def _run(name: str, source: str) -> BlockFile:
 
 
 def _register(name: str, module: ModuleType, digest: str, source: str = "") -> BlockFile:
-    classes = [cls for cls in vars(module).values() if inspect.isclass(cls) and cls.__module__ == module.__name__]
-    blocks = tuple(cls() for cls in classes if issubclass(cls, Block) and not inspect.isabstract(cls))
+    classes = [
+        cls
+        for cls in vars(module).values()
+        if inspect.isclass(cls) and cls.__module__ == module.__name__
+    ]
+    blocks = tuple(
+        cls() for cls in classes if issubclass(cls, Block) and not inspect.isabstract(cls)
+    )
     if not blocks:
-        raise BlockError(f"{name} has no blocks", expected="subclasses of xlarank.features.block.Block")
+        raise BlockError(
+            f"{name} has no blocks", expected="subclasses of xlarank.features.block.Block"
+        )
     _check(blocks, name)
     file = BlockFile(name, digest, {type(block).__name__: list(block.columns) for block in blocks})
     _loaded[digest] = _Loaded(file, blocks, source)
@@ -199,9 +265,13 @@ def _check(blocks: Sequence[Block], name: str) -> None:
         checked(*BLOCKS, *blocks)
         for block in blocks:
             if block.scope is Scope.INSTANCE or not {*block.kinds} <= {*get_args(Kind)}:
-                allowed = f"{Scope.GRAPH} or {Scope.CONFIG}, and kinds among {', '.join(get_args(Kind))}"
+                allowed = (
+                    f"{Scope.GRAPH} or {Scope.CONFIG}, and kinds among {', '.join(get_args(Kind))}"
+                )
                 title = type(block).__name__
-                raise TypeError(f"{title} is of {block.scope} and kinds {block.kinds}, not {allowed}")
+                raise TypeError(
+                    f"{title} is of {block.scope} and kinds {block.kinds}, not {allowed}"
+                )
     except (TypeError, AttributeError) as error:
         raise BlockError(f"{name} cannot be used ({error})") from error
 
@@ -211,14 +281,22 @@ def _digest(source: str) -> str:
 
 
 def _line(error: Exception, name: str) -> str:
-    """Return ", line N," for the innermost frame of the file in the traceback; empty if there is none."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == name]
+    """Return ", line N," for the innermost frame of the file in the traceback; empty if there is
+    none.
+    """
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == name
+    ]
     return f", line {lines[-1]}," if lines else ""
 
 
 @contextmanager
 def naming_lines(graph: str, files: Sequence[BlockFile]) -> Iterator[None]:
-    """Convert errors in these files, except `XlarankError` and `MemoryError`, to a `BlockError` with the line."""
+    """Convert errors in these files, except `XlarankError` and `MemoryError`, to a `BlockError`
+    with the line.
+    """
     try:
         yield
     except Exception as error:
@@ -231,10 +309,11 @@ def naming_lines(graph: str, files: Sequence[BlockFile]) -> Iterator[None]:
 
 @cache
 def source_hash(root: Path = _ROOT) -> str:
-    """Return a hash of the code below ``root`` that computes columns, equal for all versions of Python.
+    """Return a hash of the code below ``root`` that computes columns, equal for all versions of
+    Python.
 
-    Covers ``features/`` and the modules of ``data/`` that `xlarank.features.rows` imports, directly or indirectly,
-    except `_PRESENTATION`.
+    Covers ``features/`` and the modules of ``data/`` that `xlarank.features.rows` imports, directly
+    or indirectly, except `_PRESENTATION`.
     """
     texts: dict[str, str] = {}
     pending = ["features/rows.py"]
@@ -243,10 +322,14 @@ def source_hash(root: Path = _ROOT) -> str:
             tree = ast.parse(root.joinpath(name).read_bytes())
             texts[name] = _text(tree)
             pending += _imported(tree, root)
-    features = {path.relative_to(root).as_posix() for path in root.joinpath("features").rglob("*.py")}
+    features = {
+        path.relative_to(root).as_posix() for path in root.joinpath("features").rglob("*.py")
+    }
     remaining = features - {*texts, *_PRESENTATION}
     texts |= {name: _text(ast.parse(root.joinpath(name).read_bytes())) for name in remaining}
-    return hashlib.sha256("".join(f"{name}\0{texts[name]}\0" for name in sorted(texts)).encode()).hexdigest()
+    return hashlib.sha256(
+        "".join(f"{name}\0{texts[name]}\0" for name in sorted(texts)).encode()
+    ).hexdigest()
 
 
 def _imported(tree: ast.Module, root: Path) -> Iterator[str]:
@@ -264,7 +347,9 @@ def _imported(tree: ast.Module, root: Path) -> Iterator[str]:
 
 
 def _text(value: Any) -> str:
-    """Return a syntax tree as text, without docstrings, empty fields and fields that do not affect values."""
+    """Return a syntax tree as text, without docstrings, empty fields and fields that do not affect
+    values.
+    """
     if isinstance(value, list):
         return f"[{','.join(map(_text, value))}]"
     if not isinstance(value, ast.AST):
@@ -274,7 +359,9 @@ def _text(value: Any) -> str:
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     if isinstance(value, documented) and ast.get_docstring(value, clean=False) is not None:
         fields["body"] = value.body[1:]
-    texts = [f"{name}={_text(part)}" for name, part in fields.items() if part is not None and part != []]
+    texts = [
+        f"{name}={_text(part)}" for name, part in fields.items() if part is not None and part != []
+    ]
     return f"{type(value).__name__}({','.join(texts)})"
 
 
@@ -293,22 +380,38 @@ class FeatureSettings:
     block_files: tuple[BlockFile, ...] = ()
 
     @classmethod
-    def of(cls, tier: str, candidates: bool, block_files: Iterable[str | Path] = ()) -> FeatureSettings:
-        """Return settings; raise `XlarankError` for an unknown tier and `BlockError` for broken block files."""
+    def of(
+        cls, tier: str, candidates: bool, block_files: Iterable[str | Path] = ()
+    ) -> FeatureSettings:
+        """Return settings; raise `XlarankError` for an unknown tier and `BlockError` for broken
+        block files.
+        """
         if tier not in (tiers := [*map(str, Tier)]):
             raise XlarankError(f"`tier` is {tier!r}", expected=" or ".join(tiers))
         return cls(Tier(tier), candidates, block_files=load_blocks(*block_files))
 
     def blocks(self, kind: Kind) -> list[Block]:
-        """Return the blocks of one kind of graph, in column order; raises `BlockError` if a file is not loaded."""
+        """Return the blocks of one kind of graph, in column order; raises `BlockError` if a file is
+        not loaded.
+        """
         user_blocks = [block for file in self.block_files for block in file.blocks]
         return blocks_of(kind, self.tier, candidates=self.candidates, user_blocks=user_blocks)
 
     def graph_columns(self, kind: Kind) -> list[str]:
-        return [name for block in self.blocks(kind) if block.scope is Scope.GRAPH for name in block.columns]
+        return [
+            name
+            for block in self.blocks(kind)
+            if block.scope is Scope.GRAPH
+            for name in block.columns
+        ]
 
     def config_columns(self, kind: Kind) -> list[str]:
-        return [name for block in self.blocks(kind) if block.scope is Scope.CONFIG for name in block.columns]
+        return [
+            name
+            for block in self.blocks(kind)
+            if block.scope is Scope.CONFIG
+            for name in block.columns
+        ]
 
     def columns(self, kind: Kind) -> list[str]:
         return self.graph_columns(kind) + self.config_columns(kind)

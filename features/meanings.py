@@ -20,10 +20,13 @@ from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS, every_block, loa
 
 
 def cause_of(column: str) -> Cause:
-    """Return the cause behind a column; a rank or standard score has the cause of its source column.
+    """Return the cause behind a column; a rank or standard score has the cause of its source
+    column.
 
-    >>> cause_of("padding__output_waste__mean").value, cause_of("rank__change_nodes_set__share").value
-    ('padding to hardware tiles', 'fusion barriers')
+    >>> cause_of("padding__output_waste__mean").value
+    'padding to hardware tiles'
+    >>> cause_of("rank__change_nodes_set__share").value
+    'fusion barriers'
     """
     return _causes(loaded_blocks()).get(rank_sources().get(column, column), Cause.PROGRAM)
 
@@ -39,14 +42,18 @@ def _causes(user_blocks: tuple[Block, ...]) -> dict[str, Cause]:
 
 
 def column_meanings() -> dict[str, str]:
-    """Return the meaning of every block's columns; a name shared by layouts and tiles means the same for both."""
+    """Return the meaning of every block's columns; a name shared by layouts and tiles means the
+    same for both.
+    """
     blocks = (*INSTANCE_BLOCKS, *BLOCKS, *loaded_blocks())
     return {name: meaning for block in blocks for name, meaning in block.columns.items()}
 
 
 @dataclass(frozen=True)
 class ColumnDescription:
-    """A column and the class that computes it (``block``), with that class's docstring (``about``)."""
+    """A column and the class that computes it (``block``), with that class's docstring
+    (``about``).
+    """
 
     name: str
     meaning: str
@@ -59,38 +66,57 @@ class ColumnDescription:
 
 
 def describe_columns(pattern: str) -> list[ColumnDescription]:
-    """Return the built-in columns that match ``pattern`` (``*``, ``?``); raises `XlarankError` if none do."""
+    """Return the built-in columns that match ``pattern`` (``*``, ``?``); raises `XlarankError` if
+    none do.
+    """
     columns = {
         name: ColumnDescription(
-            name, meaning, block.kinds, type(block).__name__, inspect.cleandoc(block.__doc__ or ""),
-            block.scope.value, block.tier.value, block.transductive,
+            name,
+            meaning,
+            block.kinds,
+            type(block).__name__,
+            inspect.cleandoc(block.__doc__ or ""),
+            block.scope.value,
+            block.tier.value,
+            block.transductive,
         )
         for kind in get_args(Kind)
         for block in every_block(kind)
         for name, meaning in block.columns.items()
-    }  # fmt: skip
+    }
     if matching := [columns[name] for name in columns if fnmatchcase(name, pattern)]:
         return matching
-    hint = did_you_mean(pattern, columns, cutoff=0.5) or "ask for several with a pattern such as 'padding__*'"
-    raise XlarankError(f"{pattern!r} is not a column", expected=f"one of {len(columns)} columns", do=hint)
+    hint = (
+        did_you_mean(pattern, columns, cutoff=0.5)
+        or "ask for several with a pattern such as 'padding__*'"
+    )
+    raise XlarankError(
+        f"{pattern!r} is not a column", expected=f"one of {len(columns)} columns", do=hint
+    )
 
 
 def describe_node(graph: Graph, node: int) -> tuple[str, str]:
     """Return opcode and output shape of a node, such as ``dot`` and ``f32[8,32]``."""
     row = graph.node_feat[node]
-    types = (name for name in ELEMENT_BYTES if row[NODE_COLUMN[f"shape_element_type_is_{name}"]] > 0)
+    types = (
+        name for name in ELEMENT_BYTES if row[NODE_COLUMN[f"shape_element_type_is_{name}"]] > 0
+    )
     sizes = ",".join(map(str, _dimensions(graph, node, "shape_dimensions_0")))
     return OPCODES[int(graph.opcode[node])], f"{next(types, '?')}[{sizes}]"
 
 
 def layout_text(row: NDArray[np.integer[Any]], unset: str = "default") -> str:
-    """Return the layouts that a row of ``node_config_feat`` ``(18,)`` sets, by slot, as minor-to-major text.
+    """Return the layouts that a row of ``node_config_feat`` ``(18,)`` sets, by slot, as
+    minor-to-major text.
 
     >>> layout_text(np.array([1, 0, -1, -1, -1, -1, *[-1] * 12]))
     'output {1,0}'
     """
     slots = zip(LAYOUT_SLOTS, row.reshape(len(LAYOUT_SLOTS), MAX_RANK), strict=True)
-    return ", ".join(f"{slot} {order}" for slot, layout in slots if (order := order_text(layout))) or unset
+    return (
+        ", ".join(f"{slot} {order}" for slot, layout in slots if (order := order_text(layout)))
+        or unset
+    )
 
 
 def order_text(layout: NDArray[Any]) -> str:
@@ -100,11 +126,14 @@ def order_text(layout: NDArray[Any]) -> str:
 
 
 def default_layout_text(graph: Graph, node: int) -> str:
-    """Return the compiler's default layout of a node's output, minor-to-major, such as ``{1,0}``."""
+    """Return the compiler's default layout of a node's output, minor-to-major, such as
+    ``{1,0}``.
+    """
     return "{" + ",".join(map(str, _dimensions(graph, node, "layout_minor_to_major_0"))) + "}"
 
 
 def _dimensions(graph: Graph, node: int, column: str) -> list[int]:
     """Return a node's values from ``column`` on, one for each dimension of the output."""
-    rank, start = int(tensor_ranks(graph.node_feat[node : node + 1])[0]), NODE_COLUMN[column]
+    rank = int(tensor_ranks(graph.node_feat[node : node + 1])[0])
+    start = NODE_COLUMN[column]
     return [int(value) for value in graph.node_feat[node, start : start + rank]]

@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.config_table import group_codes, group_minimum
-from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph, program_family, read_graph, structure_hash
+from xlarank.data.graph import (
+    Graph,
+    Kind,
+    LayoutGraph,
+    TileGraph,
+    program_family,
+    read_graph,
+    structure_hash,
+)
 from xlarank.features.block import Scope
 from xlarank.features.candidates import rank_sources
 from xlarank.features.catalogue import INSTANCE_BLOCKS, FeatureSettings, naming_lines
@@ -44,7 +52,8 @@ class LazyInstances:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything except the source file that determines stored rows; rows of another recipe are rebuilt.
+    """Everything except the source file that determines stored rows; rows of another recipe are
+    rebuilt.
 
     Attributes:
         code_hash: `FeatureSettings.code_hash` of the kind.
@@ -57,8 +66,12 @@ class Recipe:
     seed: int
 
     @classmethod
-    def of(cls, settings: FeatureSettings, kind: Kind, *, max_configs: int = 0, seed: int = 0) -> Recipe:
-        """Return the current recipe for one kind of graph; the seed is 0 unless rows are sampled."""
+    def of(
+        cls, settings: FeatureSettings, kind: Kind, *, max_configs: int = 0, seed: int = 0
+    ) -> Recipe:
+        """Return the current recipe for one kind of graph; the seed is 0 unless rows are
+        sampled.
+        """
         return cls(settings.code_hash(kind), settings, max_configs, seed if max_configs else 0)
 
 
@@ -79,8 +92,8 @@ class Source:
 class GraphRows:
     """One row for each *distinct* configuration of a graph.
 
-    Columns that are constant within the graph are kept once, and expanded on demand by `matrix`: a million rows of
-    a layout graph take 2.7 GB instead of 4.5 GB.
+    Columns that are constant within the graph are kept once, and expanded on demand by `matrix`: a
+    million rows of a layout graph take 2.7 GB instead of 4.5 GB.
 
     Attributes:
         columns: names of the graph columns, then of the configuration columns.
@@ -107,8 +120,14 @@ class GraphRows:
 
     def __repr__(self) -> str:
         configs = f"{len(self):,} distinct of {len(self.ids):,} configurations"
-        columns = f"{len(self.graph_columns):,} graph columns + {len(self.config_columns):,} configuration columns"
-        return f"<GraphRows {self.name!r}: {configs} ({np.count_nonzero(self.runtime):,} measured), {columns}>"
+        columns = (
+            f"{len(self.graph_columns):,} graph columns + {len(self.config_columns):,} "
+            "configuration columns"
+        )
+        return (
+            f"<GraphRows {self.name!r}: {configs} ({np.count_nonzero(self.runtime):,} "
+            f"measured), {columns}>"
+        )
 
     def __len__(self) -> int:
         """Return the number of distinct configurations."""
@@ -154,47 +173,77 @@ class GraphRows:
     def matrix(
         self, rows: NDArray[np.intp] | slice | None = None, used: NDArray[np.intp] | None = None
     ) -> NDArray[np.float32]:
-        """Return ``(rows, columns)`` values: all rows or ``rows``, all columns or ``used`` (ascending)."""
-        graph, config = self.graph_values, self.config_values if rows is None else self.config_values[rows]
+        """Return ``(rows, columns)`` values: all rows or ``rows``, all columns or ``used``
+        (ascending).
+        """
+        graph = self.graph_values
+        config = self.config_values if rows is None else self.config_values[rows]
         if used is not None and len(used) < len(self.columns):
-            graph, config = graph[used[used < len(graph)]], config[:, used[used >= len(graph)] - len(graph)]
+            graph, config = (
+                graph[used[used < len(graph)]],
+                config[:, used[used >= len(graph)] - len(graph)],
+            )
         matrix = np.empty((len(config), len(graph) + config.shape[1]), np.float32)
-        return np.concatenate([np.broadcast_to(graph, (len(config), len(graph))), config], axis=1, out=matrix)
+        return np.concatenate(
+            [np.broadcast_to(graph, (len(config), len(graph))), config], axis=1, out=matrix
+        )
 
     def take(self, keep: NDArray[np.integer]) -> GraphRows:
         """Return the rows ``keep``, in that order, with all their configurations."""
         number = np.full(len(self), -1)
         number[keep] = np.arange(len(keep))
         group = number[self.group]
-        by_config = {name: getattr(self, name)[group >= 0] for name in ("ids", "runtime", "normalizer")}
+        by_config = {
+            name: getattr(self, name)[group >= 0] for name in ("ids", "runtime", "normalizer")
+        }
         instances = self.instances and self.instances.take(keep)
-        values, group = self.config_values[keep], group[group >= 0]
+        values = self.config_values[keep]
+        group = group[group >= 0]
         return replace(self, config_values=values, group=group, instances=instances, **by_config)
 
     def only(self, used: NDArray[np.intp]) -> GraphRows:
         """Return the rows with only the columns ``used`` (indices into ``columns``, ascending)."""
         width = len(self.graph_values)
-        graph, config = self.graph_values[used[used < width]], self.config_values[:, used[used >= width] - width]
-        return replace(self, columns=[self.columns[i] for i in used], graph_values=graph, config_values=config)
+        graph = self.graph_values[used[used < width]]
+        config = self.config_values[:, used[used >= width] - width]
+        return replace(
+            self, columns=[self.columns[i] for i in used], graph_values=graph, config_values=config
+        )
 
 
 #: Columns of `rows_table` before the features.
-KEYS: Final = ("collection", "graph", "family", "split", "configuration", "repeats", "runtime_ns", "label")
+KEYS: Final = (
+    "collection",
+    "graph",
+    "family",
+    "split",
+    "configuration",
+    "repeats",
+    "runtime_ns",
+    "label",
+)
 
 
 def rows_table(
     graphs: Sequence[GraphRows], collection: str | None = None, split: str | None = None
 ) -> pl.DataFrame:
-    """Return the rows of graphs with equal columns as one table: `KEYS`, then the features, float32.
+    """Return the rows of graphs with equal columns as one table: `KEYS`, then the features,
+    float32.
 
-    ``configuration`` is the first of ``repeats`` identical configurations, ``label`` their smallest cost (runtime
-    over normalizer) and ``runtime_ns`` that runtime; both are null if none was measured.
+    ``configuration`` is the first of ``repeats`` identical configurations, ``label`` their smallest
+    cost (runtime over normalizer) and ``runtime_ns`` that runtime; both are null if none was
+    measured.
     """
     import polars as pl
 
-    sizes, names = [len(graph) for graph in graphs], [graph.name for graph in graphs]
-    group = np.concatenate([graph.group + start for graph, start in zip(graphs, row_starts(graphs), strict=True)])
-    cost, ids, runtime = (np.concatenate([getattr(g, name) for g in graphs]) for name in ("cost", "ids", "runtime"))
+    sizes = [len(graph) for graph in graphs]
+    names = [graph.name for graph in graphs]
+    group = np.concatenate(
+        [graph.group + start for graph, start in zip(graphs, row_starts(graphs), strict=True)]
+    )
+    cost, ids, runtime = (
+        np.concatenate([getattr(g, name) for g in graphs]) for name in ("cost", "ids", "runtime")
+    )
     by_row = np.lexsort((cost, group))  # stable: the first of equal costs
     fastest = by_row[np.unique(group[by_row], return_index=True)[1]]
     graph_of_row = np.repeat(np.arange(len(graphs)), sizes)
@@ -210,9 +259,12 @@ def rows_table(
         "label": pl.when(measured).then(cost[fastest]),
     }
     if len(graphs) == 1:  # broadcast: the graph may be large
-        constants, values = graphs[0].graph_values, graphs[0].config_values.T
+        constants = graphs[0].graph_values
+        values = graphs[0].config_values.T
     else:
-        constants = np.repeat(np.stack([graph.graph_values for graph in graphs], axis=1), sizes, axis=1)
+        constants = np.repeat(
+            np.stack([graph.graph_values for graph in graphs], axis=1), sizes, axis=1
+        )
         values = np.concatenate([graph.config_values.T for graph in graphs], axis=1)
     features = pl.DataFrame(dict(zip(graphs[0].config_columns, values, strict=True)))
     literals = dict(zip(graphs[0].graph_columns, map(pl.lit, constants), strict=True))
@@ -220,9 +272,11 @@ def rows_table(
 
 
 def is_rankable(row_cost: NDArray[np.float64]) -> bool:
-    """Return whether there are two distinct configurations, of different cost if any was measured (finite).
+    """Return whether there are two distinct configurations, of different cost if any was measured
+    (finite).
 
-    >>> is_rankable(np.array([1.0, 2.0])), is_rankable(np.array([1.0, np.inf])), is_rankable(np.full(2, np.inf))
+    >>> is_rankable(np.array([1.0, 2.0])), is_rankable(np.array([1.0,
+    ...     np.inf])), is_rankable(np.full(2, np.inf))
     (True, False, True)
     """
     measured = row_cost[np.isfinite(row_cost)]
@@ -240,7 +294,8 @@ def graph_generator(seed: int, name: str) -> np.random.Generator:
 
 
 def even_ranks(cost: NDArray[np.float64], count: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return sorted indices, ``(min(count, configs),)``, evenly spaced by rank of ``cost``, ``(configs,)``.
+    """Return sorted indices, ``(min(count, configs),)``, evenly spaced by rank of ``cost``,
+    ``(configs,)``.
 
     Equal costs are ranked in random order.
 
@@ -255,48 +310,65 @@ def even_ranks(cost: NDArray[np.float64], count: int, rng: np.random.Generator) 
 
 
 def sample_rows(rows: GraphRows, recipe: Recipe) -> GraphRows:
-    """Return all rows; if more than ``max_configs``, a sample of the measured ones or, without any, of all."""
+    """Return all rows; if more than ``max_configs``, a sample of the measured ones or, without any,
+    of all.
+    """
     limit = recipe.max_configs or len(rows)
     rows = rows.measured() if len(rows) > limit and rows.labelled else rows
     if len(rows) <= limit:
         return rows
-    return rows.take(np.sort(graph_generator(recipe.seed, rows.name).choice(len(rows), limit, replace=False)))
+    return rows.take(
+        np.sort(graph_generator(recipe.seed, rows.name).choice(len(rows), limit, replace=False))
+    )
 
 
 def compute_features(
-    graph: Graph | str | Path, *, tier: str = "full", candidates: bool = True, blocks: Sequence[str | Path] = ()
+    graph: Graph | str | Path,
+    *,
+    tier: str = "full",
+    candidates: bool = True,
+    blocks: Sequence[str | Path] = (),
 ) -> pl.DataFrame:
     """Compute the rows of a graph or of an npz file, one for each *distinct* configuration.
 
-    The columns are those of `xlarank.load_rows` without the folds; ``collection`` and ``split`` are null. The
-    "fast" tier omits expensive columns; ``candidates=False`` omits those computed from all configurations of the
-    graph; ``blocks`` are files that define your own columns and are executed. Raises `GraphFileError` for a broken
-    file, `BlockError` for a failing block and `XlarankError` for an unknown tier.
+    The columns are those of `xlarank.load_rows` without the folds; ``collection`` and ``split`` are
+    null. The "fast" tier omits expensive columns; ``candidates=False`` omits those computed from
+    all configurations of the graph; ``blocks`` are files that define your own columns and are
+    executed. Raises `GraphFileError` for a broken file, `BlockError` for a failing block and
+    `XlarankError` for an unknown tier.
 
     Examples:
         >>> import xlarank
         >>> from xlarank.data.collection import SAMPLE
-        >>> rows = xlarank.compute_features(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz")
-        >>> rows.select("graph", "configuration", "repeats", "runtime_ns", "kernel__is_dot__flag").row(0)
-        ('bmm_tb__a', 0, 1, 569144, 1.0)
+        >>> rows = xlarank.compute_features(SAMPLE / "npz/tile/cpu/valid/bmm_tb__a.npz")
+        >>> rows.select("graph", "configuration", "repeats", "runtime_ns").row(0)
+        ('bmm_tb__a', 0, 1, 569144)
     """
     settings = FeatureSettings.of(tier, candidates, blocks)
-    return rows_table([assemble(graph if isinstance(graph, Graph) else read_graph(graph), settings)])
+    return rows_table(
+        [assemble(graph if isinstance(graph, Graph) else read_graph(graph), settings)]
+    )
 
 
 def assemble(
     graph: Graph, settings: FeatureSettings | None = None, only: Collection[str] | None = None
 ) -> GraphRows:
-    """Compute the columns of each *distinct* configuration of a graph; raises `BlockError` if a user's block fails.
+    """Compute the columns of each *distinct* configuration of a graph; raises `BlockError` if a
+    user's block fails.
 
-    With ``only``, blocks that have none of these columns are left out, unless ranks or standard scores are needed.
+    With ``only``, blocks that have none of these columns are left out, unless ranks or standard
+    scores are needed.
     """
     settings = settings or FeatureSettings()
     blocks = settings.blocks(graph.kind)
     if only is not None:
         needed = [block for block in blocks if not block.columns.keys().isdisjoint(only)]
         # ranks and standard scores read columns of other blocks
-        blocks = blocks if any(rank_sources().keys() & block.columns.keys() for block in needed) else needed
+        blocks = (
+            blocks
+            if any(rank_sources().keys() & block.columns.keys() for block in needed)
+            else needed
+        )
     graph_blocks = [block for block in blocks if block.scope is Scope.GRAPH]
     config_blocks = [block for block in blocks if block.scope is Scope.CONFIG]
     names = [name for block in config_blocks for name in block.columns]
@@ -320,33 +392,56 @@ def assemble(
         for block in graph_blocks:
             values = block.require_shape(block.compute(context), len(block.columns))
             constants |= zip(block.columns, np.asarray(values, np.float32), strict=True)
-        normalizer = graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64)
+        normalizer = (
+            graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64)
+        )
         return GraphRows(
-            graph.name, [*constants, *names], np.array(list(constants.values()), np.float32), rows,
-            graph.duplicates.group, np.arange(graph.configs), graph.runtime, normalizer, **extra,
-        )  # fmt: skip
+            graph.name,
+            [*constants, *names],
+            np.array(list(constants.values()), np.float32),
+            rows,
+            graph.duplicates.group,
+            np.arange(graph.configs),
+            graph.runtime,
+            normalizer,
+            **extra,
+        )
 
 
 def instance_table(context: LayoutContext, candidates: bool = True) -> Instances:
-    """Return the instances of the distinct configurations; without ``candidates``, no transductive columns."""
-    table, instances = context.table, InstanceContext(context)
+    """Return the instances of the distinct configurations; without ``candidates``, no transductive
+    columns.
+    """
+    table = context.table
+    instances = InstanceContext(context)
     blocks = [block for block in INSTANCE_BLOCKS if candidates or not block.transductive]
     parts = [block.compute(instances).astype(np.float32) for block in blocks]
     values = np.ascontiguousarray(np.concatenate(parts, axis=1))
     merged = group_codes(values.view(np.int32))
     # codes relative to each node's first row fit a small type
-    codes = np.empty(table.codes.shape, np.min_scalar_type(int(np.diff(table.start).max(initial=1)) - 1))
-    row_instance, pair_instance = np.full(len(table.rows), -1), np.full(instances.total, -1)
+    codes = np.empty(
+        table.codes.shape, np.min_scalar_type(int(np.diff(table.start).max(initial=1)) - 1)
+    )
+    row_instance = np.full(len(table.rows), -1)
+    pair_instance = np.full(instances.total, -1)
     row_instance[instances.rows] = merged.group[: len(instances.rows)]
     pair_instance[instances.present] = merged.group[len(instances.rows) :]
-    graph, node = context.graph, context.graph.configurable
+    graph = context.graph
+    node = context.graph.configurable
     return Instances(
-        columns=[name for block in blocks for name in block.columns], values=values[merged.first],
+        columns=[name for block in blocks for name in block.columns],
+        values=values[merged.first],
         codes=np.subtract(table.codes, table.start[:-1], out=codes, casting="unsafe"),
-        node=node.astype(np.int32), opcode=graph.opcode[node].astype(np.int16), first=table.start[:-1],
-        rows=table.rows, row_instance=row_instance.astype(np.int32),
-        request=context.requested.by_row(context).astype(np.int32), pairs=instances.pairs.astype(np.int32),
-        pair_first=instances.first.astype(np.int32), pair_width=instances.width.astype(np.int32),
-        pair_instance=pair_instance.astype(np.int32), sizes=context.dims[node].astype(np.int32),
+        node=node.astype(np.int32),
+        opcode=graph.opcode[node].astype(np.int16),
+        first=table.start[:-1],
+        rows=table.rows,
+        row_instance=row_instance.astype(np.int32),
+        request=context.requested.by_row(context).astype(np.int32),
+        pairs=instances.pairs.astype(np.int32),
+        pair_first=instances.first.astype(np.int32),
+        pair_width=instances.width.astype(np.int32),
+        pair_instance=pair_instance.astype(np.int32),
+        sizes=context.dims[node].astype(np.int32),
         structure=np.array([structure_hash(graph.opcode, graph.edges)], np.uint64),
-    )  # fmt: skip
+    )

@@ -1,10 +1,12 @@
-"""Stored features: parquet files of many small graphs or one large one, an npz file of instances per layout graph.
+"""Stored features: parquet files of many small graphs or one large one, an npz file of instances
+per layout graph.
 
 Each split of a collection has a manifest. A row is a *distinct* configuration, with the columns of
-`xlarank.features.rows.rows_table`. Between its keys and its features, lists hold the ids of all configurations
-identical to it and their measurements, 0 if there is none. A column costs 300 bytes per file, more than its values
-in a graph of 64 rows, so a file has many graphs. The metadata holds a CRC-32 of the entire file, because Parquet's
-checksums omit the footer, and those of zip archives cover single members.
+`xlarank.features.rows.rows_table`. Between its keys and its features, lists hold the ids of all
+configurations identical to it and their measurements, 0 if there is none. A column costs 300 bytes
+per file, more than its values in a graph of 64 rows, so a file has many graphs. The metadata holds
+a CRC-32 of the entire file, because Parquet's checksums omit the footer, and those of zip archives
+cover single members.
 """
 
 from __future__ import annotations
@@ -26,16 +28,32 @@ import polars as pl
 
 from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import FeatureStoreError
-from xlarank.data.files import atomic_write, from_json, read_bytes, read_text, write_json, write_parquet
+from xlarank.data.files import (
+    atomic_write,
+    from_json,
+    read_bytes,
+    read_text,
+    write_json,
+    write_parquet,
+)
 from xlarank.data.workspace import Workspace
 from xlarank.features.instances.graph_instances import ARRAYS, Instances
-from xlarank.features.rows import KEYS, GraphRows, LazyInstances, Recipe, Source, row_starts, rows_table
+from xlarank.features.rows import (
+    KEYS,
+    GraphRows,
+    LazyInstances,
+    Recipe,
+    Source,
+    row_starts,
+    rows_table,
+)
 
 #: List columns, with an entry for each of the identical configurations -> array of `GraphRows`.
 _LISTS: Final = {"configurations": "ids", "runtimes_ns": "runtime", "normalizers_ns": "normalizer"}
 MANIFEST: Final = "manifest.json"
 #: Placeholder of a checksum, and the JSON before it in a file.
-_BLANK, _MARK = b"0" * 8, b'"seal": "'
+_BLANK = b"0" * 8
+_MARK = b'"seal": "'
 #: Errors that polars, numpy and zipfile raise for truncated and foreign files.
 _BROKEN: Final = (
     *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError),
@@ -46,7 +64,9 @@ _MISMATCH: Final = f"its settings or its source are not those of {MANIFEST}"
 
 @dataclass(frozen=True)
 class StoredGraph:
-    """Counts and kernel kinds of a graph's rows, their source, and the number of their file (``part``)."""
+    """Counts and kernel kinds of a graph's rows, their source, and the number of their file
+    (``part``).
+    """
 
     configs: int
     rows: int
@@ -58,7 +78,9 @@ class StoredGraph:
 
     @classmethod
     def of(cls, rows: GraphRows, part: int, source: Source) -> StoredGraph:
-        return cls(len(rows.ids), len(rows), list(rows.kinds), rows.labelled, rows.rankable, part, source)
+        return cls(
+            len(rows.ids), len(rows), list(rows.kinds), rows.labelled, rows.rankable, part, source
+        )
 
 
 @dataclass
@@ -97,7 +119,8 @@ def _checksum(content: bytes) -> tuple[int, bytes]:
     mark = content.rfind(_MARK)
     if mark < 0:
         raise ValueError("it has no seal")
-    start, view = mark + len(_MARK), memoryview(content)
+    start = mark + len(_MARK)
+    view = memoryview(content)
     checksum = zlib.crc32(view[start + len(_BLANK) :], zlib.crc32(_BLANK, zlib.crc32(view[:start])))
     return start, f"{checksum:08x}".encode()
 
@@ -124,21 +147,45 @@ def _reading(path: Path, expected: str = "stored features") -> Iterator[None]:
     try:
         yield
     except _BROKEN as error:
-        got, do = f"{path} cannot be read ({error})", "run build-features again"
+        got = f"{path} cannot be read ({error})"
+        do = "run build-features again"
         raise FeatureStoreError(got, expected=expected, do=do) from error
 
 
 def write_rows(
-    path: Path, graphs: Sequence[GraphRows], recipe: Recipe, entries: dict[str, StoredGraph], split: tuple[str, str]
+    path: Path,
+    graphs: Sequence[GraphRows],
+    recipe: Recipe,
+    entries: dict[str, StoredGraph],
+    split: tuple[str, str],
 ) -> None:
-    """Write the rows of graphs with equal columns atomically; ``split`` names the collection and the split."""
-    table, with_starts = rows_table(graphs, *split), [*zip(graphs, row_starts(graphs), strict=True)]
+    """Write the rows of graphs with equal columns atomically; ``split`` names the collection and
+    the split.
+    """
+    table = rows_table(graphs, *split)
+    with_starts = [*zip(graphs, row_starts(graphs), strict=True)]
     arrays = {"row": np.concatenate([graph.group + start for graph, start in with_starts])}
-    arrays |= {name: np.concatenate([getattr(graph, array) for graph in graphs]) for name, array in _LISTS.items()}
-    lists = pl.DataFrame(arrays).sort("row", maintain_order=True).group_by("row", maintain_order=True).agg(pl.all())
-    members = {graph.name: {"start": start, **asdict(entries[graph.name])} for graph, start in with_starts}
-    metadata = {"recipe": asdict(recipe), "graph_columns": len(graphs[0].graph_columns), "graphs": members}
-    table = pl.concat([table[:, : len(KEYS)], lists.drop("row"), table[:, len(KEYS) :]], how="horizontal")
+    arrays |= {
+        name: np.concatenate([getattr(graph, array) for graph in graphs])
+        for name, array in _LISTS.items()
+    }
+    lists = (
+        pl.DataFrame(arrays)
+        .sort("row", maintain_order=True)
+        .group_by("row", maintain_order=True)
+        .agg(pl.all())
+    )
+    members = {
+        graph.name: {"start": start, **asdict(entries[graph.name])} for graph, start in with_starts
+    }
+    metadata = {
+        "recipe": asdict(recipe),
+        "graph_columns": len(graphs[0].graph_columns),
+        "graphs": members,
+    }
+    table = pl.concat(
+        [table[:, : len(KEYS)], lists.drop("row"), table[:, len(KEYS) :]], how="horizontal"
+    )
     with atomic_write(path) as draft:
         str(draft).encode()  # readers reject paths that are not UTF-8
         write_parquet(draft, table, statistics=False, metadata={"xlarank": _sealable(metadata)})
@@ -146,21 +193,38 @@ def write_rows(
 
 
 def read_rows(path: Path, recipe: Recipe | None = None) -> dict[str, tuple[GraphRows, Source]]:
-    """Return graph and source by name; raise `FeatureStoreError` if the file is broken or of another recipe."""
+    """Return graph and source by name; raise `FeatureStoreError` if the file is broken or of
+    another recipe.
+    """
     with _reading(path):
         content = _read_verified(path)
-        metadata, schema = _metadata(content, recipe), [*pl.read_parquet_schema(io.BytesIO(content))]
-        features, width = schema[len(KEYS) + len(_LISTS) :], metadata["graph_columns"]
+        metadata = _metadata(content, recipe)
+        schema = [*pl.read_parquet_schema(io.BytesIO(content))]
+        features = schema[len(KEYS) + len(_LISTS) :]
+        width = metadata["graph_columns"]
         table = pl.read_parquet(io.BytesIO(content), columns=[*_LISTS, *features[width:]])
         entries: dict[str, dict[str, Any]] = metadata["graphs"]
         starts = [int(entry["start"]) for entry in entries.values()]
         # constants are in each graph's first row; for a single large graph, only that row is read
-        constants = pl.read_parquet(io.BytesIO(content), columns=features[:width], n_rows=starts[-1] + 1)[starts]
-        values, graphs = table.select(features[width:]).to_numpy(order="c"), {}
-        for start, graph_values, (name, entry) in zip(starts, constants.to_numpy(), entries.items(), strict=True):
+        constants = pl.read_parquet(
+            io.BytesIO(content), columns=features[:width], n_rows=starts[-1] + 1
+        )[starts]
+        values = table.select(features[width:]).to_numpy(order="c")
+        graphs = {}
+        for start, graph_values, (name, entry) in zip(
+            starts, constants.to_numpy(), entries.items(), strict=True
+        ):
             rows = slice(start, start + int(entry["rows"]))
-            lists = table[rows].select(*_LISTS).with_row_index("row").explode(*_LISTS).sort("configurations")
-            group, ids, runtime, normalizer = (column.to_numpy().astype(np.int64) for column in lists)
+            lists = (
+                table[rows]
+                .select(*_LISTS)
+                .with_row_index("row")
+                .explode(*_LISTS)
+                .sort("configurations")
+            )
+            group, ids, runtime, normalizer = (
+                column.to_numpy().astype(np.int64) for column in lists
+            )
             arrays = graph_values, values[rows], group, ids, runtime, normalizer
             graph = GraphRows(name, features, *arrays, kinds=tuple(entry["kinds"]))
             graphs[name] = graph, Source(**entry["source"])
@@ -200,13 +264,18 @@ def write_instances(path: Path, instances: Instances, recipe: Recipe, source: So
         _seal(draft)
 
 
-def _instance_arrays(path: Path, recipe: Recipe, source: Source, names: Sequence[str]) -> dict[str, Any]:
+def _instance_arrays(
+    path: Path, recipe: Recipe, source: Source, names: Sequence[str]
+) -> dict[str, Any]:
     """Return the columns and the named arrays of stored instances; raises one of `_BROKEN`."""
     with np.load(io.BytesIO(_read_verified(path)), allow_pickle=False) as archive:
         metadata = json.loads(str(archive["about"]))
         if from_json(Recipe, metadata["recipe"]) != recipe or metadata["source"] != asdict(source):
             raise ValueError(_MISMATCH)
-        return {"columns": list(map(str, metadata["columns"])), **{name: archive[name] for name in names}}
+        return {
+            "columns": list(map(str, metadata["columns"])),
+            **{name: archive[name] for name in names},
+        }
 
 
 def instances_current(path: Path, recipe: Recipe, source: Source) -> bool:
@@ -218,13 +287,17 @@ def instances_current(path: Path, recipe: Recipe, source: Source) -> bool:
 
 
 def read_instances(path: Path, recipe: Recipe, source: Source) -> Instances:
-    """Read one graph's instances; raises `FeatureStoreError` unless they are `instances_current`."""
+    """Read one graph's instances; raises `FeatureStoreError` unless they are
+    `instances_current`.
+    """
     with _reading(path, "stored instances"):
         arrays = _instance_arrays(path, recipe, source, ARRAYS)
         return Instances(**{**arrays, "codes": np.ascontiguousarray(arrays["codes"].T)})
 
 
-def write_manifest(workspace: Workspace, collection: Collection, split: str, manifest: Manifest) -> None:
+def write_manifest(
+    workspace: Workspace, collection: Collection, split: str, manifest: Manifest
+) -> None:
     write_json(workspace.features(collection, split) / MANIFEST, asdict(manifest))
 
 
@@ -233,9 +306,12 @@ def scan_rows(
 ) -> pl.LazyFrame:
     """Return the rows of a split lazily; ``verified`` reads and checks all files now.
 
-    Raises `FeatureStoreError` for missing files and, if ``verified``, for damaged ones and those of another recipe.
+    Raises `FeatureStoreError` for missing files and, if ``verified``, for damaged ones and those of
+    another recipe.
     """
-    sources: list[Any] = [workspace.rows(collection, split, part) for part in sorted(manifest.parts)]
+    sources: list[Any] = [
+        workspace.rows(collection, split, part) for part in sorted(manifest.parts)
+    ]
     for number, path in enumerate(sources):
         with _reading(path):
             path.stat()
@@ -245,7 +321,9 @@ def scan_rows(
     return pl.scan_parquet(sources, glob=False)
 
 
-def remove_other_rows(workspace: Workspace, collection: Collection, split: str, manifest: Manifest) -> None:
+def remove_other_rows(
+    workspace: Workspace, collection: Collection, split: str, manifest: Manifest
+) -> None:
     """Remove rows and instances of graphs that are not in the manifest."""
     current = {workspace.rows(collection, split, part) for part in manifest.parts}
     current |= {workspace.graph_instances(collection, split, name) for name in manifest.graphs}
@@ -255,7 +333,9 @@ def remove_other_rows(workspace: Workspace, collection: Collection, split: str, 
 
 
 def read_manifest(workspace: Workspace, collection: Collection, split: str) -> Manifest | None:
-    """Return the manifest of a split, None if nothing was built; raises `FeatureStoreError` if it is broken."""
+    """Return the manifest of a split, None if nothing was built; raises `FeatureStoreError` if it
+    is broken.
+    """
     path = workspace.features(collection, split) / MANIFEST
     if not path.exists():
         return None
@@ -279,10 +359,11 @@ def stored_roots(workspace: Workspace) -> set[str]:
 def each_graph(
     workspace: Workspace, collection: Collection, split: str, manifest: Manifest | None = None
 ) -> Iterator[GraphRows]:
-    """Yield the graphs of a split in the order of its manifest (read unless passed); none if nothing was built.
+    """Yield the graphs of a split in the order of its manifest (read unless passed); none if
+    nothing was built.
 
-    Raises `FeatureStoreError` for rows that differ from the manifest (written by another `build-features`) and for
-    rows computed by other feature code.
+    Raises `FeatureStoreError` for rows that differ from the manifest (written by another
+    `build-features`) and for rows computed by other feature code.
     """
     manifest = manifest or read_manifest(workspace, collection, split)
     if manifest is None:

@@ -15,20 +15,23 @@
 #
 # From the attached datasets to `submission.csv`, offline, on the CPU. Attach
 #
-# 1. the competition *Google - Fast or Slow? Predict AI Model Runtime*,
-# 2. the dataset made by `python run.py package-kaggle` (the code; with `--models`, trained models too).
+# 1. the competition *Google - Fast or Slow? Predict AI Model Runtime*, 2. the dataset made by
+# `python run.py package-kaggle` (the code; with `--models`, trained models too).
 #
-# With models in the dataset nothing is trained: the test graphs are ranked and that is all. Without, every
-# collection is built, tuned and trained within the budget below. A right `submission.csv` is there from the first
-# minute and is made better step by step; a collection that fails keeps the best rows it has.
+# With models in the dataset nothing is trained: the test graphs are ranked and that is all.
+# Without, every collection is built, tuned and trained within the budget below. A right
+# `submission.csv` is there from the first minute and is made better step by step; a collection that
+# fails keeps the best rows it has.
 
 # %% tags=["parameters"]
 import os
 
-# Steps run in processes of their own, which run the file of their parent again: as a script, too, there is none.
+# Steps run in processes of their own, which run the file of their parent again: as a script, too,
+# there is none.
 globals().pop("__file__", None)
 
-# Each of these can also be set from outside, as an environment variable of the same name with XLARANK_ before it.
+# Each of these can also be set from outside, as an environment variable of the same name with
+# XLARANK_ before it.
 INPUT = "/kaggle/input"  # where datasets are attached
 WORKING = "/kaggle/working"  # where results go
 HOURS = 11.0  # budget, counted from the start of the work; Kaggle stops a session after 12
@@ -37,11 +40,23 @@ SEEDS = 3  # boosters of each final model
 TRIALS = 100  # most tuning trials of a collection; 0 for none
 COLLECTIONS = ""  # names separated by commas; empty for all
 USE_MODELS = True  # rank with attached models where there are some
-RESUME = ""  # an earlier run's folder "xlarank" (its output, attached): what it finished is not done again
+# an earlier run's folder "xlarank" (its output, attached): what it finished is not done again
+RESUME = ""
 
-for name in ("INPUT", "WORKING", "HOURS", "RAM_GB", "SEEDS", "TRIALS", "COLLECTIONS", "USE_MODELS", "RESUME"):
+for name in (
+    "INPUT",
+    "WORKING",
+    "HOURS",
+    "RAM_GB",
+    "SEEDS",
+    "TRIALS",
+    "COLLECTIONS",
+    "USE_MODELS",
+    "RESUME",
+):
     if f"XLARANK_{name}" in os.environ:
-        kind, text = type(globals()[name]), os.environ[f"XLARANK_{name}"]
+        kind = type(globals()[name])
+        text = os.environ[f"XLARANK_{name}"]
         globals()[name] = text.lower() in ("1", "true") if kind is bool else kind(text)
 
 # %%
@@ -62,7 +77,9 @@ def attached(*marks: str) -> list[Path]:
 
 code = attached("run.py", "xlarank/pipelines/run_all.py")
 if not code:
-    raise SystemExit(f"no dataset below {INPUT} holds xlarank: attach the output of 'run.py package-kaggle'")
+    raise SystemExit(
+        f"no dataset below {INPUT} holds xlarank: attach the output of 'run.py package-kaggle'"
+    )
 sys.path.insert(0, str(code[0]))
 
 import pandas as pd
@@ -76,9 +93,13 @@ from xlarank.pipelines.run_all import run_all
 from xlarank.pipelines.submit import check_submission
 from xlarank.pipelines.training.budget import RunSettings
 
-trees = [place for place in attached("npz_all/npz") + attached("npz") if code[0] not in place.parents]
+trees = [
+    place for place in attached("npz_all/npz") + attached("npz") if code[0] not in place.parents
+]
 if not trees:
-    raise SystemExit(f"no dataset below {INPUT} holds npz_all/npz or npz: attach the competition data")
+    raise SystemExit(
+        f"no dataset below {INPUT} holds npz_all/npz or npz: attach the competition data"
+    )
 data_root = find_data_root(trees[0])
 models = [place / "workspace" for place in attached("workspace/models")] if USE_MODELS else []
 workspace = Workspace(Path(WORKING) / "xlarank")
@@ -101,7 +122,10 @@ class Lines:
     """Progress as lines: when a job begins and ends, and in between every half minute."""
 
     def begin(self, what: str, total: int) -> None:
-        self.what, self.total, self.done, self.began = what, total, 0, time.monotonic()
+        self.what = what
+        self.total = total
+        self.done = 0
+        self.began = time.monotonic()
         self.told = self.began
 
     def step(self, note: str = "") -> None:
@@ -122,22 +146,25 @@ summary = run_all(
     RunSettings(HOURS, RAM_GB, seeds=SEEDS, trials=TRIALS, models=models[0] if models else None),
     collections=[name for name in COLLECTIONS.split(",") if name],
     progress=Lines(),
-    on_plan=lambda plan: None if models else print(pd.DataFrame(map(vars, plan)).to_string(index=False)),
+    on_plan=lambda plan: (
+        None if models else print(pd.DataFrame(map(vars, plan)).to_string(index=False))
+    ),
 )
 
 # %% [markdown]
 # ## Results
 #
 # *valid* is scored by the first model, which was trained on the training graphs alone; *folds* by
-# models that saw neither the graph nor its program family, over all graphs that the ranking model was trained on;
-# where parameters were tuned it is a little lucky. Layout collections: Kendall's tau. Tile collections: 1 -
-# slowdown of the best of the top 5.
+# models that saw neither the graph nor its program family, over all graphs that the ranking model
+# was trained on; where parameters were tuned it is a little lucky. Layout collections: Kendall's
+# tau. Tile collections: 1 - slowdown of the best of the top 5.
 
 # %%
 outcomes = pd.DataFrame(map(vars, summary.outcomes)).drop(columns="notes")
 for scores in ("valid", "folds"):
     outcomes[scores] = [
-        f"{one['score']['mean']:.3f} ± {one['score']['std']:.3f}" if one else "-" for one in outcomes[scores]
+        f"{one['score']['mean']:.3f} ± {one['score']['std']:.3f}" if one else "-"
+        for one in outcomes[scores]
     ]
 print(outcomes.to_string(index=False))
 for outcome in summary.outcomes:
@@ -146,15 +173,21 @@ for outcome in summary.outcomes:
 for graph, why in summary.broken.items():
     print(f"not in the submission: {graph}: {why}")
 sample = trees[0] / "sample_submission.csv"
-checked = check_submission(summary.out, sample=sample if sample.exists() else None, data_root=data_root)
-print(f"\n{summary.out}: {summary.rows} rows, {len(checked.problems)} problems; {summary.seconds / 60:.1f} min")
+checked = check_submission(
+    summary.out, sample=sample if sample.exists() else None, data_root=data_root
+)
+print(
+    f"\n{summary.out}: {summary.rows} rows, {len(checked.problems)} problems; "
+    f"{summary.seconds / 60:.1f} min"
+)
 print(f"checked against {checked.against}", *checked.problems[:5], sep="\n")
 
 # %% [markdown]
 # ## The fastest of one graph
 #
-# `xlarank.rank` reads a file, computes its columns and orders its configurations: here the smallest test graph of
-# each collection. A lower score is a faster configuration; scores of different graphs cannot be compared.
+# `xlarank.rank` reads a file, computes its columns and orders its configurations: here the smallest
+# test graph of each collection. A lower score is a faster configuration; scores of different graphs
+# cannot be compared.
 
 # %%
 chosen = {outcome.collection for outcome in summary.outcomes}
@@ -172,9 +205,9 @@ for name in ranked:
 # %% [markdown]
 # ## Pictures
 #
-# Predicted and measured rank of the validation graph of median score, ranked by the first model, which was not
-# trained on it: rank 0 is the fastest, 1 the slowest. Then the course of tuning. `run.py report` draws scores,
-# columns and more as one page.
+# Predicted and measured rank of the validation graph of median score, ranked by the first model,
+# which was not trained on it: rank 0 is the fastest, 1 the slowest. Then the course of tuning.
+# `run.py report` draws scores, columns and more as one page.
 
 # %%
 for name in ranked:
@@ -190,10 +223,10 @@ for name in ranked:
 # %% [markdown]
 # ## Your own LightGBM
 #
-# `xlarank.load_rows` returns the stored rows of a collection, one for each distinct configuration. Here a plain
-# `LGBMRanker` learns from up to 200 training graphs of the collection with the fewest. Its scores make `own.csv`,
-# in which other collections keep their rows of `submission.csv`. With attached models no training rows are stored,
-# and the cell does nothing.
+# `xlarank.load_rows` returns the stored rows of a collection, one for each distinct configuration.
+# Here a plain `LGBMRanker` learns from up to 200 training graphs of the collection with the fewest.
+# Its scores make `own.csv`, in which other collections keep their rows of `submission.csv`. With
+# attached models no training rows are stored, and the cell does nothing.
 
 # %%
 import lightgbm
@@ -204,7 +237,11 @@ from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.results import ScoreFiles
 
 manifests = {name: read_manifest(workspace, Collection.parse(name), "train") for name in chosen}
-train_graphs = {name: list(manifest.graphs) for name, manifest in manifests.items() if manifest and manifest.graphs}
+train_graphs = {
+    name: list(manifest.graphs)
+    for name, manifest in manifests.items()
+    if manifest and manifest.graphs
+}
 if train_graphs:
     name = min(train_graphs, key=lambda name: (len(train_graphs[name]), name))
     stored = xlarank.load_rows(workspace.root, name, lazy=True)
@@ -215,12 +252,19 @@ if train_graphs:
     train = rows[(rows["split"] == "train") & rows["label"].notna()].sample(frac=1, random_state=0)
     train = train.groupby("graph", observed=True).head(500).sort_values("graph")
     by_graph = train.groupby("graph", observed=True)
-    relevance = (30 * (1 - by_graph["label"].rank(pct=True))).astype(int)  # the fastest is the most relevant
+    relevance = (30 * (1 - by_graph["label"].rank(pct=True))).astype(
+        int
+    )  # the fastest is the most relevant
     ranker = lightgbm.LGBMRanker(n_estimators=100, num_leaves=15, random_state=0, verbose=-1)
     ranker.fit(train[features], relevance, group=by_graph.size())
     scores = test[["collection", "graph", "split", "configuration"]]
     scores = scores.assign(score=-ranker.predict(test[features]))  # lower is faster
     scores.to_parquet(workspace.root / "own.parquet")
     own = shutil.copy(summary.out, Path(WORKING) / "own.csv")
-    submission = submit(workspace, own, scores=ScoreFiles.read([workspace.root / "own.parquet"], "test"), keep=True)
-    print(f"{own}: {submission.rows[name]} graphs of {name} ranked by LightGBM, {len(submission.origin)} rows")
+    submission = submit(
+        workspace, own, scores=ScoreFiles.read([workspace.root / "own.parquet"], "test"), keep=True
+    )
+    print(
+        f"{own}: {submission.rows[name]} graphs of {name} ranked by LightGBM, "
+        f"{len(submission.origin)} rows"
+    )

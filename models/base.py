@@ -28,9 +28,11 @@ _STATE: Final = "ranker.json"
 
 @dataclass(frozen=True)
 class Place:
-    """Contribution of a node, or of a pair of nodes that share a tensor, to the difference between two scores.
+    """Contribution of a node, or of a pair of nodes that share a tensor, to the difference between
+    two scores.
 
-    ``nodes`` of a pair are consumer and producer, or one reader and the next; ``now`` and ``then`` are the layouts.
+    ``nodes`` of a pair are consumer and producer, or one reader and the next; ``now`` and ``then``
+    are the layouts.
     """
 
     nodes: tuple[int, ...]
@@ -41,18 +43,21 @@ class Place:
 
 @dataclass(frozen=True)
 class Parts:
-    """Contributions to the difference between two scores of a graph; negative if the first is faster.
+    """Contributions to the difference between two scores of a graph; negative if the first is
+    faster.
 
-    They are exact TreeSHAP contributions of columns (Lundberg et al. 2018, *Consistent Individualized Feature
-    Attribution for Tree Ensembles*), or differences of instance scores if a score is the sum of these. Up to
-    rounding, ``difference == sum(columns) + sum(places)``, ``sum(places) == sum(instance_columns)`` and, if there
-    is a walk, ``sum(columns) == sum(nodes)``.
+    They are exact TreeSHAP contributions of columns (Lundberg et al. 2018, *Consistent
+    Individualized Feature Attribution for Tree Ensembles*), or differences of instance scores if a
+    score is the sum of these. Up to rounding, ``difference == sum(columns) + sum(places)``,
+    ``sum(places) == sum(instance_columns)`` and, if there is a walk, ``sum(columns) ==
+    sum(nodes)``.
 
     Attributes:
         columns: nonzero contributions by column of the rows.
         places: nodes and pairs whose instance differs.
         instance_columns: contributions of ``places``, by column of the instances.
-        members: part of the difference by member of an `Ensemble`; other rankers have one entry, their own.
+        members: part of the difference by member of an `Ensemble`; other rankers have one entry,
+            their own.
         nodes: contributions of ``columns``, by node of the graph; empty without a walk.
     """
 
@@ -67,7 +72,9 @@ class Parts:
     def total(cls, parts: Iterable[Parts], factor: float = 1.0) -> Parts:
         """Sum the parts, scaled by ``factor``, and merge equal places."""
         parts = list(parts)
-        places = sum_by_key(({(p.nodes, p.now, p.then): p.value} for part in parts for p in part.places), factor)
+        places = sum_by_key(
+            ({(p.nodes, p.now, p.then): p.value} for part in parts for p in part.places), factor
+        )
         return cls(
             sum(part.difference * factor for part in parts),
             sum_by_key((part.columns for part in parts), factor),
@@ -79,17 +86,20 @@ class Parts:
 
     def scaled_to(self, difference: float) -> Parts:
         """Return the contributions scaled to another difference; all 0 if they add up to 0."""
-        return Parts.total([self], difference / self.difference if abs(self.difference) > 1e-12 else 0.0)
+        return Parts.total(
+            [self], difference / self.difference if abs(self.difference) > 1e-12 else 0.0
+        )
 
 
 class Ranker(ABC, Generic[P]):
     """Model fitted to query groups; a lower score means a faster configuration.
 
-    `predict` and `staged` take the rows of one graph, and its instances, if any: a score may depend on other rows.
-    Scores are deterministic given the data, parameters and seed.
+    `predict` and `staged` take the rows of one graph, and its instances, if any: a score may depend
+    on other rows. Scores are deterministic given the data, parameters and seed.
 
     Attributes:
-        row_by_row: whether a score depends on its row alone, neither on other rows nor on instances.
+        row_by_row: whether a score depends on its row alone, neither on other rows nor on
+            instances.
         part_names: possible names of nested rankers and of their folders.
         columns: column names of the training rows; empty before `fit`.
     """
@@ -108,7 +118,9 @@ class Ranker(ABC, Generic[P]):
         """Fill in the default parameters of ``kind``; raises `ModelError` for invalid ones."""
         if isinstance(params, RankerParams):
             if type(params) is not self.params_class:
-                raise ModelError(f"the parameters are of {params.ranker}", expected=f"those of {self.name}")
+                raise ModelError(
+                    f"the parameters are of {params.ranker}", expected=f"those of {self.name}"
+                )
         else:
             params = cast(P, self.params_class.of(kind, params))
         self.params: P = params
@@ -133,18 +145,22 @@ class Ranker(ABC, Generic[P]):
         return ranker
 
     def continuing(self, rate: float = 1.0) -> Self:
-        """Return an unfitted, warm-started copy; raises `ModelError` for a ranker that cannot be continued.
+        """Return an unfitted, warm-started copy; raises `ModelError` for a ranker that cannot be
+        continued.
 
-        Rounds and stages count the added trees only; their learning rate is multiplied by ``rate``. Columns are
-        matched by name; extra columns are ignored.
+        Rounds and stages count the added trees only; their learning rate is multiplied by ``rate``.
+        Columns are matched by name; extra columns are ignored.
         """
         self._require_fitted()
-        got, do = f"{self.name} cannot be fine-tuned", "fine-tune another model, or train with `also_from`"
+        got = f"{self.name} cannot be fine-tuned"
+        do = "fine-tune another model, or train with `also_from`"
         raise ModelError(got, expected="trees of LightGBM, or an ensemble of them", do=do)
 
     @abstractmethod
     def fit(self, data: TrainingData, settings: FitSettings) -> Self:
-        """Fit, discarding any earlier fit; raises `ModelError` for unsuitable data or number of rounds."""
+        """Fit, discarding any earlier fit; raises `ModelError` for unsuitable data or number of
+        rounds.
+        """
 
     def grow(self, data: TrainingData, settings: FitSettings) -> Self:
         """Add rounds up to ``settings.rounds`` on the same data and seed; equivalent to `fit`."""
@@ -155,16 +171,28 @@ class Ranker(ABC, Generic[P]):
         return self
 
     @abstractmethod
-    def predict(self, rows: Matrix, columns: list[str], instances: LazyInstances | None = None) -> Floats:
-        """Return scores, ``(rows,)``, of one graph's rows; raises `ModelError` for columns other than in `fit`."""
+    def predict(
+        self, rows: Matrix, columns: list[str], instances: LazyInstances | None = None
+    ) -> Floats:
+        """Return scores, ``(rows,)``, of one graph's rows; raises `ModelError` for columns other
+        than in `fit`.
+        """
 
     @abstractmethod
-    def staged(self, rows: Matrix, every: int, instances: LazyInstances | None = None) -> Iterator[Floats]:
-        """Yield scores every ``every`` rounds and after the last, starting at 0 rounds if `ranks_without_trees`."""
+    def staged(
+        self, rows: Matrix, every: int, instances: LazyInstances | None = None
+    ) -> Iterator[Floats]:
+        """Yield scores every ``every`` rounds and after the last, starting at 0 rounds if
+        `ranks_without_trees`.
+        """
 
     @abstractmethod
-    def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
-        """Decompose the score difference of two rows, ``now`` minus ``then``; with a ``walk``, also by node."""
+    def contributions(
+        self, graph: GraphRows, now: int, then: int, walk: Walk | None = None
+    ) -> Parts:
+        """Decompose the score difference of two rows, ``now`` minus ``then``; with a ``walk``, also
+        by node.
+        """
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
         """Convert scores to predicted times; return None if scores only rank."""
@@ -178,9 +206,13 @@ class Ranker(ABC, Generic[P]):
         """Write the ranker into an empty folder as text and JSON, never pickles."""
         self._require_fitted()
         state = {
-            "ranker": self.name, "kind": self.kind, "params": self.params.values(), "columns": self.columns,
-            "parts": [], **self._write(folder),
-        }  # fmt: skip
+            "ranker": self.name,
+            "kind": self.kind,
+            "params": self.params.values(),
+            "columns": self.columns,
+            "parts": [],
+            **self._write(folder),
+        }
         folder.joinpath(_STATE).write_text(json.dumps(state), encoding="utf-8")
 
     @classmethod
@@ -235,8 +267,12 @@ def largest_first(shares: Mapping[str, float]) -> dict[str, float]:
     return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
 
 
-def mean_importance(rankers: Sequence[Ranker[Any]], weights: Sequence[float] | None = None) -> dict[str, float]:
-    """Return the weighted mean of the rankers' shares of the total gain by column, largest first."""
+def mean_importance(
+    rankers: Sequence[Ranker[Any]], weights: Sequence[float] | None = None
+) -> dict[str, float]:
+    """Return the weighted mean of the rankers' shares of the total gain by column, largest
+    first.
+    """
     weights = weights or [1.0] * len(rankers)
     shares = (
         {name: share * weight / sum(weights) for name, share in ranker.importance().items()}
@@ -256,15 +292,21 @@ def require_columns(got: list[str], expected: list[str]) -> None:
             differences.append(f"{label} {len(extra)} ({', '.join(extra[:5])}{rest})")
     problem = f"the rows {' and '.join(differences) or 'have the same columns in another order'}"
     do = "run build-features with the settings of the model, or train again"
-    raise ModelError(problem, expected=f"the {len(expected)} columns that the model was trained on", do=do)
+    raise ModelError(
+        problem, expected=f"the {len(expected)} columns that the model was trained on", do=do
+    )
 
 
 def column_indices(names: list[str], columns: Sequence[str], owner: str, do: str) -> Indices:
-    """Return the indices of ``names`` in ``columns``; raises `ModelError` if any is missing or out of order."""
+    """Return the indices of ``names`` in ``columns``; raises `ModelError` if any is missing or out
+    of order.
+    """
     index = {name: number for number, name in enumerate(columns)}
     missing = [name for name in names if name not in index]
     if missing:
-        raise ModelError(f"the rows lack {len(missing)} columns of {owner} ({missing[0]}, ...)", do=do)
+        raise ModelError(
+            f"the rows lack {len(missing)} columns of {owner} ({missing[0]}, ...)", do=do
+        )
     indices = np.array([index[name] for name in names], np.intp)
     if (np.diff(indices) <= 0).any():
         raise ModelError(f"the rows have the columns of {owner} in another order", do=do)

@@ -12,16 +12,18 @@ from xlarank.models.arrays import Floats, Integers
 
 #: Maximum number of rows of a query group in LightGBM.
 MAX_GROUP: Final = 10_000
-#: A graph's total weight is its number of rows to this power. ``equal`` matches the metric, a mean over
-#: graphs; with ``rows`` a graph of 100,000 configurations outweighs one of 1000; ``sqrt`` is a compromise, because
-#: the few rows of a small graph are noisy.
+#: A graph's total weight is its number of rows to this power. ``equal`` matches the metric, a mean
+#: over graphs; with ``rows`` a graph of 100,000 configurations outweighs one of 1000; ``sqrt`` is a
+#: compromise, because the few rows of a small graph are noisy.
 GRAPH_WEIGHTS: Final = {"equal": 0.0, "sqrt": 0.5, "rows": 1.0}
-#: Minimum hessian of a row of weight 1: without it a Newton step would divide by zero if all pairs are ties.
+#: Minimum hessian of a row of weight 1: without it a Newton step would divide by zero if all pairs
+#: are ties.
 HESSIAN_FLOOR: Final = 1e-3
 
 
 def pair_sign(cost: Floats, other: Floats, tolerance: float) -> Floats:
-    """Return 1 if ``cost`` is faster than ``other``, -1 if it is slower, 0 for a tie; shapes broadcast.
+    """Return 1 if ``cost`` is faster than ``other``, -1 if it is slower, 0 for a tie; shapes
+    broadcast.
 
     A pair is a tie if its costs differ by at most ``tolerance`` times the smaller one.
 
@@ -36,8 +38,8 @@ def pair_sign(cost: Floats, other: Floats, tolerance: float) -> Floats:
 def merge_ties(cost: Floats, tolerance: float) -> Floats:
     """Round costs of one group, ``(rows,)``, down to steps of the measurement noise.
 
-    Each cost is rounded down to smallest * (1 + tolerance)^k, k = 0, 1, 2, ... Linking neighbours instead would
-    chain all costs of a densely measured graph.
+    Each cost is rounded down to smallest * (1 + tolerance)^k, k = 0, 1, 2, ... Linking neighbours
+    instead would chain all costs of a densely measured graph.
 
     >>> merge_ties(np.array([100.0, 109.0, 111.0, 130.0]), 0.1).round().tolist()
     [100.0, 100.0, 110.0, 121.0]
@@ -66,7 +68,8 @@ def relevance(cost: Floats, how: str) -> Floats:
 
 
 def mean_rank(values: Floats) -> Floats:
-    """Return ranks of one group, ``(rows,)``, from 0 for the smallest to 1; ties share the mean of their ranks.
+    """Return ranks of one group, ``(rows,)``, from 0 for the smallest to 1; ties share the mean of
+    their ranks.
 
     >>> mean_rank(np.array([30.0, 10.0, 20.0, 10.0, 40.0])).tolist()
     [0.75, 0.125, 0.5, 0.125, 1.0]
@@ -77,7 +80,8 @@ def mean_rank(values: Floats) -> Floats:
 
 
 def graph_weights(indptr: Integers, how: str) -> Floats:
-    """Return weights of graphs, ``(graphs,)``, 1 on average, for a loss that is a mean over each graph's pairs.
+    """Return weights of graphs, ``(graphs,)``, 1 on average, for a loss that is a mean over each
+    graph's pairs.
 
     >>> graph_weights(np.array([0, 1, 4]), "rows").tolist()
     [0.5, 1.5]
@@ -87,7 +91,8 @@ def graph_weights(indptr: Integers, how: str) -> Floats:
 
 
 def row_weights(indptr: Integers, how: str, factor: Floats | None = None) -> Floats:
-    """Return weights of rows, ``(rows,)``, equal within a graph and 1 on average, for a loss that sums over rows.
+    """Return weights of rows, ``(rows,)``, equal within a graph and 1 on average, for a loss that
+    sums over rows.
 
     The weights are then multiplied by ``factor (graphs,)``.
 
@@ -104,14 +109,17 @@ def row_weights(indptr: Integers, how: str, factor: Floats | None = None) -> Flo
 
 @dataclass(frozen=True, eq=False)
 class RankNetLoss:
-    """Weighted sum over rows of log(1 + exp(relevance of the slower - that of the faster)), a mean over partners.
+    """Weighted sum over rows of log(1 + exp(relevance of the slower - that of the faster)), a mean
+    over partners.
 
-    RankNet: Burges et al. 2005, *Learning to Rank using Gradient Descent*, with target probabilities 0 and 1. All
-    pairs of a graph are equally likely, as Kendall's tau weights them equally. A tie (`pair_sign`) has no gradient.
+    RankNet: Burges et al. 2005, *Learning to Rank using Gradient Descent*, with target
+    probabilities 0 and 1. All pairs of a graph are equally likely, as Kendall's tau weights them
+    equally. A tie (`pair_sign`) has no gradient.
 
     Attributes:
         weight: ``(rows,)``, constant within a graph.
-        pairs: number of partners drawn for a row in a round; on average the row itself is drawn as often.
+        pairs: number of partners drawn for a row in a round; on average the row itself is drawn as
+            often.
     """
 
     cost: Floats
@@ -121,9 +129,12 @@ class RankNetLoss:
     tie_tolerance: float
 
     def partners(self, rng: np.random.Generator) -> Integers:
-        """Draw another row of the same graph for each row, ``(rows,)``; the row itself if it is the only one."""
+        """Draw another row of the same graph for each row, ``(rows,)``; the row itself if it is the
+        only one.
+        """
         sizes = np.diff(self.indptr)
-        start, candidates = np.repeat(self.indptr[:-1], sizes), np.repeat(sizes - 1, sizes)
+        start = np.repeat(self.indptr[:-1], sizes)
+        candidates = np.repeat(sizes - 1, sizes)
         drawn: Integers = (rng.random(len(self.cost)) * candidates).astype(np.int64)
         drawn += start
         drawn += (drawn >= np.arange(len(drawn))) & (candidates > 0)  # skip the row itself
@@ -132,17 +143,22 @@ class RankNetLoss:
     def gradients(self, relevance: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
         """Return the gradient and the hessian's diagonal, ``(rows,)`` each, on newly sampled pairs.
 
-        With p = 1 / (1 + exp(relevance of the faster - relevance of the slower)), a pair adds -p to the gradient
-        of the faster row, p to that of the slower one, and p (1 - p) to both hessians. Sums are divided by
-        ``pairs`` and weighted; the hessian is at least `HESSIAN_FLOOR` times the weight.
+        With p = 1 / (1 + exp(relevance of the faster - relevance of the slower)), a pair adds -p to
+        the gradient of the faster row, p to that of the slower one, and p (1 - p) to both hessians.
+        Sums are divided by ``pairs`` and weighted; the hessian is at least `HESSIAN_FLOOR` times
+        the weight.
         """
-        gradient, hessian = np.zeros(len(self.cost)), np.zeros(len(self.cost))
+        gradient = np.zeros(len(self.cost))
+        hessian = np.zeros(len(self.cost))
         for _ in range(self.pairs):
             partner = self.partners(rng)
             sign = pair_sign(self.cost, self.cost[partner], self.tie_tolerance)
             p = expit(sign * (relevance[partner] - relevance))
-            slope, curvature = -sign * p, np.abs(sign) * p * (1 - p)
+            slope = -sign * p
+            curvature = np.abs(sign) * p * (1 - p)
             gradient += slope - np.bincount(partner, slope, len(partner))
             hessian += curvature + np.bincount(partner, curvature, len(partner))
         floor = HESSIAN_FLOOR * self.weight
-        return gradient * self.weight / self.pairs, np.maximum(hessian * self.weight / self.pairs, floor)
+        return gradient * self.weight / self.pairs, np.maximum(
+            hessian * self.weight / self.pairs, floor
+        )

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 INT_MAX: Final = 2**31 - 1
 _SPEC: Final = "spec"
 
-#: Function of a name and a value; returns the value as a plain Python number or text, or raises `ParameterError`.
+#: Function of a name and a value; returns the value as a plain Python number or text, or raises
+#: `ParameterError`.
 Check = Callable[[str, Any], Any]
 
 
@@ -72,7 +73,9 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Between:
-    """Distribution, uniform or log-uniform, of integers if both bounds are integers, else of floats."""
+    """Distribution, uniform or log-uniform, of integers if both bounds are integers, else of
+    floats.
+    """
 
     low: float
     high: float
@@ -90,7 +93,8 @@ class ParamSpec:
 
     Attributes:
         layout, tile: default for graphs of that kind.
-        search: distribution in studies of the kinds ``searched_for``; if None, studies keep the default.
+        search: distribution in studies of the kinds ``searched_for``; if None, studies keep the
+            default.
         complete: function that checks nested parameters and adds their defaults.
     """
 
@@ -116,13 +120,17 @@ def param(
 
 
 def nested_params(complete: Callable[[Kind, Any], Any]) -> Any:
-    """Declare a field of nested rankers' parameters; ``complete(kind, values)`` checks and completes them."""
+    """Declare a field of nested rankers' parameters; ``complete(kind, values)`` checks and
+    completes them.
+    """
     return field(metadata={_SPEC: ParamSpec({}, {}, None, None, (), complete)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankerParams:
-    """Checked parameters of the ranker named ``ranker``; a subclass declares its fields by `param`."""
+    """Checked parameters of the ranker named ``ranker``; a subclass declares its fields by
+    `param`.
+    """
 
     ranker: ClassVar[str]
 
@@ -138,16 +146,21 @@ class RankerParams:
 
     @classmethod
     def of(cls, kind: Kind, changes: Mapping[str, Any] | None = None) -> Self:
-        """Return the defaults for a kind of graphs, updated by ``changes``; raises `ModelError` for bad values.
+        """Return the defaults for a kind of graphs, updated by ``changes``; raises `ModelError` for
+        bad values.
 
         >>> from xlarank.models.rankers.boosted import RankNetParams
-        >>> RankNetParams.of("tile").num_leaves, RankNetParams.of("layout", {"num_leaves": 5}).num_leaves
+        >>> RankNetParams.of("tile").num_leaves, RankNetParams.of("layout",
+        ...     {"num_leaves": 5}).num_leaves
         (7, 5)
         """
-        changes, values, specs = dict(changes or {}), {}, cls.declared()
+        changes = dict(changes or {})
+        values = {}
+        specs = cls.declared()
         for name in changes:
             if name not in specs:
-                got, do = f"{name!r} is not a parameter of {cls.ranker}", did_you_mean(str(name), specs)
+                got = f"{name!r} is not a parameter of {cls.ranker}"
+                do = did_you_mean(str(name), specs)
                 raise ParameterError(got, expected=", ".join(specs), do=do)
         for name, spec in specs.items():
             value = changes.get(name, spec.tile if kind == "tile" else spec.layout)
@@ -162,7 +175,10 @@ class RankerParams:
     def suggest(cls, trial: optuna.trial.BaseTrial, kind: Kind) -> Self:
         """Sample the parameters searched for ``kind``; the rest keep their defaults."""
         specs = {name: spec for name, spec in cls.declared().items() if kind in spec.searched_for}
-        return cls.of(kind, {name: spec.search.suggest(trial, name) for name, spec in specs.items() if spec.search})
+        return cls.of(
+            kind,
+            {name: spec.search.suggest(trial, name) for name, spec in specs.items() if spec.search},
+        )
 
     def values(self) -> dict[str, Any]:
         """Return the values by name, serialisable as JSON and accepted by `of`."""

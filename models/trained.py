@@ -1,4 +1,6 @@
-"""Rankers by name, their best parameters, and trained models on disk: boosters and a card (JSON)."""
+"""Rankers by name, their best parameters, and trained models on disk: boosters and a card
+(JSON).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ from typing import Any, Final
 import numpy as np
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, ModelError, ParameterError, WorkspaceError, did_you_mean
+from xlarank.data.errors import (
+    CollectionError,
+    ModelError,
+    ParameterError,
+    WorkspaceError,
+    did_you_mean,
+)
 from xlarank.data.files import from_json, new_mode, read_bytes, read_text, write_json
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
@@ -36,7 +44,8 @@ from xlarank.models.validation.calibration import Calibration
 from xlarank.models.validation.folds import Fallback
 
 CARD: Final = "model.json"
-#: Rankers for collections without a model, made by ``python -m benchmarks.pretrain``; see ``shipped/README.md``.
+#: Rankers for collections without a model, made by ``python -m benchmarks.pretrain``; see
+#: ``shipped/README.md``.
 SHIPPED: Final = Path(__file__).parent / "shipped"
 #: Nominal collection of the shipped layout model; it has no data.
 SHIPPED_COLLECTION: Final = "layout:tpu:any"
@@ -58,7 +67,9 @@ def ranker_class(name: str) -> type[Ranker[Any]]:
 
 @dataclass(frozen=True)
 class BestParams:
-    """Best trial of a study by ``select``, its out-of-fold scores, and the families that each fold holds out."""
+    """Best trial of a study by ``select``, its out-of-fold scores, and the families that each fold
+    holds out.
+    """
 
     model: str
     params: dict[str, Any]
@@ -80,7 +91,9 @@ def best_file(folder: Path, model: str) -> Path:
 
 
 def load_best(folder: Path, model: str) -> BestParams | None:
-    """Return the best parameters of a ranker, or None without a study; raises `ModelError` for a broken file."""
+    """Return the best parameters of a ranker, or None without a study; raises `ModelError` for a
+    broken file.
+    """
     path = best_file(folder, model)
     if not path.exists():
         return None
@@ -91,11 +104,15 @@ def load_best(folder: Path, model: str) -> BestParams | None:
         return best
     except (OSError, ValueError, TypeError, RecursionError) as error:
         got = f"{path} cannot be read ({error})"
-        raise ModelError(got, expected="the best parameters", do="remove it, or tune again") from error
+        raise ModelError(
+            got, expected="the best parameters", do="remove it, or tune again"
+        ) from error
 
 
 def params_for(folder: Path, model: str, kind: Kind) -> tuple[RankerParams, bool]:
-    """Return the parameters of a ranker and whether any were tuned; ensemble members have their own studies."""
+    """Return the parameters of a ranker and whether any were tuned; ensemble members have their own
+    studies.
+    """
     best = load_best(folder, model)
     values = dict(best.params) if best else {}
     members = tuned_members(folder, model, kind)
@@ -139,7 +156,8 @@ class ModelCard:
         folds_by: unit that folds hold out, a key of `xlarank.models.validation.folds.FOLDS_OF`.
         kinds: kernel families known to be in the training data; empty for layouts.
         fallback: fallback for unseen kernel families; None if it was not evaluated.
-        also_from, also_weights: training graphs, and weight (default 1), of other collections by name.
+        also_from, also_weights: training graphs, and weight (default 1), of other collections by
+            name.
         seeds: checksum of each booster by folder.
     """
 
@@ -169,9 +187,15 @@ class ModelCard:
 
     @property
     def known_graphs(self) -> set[str]:
-        """Names of all training graphs from any collection, including those of the continued model."""
+        """Names of all training graphs from any collection, including those of the continued
+        model.
+        """
         earlier = self.continues.graphs if self.continues else []
-        return {name for names in (*self.trained_on.values(), *self.also_from.values(), earlier) for name in names}
+        return {
+            name
+            for names in (*self.trained_on.values(), *self.also_from.values(), earlier)
+            for name in names
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,8 +227,11 @@ class TrainedModel:
         return "the shipped ranker" if self.shipped else self.card.collection
 
     def require(self, manifest: Manifest | None = None) -> None:
-        """Raise `ModelError` unless the model matches the manifest's rows, by default those of the current code."""
-        card, settings = self.card, self.card.recipe.settings
+        """Raise `ModelError` unless the model matches the manifest's rows, by default those of the
+        current code.
+        """
+        card = self.card
+        settings = self.card.recipe.settings
         columns = manifest.columns if manifest else settings.columns(card.kind)
         if self.shipped:
             self._indices(columns)
@@ -213,7 +240,9 @@ class TrainedModel:
         require_columns(columns, card.columns)
         if code_hash != card.recipe.code_hash:
             got = f"the rows were computed by version {code_hash} of the feature code"
-            expected = f"{card.recipe.code_hash}, which the model of {card.collection} was trained on"
+            expected = (
+                f"{card.recipe.code_hash}, which the model of {card.collection} was trained on"
+            )
             raise ModelError(got, expected=expected, do="run build-features, then train again")
 
     def select(self, rows: GraphRows) -> GraphRows:
@@ -221,30 +250,44 @@ class TrainedModel:
         return rows if rows.columns == self.card.columns else rows.only(self._indices(rows.columns))
 
     def _indices(self, columns: list[str]) -> Indices:
-        do = "run build-features with `tier=full`, or make the model again: python -m benchmarks.pretrain"
+        do = (
+            "run build-features with `tier=full`, or make the model again: python -m "
+            "benchmarks.pretrain"
+        )
         return column_indices(self.card.columns, columns, "the model", do)
 
     def score(self, graph: GraphRows) -> Scores:
-        """Score the distinct configurations of a graph, with the fallback for unseen kernel families."""
+        """Score the distinct configurations of a graph, with the fallback for unseen kernel
+        families.
+        """
         rows = graph.matrix()
-        scores = np.stack([ranker.predict(rows, graph.columns, graph.instances) for ranker in self.rankers])
+        scores = np.stack(
+            [ranker.predict(rows, graph.columns, graph.instances) for ranker in self.rankers]
+        )
         if not np.isfinite(scores).all():
             got = f"the model of {self.card.collection} returned scores that are not finite"
             raise ModelError(got, do="train again, or use a model from somebody you trust")
-        fallback, unseen = self.card.fallback, graph.unseen_kinds(self.card.kinds)
+        fallback = self.card.fallback
+        unseen = graph.unseen_kinds(self.card.kinds)
         if not (fallback and fallback.weight and unseen) or fallback.ranks(graph) is None:
             return Scores(scores)
         note = f"unseen kernel family ({' or '.join(unseen)}): {fallback}, the rest on the model"
-        return Scores(np.stack([fallback.blend(graph, seed_scores) for seed_scores in scores]), note)
+        return Scores(
+            np.stack([fallback.blend(graph, seed_scores) for seed_scores in scores]), note
+        )
 
-    def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
+    def contributions(
+        self, graph: GraphRows, now: int, then: int, walk: Walk | None = None
+    ) -> Parts:
         """Decompose the difference of two scores, ``now`` minus ``then``, ignoring the fallback."""
         parts = (ranker.contributions(graph, now, then, walk) for ranker in self.rankers)
         return Parts.total(parts, 1 / len(self.rankers))
 
     @property
     def is_time_model(self) -> bool:
-        """Whether the model ranks layouts by `xlarank.features.layout.time_model`, without trees."""
+        """Whether the model ranks layouts by `xlarank.features.layout.time_model`, without
+        trees.
+        """
         return self.card.kind == "layout" and all(ranker.is_time_model for ranker in self.rankers)
 
     def nanoseconds(self, scores: Scores) -> Floats | None:
@@ -253,10 +296,15 @@ class TrainedModel:
 
 
 def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) -> None:
-    """Write boosters into a new folder, then the card that refers to it; not safe for concurrent saves."""
+    """Write boosters into a new folder, then the card that refers to it; not safe for concurrent
+    saves.
+    """
     card.seeds = {}
     libraries = ("lightgbm", "xgboost", "xgboost-cpu", "numpy", "scipy", "xlarank")
-    card.versions = {"python": platform.python_version(), **dict.fromkeys(libraries, "not installed")}
+    card.versions = {
+        "python": platform.python_version(),
+        **dict.fromkeys(libraries, "not installed"),
+    }
     for name in libraries:
         with suppress(ModuleNotFoundError):  # optional, or a clone that was not installed
             card.versions[name] = version(name)
@@ -324,7 +372,9 @@ def _load(folder: Path, card: ModelCard) -> TrainedModel:
 
 
 def _unusable(path: Path, error: Exception) -> ModelError:
-    return ModelError(f"{path} cannot be used ({error})", expected="a complete model", do="run train again")
+    return ModelError(
+        f"{path} cannot be used ({error})", expected="a complete model", do="run train again"
+    )
 
 
 def fingerprint(card: ModelCard) -> str:
@@ -333,15 +383,22 @@ def fingerprint(card: ModelCard) -> str:
 
 
 def model_of(workspace: Workspace, collection: Collection) -> TrainedModel:
-    """Load the model of a collection; raises `ModelError` if it is missing or of another collection."""
+    """Load the model of a collection; raises `ModelError` if it is missing or of another
+    collection.
+    """
     folder = workspace.model(collection)
     if not (folder / CARD).exists():
         raise ModelError(f"{collection} has no trained model", do="run train first")
     model = load_model(folder)
     if model.card.collection != str(collection):
         owner = model.card.collection
-        do = f"run train for {collection}, or pass `model_from={owner}` with that model in its own folder"
-        raise ModelError(f"the model at {folder} is of {owner}", expected=f"a model of {collection}", do=do)
+        do = (
+            f"run train for {collection}, or pass `model_from={owner}` with that model in its "
+            "own folder"
+        )
+        raise ModelError(
+            f"the model at {folder} is of {owner}", expected=f"a model of {collection}", do=do
+        )
     return model
 
 
@@ -354,11 +411,15 @@ def _checksum(folder: Path) -> str:
 
 @cache
 def pretrained_model(kind: Kind = "layout") -> TrainedModel:
-    """Load the shipped model of a kind of graphs; raises `ModelError` if the installation lacks it."""
+    """Load the shipped model of a kind of graphs; raises `ModelError` if the installation lacks
+    it.
+    """
     return replace(load_model(SHIPPED / kind), shipped=True)
 
 
 def trained_collections(workspace: Workspace) -> list[Collection]:
     """Return the collections with a model in the workspace, sorted."""
     root = workspace.root / "models"
-    return sorted(Collection(path.relative_to(root).parts[:-1]) for path in root.glob(f"*/**/{CARD}"))
+    return sorted(
+        Collection(path.relative_to(root).parts[:-1]) for path in root.glob(f"*/**/{CARD}")
+    )

@@ -26,7 +26,8 @@ class Target:
 
     Attributes:
         columns: columns of tiles that describe this hardware only.
-        estimate: columns, by kind of graphs, whose sum is log2 of an estimated time (ns; for tiles, cycles).
+        estimate: columns, by kind of graphs, whose sum is log2 of an estimated time (ns; for tiles,
+            cycles).
         times: columns of estimated times; larger is slower.
     """
 
@@ -43,7 +44,11 @@ CPU: Final = Target(
     {"tile": ("estimate__sum__log",)},
     frozenset(["estimate__sum__log"]),
 )
-_PADDED: Final = ("traffic__padded_tile__log", "traffic__padded_tile__ratio", "traffic__padded_vmem__ratio")
+_PADDED: Final = (
+    "traffic__padded_tile__log",
+    "traffic__padded_tile__ratio",
+    "traffic__padded_vmem__ratio",
+)
 #: A core with 16 MiB of vector memory and tiles of 8 x 128.
 TPU: Final = Target(
     "tpu",
@@ -59,7 +64,8 @@ TARGETS: Final = {target.name: target for target in (CPU, TPU)}
 def target_of(collection: Collection) -> Target:
     """Return the hardware of a collection: a CPU or GPU if its source begins with one, else a TPU.
 
-    >>> [target_of(Collection.parse(name)).name for name in ("tile:cpu", "layout:nvidia-h100:random", "tile:xla")]
+    >>> [target_of(Collection.parse(name)).name for name in ("tile:cpu",
+    ...     "layout:nvidia-h100:random", "tile:xla")]
     ['cpu', 'gpu', 'tpu']
     """
     source = collection.parts[1]
@@ -69,7 +75,8 @@ def target_of(collection: Collection) -> Target:
 
 
 def foreign_columns(target: Target | None) -> frozenset[str]:
-    """Return the columns that describe other hardware and would mislead; none for an unknown target.
+    """Return the columns that describe other hardware and would mislead; none for an unknown
+    target.
 
     Layouts have none: padding to a TPU's tiles also indicates the locality of a CPU's loops.
     """
@@ -78,7 +85,8 @@ def foreign_columns(target: Target | None) -> frozenset[str]:
     return frozenset().union(*(other.columns for other in TARGETS.values() if other is not target))
 
 
-#: Number of values (0.5 GB) from which rows are passed to boosters in batches; below it, one copy is faster.
+#: Number of values (0.5 GB) from which rows are passed to boosters in batches; below it, one copy
+#: is faster.
 BATCHED: Final = 2**27
 
 
@@ -92,8 +100,10 @@ class FitSettings:
 
     Attributes:
         threads: number of threads; 0 and -1 mean all cores.
-        cluster: `TreeCluster` that grows LightGBM's trees instead of this process; for `lambdarank` only.
-        grows: whether to keep the state that `xlarank.models.base.Ranker.grow` needs, mostly the binned rows.
+        cluster: `TreeCluster` that grows LightGBM's trees instead of this process; for `lambdarank`
+            only.
+        grows: whether to keep the state that `xlarank.models.base.Ranker.grow` needs, mostly the
+            binned rows.
     """
 
     rounds: int
@@ -103,7 +113,11 @@ class FitSettings:
     grows: bool = False
 
     def __post_init__(self) -> None:
-        for name, low, high in (("rounds", 0, MAX_ROUNDS), ("seed", 0, MAX_SEED), ("threads", -1, MAX_THREADS)):
+        for name, low, high in (
+            ("rounds", 0, MAX_ROUNDS),
+            ("seed", 0, MAX_SEED),
+            ("threads", -1, MAX_THREADS),
+        ):
             object.__setattr__(self, name, Whole(low, high)(name, getattr(self, name)))
         object.__setattr__(self, "threads", max(0, self.threads))
 
@@ -134,11 +148,15 @@ class TrainingData:
 
     @classmethod
     def from_graphs(cls, graphs: Sequence[GraphRows], target: Target | None = None) -> Self:
-        """Join the measured rows of rankable graphs; raises `ModelError` if there are none or columns differ."""
+        """Join the measured rows of rankable graphs; raises `ModelError` if there are none or
+        columns differ.
+        """
         usable = [graph.measured() for graph in graphs if graph.labelled and graph.rankable]
         if not usable:
             expected = "a graph with measured runtimes and two configurations that differ"
-            raise ModelError(f"none of {counted(len(graphs), 'graph')} can be trained on", expected=expected)
+            raise ModelError(
+                f"none of {counted(len(graphs), 'graph')} can be trained on", expected=expected
+            )
         for graph in usable:
             _require_equal_columns(graph.name, graph.columns, usable[0].name, usable[0].columns)
         return cls._of(usable, np.ones(len(usable)), target)
@@ -146,20 +164,36 @@ class TrainingData:
     @classmethod
     def _of(cls, parts: list[GraphRows], weight: Floats, target: Target | None) -> Self:
         names = [part.name for part in parts]
-        cost, indptr = np.concatenate([part.row_cost for part in parts]), np.cumsum([0, *map(len, parts)])
-        return cls(parts, cost, indptr, names, [*map(program_family, names)], parts[0].columns, weight, target)
+        cost = np.concatenate([part.row_cost for part in parts])
+        indptr = np.cumsum([0, *map(len, parts)])
+        return cls(
+            parts,
+            cost,
+            indptr,
+            names,
+            [*map(program_family, names)],
+            parts[0].columns,
+            weight,
+            target,
+        )
 
     @property
     def groups(self) -> int:
         return len(self.names)
 
     def matrix(self, used: Indices | None = None) -> Matrix:
-        """Copy the rows with all columns, or with those ``used`` (ascending), ``(rows, columns)``."""
+        """Copy the rows with all columns, or with those ``used`` (ascending), ``(rows,
+        columns)``.
+        """
         return np.concatenate([self.group_matrix(group, used=used) for group in range(self.groups)])
 
-    def group_matrix(self, group: int, rows: slice = slice(None), used: Indices | None = None) -> Matrix:
+    def group_matrix(
+        self, group: int, rows: slice = slice(None), used: Indices | None = None
+    ) -> Matrix:
         """Copy ``rows`` of one group, with columns as in `matrix`."""
-        return self.parts[group].matrix(rows if self.orders is None else self.orders[group][rows], used)
+        return self.parts[group].matrix(
+            rows if self.orders is None else self.orders[group][rows], used
+        )
 
     def shuffled(self, seed: int) -> TrainingData:
         """Shuffle the rows of each group, seeded by ``seed`` and the graph's name."""
@@ -172,14 +206,18 @@ class TrainingData:
         used = np.array([i for i, name in enumerate(self.columns) if name not in columns], np.intp)
         names = [self.columns[i] for i in used]
         also = None if self.also is None else self.also.drop(columns)
-        return replace(self, parts=[part.only(used) for part in self.parts], columns=names, also=also)
+        return replace(
+            self, parts=[part.only(used) for part in self.parts], columns=names, also=also
+        )
 
     def rows_of(self, group: int) -> slice:
         return slice(int(self.indptr[group]), int(self.indptr[group + 1]))
 
     def per_group(self, function: Callable[[Floats], Floats]) -> Floats:
         """Apply a function to the costs of each group and join the results."""
-        return np.concatenate([function(self.cost[self.rows_of(group)]) for group in range(self.groups)])
+        return np.concatenate(
+            [function(self.cost[self.rows_of(group)]) for group in range(self.groups)]
+        )
 
     def take(self, groups: Sequence[int]) -> TrainingData:
         """Return a subset of the groups, sharing their rows, without ``also``."""
@@ -194,7 +232,9 @@ class TrainingData:
 
     def weighted(self, weight: float) -> TrainingData:
         """Multiply the weight of every group; raises `ModelError` unless ``weight`` is above 0."""
-        return replace(self, group_weight=self.group_weight * Number(0, above=True)("weight", weight))
+        return replace(
+            self, group_weight=self.group_weight * Number(0, above=True)("weight", weight)
+        )
 
     def without(self, held_out: Sequence[int]) -> TrainingData:
         """Return the training groups except those ``held_out``.
@@ -207,7 +247,11 @@ class TrainingData:
         families = {self.families[group] for group in held_out}
         kinds = {kind for group in held_out for kind in self.parts[group].kinds}
         groups = enumerate(zip(self.also.families, self.also.parts, strict=True))
-        extra = [g for g, (family, part) in groups if family not in families and kinds.isdisjoint(part.kinds)]
+        extra = [
+            g
+            for g, (family, part) in groups
+            if family not in families and kinds.isdisjoint(part.kinds)
+        ]
         return training.join(self.also.take(extra)) if extra else training
 
     def with_also(self) -> TrainingData:
@@ -227,7 +271,8 @@ class Task:
         sizes: number of rows of each query group of LightGBM; None if its objective has no groups.
         start: ``(rows,)`` relevance to which trees are added; None for 0.
         residual: whether labels are relative to the initial score; otherwise trees start from it.
-        centred: whether labels are comparable only within a graph; relevances to start from are then centred.
+        centred: whether labels are comparable only within a graph; relevances to start from are
+            then centred.
     """
 
     data: TrainingData
@@ -242,4 +287,6 @@ class Task:
 
 def _require_equal_columns(name: str, columns: list[str], first: str, expected: list[str]) -> None:
     if columns != expected:
-        raise ModelError(f"{name} and {first} have different columns", do="run build-features again")
+        raise ModelError(
+            f"{name} and {first} have different columns", do="run build-features again"
+        )

@@ -16,7 +16,13 @@ from itertools import groupby
 from typing import Final, TypeAlias
 
 from xlarank.data.collection import DataRoot, GraphFile, choose_splits, discover, graph_files
-from xlarank.data.errors import ClusterError, WorkspaceError, XlarankError, require_ranges, require_seconds
+from xlarank.data.errors import (
+    ClusterError,
+    WorkspaceError,
+    XlarankError,
+    require_ranges,
+    require_seconds,
+)
 from xlarank.data.files import atomic_write, sweep_partial
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import FeatureSettings
@@ -31,7 +37,8 @@ from xlarank.pipelines.training.budget import forecast_building
 #: Below this many bytes of npz, starting processes costs more than it saves.
 _WORTH_PROCESSES: Final = 20 * 2**20
 #: Seconds between checks of the workers, and maximum seconds without any worker of a cluster.
-_POLL, _MAX_WAIT = 0.5, 60.0
+_POLL = 0.5
+_MAX_WAIT = 60.0
 _KEPT: Final = "graphs already built are kept"
 #: Environment variables that the libraries behind numpy's matrix product read when they are loaded.
 _MATRIX_THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
@@ -43,7 +50,8 @@ class SplitReport:
     """Result of one split of a collection.
 
     Attributes:
-        built, kept, left: number of graphs computed now, already stored, and not begun before the timeout.
+        built, kept, left: number of graphs computed now, already stored, and not begun before the
+            timeout.
     """
 
     collection: str
@@ -70,8 +78,9 @@ class BuildReport:
     def broken(self) -> dict[str, str]:
         return {
             f"{part.collection} {part.split} {name}": reason
-            for part in self.splits for name, reason in part.broken.items()
-        }  # fmt: skip
+            for part in self.splits
+            for name, reason in part.broken.items()
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,14 +88,15 @@ class BuildRequest:
     """Settings of `build_features`.
 
     Attributes:
-        max_configs: distinct configurations kept of each train graph, drawn at random with ``seed``; 0 keeps all.
-            Validation and test graphs are always complete, as every configuration must be ranked.
+        max_configs: distinct configurations kept of each train graph, drawn at random with
+            ``seed``; 0 keeps all. Validation and test graphs are always complete, as every
+            configuration must be ranked.
         jobs: number of processes; 0 chooses by the size of the files.
-        timeout: seconds after which no further part is begun. A second call continues the build; until then, other
-            commands use the graphs that were built.
+        timeout: seconds after which no further part is begun. A second call continues the build;
+            until then, other commands use the graphs that were built.
         replace: drop the rows, studies and models of another data root.
-        scheduler: address of a Dask scheduler, or "local" for a cluster that is started here, with ``jobs`` workers
-            (0: one per core). Workers read the data root under the same path.
+        scheduler: address of a Dask scheduler, or "local" for a cluster that is started here, with
+            ``jobs`` workers (0: one per core). Workers read the data root under the same path.
     """
 
     collections: Sequence[str] = ()
@@ -101,16 +111,22 @@ class BuildRequest:
 
 
 def build_features(
-    data_root: DataRoot, workspace: Workspace, request: BuildRequest | None = None, *,
-    progress: Progress | None = None, on_plan: Callable[[str], None] = lambda plan: None,
-) -> BuildReport:  # fmt: skip
+    data_root: DataRoot,
+    workspace: Workspace,
+    request: BuildRequest | None = None,
+    *,
+    progress: Progress | None = None,
+    on_plan: Callable[[str], None] = lambda plan: None,
+) -> BuildReport:
     """Compute and store the rows of every graph of the chosen collections and splits.
 
-    Complete, current rows are kept, so an interrupted build can be continued. A broken file is recorded and does
-    not stop the build. ``on_plan`` gets a line about memory, disk and time before missing rows are built.
+    Complete, current rows are kept, so an interrupted build can be continued. A broken file is
+    recorded and does not stop the build. ``on_plan`` gets a line about memory, disk and time before
+    missing rows are built.
 
-    Raises `DataRootError` and `CollectionError` for missing input, `WorkspaceError` for an unusable workspace or
-    one with rows of another data root, and `ClusterError` for a cluster that cannot be used or is lost.
+    Raises `DataRootError` and `CollectionError` for missing input, `WorkspaceError` for an unusable
+    workspace or one with rows of another data root, and `ClusterError` for a cluster that cannot be
+    used or is lost.
     """
     request = request or BuildRequest()
     require_ranges(max_configs=request.max_configs, jobs=request.jobs, seed=request.seed)
@@ -121,11 +137,15 @@ def build_features(
     discovered = discover(data_root.npz)
     with workspace_lock(workspace, progress):
         require_one_root(data_root, workspace, discovered, replace=request.replace)
-    splits, settings, started = choose_splits(request.splits), request.settings, time.monotonic()
+    splits = choose_splits(request.splits)
+    settings = request.settings
+    started = time.monotonic()
     # a relative path would mean something else to the workers of a cluster
     chosen = [replace(file, path=file.path.absolute()) for file in files if file.split in splits]
     work: list[PartJob] = []
-    for (collection, split), members in groupby(chosen, key=lambda file: (file.collection, file.split)):
+    for (collection, split), members in groupby(
+        chosen, key=lambda file: (file.collection, file.split)
+    ):
         max_configs = request.max_configs if split == "train" else 0
         recipe = Recipe.of(settings, collection.kind, max_configs=max_configs, seed=request.seed)
         work += building.part_jobs([*members], workspace, recipe)
@@ -136,10 +156,15 @@ def build_features(
         on_plan(plan)
     outcomes = _run(work, request, workers, progress)
     with workspace_lock(workspace, progress):
-        require_one_root(data_root, workspace, discovered)  # another command may have changed the root meanwhile
+        require_one_root(
+            data_root, workspace, discovered
+        )  # another command may have changed the root meanwhile
         reports = _write_manifests(data_root, workspace, work, outcomes)
     kinds = sorted({job.collection.kind for job in work})
-    widths = {str(kind): (len(settings.graph_columns(kind)), len(settings.config_columns(kind))) for kind in kinds}
+    widths = {
+        str(kind): (len(settings.graph_columns(kind)), len(settings.config_columns(kind)))
+        for kind in kinds
+    }
     return BuildReport(reports, widths, time.monotonic() - started)
 
 
@@ -175,35 +200,50 @@ def _build_now(job: PartJob, outcomes: Outcomes) -> Future[Built]:
 
 def _build_in_processes(work: list[PartJob], workers: int, deadline: float | None) -> Results:
     """Yield `_outcomes` of processes on this machine; raises `XlarankError` if one dies."""
-    spawn = multiprocessing.get_context("spawn")  # a fork of a process with the threads of polars can hang
+    spawn = multiprocessing.get_context(
+        "spawn"
+    )  # a fork of a process with the threads of polars can hang
     pool = ProcessPoolExecutor(workers, spawn, initializer=processes.end_with_parent)
 
     def submit(job: PartJob, outcomes: Outcomes) -> Future[Built]:
         # starts processes on demand; they share the cores, so each uses one thread
-        with processes.environment(**dict.fromkeys(_MATRIX_THREADS, "1")), processes.interrupts_held_back():
+        with (
+            processes.environment(**dict.fromkeys(_MATRIX_THREADS, "1")),
+            processes.interrupts_held_back(),
+        ):
             return pool.submit(PartJob.build, job, outcomes)
 
     try:
         yield from _outcomes(work, submit, lambda: workers, deadline)
     except BrokenProcessPool as error:
         do = f"run again with a smaller `jobs`; {_KEPT}"
-        raise XlarankError("a worker process died, most likely for want of memory", do=do) from error
+        raise XlarankError(
+            "a worker process died, most likely for want of memory", do=do
+        ) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _build_on_cluster(work: list[PartJob], scheduler: str, workers: int, deadline: float | None) -> Results:
-    """Yield `_outcomes` of the workers of a cluster, which do not see the workspace; raises `ClusterError`.
+def _build_on_cluster(
+    work: list[PartJob], scheduler: str, workers: int, deadline: float | None
+) -> Results:
+    """Yield `_outcomes` of the workers of a cluster, which do not see the workspace; raises
+    `ClusterError`.
 
-    Parts of a dead worker are built by other workers; the graphs of a part that killed four workers are broken.
+    Parts of a dead worker are built by other workers; the graphs of a part that killed four workers
+    are broken.
     """
     with processes.connected(scheduler, workers) as client:
         pool = client.get_executor(pure=False)
         capacity = partial(processes.require_workers, client, _MAX_WAIT)
         try:
-            yield from _outcomes(work, partial(pool.submit, building.build_remotely), capacity, deadline)
+            yield from _outcomes(
+                work, partial(pool.submit, building.build_remotely), capacity, deadline
+            )
         except ImportError as error:
-            raise ClusterError(f"a worker cannot import what it needs ({error})", do=processes.SAME_CODE) from error
+            raise ClusterError(
+                f"a worker cannot import what it needs ({error})", do=processes.SAME_CODE
+            ) from error
         except (CancelledError, OSError) as error:
             do = f"start it and run the same command again; {_KEPT}"
             raise ClusterError("the scheduler of the cluster is gone", do=do) from error
@@ -212,18 +252,24 @@ def _build_on_cluster(work: list[PartJob], scheduler: str, workers: int, deadlin
 
 
 def _outcomes(
-    work: list[PartJob], submit: Callable[..., Future[Built]], capacity: Callable[[], int], deadline: float | None
+    work: list[PartJob],
+    submit: Callable[..., Future[Built]],
+    capacity: Callable[[], int],
+    deadline: float | None,
 ) -> Results:
-    """Yield jobs begun before the ``deadline`` (monotonic time), with their outcomes, as they finish.
+    """Yield jobs begun before the ``deadline`` (monotonic time), with their outcomes, as they
+    finish.
 
-    The largest jobs are begun first, so that no single worker is left with one at the end; with a deadline, jobs
-    are begun in the order of ``work``. Keeps ``capacity() + 1`` jobs in flight.
+    The largest jobs are begun first, so that no single worker is left with one at the end; with a
+    deadline, jobs are begun in the order of ``work``. Keeps ``capacity() + 1`` jobs in flight.
     """
     queue = deque(work if deadline is not None else sorted(work, key=lambda job: -job.size))
     running: dict[Future[Built], PartJob] = {}
     limit = 0
     while queue or running:
-        if not any(map(Future.done, running)):  # a lost scheduler cancels jobs before it fails to answer
+        if not any(
+            map(Future.done, running)
+        ):  # a lost scheduler cancels jobs before it fails to answer
             limit = capacity() + 1
         while queue and len(running) < limit and (deadline is None or time.monotonic() < deadline):
             job = queue.popleft()
@@ -249,26 +295,41 @@ def _outcomes(
 
 
 def _write_manifests(
-    data_root: DataRoot, workspace: Workspace, work: list[PartJob], outcomes: dict[GraphFile, Outcome]
+    data_root: DataRoot,
+    workspace: Workspace,
+    work: list[PartJob],
+    outcomes: dict[GraphFile, Outcome],
 ) -> list[SplitReport]:
     reports: list[SplitReport] = []
     for (collection, split), members in groupby(work, key=lambda job: (job.collection, job.split)):
         jobs = [*members]
-        recipe, files = jobs[0].recipe, [file for job in jobs for file in job.files]
+        recipe = jobs[0].recipe
+        files = [file for job in jobs for file in job.files]
         begun = {file.name: outcomes[file] for file in files if file in outcomes}
-        stored = {name: outcome.stored for name, outcome in begun.items() if outcome.stored is not None}
+        stored = {
+            name: outcome.stored for name, outcome in begun.items() if outcome.stored is not None
+        }
         manifest = Manifest(
-            recipe, str(data_root.path.resolve()), recipe.settings.graph_columns(collection.kind),
-            recipe.settings.config_columns(collection.kind), stored,
+            recipe,
+            str(data_root.path.resolve()),
+            recipe.settings.graph_columns(collection.kind),
+            recipe.settings.config_columns(collection.kind),
+            stored,
             {name: outcome.broken for name, outcome in begun.items() if outcome.stored is None},
-        )  # fmt: skip
+        )
         kept = sum(outcome.kept for outcome in begun.values())
         report = SplitReport(
-            str(collection), split, len(files), sum(graph.configs for graph in stored.values()),
-            sum(graph.rows for graph in stored.values()), len(stored) - kept, kept,
-            [name for name, graph in stored.items() if not graph.rankable], manifest.broken,
+            str(collection),
+            split,
+            len(files),
+            sum(graph.configs for graph in stored.values()),
+            sum(graph.rows for graph in stored.values()),
+            len(stored) - kept,
+            kept,
+            [name for name, graph in stored.items() if not graph.rankable],
+            manifest.broken,
             len(files) - len(begun),
-        )  # fmt: skip
+        )
         reports.append(report)
         try:
             workspace.features(collection, split)

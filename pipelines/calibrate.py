@@ -21,26 +21,35 @@ from xlarank.pipelines.training.training_sets import training_set_of
 
 
 def calibrate(
-    workspace: Workspace, *, collections: Sequence[str] = (), threads: int = 0, progress: Progress | None = None
+    workspace: Workspace,
+    *,
+    collections: Sequence[str] = (),
+    threads: int = 0,
+    progress: Progress | None = None,
 ) -> tuple[dict[str, Calibration], dict[str, str]]:
-    """Calibrate trained models by refitting their rankers on folds, and save each calibration with its model.
+    """Calibrate trained models by refitting their rankers on folds, and save each calibration with
+    its model.
 
-    Folds are those of `FoldPlan.of`, by kernel or program family. Extra collections of a model are used for
-    fitting, except the held-out families, but not for calibration.
+    Folds are those of `FoldPlan.of`, by kernel or program family. Extra collections of a model are
+    used for fitting, except the held-out families, but not for calibration.
 
-    Returns the calibrations, and the reasons for those that are missing, by collection. Raises `CollectionError` if
-    all are missing, and the error of any collection named in ``collections``.
+    Returns the calibrations, and the reasons for those that are missing, by collection. Raises
+    `CollectionError` if all are missing, and the error of any collection named in ``collections``.
     """
     workspace.require_writable()
     chosen = models_named(workspace, collections)
-    calibrations, left_out, seeds = dict[str, Calibration](), dict[str, str](), 0
+    calibrations = dict[str, Calibration]()
+    left_out = dict[str, str]()
+    seeds = 0
     for collection in chosen:
         with suppress(ModelError):  # reported when the collection is calibrated
             seeds += len(read_card(workspace.model(collection)).seeds)
     with steps_of(progress, "calibrating", seeds) as step:
         for collection in chosen:
             with skip_unless_named(collection, collections, left_out):
-                calibrations[str(collection)] = _calibrate_model(workspace, collection, threads, step)
+                calibrations[str(collection)] = _calibrate_model(
+                    workspace, collection, threads, step
+                )
     if not calibrations:
         raise CollectionError("; ".join(reasons(left_out)))
     return calibrations, left_out
@@ -71,6 +80,8 @@ def _calibrate_model(
     digest = fingerprint(model.card)
     with workspace_lock(workspace):
         if fingerprint(read_card(workspace.model(collection))) != digest:
-            raise ModelError(f"the model of {collection} was replaced meanwhile", do="run the same command again")
+            raise ModelError(
+                f"the model of {collection} was replaced meanwhile", do="run the same command again"
+            )
         calibration.save(workspace.model(collection), digest)
     return calibration

@@ -1,4 +1,6 @@
-"""Labels of layout configurations of a program: estimates of the TPU's compiler, or measured runtimes."""
+"""Labels of layout configurations of a program: estimates of the TPU's compiler, or measured
+runtimes.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from xlarank.pipelines.programs.sources import Collected, Program, SearchSetting
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Batch size of the genetic search, and number of best configurations used as parents.
-_BATCH, _PARENTS = 8, 8
+_BATCH = 8
+_PARENTS = 8
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,8 @@ class CollectSettings(SearchSettings):
     Attributes:
         limit: maximum seconds to compile a configuration, and to run it once.
         effort: XLA's ``exec_time_optimization_effort``; changes labels.
-        minutes: maximum time for measuring all programs after the search; ignored by targets that estimate.
+        minutes: maximum time for measuring all programs after the search; ignored by targets that
+            estimate.
     """
 
     target: str
@@ -44,26 +48,42 @@ class CollectSettings(SearchSettings):
 
 
 def collect(
-    program: str, out: Path, settings: CollectSettings, *, split: str = "train", name: str | None = None,
-    jobs: int = 1, progress: Progress | None = None,
-) -> Collected:  # fmt: skip
-    """Write ``npz/layout/<source>/<search>/<split>/NAME.npz`` below ``out``, its module and a manifest.
+    program: str,
+    out: Path,
+    settings: CollectSettings,
+    *,
+    split: str = "train",
+    name: str | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Collected:
+    """Write ``npz/layout/<source>/<search>/<split>/NAME.npz`` below ``out``, its module and a
+    manifest.
 
-    ``program`` is a file of HLO or ``module:function``, a function without arguments that returns a JAX callable
-    and its arguments. Labels are in ns; ``<source>`` is `Target.source`, such as ``tpu-estimate`` for the
-    compiler's estimates or ``cpu`` for measurements. An interrupted run resumes when repeated.
-    Raises `CompilerError` if the compiler is missing or its default configuration does not compile.
+    ``program`` is a file of HLO or ``module:function``, a function without arguments that returns a
+    JAX callable and its arguments. Labels are in ns; ``<source>`` is `Target.source`, such as
+    ``tpu-estimate`` for the compiler's estimates or ``cpu`` for measurements. An interrupted run
+    resumes when repeated. Raises `CompilerError` if the compiler is missing or its default
+    configuration does not compile.
     """
     choose_splits([split])
-    with Compiler(target_of(settings.target), jobs=jobs, limit=settings.limit, effort=settings.effort) as compiler:
+    with Compiler(
+        target_of(settings.target), jobs=jobs, limit=settings.limit, effort=settings.effort
+    ) as compiler:
         target = compiler.target
         loaded = sources.load_program(program, compiler, name)
-        path = out / "npz" / "layout" / target.source / settings.search / split / f"{loaded.name}.npz"
+        path = (
+            out / "npz" / "layout" / target.source / settings.search / split / f"{loaded.name}.npz"
+        )
         identity = sources.label_settings(loaded, compiler, settings) | {"target": target.name}
         del identity["minutes"]
         if target.estimated:
             identity["counting"] = COUNTING
-        if path.exists() and (stored := sources.existing_manifest(path.with_suffix(".json"), identity)) is not None:
+        if (
+            path.exists()
+            and (stored := sources.existing_manifest(path.with_suffix(".json"), identity))
+            is not None
+        ):
             return Collected(path, stored, fresh=False)
         rng = np.random.default_rng(settings.seed)
         candidates = settings.candidates(loaded.graph, rng)
@@ -72,15 +92,22 @@ def collect(
             raise CompilerError(f"nothing in {program} can be given a layout", expected=expected)
         with Journal(path.with_name(f".{loaded.name}.journal"), identity) as journal:
             compiler.add_estimates(journal.estimates)
-            codes, outcomes = _search(compiler, loaded, candidates, settings, rng, journal, progress)
+            codes, outcomes = _search(
+                compiler, loaded, candidates, settings, rng, journal, progress
+            )
             compiled = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
-            # shuffled, because a genetic search finds fast ones late and the order would leak labels
+            # shuffled, because a genetic search finds fast ones late and the order would leak
+            # labels
             order = [0, *rng.permutation(compiled[1:]).tolist()]
-            programs: dict[str, int] = {}  # configurations compiled to the same program share its label
+            programs: dict[
+                str, int
+            ] = {}  # configurations compiled to the same program share its label
             for at in order:
                 programs.setdefault(outcomes[at].fingerprint, at)
             if target.estimated:
-                labels, facts = _estimate(target, {key: outcomes[at].estimate for key, at in programs.items()})
+                labels, facts = _estimate(
+                    target, {key: outcomes[at].estimate for key, at in programs.items()}
+                )
             else:
                 rows = candidates.expand(codes[[*programs.values()]])
                 modules = dict(zip(programs, map(loaded.constrained, rows), strict=True))
@@ -101,11 +128,17 @@ def collect(
 
 
 def _search(
-    compiler: Compiler, program: Program, candidates: Candidates, settings: CollectSettings,
-    rng: np.random.Generator, journal: Journal, progress: Progress | None,
-) -> tuple[Codes, list[Outcome]]:  # fmt: skip
+    compiler: Compiler,
+    program: Program,
+    candidates: Candidates,
+    settings: CollectSettings,
+    rng: np.random.Generator,
+    journal: Journal,
+    progress: Progress | None,
+) -> tuple[Codes, list[Outcome]]:
     """Return the configurations of a search with their outcomes, the compiler's default first."""
-    is_random, count = settings.search == "random", min(settings.configs, candidates.space)
+    is_random = settings.search == "random"
+    count = min(settings.configs, candidates.space)
     stopwatch = None if is_random or compiler.target.estimated else Stopwatch(compiler, journal)
     with steps_of(progress, f"compiling {program.name} for {compiler.target.name}", count) as step:
 
@@ -113,7 +146,12 @@ def _search(
             rows = candidates.expand(codes)
             keys = list(map(sources.configuration_key, rows))
             return sources.compile_new(
-                compiler, journal, keys, lambda at: program.constrained(rows[at]), stopwatch=stopwatch, step=step
+                compiler,
+                journal,
+                keys,
+                lambda at: program.constrained(rows[at]),
+                stopwatch=stopwatch,
+                step=step,
             )
 
         codes: Codes = np.zeros((1, len(candidates.rows)), np.int32)
@@ -122,14 +160,21 @@ def _search(
             do = "try another `target`, or leave out what this one refuses"
             if outcomes[0].status is Status.TIMEOUT:
                 do = "give it more seconds with `limit`, or a smaller program"
-            raise CompilerError(f"the compiler's default did not compile ({outcomes[0].message})", do=do)
+            raise CompilerError(
+                f"the compiler's default did not compile ({outcomes[0].message})", do=do
+            )
         if is_random:
             codes = random_configurations(candidates, count, rng)
             return codes, outcomes + outcomes_of(codes[1:])
         while len(codes) < count:
-            costs = [outcome.estimate.cycles if outcome.status is Status.OK else np.inf for outcome in outcomes]
+            costs = [
+                outcome.estimate.cycles if outcome.status is Status.OK else np.inf
+                for outcome in outcomes
+            ]
             best = np.argsort(costs, kind="stable")[:_PARENTS]
-            fresh = breed(candidates, codes[best], min(_BATCH, count - len(codes)), rng, known=codes)
+            fresh = breed(
+                candidates, codes[best], min(_BATCH, count - len(codes)), rng, known=codes
+            )
             if not len(fresh):
                 break
             codes = np.concatenate([codes, fresh])
@@ -137,44 +182,68 @@ def _search(
         return codes, outcomes
 
 
-def _estimate(target: Target, estimates: dict[str, Estimate]) -> tuple[dict[str, int], dict[str, Any]]:
+def _estimate(
+    target: Target, estimates: dict[str, Estimate]
+) -> tuple[dict[str, int], dict[str, Any]]:
     """Return the estimated nanoseconds of programs, and entries for the manifest."""
     labels = {key: target.nanoseconds(estimate.cycles) for key, estimate in estimates.items()}
     if not all(labels.values()):
-        got, expected = "the compiler estimates nothing of this program", "operations whose cycles it knows"
+        got = "the compiler estimates nothing of this program"
+        expected = "operations whose cycles it knows"
         raise CompilerError(got, expected=expected, do="collect a larger program")
-    return labels, {"loops_counted_once": max(estimate.unknown_loops for estimate in estimates.values())}
+    return labels, {
+        "loops_counted_once": max(estimate.unknown_loops for estimate in estimates.values())
+    }
 
 
 def _measure(
-    compiler: Compiler, modules: dict[str, Message], settings: CollectSettings, journal: Journal,
+    compiler: Compiler,
+    modules: dict[str, Message],
+    settings: CollectSettings,
+    journal: Journal,
     progress: Progress | None,
-) -> tuple[dict[str, int], dict[str, Any]]:  # fmt: skip
+) -> tuple[dict[str, int], dict[str, Any]]:
     """Return the measured nanoseconds of programs, and entries for the manifest."""
-    with steps_of(progress, f"measuring {len(modules)} programs in rounds, at least", sources.ROUNDS) as step:
+    with steps_of(
+        progress, f"measuring {len(modules)} programs in rounds, at least", sources.ROUNDS
+    ) as step:
         timings = sources.time_programs(
-            compiler, next(iter(modules.values())), modules, minutes=settings.minutes, seed=settings.seed,
-            journal=journal, step=step,
-        )  # fmt: skip
-    rounds, retest = timings.seconds.shape[1], None
+            compiler,
+            next(iter(modules.values())),
+            modules,
+            minutes=settings.minutes,
+            seed=settings.seed,
+            journal=journal,
+            step=step,
+        )
+    rounds = timings.seconds.shape[1]
+    retest = None
     if min(timings.seconds.shape) > 1:  # tau between labels of the even and the odd rounds
         halves = (sources.fastest(timings.seconds[:, start::2]) for start in (0, 1))
         retest = round(float(kendall_tau(*halves)), 4)
     return timings.nanoseconds(), {
         "label": f"mean of the fastest sixth of {rounds} shuffled rounds",
-        "standard_errors": timings.standard_errors(), "rounds": rounds, "retest_tau": retest,
-        "left_out": timings.problems, "date": datetime.now(UTC).date().isoformat(),
-    }  # fmt: skip
+        "standard_errors": timings.standard_errors(),
+        "rounds": rounds,
+        "retest_tau": retest,
+        "left_out": timings.problems,
+        "date": datetime.now(UTC).date().isoformat(),
+    }
 
 
 def _records(order: list[int], outcomes: list[Outcome]) -> list[dict[str, Any]]:
-    """Return a record per configuration, in the order of rows; those that failed come last, without a row."""
+    """Return a record per configuration, in the order of rows; those that failed come last, without
+    a row.
+    """
     failed = [at for at, outcome in enumerate(outcomes) if outcome.status is not Status.OK]
     return [
         {
-            "row": row if row < len(order) else None, "status": str(outcome.status), "program": outcome.fingerprint,
+            "row": row if row < len(order) else None,
+            "status": str(outcome.status),
+            "program": outcome.fingerprint,
             "code_generated": outcome.status is Status.OK and not outcome.shared,
-            "seconds": round(outcome.seconds, 2), "message": outcome.message,
+            "seconds": round(outcome.seconds, 2),
+            "message": outcome.message,
         }
         for row, outcome in enumerate(outcomes[at] for at in [*order, *failed])
-    ]  # fmt: skip
+    ]

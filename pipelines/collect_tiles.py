@@ -1,8 +1,8 @@
 """Tiles of a program's kernels with the estimates of the TPU's compiler, without a TPU.
 
-XLA:TPU writes the tile of every fusion, convolution, reduction, ... into its backend configuration: window
-bounds ``kernel``, ``output`` and ``input``, with the two minor dimensions in hardware tiles as in TpuGraphs, and
-the estimated cycles of the whole operation.
+XLA:TPU writes the tile of every fusion, convolution, reduction, ... into its backend configuration:
+window bounds ``kernel``, ``output`` and ``input``, with the two minor dimensions in hardware tiles
+as in TpuGraphs, and the estimated cycles of the whole operation.
 """
 
 from __future__ import annotations
@@ -28,16 +28,26 @@ from xlarank.data.hlo.encoding import Arrays, encode_kernel, fused_computations,
 from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.data.schema import OPCODE
 from xlarank.data.writing import write_graph
-from xlarank.pipelines.programs.sources import Collected, digest_of, existing_manifest, label_settings, load_program
+from xlarank.pipelines.programs.sources import (
+    Collected,
+    digest_of,
+    existing_manifest,
+    label_settings,
+    load_program,
+)
 
 MIN_TILES: Final = 5
 #: Minimum cycles that mean no estimate: the compiler writes 2^63 - 1, or adds 2^60 to a sum.
 NO_ESTIMATE: Final = 2**60
 #: Limit that stands for the compiler's default in `Compiler.under_limit`.
 _DEFAULT: Final = 0
-#: Limits in KiB: below the minimum nearly nothing compiles; the maximum is the default of v3 and v4.
-_MIN_LIMIT, _MAX_LIMIT = 512, 16384
-_USED: Final = re.compile(rb'"used_scoped_memory_configs":\[\{"memory_space":"1","offset":"\d+","size":"(\d+)"')
+#: Limits in KiB: below the minimum nearly nothing compiles; the maximum is the default of v3 and
+#: v4.
+_MIN_LIMIT = 512
+_MAX_LIMIT = 16384
+_USED: Final = re.compile(
+    rb'"used_scoped_memory_configs":\[\{"memory_space":"1","offset":"\d+","size":"(\d+)"'
+)
 #: A limit does not change the tile of a kernel that uses less than this share of it.
 _UNTOUCHED: Final = 0.8
 
@@ -47,7 +57,8 @@ class TileSettings:
     """Settings that labels depend on, besides the program and the compiler's version.
 
     Attributes:
-        limits: number of limits of vector memory that the program is compiled under, besides the default.
+        limits: number of limits of vector memory that the program is compiled under, besides the
+            default.
         limit: maximum mean seconds of a compilation; all ``limits + 1`` share the total.
     """
 
@@ -58,10 +69,12 @@ class TileSettings:
 
 @dataclass(eq=False)
 class Kernel:
-    """One operation of a compiled program with its tiles, encoded as a ``program`` of its own with hash ``digest``.
+    """One operation of a compiled program with its tiles, encoded as a ``program`` of its own with
+    hash ``digest``.
 
     Attributes:
-        tiles: estimated cycles by (kernel bounds, output bounds); input bounds are 0 in TpuGraphs' files.
+        tiles: estimated cycles by (kernel bounds, output bounds); input bounds are 0 in TpuGraphs'
+            files.
         unknown: number of operations without an estimate, summed over the limits.
     """
 
@@ -73,17 +86,24 @@ class Kernel:
 
 
 def collect_tiles(
-    program: str, out: Path, settings: TileSettings, *, split: str = "train", name: str | None = None,
+    program: str,
+    out: Path,
+    settings: TileSettings,
+    *,
+    split: str = "train",
+    name: str | None = None,
     compiler: Compiler | None = None,
-) -> Collected:  # fmt: skip
-    """Write ``npz/tile/<source>/<split>/NAME_DIGEST.npz`` below ``out`` for every kernel, and a manifest.
+) -> Collected:
+    """Write ``npz/tile/<source>/<split>/NAME_DIGEST.npz`` below ``out`` for every kernel, and a
+    manifest.
 
-    ``program`` is a file of HLO or ``module:function`` as for `xlarank.pipelines.collect.collect`. A kernel's tiles
-    are those that the compiler chooses under different limits of vector memory. The first row is the choice under
-    the default or else the largest limit with this kernel, whose estimate (ns) is the normalizer; other rows are
-    shuffled. A kernel with a file from another program or split, or with fewer than `MIN_TILES`, is not written. An
-    interrupted run resumes when repeated.
-    Raises `CompilerError` without a compiler, for other targets than TPUs, or if the first compilation fails.
+    ``program`` is a file of HLO or ``module:function`` as for `xlarank.pipelines.collect.collect`.
+    A kernel's tiles are those that the compiler chooses under different limits of vector memory.
+    The first row is the choice under the default or else the largest limit with this kernel, whose
+    estimate (ns) is the normalizer; other rows are shuffled. A kernel with a file from another
+    program or split, or with fewer than `MIN_TILES`, is not written. An interrupted run resumes
+    when repeated. Raises `CompilerError` without a compiler, for other targets than TPUs, or if the
+    first compilation fails.
     """
     target = target_of(settings.target)
     choose_splits([split])
@@ -99,12 +119,17 @@ def collect_tiles(
     if (stored := existing_manifest(path, identity)) is not None:
         return Collected(path, stored, fresh=False)
     # after the default, the longest compilations last
-    limits = [_DEFAULT, *map(round, np.geomspace(_MIN_LIMIT, _MAX_LIMIT, settings.limits + 1)[:-1].tolist())]
+    limits = [
+        _DEFAULT,
+        *map(round, np.geomspace(_MIN_LIMIT, _MAX_LIMIT, settings.limits + 1)[:-1].tolist()),
+    ]
     scratch = folder / f".{loaded.name}.{digest_of(identity)}.sweep"
     _sweep(compiler, loaded.module, scratch, limits, settings.limit * len(limits))
     if (result := _result(scratch, _DEFAULT)) != "ok":
         got = f"the program does not compile for {target.name} ({result})"
-        raise CompilerError(got, do=f"try another `target`, or more seconds; to begin anew remove {scratch}")
+        raise CompilerError(
+            got, do=f"try another `target`, or more seconds; to begin anew remove {scratch}"
+        )
     kernels: dict[str, Kernel] = {}
     for limit in [limits[0], *reversed(limits[1:])]:  # from the largest down
         if (file := scratch / f"{limit}.pb").exists():
@@ -112,27 +137,38 @@ def collect_tiles(
     manifest = identity | {
         "source": target.labels,
         "limits_kib": {str(limit): _result(scratch, limit) for limit in limits},
-        "kernels": [_write_kernel(kernel, loaded.name, folder, target) for kernel in kernels.values()],
+        "kernels": [
+            _write_kernel(kernel, loaded.name, folder, target) for kernel in kernels.values()
+        ],
     }
     write_json(path, manifest)
     shutil.rmtree(scratch)
     return Collected(path, manifest, fresh=True)
 
 
-def _sweep(compiler: Compiler, module: Message, folder: Path, limits: list[int], seconds: float) -> None:
-    """Compile under each of the `remaining` limits; write ``LIMIT.pb``, or the error to ``LIMIT.txt``."""
+def _sweep(
+    compiler: Compiler, module: Message, folder: Path, limits: list[int], seconds: float
+) -> None:
+    """Compile under each of the `remaining` limits; write ``LIMIT.pb``, or the error to
+    ``LIMIT.txt``.
+    """
     end = time.monotonic() + seconds
     while limits_left := remaining(folder, limits):
         result: bytes | str = f"not compiled within {seconds:.3g} s in all"
         if (seconds_left := end - time.monotonic()) > 0:
             result = compiler.under_limit(module, limits_left[0], seconds_left)
-        with atomic_write(folder / f"{limits_left[0]}.{'txt' if isinstance(result, str) else 'pb'}") as partial:
+        with atomic_write(
+            folder / f"{limits_left[0]}.{'txt' if isinstance(result, str) else 'pb'}"
+        ) as partial:
             partial.write_bytes(result.encode() if isinstance(result, str) else result)
 
 
 def remaining(folder: Path, limits: list[int]) -> list[int]:
-    """Return the limits without a file that are low enough to change the choice of a tile; first the default."""
-    default, tried = folder / f"{_DEFAULT}.pb", {path.stem for path in folder.glob("*.*")}
+    """Return the limits without a file that are low enough to change the choice of a tile; first
+    the default.
+    """
+    default = folder / f"{_DEFAULT}.pb"
+    tried = {path.stem for path in folder.glob("*.*")}
     if not default.exists():  # nothing follows a default that does not compile
         return [_DEFAULT] if str(_DEFAULT) not in tried else []
     used = max(map(int, _USED.findall(default.read_bytes())), default=0) / 1024
@@ -150,7 +186,8 @@ def _result(folder: Path, limit: int) -> str:
 def add_tiles(kernels: dict[str, Kernel], module: Message) -> None:
     """Add the tiles of a compiled program to ``kernels``, keyed by digest, in program order.
 
-    Operations on arrays in vector memory are skipped: they cost less, and no column of the format shows why.
+    Operations on arrays in vector memory are skipped: they cost less, and no column of the format
+    shows why.
     """
     fused = fused_computations(module)
     for computation in module.computations:
@@ -163,7 +200,9 @@ def add_tiles(kernels: dict[str, Kernel], module: Message) -> None:
                 continue
             with suppress(HloError):  # the format cannot express it
                 program = encode_kernel(_cut_out(module, computation, instruction))
-                content = b"".join(program[name].tobytes() for name in ("node_feat", "node_opcode", "edge_index"))
+                content = b"".join(
+                    program[name].tobytes() for name in ("node_feat", "node_opcode", "edge_index")
+                )
                 digest = hashlib.sha256(content).hexdigest()[:12]
                 kernel = kernels.setdefault(digest, Kernel(instruction.opcode, program, digest))
                 bounds = (window.get(f"{slot}_window_bounds", ()) for slot in ("kernel", "output"))
@@ -175,33 +214,48 @@ def add_tiles(kernels: dict[str, Kernel], module: Message) -> None:
 
 
 def _cut_out(module: Message, computation: Message, instruction: Message) -> Message:
-    """Return a module with one instruction, the computations it calls, and a parameter per operand."""
+    """Return a module with one instruction, the computations it calls, and a parameter per
+    operand.
+    """
     computations = {computation.id: computation for computation in module.computations}
     needed = list(instruction.called_computation_ids)
     for number in needed:  # extended by the computations that each one calls
-        called = (id for inner in computations[number].instructions for id in inner.called_computation_ids)
+        called = (
+            id for inner in computations[number].instructions for id in inner.called_computation_ids
+        )
         needed += [id for id in called if id not in needed]
     cut = HloModuleProto(name=instruction.name)
     cut.computations.extend(computations[number] for number in computations if number in needed)
-    entry = cut.computations.add(name="main", id=1 + max(computations, default=0), root_id=instruction.id)
+    entry = cut.computations.add(
+        name="main", id=1 + max(computations, default=0), root_id=instruction.id
+    )
     operands = {operand.id: operand for operand in computation.instructions}
     for number, operand in enumerate(dict.fromkeys(instruction.operand_ids)):
         entry.instructions.add(
-            name=f"parameter.{number}", opcode="parameter", id=operand, parameter_number=number,
+            name=f"parameter.{number}",
+            opcode="parameter",
+            id=operand,
+            parameter_number=number,
             shape=operands[operand].shape,
-        )  # fmt: skip
+        )
     entry.instructions.append(instruction)
     entry.instructions[-1].ClearField("control_predecessor_ids")
     return cut
 
 
 def _window(instruction: Message) -> dict[str, Any] | None:
-    """Return the tile and its cycles from the backend configuration; None without, or for an unknown opcode."""
+    """Return the tile and its cycles from the backend configuration; None without, or for an
+    unknown opcode.
+    """
     if instruction.opcode not in OPCODE or b"estimated_cycles" not in instruction.backend_config:
         return None
     try:
         window: dict[str, Any] = json.loads(instruction.backend_config)["window_config"]
-        return window if window.get("output_window_bounds") and int(window["estimated_cycles"]) > 0 else None
+        return (
+            window
+            if window.get("output_window_bounds") and int(window["estimated_cycles"]) > 0
+            else None
+        )
     except (ValueError, KeyError):
         return None
 
@@ -213,8 +267,12 @@ def _in_vector_memory(shape: Message) -> bool:
 def _write_kernel(kernel: Kernel, program: str, folder: Path, target: Target) -> dict[str, Any]:
     """Write the file of a kernel with enough tiles, and return its entry in the manifest."""
     tiles = list(kernel.tiles)
-    entry = {"digest": kernel.digest, "opcode": kernel.opcode, "tiles": len(tiles),
-             "tiles_without_estimate": kernel.unknown}  # fmt: skip
+    entry = {
+        "digest": kernel.digest,
+        "opcode": kernel.opcode,
+        "tiles": len(tiles),
+        "tiles_without_estimate": kernel.unknown,
+    }
     if len(tiles) < MIN_TILES:
         return entry | {"status": "fewer than 5 tiles", "file": None}
     path = folder / f"{program}_{kernel.digest}.npz"
@@ -225,8 +283,10 @@ def _write_kernel(kernel: Kernel, program: str, folder: Path, target: Target) ->
     order = [tiles[at] for at in (0, *rng.permutation(np.arange(1, len(tiles))).tolist())]
     labels = np.array([target.nanoseconds(kernel.tiles[tile]) for tile in order], np.int64)
     write_graph(
-        path, **kernel.program,
+        path,
+        **kernel.program,
         config_feat=np.array([tile_row(*tile) for tile in order], np.int64).astype(np.float32),
-        config_runtime=labels, config_runtime_normalizers=np.full(len(labels), labels[0], np.int64),
-    )  # fmt: skip
+        config_runtime=labels,
+        config_runtime_normalizers=np.full(len(labels), labels[0], np.int64),
+    )
     return entry | {"status": "written", "file": path.stem}

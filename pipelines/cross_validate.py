@@ -1,4 +1,6 @@
-"""Cross-validation: scores of graphs by rankers fitted without them and (except by graph) their families."""
+"""Cross-validation: scores of graphs by rankers fitted without them and (except by graph) their
+families.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,17 @@ from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.support.evaluation import Evaluation, Metrics, score_name
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import results_table, write_results
-from xlarank.pipelines.support.workspaces import chosen_collections, note_errors, skip_unless_named, workspace_lock
-from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_training_set, training_set_of
+from xlarank.pipelines.support.workspaces import (
+    chosen_collections,
+    note_errors,
+    skip_unless_named,
+    workspace_lock,
+)
+from xlarank.pipelines.training.training_sets import (
+    StoredTrainingSet,
+    read_training_set,
+    training_set_of,
+)
 
 GRAPH: Final = "graph"
 #: Unit held out -> description of the scores.
@@ -36,43 +47,59 @@ ROUNDS: Final = 300
 
 
 def cross_validate(
-    workspace: Workspace, model: str | Sequence[str] | None = None, *, by: str = KIND,
-    collections: Sequence[str] = (), with_valid: bool = False, fit: FitSettings | None = None,
-    without: Sequence[str] = (), progress: Progress | None = None,
-) -> Evaluation:  # fmt: skip
-    """Score training graphs out of fold, and write the scores to ``predictions/`` if the workspace is writable.
+    workspace: Workspace,
+    model: str | Sequence[str] | None = None,
+    *,
+    by: str = KIND,
+    collections: Sequence[str] = (),
+    with_valid: bool = False,
+    fit: FitSettings | None = None,
+    without: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Score training graphs out of fold, and write the scores to ``predictions/`` if the workspace
+    is writable.
 
-    Without ``model``, each collection's trained model is scored with its parameters and rounds. The scores kept by
-    `train` are reused if its folds held out the same unit; otherwise rankers are refitted.
+    Without ``model``, each collection's trained model is scored with its parameters and rounds. The
+    scores kept by `train` are reused if its folds held out the same unit; otherwise rankers are
+    refitted.
 
     Args:
-        model: ranker to fit instead of the trained model's, with tuned parameters if any and the best number of
-            rounds on these folds (at most that of ``fit``). Several rankers are compared with the first.
-        by: unit held out with a graph. "kind": as in `FoldPlan.of`, with a fallback. "family": its program family,
-            as for a new program. "graph": nothing else, as for a new variant of a known program; graphs that are
-            alone in their family are left out.
+        model: ranker to fit instead of the trained model's, with tuned parameters if any and the
+            best number of rounds on these folds (at most that of ``fit``). Several rankers are
+            compared with the first.
+        by: unit held out with a graph. "kind": as in `FoldPlan.of`, with a fallback. "family": its
+            program family, as for a new program. "graph": nothing else, as for a new variant of a
+            known program; graphs that are alone in their family are left out.
         without: names of block classes. The ranker is compared with itself without their columns.
 
-    Raises `CollectionError` if nothing could be scored, or a collection named in ``collections`` could not;
-    `ModelError` for an unknown ranker or a missing model; `XlarankError` for an invalid argument.
+    Raises `CollectionError` if nothing could be scored, or a collection named in ``collections``
+    could not; `ModelError` for an unknown ranker or a missing model; `XlarankError` for an invalid
+    argument.
     """
     if by not in HELD_OUT:
         raise XlarankError(f"`by` is {by!r}", expected=" or ".join(HELD_OUT))
     names = [model] if isinstance(model, str) else list(dict.fromkeys(model or ()))
     if without and len(names) > 1:
-        raise XlarankError(f"{len(names)} rankers without blocks", expected="one ranker, or the trained model's")
+        raise XlarankError(
+            f"{len(names)} rankers without blocks", expected="one ranker, or the trained model's"
+        )
     for name in names:
         ranker_class(name)
-    settings, evaluation = fit or FitSettings(ROUNDS), Evaluation(HELD_OUT[by])
+    settings = fit or FitSettings(ROUNDS)
+    evaluation = Evaluation(HELD_OUT[by])
     for collection in chosen_collections(workspace, collections):
         with skip_unless_named(collection, collections, evaluation.left_out):
-            job, scored = _Job(workspace, collection, by, with_valid, settings, None, progress, evaluation), []
+            job = _Job(workspace, collection, by, with_valid, settings, None, progress, evaluation)
+            scored = []
             # first without the blocks: fails early if a collection has none of their columns
             for blocks in (without, ()) if without else (None,):
                 scored += [replace(job, without=blocks).score(name) for name in names or (None,)]
             evaluation.rankings[str(collection)] = dict(reversed(scored) if without else scored)
     if not evaluation.rankings:
-        raise CollectionError("nothing could be cross-validated: " + "; ".join(reasons(evaluation.left_out)))
+        raise CollectionError(
+            "nothing could be cross-validated: " + "; ".join(reasons(evaluation.left_out))
+        )
     evaluation.notes = list(dict.fromkeys(evaluation.notes))
     return evaluation
 
@@ -82,7 +109,8 @@ def worth_of_blocks(evaluation: Evaluation, blocks: Sequence[str]) -> dict[str, 
     texts = {}
     for collection, rankings in evaluation.rankings.items():
         complete, reduced = (
-            {graph: values["score"] for graph, values in metrics.items()} for metrics in rankings.values()
+            {graph: values["score"] for graph, values in metrics.items()}
+            for metrics in rankings.values()
         )
         gain, error = paired_difference(complete, reduced)
         added = f"{gain:+.4f} of {score_name(collection)} (standard error {error:.4f})"
@@ -107,25 +135,36 @@ class _Job:
     evaluation: Evaluation
 
     def score(self, name: str | None) -> tuple[tuple[str, None], Metrics]:
-        """Return label and metrics of a ranker at its best number of rounds, or of the trained model at its own."""
+        """Return label and metrics of a ranker at its best number of rounds, or of the trained
+        model at its own.
+        """
         if name is None:
             model = model_of(self.workspace, self.collection)
             card = model.card
             if self.without is None and self.by in (KIND, card.folds_by):
                 if not card.folds:
-                    raise CollectionError(f"{self.collection} was trained without folds (one program family)")
+                    raise CollectionError(
+                        f"{self.collection} was trained without folds (one program family)"
+                    )
                 if card.fallback:
                     self._note(f"fallback for unseen kernel families: {card.fallback}")
                 return (card.model, None), card.folds
             training = self._without_blocks(training_set_of(self.workspace, self.collection, model))
-            ranker, tuned, settings = model.rankers[0], card.tuned, replace(self.settings, rounds=card.rounds)
+            ranker = model.rankers[0]
+            tuned = card.tuned
+            settings = replace(self.settings, rounds=card.rounds)
         else:
             splits = ("train", "valid") if self.with_valid else ("train",)
-            training = self._without_blocks(read_training_set(self.workspace, self.collection, splits))
+            training = self._without_blocks(
+                read_training_set(self.workspace, self.collection, splits)
+            )
             params, tuned = params_for(self.workspace.study(self.collection), name, training.kind)
-            ranker, settings = ranker_class(name)(params, kind=training.kind), self.settings
-        plan, began = self._plan(training.data), time.perf_counter()
-        curves, stage = self._curves(training.data, plan, ranker, settings), -1
+            ranker = ranker_class(name)(params, kind=training.kind)
+            settings = self.settings
+        plan = self._plan(training.data)
+        began = time.perf_counter()
+        curves = self._curves(training.data, plan, ranker, settings)
+        stage = -1
         label = ranker.name + (f" without {' and '.join(self.without)}" if self.without else "")
         if name is not None:
             stage = curves.best_stage()
@@ -133,9 +172,14 @@ class _Job:
             self._note(f"{label} with {'tuned' if tuned else 'default'} parameters, {rounds}")
         elif card.folds and not self.without:
             mean_score = np.mean([card.folds[graph]["score"] for graph in curves.metrics])
-            graphs = "this graph" if len(curves.metrics) == 1 else f"these {len(curves.metrics)} graphs"
-            self._note(f"{graphs} by folds of {folds.FOLDS_OF[card.folds_by]}: score {mean_score:.3f}")
-        scope, seconds = (str(self.collection), "train", plan.by), time.perf_counter() - began
+            graphs = (
+                "this graph" if len(curves.metrics) == 1 else f"these {len(curves.metrics)} graphs"
+            )
+            self._note(
+                f"{graphs} by folds of {folds.FOLDS_OF[card.folds_by]}: score {mean_score:.3f}"
+            )
+        scope = (str(self.collection), "train", plan.by)
+        seconds = time.perf_counter() - began
         table = results_table(curves.at(stage), label, scope=scope, tuned=tuned, seconds=seconds)
         with note_errors(self.evaluation.notes), workspace_lock(self.workspace, self.progress):
             write_results(self.workspace, [table])
@@ -145,7 +189,9 @@ class _Job:
         return (label, None), curves.at(stage)
 
     def _without_blocks(self, training: StoredTrainingSet) -> StoredTrainingSet:
-        """Return the training set without the columns of the blocks; raises `XlarankError` for unknown ones."""
+        """Return the training set without the columns of the blocks; raises `XlarankError` for
+        unknown ones.
+        """
         if not self.without:
             return training
         columns_of = {type(block).__name__: [*block.columns] for block in BLOCKS}
@@ -157,11 +203,14 @@ class _Job:
             raise XlarankError(f"there is no block {name}", expected=expected, do=close)
         columns = {column for name in self.without for column in columns_of[name]}
         if columns.isdisjoint(training.data.columns):
-            raise CollectionError(f"{self.collection} has no columns of {' or '.join(self.without)}")
+            raise CollectionError(
+                f"{self.collection} has no columns of {' or '.join(self.without)}"
+            )
         return replace(training, data=training.data.drop(columns))
 
     def _plan(self, data: TrainingData) -> FoldPlan:
-        plan, expected = FoldPlan.of(data), "graphs of two or more program families"
+        plan = FoldPlan.of(data)
+        expected = "graphs of two or more program families"
         if self.by == FAMILY:
             plan = FoldPlan(FAMILY, folds.family_folds(data.families, MOST_FOLDS))
         elif self.by == GRAPH:
@@ -176,14 +225,27 @@ class _Job:
             self._note(f"{len(kinds)} kernel families in {len(plan.folds)} folds")
             self._note(f"fallback for unseen kernel families: {Fallback()}")
         if plan.by == GRAPH:
-            self._note("other graphs of the same families were trained on, so this is no score for new programs")
+            self._note(
+                "other graphs of the same families were trained on, so this is no score "
+                "for new programs"
+            )
         return plan
 
-    def _curves(self, data: TrainingData, plan: FoldPlan, ranker: Ranker[Any], settings: FitSettings) -> Curves:
+    def _curves(
+        self, data: TrainingData, plan: FoldPlan, ranker: Ranker[Any], settings: FitSettings
+    ) -> Curves:
         graphs = counted(data.groups, "graph")
-        with steps_of(self.progress, f"cross-validating {self.collection}", len(plan.folds)) as step:
-            curves = plan.curves(data, ranker, settings, lambda f: step(f"held out {len(f.held)} of {graphs}"))
-        reason = "no other graph is of its family" if plan.by == GRAPH else "all graphs may be of its kernel family"
+        with steps_of(
+            self.progress, f"cross-validating {self.collection}", len(plan.folds)
+        ) as step:
+            curves = plan.curves(
+                data, ranker, settings, lambda f: step(f"held out {len(f.held)} of {graphs}")
+            )
+        reason = (
+            "no other graph is of its family"
+            if plan.by == GRAPH
+            else "all graphs may be of its kernel family"
+        )
         names = [name for name in data.names if name not in curves.metrics]
         self.evaluation.left_out |= {f"{self.collection} {name}": reason for name in names}
         return curves

@@ -20,32 +20,53 @@ from xlarank.models.arrays import Indices
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.pipelines.ranking.model_choice import model_named
 from xlarank.pipelines.support import results
-from xlarank.pipelines.support.evaluation import Evaluation, Rankings, add_metrics, count_unseen, graphs_to_score
+from xlarank.pipelines.support.evaluation import (
+    Evaluation,
+    Rankings,
+    add_metrics,
+    count_unseen,
+    graphs_to_score,
+)
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import ScoreFiles
-from xlarank.pipelines.support.workspaces import chosen_collections, note_errors, skip_unless_named, workspace_lock
+from xlarank.pipelines.support.workspaces import (
+    chosen_collections,
+    note_errors,
+    skip_unless_named,
+    workspace_lock,
+)
 
 
 def evaluate(
-    workspace: Workspace, *, split: str = "valid", collections: Sequence[str] = (),
-    official_indices: Path | None = None, model_from: str | None = None, scores: ScoreFiles | None = None,
+    workspace: Workspace,
+    *,
+    split: str = "valid",
+    collections: Sequence[str] = (),
+    official_indices: Path | None = None,
+    model_from: str | None = None,
+    scores: ScoreFiles | None = None,
     progress: Progress | None = None,
-) -> Evaluation:  # fmt: skip
-    """Evaluate the models of the chosen collections, or ``scores`` instead, on all configurations of a split.
+) -> Evaluation:
+    """Evaluate the models of the chosen collections, or ``scores`` instead, on all configurations
+    of a split.
 
     Scores of a collection's own model are written to ``predictions/`` if the workspace is writable.
 
     Args:
-        official_indices: folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``: the layout
-            graphs and configurations to evaluate.
-        model_from: collection whose model scores all chosen collections instead of their own models.
+        official_indices: folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``:
+            the layout graphs and configurations to evaluate.
+        model_from: collection whose model scores all chosen collections instead of their own
+            models.
 
-    Raises `CollectionError` if nothing could be evaluated; that or `ModelError` if ``model_from`` has no model or a
-    collection named in ``collections`` fails; `XlarankError` for an unknown split.
+    Raises `CollectionError` if nothing could be evaluated; that or `ModelError` if ``model_from``
+    has no model or a collection named in ``collections`` fails; `XlarankError` for an unknown
+    split.
     """
     if split not in SPLITS:
         raise XlarankError(f"{split!r} is not a split", expected=", ".join(SPLITS))
-    other_model = None if model_from is None else model_of(workspace, model_named(workspace, model_from))
+    other_model = (
+        None if model_from is None else model_of(workspace, model_named(workspace, model_from))
+    )
     evaluation = Evaluation(split)
     chosen = chosen_collections(workspace, collections)
     if scores is not None:
@@ -56,42 +77,62 @@ def evaluate(
         for collection in chosen:
             with skip_unless_named(collection, collections, evaluation.left_out):
                 ranker = scores or other_model or model_of(workspace, collection)
-                tables += _evaluate(workspace, collection, evaluation, ranker, files.get(collection))
+                tables += _evaluate(
+                    workspace, collection, evaluation, ranker, files.get(collection)
+                )
             step(str(collection))
     if not evaluation.rankings:
-        raise CollectionError(f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out)))
+        raise CollectionError(
+            f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out))
+        )
     with note_errors(evaluation.notes), workspace_lock(workspace, progress):
         results.write_results(workspace, tables)
     return evaluation
 
 
 def _evaluate(
-    workspace: Workspace, collection: Collection, evaluation: Evaluation, ranker: TrainedModel | ScoreFiles,
+    workspace: Workspace,
+    collection: Collection,
+    evaluation: Evaluation,
+    ranker: TrainedModel | ScoreFiles,
     indices_file: Path | None,
-) -> list[pl.DataFrame]:  # fmt: skip
-    """Add a ranker's metrics and return them as tables; write predictions of the collection's own model."""
+) -> list[pl.DataFrame]:
+    """Add a ranker's metrics and return them as tables; write predictions of the collection's own
+    model.
+    """
     split = evaluation.graphs
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
         raise CollectionError(f"{collection} has no {split} split in {workspace.root}")
-    name, model = ranker.name, ranker if isinstance(ranker, TrainedModel) else None
+    name = ranker.name
+    model = ranker if isinstance(ranker, TrainedModel) else None
     if model is not None:
-        source, kind = model.card.collection, model.card.kind
+        source = model.card.collection
+        kind = model.card.kind
         if kind != collection.kind:
-            got = f"the model of {source} ranks {kind} graphs, {collection} has {collection.kind} graphs"
+            got = (
+                f"the model of {source} ranks {kind} graphs, {collection} has "
+                f"{collection.kind} graphs"
+            )
             raise ModelError(got, do="pass another `model_from`")
         with naming(f"the model of {source} cannot score {collection}"):
             model.require(manifest)
         name = model.card.model + ("" if model.name == str(collection) else f" of {model.name}")
     official = None if indices_file is None else _official_indices(indices_file)
-    rankings, left_out = Rankings(), dict[str, str]()
-    predictions, seconds = list[pl.DataFrame](), dict[str, float]()
+    rankings = Rankings()
+    left_out = dict[str, str]()
+    predictions = list[pl.DataFrame]()
+    seconds = dict[str, float]()
     unlisted = set[str]() if official is None else manifest.graphs.keys() - official.keys()
     excluded = dict.fromkeys(unlisted, "it has no official indices")
     for graph in graphs_to_score(workspace, collection, split, manifest, left_out, excluded):
         picked = slice(None) if official is None else _picked(graph, official[graph.name])
         began = time.perf_counter()
-        scores = ranker.score(graph) if isinstance(ranker, TrainedModel) else ranker.score(collection, graph)
+        scores = (
+            ranker.score(graph)
+            if isinstance(ranker, TrainedModel)
+            else ranker.score(collection, graph)
+        )
         seconds[graph.name] = time.perf_counter() - began
         if scores is None:
             left_out[graph.name] = "it has no scores"
@@ -107,35 +148,59 @@ def _evaluate(
         if model.name == str(collection):
             with note_errors(evaluation.notes), workspace_lock(workspace):
                 results.write_predictions(workspace, collection, name, predictions)
-    scope = str(collection), split if official is None else f"{split}, official configurations", None
+    scope = (
+        str(collection),
+        split if official is None else f"{split}, official configurations",
+        None,
+    )
     tables = []
     for (label, seed), metrics in rankings.items():
         tuned = model.card.tuned if model is not None and label == name else None
         times = seconds if tuned is not None and seed is None else None
-        tables.append(results.results_table(metrics, label, scope=scope, tuned=tuned, seed=seed, seconds=times))
+        tables.append(
+            results.results_table(
+                metrics, label, scope=scope, tuned=tuned, seed=seed, seconds=times
+            )
+        )
     return tables
 
 
-def _overlap_notes(model: TrainedModel, collection: Collection, split: str, graphs: Set[str]) -> list[str]:
-    """Return a note if the model is of another collection or (except on train) was trained on these graphs."""
-    seen, source = len(model.card.known_graphs & graphs), model.card.collection
+def _overlap_notes(
+    model: TrainedModel, collection: Collection, split: str, graphs: Set[str]
+) -> list[str]:
+    """Return a note if the model is of another collection or (except on train) was trained on these
+    graphs.
+    """
+    seen = len(model.card.known_graphs & graphs)
+    source = model.card.collection
     if source != str(collection):
         related = len(graphs) - count_unseen(model, graphs)
-        overlap = f"{seen} of these {len(graphs)} programs (by name) and on the families of {related}"
+        overlap = (
+            f"{seen} of these {len(graphs)} programs (by name) and on the families of {related}"
+        )
         return [f"{collection}: scored by the model of {source}, which was trained on {overlap}"]
     if seen and split != "train":
-        return [f"{collection}: the model was trained on {seen} of the {counted(len(graphs), 'graph')} scored here"]
+        return [
+            (
+                f"{collection}: the model was trained on {seen} of the "
+                f"{counted(len(graphs), 'graph')} scored here"
+            )
+        ]
     return []
 
 
 def _official_files(folder: Path, collections: Sequence[Collection]) -> dict[Collection, Path]:
     """Return the index file of each layout collection; raises `CollectionError` if none exists."""
     layouts = [collection for collection in collections if collection.kind == "layout"]
-    files = {collection: folder / f"{'_'.join(collection.parts[1:])}.json" for collection in layouts}
+    files = {
+        collection: folder / f"{'_'.join(collection.parts[1:])}.json" for collection in layouts
+    }
     if not any(path.is_file() for path in files.values()):
         got = f"the official indices folder {folder} has no file of any chosen layout collection"
         expected = ", ".join(path.name for path in files.values()) or "a layout collection"
-        raise CollectionError(got, expected=expected, do="check `official_indices`, or leave it out")
+        raise CollectionError(
+            got, expected=expected, do="check `official_indices`, or leave it out"
+        )
     return files
 
 
@@ -149,9 +214,14 @@ def _official_indices(path: Path) -> dict[str, list[int]]:
 
 
 def _picked(graph: GraphRows, configurations: list[int]) -> Indices:
-    """Return the positions of configurations; raises `CollectionError` if one is unknown or none measured."""
+    """Return the positions of configurations; raises `CollectionError` if one is unknown or none
+    measured.
+    """
     if not np.isin(configurations, graph.ids).all():
-        got = f"the official indices of {graph.name} reach beyond its {counted(len(graph.ids), 'configuration')}"
+        got = (
+            f"the official indices of {graph.name} reach beyond its "
+            f"{counted(len(graph.ids), 'configuration')}"
+        )
         expected = "the file that the indices were drawn from"
         raise CollectionError(got, expected=expected, do="leave `official_indices` out")
     picked = np.searchsorted(graph.ids, configurations)

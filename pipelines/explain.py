@@ -14,14 +14,22 @@ from xlarank.pipelines.reporting.charts import segment_picture
 
 
 def explain(
-    workspace: Workspace, path: Path, *, config: int | None = None, against: str | int | None = None,
-    collection: str | None = None, svg: Path | None = None, module: Path | None = None,
-) -> Explanation:  # fmt: skip
-    """Explain an npz file by `explain_graph`, with the model that `xlarank.pipelines.rank.rank` would choose.
+    workspace: Workspace,
+    path: Path,
+    *,
+    config: int | None = None,
+    against: str | int | None = None,
+    collection: str | None = None,
+    svg: Path | None = None,
+    module: Path | None = None,
+) -> Explanation:
+    """Explain an npz file by `explain_graph`, with the model that `xlarank.pipelines.rank.rank`
+    would choose.
 
-    The largest segment is drawn into ``svg``. The HLO ``module`` of the graph gives names to its nodes.
-    Raises `GraphFileError` for the file, `HloError` for the module, `ModelError` for the model and `XlarankError`
-    for a configuration that the file does not have, or if there is no segment to draw.
+    The largest segment is drawn into ``svg``. The HLO ``module`` of the graph gives names to its
+    nodes. Raises `GraphFileError` for the file, `HloError` for the module, `ModelError` for the
+    model and `XlarankError` for a configuration that the file does not have, or if there is no
+    segment to draw.
     """
     graph = read_graph(path)
     model = model_for_graph(workspace, graph, path, collection=collection)

@@ -40,7 +40,9 @@ class Imported:
 
 @dataclass
 class ImportReport:
-    """Written graphs, kernels left out as in the dataset, and broken files or programs with the reason."""
+    """Written graphs, kernels left out as in the dataset, and broken files or programs with the
+    reason.
+    """
 
     graphs: list[Imported] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -48,24 +50,35 @@ class ImportReport:
 
 
 def import_hlo(
-    files: Sequence[Path], out: Path, *, collection: str | None = None, split: str = "test",
-    name: str | None = None, progress: Progress | None = None,
-) -> ImportReport:  # fmt: skip
-    """Write a graph file below ``out`` for every program in ``files``; broken files are listed in the report.
+    files: Sequence[Path],
+    out: Path,
+    *,
+    collection: str | None = None,
+    split: str = "test",
+    name: str | None = None,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Write a graph file below ``out`` for every program in ``files``; broken files are listed in
+    the report.
 
-    An HLO program gets one configuration, the compiler's default, without a runtime; a ``ModuleTuningData`` keeps
-    its configurations and runtimes; a ``TuningData`` becomes a tile graph per kernel. ``collection`` is by default
-    ``layout:own:default``, or ``tile:own`` for kernels. ``name`` replaces the name of a single file. Existing graph
-    files are overwritten.
+    An HLO program gets one configuration, the compiler's default, without a runtime; a
+    ``ModuleTuningData`` keeps its configurations and runtimes; a ``TuningData`` becomes a tile
+    graph per kernel. ``collection`` is by default ``layout:own:default``, or ``tile:own`` for
+    kernels. ``name`` replaces the name of a single file. Existing graph files are overwritten.
 
-    Raises `xlarank.data.errors.CollectionError` for an invalid collection or split, `HloError` for an invalid name.
+    Raises `xlarank.data.errors.CollectionError` for an invalid collection or split, `HloError` for
+    an invalid name.
     """
     requested = Collection.parse(collection) if collection is not None else None
     if requested is not None and any(not _is_plain(part) for part in requested.parts):
-        raise CollectionError(f"{collection!r} would leave {out}", expected="plain names between the colons")
+        raise CollectionError(
+            f"{collection!r} would leave {out}", expected="plain names between the colons"
+        )
     choose_splits([split])
     if name is not None and (len(files) != 1 or not _is_plain(name)):
-        raise HloError(f"the name {name!r} for {len(files)} files", expected="a plain name for a single file")
+        raise HloError(
+            f"the name {name!r} for {len(files)} files", expected="a plain name for a single file"
+        )
     root = out if out.name == "npz" else out / "npz"
     report = ImportReport()
     written: dict[Path, Path] = {}
@@ -77,34 +90,56 @@ def import_hlo(
             for title, stem, encode, message in parts:
                 kind: Kind = "tile" if encode is tile_arrays else "layout"
                 if kind == "tile" and len(message.runs) < 2:
-                    report.left_out.append(f"{title}: nothing to choose between ({len(message.runs)} runs)")
+                    report.left_out.append(
+                        f"{title}: nothing to choose between ({len(message.runs)} runs)"
+                    )
                     continue
                 target = requested or Collection.parse(_DEFAULT[kind])
-                path, start = root / Path(*target.parts) / split / f"{stem}.npz", time.perf_counter()
+                path = root / Path(*target.parts) / split / f"{stem}.npz"
+                start = time.perf_counter()
                 with _recording_errors(report, title, file):
                     if target.kind != kind:
-                        raise HloError(f"it is a {kind} graph", expected=f"a {target.kind} graph for {target}")
+                        raise HloError(
+                            f"it is a {kind} graph", expected=f"a {target.kind} graph for {target}"
+                        )
                     if path in written:
                         got = f"{path.name} was written from {written[path]} already"
                         raise HloError(got, do="pass other names")
                     arrays = encode(message)
                     graph = write_graph(path, **arrays)
                     written[path] = file
-                    report.graphs.append(Imported(
-                        str(file), graph.name, str(target), str(path), graph.nodes, len(graph.edges),
-                        len(arrays.get("node_config_ids", ())), graph.configs, graph.labelled,
-                        time.perf_counter() - start, unexpressed(module_of(message)),
-                    ))  # fmt: skip
+                    report.graphs.append(
+                        Imported(
+                            str(file),
+                            graph.name,
+                            str(target),
+                            str(path),
+                            graph.nodes,
+                            len(graph.edges),
+                            len(arrays.get("node_config_ids", ())),
+                            graph.configs,
+                            graph.labelled,
+                            time.perf_counter() - start,
+                            unexpressed(module_of(message)),
+                        )
+                    )
             step(file.name)
     return report
 
 
-def _parts(file: Path, stem: str) -> Iterator[tuple[str, str, Callable[[Message], Arrays], Message]]:
+def _parts(
+    file: Path, stem: str
+) -> Iterator[tuple[str, str, Callable[[Message], Arrays], Message]]:
     """Yield the title, name, encoding function and message of each program of a file."""
     message = read_program(file)
     if isinstance(message, TuningData):
         for number, kernel in enumerate(message.modules):
-            yield f"{file} kernel {number}", kernel_name(stem, kernel.fingerprint), tile_arrays, kernel
+            yield (
+                f"{file} kernel {number}",
+                kernel_name(stem, kernel.fingerprint),
+                tile_arrays,
+                kernel,
+            )
     else:
         is_tuning = isinstance(message, ModuleTuningData)
         yield str(file), stem, layout_arrays if is_tuning else unlabelled_arrays, message
@@ -116,7 +151,9 @@ def _recording_errors(report: ImportReport, title: str, file: Path) -> Iterator[
     try:
         yield
     except (XlarankError, MemoryError) as error:
-        report.broken[title] = str(error).removeprefix(f"{file.name}: ") or "it does not fit into memory"
+        report.broken[title] = (
+            str(error).removeprefix(f"{file.name}: ") or "it does not fit into memory"
+        )
 
 
 def _is_plain(name: str) -> bool:

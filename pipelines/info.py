@@ -17,7 +17,8 @@ from xlarank.pipelines.support.progress import Progress, steps_of
 
 @dataclass
 class SplitInfo:
-    """Counts of one split; ``nodes`` has an entry per readable graph, ``configurable`` per readable layout graph.
+    """Counts of one split; ``nodes`` has an entry per readable graph, ``configurable`` per readable
+    layout graph.
 
     ``siblings`` is the number of layout graphs with the structure of another graph in train.
     """
@@ -67,22 +68,31 @@ def info(
                 if not is_rankable(cost):
                     split.unrankable.append(file.name)
             step(f"{file.collection} {file.split} {file.name}")
-    in_train = Counter((split.collection, structure) for split, structure in structures if split.split == "train")
+    in_train = Counter(
+        (split.collection, structure) for split, structure in structures if split.split == "train"
+    )
     for split, structure in structures:  # a train graph is not its own sibling
         split.siblings += in_train[split.collection, structure] > (split.split == "train")
     return list(splits.values())
 
 
 def file_info(path: Path) -> dict[str, float | None]:
-    """Describe the labels of a graph: layouts by `describe_labels`, tiles by counts, runtimes and noise."""
+    """Describe the labels of a graph: layouts by `describe_labels`, tiles by counts, runtimes and
+    noise.
+    """
     graph = read_graph(path)
     if isinstance(graph, LayoutGraph):
         return describe_labels(graph)
     assert isinstance(graph, TileGraph)
-    measured, normalizers = graph.measured, graph.normalizers[graph.measured]
+    measured = graph.measured
+    normalizers = graph.normalizers[graph.measured]
     return {
-        "configurations": graph.configs, "measured": len(normalizers), "distinct": graph.duplicates.distinct,
+        "configurations": graph.configs,
+        "measured": len(normalizers),
+        "distinct": graph.duplicates.distinct,
         "best_ns": int(graph.runtime[graph.cost.argmin()]) if len(normalizers) else None,
-        "default_ns": int(normalizers.min()) if len(normalizers) and (normalizers > 1).all() else None,
+        "default_ns": int(normalizers.min())
+        if len(normalizers) and (normalizers > 1).all()
+        else None,
         "repeat_std": relative_std(graph.cost[measured], graph.duplicates.group[measured]),
-    }  # fmt: skip
+    }

@@ -13,7 +13,9 @@ from xlarank.models.validation.metrics import METRICS
 from xlarank.pipelines.support import results
 
 
-def leaderboard(workspace: Workspace, *, collections: Sequence[str] = (), metric: str = "score") -> pl.DataFrame:
+def leaderboard(
+    workspace: Workspace, *, collections: Sequence[str] = (), metric: str = "score"
+) -> pl.DataFrame:
     """Return `xlarank.pipelines.support.results.leaderboard` of the chosen collections.
 
     Raises `CollectionError` if nothing was evaluated, and `XlarankError` for an unknown metric.
@@ -26,4 +28,6 @@ def leaderboard(workspace: Workspace, *, collections: Sequence[str] = (), metric
         raise XlarankError(f"`metric` is {metric!r}", expected=", ".join(METRICS))
     known_collections = [Collection.parse(name) for name in table["collection"].unique()]
     chosen = choose(collections, known_collections, where=f"the results of {workspace.root}")
-    return results.leaderboard(table.filter(pl.col("collection").is_in(list(map(str, chosen)))), metric)
+    return results.leaderboard(
+        table.filter(pl.col("collection").is_in(list(map(str, chosen)))), metric
+    )

@@ -1,4 +1,6 @@
-"""Package of code and models, a folder or a zip, from which a Kaggle notebook runs without internet."""
+"""Package of code and models, a folder or a zip, from which a Kaggle notebook runs without
+internet.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from xlarank.pipelines.training.budget import first_scores
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SUBPACKAGES: Final = ("data/", "features/", "models/", "pipelines/")
-METADATA, KERNEL = "dataset-metadata.json", "kaggle/kernel-metadata.json"
+METADATA = "dataset-metadata.json"
+KERNEL = "kaggle/kernel-metadata.json"
 _DATASET: Final = {
     "title": "xlarank code and models",
     "subtitle": "Ranks compiler configurations with boosted trees, offline",
@@ -37,7 +40,9 @@ LACKING: Final = ("protobuf>=5", "rich>=13.7", "typer>=0.15")
 
 @dataclass(frozen=True)
 class Package:
-    """A written package; ``size`` is in bytes before compression, ``wheels`` the requirements with wheels in it."""
+    """A written package; ``size`` is in bytes before compression, ``wheels`` the requirements with
+    wheels in it.
+    """
 
     out: Path
     files: int
@@ -51,16 +56,20 @@ def package_kaggle(
 ) -> Package:
     """Write atomically the dataset from which `kaggle/xlarank_submission.ipynb` runs.
 
-    It holds the tracked code with the embedded sample, without tests, benchmarks and docs, and the trained models
-    and best parameters of the workspace ``models``. With ``wheelhouse``, it also holds wheels of the packages that
-    Kaggle's image lacks. ``owner`` is the name of the Kaggle account. ``out`` is a zip if it has that suffix, else
-    a folder. A package or an empty folder is replaced, any other folder is refused. Equal files give equal zips.
+    It holds the tracked code with the embedded sample, without tests, benchmarks and docs, and the
+    trained models and best parameters of the workspace ``models``. With ``wheelhouse``, it also
+    holds wheels of the packages that Kaggle's image lacks. ``owner`` is the name of the Kaggle
+    account. ``out`` is a zip if it has that suffix, else a folder. A package or an empty folder is
+    replaced, any other folder is refused. Equal files give equal zips.
 
-    Raises `XlarankError` outside a clone or, with ``wheelhouse``, offline, `ModelError` for a workspace without
-    models, `WorkspaceError` if ``out`` cannot be written, or if a file is a link, whose target is not published.
+    Raises `XlarankError` outside a clone or, with ``wheelhouse``, offline, `ModelError` for a
+    workspace without models, `WorkspaceError` if ``out`` cannot be written, or if a file is a link,
+    whose target is not published.
     """
     if not re.fullmatch(r"[\w-]+", owner):
-        raise XlarankError(f"`owner` is {owner!r}", expected="the name of a Kaggle account, as in its URL")
+        raise XlarankError(
+            f"`owner` is {owner!r}", expected="the name of a Kaggle account, as in its URL"
+        )
     content = {}
     for name in _tracked():  # without links, the sub-packages are folders of xlarank/
         folder = "xlarank/" if name.startswith(SUBPACKAGES) else ""
@@ -68,7 +77,9 @@ def package_kaggle(
     included = _add_models(models, content) if models is not None else ()
     if wheelhouse:
         content |= _wheels()
-    content[METADATA] = (json.dumps({**_DATASET, "id": f"{owner}/xlarank"}, indent=2) + "\n").encode()
+    content[METADATA] = (
+        json.dumps({**_DATASET, "id": f"{owner}/xlarank"}, indent=2) + "\n"
+    ).encode()
     content[KERNEL] = content[KERNEL].replace(NOBODY.encode(), owner.encode())
     (_write_zip if out.suffix == ".zip" else _write_folder)(out, content)
     size = sum(map(len, content.values()))
@@ -78,38 +89,56 @@ def package_kaggle(
 def _tracked() -> list[str]:
     """Return the tracked files that a run needs, sorted; raises `XlarankError` outside a clone."""
     command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--full-name", "."]
-    listed, reason = "", "it tracks no run.py there"
+    listed = ""
+    reason = "it tracks no run.py there"
     try:
         listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         reason = getattr(error, "stderr", None) or str(error)
-    names = sorted(name for name in listed.split("\0") if not _LEFT_OUT.match(name) and (ROOT / name).is_file())
+    names = sorted(
+        name for name in listed.split("\0") if not _LEFT_OUT.match(name) and (ROOT / name).is_file()
+    )
     if "run.py" not in names:
         got = f"git cannot list the files of {ROOT} ({' '.join(reason.split())})"
-        raise XlarankError(got, expected="a git clone of xlarank", do="run package-kaggle from a clone")
+        raise XlarankError(
+            got, expected="a git clone of xlarank", do="run package-kaggle from a clone"
+        )
     return names
 
 
 def _content(path: Path, root: Path) -> bytes:
     """Return the file's content; raises `WorkspaceError` if a link below ``root`` leads to it."""
     if path.resolve() != root.resolve() / path.relative_to(root):
-        got, do = f"{path} leads to {path.resolve()}", "replace the link by what may be published"
+        got = f"{path} leads to {path.resolve()}"
+        do = "replace the link by what may be published"
         raise WorkspaceError(got, expected="files, no symbolic links", do=do)
     return path.read_bytes()
 
 
 def _add_models(root: Path, content: dict[str, bytes]) -> tuple[str, ...]:
-    """Add a workspace's models with their best parameters, trials and first scores; each must fit this code."""
+    """Add a workspace's models with their best parameters, trials and first scores; each must fit
+    this code.
+    """
     workspace = Workspace(root)
     collections = trained_collections(workspace)
     if not collections:
-        raise ModelError(f"there is no trained model in {root}", do="run train first, or leave `models` out")
+        raise ModelError(
+            f"there is no trained model in {root}", do="run train first, or leave `models` out"
+        )
     for collection in collections:
-        folder, study = workspace.model(collection), workspace.study(collection)
+        folder = workspace.model(collection)
+        study = workspace.study(collection)
         model = load_model(folder)
         model.require()
-        paths = [folder / CARD, *(path for seed in model.card.seeds for path in (folder / seed).rglob("*"))]
-        paths += [*study.glob("best-*.json"), *study.glob("trials-*.csv"), first_scores(workspace, collection)]
+        paths = [
+            folder / CARD,
+            *(path for seed in model.card.seeds for path in (folder / seed).rglob("*")),
+        ]
+        paths += [
+            *study.glob("best-*.json"),
+            *study.glob("trials-*.csv"),
+            first_scores(workspace, collection),
+        ]
         for path in sorted(path for path in paths if path.is_file()):
             content[f"workspace/{path.relative_to(root).as_posix()}"] = _content(path, root)
     return tuple(map(str, collections))
@@ -118,21 +147,41 @@ def _add_models(root: Path, content: dict[str, bytes]) -> tuple[str, ...]:
 def _wheels() -> dict[str, bytes]:
     """Download wheels of the requirements that the image lacks, and of their dependencies."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    command += ["--only-binary", ":all:", "--python-version", "3.12", "--platform", "manylinux2014_x86_64"]
+    command += [
+        "--only-binary",
+        ":all:",
+        "--python-version",
+        "3.12",
+        "--platform",
+        "manylinux2014_x86_64",
+    ]
     with tempfile.TemporaryDirectory(prefix="xlarank-wheels-") as folder:
-        download = subprocess.run([*command, "--dest", folder, *LACKING], capture_output=True, text=True)
+        download = subprocess.run(
+            [*command, "--dest", folder, *LACKING], capture_output=True, text=True
+        )
         if download.returncode:
-            got = f"pip cannot download {', '.join(LACKING)} ({' '.join(download.stderr.split())[-300:]})"
-            do = "connect, or leave `wheelhouse` out: the notebook does not need these, only run.py does"
+            got = (
+                f"pip cannot download {', '.join(LACKING)} "
+                f"({' '.join(download.stderr.split())[-300:]})"
+            )
+            do = (
+                "connect, or leave `wheelhouse` out: the notebook does not need these, only "
+                "run.py does"
+            )
             raise XlarankError(got, expected="a connection to a package index", do=do)
-        return {f"wheelhouse/{path.name}": path.read_bytes() for path in sorted(Path(folder).glob("*.whl"))}
+        return {
+            f"wheelhouse/{path.name}": path.read_bytes()
+            for path in sorted(Path(folder).glob("*.whl"))
+        }
 
 
 def _write_zip(out: Path, content: Mapping[str, bytes]) -> None:
     with atomic_write(out) as partial, zipfile.ZipFile(partial, "w", compresslevel=9) as archive:
         for name in sorted(content):
             info = zipfile.ZipInfo(name)  # dated 1980, so that equal files make equal archives
-            info.compress_type, info.create_system, info.external_attr = zipfile.ZIP_DEFLATED, 3, 0o644 << 16
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.create_system = 3
+            info.external_attr = 0o644 << 16
             archive.writestr(info, content[name])
 
 
@@ -143,7 +192,8 @@ def _write_folder(out: Path, content: Mapping[str, bytes]) -> None:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=".partial-") as scratch:
-            fresh, old = Path(scratch) / "new", Path(scratch) / "old"
+            fresh = Path(scratch) / "new"
+            old = Path(scratch) / "old"
             for name, data in content.items():
                 (fresh / name).parent.mkdir(parents=True, exist_ok=True)
                 (fresh / name).write_bytes(data)

@@ -20,7 +20,9 @@ from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_mod
 
 @dataclass(frozen=True, kw_only=True)
 class ProposeSettings(SearchSettings):
-    """Settings of `propose`; outputs of fewer than ``min_elements`` elements are left to the compiler."""
+    """Settings of `propose`; outputs of fewer than ``min_elements`` elements are left to the
+    compiler.
+    """
 
     configs: int = 1000
     min_elements: int = 1024
@@ -56,17 +58,26 @@ class Proposal:
 
 
 def propose(
-    path: Path, out: Path, settings: ProposeSettings, *, workspace: Workspace, collection: str | None = None
+    path: Path,
+    out: Path,
+    settings: ProposeSettings,
+    *,
+    workspace: Workspace,
+    collection: str | None = None,
 ) -> Proposal:
-    """Write ``out``, a graph file of the program in ``path`` with proposed configurations, none measured.
+    """Write ``out``, a graph file of the program in ``path`` with proposed configurations, none
+    measured.
 
-    ``path`` is a layout graph's npz file or an HLO program. `model_for_graph` chooses the model that guides
-    ``evolve``. Raises `GraphFileError` or `HloError` for the file, `ModelError` if a model is missing.
+    ``path`` is a layout graph's npz file or an HLO program. `model_for_graph` chooses the model
+    that guides ``evolve``. Raises `GraphFileError` or `HloError` for the file, `ModelError` if a
+    model is missing.
     """
     start = time.perf_counter()
     graph = read_graph(path) if path.suffix == ".npz" else read_hlo(path)
     if not isinstance(graph, LayoutGraph):
-        raise GraphFileError(f"{path.name} is a kernel with tile sizes", expected="a program with layouts")
+        raise GraphFileError(
+            f"{path.name} is a kernel with tile sizes", expected="a program with layouts"
+        )
     rng = np.random.default_rng(settings.seed)
     candidates = settings.candidates(graph, rng, settings.min_elements)
     if not len(candidates.free):
@@ -75,7 +86,8 @@ def propose(
             expected=f"an output of two or more dimensions and {settings.min_elements} elements",
             do="pass a smaller `min_elements`",
         )
-    model, rank = None, None
+    model = None
+    rank = None
     if settings.search == "random":
         codes = random_configurations(candidates, settings.configs, rng)
     else:
@@ -86,16 +98,28 @@ def propose(
             return chosen.score(rows).mean[rows.group]
 
         codes = evolve(
-            candidates, score, settings.configs, rng, population=settings.population,
+            candidates,
+            score,
+            settings.configs,
+            rng,
+            population=settings.population,
             generations=settings.generations,
-        )  # fmt: skip
+        )
         scores = score(codes)
         rank = int((scores < scores[0]).sum())
     write_configurations(out, graph, candidates.expand(codes), np.zeros(len(codes), np.int64))
     row_counts = candidates.choices[candidates.free]
     return Proposal(
-        graph.name, str(out), settings.search, len(codes), configurable=len(graph.configurable),
-        free=int(np.isin(candidates.group, candidates.free).sum()), groups=len(candidates.free),
-        choices=(int(row_counts.min()), int(row_counts.max())), space=float(np.log10(candidates.choices).sum()),
-        guided_by=model.card.collection if model else None, default_place=rank, seconds=time.perf_counter() - start,
-    )  # fmt: skip
+        graph.name,
+        str(out),
+        settings.search,
+        len(codes),
+        configurable=len(graph.configurable),
+        free=int(np.isin(candidates.group, candidates.free).sum()),
+        groups=len(candidates.free),
+        choices=(int(row_counts.min()), int(row_counts.max())),
+        space=float(np.log10(candidates.choices).sum()),
+        guided_by=model.card.collection if model else None,
+        default_place=rank,
+        seconds=time.perf_counter() - start,
+    )

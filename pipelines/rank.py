@@ -32,31 +32,53 @@ if TYPE_CHECKING:  # imported when a table or an explanation is requested
 
 
 def rank(
-    workspace: Workspace, graph: Path | Graph, *, collection: str | None = None, model: TrainedModel | None = None
+    workspace: Workspace,
+    graph: Path | Graph,
+    *,
+    collection: str | None = None,
+    model: TrainedModel | None = None,
 ) -> Ranking:
-    """Rank every configuration of a graph or of an npz file, with ``model`` or the choice of `model_for_graph`.
+    """Rank every configuration of a graph or of an npz file, with ``model`` or the choice of
+    `model_for_graph`.
 
-    Raises `GraphFileError` for the file, `WorkspaceError` for a workspace that does not exist, `ModelError` if the
-    model is missing or ambiguous, and `ArgumentError` for an argument that is not a graph.
+    Raises `GraphFileError` for the file, `WorkspaceError` for a workspace that does not exist,
+    `ModelError` if the model is missing or ambiguous, and `ArgumentError` for an argument that is
+    not a graph.
     """
     if not isinstance(graph, Path | LayoutGraph | TileGraph):
-        raise ArgumentError(f"{graph!r:.60} is no graph", expected="a LayoutGraph, a TileGraph or a path")
+        raise ArgumentError(
+            f"{graph!r:.60} is no graph", expected="a LayoutGraph, a TileGraph or a path"
+        )
     path, graph = (graph, read_graph(graph)) if isinstance(graph, Path) else (None, graph)
     model = model or model_for_graph(workspace, graph, path, collection=collection)
     return Ranking(graph, rows_for_model(graph, model), model)
 
 
 def rank_folder(
-    workspace: Workspace, folder: Path, *, collection: str | None = None, progress: Progress | None = None
+    workspace: Workspace,
+    folder: Path,
+    *,
+    collection: str | None = None,
+    progress: Progress | None = None,
 ) -> tuple[dict[str, Ranking], dict[str, str]]:
-    """Rank every npz file below a folder; return the rankings, and the reasons for failures, by name.
+    """Rank every npz file below a folder; return the rankings, and the reasons for failures, by
+    name.
 
-    Hidden files and folders, and virtual environments, are left out. Raises `GraphFileError` if nothing is left.
+    Hidden files and folders, and virtual environments, are left out. Raises `GraphFileError` if
+    nothing is left.
     """
     files = []
     for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name[0] != "." and not Path(parent, name, "pyvenv.cfg").exists()]
-        files += [Path(parent, name) for name in names if name.endswith(".npz") and not name.startswith(".")]
+        folders[:] = [
+            name
+            for name in folders
+            if name[0] != "." and not Path(parent, name, "pyvenv.cfg").exists()
+        ]
+        files += [
+            Path(parent, name)
+            for name in names
+            if name.endswith(".npz") and not name.startswith(".")
+        ]
     if not files:
         raise GraphFileError(f"{folder} holds no npz files", expected="graphs in TpuGraphs format")
     rankings: dict[str, Ranking] = {}
@@ -80,7 +102,8 @@ class Ranked:
         rank: from 1, among distinct configurations.
         configuration: id in the file; the first of identical configurations.
         runtime_ns: None if not measured.
-        certainly_ahead_of: number of distinct configurations certainly slower; None without `Ranking.trust`.
+        certainly_ahead_of: number of distinct configurations certainly slower; None without
+            `Ranking.trust`.
         speedup: as in `Ranking`; None if unknown.
         estimated_ns: runtime predicted by the model; None if it only ranks.
     """
@@ -98,7 +121,11 @@ class Ranked:
     def as_json(self) -> dict[str, Any]:
         """Return JSON values; unknown optional ones are left out."""
         optional = ("certainly_ahead_of", "speedup", "estimated_ns")
-        return {name: value for name, value in asdict(self).items() if value is not None or name not in optional}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if value is not None or name not in optional
+        }
 
 
 class Ranking:
@@ -107,16 +134,21 @@ class Ranking:
     Attributes:
         collection: collection whose model ranked them.
         order: ``(configs,)`` configuration ids, fastest first.
-        scores: ``(configs,)`` by configuration id; lower is faster; only comparable within the graph.
+        scores: ``(configs,)`` by configuration id; lower is faster; only comparable within the
+            graph.
         same_as: ``(configs,)`` lowest id of an identical configuration.
         runtime: ``(configs,)`` measured nanoseconds, 0 if not measured.
         metrics: `graph_metrics`; None if the file has no runtimes that differ.
         trust: certainty; None without calibration or with a ``fallback``.
-        fallback: description of the fallback for an unseen kernel family, if it was used; else empty.
-        speedup: ``(configs,)`` runtime of the compiler's default over that of each configuration, each the minimum
-            of its repeats (tiles: of runtime / normalizer), NaN if not measured; None if the default is unknown.
-        speedups: speedups of the first and of the best of five (`xlarank.models.validation.metrics`), if known.
-        estimated: ``(configs,)`` predicted nanoseconds; None if the model only ranks, or with a ``fallback``.
+        fallback: description of the fallback for an unseen kernel family, if it was used; else
+            empty.
+        speedup: ``(configs,)`` runtime of the compiler's default over that of each configuration,
+            each the minimum of its repeats (tiles: of runtime / normalizer), NaN if not measured;
+            None if the default is unknown.
+        speedups: speedups of the first and of the best of five
+            (`xlarank.models.validation.metrics`), if known.
+        estimated: ``(configs,)`` predicted nanoseconds; None if the model only ranks, or with a
+            ``fallback``.
         source: the graph and the model.
     """
 
@@ -127,15 +159,23 @@ class Ranking:
     estimated: NDArray[np.float64] | None = None
 
     def __init__(self, graph: Graph, rows: GraphRows, model: TrainedModel) -> None:
-        scored, kind, group = model.score(rows), model.card.kind, rows.group
-        self.graph, self.collection, self.source = graph.name, model.card.collection, (graph, model)
-        self.fallback, self.shipped, self.runtime = scored.fallback, model.shipped, graph.runtime
+        scored = model.score(rows)
+        kind = model.card.kind
+        group = rows.group
+        self.graph = graph.name
+        self.collection = model.card.collection
+        self.source = (graph, model)
+        self.fallback = scored.fallback
+        self.shipped = model.shipped
+        self.runtime = graph.runtime
         self.scores: NDArray[np.float64] = scored.mean[group]
         self.order = order_of(self.scores)
         self.same_as = graph.duplicates.first[group]
         if rows.labelled and rows.rankable:
             self.metrics = graph_metrics(kind, self.scores, rows.cost, group)
-        if model.calibration and not scored.fallback:  # calibrations are for scores without fallback
+        if (
+            model.calibration and not scored.fallback
+        ):  # calibrations are for scores without fallback
             self.trust = Trust(model.calibration, scored.per_seed, group)
         if rows.labelled and (compiler := compiler_cost(kind, rows)) is not None:
             row_cost = rows.row_cost[group]
@@ -146,55 +186,86 @@ class Ranking:
 
     def __repr__(self) -> str:
         first = ", ".join(map(str, self.order[:5])) + ", ..." * (len(self.order) > 5)
-        configs = f"{counted(len(self.order), 'configuration')} ({np.count_nonzero(self.runtime):,} measured)"
-        return f"<Ranking of {self.graph!r} by the model of {self.collection}: {configs}, fastest first: {first}>"
+        configs = (
+            f"{counted(len(self.order), 'configuration')} ({np.count_nonzero(self.runtime):,} "
+            "measured)"
+        )
+        return (
+            f"<Ranking of {self.graph!r} by the model of {self.collection}: {configs}, "
+            f"fastest first: {first}>"
+        )
 
     def explain(self, config: int | None = None, against: str | int | None = None) -> Explanation:
-        """Explain the difference between the scores of a configuration, by default the first, and another."""
-        from xlarank.pipelines.ranking.score_difference import explain_graph  # slow import: networkx
+        """Explain the difference between the scores of a configuration, by default the first, and
+        another.
+        """
+        from xlarank.pipelines.ranking.score_difference import (
+            explain_graph,
+        )  # slow import: networkx
 
         return explain_graph(*self.source, config=config, against=against)
 
     def best(self, top: int | None = None) -> list[Ranked]:
-        """Return the first ``top`` distinct configurations (all by default), each with its duplicates."""
+        """Return the first ``top`` distinct configurations (all by default), each with its
+        duplicates.
+        """
         duplicates: dict[int, list[int]] = {}
         for config in self.order:
             duplicates.setdefault(int(self.same_as[config]), []).append(int(config))
         return [
             Ranked(
-                rank, config, float(self.scores[config]), self._runtime_of(config), identical,
+                rank,
+                config,
+                float(self.scores[config]),
+                self._runtime_of(config),
+                identical,
                 list(map(self._runtime_of, identical)),
                 certainly_ahead_of=None if self.trust is None else int(self.trust.ahead_of[config]),
                 speedup=self._speedup_of(config),
                 estimated_ns=None if self.estimated is None else float(self.estimated[config]),
             )
             for rank, (config, *identical) in enumerate(list(duplicates.values())[:top], start=1)
-        ]  # fmt: skip
+        ]
 
     def node_times(self, config: int) -> list[NodeTime]:
-        """Return estimated times of the configurable nodes; empty unless the model is the time model itself."""
+        """Return estimated times of the configurable nodes; empty unless the model is the time
+        model itself.
+        """
         graph, model = self.source
-        return config_times(graph, config) if isinstance(graph, LayoutGraph) and model.is_time_model else []
+        return (
+            config_times(graph, config)
+            if isinstance(graph, LayoutGraph) and model.is_time_model
+            else []
+        )
 
     def _runtime_of(self, config: int) -> int | None:
         return int(self.runtime[config]) if self.runtime[config] > 0 else None
 
     def _speedup_of(self, config: int) -> float | None:
-        return None if self.speedup is None or np.isnan(self.speedup[config]) else float(self.speedup[config])
+        return (
+            None
+            if self.speedup is None or np.isnan(self.speedup[config])
+            else float(self.speedup[config])
+        )
 
     def to_polars(self) -> pl.DataFrame:
         """Return a table with one row per configuration, fastest first; unknown values are null.
 
-        Columns: ``rank`` (of all, from 1), ``configuration``, ``score``, ``same_as``, ``runtime_ns``, ``speedup``.
+        Columns: ``rank`` (of all, from 1), ``configuration``, ``score``, ``same_as``,
+        ``runtime_ns``, ``speedup``.
         """
         import polars as pl
 
-        return pl.DataFrame({
-            "rank": np.arange(1, len(self.order) + 1), "configuration": self.order.astype(np.int64),
-            "score": self.scores[self.order], "same_as": self.same_as[self.order],
-            "runtime_ns": pl.Series(list(map(self._runtime_of, self.order)), dtype=pl.Int64),
-            "speedup": pl.Series(list(map(self._speedup_of, self.order)), dtype=pl.Float64),
-        })  # fmt: skip
+        return pl.DataFrame(
+            {
+                "rank": np.arange(1, len(self.order) + 1),
+                "configuration": self.order.astype(np.int64),
+                "score": self.scores[self.order],
+                "same_as": self.same_as[self.order],
+                "runtime_ns": pl.Series(list(map(self._runtime_of, self.order)), dtype=pl.Int64),
+                "speedup": pl.Series(list(map(self._speedup_of, self.order)), dtype=pl.Float64),
+            }
+        )
 
     def to_pandas(self) -> pd.DataFrame:
         """Return `to_polars` as a pandas frame."""
@@ -203,26 +274,56 @@ class Ranking:
     def as_json(self, top: int | None = None) -> dict[str, Any]:
         """Return JSON values: the full order, and details of the first ``top``."""
         return {
-            "graph": self.graph, "collection": self.collection, "shipped": self.shipped, "fallback": self.fallback,
-            "order": self.order.tolist(), "best": [entry.as_json() for entry in self.best(top)],
-            "metrics": self.metrics, "speedups": self.speedups,
+            "graph": self.graph,
+            "collection": self.collection,
+            "shipped": self.shipped,
+            "fallback": self.fallback,
+            "order": self.order.tolist(),
+            "best": [entry.as_json() for entry in self.best(top)],
+            "metrics": self.metrics,
+            "speedups": self.speedups,
             "trust": self.trust.as_json() if self.trust else None,
-        }  # fmt: skip
+        }
 
 
 def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
-    """Write rankings, keyed by graph name, as CSV: a line per distinct configuration, fastest first.
+    """Write rankings, keyed by graph name, as CSV: a line per distinct configuration, fastest
+    first.
 
-    A name that a spreadsheet would evaluate (``=1+1``) is prefixed with an apostrophe. Raises `WorkspaceError`.
+    A name that a spreadsheet would evaluate (``=1+1``) is prefixed with an apostrophe. Raises
+    `WorkspaceError`.
     """
-    heads = ("graph", "model", "rank", "configuration", "score", "runtime_ns", "identical", "speedup")
+    heads = (
+        "graph",
+        "model",
+        "rank",
+        "configuration",
+        "score",
+        "runtime_ns",
+        "identical",
+        "speedup",
+    )
     with atomic_write(path) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")  # writes None as an empty cell, and floats with all digits
+        writer = csv.writer(
+            stream, lineterminator="\n"
+        )  # writes None as an empty cell, and floats with all digits
         writer.writerow(heads)
         for name, ranking in rankings.items():
             text = f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r")) else name
-            text = text.replace("\r", " ")  # csv.writer does not quote \r, and readers take it for a line end
+            text = text.replace(
+                "\r", " "
+            )  # csv.writer does not quote \r, and readers take it for a line end
             for entry in ranking.best():
                 identical = ";".join(map(str, entry.identical))
-                writer.writerow([text, ranking.collection, entry.rank, entry.configuration, entry.score,
-                                 entry.runtime_ns, identical, entry.speedup])  # fmt: skip
+                writer.writerow(
+                    [
+                        text,
+                        ranking.collection,
+                        entry.rank,
+                        entry.configuration,
+                        entry.score,
+                        entry.runtime_ns,
+                        identical,
+                        entry.speedup,
+                    ]
+                )

@@ -58,7 +58,8 @@ class CollectionFacts:
         certain: graph -> share of certain pairs; empty without calibration.
         importance: column -> share of the gain, mean over seeds, largest first.
         studies: plots of studies as data URLs, because inline SVG could run scripts.
-        explained: explanation of the median-score graph, and its picture if there is a segment to draw.
+        explained: explanation of the median-score graph, and its picture if there is a segment to
+            draw.
     """
 
     name: str
@@ -84,7 +85,8 @@ class CollectionFacts:
 
     def score_rows(self) -> list[Row]:
         """Return a row per graph with the scores of the model and of the rules."""
-        rules, ceilings = evaluation.rules_of(self.rankings), evaluation.ceilings_of(self.metrics)
+        rules = evaluation.rules_of(self.rankings)
+        ceilings = evaluation.ceilings_of(self.metrics)
         return [
             {
                 "graph": name,
@@ -101,7 +103,9 @@ class CollectionFacts:
 
 @dataclass(frozen=True)
 class Report:
-    """Written report: size in bytes, mean score and number of graphs by collection, reasons for missing scores."""
+    """Written report: size in bytes, mean score and number of graphs by collection, reasons for
+    missing scores.
+    """
 
     out: Path
     size: int
@@ -110,13 +114,17 @@ class Report:
 
 
 def report(
-    workspace: Workspace, out: Path | None = None, *, compare: Workspace | None = None,
-    collections: Sequence[str] = (), progress: Progress | None = None,
-) -> Report:  # fmt: skip
+    workspace: Workspace,
+    out: Path | None = None,
+    *,
+    compare: Workspace | None = None,
+    collections: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Report:
     """Write the report of a workspace to ``out`` (default: ``report.html`` in its reports folder).
 
-    The page is self-contained and has a light and a dark theme. Models are scored anew on the valid split; with
-    ``compare``, those of another workspace are scored too and compared graph by graph.
+    The page is self-contained and has a light and a dark theme. Models are scored anew on the valid
+    split; with ``compare``, those of another workspace are scored too and compared graph by graph.
 
     Raises `CollectionError` if the workspace has no stored features.
     """
@@ -133,15 +141,23 @@ def report(
     verdicts = {facts.name: evaluation.verdict(facts.name, facts.rankings) for facts in evaluated}
     data, left_out = _data_rows(all_facts)
     text = _template().render(
-        workspace=workspace.root.name, version=xlarank.__version__, graphs=sum(row["graphs"] for row in data),
-        summary=evaluation.count_verdicts(verdicts.values()), verdicts=verdicts, data=data, left_out=left_out,
+        workspace=workspace.root.name,
+        version=xlarank.__version__,
+        graphs=sum(row["graphs"] for row in data),
+        summary=evaluation.count_verdicts(verdicts.values()),
+        verdicts=verdicts,
+        data=data,
+        left_out=left_out,
         trained=[facts for facts in all_facts if facts.model],
         untrained={facts.name: facts.reason for facts in all_facts if not facts.model},
-        others=compared_facts, other_name=compare.root.name if compare else "",
+        others=compared_facts,
+        other_name=compare.root.name if compare else "",
         studies=[picture for facts in all_facts for picture in facts.studies],
-        board=_board(workspace, [facts.name for facts in all_facts]), runs=_runs(workspace),
-        meanings=column_meanings(), no_model=_NO_MODEL,
-    )  # fmt: skip
+        board=_board(workspace, [facts.name for facts in all_facts]),
+        runs=_runs(workspace),
+        meanings=column_meanings(),
+        no_model=_NO_MODEL,
+    )
     out = out or workspace.reports() / "report.html"
     with atomic_write(out) as partial:
         partial.write_text(text, encoding="utf-8")
@@ -151,13 +167,23 @@ def report(
     return Report(out, len(text.encode()), means, reasons)
 
 
-def gather(workspace: Workspace, collection: Collection, *, explained: bool = True) -> CollectionFacts:
-    """Evaluate the model of a collection on the valid split and return its results; write nothing."""
-    manifests = {split: manifest for split in SPLITS if (manifest := read_manifest(workspace, collection, split))}
+def gather(
+    workspace: Workspace, collection: Collection, *, explained: bool = True
+) -> CollectionFacts:
+    """Evaluate the model of a collection on the valid split and return its results; write
+    nothing.
+    """
+    manifests = {
+        split: manifest
+        for split in SPLITS
+        if (manifest := read_manifest(workspace, collection, split))
+    }
     facts = CollectionFacts(str(collection), collection, manifests)
     for path in sorted(workspace.reports().glob(f"tune-{'-'.join(collection.parts)}-*.svg")):
         with suppress(OSError, ValueError):
-            facts.studies.append(f"data:image/svg+xml;base64,{b64encode(read_bytes(path)).decode()}")
+            facts.studies.append(
+                f"data:image/svg+xml;base64,{b64encode(read_bytes(path)).decode()}"
+            )
     if not (workspace.model(collection) / CARD).exists():
         facts.reason = _NO_MODEL
         return facts
@@ -174,10 +200,14 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
             workspace, collection, SPLIT, manifests[SPLIT], facts.left_out, trained
         ):
             scored = model.score(rows)
-            evaluation.add_metrics(facts.rankings, collection, rows, MODEL, Scores(scored.mean[None]))
+            evaluation.add_metrics(
+                facts.rankings, collection, rows, MODEL, Scores(scored.mean[None])
+            )
             facts.ranks[rows.name] = mean_rank(scored.mean[rows.group]), mean_rank(rows.cost)
             if model.calibration is not None and not scored.fallback:
-                facts.certain[rows.name] = Trust(model.calibration, scored.per_seed, rows.group).certain
+                facts.certain[rows.name] = Trust(
+                    model.calibration, scored.per_seed, rows.group
+                ).certain
         if explained and facts.metrics:
             with suppress(XlarankError):  # the graph's file cannot be read
                 facts.explained = _explain_median(facts, model)
@@ -189,18 +219,26 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
 def _explain_median(facts: CollectionFacts, model: TrainedModel) -> tuple[Explanation, str]:
     name = facts.worst_first()[len(facts.metrics) // 2]
     npz = find_data_root(Path(facts.manifests[SPLIT].data_root)).npz
-    graph = read_graph(npz / Path(*facts.collection.parts, SPLIT, f"{name}.npz"), facts.collection.kind)
+    graph = read_graph(
+        npz / Path(*facts.collection.parts, SPLIT, f"{name}.npz"), facts.collection.kind
+    )
     explanation = explain_graph(graph, model)
-    return explanation, charts.segment_picture(graph, explanation, standalone=False) if explanation.segments else ""
+    return explanation, charts.segment_picture(
+        graph, explanation, standalone=False
+    ) if explanation.segments else ""
 
 
 def _template() -> Template:
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(charts.__file__).parent), extensions=["jinja2.ext.do"], autoescape=True,
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=jinja2.FileSystemLoader(Path(charts.__file__).parent),
+        extensions=["jinja2.ext.do"],
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     functions = (scores_chart, ranks_charts, causes_chart, mean_row, compared, paired_test, counted)
     environment.globals |= {function.__name__: function for function in functions}
     environment.globals |= {"calibration": calibration, "evaluation": evaluation}
@@ -218,12 +256,15 @@ def scores_chart(facts: CollectionFacts) -> str:
     """Draw the scores of the model and of the rules by graph."""
     rankings = {MODEL: facts.metrics, **evaluation.rules_of(facts.rankings)}
     values = {name: evaluation.column(metrics) for name, metrics in rankings.items()}
-    return charts.scores_chart(f"scores-{facts.name}", [*facts.metrics], values, evaluation.score_name(facts.name))
+    return charts.scores_chart(
+        f"scores-{facts.name}", [*facts.metrics], values, evaluation.score_name(facts.name)
+    )
 
 
 def ranks_charts(facts: CollectionFacts) -> str:
     """Draw predicted against measured ranks of the best, the median and the worst graph."""
-    names, pictures = facts.worst_first(), ""
+    names = facts.worst_first()
+    pictures = ""
     shown = {names[0]: "worst", names[len(names) // 2]: "median", names[-1]: "best"}
     for name, position in reversed(shown.items()):
         title = f"{position}: {charts.short(name)}\n{facts.metrics[name]['score']:.3f}"
@@ -242,17 +283,30 @@ def mean_row(rows: Sequence[Row]) -> Row:
     """Return a row with the mean and 95 % interval of each float column."""
     means: Row = dict.fromkeys(rows[0]) | {"graph": "mean, 95 % interval"}
     for heading in rows[0]:
-        values = {str(number): row[heading] for number, row in enumerate(rows) if isinstance(row[heading], float)}
+        values = {
+            str(number): row[heading]
+            for number, row in enumerate(rows)
+            if isinstance(row[heading], float)
+        }
         if values:
             means[heading] = evaluation.with_interval(summary(values))
     return means
 
 
 def compared(ours: CollectionFacts, theirs: CollectionFacts) -> tuple[list[Row], Floats]:
-    """Return the scores of the graphs that two workspaces share, and the differences of ``score``."""
+    """Return the scores of the graphs that two workspaces share, and the differences of
+    ``score``.
+    """
     runs = [facts.model.card.model if facts.model else "-" for facts in (ours, theirs)]
-    headings = {metric: [f"{metric}, {run}" for run in ("this", "other", "difference")] for metric in _METRICS}
-    headings["score"] = [f"this workspace ({runs[0]})", f"other workspace ({runs[1]})", "difference"]
+    headings = {
+        metric: [f"{metric}, {run}" for run in ("this", "other", "difference")]
+        for metric in _METRICS
+    }
+    headings["score"] = [
+        f"this workspace ({runs[0]})",
+        f"other workspace ({runs[1]})",
+        "difference",
+    ]
     rows: list[Row] = []
     for name in [name for name in ours.metrics if name in theirs.metrics]:
         row: Row = {"graph": name}
@@ -277,20 +331,29 @@ def paired_test(difference: Floats) -> str:
 
 def _data_rows(all_facts: Iterable[CollectionFacts]) -> tuple[list[Row], list[Row]]:
     """Return counts of each split, and the graphs that were left out."""
-    rows, left_out = [], []
+    rows = []
+    left_out = []
     reason = "nothing to rank: all its configurations are one or cost the same"
     for facts in all_facts:
         for split, manifest in facts.manifests.items():
-            graphs, key = manifest.graphs.values(), {"collection": facts.name, "split": split}
+            graphs = manifest.graphs.values()
+            key = {"collection": facts.name, "split": split}
             tied = {name: reason for name, graph in manifest.graphs.items() if not graph.rankable}
             labelled = any(graph.labelled for graph in graphs)
-            rows.append({
-                **key, "labels": facts.collection.label_source if labelled else "withheld", "graphs": len(graphs),
-                "configurations": sum(graph.configs for graph in graphs),
-                "distinct rows": sum(graph.rows for graph in graphs),
-                "not rankable": len(tied), "broken": len(manifest.broken),
-            })  # fmt: skip
-            left_out += [{**key, "graph": name, "why": why} for name, why in (manifest.broken | tied).items()]
+            rows.append(
+                {
+                    **key,
+                    "labels": facts.collection.label_source if labelled else "withheld",
+                    "graphs": len(graphs),
+                    "configurations": sum(graph.configs for graph in graphs),
+                    "distinct rows": sum(graph.rows for graph in graphs),
+                    "not rankable": len(tied),
+                    "broken": len(manifest.broken),
+                }
+            )
+            left_out += [
+                {**key, "graph": name, "why": why} for name, why in (manifest.broken | tied).items()
+            ]
     return rows, left_out
 
 
@@ -299,11 +362,18 @@ def _board(workspace: Workspace, collections: Sequence[str]) -> list[Row]:
     held_out = pl.concat_str(pl.lit(", held out by "), "held_out_by").fill_null("")
     tuned = pl.when(pl.col("tuned")).then(pl.lit(" (tuned)")).otherwise(pl.lit(""))
     return rows.select(
-        "collection", (pl.col("split") + held_out).alias("scored on"), pl.col("ranker") + tuned, "graphs", "mean",
-        pl.col("standard_error").alias("standard error"), pl.col("difference").alias("to the first"),
-        pl.col("difference_error").alias("its standard error"), "seconds", "version",
+        "collection",
+        (pl.col("split") + held_out).alias("scored on"),
+        pl.col("ranker") + tuned,
+        "graphs",
+        "mean",
+        pl.col("standard_error").alias("standard error"),
+        pl.col("difference").alias("to the first"),
+        pl.col("difference_error").alias("its standard error"),
+        "seconds",
+        "version",
         pl.col("time").dt.strftime("%Y-%m-%d %H:%M"),
-    ).to_dicts()  # fmt: skip
+    ).to_dicts()
 
 
 def _runs(workspace: Workspace) -> list[Row]:
@@ -313,6 +383,12 @@ def _runs(workspace: Workspace) -> list[Row]:
         for line in read_text(workspace.reports() / "runs.jsonl").splitlines():
             with suppress(ValueError, TypeError, KeyError):
                 run = json.loads(line)
-                row = {"began": run["began"], "command": " ".join(run["arguments"]), "seconds": run["seconds"]}
-                rows.append({**row, "peak memory, MB": run.get("peak_mb"), "exit": str(run["exit"])})
+                row = {
+                    "began": run["began"],
+                    "command": " ".join(run["arguments"]),
+                    "seconds": run["seconds"],
+                }
+                rows.append(
+                    {**row, "peak memory, MB": run.get("peak_mb"), "exit": str(run["exit"])}
+                )
     return rows

@@ -1,8 +1,9 @@
 """All steps from graph files to a submission, within a budget of time and memory.
 
-A submission in the default order is written first and then improved collection by collection, cheapest first: by
-a first model, a study and a final model. Each collection gets an equal share of the remaining time, and each step
-runs in its own process. Finally, `submit` chooses models for collections in the default order.
+A submission in the default order is written first and then improved collection by collection,
+cheapest first: by a first model, a study and a final model. Each collection gets an equal share of
+the remaining time, and each step runs in its own process. Finally, `submit` chooses models for
+collections in the default order.
 """
 
 from __future__ import annotations
@@ -43,8 +44,12 @@ from xlarank.pipelines.tune import ROUNDS, tune
 _LAST: Final = 0.95
 #: Time reserved for the last trial and the final model, in multiples of the first model's.
 _RESERVED: Final = 2.5
-#: Values of `CollectionOutcome.ranked_by`; any other value is the `TrainedModel.name` of another model.
-DEFAULT_ORDER, EARLIER, FIRST, FINAL = "default order", "an earlier run", "first model", "final model"
+#: Values of `CollectionOutcome.ranked_by`; any other value is the `TrainedModel.name` of another
+#: model.
+DEFAULT_ORDER = "default order"
+EARLIER = "an earlier run"
+FIRST = "first model"
+FINAL = "final model"
 ATTACHED: Final = "attached model"
 
 
@@ -53,8 +58,10 @@ class CollectionOutcome:
     """Result of one collection.
 
     Attributes:
-        ranked_by: source of its rows in the submission: a constant of this module, or the name of a model.
-        valid, folds: summaries of the first model's metrics on valid and of the last model's out-of-fold metrics.
+        ranked_by: source of its rows in the submission: a constant of this module, or the name of a
+            model.
+        valid, folds: summaries of the first model's metrics on valid and of the last model's
+            out-of-fold metrics.
     """
 
     collection: str
@@ -66,7 +73,9 @@ class CollectionOutcome:
     seconds: float = 0.0
 
     def add_reason(self, error: Exception) -> None:
-        """Add the end of an error's message to the notes, on one line, with its type if the error is unexpected."""
+        """Add the end of an error's message to the notes, on one line, with its type if the error
+        is unexpected.
+        """
         kind = "" if isinstance(error, XlarankError) else f"{type(error).__name__}: "
         reason = f"{kind}{' '.join(str(error).split())[-600:]}"
         if reason not in self.notes:
@@ -86,19 +95,28 @@ class RunSummary:
 
 
 def run_all(
-    data_root: DataRoot, workspace: Workspace, out: Path, settings: RunSettings, *,
-    collections: Sequence[str] = (), progress: Progress | None = None,
+    data_root: DataRoot,
+    workspace: Workspace,
+    out: Path,
+    settings: RunSettings,
+    *,
+    collections: Sequence[str] = (),
+    progress: Progress | None = None,
     on_plan: Callable[[list[CollectionPlan]], None] = lambda plan: None,
-) -> RunSummary:  # fmt: skip
-    """Build, tune, train and submit every collection; ``on_plan`` is called with the plan before the work begins.
+) -> RunSummary:
+    """Build, tune, train and submit every collection; ``on_plan`` is called with the plan before
+    the work begins.
 
-    A rerun reuses the stored graphs, trials, models and submission rows. A collection that fails keeps its best
-    rows so far, at worst the default order, and its outcome notes the reason.
+    A rerun reuses the stored graphs, trials, models and submission rows. A collection that fails
+    keeps its best rows so far, at worst the default order, and its outcome notes the reason.
 
-    Raises `DataRootError`, `CollectionError` or `WorkspaceError` for missing graphs or an unusable workspace.
+    Raises `DataRootError`, `CollectionError` or `WorkspaceError` for missing graphs or an unusable
+    workspace.
     """
     started = time.monotonic()
-    job = _Job(data_root, workspace, out, settings, progress, started + _LAST * 3600 * settings.hours)
+    job = _Job(
+        data_root, workspace, out, settings, progress, started + _LAST * 3600 * settings.hours
+    )
     workspace.require_writable()
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
     require_one_root(data_root, workspace, discover(data_root.npz))
@@ -107,19 +125,24 @@ def run_all(
     on_plan(plans)
     job.write_default_order(files)
     for number, plan in enumerate(sorted(plans, key=lambda plan: plan.first_seconds)):
-        began, outcome = time.monotonic(), job.outcomes[plan.collection]
+        began = time.monotonic()
+        outcome = job.outcomes[plan.collection]
         try:
             job.rank_collection(plan, began + (job.last - began) / (len(plans) - number))
         except Exception as error:  # even a bug must not stop the other collections
             outcome.add_reason(error)
         outcome.seconds = time.monotonic() - began
     job.rank_untrained()
-    return RunSummary(out, plans, [*job.outcomes.values()], len(job.cover), job.broken, time.monotonic() - started)
+    return RunSummary(
+        out, plans, [*job.outcomes.values()], len(job.cover), job.broken, time.monotonic() - started
+    )
 
 
 @dataclass
 class _Job:
-    """State of a run; ``last``: `time.monotonic` deadline of its steps; ``cover``: as in `submit`."""
+    """State of a run; ``last``: `time.monotonic` deadline of its steps; ``cover``: as in
+    `submit`.
+    """
 
     data_root: DataRoot
     workspace: Workspace
@@ -145,18 +168,27 @@ class _Job:
             raise CollectionError(got, expected="npz files in a folder called test")
         origins = complete_submission(self.out, {}, self.cover)
         for collection, outcome in self.outcomes.items():
-            if any(row.startswith(f"{collection}:") and origin == "kept" for row, origin in origins.items()):
+            if any(
+                row.startswith(f"{collection}:") and origin == "kept"
+                for row, origin in origins.items()
+            ):
                 outcome.ranked_by = EARLIER
 
-    def run(self, function: Callable[..., Any], *arguments: Any, end: float, **keywords: Any) -> Any:
+    def run(
+        self, function: Callable[..., Any], *arguments: Any, end: float, **keywords: Any
+    ) -> Any:
         """Run a step in its own process and return its result; the process is killed at ``end``."""
         if end <= time.monotonic():
             raise XlarankError(f"no time left for {function.__name__}")
-        return isolated(function, *arguments, limit=end - time.monotonic(), progress=self.progress, **keywords)
+        return isolated(
+            function, *arguments, limit=end - time.monotonic(), progress=self.progress, **keywords
+        )
 
     def rank_collection(self, plan: CollectionPlan, end: float) -> None:
         """Run the missing steps of one collection; only the last ones may pass ``end``."""
-        workspace, settings, notes = self.workspace, self.settings, self.outcomes[plan.collection].notes
+        workspace = self.workspace
+        settings = self.settings
+        notes = self.outcomes[plan.collection].notes
         if settings.models is not None:
             recipe = self.attach(Workspace(settings.models), plan.collection).recipe
             self.build(plan, "test", end=end, settings=recipe.settings)
@@ -164,37 +196,53 @@ class _Job:
             return
         if not plan.rows:
             raise CollectionError("no training graphs, no test graphs, or not enough memory")
-        max_configs, manifest = plan.max_configs, read_manifest(workspace, plan.collection, "train")
+        max_configs = plan.max_configs
+        manifest = read_manifest(workspace, plan.collection, "train")
         if manifest is not None and 0 < manifest.recipe.max_configs <= plan.most_configs:
             max_configs = manifest.recipe.max_configs  # reuse the stored rows
         for splits in (("test",), ("train", "valid")):
             self.build(plan, *splits, end=end, max_configs=max_configs, seed=settings.seed)
         names = [str(plan.collection)]
-        request = TrainRequest(collections=names, seeds=1, seed=settings.seed, threads=settings.cores)
-        card, first = self.card(plan), read_first_scores(workspace, plan.collection)
+        request = TrainRequest(
+            collections=names, seeds=1, seed=settings.seed, threads=settings.cores
+        )
+        card = self.card(plan)
+        first = read_first_scores(workspace, plan.collection)
         if card is None or not ("report" in first or "valid" in card.trained_on):
             self.run(first_model, workspace, plan.collection, None if card else request, end=end)
-        final = card is not None and "valid" in card.trained_on and len(card.seeds) == settings.seeds
+        final = (
+            card is not None and "valid" in card.trained_on and len(card.seeds) == settings.seeds
+        )
         self.rank(plan, FINAL if final else FIRST)
         if final:
             return
-        seconds = float(read_first_scores(workspace, plan.collection).get("seconds", plan.first_seconds))
+        seconds = float(
+            read_first_scores(workspace, plan.collection).get("seconds", plan.first_seconds)
+        )
         if settings.trials:
             try:
                 (tuned,) = self.run(
-                    tune, workspace, trials=settings.trials, collections=names,
+                    tune,
+                    workspace,
+                    trials=settings.trials,
+                    collections=names,
                     timeout=max(0.0, end - time.monotonic() - _RESERVED * seconds),
-                    fit=FitSettings(ROUNDS, settings.seed, settings.cores), end=end - seconds,
-                )  # fmt: skip
+                    fit=FitSettings(ROUNDS, settings.seed, settings.cores),
+                    end=end - seconds,
+                )
                 self.outcomes[plan.collection].trials = tuned.trials
             except XlarankError as error:
                 notes.append(f"not tuned: {error}")
         request = replace(request, seeds=settings.seeds, with_valid=True)
-        self.run(train, workspace, request, end=min(self.last, max(end, time.monotonic() + 4 * seconds)))
+        self.run(
+            train, workspace, request, end=min(self.last, max(end, time.monotonic() + 4 * seconds))
+        )
         self.rank(plan, FINAL)
 
     def rank_untrained(self) -> None:
-        """Rank the collections that are still in the default order by the models that `submit` chooses."""
+        """Rank the collections that are still in the default order by the models that `submit`
+        chooses.
+        """
         for collection, outcome in self.outcomes.items():
             has_test = any(row.startswith(f"{collection}:") for row in self.cover)
             if outcome.ranked_by == DEFAULT_ORDER and has_test and time.monotonic() < self.last:
@@ -208,20 +256,33 @@ class _Job:
     def build(self, plan: CollectionPlan, *splits: str, end: float, **keywords: Any) -> None:
         """Build features; no part begins in the second half of the time until ``end``."""
         request = BuildRequest(
-            collections=[str(plan.collection)], splits=splits, jobs=plan.jobs,
-            timeout=max(1.0, (end - time.monotonic()) / 2), **keywords,
-        )  # fmt: skip
+            collections=[str(plan.collection)],
+            splits=splits,
+            jobs=plan.jobs,
+            timeout=max(1.0, (end - time.monotonic()) / 2),
+            **keywords,
+        )
         notes = self.outcomes[plan.collection].notes
-        for split in self.run(build_features, self.data_root, self.workspace, request, end=end).splits:
+        for split in self.run(
+            build_features, self.data_root, self.workspace, request, end=end
+        ).splits:
             if split.left:
-                notes.append(f"not built before the time was over: {counted(split.left, f'{split.split} graph')}")
-            notes += [f"{name} ({split.split}) is broken: {reason}" for name, reason in split.broken.items()]
+                notes.append(
+                    "not built before the time was over: "
+                    f"{counted(split.left, f'{split.split} graph')}"
+                )
+            notes += [
+                f"{name} ({split.split}) is broken: {reason}"
+                for name, reason in split.broken.items()
+            ]
 
     def rank(self, plan: CollectionPlan, source: str) -> None:
         """Update the collection's rows in the submission, and its outcome."""
         self.put_rows(plan.collection, max(self.last, time.monotonic() + 60))
-        folds, outcome = read_card(self.workspace.model(plan.collection)).folds, self.outcomes[plan.collection]
-        outcome.ranked_by, outcome.folds = source, summarise(folds) if folds else {}
+        folds = read_card(self.workspace.model(plan.collection)).folds
+        outcome = self.outcomes[plan.collection]
+        outcome.ranked_by = source
+        outcome.folds = summarise(folds) if folds else {}
         outcome.valid = read_first_scores(self.workspace, plan.collection).get("report", {})
 
     def put_rows(self, collection: Collection, end: float) -> Submission:
@@ -241,32 +302,48 @@ class _Job:
         return None
 
     def attach(self, source: Workspace, collection: Collection) -> ModelCard:
-        """Copy another workspace's model, unloaded (a damaged one could crash this process); return its card."""
+        """Copy another workspace's model, unloaded (a damaged one could crash this process); return
+        its card.
+        """
         card = read_card(source.model(collection))
         if source.root.resolve() != self.workspace.root.resolve():
             with workspace_lock(self.workspace, self.progress):
-                shutil.copytree(source.model(collection), self.workspace.model(collection), dirs_exist_ok=True)
+                shutil.copytree(
+                    source.model(collection), self.workspace.model(collection), dirs_exist_ok=True
+                )
                 if scores := read_first_scores(source, collection):
                     write_json(budget.first_scores(self.workspace, collection), scores)
         return card
 
 
 def first_model(
-    workspace: Workspace, collection: Collection, request: TrainRequest | None, *, progress: Progress | None
+    workspace: Workspace,
+    collection: Collection,
+    request: TrainRequest | None,
+    *,
+    progress: Progress | None,
 ) -> None:
-    """Train unless ``request`` is None, store the metrics on valid and plot the ranks of the median-score graph."""
-    path, first = budget.first_scores(workspace, collection), read_first_scores(workspace, collection)
+    """Train unless ``request`` is None, store the metrics on valid and plot the ranks of the
+    median-score graph.
+    """
+    path = budget.first_scores(workspace, collection)
+    first = read_first_scores(workspace, collection)
     if request is not None:
         (result,) = train(workspace, request, progress=progress)
         first = {"seconds": result.seconds}
         write_json(path, first)
     with suppress(XlarankError):  # the valid split cannot be scored
-        report = evaluate(workspace, collections=[str(collection)], progress=progress).report[str(collection)]
+        report = evaluate(workspace, collections=[str(collection)], progress=progress).report[
+            str(collection)
+        ]
         write_json(path, {**first, "report": report})
         scores = report["score"]["graphs"]
         graph = sorted(scores, key=lambda name: (scores[name], name))[len(scores) // 2]
-        rows = next(rows for rows in each_graph(workspace, collection, "valid") if rows.name == graph).measured()
-        predicted, measured = mean_rank(model_of(workspace, collection).score(rows).mean), mean_rank(rows.row_cost)
+        rows = next(
+            rows for rows in each_graph(workspace, collection, "valid") if rows.name == graph
+        ).measured()
+        predicted = mean_rank(model_of(workspace, collection).score(rows).mean)
+        measured = mean_rank(rows.row_cost)
         title = f"{collection}\n{short(graph)}: {scores[graph]:.2f}"
         with atomic_write(path.with_suffix(".svg")) as partial:
             svg = in_fixed_colours(ranks_chart(path.stem, title, predicted, measured))

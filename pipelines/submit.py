@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from xlarank.data import submission
-from xlarank.data.collection import Collection, DataRoot, GraphFile, discover, find_data_root, graph_files
+from xlarank.data.collection import (
+    Collection,
+    DataRoot,
+    GraphFile,
+    discover,
+    find_data_root,
+    graph_files,
+)
 from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, counted, reasons
 from xlarank.data.graph import graph_size
 from xlarank.data.submission import TILE_TOP, complete_submission, submission_id
@@ -20,7 +27,12 @@ from xlarank.pipelines.ranking.model_choice import SHIPPED, model_for_collection
 from xlarank.pipelines.support import results
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import ScoreFiles
-from xlarank.pipelines.support.workspaces import chosen_collections, note_errors, skip_unless_named, workspace_lock
+from xlarank.pipelines.support.workspaces import (
+    chosen_collections,
+    note_errors,
+    skip_unless_named,
+    workspace_lock,
+)
 
 
 @dataclass
@@ -49,31 +61,42 @@ class Submission:
         return any(row.startswith(f"{collection}:") for row in self.origin)
 
     def unranked(self) -> dict[str, int]:
-        """Count the rows that were kept and those of the default order; counts of 0 are left out."""
+        """Count the rows that were kept and those of the default order; counts of 0 are left
+        out.
+        """
         counts = Counter(self.origin.values())
         return {origin: counts[origin] for origin in ("kept", "default") if counts[origin]}
 
 
 def submit(
-    workspace: Workspace, out: Path, *, collections: Sequence[str] = (), cover: Mapping[str, int] | None = None,
-    model_from: str | None = None, keep: bool = False, scores: ScoreFiles | None = None,
+    workspace: Workspace,
+    out: Path,
+    *,
+    collections: Sequence[str] = (),
+    cover: Mapping[str, int] | None = None,
+    model_from: str | None = None,
+    keep: bool = False,
+    scores: ScoreFiles | None = None,
     progress: Progress | None = None,
-) -> Submission:  # fmt: skip
+) -> Submission:
     """Write a submission that ranks the test graphs of each collection by its model or ``scores``.
 
-    The submission covers every test graph of the collections (default: all) in the workspace or its data root;
-    without ``keep``, graphs that no model ranks are in the order of their files. It is checked (each id once; each
-    configuration once, for tiles the 5 best) before it is moved into place.
+    The submission covers every test graph of the collections (default: all) in the workspace or its
+    data root; without ``keep``, graphs that no model ranks are in the order of their files. It is
+    checked (each id once; each configuration once, for tiles the 5 best) before it is moved into
+    place.
 
     Args:
-        cover: id -> number of configurations, for the graphs to cover instead of those of the data root.
-        model_from: collection whose model ranks collections of its kind without a model; "shipped" for the
-            shipped ranker.
+        cover: id -> number of configurations, for the graphs to cover instead of those of the data
+            root.
+        model_from: collection whose model ranks collections of its kind without a model; "shipped"
+            for the shipped ranker.
         keep: whether to keep the valid rows of an existing file for graphs that no model ranks.
         scores: scores to rank by instead of models; graphs without scores are not ranked.
 
-    Raises `CollectionError` if there is nothing to rank, if ``model_from`` has no model, or for a named
-    collection without test graphs; `ModelError` for a named collection without a model that fits.
+    Raises `CollectionError` if there is nothing to rank, if ``model_from`` has no model, or for a
+    named collection without test graphs; `ModelError` for a named collection without a model that
+    fits.
     """
     report = Submission(out)
     ranked: dict[str, list[int]] = {}
@@ -87,10 +110,14 @@ def submit(
     with steps_of(progress, "ranking test graphs", len(chosen)) as step:
         for collection in chosen:
             with skip_unless_named(collection, collections, report.left_out):
-                ranked |= _rank_collection(workspace, collection, model_from, scores, configs, report)
+                ranked |= _rank_collection(
+                    workspace, collection, model_from, scores, configs, report
+                )
             step(str(collection))
     if not ranked and not cover:
-        raise CollectionError("there is nothing to submit: " + "; ".join(reasons(report.left_out | report.broken)))
+        raise CollectionError(
+            "there is nothing to submit: " + "; ".join(reasons(report.left_out | report.broken))
+        )
     if cover is None:
         _add_unbuilt(configs, workspace, chosen, report, not collections)
     report.origin = complete_submission(out, ranked, configs, keep=keep)
@@ -98,25 +125,40 @@ def submit(
 
 
 def _rank_collection(
-    workspace: Workspace, collection: Collection, model_from: str | None, scores: ScoreFiles | None,
-    configs: dict[str, int], report: Submission,
-) -> dict[str, list[int]]:  # fmt: skip
-    """Return the order of each scored test graph, by id; add all to ``configs`` and the results to ``report``."""
+    workspace: Workspace,
+    collection: Collection,
+    model_from: str | None,
+    scores: ScoreFiles | None,
+    configs: dict[str, int],
+    report: Submission,
+) -> dict[str, list[int]]:
+    """Return the order of each scored test graph, by id; add all to ``configs`` and the results to
+    ``report``.
+    """
     manifest = read_manifest(workspace, collection, "test")
     if manifest is None or not (manifest.graphs or manifest.broken):
         raise CollectionError(f"{collection} has no test graphs in {workspace.root}")
-    configs |= {submission_id(collection, name): graph.configs for name, graph in manifest.graphs.items()}
+    configs |= {
+        submission_id(collection, name): graph.configs for name, graph in manifest.graphs.items()
+    }
     report.broken |= {f"{collection} {name}": reason for name, reason in manifest.broken.items()}
     if scores is None:
         model = model_for_collection(workspace, collection, model_from=model_from)
         model.require(manifest)
-    orders, predictions = dict[str, list[int]](), []
+    orders = dict[str, list[int]]()
+    predictions = []
     for graph in each_graph(workspace, collection, "test", manifest):
-        scored = model.score(model.select(graph)) if scores is None else scores.score(collection, graph)
+        scored = (
+            model.score(model.select(graph)) if scores is None else scores.score(collection, graph)
+        )
         if scored is not None:
             predictions.append(results.prediction_table(graph, scored.per_seed, "test"))
             score = scored.mean[graph.group]
-            best = order_of(score) if collection.kind == "layout" else top_of(TILE_TOP, score, graph.group)
+            best = (
+                order_of(score)
+                if collection.kind == "layout"
+                else top_of(TILE_TOP, score, graph.group)
+            )
             orders[submission_id(collection, graph.name)] = graph.ids[best].tolist()
     report.rows[str(collection)] = len(orders)
     report.models[str(collection)] = model.name if scores is None else scores.name
@@ -127,9 +169,15 @@ def _rank_collection(
 
 
 def _add_unbuilt(
-    configs: dict[str, int], workspace: Workspace, chosen: Sequence[Collection], report: Submission, every: bool
+    configs: dict[str, int],
+    workspace: Workspace,
+    chosen: Sequence[Collection],
+    report: Submission,
+    every: bool,
 ) -> None:
-    """Add test graphs without stored rows from the data roots, of ``every`` or only of chosen collections."""
+    """Add test graphs without stored rows from the data roots, of ``every`` or only of chosen
+    collections.
+    """
     files: list[GraphFile] = []
     for root in sorted(stored_roots(workspace)):
         with suppress(DataRootError):  # removed or moved: cover only the graphs of the workspace
@@ -138,7 +186,9 @@ def _add_unbuilt(
         row_id = submission_id(file.collection, file.name)
         if file.split == "test" and row_id not in configs and (every or file.collection in chosen):
             if file.collection not in chosen:
-                report.left_out.setdefault(str(file.collection), "its features were not built; run build-features")
+                report.left_out.setdefault(
+                    str(file.collection), "its features were not built; run build-features"
+                )
             try:
                 configs[row_id] = graph_size(file.path, file.collection.kind).configs
             except GraphFileError as error:
@@ -160,14 +210,20 @@ class Checked:
 
 
 def check_submission(
-    path: Path, *, sample: Path | None = None, data_root: DataRoot | None = None, collections: Sequence[str] = ()
+    path: Path,
+    *,
+    sample: Path | None = None,
+    data_root: DataRoot | None = None,
+    collections: Sequence[str] = (),
 ) -> Checked:
-    """Return all problems of a submission; raises `SubmissionError` for the sample, `DataRootError` without graphs.
+    """Return all problems of a submission; raises `SubmissionError` for the sample, `DataRootError`
+    without graphs.
 
-    Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``, in all or the named
-    collections. A layout row lists every configuration once; a tile row at least 5 different ones, of which the
-    first 5 count (all if the graph has fewer). The number of configurations is read from the data root;
-    without one, it is the length of a layout's sample row, and a tile row may be as short as its sample row.
+    Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``, in
+    all or the named collections. A layout row lists every configuration once; a tile row at least 5
+    different ones, of which the first 5 count (all if the graph has fewer). The number of
+    configurations is read from the data root; without one, it is the length of a layout's sample
+    row, and a tile row may be as short as its sample row.
     """
     configs: dict[str, int | None] = {}
     unknown: dict[str, str] = {}

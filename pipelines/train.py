@@ -27,15 +27,17 @@ _DEFAULT_ROUNDS: Final = 150
 def train(
     workspace: Workspace, request: TrainRequest | None = None, *, progress: Progress | None = None
 ) -> list[TrainResult]:
-    """Fit ``seeds`` rankers per collection, with tuned parameters if any and the number of rounds best out of fold.
+    """Fit ``seeds`` rankers per collection, with tuned parameters if any and the number of rounds
+    best out of fold.
 
-    If folds hold out kernel families, unseen ones are ranked with the fallback. A model whose scores are all equal
-    is not saved unless ``allow_constant``. With ``model`` "auto", every ranker is validated on the same folds and
-    the best is trained, per collection; its score, the best of several, is slightly optimistic. A ranker that
-    cannot run (without xgboost) is left out.
+    If folds hold out kernel families, unseen ones are ranked with the fallback. A model whose
+    scores are all equal is not saved unless ``allow_constant``. With ``model`` "auto", every ranker
+    is validated on the same folds and the best is trained, per collection; its score, the best of
+    several, is slightly optimistic. A ranker that cannot run (without xgboost) is left out.
 
-    Raises `CollectionError` or `ModelError` for a collection named in the request (others are left out with their
-    reason), `CollectionError` if nothing could be trained, and `ClusterError` for an unusable cluster.
+    Raises `CollectionError` or `ModelError` for a collection named in the request (others are left
+    out with their reason), `CollectionError` if nothing could be trained, and `ClusterError` for an
+    unusable cluster.
     """
     request = request or TrainRequest()
     if request.model != AUTO:
@@ -50,7 +52,9 @@ def train(
             with skip_unless_named(collection, request.collections, left_out):
                 began = time.monotonic()
                 training = read_training_set(workspace, collection, request.splits, extra, settings)
-                job = TrainingJob(workspace, training, FoldPlan.of(training.data), request, settings, progress)
+                job = TrainingJob(
+                    workspace, training, FoldPlan.of(training.data), request, settings, progress
+                )
                 results.append(replace(_train(job), seconds=time.monotonic() - began))
     if not results:
         raise CollectionError("; ".join(left_out.values()))
@@ -59,7 +63,8 @@ def train(
 
 def _train(job: TrainingJob) -> TrainResult:
     """Train the requested ranker, or the one that is best out of fold."""
-    kind, auto = job.training.kind, job.request.model == AUTO
+    kind = job.training.kind
+    auto = job.request.model == AUTO
     has_time_model = kind == "layout" and "layout" in target_of(job.training.collection).estimate
     names = [job.request.model]
     if auto:
@@ -72,13 +77,16 @@ def _train(job: TrainingJob) -> TrainResult:
             try:
                 ranker = ranker_class(name)(params, kind=kind)
                 rounds = 0 if name == TimeTrees.name and has_time_model else _DEFAULT_ROUNDS
-                default, note = (rounds, "one family, no folds"), f"{name}, " if auto else ""
+                default = (rounds, "one family, no folds")
+                note = f"{name}, " if auto else ""
                 candidates.append(fitting.validate(job, [ranker], tuned, step, default, note))
             except ModelError as error:
                 if not auto:
                     raise
                 failed.append(f"{name} is left out: {error.got}")
-        choice = max(candidates, key=lambda candidate: candidate.value)  # ties: the first registered
+        choice = max(
+            candidates, key=lambda candidate: candidate.value
+        )  # ties: the first registered
         rankers = fitting.fit_seeds(job, choice, step)
     why = ""
     if auto and not job.plan.folds:

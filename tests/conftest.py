@@ -12,7 +12,9 @@ from tests.graphs import FEW, save_npz
 
 # No deadline, which would depend on the machine; derandomized, so that failures are reproducible.
 REPRODUCIBLE = {"deadline": None, "derandomize": True, "print_blob": True}
-settings.register_profile("xlarank", max_examples=60, suppress_health_check=[HealthCheck.too_slow], **REPRODUCIBLE)
+settings.register_profile(
+    "xlarank", max_examples=60, suppress_health_check=[HealthCheck.too_slow], **REPRODUCIBLE
+)
 settings.register_profile("quick", settings.get_profile("xlarank"), max_examples=FEW)
 
 # The width of tables must not depend on the terminal.
@@ -35,14 +37,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def graph_file(tmp_path: Path) -> Callable[..., Path]:
-    """Return a function that writes arrays to ``<name>.npz`` in the test's folder and returns the path."""
-    return lambda arrays, name="graph", **options: save_npz(tmp_path / f"{name}.npz", arrays, **options)
+    """Return a function that writes arrays to ``<name>.npz`` in the test's folder and returns the
+    path.
+    """
+    return lambda arrays, name="graph", **options: save_npz(
+        tmp_path / f"{name}.npz", arrays, **options
+    )
 
 
 @pytest.fixture(scope="session")
 def next_path(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
     """Return a new path per call, for hypothesis tests, whose examples share their fixtures."""
-    folder, numbers = tmp_path_factory.mktemp("examples"), count()
+    folder = tmp_path_factory.mktemp("examples")
+    numbers = count()
     return lambda: folder / f"example{next(numbers)}.npz"
 
 

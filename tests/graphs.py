@@ -47,7 +47,9 @@ def node_row(node: Node) -> np.ndarray:
         row[NODE_COLUMN[f"{stem}_sum"]] = sum(values)
         row[NODE_COLUMN[f"{stem}_product"]] = np.prod(values)
 
-    row[[name.endswith("_product") for name in NODE_COLUMNS]] = 1  # of no dimensions, as in real files
+    row[[name.endswith("_product") for name in NODE_COLUMNS]] = (
+        1  # of no dimensions, as in real files
+    )
     row[NODE_COLUMN[f"shape_element_type_is_{node.element}"]] = 1
     put("shape_dimensions", node.dims)
     if node.window:
@@ -63,7 +65,9 @@ def node_row(node: Node) -> np.ndarray:
 
 
 def program_arrays(nodes: Sequence[Node]) -> Arrays:
-    edges = [(consumer, operand) for consumer, node in enumerate(nodes) for operand in node.operands]
+    edges = [
+        (consumer, operand) for consumer, node in enumerate(nodes) for operand in node.operands
+    ]
     return {
         "node_feat": np.stack([node_row(node) for node in nodes]),
         "node_opcode": np.array([OPCODE[node.opcode] for node in nodes], np.uint8),
@@ -80,33 +84,52 @@ def unconfigured(*nodes: Node, configurable: tuple[int, ...]) -> LayoutGraph:
     features, opcodes, edges = program_arrays(nodes).values()
     program = "p", features, opcodes.astype(np.int64), edges
     table = ConfigTable.from_blocks([], configs=0, nodes=len(configurable))
-    return LayoutGraph(*program, np.zeros(0, np.int64), np.array([0, len(nodes)]), np.array(configurable), table)
+    return LayoutGraph(
+        *program, np.zeros(0, np.int64), np.array([0, len(nodes)]), np.array(configurable), table
+    )
 
 
-def layout_row(output: Sequence[int] = (), input: Sequence[int] = (), kernel: Sequence[int] = ()) -> np.ndarray:
-    """Return ``(18,)`` int8: the layouts of a node in a configuration; other entries are unset (-1)."""
+def layout_row(
+    output: Sequence[int] = (), input: Sequence[int] = (), kernel: Sequence[int] = ()
+) -> np.ndarray:
+    """Return ``(18,)`` int8: the layouts of a node in a configuration; other entries are unset
+    (-1).
+    """
     row = np.full(len(LAYOUT_COLUMNS), -1, np.int8)
     for slot, layout in enumerate((output, input, kernel)):
         row[MAX_RANK * slot : MAX_RANK * slot + len(layout)] = layout
     return row
 
 
-def tile_row(kernel: Sequence[int] = (), output: Sequence[int] = (), input: Sequence[int] = ()) -> np.ndarray:
+def tile_row(
+    kernel: Sequence[int] = (), output: Sequence[int] = (), input: Sequence[int] = ()
+) -> np.ndarray:
     """Return ``(24,)`` float32: a tile configuration; the product over no bounds is 0."""
     row = np.zeros((3, 8), np.float32)
     for slot, bounds in zip(row, (kernel, output, input), strict=True):
-        slot[: len(bounds)], slot[6], slot[7] = bounds, sum(bounds), np.prod(bounds) if len(bounds) else 0
+        slot[: len(bounds)], slot[6], slot[7] = (
+            bounds,
+            sum(bounds),
+            np.prod(bounds) if len(bounds) else 0,
+        )
     return row.reshape(-1)
 
 
 _ROLES = {"feature_group_count": 1, "batch_group_count": 1} | {
     f"convolution_dim_numbers_{role}": dimension
     for role, dimension in {
-        "input_batch_dim": 0, "input_feature_dim": 3, "input_spatial_dims_0": 1, "input_spatial_dims_1": 2,
-        "kernel_input_feature_dim": 2, "kernel_output_feature_dim": 3,
-        "kernel_spatial_dims_0": 0, "kernel_spatial_dims_1": 1, "output_batch_dim": 0, "output_feature_dim": 3,
+        "input_batch_dim": 0,
+        "input_feature_dim": 3,
+        "input_spatial_dims_0": 1,
+        "input_spatial_dims_1": 2,
+        "kernel_input_feature_dim": 2,
+        "kernel_output_feature_dim": 3,
+        "kernel_spatial_dims_0": 0,
+        "kernel_spatial_dims_1": 1,
+        "output_batch_dim": 0,
+        "output_feature_dim": 3,
     }.items()
-}  # fmt: skip
+}
 #: A residual convolution block. Node 2 and node 4 are configurable:
 #:
 #:     0 parameter f32[8,32,32,16]  image   \
@@ -123,7 +146,8 @@ LAYOUT_PROGRAM = (
 
 
 def layout_arrays() -> Arrays:
-    """Return a valid layout graph: `LAYOUT_PROGRAM` with six configurations, of which 1 and 3 are identical.
+    """Return a valid layout graph: `LAYOUT_PROGRAM` with six configurations, of which 1 and 3 are
+    identical.
 
     Runtimes are above 2**24 ns and some differ by 1, which would be lost in float32.
     """
@@ -140,7 +164,9 @@ def layout_arrays() -> Arrays:
         "node_splits": np.array([[0, len(LAYOUT_PROGRAM)]], np.int64),
         "node_config_ids": np.array([2, 4], np.int64),
         "node_config_feat": np.stack([convolution, reshape], axis=1).astype(np.float32),
-        "config_runtime": np.array([20000003, 20000001, 20000007, 20000002, 40000001, 40000000], np.int64),
+        "config_runtime": np.array(
+            [20000003, 20000001, 20000007, 20000002, 40000001, 40000000], np.int64
+        ),
     }
 
 
@@ -154,12 +180,15 @@ TILE_PROGRAM = (
 
 
 def tile_arrays() -> Arrays:
-    """Return a valid tile graph: `TILE_PROGRAM` with five configurations, of which 1 and 4 are identical.
+    """Return a valid tile graph: `TILE_PROGRAM` with five configurations, of which 1 and 4 are
+    identical.
 
     Runtime over normalizer: 2, 1, 0.5, 4, 1.25; runtimes alone have another order.
     """
-    wide, twice = tile_row(output=(8, 128), kernel=(512,)), tile_row(output=(64, 256), kernel=(128,))
-    whole, flat = tile_row(output=(256, 1024)), tile_row(output=(1, 1024), input=(1, 512))
+    wide = tile_row(output=(8, 128), kernel=(512,))
+    twice = tile_row(output=(64, 256), kernel=(128,))
+    whole = tile_row(output=(256, 1024))
+    flat = tile_row(output=(1, 1024), input=(1, 512))
     return {
         **program_arrays(TILE_PROGRAM),
         "config_feat": np.stack([wide, twice, whole, flat, twice]),
@@ -168,7 +197,8 @@ def tile_arrays() -> Arrays:
     }
 
 
-LAYOUT_KEYS, TILE_KEYS = tuple(layout_arrays()), tuple(tile_arrays())
+LAYOUT_KEYS = tuple(layout_arrays())
+TILE_KEYS = tuple(tile_arrays())
 
 
 def save_npz(path: Path, arrays: Mapping[str, Any], *, compressed: bool = True) -> Path:
@@ -183,7 +213,10 @@ def arrays_of(graph: Any) -> Arrays:
     program = {"node_feat": graph.node_feat, "node_opcode": graph.opcode, "edge_index": graph.edges}
     program["config_runtime"] = graph.runtime
     if hasattr(graph, "config_feat"):
-        return program | {"config_feat": graph.config_feat, "config_runtime_normalizers": graph.normalizers}
+        return program | {
+            "config_feat": graph.config_feat,
+            "config_runtime_normalizers": graph.normalizers,
+        }
     program |= {"node_splits": graph.splits[None], "node_config_ids": graph.configurable}
     return program | {"node_config_feat": graph.table.rows[graph.table.codes]}
 

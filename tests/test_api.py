@@ -28,21 +28,35 @@ LAYOUT = SAMPLE / "npz/layout/cpu/random/valid/mlp__a.npz"
 
 @pytest.fixture(scope="module")
 def kernels():
-    return [xlarank.read_graph(TILES / f"{name}.npz") for name in ("bmm__a", "bmm__b", "matmul__a", "matmul__b")]
+    return [
+        xlarank.read_graph(TILES / f"{name}.npz")
+        for name in ("bmm__a", "bmm__b", "matmul__a", "matmul__b")
+    ]
 
 
 @pytest.fixture(scope="module")
 def fitted(kernels):
-    return xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1, tier="fast", target="cpu").fit(kernels[:3])
+    return xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1, tier="fast", target="cpu").fit(
+        kernels[:3]
+    )
 
 
 def test_features_have_a_row_per_distinct_configuration_and_reprs_are_one_line(tmp_path):
     graph = xlarank.read_graph(save_npz(tmp_path / "x__a.npz", layout_graph(3)))
     rows = assemble(graph)
-    columns = f"{len(rows.graph_columns)} graph columns + {len(rows.config_columns)} configuration columns"
-    counts = f"{graph.nodes} nodes, {len(graph.edges)} edges, 24 configurations (22 distinct, 24 measured)"
+    columns = (
+        f"{len(rows.graph_columns)} graph columns + {len(rows.config_columns)} configuration "
+        "columns"
+    )
+    counts = (
+        f"{graph.nodes} nodes, {len(graph.edges)} edges, 24 configurations (22 distinct, 24 "
+        "measured)"
+    )
     assert repr(graph) == f"<LayoutGraph 'x__a': {counts}, 2 configurable nodes>"
-    assert repr(rows) == f"<GraphRows 'x__a': 22 distinct of 24 configurations (24 measured), {columns}>"
+    assert (
+        repr(rows)
+        == f"<GraphRows 'x__a': 22 distinct of 24 configurations (24 measured), {columns}>"
+    )
     with pytest.raises(GraphFileError):
         xlarank.read_graph(tmp_path / "x__a.npz", kind="tile")
     ranking = repr(xlarank.rank(graph, tmp_path))
@@ -71,9 +85,18 @@ def test_graph_ranker_predicts_as_the_ranker_of_that_name(kernels, fitted):
     expected = ranker.predict(last.matrix(), last.columns)[last.group]
     for graph in (kernels[3], TILES / "matmul__b.npz"):
         assert fitted.predict(graph).tolist() == expected.tolist()
-    assert fitted.score([kernels[3]]) == graph_metrics("tile", expected, last.cost, last.group)["score"]
-    assert (fitted.kind_, fitted.graphs_, fitted.left_out_) == ("tile", ["bmm__a", "bmm__b", "matmul__a"], {})
-    assert fitted.feature_names_in_.tolist() == data.columns and fitted.n_features_in_ == len(data.columns)
+    assert (
+        fitted.score([kernels[3]])
+        == graph_metrics("tile", expected, last.cost, last.group)["score"]
+    )
+    assert (fitted.kind_, fitted.graphs_, fitted.left_out_) == (
+        "tile",
+        ["bmm__a", "bmm__b", "matmul__a"],
+        {},
+    )
+    assert fitted.feature_names_in_.tolist() == data.columns and fitted.n_features_in_ == len(
+        data.columns
+    )
 
 
 def test_graphs_that_cannot_be_trained_on_are_named(kernels, tmp_path):
@@ -104,7 +127,11 @@ def test_bad_graphs_are_refused(kernels, fitted, tmp_path):
     ):
         with pytest.raises((ModelError, GraphFileError), match=message):
             method(graphs)
-    for graphs, message in ((kernels[0], "TileGraph bmm__a is one graph"), (None, "are None"), (3, "are 3")):
+    for graphs, message in (
+        (kernels[0], "TileGraph bmm__a is one graph"),
+        (None, "are None"),
+        (3, "are 3"),
+    ):
         with pytest.raises(TypeError, match=f"{message}; expected a list of graphs") as error:
             fresh.fit(graphs)
         assert isinstance(error.value, XlarankError)
@@ -116,8 +143,13 @@ def test_all_names_exist_and_importing_xlarank_is_cheap():
     assert set(xlarank.__all__) <= set(dir(xlarank))
     with pytest.raises(AttributeError, match="'xlarank' has no attribute 'rnak'"):
         xlarank.rnak  # noqa: B018
-    code = "import sys, xlarank; assert not {name.split('.')[0] for name in sys.modules} & {'numpy', 'polars'}"
-    subprocess.run([sys.executable, "-c", code], cwd=Path(xlarank.__file__).parent.parent, check=True)
+    code = (
+        "import sys, xlarank; assert not {name.split('.')[0] for name in sys.modules} & "
+        "{'numpy', 'polars'}"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(xlarank.__file__).parent.parent, check=True
+    )
 
 
 def test_predictions_depend_on_seed_and_target_alone(kernels, fitted):
@@ -137,12 +169,22 @@ def test_predictions_depend_on_seed_and_target_alone(kernels, fitted):
 
 def test_parameters_are_returned_and_can_be_changed():
     ranker = xlarank.GraphRanker("ranknet", n_estimators=7, num_leaves=5)
-    common = {"ranker": "ranknet", "random_state": 0, "n_jobs": -1, "candidates": True, "target": "tpu"}
+    common = {
+        "ranker": "ranknet",
+        "random_state": 0,
+        "n_jobs": -1,
+        "candidates": True,
+        "target": "tpu",
+    }
     assert ranker.get_params() == {**common, "n_estimators": 7, "tier": "full", "num_leaves": 5}
     assert ranker.set_params(n_estimators=9, num_leaves=6, tier="fast") is ranker
     assert ranker.get_params() == {**common, "n_estimators": 9, "tier": "fast", "num_leaves": 6}
-    assert repr(ranker).startswith("GraphRanker('ranknet', n_estimators=9, ") and "num_leaves=6" in repr(ranker)
-    assert eval(repr(ranker), {"GraphRanker": xlarank.GraphRanker}).get_params() == ranker.get_params()
+    assert repr(ranker).startswith(
+        "GraphRanker('ranknet', n_estimators=9, "
+    ) and "num_leaves=6" in repr(ranker)
+    assert (
+        eval(repr(ranker), {"GraphRanker": xlarank.GraphRanker}).get_params() == ranker.get_params()
+    )
 
 
 def test_wrong_parameters_are_refused():
@@ -154,7 +196,10 @@ def test_wrong_parameters_are_refused():
         *(({name: value}, f"{name} is {value}") for name, value in wrong.items()),
         ({"n_estimator": 3}, "did you mean n_estimators"),
         ({"num_leaves": 10**9}, "num_leaves is 1000000000; expected a whole number, 2 to 131072"),
-        ({"n_jobs": 10**6}, f"n_jobs is 1000000; expected 1 to {MAX_THREADS} threads, -1 for all cores"),
+        (
+            {"n_jobs": 10**6},
+            f"n_jobs is 1000000; expected 1 to {MAX_THREADS} threads, -1 for all cores",
+        ),
         ({"tier": "most"}, "tier is 'most'; expected fast, full"),
         ({"target": "gpu"}, "target is 'gpu'; expected cpu, tpu"),
     ):

@@ -1,4 +1,6 @@
-"""Allowed imports, including those within functions and for types only; installed packages; names in messages."""
+"""Allowed imports, including those within functions and for types only; installed packages; names
+in messages.
+"""
 
 import ast
 import re
@@ -15,12 +17,15 @@ from xlarank.cli.app import commands
 from xlarank.cli.console import _PARAMETER, as_options
 
 ROOT = Path(run.__file__).parent
-#: A package may import itself and those before it; the folder xlarank holds the API and the command line.
+#: A package may import itself and those before it; the folder xlarank holds the API and the command
+#: line.
 PACKAGES = ("data", "features", "models", "pipelines", "xlarank")
 
 
 class Import(NamedTuple):
-    """An import: ``dotted`` is ``module`` and the imported name, if any; ``text`` is for messages."""
+    """An import: ``dotted`` is ``module`` and the imported name, if any; ``text`` is for
+    messages.
+    """
 
     importer: str
     module: str
@@ -31,41 +36,59 @@ class Import(NamedTuple):
 @cache
 def trees_of(package):
     """Return the syntax tree of each file of a package, by path."""
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / package).rglob("*.py"))}
+    return {
+        path: ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted((ROOT / package).rglob("*.py"))
+    }
 
 
 @cache
 def imports_of(package):
     imports = []
     for path, tree in trees_of(package).items():
-        parts = [part for part in path.relative_to(ROOT).with_suffix("").parts if part != "__init__"]
+        parts = [
+            part for part in path.relative_to(ROOT).with_suffix("").parts if part != "__init__"
+        ]
         importer = ".".join(parts if parts[0] == "xlarank" else ["xlarank", *parts])
         for node in ast.walk(tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
-                assert not getattr(node, "level", 0), f"{path}:{node.lineno}: a relative import hides its package"
+                assert not getattr(node, "level", 0), (
+                    f"{path}:{node.lineno}: a relative import hides its package"
+                )
                 module = getattr(node, "module", None)
                 for name in (alias.name for alias in node.names):
                     dotted = f"{module}.{name}" if module else name
-                    imports.append(Import(importer, module or name, dotted, f"{path}:{node.lineno}: {dotted}"))
+                    imports.append(
+                        Import(importer, module or name, dotted, f"{path}:{node.lineno}: {dotted}")
+                    )
     return imports
 
 
 def test_imports_have_no_cycles():
     imports = [entry for package in PACKAGES for entry in imports_of(package)]
     modules = {entry.importer for entry in imports}
-    targets = ((entry.importer, entry.dotted if entry.dotted in modules else entry.module) for entry in imports)
+    targets = (
+        (entry.importer, entry.dotted if entry.dotted in modules else entry.module)
+        for entry in imports
+    )
     graph = nx.DiGraph((importer, target) for importer, target in targets if target in modules)
     assert graph.number_of_nodes() > 100 and graph.number_of_edges() > 300
     assert next(nx.simple_cycles(graph), None) is None
 
 
 def test_imports_point_one_way():
-    files = "npz collection.DataRoot collection.find_data_root submission config_table graph.read_graph".split()
+    files = (
+        "npz collection.DataRoot collection.find_data_root submission config_table graph.read_graph"
+    ).split()
     for number, package in enumerate(PACKAGES):
-        forbidden = [f"xlarank.{'cli' if name == 'xlarank' else name}" for name in PACKAGES[number + 1 :]]
+        forbidden = [
+            f"xlarank.{'cli' if name == 'xlarank' else name}" for name in PACKAGES[number + 1 :]
+        ]
         forbidden += ["typer", "rich"] if package != "xlarank" else []
         forbidden += [f"xlarank.data.{name}" for name in files] if package == "models" else []
-        assert [entry.text for entry in imports_of(package) if entry.dotted.startswith(tuple(forbidden))] == []
+        assert [
+            entry.text for entry in imports_of(package) if entry.dotted.startswith(tuple(forbidden))
+        ] == []
     names = {entry.dotted for entry in imports_of("xlarank")}
     assert "xlarank.pipelines.tune.tune" in names, "imports inside a function are seen"
     assert "xlarank.data.collection.DataRoot" in names, "imports for types alone are seen"
@@ -76,7 +99,14 @@ def test_imported_packages_are_dependencies_or_in_extras():
     known = {re.split("[^a-z0-9]", requirement)[0] for requirement in project["dependencies"]}
     known |= {"google", "sqlalchemy"} if {"protobuf", "optuna"} <= known else set()
     imported = {entry.module.split(".")[0] for package in PACKAGES for entry in imports_of(package)}
-    known |= {"jax", "jaxlib", "libtpu", "ml_dtypes", "dask", "distributed"}  # in the extras hlo, collect and dask
+    known |= {
+        "jax",
+        "jaxlib",
+        "libtpu",
+        "ml_dtypes",
+        "dask",
+        "distributed",
+    }  # in the extras hlo, collect and dask
     known |= {"sklearn"}  # imported only if the user did
     assert imported - known == {"xlarank"} | imported & sys.stdlib_module_names
 
@@ -84,7 +114,9 @@ def test_imported_packages_are_dependencies_or_in_extras():
 def test_no_pipeline_but_run_all_imports_another():
     """Pipelines are the files in pipelines/ itself; shared code is in folders below."""
     pipelines = {f"xlarank.pipelines.{path.stem}" for path in (ROOT / "pipelines").glob("[!_]*.py")}
-    assert {f"xlarank.pipelines.{name}" for name in ("build_features", "tune", "train", "rank")} <= pipelines
+    assert {
+        f"xlarank.pipelines.{name}" for name in ("build_features", "tune", "train", "rank")
+    } <= pipelines
     for entry in imports_of("pipelines"):
         others = pipelines & {entry.module, entry.dotted} - {entry.importer}
         assert entry.importer == "xlarank.pipelines.run_all" or not others, entry.text
@@ -97,9 +129,17 @@ def test_messages_name_parameters_and_the_command_line_their_options():
     for path, tree in (item for package in PACKAGES[:-1] for item in trees_of(package).items()):
         docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-                words = {word for word in re.findall(r"--[a-z-]+", node.value) if word != node.value}
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and id(node) not in docstrings
+            ):
+                words = {
+                    word for word in re.findall(r"--[a-z-]+", node.value) if word != node.value
+                }
                 assert not words & options, f"{path}:{node.lineno} names {words & options}"
                 parameters |= {match[1] for match in _PARAMETER.finditer(node.value)}
     assert len(parameters) > 20
-    assert {name for name in parameters if "__" not in name and as_options(f"`{name}`") not in options} == set()
+    assert {
+        name for name in parameters if "__" not in name and as_options(f"`{name}`") not in options
+    } == set()

@@ -2,13 +2,13 @@
 
 >>> import xlarank
 >>> from xlarank.data.collection import SAMPLE
->>> graph = xlarank.read_graph(SAMPLE / "npz" / "layout" / "cpu" / "random" / "valid" / "mlp__a.npz")
+>>> graph = xlarank.read_graph(SAMPLE / "npz/layout/cpu/random/valid/mlp__a.npz")
 >>> xlarank.compute_features(graph).height  # one row per distinct configuration
 58
 
-`rank` orders a graph's configurations with a trained model, `GraphRanker` follows the scikit-learn estimator API,
-`read_hlo` converts an HLO program to a graph. In a clone the sub-packages ``data``, ``features``, ``models`` and
-``pipelines`` are links to the folders at the top level.
+`rank` orders a graph's configurations with a trained model, `GraphRanker` follows the scikit-learn
+estimator API, `read_hlo` converts an HLO program to a graph. In a clone the sub-packages ``data``,
+``features``, ``models`` and ``pipelines`` are links to the folders at the top level.
 """
 
 from importlib import import_module as _import_module
@@ -34,8 +34,15 @@ _MODULES = {
     "read_hlo": "xlarank.data.hlo.reading",
 }
 __all__ = [
-    "GraphRanker", "Ranking", "__version__", "compute_features", "load_rows", "rank", "read_graph", "read_hlo",
-]  # fmt: skip
+    "GraphRanker",
+    "Ranking",
+    "__version__",
+    "compute_features",
+    "load_rows",
+    "rank",
+    "read_graph",
+    "read_hlo",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -19,57 +19,81 @@ if TYPE_CHECKING:  # slow; imported inside functions, so that reading a graph st
 
 
 def rank(
-    graph: Graph | str | Path, workspace: str | Path = DEFAULT_ROOT, *, collection: str | None = None,
+    graph: Graph | str | Path,
+    workspace: str | Path = DEFAULT_ROOT,
+    *,
+    collection: str | None = None,
     blocks: Sequence[str | Path] = (),
-) -> Ranking:  # fmt: skip
+) -> Ranking:
     """Rank the configurations of a graph, or of an npz file, with a trained model of the workspace.
 
-    The model is that of ``collection``, else of the collection whose folder contains the file, else the only one
-    of the graph's kind (and target, if its folders name one). Without a model, layouts are ranked by the shipped
-    TPU time model, and TPU tiles by the shipped ranker, trained on estimates of the TPU's compiler. ``blocks`` are
-    the files of custom columns that the model was built with; their code is executed.
+    The model is that of ``collection``, else of the collection whose folder contains the file, else
+    the only one of the graph's kind (and target, if its folders name one). Without a model, layouts
+    are ranked by the shipped TPU time model, and TPU tiles by the shipped ranker, trained on
+    estimates of the TPU's compiler. ``blocks`` are the files of custom columns that the model was
+    built with; their code is executed.
 
-    Raises `xlarank.data.errors.GraphFileError`, `WorkspaceError` for a workspace that does not exist, and
-    `ModelError` if there is no model or more than one.
+    Raises `xlarank.data.errors.GraphFileError`, `WorkspaceError` for a workspace that does not
+    exist, and `ModelError` if there is no model or more than one.
 
     Examples:
         >>> import xlarank
         >>> from xlarank.data.collection import SAMPLE
-        >>> xlarank.rank(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz", workspace="nowhere")
+        >>> xlarank.rank(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz",
+        ...     workspace="nowhere")
         Traceback (most recent call last):
-        xlarank.data.errors.WorkspaceError: the workspace nowhere does not exist; check the path, or run train first
+        xlarank.data.errors.WorkspaceError: the workspace nowhere does not exist; check the path, or
+        run train first
     """
     from xlarank.features.catalogue import load_blocks
     from xlarank.pipelines.rank import rank as run
 
     load_blocks(*blocks)
-    return run(Workspace(Path(workspace)), Path(graph) if isinstance(graph, str) else graph, collection=collection)
+    return run(
+        Workspace(Path(workspace)),
+        Path(graph) if isinstance(graph, str) else graph,
+        collection=collection,
+    )
 
 
 @overload
 def load_rows(
-    workspace: str | Path = DEFAULT_ROOT, collection: str | None = None, split: str | None = None,
-    columns: Sequence[str] | None = None, *, lazy: Literal[False] = False,
-) -> pl.DataFrame: ...  # fmt: skip
+    workspace: str | Path = DEFAULT_ROOT,
+    collection: str | None = None,
+    split: str | None = None,
+    columns: Sequence[str] | None = None,
+    *,
+    lazy: Literal[False] = False,
+) -> pl.DataFrame: ...
 @overload
 def load_rows(
-    workspace: str | Path = DEFAULT_ROOT, collection: str | None = None, split: str | None = None,
-    columns: Sequence[str] | None = None, *, lazy: Literal[True],
-) -> pl.LazyFrame: ...  # fmt: skip
+    workspace: str | Path = DEFAULT_ROOT,
+    collection: str | None = None,
+    split: str | None = None,
+    columns: Sequence[str] | None = None,
+    *,
+    lazy: Literal[True],
+) -> pl.LazyFrame: ...
 def load_rows(
-    workspace: str | Path = DEFAULT_ROOT, collection: str | None = None, split: str | None = None,
-    columns: Sequence[str] | None = None, *, lazy: bool = False,
-) -> pl.DataFrame | pl.LazyFrame:  # fmt: skip
+    workspace: str | Path = DEFAULT_ROOT,
+    collection: str | None = None,
+    split: str | None = None,
+    columns: Sequence[str] | None = None,
+    *,
+    lazy: bool = False,
+) -> pl.DataFrame | pl.LazyFrame:
     """Load the rows that ``build-features`` stored, one per distinct configuration.
 
-    Columns are ``collection, graph, family, split, configuration, repeats, runtime_ns, label, fold, held_out`` and
-    the features, all or those in ``columns``. ``label``, which rankers are trained on, is the runtime, for tiles
-    divided by that of the compiler's default. ``configuration`` is the first of ``repeats`` identical ones. To
-    compare with ``train``, score the graphs of ``fold`` k by a ranker fitted on graphs whose ``held_out`` does not
-    list k; ``fold`` and ``held_out`` are null for graphs not trained on. ``.to_pandas()`` converts to pandas.
+    Columns are ``collection, graph, family, split, configuration, repeats, runtime_ns, label, fold,
+    held_out`` and the features, all or those in ``columns``. ``label``, which rankers are trained
+    on, is the runtime, for tiles divided by that of the compiler's default. ``configuration`` is
+    the first of ``repeats`` identical ones. To compare with ``train``, score the graphs of ``fold``
+    k by a ranker fitted on graphs whose ``held_out`` does not list k; ``fold`` and ``held_out`` are
+    null for graphs not trained on. ``.to_pandas()`` converts to pandas.
 
-    ``collection`` may be omitted if there is only one; without ``split``, all splits are loaded. ``lazy`` returns a
-    `LazyFrame` and does not check the files. Raises `xlarank.data.errors.CollectionError` and `FeatureStoreError`.
+    ``collection`` may be omitted if there is only one; without ``split``, all splits are loaded.
+    ``lazy`` returns a `LazyFrame` and does not check the files. Raises
+    `xlarank.data.errors.CollectionError` and `FeatureStoreError`.
     """
     import polars as pl
 
@@ -82,16 +106,21 @@ def load_rows(
     if further:
         names = ", ".join(map(str, (chosen, *further)))
         raise CollectionError("no collection was named", expected=names, do="pass collection=")
-    frames, features = [], list[str]()
+    frames = []
+    features = list[str]()
     for name in choose_splits([] if split is None else [split]):
         manifest = read_manifest(opened, chosen, name)
         if manifest is None or not manifest.graphs:
             if split is not None:
-                raise CollectionError(f"{chosen} has no {split} split in {opened.root}", do="run build-features")
+                raise CollectionError(
+                    f"{chosen} has no {split} split in {opened.root}", do="run build-features"
+                )
             continue
         if features and manifest.columns != features:
             got = f"the splits of {chosen} have different columns"
-            raise FeatureStoreError(got, do="pass split=, or run build-features again for all of them")
+            raise FeatureStoreError(
+                got, do="pass split=, or run build-features again for all of them"
+            )
         features = manifest.columns
         folds = _fold_table(manifest if name == "train" else None)
         stored = scan_rows(opened, chosen, name, manifest, verified=not lazy)
@@ -100,8 +129,12 @@ def load_rows(
         raise CollectionError(f"{chosen} has no graphs in {opened.root}", do="run build-features")
     for column in columns or ():
         if column not in features:
-            raise FeatureStoreError(f"{chosen} has no column {column!r}", do=did_you_mean(column, features))
-    rows = pl.concat(frames).select(*KEYS, "fold", "held_out", *(features if columns is None else columns))
+            raise FeatureStoreError(
+                f"{chosen} has no column {column!r}", do=did_you_mean(column, features)
+            )
+    rows = pl.concat(frames).select(
+        *KEYS, "fold", "held_out", *(features if columns is None else columns)
+    )
     return rows if lazy else rows.collect()
 
 
@@ -116,7 +149,10 @@ def _fold_table(manifest: Manifest | None) -> pl.LazyFrame:
     plan = FoldPlan.of_graphs(names, [entries[name].kinds for name in names])
     scored = {number: fold for fold, (members, _) in enumerate(plan.folds) for number in members}
     held_out = [
-        [number for number, fold in enumerate(plan.folds) if graph in fold.held] for graph in range(len(names))
+        [number for number, fold in enumerate(plan.folds) if graph in fold.held]
+        for graph in range(len(names))
     ]
     schema = pl.Schema({"graph": pl.String(), "fold": pl.Int32(), "held_out": pl.List(pl.Int32)})
-    return pl.LazyFrame([names, [scored.get(number) for number in range(len(names))], held_out], schema)
+    return pl.LazyFrame(
+        [names, [scored.get(number) for number in range(len(names))], held_out], schema
+    )

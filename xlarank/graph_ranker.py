@@ -29,8 +29,8 @@ _GRAPHS: Final = "a list of graphs: LayoutGraph, TileGraph, or paths of npz file
 class GraphRanker:
     """Ranker of configurations, fitted on measured graphs, with the scikit-learn estimator API.
 
-    scikit-learn itself is not needed. A graph is a `LayoutGraph`, a `TileGraph` or the path of an npz file; all
-    graphs of one ranker are of one kind.
+    scikit-learn itself is not needed. A graph is a `LayoutGraph`, a `TileGraph` or the path of an
+    npz file; all graphs of one ranker are of one kind.
 
     Args:
         ranker: one of `xlarank.models.trained.RANKERS`.
@@ -39,10 +39,12 @@ class GraphRanker:
         n_jobs: number of threads; -1: all cores, None: 1.
         tier: columns to compute, "fast" or "full".
         candidates: whether to include columns computed from all candidates of a graph.
-        target: "tpu" or "cpu", the hardware on which tiles were measured; columns for the other are not used.
+        target: "tpu" or "cpu", the hardware on which tiles were measured; columns for the other are
+            not used.
         params: parameters of the ranker; default: those for the kind of graphs.
 
-    Raises `xlarank.data.errors.ParameterError`, a `ValueError`, for an unknown parameter or a bad value.
+    Raises `xlarank.data.errors.ParameterError`, a `ValueError`, for an unknown parameter or a bad
+    value.
 
     Attributes:
         ranker_: the fitted ranker.
@@ -55,7 +57,8 @@ class GraphRanker:
         >>> import xlarank
         >>> from xlarank.data.collection import SAMPLE
         >>> kernels = sorted((SAMPLE / "npz" / "tile" / "cpu" / "train").glob("bmm*.npz"))
-        >>> ranker = xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1, target="cpu").fit(kernels[:3])
+        >>> ranker = xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1,
+        ...     target="cpu").fit(kernels[:3])
         >>> ranker.graphs_, ranker.n_features_in_
         (['bmm__a', 'bmm__b', 'bmm__c'], 611)
         >>> scores = ranker.predict(kernels[3])  # lower is faster
@@ -63,13 +66,22 @@ class GraphRanker:
         ((64,), True)
         >>> xlarank.GraphRanker("ranknet", num_leafs=5)
         Traceback (most recent call last):
-        xlarank.data.errors.ParameterError: 'num_leafs' is not a parameter of ranknet; ...; did you mean num_leaves?
+        xlarank.data.errors.ParameterError: 'num_leafs' is not a parameter of ranknet; ...; did you
+        mean num_leaves?
     """
 
     def __init__(
-        self, ranker: str = "lambdarank", *, n_estimators: int = 300, random_state: int = 0,
-        n_jobs: int | None = -1, tier: str = "full", candidates: bool = True, target: str = TPU.name, **params: Any,
-    ) -> None:  # fmt: skip
+        self,
+        ranker: str = "lambdarank",
+        *,
+        n_estimators: int = 300,
+        random_state: int = 0,
+        n_jobs: int | None = -1,
+        tier: str = "full",
+        candidates: bool = True,
+        target: str = TPU.name,
+        **params: Any,
+    ) -> None:
         self.ranker = ranker
         self.n_estimators = n_estimators
         self.random_state = random_state
@@ -92,8 +104,9 @@ class GraphRanker:
     def fit(self, graphs: Iterable[GraphLike], y: object = None) -> Self:
         """Fit on measured graphs; ``y`` is ignored, runtimes come with the graphs.
 
-        Graphs without runtimes, or with equal ones, are left out (``left_out_``). Raises `ArgumentError`, a
-        `TypeError`, for anything but graphs, and `ModelError` for graphs of two kinds or none to fit on.
+        Graphs without runtimes, or with equal ones, are left out (``left_out_``). Raises
+        `ArgumentError`, a `TypeError`, for anything but graphs, and `ModelError` for graphs of two
+        kinds or none to fit on.
         """
         self._check()
         loaded = [_read(graph) for graph in _graph_list(graphs)]
@@ -103,7 +116,9 @@ class GraphRanker:
         rows = [self._rows(graph) for graph in loaded]
         data = TrainingData.from_graphs(rows, TARGETS[self.target])
         settings = FitSettings(self.n_estimators, self.random_state, _threads(self.n_jobs))
-        self.ranker_: Ranker[Any] = ranker_class(self.ranker)(self.params, kind=kind).fit(data, settings)
+        self.ranker_: Ranker[Any] = ranker_class(self.ranker)(self.params, kind=kind).fit(
+            data, settings
+        )
         self.kind_: Kind = kind
         self.feature_names_in_ = np.array(data.columns, dtype=object)
         self.n_features_in_ = len(data.columns)
@@ -114,20 +129,24 @@ class GraphRanker:
         return self
 
     def predict(self, graph: GraphLike) -> NDArray[np.float64]:
-        """Return scores ``(configs,)``, lower is faster, comparable within the graph; raises `ModelError`."""
+        """Return scores ``(configs,)``, lower is faster, comparable within the graph; raises
+        `ModelError`.
+        """
         return self._predict(self._rows_of_kind(graph))
 
     def score(self, graphs: Iterable[GraphLike], y: object = None) -> float:
         """Return the mean of Kaggle's score over measured graphs, higher is better.
 
-        It is Kendall's tau for layouts and 1 - slowdown of the best of five for tiles. Raises `ModelError` before
-        `fit`, and for a graph without runtimes that differ.
+        It is Kendall's tau for layouts and 1 - slowdown of the best of five for tiles. Raises
+        `ModelError` before `fit`, and for a graph without runtimes that differ.
         """
         scores = []
         for rows in map(self._rows_of_kind, _graph_list(graphs)):
             if not (rows.labelled and rows.rankable):
                 raise ModelError(f"{rows.name} cannot be scored", expected="runtimes that differ")
-            scores.append(graph_metrics(self.kind_, self._predict(rows), rows.cost, rows.group)["score"])
+            scores.append(
+                graph_metrics(self.kind_, self._predict(rows), rows.cost, rows.group)["score"]
+            )
         return float(np.mean(scores))
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -139,11 +158,15 @@ class GraphRanker:
         return Tags(estimator_type=None, target_tags=TargetTags(required=False))
 
     def __repr__(self) -> str:
-        params = [f"{name}={value!r}" for name, value in self.get_params().items() if name != "ranker"]
+        params = [
+            f"{name}={value!r}" for name, value in self.get_params().items() if name != "ranker"
+        ]
         return f"GraphRanker({', '.join([repr(self.ranker), *params])})"
 
     def _check(self) -> None:
-        """Raise `ParameterError` for unknown names and bad values; neither depends on the kind of graphs."""
+        """Raise `ParameterError` for unknown names and bad values; neither depends on the kind of
+        graphs.
+        """
         params = ranker_class(self.ranker).params_class
         names = [*params.declared(), *_COMMON]
         for name in self.params:
@@ -162,14 +185,18 @@ class GraphRanker:
             raise ModelError("the ranker was not fitted", do="call fit first")
         loaded = _read(graph)
         if loaded.kind != self.kind_:
-            raise ModelError(f"{loaded.name} is a {loaded.kind} graph", expected=f"a {self.kind_} graph")
+            raise ModelError(
+                f"{loaded.name} is a {loaded.kind} graph", expected=f"a {self.kind_} graph"
+            )
         return self._rows(loaded)
 
     def _rows(self, graph: Graph) -> GraphRows:
         return assemble(graph, FeatureSettings(Tier(self.tier), self.candidates))
 
     def _predict(self, rows: GraphRows) -> NDArray[np.float64]:
-        scores: NDArray[np.float64] = self.ranker_.predict(rows.matrix(), rows.columns, rows.instances)[rows.group]
+        scores: NDArray[np.float64] = self.ranker_.predict(
+            rows.matrix(), rows.columns, rows.instances
+        )[rows.group]
         return scores
 
 
@@ -179,7 +206,9 @@ _COMMON: Final = tuple(inspect.signature(GraphRanker).parameters)[:-1]
 
 def _graph_list(graphs: Iterable[GraphLike]) -> list[GraphLike]:
     if isinstance(graphs, Graph | str | Path):
-        raise ArgumentError(f"{_brief(graphs)} is one graph", expected=_GRAPHS, do="put it into a list")
+        raise ArgumentError(
+            f"{_brief(graphs)} is one graph", expected=_GRAPHS, do="put it into a list"
+        )
     if not isinstance(graphs, Iterable):
         raise ArgumentError(f"the graphs are {_brief(graphs)}", expected=_GRAPHS)
     if not (listed := list(graphs)):
@@ -191,7 +220,9 @@ def _read(graph: GraphLike) -> Graph:
     if isinstance(graph, str | Path):
         return read_graph(graph)
     if not isinstance(graph, Graph):
-        raise ArgumentError(f"{_brief(graph)} is no graph", expected="a LayoutGraph, a TileGraph or a path")
+        raise ArgumentError(
+            f"{_brief(graph)} is no graph", expected="a LayoutGraph, a TileGraph or a path"
+        )
     return graph
 
 
@@ -202,7 +233,13 @@ def _brief(value: object) -> str:
 def _threads(n_jobs: int | None) -> int:
     """Return the number of threads as LightGBM counts: 0 is all cores."""
     try:
-        return 0 if n_jobs == -1 else 1 if n_jobs is None else Whole(1, errors.MAX_THREADS)("n_jobs", n_jobs)
+        return (
+            0
+            if n_jobs == -1
+            else 1
+            if n_jobs is None
+            else Whole(1, errors.MAX_THREADS)("n_jobs", n_jobs)
+        )
     except ParameterError as error:
         expected = f"1 to {errors.MAX_THREADS} threads, -1 for all cores or None for one"
         raise ParameterError(error.got, expected=expected) from None

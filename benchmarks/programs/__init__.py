@@ -1,10 +1,12 @@
-"""Programs of the embedded sample's estimates, and those of docs/advise.md: small, in many families.
+"""Programs of the embedded sample's estimates, and those of docs/advise.md: small, in many
+families.
 
 Each is a function without arguments that returns ``(function, shapes)`` and is named
 ``family__variant`` (``family_train__variant`` for a step of training), so that
-``benchmarks.programs.attention:llama__a`` names one. Variants a and b differ in the batch size alone:
-siblings, of one structure. ``c`` is another size, mostly in bfloat16; a later one a training step.
-``PROGRAMS`` holds them, families taken in turn, so that an early stop still covers every family.
+``benchmarks.programs.attention:llama__a`` names one. Variants a and b differ in the batch size
+alone: siblings, of one structure. ``c`` is another size, mostly in bfloat16; a later one a training
+step. ``PROGRAMS`` holds them, families taken in turn, so that an early stop still covers every
+family.
 """
 
 from __future__ import annotations

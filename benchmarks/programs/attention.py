@@ -1,4 +1,6 @@
-"""Attention in the forms that differ for a compiler: shared keys, windows, caches, low rank, positions."""
+"""Attention in the forms that differ for a compiler: shared keys, windows, caches, low rank,
+positions.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,18 @@ from benchmarks.programs.parts import (
     layer_norm,
     norm,
     shape,
-)  # fmt: skip
+)
 
 PROGRAMS: Programs = {}
 
 
 def rotate(x):
     """Rotary positions: halves of the features turned by an angle of the position."""
-    n, e = x.shape[-2], x.shape[-1] // 2
+    n = x.shape[-2]
+    e = x.shape[-1] // 2
     angle = jnp.arange(n)[:, None] * 10000.0 ** (-jnp.arange(e) / e)
-    c, s = jnp.cos(angle).astype(x.dtype), jnp.sin(angle).astype(x.dtype)
+    c = jnp.cos(angle).astype(x.dtype)
+    s = jnp.sin(angle).astype(x.dtype)
     u, v = jnp.split(x, 2, -1)
     return jnp.concatenate([u * c - v * s, u * s + v * c], -1)
 
@@ -75,7 +79,14 @@ def multiquery(b: int, n: int, d: int, h: int) -> Forward:
 def decode(b: int, n: int, d: int, h: int) -> Forward:
     """One new token against a cache of n keys and values, then the feed-forward."""
     e = d // h
-    shapes = [shape(b, d), shape(b, n, h, e), shape(b, n, h, e), shape(d, 3 * d), shape(d, d), shape(d, 4 * d)]
+    shapes = [
+        shape(b, d),
+        shape(b, n, h, e),
+        shape(b, n, h, e),
+        shape(d, 3 * d),
+        shape(d, d),
+        shape(d, 4 * d),
+    ]
     shapes.append(shape(4 * d, d))
 
     def f(x, cache_k, cache_v, wqkv, wo, w1, w2):
@@ -96,7 +107,8 @@ def linattn(b: int, n: int, d: int, h: int) -> Forward:
 
     def f(x, wqkv, wo):
         q, k, v = (heads(t, h) for t in jnp.split(x @ wqkv, 3, -1))
-        q, k = jax.nn.elu(q) + 1, jax.nn.elu(k) + 1
+        q = jax.nn.elu(q) + 1
+        k = jax.nn.elu(k) + 1
         o = jnp.einsum("bhne,bhef->bhnf", q, jnp.einsum("bhne,bhnf->bhef", k, v))
         scale = jnp.einsum("bhne,bhe->bhn", q, k.sum(2)) + 1e-3
         return x + join(o / scale[..., None]) @ wo
@@ -111,7 +123,13 @@ def linformer(b: int, n: int, d: int, h: int, k: int) -> Forward:
 
     def f(x, wqkv, pk, pv, wo):
         q, key, v = (heads(t, h) for t in jnp.split(x @ wqkv, 3, -1))
-        return x + join(attend(q, jnp.einsum("bhne,nk->bhke", key, pk), jnp.einsum("bhne,nk->bhke", v, pv))) @ wo
+        return (
+            x
+            + join(
+                attend(q, jnp.einsum("bhne,nk->bhke", key, pk), jnp.einsum("bhne,nk->bhke", v, pv))
+            )
+            @ wo
+        )
 
     return f, 1, shapes
 
@@ -154,8 +172,10 @@ def attnfree(b: int, n: int, d: int) -> Forward:
 
     def f(x, wqkv, bias, wo):
         q, k, v = jnp.split(x @ wqkv, 3, -1)
-        e, w = jnp.exp(k - k.max(1, keepdims=True)), jnp.exp(bias)
-        top, bottom = jnp.einsum("qk,bkd->bqd", w, e * v), jnp.einsum("qk,bkd->bqd", w, e)
+        e = jnp.exp(k - k.max(1, keepdims=True))
+        w = jnp.exp(bias)
+        top = jnp.einsum("qk,bkd->bqd", w, e * v)
+        bottom = jnp.einsum("qk,bkd->bqd", w, e)
         return x + (jax.nn.sigmoid(q) * top / bottom) @ wo
 
     return f, 1, shapes
@@ -164,7 +184,15 @@ def attnfree(b: int, n: int, d: int) -> Forward:
 @family_of(PROGRAMS, a=case(4, 128, 256, 4, 1024), b=16, d=case(4, 64, 192, 3, 1024, train=True))
 def bert(b: int, n: int, d: int, h: int, vocabulary: int) -> Forward:
     """Post-normalised block and the scores of a vocabulary at every position."""
-    shapes = [shape(b, n, d), shape(d, d), shape(d, d), shape(d, d), shape(d, d), shape(d, 4 * d), shape(4 * d, d)]
+    shapes = [
+        shape(b, n, d),
+        shape(d, d),
+        shape(d, d),
+        shape(d, d),
+        shape(d, d),
+        shape(d, 4 * d),
+        shape(4 * d, d),
+    ]
     shapes += [shape(d), shape(d), shape(d, vocabulary)]
 
     def f(x, wq, wk, wv, wo, w1, w2, g, c, out):
@@ -195,7 +223,14 @@ def experts(b: int, n: int, d: int, e: int) -> Forward:
 @family_of(PROGRAMS, a=case(4, 128, 256, 4), d=case(4, 64, 128, 2, train=True))
 def conformer(b: int, n: int, d: int, h: int) -> Forward:
     """Attention, then a gated depthwise convolution along time."""
-    shapes = [shape(b, n, d), shape(d, 3 * d), shape(d, d), shape(1, d, 2 * d), shape(15, 1, d), shape(1, d, d)]
+    shapes = [
+        shape(b, n, d),
+        shape(d, 3 * d),
+        shape(d, d),
+        shape(1, d, 2 * d),
+        shape(15, 1, d),
+        shape(1, d, d),
+    ]
 
     def f(x, wqkv, wo, w1, depth, w2):
         x = x + join(attend(*(heads(t, h) for t in jnp.split(x @ wqkv, 3, -1)))) @ wo

@@ -1,7 +1,8 @@
-"""Programs of a few operations each, to collect tiles of: what networks are made of, over sizes and element types.
+"""Programs of a few operations each, to collect tiles of: what networks are made of, over sizes and
+element types.
 
-Sizes are drawn by the number of a program, half of them multiples of the hardware's tile. No shape is taken from a
-program of a reserved family.
+Sizes are drawn by the number of a program, half of them multiples of the hardware's tile. No shape
+is taken from a program of a reserved family.
 """
 
 from __future__ import annotations
@@ -49,17 +50,26 @@ def _products(rng: np.random.Generator) -> tuple[Callable[..., Any], list[tuple[
 
 
 def _batched(rng: np.random.Generator) -> tuple[Callable[..., Any], list[tuple[int, ...]]]:
-    b, m, k, n = _size(rng, 4, 64), _size(rng, 24, 600), _size(rng, 24, 600), _size(rng, 24, 600)
+    b = _size(rng, 4, 64)
+    m = _size(rng, 24, 600)
+    k = _size(rng, 24, 600)
+    n = _size(rng, 24, 600)
 
     def run(x: Any, y: Any, z: Any) -> Any:
-        return jnp.einsum("bmk,bkn->bmn", x, y), jnp.einsum("bmk,bnk->bmn", x, z), jnp.einsum("bmk,bmn->bkn", x, x)
+        return (
+            jnp.einsum("bmk,bkn->bmn", x, y),
+            jnp.einsum("bmk,bnk->bmn", x, z),
+            jnp.einsum("bmk,bmn->bkn", x, x),
+        )
 
     return run, [(b, m, k), (b, k, n), (b, n, k)]
 
 
 def _dense(rng: np.random.Generator) -> tuple[Callable[..., Any], list[tuple[int, ...]]]:
     """A layer, its gradients and the step, as in training."""
-    m, k, n = _size(rng, 16, 256), _size(rng, 500, 6000), _size(rng, 200, 3000)
+    m = _size(rng, 16, 256)
+    k = _size(rng, 500, 6000)
+    n = _size(rng, 200, 3000)
 
     def run(x: Any, w: Any, b: Any, g: Any, v: Any) -> Any:
         y = jax.nn.relu(x @ w + b)
@@ -70,15 +80,20 @@ def _dense(rng: np.random.Generator) -> tuple[Callable[..., Any], list[tuple[int
     return run, [(m, k), (k, n), (n,), (m, n), (k, n)]
 
 
-def _convolutions(rng: np.random.Generator, *, gradient: bool) -> tuple[Callable[..., Any], list[tuple[int, ...]]]:
-    batch, side = _size(rng, 4, 40), _size(rng, 7, 56)
+def _convolutions(
+    rng: np.random.Generator, *, gradient: bool
+) -> tuple[Callable[..., Any], list[tuple[int, ...]]]:
+    batch = _size(rng, 4, 40)
+    side = _size(rng, 7, 56)
     ci, co = (int(rng.choice([16, 32, 48, 64, 80, 112, 128, 160, 192, 256, 320])) for _ in range(2))
-    window, stride = int(rng.choice([1, 3, 3, 5, 7])), int(rng.choice([1, 1, 1, 2]))
+    window = int(rng.choice([1, 3, 3, 5, 7]))
+    stride = int(rng.choice([1, 1, 1, 2]))
     dilation = int(rng.choice([1, 1, 1, 2])) if stride == 1 and window > 1 else 1
     shape = jax.eval_shape(
         partial(conv, stride=stride, dilation=dilation),
-        Shape((batch, side, side, ci), jnp.float32), Shape((window, window, ci, co), jnp.float32),
-    ).shape  # fmt: skip
+        Shape((batch, side, side, ci), jnp.float32),
+        Shape((window, window, ci, co), jnp.float32),
+    ).shape
 
     def forward(x: Any, w: Any) -> Any:
         return conv(x, w, stride, dilation=dilation)
@@ -97,8 +112,10 @@ def _convolutions(rng: np.random.Generator, *, gradient: bool) -> tuple[Callable
 
 def _others(rng: np.random.Generator) -> tuple[Callable[..., Any], list[tuple[int, ...]]]:
     """Depthwise, grouped and volumetric convolutions, and those along a line."""
-    kind, c = int(rng.integers(4)), 32 * int(rng.integers(1, 7))
-    b, side = _size(rng, 4, 24), _size(rng, 8, 48)
+    kind = int(rng.integers(4))
+    c = 32 * int(rng.integers(1, 7))
+    b = _size(rng, 4, 24)
+    side = _size(rng, 8, 48)
     if kind == 0:
         return partial(conv, groups=c), [(b, side, side, c), (3, 3, 1, c)]
     if kind == 1:
@@ -112,7 +129,13 @@ def _reductions(rng: np.random.Generator) -> tuple[Callable[..., Any], list[tupl
     a, b, c = _spread(rng, float(np.exp(rng.uniform(np.log(4e5), np.log(8e6)))), 3, 8)
 
     def run(x: Any, y: Any) -> Any:
-        return x.sum(2), jnp.abs(y).max(0), (x * y).sum((0, 1)), jnp.square(y).mean((0, 2)), jnp.exp(x).sum(1)
+        return (
+            x.sum(2),
+            jnp.abs(y).max(0),
+            (x * y).sum((0, 1)),
+            jnp.square(y).mean((0, 2)),
+            jnp.exp(x).sum(1),
+        )
 
     return run, [(a, b, c)] * 2
 
@@ -121,8 +144,13 @@ def _normalisations(rng: np.random.Generator) -> tuple[Callable[..., Any], list[
     rows, columns = _spread(rng, float(np.exp(rng.uniform(np.log(2e5), np.log(6e6)))), 2, 64)
 
     def run(x: Any, y: Any, gain: Any, bias: Any) -> Any:
-        mean, spread = y.mean(0), y.var(0)
-        return jax.nn.softmax(x, -1), layer_norm(x, gain, bias), (y - mean) * lax.rsqrt(spread + 1e-5) * gain
+        mean = y.mean(0)
+        spread = y.var(0)
+        return (
+            jax.nn.softmax(x, -1),
+            layer_norm(x, gain, bias),
+            (y - mean) * lax.rsqrt(spread + 1e-5) * gain,
+        )
 
     return run, [(rows, columns), (rows, columns), (columns,), (columns,)]
 
@@ -131,19 +159,32 @@ def _transposes(rng: np.random.Generator) -> tuple[Callable[..., Any], list[tupl
     a, b, c = _spread(rng, float(np.exp(rng.uniform(np.log(4e5), np.log(8e6)))), 3, 8)
 
     def run(x: Any, y: Any) -> Any:
-        return x.transpose(0, 2, 1) + 0, jnp.tanh(x).transpose(2, 0, 1), heads(y, 4) * 2, x.transpose(1, 0, 2)
+        return (
+            x.transpose(0, 2, 1) + 0,
+            jnp.tanh(x).transpose(2, 0, 1),
+            heads(y, 4) * 2,
+            x.transpose(1, 0, 2),
+        )
 
     return run, [(a, b, c), (8, max(8, b), 256)]
 
 
 def _pointwise(rng: np.random.Generator) -> tuple[Callable[..., Any], list[tuple[int, ...]]]:
-    shape = tuple(_spread(rng, float(np.exp(rng.uniform(np.log(2e5), np.log(1.2e7)))), int(rng.integers(2, 5)), 4))
+    shape = tuple(
+        _spread(
+            rng, float(np.exp(rng.uniform(np.log(2e5), np.log(1.2e7)))), int(rng.integers(2, 5)), 4
+        )
+    )
 
     def run(x: Any, y: Any, z: Any, bias: Any) -> Any:
         return (
-            jax.nn.relu(x + bias), jax.nn.gelu(x) * y, jnp.where(y > 0, z, 0),
-            x + y + z, (x - y) * lax.rsqrt(jnp.abs(z) + 1), jnp.exp(z),
-        )  # fmt: skip
+            jax.nn.relu(x + bias),
+            jax.nn.gelu(x) * y,
+            jnp.where(y > 0, z, 0),
+            x + y + z,
+            (x - y) * lax.rsqrt(jnp.abs(z) + 1),
+            jnp.exp(z),
+        )
 
     return run, [shape] * 3 + [shape[-1:]]
 
@@ -153,7 +194,8 @@ def _steps(rng: np.random.Generator) -> tuple[Callable[..., Any], list[tuple[int
     shape = tuple(_spread(rng, float(np.exp(rng.uniform(np.log(3e5), np.log(1.5e7)))), 2, 16))
 
     def run(w: Any, g: Any, m: Any, v: Any) -> Any:
-        new_m, new_v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+        new_m = 0.9 * m + 0.1 * g
+        new_v = 0.99 * v + 0.01 * g * g
         return w - 0.001 * new_m * lax.rsqrt(new_v + 1e-8), new_m, new_v, w * 0.999 - 0.1 * g
 
     return run, [shape] * 4
@@ -164,14 +206,19 @@ def _concatenations(rng: np.random.Generator) -> tuple[Callable[..., Any], list[
 
     def run(x: Any, y: Any) -> Any:
         return (
-            jnp.concatenate([x, y], 1), jnp.pad(x, ((0, 0), (1, 2), (0, 0))) * 2,
-            x[:, b // 4 : b // 2] + 1, jnp.broadcast_to(y[:, :1], y.shape) * x, jnp.flip(y, 1) + x,
-        )  # fmt: skip
+            jnp.concatenate([x, y], 1),
+            jnp.pad(x, ((0, 0), (1, 2), (0, 0))) * 2,
+            x[:, b // 4 : b // 2] + 1,
+            jnp.broadcast_to(y[:, :1], y.shape) * x,
+            jnp.flip(y, 1) + x,
+        )
 
     return run, [(a, b, c)] * 2
 
 
-_FAMILIES: dict[str, Callable[[np.random.Generator], tuple[Callable[..., Any], list[tuple[int, ...]]]]] = {
+_FAMILIES: dict[
+    str, Callable[[np.random.Generator], tuple[Callable[..., Any], list[tuple[int, ...]]]]
+] = {
     "products": _products,
     "convolutions": partial(_convolutions, gradient=False),
     "pointwise": _pointwise,
@@ -199,7 +246,9 @@ def _elements(family: str, number: int) -> int:
 
 
 def _in_turn() -> dict[str, Callable[[], Program]]:
-    """Families in turn, from middling sizes to large ones; the smallest, which fit into any memory, come last."""
+    """Families in turn, from middling sizes to large ones; the smallest, which fit into any memory,
+    come last.
+    """
     programs = {}
     for place in (*range(_VARIANTS // 3, _VARIANTS), *range(_VARIANTS // 3)):
         for family in _FAMILIES:

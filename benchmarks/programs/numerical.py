@@ -76,7 +76,11 @@ def kernelmachine(b: int, n: int, m: int, d: int) -> Forward:
     shapes = [shape(b, n, d), shape(b, m, d), shape(b, m, 64)]
 
     def f(x, y, v):
-        distance = (x**2).sum(-1)[:, :, None] - 2 * jnp.einsum("bnd,bmd->bnm", x, y) + (y**2).sum(-1)[:, None]
+        distance = (
+            (x**2).sum(-1)[:, :, None]
+            - 2 * jnp.einsum("bnd,bmd->bnm", x, y)
+            + (y**2).sum(-1)[:, None]
+        )
         k = jnp.exp(-distance)
         return jnp.einsum("bnm,bmv->bnv", k, v), jnp.einsum("bnm,bnd->bmd", k, x)
 
@@ -119,7 +123,9 @@ def triangles(n: int, c: int, k: int) -> Forward:
 
     def f(z, w, out, gate):
         a, b, d, e = jnp.split(z @ w, 4, -1)
-        y = jnp.einsum("ikc,jkc->ijc", a, jax.nn.sigmoid(b)) + jnp.einsum("kic,kjc->ijc", d, jax.nn.sigmoid(e))
+        y = jnp.einsum("ikc,jkc->ijc", a, jax.nn.sigmoid(b)) + jnp.einsum(
+            "kic,kjc->ijc", d, jax.nn.sigmoid(e)
+        )
         return z + (y @ out) * jax.nn.sigmoid(z @ gate)
 
     return f, 1, shapes

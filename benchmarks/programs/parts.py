@@ -1,4 +1,6 @@
-"""Pieces the programs share: shapes instead of arrays, convolutions, attention, the training step."""
+"""Pieces the programs share: shapes instead of arrays, convolutions, attention, the training
+step.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from jax import lax
 Shape = jax.ShapeDtypeStruct
 #: A program: a function of arrays, and the shapes it is traced with.
 Program = tuple[Callable[..., Any], list[Shape]]
-#: What a family's function returns: the forward pass, how many of the shapes are inputs (the rest are
-#: weights), and the shapes.
+#: What a family's function returns: the forward pass, how many of the shapes are inputs (the rest
+#: are weights), and the shapes.
 Forward = tuple[Callable[..., Any], int, list[Shape]]
 _Build: TypeAlias = Callable[..., Forward]
 #: Functions without arguments that make a program, by its name.
@@ -23,7 +25,9 @@ Programs = dict[str, Callable[[], Program]]
 
 @dataclass(frozen=True)
 class Case:
-    """One variant of a family: its sizes, the precision, and whether a step of training is meant."""
+    """One variant of a family: its sizes, the precision, and whether a step of training is
+    meant.
+    """
 
     sizes: tuple[Any, ...]
     train: bool = False
@@ -39,16 +43,22 @@ def shape(*dims: int) -> Shape:
 
 
 def training_step(forward: Callable[..., Any], inputs: int) -> Callable[..., Any]:
-    """Loss (mean square of the outputs), its gradient, and one step of gradient descent on the weights."""
+    """Loss (mean square of the outputs), its gradient, and one step of gradient descent on the
+    weights.
+    """
 
     def step(*args: Any) -> tuple[Any, ...]:
-        given, weights = args[:inputs], args[inputs:]
+        given = args[:inputs]
+        weights = args[inputs:]
 
         def loss(weights: tuple[Any, ...]) -> Any:
             return (forward(*given, *weights).astype(jnp.float32) ** 2).mean()
 
         value, slopes = jax.value_and_grad(loss)(weights)
-        return (value, *[w - jnp.asarray(0.01, w.dtype) * g for w, g in zip(weights, slopes, strict=True)])
+        return (
+            value,
+            *[w - jnp.asarray(0.01, w.dtype) * g for w, g in zip(weights, slopes, strict=True)],
+        )
 
     return step
 
@@ -56,12 +66,16 @@ def training_step(forward: Callable[..., Any], inputs: int) -> Callable[..., Any
 def _program(build: Callable[..., Forward], which: Case) -> Program:
     forward, inputs, shapes = build(*which.sizes)
     if which.bf16:
-        shapes = [Shape(s.shape, jnp.bfloat16 if s.dtype == jnp.float32 else s.dtype) for s in shapes]
+        shapes = [
+            Shape(s.shape, jnp.bfloat16 if s.dtype == jnp.float32 else s.dtype) for s in shapes
+        ]
     return (training_step(forward, inputs) if which.train else forward), shapes
 
 
 def family(name: str, build: Callable[..., Forward], **cases: Case) -> Programs:
-    """``{"name__variant": () -> (function, shapes)}``; a training step is ``name_train__variant``."""
+    """``{"name__variant": () -> (function, shapes)}``; a training step is
+    ``name_train__variant``.
+    """
     programs: Programs = {}
     for variant, which in cases.items():
 
@@ -75,13 +89,17 @@ def family(name: str, build: Callable[..., Forward], **cases: Case) -> Programs:
 
 
 def family_of(programs: Programs, **cases: Case | int) -> Callable[[_Build], _Build]:
-    """Enter variants of the family that the function builds; a number stands for ``a`` with that first size."""
+    """Enter variants of the family that the function builds; a number stands for ``a`` with that
+    first size.
+    """
 
     def enter(build: _Build) -> _Build:
         whole: dict[str, Case] = {}
         for variant, one in cases.items():
             whole[variant] = (
-                one if isinstance(one, Case) else replace(whole["a"], sizes=(one, *whole["a"].sizes[1:]))
+                one
+                if isinstance(one, Case)
+                else replace(whole["a"], sizes=(one, *whole["a"].sizes[1:]))
             )
         programs.update(family(build.__name__, build, **whole))
         return build
@@ -90,7 +108,12 @@ def family_of(programs: Programs, **cases: Case | int) -> Callable[[_Build], _Bu
 
 
 def conv(
-    x: Any, w: Any, stride: int | tuple[int, ...] = 1, groups: int = 1, dilation: int = 1, pad: str = "SAME"
+    x: Any,
+    w: Any,
+    stride: int | tuple[int, ...] = 1,
+    groups: int = 1,
+    dilation: int = 1,
+    pad: str = "SAME",
 ) -> Any:
     """Convolution over the middle dimensions: NWC, NHWC or NDHWC by the rank of ``x``."""
     middle = {3: "W", 4: "HW", 5: "DHW"}[x.ndim]
@@ -98,12 +121,19 @@ def conv(
     n = len(middle)
     steps = stride if isinstance(stride, tuple) else (stride,) * n
     return lax.conv_general_dilated(
-        x, w, steps, pad, rhs_dilation=(dilation,) * n, dimension_numbers=numbers, feature_group_count=groups
+        x,
+        w,
+        steps,
+        pad,
+        rhs_dilation=(dilation,) * n,
+        dimension_numbers=numbers,
+        feature_group_count=groups,
     )
 
 
 def max_pool(x: Any, k: int = 2, stride: int | None = None) -> Any:
-    window, steps = (1, *[k] * (x.ndim - 2), 1), (1, *[stride or k] * (x.ndim - 2), 1)
+    window = (1, *[k] * (x.ndim - 2), 1)
+    steps = (1, *[stride or k] * (x.ndim - 2), 1)
     return lax.reduce_window(x, -jnp.inf, lax.max, window, steps, "VALID")
 
 

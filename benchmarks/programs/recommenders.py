@@ -6,7 +6,17 @@ import jax
 import jax.numpy as jnp
 from jax.nn import relu
 
-from benchmarks.programs.parts import Forward, Programs, attend, case, conv, family_of, heads, join, shape
+from benchmarks.programs.parts import (
+    Forward,
+    Programs,
+    attend,
+    case,
+    conv,
+    family_of,
+    heads,
+    join,
+    shape,
+)
 
 PROGRAMS: Programs = {}
 
@@ -73,7 +83,14 @@ def bilinearfields(b: int, fields: int, d: int) -> Forward:
 @family_of(PROGRAMS, a=case(128, 16, 64, 128), b=512, d=case(128, 8, 64, 64, train=True))
 def towers(b: int, n: int, d: int, e: int) -> Forward:
     """Two towers, every user against every item of the batch."""
-    shapes = [shape(b, n, d), shape(b, n, d), shape(d, e), shape(n * e, e), shape(d, e), shape(n * e, e)]
+    shapes = [
+        shape(b, n, d),
+        shape(b, n, d),
+        shape(d, e),
+        shape(n * e, e),
+        shape(d, e),
+        shape(n * e, e),
+    ]
 
     def f(u, v, w1, w2, w3, w4):
         p = relu(u @ w1).reshape(b, n * e) @ w2
@@ -87,7 +104,14 @@ def towers(b: int, n: int, d: int, e: int) -> Forward:
 def imagetext(b: int, hw: int, n: int, d: int) -> Forward:
     """Patches of an image and words of a text, means compared over the batch."""
     p = 8
-    shapes = [shape(b, hw, hw, 3), shape(b, n, d), shape(p, p, 3, d), shape(d, d), shape(5, d, d), shape(d, d)]
+    shapes = [
+        shape(b, hw, hw, 3),
+        shape(b, n, d),
+        shape(p, p, 3, d),
+        shape(d, d),
+        shape(5, d, d),
+        shape(d, d),
+    ]
 
     def f(image, text, w1, w2, w3, w4):
         i = relu(conv(image, w1, p, pad="VALID")).reshape(b, (hw // p) ** 2, d)
@@ -100,7 +124,9 @@ def imagetext(b: int, hw: int, n: int, d: int) -> Forward:
 
 @family_of(PROGRAMS, a=case(256, 256, 64, 8))
 def factorisation(m: int, n: int, k: int, groups: int) -> Forward:
-    """Two factors per group against a dense matrix: the residual, and both factors' products with it."""
+    """Two factors per group against a dense matrix: the residual, and both factors' products with
+    it.
+    """
     shapes = [shape(groups, m, n), shape(groups, m, k), shape(groups, k, n)]
 
     def f(x, u, v):

@@ -1,4 +1,6 @@
-"""Sequences without recurrence and without attention: convolution, gating, Fourier and state-space mixing."""
+"""Sequences without recurrence and without attention: convolution, gating, Fourier and state-space
+mixing.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ def textcnn(b: int, n: int, d: int, c: int) -> Forward:
 
 
 @family_of(
-    PROGRAMS, a=case(8, 256, 128, 2), b=32, c=case(16, 512, 192, 1, bf16=True), d=case(8, 128, 64, 1, train=True)
+    PROGRAMS,
+    a=case(8, 256, 128, 2),
+    b=32,
+    c=case(16, 512, 192, 1, bf16=True),
+    d=case(8, 128, 64, 1, train=True),
 )
 def temporal(b: int, n: int, c: int, layers: int) -> Forward:
     """Pairs of dilated convolutions with a skip."""
@@ -73,7 +79,15 @@ def gatedmix(b: int, n: int, d: int, layers: int) -> Forward:
 @family_of(PROGRAMS, a=case(8, 128, 256), b=32)
 def fourier(b: int, n: int, d: int) -> Forward:
     """The two-dimensional Fourier transform by products with its matrices, then dense layers."""
-    shapes = [shape(b, n, d), shape(n, n), shape(n, n), shape(d, d), shape(d, d), shape(d, 2 * d), shape(2 * d, d)]
+    shapes = [
+        shape(b, n, d),
+        shape(n, n),
+        shape(n, n),
+        shape(d, d),
+        shape(d, d),
+        shape(d, 2 * d),
+        shape(2 * d, d),
+    ]
 
     def f(x, cn, sn, cd, sd, w1, w2):
         real = jnp.einsum("mn,bnd->bmd", cn, x @ cd) - jnp.einsum("mn,bnd->bmd", sn, x @ sd)
@@ -90,7 +104,9 @@ def statespace(b: int, n: int, d: int, s: int) -> Forward:
 
     def f(x, rate, inward, outward, w):
         steps = jnp.arange(n).astype(x.dtype)
-        kernel = jnp.einsum("ds,nds->nd", inward * outward, jnp.exp(-steps[:, None, None] * jax.nn.softplus(rate)))
+        kernel = jnp.einsum(
+            "ds,nds->nd", inward * outward, jnp.exp(-steps[:, None, None] * jax.nn.softplus(rate))
+        )
         gap = jnp.arange(n)[:, None] - jnp.arange(n)[None]
         matrix = jnp.where((gap >= 0)[..., None], kernel[jnp.abs(gap)], 0)
         return x + jax.nn.silu(jnp.einsum("mnd,bnd->bmd", matrix, x)) @ w
@@ -114,14 +130,17 @@ def synthesiser(b: int, n: int, d: int, h: int) -> Forward:
 @family_of(PROGRAMS, a=case(4, 256, 32, 4, 64), b=16)
 def chunked(b: int, n: int, k: int, h: int, e: int) -> Forward:
     """Linear attention with decay, chunk by chunk: inside by a matrix, between by states."""
-    c, d = n // k, h * e
+    c = n // k
+    d = h * e
     shapes = [shape(b, n, d), shape(d, 3 * d), shape(d, h), shape(d, d)]
 
     def f(x, wqkv, wa, wo):
         q, key, v = (t.reshape(b, c, k, h, e) for t in jnp.split(x @ wqkv, 3, -1))
         a = jnp.cumsum(-jax.nn.softplus(x @ wa).reshape(b, c, k, h), 2)
         inside = jnp.einsum("bcqhe,bckhe->bchqk", q, key)
-        o = jnp.einsum("bchqk,bckhe->bcqhe", inside * jnp.exp(a).transpose(0, 1, 3, 2)[:, :, :, :, None], v)
+        o = jnp.einsum(
+            "bchqk,bckhe->bcqhe", inside * jnp.exp(a).transpose(0, 1, 3, 2)[:, :, :, :, None], v
+        )
         state = jnp.cumsum(jnp.einsum("bckhe,bckhf->bchef", key, v), 1)
         return x + (o + jnp.einsum("bcqhe,bchef->bcqhf", q, state)).reshape(b, n, d) @ wo
 

@@ -8,7 +8,17 @@ import jax
 from jax import lax
 from jax.nn import relu
 
-from benchmarks.programs.parts import Forward, Programs, attend, case, family_of, heads, join, layer_norm, shape
+from benchmarks.programs.parts import (
+    Forward,
+    Programs,
+    attend,
+    case,
+    family_of,
+    heads,
+    join,
+    layer_norm,
+    shape,
+)
 
 PROGRAMS: Programs = {}
 
@@ -85,11 +95,22 @@ def torchperceptron(b: int, d: int, h: int) -> Forward:
 
 @family_of(PROGRAMS, a=case(4, 96, 128, 4))
 def torchencoder(b: int, n: int, d: int, h: int) -> Forward:
-    """One layer of a transformer: projections in one weight, as nn.MultiheadAttention keeps them."""
-    shapes = [shape(b, n, d), shape(3 * d, d), shape(d, d), shape(4 * d, d), shape(d, 4 * d), *[shape(d)] * 4]
+    """One layer of a transformer: projections in one weight, as nn.MultiheadAttention keeps
+    them.
+    """
+    shapes = [
+        shape(b, n, d),
+        shape(3 * d, d),
+        shape(d, d),
+        shape(4 * d, d),
+        shape(d, 4 * d),
+        *[shape(d)] * 4,
+    ]
 
     def f(x, qkv, out, up, down, g1, b1, g2, b2):
-        q, k, v = (heads(one, h) for one in jax.numpy.split(_linear(layer_norm(x, g1, b1), qkv), 3, -1))
+        q, k, v = (
+            heads(one, h) for one in jax.numpy.split(_linear(layer_norm(x, g1, b1), qkv), 3, -1)
+        )
         x = x + _linear(join(attend(q, k, v)), out)
         return x + _linear(jax.nn.gelu(_linear(layer_norm(x, g2, b2), up)), down)
 

@@ -9,7 +9,16 @@ import jax.numpy as jnp
 from jax import lax
 from jax.nn import leaky_relu, relu, sigmoid
 
-from benchmarks.programs.parts import Forward, Programs, case, conv, family_of, max_pool, mean_pool, shape
+from benchmarks.programs.parts import (
+    Forward,
+    Programs,
+    case,
+    conv,
+    family_of,
+    max_pool,
+    mean_pool,
+    shape,
+)
 
 PROGRAMS: Programs = {}
 
@@ -19,7 +28,12 @@ def alexnet(b: int, hw: int, c: int, fc: int) -> Forward:
     """Large strided first kernels, pooling, two dense layers."""
     side = (hw // 4 - 1) // 2
     side = (side - 1) // 2
-    shapes = [shape(b, hw, hw, 3), shape(11, 11, 3, c), shape(5, 5, c, 2 * c), shape(3, 3, 2 * c, 2 * c)]
+    shapes = [
+        shape(b, hw, hw, 3),
+        shape(11, 11, 3, c),
+        shape(5, 5, c, 2 * c),
+        shape(3, 3, 2 * c, 2 * c),
+    ]
     shapes += [shape(side * side * 2 * c, fc), shape(fc, 256)]
 
     def f(x, w1, w2, w3, d1, d2):
@@ -51,7 +65,11 @@ def inverted(b: int, hw: int, c: int, expand: int, layers: int) -> Forward:
     """Expand by 1x1, depthwise 3x3, project by 1x1, add."""
     shapes = [shape(b, hw, hw, c)]
     for _ in range(layers):
-        shapes += [shape(1, 1, c, c * expand), shape(3, 3, 1, c * expand), shape(1, 1, c * expand, c)]
+        shapes += [
+            shape(1, 1, c, c * expand),
+            shape(3, 3, 1, c * expand),
+            shape(1, 1, c * expand, c),
+        ]
 
     def f(x, *w):
         for i in range(0, len(w), 3):
@@ -115,7 +133,11 @@ def upconv(x, w):
     return lax.conv_transpose(x, w, (2, 2), "SAME")
 
 
-@family_of(PROGRAMS, a=case(8, 64, (16, 64, 128, 256), 3, 20), d=case(8, 32, (16, 32, 64), 3, 20, train=True))
+@family_of(
+    PROGRAMS,
+    a=case(8, 64, (16, 64, 128, 256), 3, 20),
+    d=case(8, 32, (16, 32, 64), 3, 20, train=True),
+)
 def yolo(b: int, hw: int, channels: tuple[int, ...], anchors: int, classes: int) -> Forward:
     """Strided convolutions, then boxes and classes of every cell."""
     shapes = [shape(b, hw, hw, channels[0])]
@@ -135,7 +157,12 @@ def yolo(b: int, hw: int, channels: tuple[int, ...], anchors: int, classes: int)
 @family_of(PROGRAMS, a=case(8, 16, 128, 21))
 def ssdheads(b: int, hw: int, c: int, k: int) -> Forward:
     """Class scores at three scales, flattened and put side by side."""
-    shapes = [shape(b, hw, hw, c), shape(3, 3, c, c), shape(3, 3, c, c), *[shape(3, 3, c, 4 * k)] * 3]
+    shapes = [
+        shape(b, hw, hw, c),
+        shape(3, 3, c, c),
+        shape(3, 3, c, c),
+        *[shape(3, 3, c, 4 * k)] * 3,
+    ]
 
     def f(x, w1, w2, *head):
         y = relu(conv(x, w1, 2))
@@ -236,7 +263,8 @@ def slowfast(b: int, t: int, hw: int, c: int) -> Forward:
     ]
 
     def f(x, w1, w2, side, w3):
-        slow, fast = relu(conv(x[:, ::4], w1)), relu(conv(x, w2))
+        slow = relu(conv(x[:, ::4], w1))
+        fast = relu(conv(x, w2))
         across = conv(fast, side, (4, 1, 1))
         return relu(conv(jnp.concatenate([slow, across], -1), w3)).mean((1, 2, 3))
 

@@ -1,1 +1,3 @@
-"""Tables of results: `tables` makes one, `stored` keeps and renders it, one JSON file a version beside them."""
+"""Tables of results: `tables` makes one, `stored` keeps and renders it, one JSON file a version
+beside them.
+"""

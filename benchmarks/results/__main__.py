@@ -2,8 +2,8 @@
 
     python -m benchmarks.results --table measured --data-root ~/data/tpugraphs
 
-Writes ``benchmarks/results/<version>.json`` and from it the tables of the README and of the pages in docs/; without
-``--table`` only these.
+Writes ``benchmarks/results/<version>.json`` and from it the tables of the README and of the pages
+in docs/; without ``--table`` only these.
 """
 
 from __future__ import annotations
@@ -21,13 +21,24 @@ from xlarank.data.collection import SAMPLE, find_data_root
 def main() -> None:
     about = "\n".join(f"  {name}: {function.__doc__}" for name, function in TABLES.items())
     parser = argparse.ArgumentParser(
-        description=(__doc__ or "") + f"\n{about}", formatter_class=argparse.RawDescriptionHelpFormatter
+        description=(__doc__ or "") + f"\n{about}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--table", action="append", default=[], choices=[*TABLES], help="default: none")
-    parser.add_argument("--data-root", type=Path, default=SAMPLE, help="default: the embedded sample")
-    parser.add_argument("--workspace", type=Path, help="for features; default: a folder that is removed")
-    parser.add_argument("--out", type=Path, default=path_of(), help="default: the file of this version")
-    parser.add_argument("--collection", action="append", default=[], help="rows of others stay; default: all")
+    parser.add_argument(
+        "--table", action="append", default=[], choices=[*TABLES], help="default: none"
+    )
+    parser.add_argument(
+        "--data-root", type=Path, default=SAMPLE, help="default: the embedded sample"
+    )
+    parser.add_argument(
+        "--workspace", type=Path, help="for features; default: a folder that is removed"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=path_of(), help="default: the file of this version"
+    )
+    parser.add_argument(
+        "--collection", action="append", default=[], help="rows of others stay; default: all"
+    )
     args = parser.parse_args()
     for name in args.table:
         with tempfile.TemporaryDirectory() as folder:

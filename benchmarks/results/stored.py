@@ -18,7 +18,9 @@ FOLDER: Final = Path(__file__).parent
 README: Final = FOLDER.parents[1] / "README.md"
 #: Pages of the site; some have tables.
 PAGES: Final = sorted((README.parent / "docs").rglob("*.md"))
-_MARKED: Final = re.compile(r"^(<!-- table: ([\w-]+) -->)$.*?^(<!-- end of table -->)$", re.M | re.S)
+_MARKED: Final = re.compile(
+    r"^(<!-- table: ([\w-]+) -->)$.*?^(<!-- end of table -->)$", re.M | re.S
+)
 #: A value; ``[mean, standard deviation]``; None for an empty cell.
 Cell = str | int | float | list[float] | None
 
@@ -42,7 +44,9 @@ class Table:
     rows: list[list[Cell]]
     version: str = xlarank.__version__
     date: str = field(default_factory=lambda: time.strftime("%Y-%m-%d", time.gmtime()))
-    machine: str = field(default_factory=lambda: f"{os.cpu_count()} cores {platform.machine()}, no GPU")
+    machine: str = field(
+        default_factory=lambda: f"{os.cpu_count()} cores {platform.machine()}, no GPU"
+    )
 
 
 def path_of(version: str = xlarank.__version__) -> Path:
@@ -53,7 +57,9 @@ def read(path: Path) -> dict[str, Table]:
     """Return the tables of a version by name; an empty dictionary if there is no file."""
     if not path.exists():
         return {}
-    return {name: Table(**table) for name, table in json.loads(path.read_text(encoding="utf-8")).items()}
+    return {
+        name: Table(**table) for name, table in json.loads(path.read_text(encoding="utf-8")).items()
+    }
 
 
 def write(path: Path, name: str, table: Table) -> None:
@@ -78,7 +84,10 @@ def _rounded(cell: Cell) -> Cell:
 
 def markdown(table: Table) -> str:
     """Return the table as Markdown, with its origin below it."""
-    texts = [any(isinstance(row[column], str) for row in table.rows) for column in range(len(table.heads))]
+    texts = [
+        any(isinstance(row[column], str) for row in table.rows)
+        for column in range(len(table.heads))
+    ]
     lines = [_line(table.heads), _line(["---" if text else "---:" for text in texts])]
     lines += [_line(list(map(shown, row))) for row in table.rows]
     fits = f"{table.seeds} seed{'' if table.seeds == 1 else 's'}; " if table.seeds else ""
@@ -87,41 +96,71 @@ def markdown(table: Table) -> str:
 
 
 def in_page(text: str, tables: Mapping[str, Table]) -> str:
-    """Return a page with the current tables between its marks; raises `KeyError` for an unknown table."""
-    return _MARKED.sub(lambda marked: f"{marked[1]}\n\n{markdown(tables[marked[2]])}\n{marked[3]}", text)
+    """Return a page with the current tables between its marks; raises `KeyError` for an unknown
+    table.
+    """
+    return _MARKED.sub(
+        lambda marked: f"{marked[1]}\n\n{markdown(tables[marked[2]])}\n{marked[3]}", text
+    )
 
 
 def update_documents(tables: Mapping[str, Table]) -> None:
     """Write the current tables into the README and the pages below docs/."""
     for page in [README, *PAGES]:
         text = page.read_text(encoding="utf-8")
-        page.write_text(in_readme(text, tables) if page == README else in_page(text, tables), encoding="utf-8")
+        page.write_text(
+            in_readme(text, tables) if page == README else in_page(text, tables), encoding="utf-8"
+        )
 
 
 def in_readme(text: str, tables: Mapping[str, Table]) -> str:
     """Return the README with the current table between its two marks."""
-    begin, end = "<!-- results: python -m benchmarks.results writes this table -->\n", "<!-- end of results -->"
+    begin = "<!-- results: python -m benchmarks.results writes this table -->\n"
+    end = "<!-- end of results -->"
     heads = ["labels", "what is ranked", "score", "xlarank", "best rule without learning"]
     rows: list[list[Cell]] = [
-        ["measured on TPU v3, shipped ranker", f"{name}, {collection}", metric, model, f"{shown(rule)}, {which}"]
+        [
+            "measured on TPU v3, shipped ranker",
+            f"{name}, {collection}",
+            metric,
+            model,
+            f"{shown(rule)}, {which}",
+        ]
         for collection, name, _, metric, model, rule, which, *_ in tables["measured"].rows
     ]
     rows += [
-        ["estimated, families held out, shipped ranker", f"{graphs} graphs of {collection}", "Kendall's tau", tau,
-         f"{shown(rule)}, {which}"]
+        [
+            "estimated, families held out, shipped ranker",
+            f"{graphs} graphs of {collection}",
+            "Kendall's tau",
+            tau,
+            f"{shown(rule)}, {which}",
+        ]
         for collection, held_out, graphs, tau, _, _, rule, which in tables["shipped"].rows
         if held_out != "valid"
-    ]  # fmt: skip
+    ]
     compared = tables["rankers"].rows
-    rules = {collection: f"{shown(score)}, {str(rule).removeprefix('best rule: ')}"
-             for collection, rule, _, score, gain, *_ in compared if gain is None}  # fmt: skip
+    rules = {
+        collection: f"{shown(score)}, {str(rule).removeprefix('best rule: ')}"
+        for collection, rule, _, score, gain, *_ in compared
+        if gain is None
+    }
     rows += [
-        ["measured on CPU, out of fold, `lambdarank`", f"{graphs} graphs of {collection}",
-         "Kendall's tau" if str(collection).startswith("layout") else "1 - slowdown@5", score, rules[collection]]
+        [
+            "measured on CPU, out of fold, `lambdarank`",
+            f"{graphs} graphs of {collection}",
+            "Kendall's tau" if str(collection).startswith("layout") else "1 - slowdown@5",
+            score,
+            rules[collection],
+        ]
         for collection, ranker, graphs, score, *_ in compared
         if ranker == "lambdarank" and ":cpu" in str(collection)
-    ]  # fmt: skip
-    lines = [_line(heads), _line(["---"] * len(heads)), *(_line(list(map(shown, row))) for row in rows)]
+    ]
+    lines = [
+        _line(heads),
+        _line(["---"] * len(heads)),
+        *(_line(list(map(shown, row))) for row in rows),
+    ]
     head, _, rest = text.partition(begin)
     return head + begin + "\n".join(lines) + "\n" + end + rest.partition(end)[2]
 

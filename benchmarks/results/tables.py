@@ -14,7 +14,15 @@ import numpy as np
 
 from benchmarks.pretrain import labelled_rows, time_errors
 from benchmarks.results.stored import Cell, Table
-from xlarank.data.collection import SAMPLE, Collection, DataRoot, GraphFile, discover, find_data_root, graph_files
+from xlarank.data.collection import (
+    SAMPLE,
+    Collection,
+    DataRoot,
+    GraphFile,
+    discover,
+    find_data_root,
+    graph_files,
+)
 from xlarank.data.errors import DataRootError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
@@ -53,16 +61,24 @@ def _of(scores: Scores, metric: str) -> Cell:
 
 
 def _difference(scores: Scores, incumbent: Scores) -> str | None:
-    """Return the mean difference of ``score`` with its interval, such as ``+0.012 (-0.010 to +0.031)``."""
+    """Return the mean difference of ``score`` with its interval, such as ``+0.012 (-0.010 to
+    +0.031)``.
+    """
     gap = difference(scores, incumbent, "score")
     return gap and f"{gap['mean']:+.3f} ({gap['low']:+.3f} to {gap['high']:+.3f})"
 
 
-def _best_rule(collection: Collection, rules: Mapping[str, Scores], metric: str = "score") -> tuple[str, Scores]:
-    """Return the rule of the best mean, except chance and time models that were fitted to estimates."""
+def _best_rule(
+    collection: Collection, rules: Mapping[str, Scores], metric: str = "score"
+) -> tuple[str, Scores]:
+    """Return the rule of the best mean, except chance and time models that were fitted to
+    estimates.
+    """
     excluded = {RANDOM} if collection.parts[1] == "cpu" else {RANDOM, ESTIMATED_TIME}
     names = [name for name in rules if name not in excluded]
-    best = max(names, key=lambda name: np.mean([metrics[metric] for metrics in rules[name].values()]))
+    best = max(
+        names, key=lambda name: np.mean([metrics[metric] for metrics in rules[name].values()])
+    )
     return best, rules[best]
 
 
@@ -77,31 +93,63 @@ def _rules(collection: Collection, graphs: Sequence[GraphRows]) -> dict[str, Sco
 def _files(job: Job) -> dict[Collection, list[GraphFile]]:
     files = graph_files(job.root.npz, job.collections, where=str(job.root.path))
     files = [file for file in files if file.split in ("train", "valid")]
-    return {collection: [*group] for collection, group in groupby(files, key=lambda file: file.collection)}
+    return {
+        collection: [*group]
+        for collection, group in groupby(files, key=lambda file: file.collection)
+    }
 
 
 def measured(job: Job) -> Table:
-    """Shipped rankers on layouts measured on a TPU, graph by graph, and on all measured kernels together."""
+    """Shipped rankers on layouts measured on a TPU, graph by graph, and on all measured kernels
+    together.
+    """
     if job.root.path == SAMPLE:
-        raise DataRootError("the sample holds nothing that was measured on a TPU", do="pass --data-root")
+        raise DataRootError(
+            "the sample holds nothing that was measured on a TPU", do="pass --data-root"
+        )
     rows: list[list[Cell]] = []
     metrics = {"layout": "Kendall's tau", "tile": "1 - slowdown@5"}
     for collection, files in _files(job).items():
         graphs = labelled_rows([file.path for file in files], collection.kind)
-        for part in [[graph] for graph in graphs] if collection.kind == "layout" else [graphs] if graphs else []:
+        for part in (
+            [[graph] for graph in graphs]
+            if collection.kind == "layout"
+            else [graphs]
+            if graphs
+            else []
+        ):
             scores = _shipped(collection, part)
             name, rule = _best_rule(collection, _rules(collection, part))
             title = part[0].name if len(part) == 1 else f"{len(part)} kernels"
-            rows.append([
-                str(collection), title, sum(len(graph) for graph in part), metrics[collection.kind],
-                _of(scores, "score"), _of(rule, "score"), name, *(_of(scores, metric) for metric in _SHOWN[2:]),
-            ])  # fmt: skip
-    heads = ["collection", "graph", "distinct configurations", "metric", MODEL, "best rule", "which rule"]
+            rows.append(
+                [
+                    str(collection),
+                    title,
+                    sum(len(graph) for graph in part),
+                    metrics[collection.kind],
+                    _of(scores, "score"),
+                    _of(rule, "score"),
+                    name,
+                    *(_of(scores, metric) for metric in _SHOWN[2:]),
+                ]
+            )
+    heads = [
+        "collection",
+        "graph",
+        "distinct configurations",
+        "metric",
+        MODEL,
+        "best rule",
+        "which rule",
+    ]
     heads += ["slowdown@1", "slowdown@5"]
     return Table(
         title="Shipped rankers on graphs measured on a TPU; they were trained on no measurements",
-        labels="measured on TPU v3", seeds=0, heads=heads, rows=rows,
-    )  # fmt: skip
+        labels="measured on TPU v3",
+        seeds=0,
+        heads=heads,
+        rows=rows,
+    )
 
 
 def _shipped(collection: Collection, graphs: Sequence[GraphRows]) -> Scores:
@@ -113,7 +161,8 @@ def _shipped(collection: Collection, graphs: Sequence[GraphRows]) -> Scores:
 def shipped(job: Job) -> Table:
     """Shipped rankers on estimated graphs: held-out families and the valid split.
 
-    Nothing in the ranker of layouts is learned, so all graphs are held out; that of tiles was scored out of fold.
+    Nothing in the ranker of layouts is learned, so all graphs are held out; that of tiles was
+    scored out of fold.
     """
     rows: list[list[Cell]] = []
     for collection, files in _files(replace(job, root=find_data_root(SAMPLE))).items():
@@ -121,19 +170,43 @@ def shipped(job: Job) -> Table:
             continue
         folds = pretrained_model(collection.kind).card.folds
         for split, held_out in (("train", "families held out"), ("valid", "valid")):
-            graphs = labelled_rows([file.path for file in files if file.split == split], collection.kind)
+            graphs = labelled_rows(
+                [file.path for file in files if file.split == split], collection.kind
+            )
             if split == "train" and folds:
                 graphs = [graph for graph in graphs if graph.name in folds]
             if not graphs:
                 continue
-            known = {graph.name: folds[graph.name] for graph in graphs if split == "train" and folds}
+            known = {
+                graph.name: folds[graph.name] for graph in graphs if split == "train" and folds
+            }
             scores = known or _shipped(collection, graphs)
             name, rule = _best_rule(collection, _rules(collection, graphs), "tau")
-            rows.append([str(collection), held_out, len(graphs), *(_of(scores, metric) for metric in _SHOWN[1:]),
-                         _of(rule, "tau"), name])  # fmt: skip
-    heads = ["collection", "evaluated on", "graphs", *_SHOWN[1:], "tau of the best rule", "which rule"]
-    return Table(title="Shipped rankers on estimated graphs", labels="estimated by the TPU's compiler (v3)",
-                 seeds=1, heads=heads, rows=rows)  # fmt: skip
+            rows.append(
+                [
+                    str(collection),
+                    held_out,
+                    len(graphs),
+                    *(_of(scores, metric) for metric in _SHOWN[1:]),
+                    _of(rule, "tau"),
+                    name,
+                ]
+            )
+    heads = [
+        "collection",
+        "evaluated on",
+        "graphs",
+        *_SHOWN[1:],
+        "tau of the best rule",
+        "which rule",
+    ]
+    return Table(
+        title="Shipped rankers on estimated graphs",
+        labels="estimated by the TPU's compiler (v3)",
+        seeds=1,
+        heads=heads,
+        rows=rows,
+    )
 
 
 def tiles(job: Job) -> Table:
@@ -145,12 +218,21 @@ def tiles(job: Job) -> Table:
                 continue
             split = "valid" if place.path == SAMPLE else "train"
             kernels = labelled_rows([file.path for file in files if file.split == split], "tile")
-            rankings = {"time-trees, shipped": _shipped(collection, kernels), **_rules(collection, kernels)}
+            rankings = {
+                "time-trees, shipped": _shipped(collection, kernels),
+                **_rules(collection, kernels),
+            }
             where = f"{collection}, {len(kernels)} kernels"
             for name, scores in rankings.items():
                 errors = _errors(kernels) if name == "time-trees, shipped" else (None, None)
                 rows.append([where, name, *(_of(scores, metric) for metric in _SHOWN[:3]), *errors])
-    heads = ["kernels", "ranking", *_SHOWN[:3], "error of the times, median", "tau of the times across kernels"]
+    heads = [
+        "kernels",
+        "ranking",
+        *_SHOWN[:3],
+        "error of the times, median",
+        "tau of the times across kernels",
+    ]
     labels = "estimated by the TPU's compiler (tile:tpu-estimate), measured on TPU v3 (tile:xla)"
     return Table(title="Tiles of TPU kernels", labels=labels, seeds=0, heads=heads, rows=rows)
 
@@ -172,10 +254,15 @@ def other_rankers(job: Job) -> Table:
 
 
 def columns(job: Job) -> Table:
-    """Scores of lambdarank without the full tier, and without the columns about other candidates."""
+    """Scores of lambdarank without the full tier, and without the columns about other
+    candidates.
+    """
     without = "without columns about other candidates"
-    settings = {"all columns": FeatureSettings(), without: FeatureSettings(candidates=False),
-                "fast tier": FeatureSettings(Tier.FAST)}  # fmt: skip
+    settings = {
+        "all columns": FeatureSettings(),
+        without: FeatureSettings(candidates=False),
+        "fast tier": FeatureSettings(Tier.FAST),
+    }
     rows: list[list[Cell]] = []
     first: dict[Collection, Scores] = {}
     for number, (name, chosen) in enumerate(settings.items()):
@@ -185,22 +272,32 @@ def columns(job: Job) -> Table:
             less = _difference(scores, first.setdefault(collection, scores)) if number else None
             rows.append([str(collection), name, len(scores), _of(scores, "score"), less])
     heads = ["collection", "columns", "graphs", "score", "difference to all columns (95 %, paired)"]
-    return Table(title="Ablation of columns, lambdarank out of fold", labels=_LABELS, seeds=1, heads=heads,
-                 rows=sorted(rows, key=lambda row: str(row[0])))  # fmt: skip
+    return Table(
+        title="Ablation of columns, lambdarank out of fold",
+        labels=_LABELS,
+        seeds=1,
+        heads=heads,
+        rows=sorted(rows, key=lambda row: str(row[0])),
+    )
 
 
 _LABELS: Final = "measured on CPU (cpu), estimated by the TPU's compiler (tpu-estimate)"
 
 
 def _built(job: Job, workspace: Path, settings: FeatureSettings | None = None) -> Workspace:
-    request = BuildRequest(collections=job.collections, splits=("train",), settings=settings or FeatureSettings())
+    request = BuildRequest(
+        collections=job.collections, splits=("train",), settings=settings or FeatureSettings()
+    )
     build_features(job.root, Workspace(workspace), request)
     return Workspace(workspace)
 
 
 def _out_of_fold(place: Workspace, collection: Collection, ranker: str) -> Scores:
-    """Return the metrics of each graph by a ranker fitted without its family (tiles: kind of kernels)."""
-    by, fit = "family" if collection.kind == "layout" else "kind", FitSettings(_ROUNDS)
+    """Return the metrics of each graph by a ranker fitted without its family (tiles: kind of
+    kernels).
+    """
+    by = "family" if collection.kind == "layout" else "kind"
+    fit = FitSettings(_ROUNDS)
     evaluation = cross_validate(place, by=by, collections=[str(collection)], model=ranker, fit=fit)
     return next(iter(evaluation.rankings[str(collection)].values()))
 
@@ -215,37 +312,80 @@ def _compared(place: Workspace, names: Sequence[str]) -> Table:
             except ModelError as error:  # a ranker of layouts alone
                 print(f"{collection}: {error}", flush=True)
             print(f"{collection} {name} done", flush=True)
-        graphs = [graph for graph in each_graph(place, collection, "train") if graph.name in scores[names[0]]]
+        graphs = [
+            graph
+            for graph in each_graph(place, collection, "train")
+            if graph.name in scores[names[0]]
+        ]
         rule, rule_scores = _best_rule(collection, _rules(collection, graphs))
         for name, ranked in {f"best rule: {rule}": rule_scores, **scores}.items():
             gain = None if ranked is rule_scores else _difference(ranked, rule_scores)
-            slower = [float(np.mean([metrics[metric] for metrics in ranked.values()])) for metric in _SHOWN[2:]]
+            slower = [
+                float(np.mean([metrics[metric] for metrics in ranked.values()]))
+                for metric in _SHOWN[2:]
+            ]
             rows.append([str(collection), name, len(ranked), _of(ranked, "score"), gain, *slower])
-    heads = ["collection", "ranker", "graphs", "score", "difference to the rule (95 %, paired)", *_SHOWN[2:]]
+    heads = [
+        "collection",
+        "ranker",
+        "graphs",
+        "score",
+        "difference to the rule (95 %, paired)",
+        *_SHOWN[2:],
+    ]
     title = "Out-of-fold scores: unseen program families, unseen kernel families"
     return Table(title=title, labels=_LABELS, seeds=1, heads=heads, rows=rows)
 
 
 def speed(job: Job) -> Table:
-    """Time from a file to its columns and to its ranking, next to `numpy.load`; each file in its own process."""
+    """Time from a file to its columns and to its ranking, next to `numpy.load`; each file in its
+    own process.
+    """
     rows: list[list[Cell]] = []
     by_size = sorted(discover(job.root.npz), key=lambda file: file.path.stat().st_size)
-    largest = {file.collection: file for file in by_size if str(file.collection) != "tile:cpu"}  # no shipped ranker
+    largest = {
+        file.collection: file for file in by_size if str(file.collection) != "tile:cpu"
+    }  # no shipped ranker
     for file in largest.values():
         words = [sys.executable, "-m", "benchmarks.results.timing", str(file.path)]
         done = subprocess.run(words, capture_output=True, text=True, check=True)
         load, features, ranked, memory, configs = map(float, done.stdout.split())
-        rows.append([
-            f"{file.collection} {file.name}", int(configs), 1000 * load, 1000 * features, round(features / load),
-            1000 * ranked, int(memory),
-        ])  # fmt: skip
-    heads = ["file", "configurations", "`numpy.load`, ms", "all columns, ms", "ratio", "ranking, ms", "peak MB"]
-    return Table(title="CPU time from a file to its columns and its ranking, warm", labels="not used",
-                 seeds=0, heads=heads, rows=rows)  # fmt: skip
+        rows.append(
+            [
+                f"{file.collection} {file.name}",
+                int(configs),
+                1000 * load,
+                1000 * features,
+                round(features / load),
+                1000 * ranked,
+                int(memory),
+            ]
+        )
+    heads = [
+        "file",
+        "configurations",
+        "`numpy.load`, ms",
+        "all columns, ms",
+        "ratio",
+        "ranking, ms",
+        "peak MB",
+    ]
+    return Table(
+        title="CPU time from a file to its columns and its ranking, warm",
+        labels="not used",
+        seeds=0,
+        heads=heads,
+        rows=rows,
+    )
 
 
 #: Name -> the function that makes it.
 TABLES: Final[dict[str, Callable[[Job], Table]]] = {
-    "measured": measured, "shipped": shipped, "tiles": tiles, "rankers": rankers, "other-rankers": other_rankers,
-    "columns": columns, "speed": speed,
-}  # fmt: skip
+    "measured": measured,
+    "shipped": shipped,
+    "tiles": tiles,
+    "rankers": rankers,
+    "other-rankers": other_rankers,
+    "columns": columns,
+    "speed": speed,
+}

@@ -1,4 +1,6 @@
-"""Time one file: `python -m benchmarks.results.timing FILE`; the table `speed` runs it in a process of its own."""
+"""Time one file: `python -m benchmarks.results.timing FILE`; the table `speed` runs it in a process
+of its own.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from xlarank.features.rows import assemble
 
 
 def time_file(file: Path, repeats: int = 5) -> None:
-    """Print medians of processor seconds to load, to make all columns and to rank, memory and size."""
+    """Print medians of processor seconds to load, to make all columns and to rank, memory and
+    size.
+    """
 
     def load() -> None:
         with np.load(file) as archive:
@@ -41,11 +45,17 @@ def time_file(file: Path, repeats: int = 5) -> None:
         ranking = rank(workspace, file)
         works = (load, columns, lambda: rank(workspace, file))
         seconds = [[timed(work) for work in works] for _ in range(repeats)]  # in turn
-    print(*(statistics.median(times) for times in zip(*seconds, strict=True)), memory, len(ranking.order))
+    print(
+        *(statistics.median(times) for times in zip(*seconds, strict=True)),
+        memory,
+        len(ranking.order),
+    )
 
 
 def peak_megabytes() -> float:
-    """Most memory that this process held; unlike ru_maxrss, nothing of the process that started it."""
+    """Most memory that this process held; unlike ru_maxrss, nothing of the process that started
+    it.
+    """
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return float(status.partition("VmHWM:")[2].split()[0]) / 1024  # in kB
 

@@ -1,9 +1,10 @@
 """Encoding of HLO modules and of TpuGraphs' own protobufs as the dataset's arrays.
 
-The formulas are those of Google's extractor (google-research-datasets/tpu_graphs, ``process_data/xla``): numbers
-are 64-bit integers, rounded to float32 once; sequences are cut to 2, 4 or 6 entries, some followed by the sum and
-product of all entries (1 for an empty sequence). Nodes are numbered across computations in the module's order. All
-ids in a file are checked before use. Runs of tuning data are selected as in Google's ``tuning_data_iterator.cc``.
+The formulas are those of Google's extractor (google-research-datasets/tpu_graphs,
+``process_data/xla``): numbers are 64-bit integers, rounded to float32 once; sequences are cut to 2,
+4 or 6 entries, some followed by the sum and product of all entries (1 for an empty sequence). Nodes
+are numbered across computations in the module's order. All ids in a file are checked before use.
+Runs of tuning data are selected as in Google's ``tuning_data_iterator.cc``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _CONFIGURABLE: Final = frozenset({"convolution", "dot", "reshape"})
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
 
 _INT64: Final = np.iinfo(np.int64)
-#: Names of element types by XLA's PrimitiveType number; the dataset's one-hot columns have another order.
+#: Names of element types by XLA's PrimitiveType number; the dataset's one-hot columns have another
+#: order.
 ELEMENT_TYPES: Final = dict(zip((*range(13), 16, 15, 18, 13, 14, 17), ELEMENT_BYTES, strict=True))
 #: A computation ends a split if its name contains one of these, as in the extractor.
 _MAJOR: Final = ("cluster", "while", "cond")
@@ -46,15 +48,18 @@ _UNMEASURED: Final = 1
 def encode_kernel(module: Message) -> Arrays:
     """Encode an ``HloModuleProto`` as the arrays that tile and layout files share.
 
-    ``node_feat (nodes, 140)`` float32, ``node_opcode (nodes,)`` uint8, ``edge_index (edges, 2)`` int64: ``[u, v]``
-    if u consumes v, or calls the computation whose root is v.
+    ``node_feat (nodes, 140)`` float32, ``node_opcode (nodes,)`` uint8, ``edge_index (edges, 2)``
+    int64: ``[u, v]`` if u consumes v, or calls the computation whose root is v.
 
     Raises `HloError` if the module is inconsistent or exceeds the limits of the format.
     """
     edges = _edges(module)
     opcodes = [OPCODE.get(instruction.opcode, 0) for _, instruction in instructions(module)]
     if has_cycle(edges, len(opcodes)):
-        raise HloError("the program holds a cycle", expected="operands before their consumers, and no recursion")
+        raise HloError(
+            "the program holds a cycle",
+            expected="operands before their consumers, and no recursion",
+        )
     return {
         "node_feat": np.stack([_node_row(*pair) for pair in instructions(module)]),
         "node_opcode": np.array(opcodes, np.uint8),
@@ -63,13 +68,15 @@ def encode_kernel(module: Message) -> Arrays:
 
 
 def encode_program(module: Message) -> Arrays:
-    """Encode an ``HloModuleProto`` as in `encode_kernel`, and add the arrays specific to layout files.
+    """Encode an ``HloModuleProto`` as in `encode_kernel`, and add the arrays specific to layout
+    files.
 
-    These are ``node_splits (1, k)`` and ``node_config_ids (configurable nodes,)``, both int64. Every convolution,
-    dot and reshape outside fusion bodies is configurable if its rank fits the format, as in all of Google's files
-    that were checked.
+    These are ``node_splits (1, k)`` and ``node_config_ids (configurable nodes,)``, both int64.
+    Every convolution, dot and reshape outside fusion bodies is configurable if its rank fits the
+    format, as in all of Google's files that were checked.
     """
-    arrays, fused = encode_kernel(module), fused_computations(module)
+    arrays = encode_kernel(module)
+    fused = fused_computations(module)
     configurable = [
         node
         for node, (computation, instruction) in enumerate(instructions(module))
@@ -78,15 +85,21 @@ def encode_program(module: Message) -> Arrays:
         and len(instruction.shape.dimensions) <= MAX_RANK
     ]
     ends = np.cumsum([len(computation.instructions) for computation in module.computations])
-    major = [any(word in computation.name for word in _MAJOR) for computation in module.computations]
+    major = [
+        any(word in computation.name for word in _MAJOR) for computation in module.computations
+    ]
     splits = {"node_splits": np.unique([0, *ends[major], ends[-1]])[None]}
     return arrays | splits | {"node_config_ids": np.array(configurable, np.int64)}
 
 
 def fused_computations(module: Message) -> set[int]:
     """Return the ids of fusion bodies; their operations have no layouts of their own."""
-    fused = {computation.id for computation in module.computations if computation.is_fusion_computation}
-    fusions = (instruction for _, instruction in instructions(module) if instruction.opcode == "fusion")
+    fused = {
+        computation.id for computation in module.computations if computation.is_fusion_computation
+    }
+    fusions = (
+        instruction for _, instruction in instructions(module) if instruction.opcode == "fusion"
+    )
     return fused.union(*(fusion.called_computation_ids for fusion in fusions))
 
 
@@ -110,10 +123,14 @@ def _edges(module: Message) -> NDArray[np.int64]:
 
 
 def _index_nodes(module: Message) -> tuple[dict[int, dict[int, int]], dict[int, int]]:
-    """Return ``{computation id: {instruction id: node}}`` and ``{computation id: node of its root}``."""
+    """Return ``{computation id: {instruction id: node}}`` and ``{computation id: node of its
+    root}``.
+    """
     nodes = sum(len(computation.instructions) for computation in module.computations)
     if not 0 < nodes <= MAX_NODES:
-        raise HloError(f"the module has {nodes or 'no'} instructions", expected=f"1 to {MAX_NODES:,}")
+        raise HloError(
+            f"the module has {nodes or 'no'} instructions", expected=f"1 to {MAX_NODES:,}"
+        )
     node_of: dict[int, dict[int, int]] = {}
     root: dict[int, int] = {}
     for node, (computation, instruction) in enumerate(instructions(module)):
@@ -128,15 +145,24 @@ def _index_nodes(module: Message) -> tuple[dict[int, dict[int, int]], dict[int, 
         if computation.id in root or len(numbers) != len(computation.instructions):
             raise HloError(f"two computations have the id {computation.id}", expected="unique ids")
         if computation.root_id not in numbers:
-            got = f"the root of {_label(computation)} is instruction {computation.root_id}, which is not in it"
+            got = (
+                f"the root of {_label(computation)} is instruction {computation.root_id}, "
+                "which is not in it"
+            )
             raise HloError(got, expected="the id of one of its instructions")
         root[computation.id] = numbers[computation.root_id]
     return node_of, root
 
 
 def _label(part: Message) -> str:
-    """Return a display name of an instruction or computation; long names are cut, unprintable ones replaced."""
-    return f"%{part.name[:80]}" if part.name.isprintable() and part.name else f"the one with id {part.id}"
+    """Return a display name of an instruction or computation; long names are cut, unprintable ones
+    replaced.
+    """
+    return (
+        f"%{part.name[:80]}"
+        if part.name.isprintable() and part.name
+        else f"the one with id {part.id}"
+    )
 
 
 def _node_row(computation: Message, instruction: Message) -> NDArray[np.float32]:
@@ -147,17 +173,23 @@ def _node_row(computation: Message, instruction: Message) -> NDArray[np.float32]
             first = NODE_COLUMN[column]
             row[first : first + len(values)] = values
     except (OverflowError, ValueError) as error:
-        raise HloError(f"{_label(instruction)}: {error}", expected="sizes that fit 64 signed bits") from error
+        raise HloError(
+            f"{_label(instruction)}: {error}", expected="sizes that fit 64 signed bits"
+        ) from error
     return row.astype(np.float32)
 
 
 def _node_values(instruction: Message) -> Iterator[tuple[str, Sequence[int]]]:
     """Yield a column's name with the values of this column and those that follow it."""
-    shape, sizes, window = instruction.shape, instruction.shape.dimensions, instruction.window.dimensions
+    shape = instruction.shape
+    sizes = instruction.shape.dimensions
+    window = instruction.window.dimensions
     if shape.element_type in ELEMENT_TYPES:
         yield f"shape_element_type_is_{ELEMENT_TYPES[shape.element_type]}", [1]
     if any(size < 0 for size in sizes):
-        raise ValueError(f"a dimension has size {min(sizes)} (unbounded dynamic shapes have no fixed size)")
+        raise ValueError(
+            f"a dimension has size {min(sizes)} (unbounded dynamic shapes have no fixed size)"
+        )
     yield "shape_dimensions_0", _with_totals("shape_dimensions", sizes)
     yield "shape_tuple_shapes_size", [len(shape.tuple_shapes)]
     if layout := shape.layout.minor_to_major:
@@ -172,9 +204,13 @@ def _node_values(instruction: Message) -> Iterator[tuple[str, Sequence[int]]]:
         ("padding_config", schema.PADDING_FIELDS, instruction.padding_config.dimensions, 2),
     ):
         for field in fields:
-            name, values = f"{stem}_{field}", [getattr(part, field) for part in parts]
+            name = f"{stem}_{field}"
+            values = [getattr(part, field) for part in parts]
             yield f"{name}_0", _with_totals(name, values, keep)
-    yield "dynamic_slice_sizes_0", _with_totals("dynamic_slice_sizes", instruction.dynamic_slice_sizes, 2)
+    yield (
+        "dynamic_slice_sizes_0",
+        _with_totals("dynamic_slice_sizes", instruction.dynamic_slice_sizes, 2),
+    )
     reversals = [dimension.window_reversal for dimension in window]
     yield "window_window_reversal_0", reversals[:MAX_RANK]
     yield "window_window_reversal_true_count", [reversals.count(True), reversals.count(False)]
@@ -189,9 +225,14 @@ def _node_values(instruction: Message) -> Iterator[tuple[str, Sequence[int]]]:
 
 
 def _with_totals(name: str, values: Sequence[int], keep: int = MAX_RANK) -> list[int]:
-    """Return ``keep`` values, padded with 0, then the sum and product of all; raises `OverflowError`."""
-    total, product = sum(values), 0 if 0 in values else 1
-    for value in values:  # stop at the first overflow: a malicious list could make a number of a million digits
+    """Return ``keep`` values, padded with 0, then the sum and product of all; raises
+    `OverflowError`.
+    """
+    total = sum(values)
+    product = 0 if 0 in values else 1
+    for value in (
+        values
+    ):  # stop at the first overflow: a malicious list could make a number of a million digits
         product *= value
         if not all(_INT64.min <= number <= _INT64.max for number in (total, product)):
             raise OverflowError(f"{name} {_shown(values)} have a sum or product that overflows")
@@ -205,23 +246,35 @@ def _shown(values: Sequence[int]) -> str:
 def unexpressed(module: Message) -> tuple[str, ...]:
     """Describe the parts of a module that the format cannot express, with counts by name."""
     nodes = [instruction for _, instruction in instructions(module)]
-    types, ranks = zip(*((node.shape.element_type, len(node.shape.dimensions)) for node in nodes), strict=True)
+    types, ranks = zip(
+        *((node.shape.element_type, len(node.shape.dimensions)) for node in nodes), strict=True
+    )
     unknown = {
-        "opcodes that the format does not know, written as unknown":
-            [node.opcode for node in nodes if node.opcode not in OPCODE],
-        "element types that the format does not know (XLA's PrimitiveType), written as none":
-            [str(number) for number in types if number not in ELEMENT_TYPES],
-        f"tensors of more than {MAX_RANK} dimensions, written without the others and without a layout":
-            [str(rank) for rank in ranks if rank > MAX_RANK],
-    }  # fmt: skip
-    counts = {phrase: Counter(sorted(values)).most_common(20) for phrase, values in unknown.items() if values}
+        "opcodes that the format does not know, written as unknown": [
+            node.opcode for node in nodes if node.opcode not in OPCODE
+        ],
+        "element types that the format does not know (XLA's PrimitiveType), written as none": [
+            str(number) for number in types if number not in ELEMENT_TYPES
+        ],
+        (
+            f"tensors of more than {MAX_RANK} dimensions, written without the others and "
+            "without a layout"
+        ): [str(rank) for rank in ranks if rank > MAX_RANK],
+    }
+    counts = {
+        phrase: Counter(sorted(values)).most_common(20)
+        for phrase, values in unknown.items()
+        if values
+    }
     return tuple(
-        f"{phrase}: {', '.join(f'{name} ({times})' for name, times in names)}" for phrase, names in counts.items()
+        f"{phrase}: {', '.join(f'{name} ({times})' for name, times in names)}"
+        for phrase, names in counts.items()
     )
 
 
 def layout_arrays(data: Message) -> Arrays:
-    """Convert the measured runs of a ``ModuleTuningData``, in their order, to the arrays of a layout file.
+    """Convert the measured runs of a ``ModuleTuningData``, in their order, to the arrays of a
+    layout file.
 
     Raises `HloError` if no run is usable or a configuration does not fit the program.
     """
@@ -229,11 +282,15 @@ def layout_arrays(data: Message) -> Arrays:
     last = len(arrays["node_feat"]) - 1
     ids = np.array(data.config_index_to_node, np.uint64)
     if (ids > last).any():
-        raise HloError(f"config_index_to_node names node {ids[ids > last][0]}", expected=f"0 to {last}")
+        raise HloError(
+            f"config_index_to_node names node {ids[ids > last][0]}", expected=f"0 to {last}"
+        )
     configured = [run for run in data.runs if run.HasField("module_config") and not run.error]
     runs = [run for run in configured if run.profile.compute_time_ns > 0]
     if not runs:
-        raise HloError(f"none of {len(data.runs)} runs has layouts and a runtime", expected="at least one")
+        raise HloError(
+            f"none of {len(data.runs)} runs has layouts and a runtime", expected="at least one"
+        )
     rows = np.full((len(runs), len(ids), len(schema.LAYOUT_SLOTS), MAX_RANK), -1, np.float32)
     for number, run in enumerate(runs):
         nodes = run.module_config.layout_config.nodes
@@ -246,7 +303,11 @@ def layout_arrays(data: Message) -> Arrays:
             for slot, tensor in enumerate(node.tensors):
                 rows[number, column, slot, : len(tensor.dims)] = tensor.dims[:MAX_RANK]
     features = rows.reshape(*rows.shape[:2], len(schema.LAYOUT_COLUMNS))
-    return arrays | {"node_config_ids": ids.astype(np.int64), "node_config_feat": features} | _runtimes(runs)
+    return (
+        arrays
+        | {"node_config_ids": ids.astype(np.int64), "node_config_feat": features}
+        | _runtimes(runs)
+    )
 
 
 def _runtimes(runs: Sequence[Message]) -> Arrays:
@@ -254,7 +315,8 @@ def _runtimes(runs: Sequence[Message]) -> Arrays:
 
 
 def kernel_name(stem: str, fingerprint: int) -> str:
-    """Return a kernel's name in the dataset: the program's name and the signed 64-bit fingerprint in hex.
+    """Return a kernel's name in the dataset: the program's name and the signed 64-bit fingerprint
+    in hex.
 
     >>> kernel_name("alexnet", 0x579E7B2C540F0929), kernel_name("alexnet", 0xF758AA847A9184C5)
     ('alexnet_579e7b2c540f0929', 'alexnet_-8a7557b856e7b3b')
@@ -264,16 +326,25 @@ def kernel_name(stem: str, fingerprint: int) -> str:
 
 
 def tile_arrays(kernel: Message) -> Arrays:
-    """Convert one kernel of a ``TuningData`` to the arrays of a tile file; its default run is the normalizer.
+    """Convert one kernel of a ``TuningData`` to the arrays of a tile file; its default run is the
+    normalizer.
 
     Raises `HloError` for a kernel without tile sizes or without a measured default.
     """
-    if not kernel.runs or any(not run.op_config.HasField("tile_size_config") for run in kernel.runs):
-        raise HloError("the kernel has runs without tile sizes, or none", expected="tile sizes in every run")
-    runs = [run for run in kernel.runs if not run.error and run.profile.compute_time_ns > _UNMEASURED]
+    if not kernel.runs or any(
+        not run.op_config.HasField("tile_size_config") for run in kernel.runs
+    ):
+        raise HloError(
+            "the kernel has runs without tile sizes, or none", expected="tile sizes in every run"
+        )
+    runs = [
+        run for run in kernel.runs if not run.error and run.profile.compute_time_ns > _UNMEASURED
+    ]
     default = next((run for run in runs if run.is_default), None)
     if default is None:
-        raise HloError("the kernel has no measured default run", expected="a runtime to divide the others by")
+        raise HloError(
+            "the kernel has no measured default run", expected="a runtime to divide the others by"
+        )
     tiles = [run.op_config.tile_size_config for run in runs]
     rows = [tile_row(*(getattr(tile, f"{slot}_bounds") for slot in TILE_SLOTS)) for tile in tiles]
     features = {"config_feat": np.array(rows, np.int64).astype(np.float32)}
@@ -282,8 +353,11 @@ def tile_arrays(kernel: Message) -> Arrays:
     return arrays | {"config_runtime_normalizers": normalizers}
 
 
-def tile_row(kernel: Sequence[int] = (), output: Sequence[int] = (), input: Sequence[int] = ()) -> list[int]:
-    """Return the 24 columns of a tile's bounds; the product of no bounds is 0 here, but 1 in node columns.
+def tile_row(
+    kernel: Sequence[int] = (), output: Sequence[int] = (), input: Sequence[int] = ()
+) -> list[int]:
+    """Return the 24 columns of a tile's bounds; the product of no bounds is 0 here, but 1 in node
+    columns.
 
     >>> tile_row(output=(2, 8))[8:16]
     [2, 8, 0, 0, 0, 0, 10, 16]

@@ -1,12 +1,14 @@
 """Protobuf messages of HLO programs and of TpuGraphs' tuning data, created at run time.
 
-Every field that xlarank reads or writes is declared below, in the syntax of ``.proto`` files. Protobuf keeps all
-other fields, so a module that is parsed, edited and serialized loses nothing. It serializes undeclared fields last:
-adding or removing declarations, even unused ones, may change the digests of programs.
+Every field that xlarank reads or writes is declared below, in the syntax of ``.proto`` files.
+Protobuf keeps all other fields, so a module that is parsed, edited and serialized loses nothing. It
+serializes undeclared fields last: adding or removing declarations, even unused ones, may change the
+digests of programs.
 
-Field numbers: ``xla/service/hlo.proto`` and ``xla/xla_data.proto`` of openxla/xla, and ``proto/tuning.proto`` of
-google-research-datasets/tpu_graphs; protobuf's rules keep them stable. Enumerations are declared as int32 (the
-same bytes). ``Opaque`` declares messages of which only the presence matters.
+Field numbers: ``xla/service/hlo.proto`` and ``xla/xla_data.proto`` of openxla/xla, and
+``proto/tuning.proto`` of google-research-datasets/tpu_graphs; protobuf's rules keep them stable.
+Enumerations are declared as int32 (the same bytes). ``Opaque`` declares messages of which only the
+presence matters.
 """
 
 from __future__ import annotations
@@ -34,19 +36,27 @@ message HloComputationProto {
   bool is_fusion_computation = 7;
 }
 message HloInstructionProto {
-  string name = 1; string opcode = 2; ShapeProto shape = 3; OpMetadata metadata = 7; int64 parameter_number = 9;
+  string name = 1; string opcode = 2; ShapeProto shape = 3; OpMetadata metadata = 7;
+  int64 parameter_number = 9;
   string fusion_kind = 11; repeated int64 dimensions = 14; Window window = 15;
-  ConvolutionDimensionNumbers convolution_dimension_numbers = 16; repeated SliceDimensions slice_dimensions = 17;
-  repeated int64 dynamic_slice_sizes = 20; PaddingConfig padding_config = 21; string custom_call_target = 28;
+  ConvolutionDimensionNumbers convolution_dimension_numbers = 16;
+  repeated SliceDimensions slice_dimensions = 17;
+  repeated int64 dynamic_slice_sizes = 20; PaddingConfig padding_config = 21;
+  string custom_call_target = 28;
   DotDimensionNumbers dot_dimension_numbers = 30; int64 id = 35; repeated int64 operand_ids = 36;
-  repeated int64 control_predecessor_ids = 37; repeated int64 called_computation_ids = 38; Opaque sharding = 40;
+  repeated int64 control_predecessor_ids = 37; repeated int64 called_computation_ids = 38;
+  Opaque sharding = 40;
   bytes backend_config = 43; int64 feature_group_count = 50; bool constrain_layout = 56;
-  repeated ShapeProto operand_shapes_with_layout = 57; int64 batch_group_count = 58; bool is_stable = 60;
+  repeated ShapeProto operand_shapes_with_layout = 57; int64 batch_group_count = 58;
+  bool is_stable = 60;
   FrontendAttributes frontend_attributes = 68; int32 custom_call_api_version = 77;
 }
-message OpMetadata { string op_name = 2; string source_file = 3; int32 source_line = 4; int32 stack_frame_id = 15; }
+message OpMetadata {
+  string op_name = 2; string source_file = 3; int32 source_line = 4; int32 stack_frame_id = 15;
+}
 message StackFrameIndexProto {
-  repeated string file_names = 1; repeated FileLocation file_locations = 3; repeated StackFrame stack_frames = 4;
+  repeated string file_names = 1; repeated FileLocation file_locations = 3;
+  repeated StackFrame stack_frames = 4;
 }
 message FileLocation { int32 file_name_id = 1; int32 line = 3; }
 message StackFrame { int32 file_location_id = 1; int32 parent_frame_id = 2; }
@@ -66,12 +76,14 @@ message LayoutProto {
 message TileProto { repeated int64 dimensions = 1; }
 message Window { repeated WindowDimension dimensions = 1; }
 message WindowDimension {
-  int64 size = 1; int64 stride = 2; int64 padding_low = 3; int64 padding_high = 4; int64 window_dilation = 5;
+  int64 size = 1; int64 stride = 2; int64 padding_low = 3; int64 padding_high = 4;
+  int64 window_dilation = 5;
   int64 base_dilation = 6; bool window_reversal = 7;
 }
 message ConvolutionDimensionNumbers {
   int64 kernel_input_feature_dimension = 3; int64 kernel_output_feature_dimension = 4;
-  repeated int64 kernel_spatial_dimensions = 6; int64 input_batch_dimension = 7; int64 input_feature_dimension = 8;
+  repeated int64 kernel_spatial_dimensions = 6; int64 input_batch_dimension = 7;
+  int64 input_feature_dimension = 8;
   int64 output_batch_dimension = 9; int64 output_feature_dimension = 10;
   repeated int64 input_spatial_dimensions = 11;
 }
@@ -87,12 +99,14 @@ message ModuleTuningData {
   repeated uint64 config_index_to_node = 4;
 }
 message ConfigProfile {
-  HloOpConfig op_config = 1; HloModuleConfig module_config = 2; bool error = 3; ExecutionProfile profile = 4;
+  HloOpConfig op_config = 1; HloModuleConfig module_config = 2; bool error = 3;
+  ExecutionProfile profile = 4;
   bool is_default = 5;
 }
 message HloOpConfig { TileSizeConfig tile_size_config = 1; }
 message TileSizeConfig {
-  repeated int64 kernel_bounds = 1; repeated int64 output_bounds = 2; repeated int64 input_bounds = 3;
+  repeated int64 kernel_bounds = 1; repeated int64 output_bounds = 2;
+  repeated int64 input_bounds = 3;
 }
 message HloModuleConfig { LayoutConfig layout_config = 1; }
 message LayoutConfig { repeated NodeLayoutConfig nodes = 1; }
@@ -114,11 +128,17 @@ def instructions(module: Message) -> Iterator[tuple[Message, Message]]:
 
 
 def _message_classes() -> dict[str, type[Message]]:
-    """Return message classes by name; their descriptor pool is separate from those of TensorFlow and jax."""
-    file = descriptor_pb2.FileDescriptorProto(name="xlarank_hlo.proto", package=_PACKAGE, syntax="proto3")
+    """Return message classes by name; their descriptor pool is separate from those of TensorFlow
+    and jax.
+    """
+    file = descriptor_pb2.FileDescriptorProto(
+        name="xlarank_hlo.proto", package=_PACKAGE, syntax="proto3"
+    )
     for name, fields in re.findall(r"message (\w+) \{(.*?)\}", _DECLARATIONS, re.DOTALL):
         message = file.message_type.add(name=name)
-        for repeated, kind, field_name, number in re.findall(r"(repeated )?(\w+) (\w+) = (\d+);", fields):
+        for repeated, kind, field_name, number in re.findall(
+            r"(repeated )?(\w+) (\w+) = (\d+);", fields
+        ):
             label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
             field = message.field.add(name=field_name, number=int(number), label=label)
             field.type = getattr(_Field, f"TYPE_{kind.upper()}", _Field.TYPE_MESSAGE)
@@ -131,6 +151,9 @@ def _message_classes() -> dict[str, type[Message]]:
 
 
 _CLASSES: Final = _message_classes()
-HloProto, HloSnapshot = _CLASSES["HloProto"], _CLASSES["HloSnapshot"]
-HloModuleProto, HloInstructionProto = _CLASSES["HloModuleProto"], _CLASSES["HloInstructionProto"]
-TuningData, ModuleTuningData = _CLASSES["TuningData"], _CLASSES["ModuleTuningData"]
+HloProto = _CLASSES["HloProto"]
+HloSnapshot = _CLASSES["HloSnapshot"]
+HloModuleProto = _CLASSES["HloModuleProto"]
+HloInstructionProto = _CLASSES["HloInstructionProto"]
+TuningData = _CLASSES["TuningData"]
+ModuleTuningData = _CLASSES["ModuleTuningData"]

@@ -1,7 +1,7 @@
 """Reading of program files as messages, graphs and node names.
 
-Files are recognised by content, never by name. HLO text is parsed by XLA's own parser, in a subprocess because
-malformed text can crash it.
+Files are recognised by content, never by name. HLO text is parsed by XLA's own parser, in a
+subprocess because malformed text can crash it.
 """
 
 from __future__ import annotations
@@ -36,23 +36,32 @@ _MAX_BYTES: Final = 2**31 - 1
 #: Maximum parts examined to recognise the kind of a file; a hostile file may have millions.
 _EXAMINED: Final = 100
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]*")
-_EXPECTED: Final = "an HloProto or HloModuleProto, HLO text, or TpuGraphs' ModuleTuningData or TuningData"
-_MAX_NAME, _MAX_OP_NAME = 80, 200
+_EXPECTED: Final = (
+    "an HloProto or HloModuleProto, HLO text, or TpuGraphs' ModuleTuningData or TuningData"
+)
+_MAX_NAME = 80
+_MAX_OP_NAME = 200
 _SAME_MODULE: Final = "the module that the graph was made from"
 #: Modules of jaxlib that may hold the parser: in 0.10.2, and up to 0.9.0 at least.
 _PARSERS: Final = ("jaxlib._hlo", "jaxlib._jax")
-#: Maximum nesting of brackets: protobuf refuses 100 levels, and the parser crashes at a few thousand.
+#: Maximum nesting of brackets: protobuf refuses 100 levels, and the parser crashes at a few
+#: thousand.
 _MAX_NESTING: Final = 64
-#: Maximum number of values of all constants; the parser allocates twice their size, even if elided (``{...}``).
+#: Maximum number of values of all constants; the parser allocates twice their size, even if elided
+#: (``{...}``).
 _MAX_VALUES: Final = 2**26
 _DUMP: Final = "dump it as binary: XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_proto'"
 #: Strings and comments; unterminated ones match to the end of the text.
-_NO_CODE: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|//[^\n]*+', re.DOTALL)
+_NO_CODE: Final = re.compile(
+    rb'"(?:[^"\\]++|\\.)*+"?|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|//[^\n]*+', re.DOTALL
+)
 _CONSTANT: Final = re.compile(rb"=([^=]*?)\bconstant\(")
 _DIMENSIONS: Final = re.compile(rb"\[([0-9,\s]*)\]")
 #: Exit statuses of `_PARSE`.
-_ABSENT, _REFUSED = 3, 4
-#: Script that reads text from standard input and writes the module, or the error, to standard output.
+_ABSENT = 3
+_REFUSED = 4
+#: Script that reads text from standard input and writes the module, or the error, to standard
+#: output.
 _PARSE: Final = f"""
 import importlib, sys
 for name in sys.argv[1:]:
@@ -78,7 +87,9 @@ class HloWarning(UserWarning):
 
 @dataclass(frozen=True)
 class NodeName:
-    """Names of an instruction, such as ``dot.22``, and of its operation in the framework's program, if known."""
+    """Names of an instruction, such as ``dot.22``, and of its operation in the framework's program,
+    if known.
+    """
 
     name: str
     op_name: str
@@ -87,10 +98,10 @@ class NodeName:
 def read_hlo(path: Path | str) -> LayoutGraph:
     """Read a program: an HLO binary or text, or the program of TpuGraphs' tuning data.
 
-    The graph has the dataset's columns and one configuration of runtime 0 (unknown): the compiler's default for
-    every configurable node, a row of -1. Configurable are convolutions, dots and reshapes of up to 6 dimensions
-    outside fusion bodies. Warns (`HloWarning`) about what the format cannot express, such as unknown opcodes.
-    Raises `xlarank.data.errors.HloError` naming the file.
+    The graph has the dataset's columns and one configuration of runtime 0 (unknown): the compiler's
+    default for every configurable node, a row of -1. Configurable are convolutions, dots and
+    reshapes of up to 6 dimensions outside fusion bodies. Warns (`HloWarning`) about what the format
+    cannot express, such as unknown opcodes. Raises `xlarank.data.errors.HloError` naming the file.
     """
     path = Path(path)
     message = read_program(path)
@@ -103,19 +114,30 @@ def module_graph(module: Message, path: Path) -> LayoutGraph:
     arrays = unlabelled_arrays(module)
     for note in unexpressed(module):
         warnings.warn(f"{path.name}: {note}", HloWarning, stacklevel=3)
-    rows, nodes = arrays["node_config_feat"], arrays["node_config_ids"]
+    rows = arrays["node_config_feat"]
+    nodes = arrays["node_config_ids"]
     return LayoutGraph(
-        graph_name(path), arrays["node_feat"], arrays["node_opcode"].astype(np.int64), arrays["edge_index"],
-        arrays["config_runtime"], arrays["node_splits"].reshape(-1), nodes,
+        graph_name(path),
+        arrays["node_feat"],
+        arrays["node_opcode"].astype(np.int64),
+        arrays["edge_index"],
+        arrays["config_runtime"],
+        arrays["node_splits"].reshape(-1),
+        nodes,
         ConfigTable.from_blocks([rows], configs=1, nodes=len(nodes)),
-    )  # fmt: skip
+    )
 
 
 def unlabelled_arrays(module: Message) -> Arrays:
-    """Return arrays for `xlarank.data.writing.write_graph`: one default configuration, without a runtime."""
+    """Return arrays for `xlarank.data.writing.write_graph`: one default configuration, without a
+    runtime.
+    """
     arrays = encode_program(module)
     shape = (1, len(arrays["node_config_ids"]), len(LAYOUT_COLUMNS))
-    return arrays | {"node_config_feat": np.full(shape, -1, np.float32), "config_runtime": np.zeros(1, np.int64)}
+    return arrays | {
+        "node_config_feat": np.full(shape, -1, np.float32),
+        "config_runtime": np.zeros(1, np.int64),
+    }
 
 
 def graph_name(path: Path) -> str:
@@ -130,22 +152,32 @@ def graph_name(path: Path) -> str:
 def node_names(path: Path | str, graph: Graph) -> tuple[NodeName, ...]:
     """Return ``(nodes,)`` names of a graph's nodes, from the file of its module.
 
-    Raises `HloError` naming the file if it holds no module, or one with other opcodes or another number of nodes.
+    Raises `HloError` naming the file if it holds no module, or one with other opcodes or another
+    number of nodes.
     """
     path = Path(path)
     message = read_program(path)
     with naming(path.name):
         nodes = [instruction for _, instruction in instructions(module_of(message))]
         if len(nodes) != graph.nodes:
-            got = f"the module has {len(nodes):,} instructions, and {graph.name} {graph.nodes:,} nodes"
+            got = (
+                f"the module has {len(nodes):,} instructions, and {graph.name} "
+                f"{graph.nodes:,} nodes"
+            )
             raise HloError(got, expected=_SAME_MODULE)
-        for node, (instruction, opcode) in enumerate(zip(nodes, graph.opcode.tolist(), strict=True)):
+        for node, (instruction, opcode) in enumerate(
+            zip(nodes, graph.opcode.tolist(), strict=True)
+        ):
             if OPCODE.get(instruction.opcode, 0) != opcode:
                 actual = _printable(instruction.opcode, _MAX_NAME)
-                got = f"instruction {node} is a {actual}, and node {node} of {graph.name} a {OPCODES[opcode]}"
+                got = (
+                    f"instruction {node} is a {actual}, and node {node} of {graph.name} a "
+                    f"{OPCODES[opcode]}"
+                )
                 raise HloError(got, expected=_SAME_MODULE)
     return tuple(
-        NodeName(_printable(op.name, _MAX_NAME), _printable(op.metadata.op_name, _MAX_OP_NAME)) for op in nodes
+        NodeName(_printable(op.name, _MAX_NAME), _printable(op.metadata.op_name, _MAX_OP_NAME))
+        for op in nodes
     )
 
 
@@ -154,7 +186,9 @@ def _printable(text: str, length: int) -> str:
 
 
 def read_program(path: Path) -> Message:
-    """Read an ``HloModuleProto``, ``ModuleTuningData`` or ``TuningData``; raises `HloError` naming the file."""
+    """Read an ``HloModuleProto``, ``ModuleTuningData`` or ``TuningData``; raises `HloError` naming
+    the file.
+    """
     try:
         size = path.stat().st_size
         data = read_bytes(path) if size <= _MAX_BYTES else b""
@@ -163,15 +197,18 @@ def read_program(path: Path) -> Message:
         raise HloError(got, expected="a file", do="check the path") from error
     with naming(path.name):
         if size > _MAX_BYTES:
-            raise HloError(f"it has {size:,} bytes", expected=f"at most {_MAX_BYTES:,}, as protobuf does")
+            raise HloError(
+                f"it has {size:,} bytes", expected=f"at most {_MAX_BYTES:,}, as protobuf does"
+            )
         return parse_program(data)
 
 
 def parse_program(data: bytes) -> Message:
-    """Return the message in ``data``: an ``HloModuleProto``, a ``ModuleTuningData`` or a ``TuningData``.
+    """Return the message in ``data``: an ``HloModuleProto``, a ``ModuleTuningData`` or a
+    ``TuningData``.
 
-    All kinds of messages start with field 1, so they are tried in turn, and the first that holds a program is
-    returned. HLO text is parsed. Raises `HloError` if there is no program.
+    All kinds of messages start with field 1, so they are tried in turn, and the first that holds a
+    program is returned. HLO text is parsed. Raises `HloError` if there is no program.
     """
     if not data:
         raise HloError("the file is empty", expected=_EXPECTED)
@@ -208,13 +245,16 @@ def _parse_text(text: bytes) -> Message:
     except UnicodeDecodeError as error:
         raise HloError(f"the text is not UTF-8 ({error.reason})", expected="HLO text") from error
     _require_bounds(_NO_CODE.sub(b" ", text))
-    command, expected = [sys.executable, "-P", "-c", _PARSE, *_PARSERS], "HLO text of one module"
+    command = [sys.executable, "-P", "-c", _PARSE, *_PARSERS]
+    expected = "HLO text of one module"
     try:
         parser = subprocess.run(command, input=text, capture_output=True, timeout=600, check=False)
         if parser.returncode == 0:
             return messages.HloModuleProto.FromString(parser.stdout)
     except (subprocess.TimeoutExpired, DecodeError) as error:
-        raise HloError(f"XLA cannot parse the text ({error})", expected=expected, do=_DUMP) from error
+        raise HloError(
+            f"XLA cannot parse the text ({error})", expected=expected, do=_DUMP
+        ) from error
     if parser.returncode == _ABSENT:
         got = "this is HLO text, and XLA's parser for it (jaxlib 0.7 or later) is not installed"
         do = f"pip install 'xlarank[hlo]', or {_DUMP}"
@@ -228,19 +268,33 @@ def _parse_text(text: bytes) -> Message:
 def _require_bounds(code: bytes) -> None:
     """Raise `HloError` if text without strings and comments might crash the parser."""
     opens = (bracket[0] in b"([{" for bracket in re.finditer(rb"[][(){}]", code))
-    depths = accumulate(opens, lambda depth, opened: depth + 1 if opened else max(0, depth - 1), initial=0)
+    depths = accumulate(
+        opens, lambda depth, opened: depth + 1 if opened else max(0, depth - 1), initial=0
+    )
     if (deepest := max(depths)) > _MAX_NESTING:
-        raise HloError(f"its brackets are nested {deepest:,} deep", expected=f"at most {_MAX_NESTING}")
-    shapes = (shape for constant in _CONSTANT.finditer(code) for shape in _DIMENSIONS.findall(constant[1]))
-    extents = ([int(extent[:20]) for extent in shape.split(b",") if extent.strip()] for shape in shapes)
+        raise HloError(
+            f"its brackets are nested {deepest:,} deep", expected=f"at most {_MAX_NESTING}"
+        )
+    shapes = (
+        shape for constant in _CONSTANT.finditer(code) for shape in _DIMENSIONS.findall(constant[1])
+    )
+    extents = (
+        [int(extent[:20]) for extent in shape.split(b",") if extent.strip()] for shape in shapes
+    )
     values = sum(map(math.prod, extents))
     if values > _MAX_VALUES:
-        raise HloError(f"its constants have {values:,} values", expected=f"at most {_MAX_VALUES:,}", do=_DUMP)
+        raise HloError(
+            f"its constants have {values:,} values", expected=f"at most {_MAX_VALUES:,}", do=_DUMP
+        )
 
 
 def _has_program(module: Message) -> bool:
-    computations = [computation for computation in module.computations[:_EXAMINED] if computation.instructions]
-    return any(_OPCODE.fullmatch(computation.instructions[0].opcode) for computation in computations)
+    computations = [
+        computation for computation in module.computations[:_EXAMINED] if computation.instructions
+    ]
+    return any(
+        _OPCODE.fullmatch(computation.instructions[0].opcode) for computation in computations
+    )
 
 
 def _is_layout_tuning(message: Message) -> bool:
@@ -255,8 +309,9 @@ def _is_tile_tuning(message: Message) -> bool:
     return any(part.runs and _has_program(part.module) for part in message.modules[:_EXAMINED])
 
 
-#: Kinds of messages, the part that `parse_program` returns, and the test that recognises the part. Tuning data,
-#: recognised by runs or configurable nodes, precedes messages that have a program in the same field.
+#: Kinds of messages, the part that `parse_program` returns, and the test that recognises the part.
+#: Tuning data, recognised by runs or configurable nodes, precedes messages that have a program in
+#: the same field.
 _KINDS: Final[tuple[tuple[type[Message], str, Callable[[Message], bool]], ...]] = (
     (messages.HloModuleProto, "", _has_program),
     (messages.ModuleTuningData, "", _is_layout_tuning),

@@ -1,1 +1,3 @@
-"""Instances of layout graphs: distinct (node, row) and (pair, rows) entries of the configurations, with columns."""
+"""Instances of layout graphs: distinct (node, row) and (pair, rows) entries of the configurations,
+with columns.
+"""

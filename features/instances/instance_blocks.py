@@ -17,10 +17,12 @@ from xlarank.features.program.program_context import OPCODE_GROUPS
 from xlarank.features.program.tensors import Floats, Ints, log2p, millionths
 
 Values = NDArray[Any]
-#: Maximum number of combinations of a graph; relations are added in order, in each the pairs with the fewest first.
+#: Maximum number of combinations of a graph; relations are added in order, in each the pairs with
+#: the fewest first.
 _MAX_COMBINATIONS: Final = 1 << 21
 #: Batch sizes for counting and for describing combinations.
-_COUNT_BATCH, _VALUE_BATCH = 1 << 20, 1 << 16
+_COUNT_BATCH = 1 << 20
+_VALUE_BATCH = 1 << 16
 #: Value of a column that does not apply; all other values are 0 or more.
 ABSENT: Final = -1.0
 _SIDE: Final = {
@@ -54,16 +56,33 @@ class InstanceContext:
             varying = pairs.take(np.flatnonzero(varies[pairs.left] | varies[pairs.right]))
             combinations = Combinations(layout.requested, varying, _MAX_COMBINATIONS - self.total)
             pairs = combinations.pairs
-            ends = pairs.left, pairs.left_slot, pairs.right, pairs.right_slot, np.full(len(pairs), relation)
-            parts.append((np.stack(ends, axis=1), combinations.pair_first + self.total, combinations.pair_width))
+            ends = (
+                pairs.left,
+                pairs.left_slot,
+                pairs.right,
+                pairs.right_slot,
+                np.full(len(pairs), relation),
+            )
+            parts.append(
+                (
+                    np.stack(ends, axis=1),
+                    combinations.pair_first + self.total,
+                    combinations.pair_width,
+                )
+            )
             self.by_relation.append(combinations)
             self.total += combinations.total
-        self.pairs, self.first, self.width = (np.concatenate(part) for part in zip(*parts, strict=True))
-        request, codes = layout.requested.by_row(layout), layout.table.codes
+        self.pairs, self.first, self.width = (
+            np.concatenate(part) for part in zip(*parts, strict=True)
+        )
+        request = layout.requested.by_row(layout)
+        codes = layout.table.codes
         self.frequency = np.zeros(self.total, np.int64)
         step = max(1, _COUNT_BATCH // max(1, len(self.pairs)))
         for at in range(0, len(codes) if self.total else 0, step):
-            combination = pair_combinations(codes[at : at + step], request, self.pairs, self.first, self.width)
+            combination = pair_combinations(
+                codes[at : at + step], request, self.pairs, self.first, self.width
+            )
             self.frequency += np.bincount(combination.reshape(-1), minlength=self.total)
         self.present = np.flatnonzero(self.frequency)
 
@@ -71,14 +90,22 @@ class InstanceContext:
         return len(self.rows) + len(self.present)
 
 
-def pair_combinations(rows: Values, request: Values, pairs: Values, first: Values, width: Values) -> Values:
-    """Return the combination of ``rows``, ``(configs, nodes)``, at each pair, ``(configs, pairs)``."""
+def pair_combinations(
+    rows: Values, request: Values, pairs: Values, first: Values, width: Values
+) -> Values:
+    """Return the combination of ``rows``, ``(configs, nodes)``, at each pair, ``(configs,
+    pairs)``.
+    """
     left, left_slot, right, right_slot, _ = pairs.T
-    return np.asarray(request[rows[:, left], left_slot] * width + request[rows[:, right], right_slot] + first)
+    return np.asarray(
+        request[rows[:, left], left_slot] * width + request[rows[:, right], right_slot] + first
+    )
 
 
 class InstanceBlock(Block):
-    """Columns of instances: `compute` gives ``(instances, columns)``, in the order of `InstanceContext`."""
+    """Columns of instances: `compute` gives ``(instances, columns)``, in the order of
+    `InstanceContext`.
+    """
 
     scope = Scope.INSTANCE
 
@@ -97,7 +124,11 @@ class InstancePair(InstanceBlock):
         "pair__bytes__log2": "log2 of 1 + bytes of the shared tensor",
         "pair__bytes__share": "log2 of 1 + the shared tensor's millionths of the graph's bytes",
         "pair__turned__flag": "whether a transpose lies between the two sides",
-        **{f"pair__{what}__{side}": text for side in ("left", "right") for what, text in _SIDE.items()},
+        **{
+            f"pair__{what}__{side}": text
+            for side in ("left", "right")
+            for what, text in _SIDE.items()
+        },
     }
 
     def compute(self, context: InstanceContext) -> NDArray[np.float32]:
@@ -107,22 +138,41 @@ class InstancePair(InstanceBlock):
             end = start + combinations.total
             present = context.present[(context.present >= start) & (context.present < end)] - start
             for at in range(0, len(present), _VALUE_BATCH):
-                parts.append(self._values(context.layout, combinations, relation, present[at : at + _VALUE_BATCH]))
+                parts.append(
+                    self._values(
+                        context.layout, combinations, relation, present[at : at + _VALUE_BATCH]
+                    )
+                )
             start = end
         return np.concatenate(parts)
 
     def _values(
         self, context: LayoutContext, combinations: Combinations, relation: int, numbers: Ints
     ) -> NDArray[np.float32]:
-        pairs, (pair, left, right) = combinations.pairs, combinations.sides(numbers)
+        pairs = combinations.pairs
+        (pair, left, right) = combinations.sides(numbers)
         requested, produced, sides_set = PairLayouts(context, pairs).layouts(pair, left, right)
-        bytes_, unlike = pairs.bytes[pair], requested != produced
-        minor_unlike = requested % 7 != produced % 7  # the minor-most dimension is the lowest digit of a key
-        values = [np.full(len(pair), relation), unlike, minor_unlike, sides_set, pairs.left_slot[pair]]
+        bytes_ = pairs.bytes[pair]
+        unlike = requested != produced
+        minor_unlike = (
+            requested % 7 != produced % 7
+        )  # the minor-most dimension is the lowest digit of a key
+        values = [
+            np.full(len(pair), relation),
+            unlike,
+            minor_unlike,
+            sides_set,
+            pairs.left_slot[pair],
+        ]
         values += [log2p(bytes_), millionths(bytes_, context.bytes.sum()), ~pairs.straight[pair]]
-        for types, node, slot in ((left, pairs.left, pairs.left_slot), (right, pairs.right, pairs.right_slot)):
+        for types, node, slot in (
+            (left, pairs.left, pairs.left_slot),
+            (right, pairs.right, pairs.right_slot),
+        ):
             is_set, changed, minor, distance = (
-                np.stack([getattr(rows, name) for rows in context.slots.values()])[slot[pair], types]
+                np.stack([getattr(rows, name) for rows in context.slots.values()])[
+                    slot[pair], types
+                ]
                 for name in ("is_set", "changed", "minor", "distance")
             )
             opcode = context.opcode_group[context.graph.configurable[node[pair]]]
@@ -141,7 +191,9 @@ class InstanceGraph(InstanceBlock):
 
     def compute(self, context: InstanceContext) -> Floats:
         graph = context.layout.graph
-        sizes = np.array([context.layout.bytes.sum(), graph.nodes, len(graph.configurable)], np.float64)
+        sizes = np.array(
+            [context.layout.bytes.sum(), graph.nodes, len(graph.configurable)], np.float64
+        )
         return np.broadcast_to(log2p(sizes), (len(context), len(self.columns)))
 
 
@@ -154,24 +206,34 @@ class InstanceRarity(InstanceBlock):
     transductive = True
     cause = Cause.CANDIDATES
     columns = {
-        "candidates__rarity__log2": "-log2 of the share of distinct candidates whose node takes this row (or of "
-        "equal pairs in candidates that take this combination)",
-        "candidates__behind__log2": "log2 of the count of the most frequent row (combination) over this one's",
+        "candidates__rarity__log2": (
+            "-log2 of the share of distinct candidates whose node takes this row (or of "
+            "equal pairs in candidates that take this combination)"
+        ),
+        "candidates__behind__log2": (
+            "log2 of the count of the most frequent row (combination) over this one's"
+        ),
     }
 
     def compute(self, context: InstanceContext) -> Floats:
         table = context.layout.table
-        frequency = np.maximum(table.frequency, 1)  # a row that no configuration takes counts as taken once
+        frequency = np.maximum(
+            table.frequency, 1
+        )  # a row that no configuration takes counts as taken once
         most = np.maximum.reduceat(frequency, table.start[:-1]) if table.nodes else frequency
-        rarity, behind = max(1, table.configs) / frequency, most[table.node] / frequency
+        rarity = max(1, table.configs) / frequency
+        behind = most[table.node] / frequency
         rows = np.log2(np.stack([rarity, behind], axis=1))[context.rows]
         if not context.total:
             return rows
         # combinations are counted among equal pairs
-        frequency, starts = np.maximum(context.frequency, 1), np.unique(context.first)
+        frequency = np.maximum(context.frequency, 1)
+        starts = np.unique(context.first)
         group = np.searchsorted(starts, np.arange(context.total), side="right") - 1
-        total, most = np.add.reduceat(context.frequency, starts), np.maximum.reduceat(frequency, starts)
-        rarity, behind = np.maximum(total[group] / frequency, 1.0), most[group] / frequency
+        total = np.add.reduceat(context.frequency, starts)
+        most = np.maximum.reduceat(frequency, starts)
+        rarity = np.maximum(total[group] / frequency, 1.0)
+        behind = most[group] / frequency
         return np.concatenate([rows, np.log2(np.stack([rarity, behind], axis=1))[context.present]])
 
 
@@ -190,26 +252,38 @@ class _Rows:
     """Distinct rows of a graph and their nodes, as read by column formulas; arrays are ``(R,)``.
 
     Attributes:
-        related: relation or slot -> related node, or producer of the slot's tensor, of each row; -1 for none.
+        related: relation or slot -> related node, or producer of the slot's tensor, of each row; -1
+            for none.
     """
 
     def __init__(self, context: LayoutContext) -> None:
-        self.context, self.outputs = context, context.output_rows
+        self.context = context
+        self.outputs = context.output_rows
         consumer, operand = context.graph.edges.T
         largest_consumer = np.full(context.graph.nodes, -1)
         order = np.lexsort((-consumer, context.bytes[consumer]))
-        largest_consumer[operand[order]] = consumer[order]  # the last one wins: most bytes, then lowest index
+        largest_consumer[operand[order]] = consumer[
+            order
+        ]  # the last one wins: most bytes, then lowest index
         tensors = dict(zip(LAYOUT_SLOTS, context.slot_tensor[context.table.node].T, strict=True))
         node = context.graph.configurable[context.table.node]
-        self.related: dict[str, Ints] = {**tensors, "node": node, "consumer": largest_consumer[node]}
+        self.related: dict[str, Ints] = {
+            **tensors,
+            "node": node,
+            "consumer": largest_consumer[node],
+        }
 
     def of_slot(self, slot: str, name: str) -> Values:
         """Return a quantity of `SlotRows` or `_SLOT`; sizes as log2(1 + size)."""
         if name == "kept":
-            fused, bytes_, tensor = self.context.fused, self.context.bytes, self.related[slot]
+            fused = self.context.fused
+            bytes_ = self.context.bytes
+            tensor = self.related[slot]
             unfused_bytes = np.where(self.of_slot(slot, "given") & fused[tensor], bytes_[tensor], 0)
             return millionths(unfused_bytes, float(bytes_[~fused].sum()))
-        values = getattr(self.context.slots[slot], "is_set" if name == "given" else name)[self.context.row_type]
+        values = getattr(self.context.slots[slot], "is_set" if name == "given" else name)[
+            self.context.row_type
+        ]
         return log2p(values) if name in ("minor", "default_minor") else np.asarray(values)
 
     def slots_with(self, name: str) -> Values:
@@ -255,7 +329,9 @@ _QUANTITIES: Final[dict[str, Callable[[LayoutContext], Values]]] = {
 
 
 def _node(quantity: str, meaning: str, relation: str = "node") -> Column:
-    """Return a column with a quantity of each row's node or related node; `ABSENT` if there is none."""
+    """Return a column with a quantity of each row's node or related node; `ABSENT` if there is
+    none.
+    """
 
     def formula(rows: _Rows) -> Values:
         nodes = rows.related[relation]
@@ -268,23 +344,36 @@ class InstanceNode(NodeBlock):
     """The node of a node instance, independent of its row: operation, sizes and neighbours."""
 
     columns = {
-        "node__opcode__group": _node("opcode", "index into xlarank.features.program.program_context.OPCODE_GROUPS"),
+        "node__opcode__group": _node(
+            "opcode", "index into xlarank.features.program.program_context.OPCODE_GROUPS"
+        ),
         "node__rank__dims": _node("rank", "dimensions of the output"),
         "node__bytes__log2": _node("bytes", "log2 of 1 + bytes of the output"),
-        "node__bytes__share": _node("share", "log2 of 1 + the output's millionths of the graph's bytes"),
+        "node__bytes__share": _node(
+            "share", "log2 of 1 + the output's millionths of the graph's bytes"
+        ),
         "node__flops__log2": _node("flops", "log2 of 1 + estimated floating-point operations"),
-        "node__flops__share": _node("flops_share", "log2 of 1 + the operations' millionths of the graph's"),
+        "node__flops__share": _node(
+            "flops_share", "log2 of 1 + the operations' millionths of the graph's"
+        ),
         "node__fanout__count": _node("fanout", "consumers of the output"),
         "node__root__flag": _node("root", "whether the node is the program's root"),
         "node__fused__flag": _node(
             "fused",
-            "whether a fusing compiler would not store the output (xlarank.features.program.program_context)",
+            (
+                "whether a fusing compiler would not store the output "
+                "(xlarank.features.program.program_context)"
+            ),
         ),
         "node__consumer__opcode": _node(
             "opcode", "opcode group of the consumer with the largest output", "consumer"
         ),
-        "node__consumer__configurable": _node("configurable", "whether the consumer is configurable", "consumer"),
-        "node__level__share": _node("level", "longest path up from the node over the graph's longest path"),
+        "node__consumer__configurable": _node(
+            "configurable", "whether the consumer is configurable", "consumer"
+        ),
+        "node__level__share": _node(
+            "level", "longest path up from the node over the graph's longest path"
+        ),
     }
 
 
@@ -294,16 +383,26 @@ _SLOT: Final[dict[str, tuple[Any, ...]]] = {
     "changed": ("whether the full layout differs from the default",),
     "minor_changed": ("whether the minor-most dimension differs from the default's", Cause.MINOR),
     "distance": ("share of dimension pairs ordered differently from the default, 0 to 1",),
-    "contiguity": ("contiguity of a copy from the default, 0 to 1: log(run) / log(tensor), in elements",),
+    "contiguity": (
+        "contiguity of a copy from the default, 0 to 1: log(run) / log(tensor), in elements",
+    ),
     "minor": ("log2 of 1 + the minor-most size", Cause.MINOR),
     "default_minor": ("log2 of 1 + the default's minor-most size", Cause.MINOR),
-    "minor_place": ("position of the minor-most dimension counted from the last one, which is 0", Cause.MINOR),
+    "minor_place": (
+        "position of the minor-most dimension counted from the last one, which is 0",
+        Cause.MINOR,
+    ),
     "minor_role": (
-        "index of the minor-most dimension's role in a convolution, dot or reshape", Cause.MINOR),
+        "index of the minor-most dimension's role in a convolution, dot or reshape",
+        Cause.MINOR,
+    ),
     "kept": (
-        "log2 of 1 + the bytes that a set layout keeps from being fused away, in millionths of the bytes "
-        "that a fusing compiler stores", Cause.FUSION),
-}  # fmt: skip
+        "log2 of 1 + the bytes that a set layout keeps from being fused away, in "
+        "millionths of the bytes "
+        "that a fusing compiler stores",
+        Cause.FUSION,
+    ),
+}
 
 
 def _of_slot(slot: str, name: str, meaning: str, cause: Cause | None = None) -> Column:
@@ -318,14 +417,20 @@ class InstanceRow(NodeBlock):
 
     cause = Cause.CHANGE
     columns = {
-        "row__given__count": Column("slots whose layout is set", Cause.FUSION, lambda r: r.slots_with("given")),
+        "row__given__count": Column(
+            "slots whose layout is set", Cause.FUSION, lambda r: r.slots_with("given")
+        ),
         "row__changed__count": Column(
-            "slots whose full layout differs from the default", None, lambda r: r.slots_with("changed")),
+            "slots whose full layout differs from the default",
+            None,
+            lambda r: r.slots_with("changed"),
+        ),
         **{
             f"{slot}__{name}__row": _of_slot(slot, name, *spec)
-            for slot in LAYOUT_SLOTS for name, spec in _SLOT.items()
+            for slot in LAYOUT_SLOTS
+            for name, spec in _SLOT.items()
         },
-    }  # fmt: skip
+    }
 
 
 class InstanceOperands(NodeBlock):
@@ -335,14 +440,18 @@ class InstanceOperands(NodeBlock):
     columns = {
         **{
             f"{slot}__{quantity}__node": _node(quantity, meaning, slot)
-            for slot in LAYOUT_SLOTS[1:] for quantity, meaning in _OPERAND.items()
+            for slot in LAYOUT_SLOTS[1:]
+            for quantity, meaning in _OPERAND.items()
         },
         **{
             f"row__input_is_{slot}__agrees": Column(
-                f"whether input and {slot} have equal full layouts", None, partial(_Rows.same_as_input, slot=slot))
+                f"whether input and {slot} have equal full layouts",
+                None,
+                partial(_Rows.same_as_input, slot=slot),
+            )
             for slot in ("output", "kernel")
         },
-    }  # fmt: skip
+    }
 
 
 class InstanceSurroundings(NodeBlock):
@@ -351,14 +460,26 @@ class InstanceSurroundings(NodeBlock):
     cause = Cause.SURROUNDINGS
     columns = {
         f"near__{name}__{side}": Column(
-            f"whether {neighbour} is of group {name}", None,
-            partial(_Rows.near, side=side, group=OPCODE_GROUPS.index(name)))
+            f"whether {neighbour} is of group {name}",
+            None,
+            partial(_Rows.near, side=side, group=OPCODE_GROUPS.index(name)),
+        )
         for side, neighbour in (("up", "an operand"), ("down", "a consumer"))
-        for name in ("convolution", "dot", "reduce", "transpose", "reshape", "broadcast", "transcendental")
-    }  # fmt: skip
+        for name in (
+            "convolution",
+            "dot",
+            "reduce",
+            "transpose",
+            "reshape",
+            "broadcast",
+            "transcendental",
+        )
+    }
 
 
-def _of_output(meaning: str, formula: Callable[[OutputRows], Values], cause: Cause | None = None) -> Column:
+def _of_output(
+    meaning: str, formula: Callable[[OutputRows], Values], cause: Cause | None = None
+) -> Column:
     return Column(meaning, cause, lambda r: np.where(r.outputs.is_set, formula(r.outputs), ABSENT))
 
 
@@ -371,33 +492,53 @@ class InstanceOutput(NodeBlock):
     cause = Cause.MINOR
     columns = {
         "output__padded__ratio": _of_output(
-            "log2 of bytes in tiles over true bytes of the output", lambda o: np.log2(o.padded), Cause.PADDING),
+            "log2 of bytes in tiles over true bytes of the output",
+            lambda o: np.log2(o.padded),
+            Cause.PADDING,
+        ),
         "output__excess__ratio": _of_output(
             "log2 of bytes in tiles over those of the layout that pads least",
-            lambda o: np.log2(o.padded / o.least), Cause.PADDING),
+            lambda o: np.log2(o.padded / o.least),
+            Cause.PADDING,
+        ),
         "output__default_excess__ratio": _of_output(
             "log2 of bytes in tiles by default over those of the layout that pads least",
-            lambda o: np.log2(o.default / o.least), Cause.PADDING),
+            lambda o: np.log2(o.default / o.least),
+            Cause.PADDING,
+        ),
         "output__padded__share": _of_output(
             f"{_MILLIONTHS}: the output's bytes in tiles",
-            lambda o: log2p(1e6 * o.padded * o.bytes), Cause.PADDING),
+            lambda o: log2p(1e6 * o.padded * o.bytes),
+            Cause.PADDING,
+        ),
         "region__padded__share": _of_output(
             f"{_MILLIONTHS}: the region's bytes in tiles, padded like the output",
-            lambda o: log2p(1e6 * o.padded * o.region_bytes), Cause.PADDING),
+            lambda o: log2p(1e6 * o.padded * o.region_bytes),
+            Cause.PADDING,
+        ),
         "region__excess__share": _of_output(
             f"{_MILLIONTHS}: the region's padding beyond the layout that pads least",
-            lambda o: log2p(1e6 * (o.padded - o.least) * o.region_bytes), Cause.PADDING),
-        "region__tensors__count": _of_output("tensors of the region", lambda o: o.regions.tensors[o.region]),
+            lambda o: log2p(1e6 * (o.padded - o.least) * o.region_bytes),
+            Cause.PADDING,
+        ),
+        "region__tensors__count": _of_output(
+            "tensors of the region", lambda o: o.regions.tensors[o.region]
+        ),
         "region__makers__count": _of_output(
-            "configurable nodes of the region", lambda o: o.regions.makers[o.region]),
-        "output__second__size": _of_output("log2 of 1 + the second minor-most size", lambda o: o.second_size),
+            "configurable nodes of the region", lambda o: o.regions.makers[o.region]
+        ),
+        "output__second__size": _of_output(
+            "log2 of 1 + the second minor-most size", lambda o: o.second_size
+        ),
         "output__second__place": _of_output(
             "position of the second minor-most dimension counted from the last one (1); 0 for none",
-            lambda o: o.second_place),
+            lambda o: o.second_place,
+        ),
         **{
             f"region__{position}_{name}__{side}": _of_output(
                 f"whether the {words} dimension is {name} to a node that {verb} the region",
-                partial(OutputRows.in_region, position=position, table=side, role=role))
+                partial(OutputRows.in_region, position=position, table=side, role=role),
+            )
             for position, words in POSITIONS.items()
             for side, verb in (("made", "makes"), ("read", "reads"))
             for role, name in enumerate(ROLE_NAMES)
@@ -405,7 +546,8 @@ class InstanceOutput(NodeBlock):
         **{
             f"region__{position}_reduced__read": _of_output(
                 f"whether a reduction that reads the region removes the {words} dimension",
-                partial(OutputRows.in_region, position=position, table="reduced"))
+                partial(OutputRows.in_region, position=position, table="reduced"),
+            )
             for position, words in POSITIONS.items()
         },
-    }  # fmt: skip
+    }

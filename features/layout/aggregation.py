@@ -1,8 +1,8 @@
 """One pass over the configurations for all blocks.
 
-Blocks request sums and maxima over the nodes and pairs of every configuration. They are computed together, batch by
-batch: one product ``counts (configs, T) @ quantities (T, n)`` per batch instead of one per column, and no
-intermediate result for all configurations of the graph.
+Blocks request sums and maxima over the nodes and pairs of every configuration. They are computed
+together, batch by batch: one product ``counts (configs, T) @ quantities (T, n)`` per batch instead
+of one per column, and no intermediate result for all configurations of the graph.
 """
 
 from __future__ import annotations
@@ -23,36 +23,49 @@ from xlarank.features.program.program_context import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints
 
 Codes = NDArray[np.integer[Any]]
-#: Quantities of combinations of requested layouts: (pair, left type, right type) -> ``(combinations, n)``.
+#: Quantities of combinations of requested layouts: (pair, left type, right type) ->
+#: ``(combinations, n)``.
 PairQuantities = Callable[[Ints, Ints, Ints], Floats]
-#: Function from a batch of configurations to its aggregates, or columns made from them: ``(configs, n)``.
+#: Function from a batch of configurations to its aggregates, or columns made from them: ``(configs,
+#: n)``.
 Finalize = Callable[["Batch"], Floats]
-#: Codes in one batch, and least and most configurations: few enough for the cache, enough to amortise overhead.
-_CODES, _CONFIGS = 1 << 17, (128, 2048)
-#: With more combinations of requested layouts, quantities are computed only for those in each batch.
+#: Codes in one batch, and least and most configurations: few enough for the cache, enough to
+#: amortise overhead.
+_CODES = 1 << 17
+_CONFIGS = (128, 2048)
+#: With more combinations of requested layouts, quantities are computed only for those in each
+#: batch.
 _COMBINATIONS: Final = 1 << 22
-#: Nanoseconds, measured: a multiplication of the sparse and of the dense product, counting one code, and
-#: setting up one entry of the dense matrix.
-_SPARSE_NS, _DENSE_NS, _COUNT_NS, _ENTRY_NS = 0.18, 0.05, 1.5, 2.0
+#: Nanoseconds, measured: a multiplication of the sparse and of the dense product, counting one
+#: code, and setting up one entry of the dense matrix.
+_SPARSE_NS = 0.18
+_DENSE_NS = 0.05
+_COUNT_NS = 1.5
+_ENTRY_NS = 2.0
 
 
 class Request(NamedTuple):
-    """Columns of one kind of aggregation: a plan such as `_node_sums`, and its ``each_node`` or its pairs."""
+    """Columns of one kind of aggregation: a plan such as `_node_sums`, and its ``each_node`` or its
+    pairs.
+    """
 
     kind: tuple[Callable[..., Finalize], Pairs | bool]
     columns: slice
 
 
 class Batch:
-    """Aggregates of a batch of configurations; index it with a `Request` to get ``(configs, quantities)``.
+    """Aggregates of a batch of configurations; index it with a `Request` to get ``(configs,
+    quantities)``.
 
     Attributes:
         codes, types: ``(configs, K)`` row of each configurable node, and its type.
     """
 
     def __init__(self, codes: Codes, types: Codes, functions: dict[Any, Finalize]) -> None:
-        self.codes, self.types = codes, types
-        self._functions, self._results = functions, dict[Any, Floats]()
+        self.codes = codes
+        self.types = types
+        self._functions = functions
+        self._results = dict[Any, Floats]()
 
     def __getitem__(self, request: Request) -> Floats:
         if request.kind not in self._results:
@@ -75,18 +88,25 @@ class Aggregation:
         self._context = context
         self._parts: dict[Any, list[tuple[int, Any]]] = {}
 
-    def _request(self, plan: Callable[..., Finalize], domain: Pairs | bool, width: int, part: Any) -> Request:
+    def _request(
+        self, plan: Callable[..., Finalize], domain: Pairs | bool, width: int, part: Any
+    ) -> Request:
         parts = self._parts.setdefault((plan, domain), [])
         first = sum(width for width, _ in parts)
         parts.append((width, part))
         return Request((plan, domain), slice(first, first + width))
 
     def sum(
-        self, values: Sequence[NDArray[Any]], over: Sequence[float] | float = 1.0, *, each_node: bool = False
+        self,
+        values: Sequence[NDArray[Any]],
+        over: Sequence[float] | float = 1.0,
+        *,
+        each_node: bool = False,
     ) -> Request:
         """Request sums over nodes of quantities ``(T,)``, per type of row, divided by ``over``.
 
-        With ``each_node``, quantities are ``(R,)``, per distinct row, and may differ for nodes of one signature.
+        With ``each_node``, quantities are ``(R,)``, per distinct row, and may differ for nodes of
+        one signature.
         """
         table = np.stack(values, axis=1).astype(np.float64) / over
         return self._request(_node_sums, each_node, len(values), table)
@@ -97,13 +117,15 @@ class Aggregation:
 
     def maximum(self, values: Sequence[NDArray[Any]], *, each_node: bool = False) -> Request:
         """Request maxima over nodes of quantities as in `sum`, at least 0."""
-        return self._request(_maxima, each_node, len(values), np.stack(values, axis=1).astype(np.float64))
+        return self._request(
+            _maxima, each_node, len(values), np.stack(values, axis=1).astype(np.float64)
+        )
 
     def sum_pairs(self, pairs: Pairs, quantities: PairQuantities, over: Sequence[float]) -> Request:
         """Request sums over pairs of quantities of their rows, divided by ``over``.
 
-        ``quantities(pair, left type, right type)`` returns ``(combinations, len(over))``. It is evaluated per
-        combination of requested layouts and must depend on these only.
+        ``quantities(pair, left type, right type)`` returns ``(combinations, len(over))``. It is
+        evaluated per combination of requested layouts and must depend on these only.
         """
         return self._request(_pair_sums, pairs, len(over), (quantities, over))
 
@@ -116,15 +138,19 @@ class Aggregation:
 
 
 def _sum_entries(codes: Codes, table: Floats) -> Floats:
-    """Return the sum of ``table[code]`` over the codes of each configuration: ``(configs, columns of table)``.
+    """Return the sum of ``table[code]`` over the codes of each configuration: ``(configs, columns
+    of table)``.
 
     If codes repeat within a configuration, it pays to count them and multiply the dense counts.
     """
-    nodes, (entries, columns) = codes.shape[1], table.shape
+    nodes = codes.shape[1]
+    (entries, columns) = table.shape
     dense = nodes * _COUNT_NS + entries * (_ENTRY_NS + columns * _DENSE_NS)
     if dense < nodes * columns * _SPARSE_NS:
         entry = codes + np.arange(0, len(codes) * len(table), len(table))[:, None]
-        counts = np.bincount(entry.reshape(-1), minlength=len(codes) * len(table)).reshape(len(codes), -1)
+        counts = np.bincount(entry.reshape(-1), minlength=len(codes) * len(table)).reshape(
+            len(codes), -1
+        )
         return np.asarray(counts.astype(np.float64) @ table)
     return np.asarray(code_counts(codes, len(table)) @ table)
 
@@ -132,50 +158,69 @@ def _sum_entries(codes: Codes, table: Floats) -> Floats:
 def _node_sums(context: LayoutContext, each_node: bool, tables: Sequence[Floats]) -> Finalize:
     """Return the function that sums quantities, ``(T or R, n)``, over nodes.
 
-    Columns by type are grouped by the coarse classes in which they are not 0, and summed over those nodes only.
+    Columns by type are grouped by the coarse classes in which they are not 0, and summed over those
+    nodes only.
     """
     table = np.concatenate(tables, axis=1)
-    parts: list[tuple[Ints | slice, NDArray[np.bool_] | slice, Floats]] = [(slice(None), slice(None), table)]
+    parts: list[tuple[Ints | slice, NDArray[np.bool_] | slice, Floats]] = [
+        (slice(None), slice(None), table)
+    ]
     if not each_node:
         classes = range(len(COARSE_CLASSES))
-        class_bits = sum((table[context.type_coarse_class == coarse].any(axis=0) << coarse) for coarse in classes)
+        class_bits = sum(
+            (table[context.type_coarse_class == coarse].any(axis=0) << coarse) for coarse in classes
+        )
         parts = []
         for bits in np.unique(class_bits[class_bits > 0]):
-            columns, present = np.flatnonzero(class_bits == bits), (bits >> context.coarse_class) & 1 > 0
+            columns = np.flatnonzero(class_bits == bits)
+            present = (bits >> context.coarse_class) & 1 > 0
             nodes = slice(None) if present.all() else present
             parts.append((columns, nodes, np.ascontiguousarray(table[:, columns])))
 
     def summed(batch: Batch) -> Floats:
         total = np.zeros((len(batch), table.shape[1]))
         for columns, nodes, values in parts:
-            total[:, columns] = _sum_entries((batch.codes if each_node else batch.types)[:, nodes], values)
+            total[:, columns] = _sum_entries(
+                (batch.codes if each_node else batch.types)[:, nodes], values
+            )
         return total
 
     return summed
 
 
 def _maxima(context: LayoutContext, each_node: bool, tables: Sequence[Floats]) -> Finalize:
-    """Return the function that computes the largest of quantities, ``(T or R, n)``, over nodes, at least 0.
+    """Return the function that computes the largest of quantities, ``(T or R, n)``, over nodes, at
+    least 0.
 
-    A node contributes at least the smallest value of its rows; nodes that never exceed the largest of these are
-    skipped.
+    A node contributes at least the smallest value of its rows; nodes that never exceed the largest
+    of these are skipped.
     """
-    start, of_column = context.table.start[:-1], []
+    start = context.table.start[:-1]
+    of_column = []
     for values in np.concatenate(tables, axis=1).T:
         ascending, rank = np.unique(values, return_inverse=True)
-        floor, nodes = 0.0, np.zeros(0, np.int64)
+        floor = 0.0
+        nodes = np.zeros(0, np.int64)
         if context.table.nodes:
             row_values = values if each_node else values[context.row_type]
-            row_min, row_max = (reduce.reduceat(row_values, start) for reduce in (np.minimum, np.maximum))
+            row_min, row_max = (
+                reduce.reduceat(row_values, start) for reduce in (np.minimum, np.maximum)
+            )
             floor = max(0.0, float(row_min.max()))
             nodes = np.flatnonzero(row_max > floor)
-        of_column.append((ascending, rank.astype(np.min_scalar_type(max(0, len(ascending) - 1))), floor, nodes))
+        of_column.append(
+            (ascending, rank.astype(np.min_scalar_type(max(0, len(ascending) - 1))), floor, nodes)
+        )
 
     def largest(batch: Batch) -> Floats:
         by_node = np.ascontiguousarray(batch.codes.T) if each_node else batch.by_node
         columns = np.zeros((len(batch), len(of_column)))
         for column, (ascending, rank, floor, nodes) in zip(columns.T, of_column, strict=True):
-            column[:] = np.maximum(ascending[rank[by_node[nodes]].max(axis=0)], floor) if len(nodes) else floor
+            column[:] = (
+                np.maximum(ascending[rank[by_node[nodes]].max(axis=0)], floor)
+                if len(nodes)
+                else floor
+            )
         return columns
 
     return largest
@@ -186,16 +231,23 @@ def _pair_sums(
 ) -> Finalize:
     """Return the function that sums quantities over one set of pairs.
 
-    Pairs have few distinct combinations of requested layouts, so quantities are computed once per combination
-    (beyond `_COMBINATIONS`, once per batch) and looked up.
+    Pairs have few distinct combinations of requested layouts, so quantities are computed once per
+    combination (beyond `_COMBINATIONS`, once per batch) and looked up.
     """
     over = np.concatenate([divisors for _, divisors in requests])
-    combinations, types = Combinations(context.requested, pairs), len(context.type_configurable)
-    lookups: list[Codes] = [context.requested.number, combinations.pair_first, combinations.pair_width]
+    combinations = Combinations(context.requested, pairs)
+    types = len(context.type_configurable)
+    lookups: list[Codes] = [
+        context.requested.number,
+        combinations.pair_first,
+        combinations.pair_width,
+    ]
 
     def quantities(combination: Ints) -> Floats:
         sides = combinations.sides(combination)
-        return np.asarray(np.concatenate([function(*sides) for function, _ in requests], axis=1) / over)
+        return np.asarray(
+            np.concatenate([function(*sides) for function, _ in requests], axis=1) / over
+        )
 
     values_of_all: Floats | None = None
     used = np.arange(len(over))
@@ -216,7 +268,8 @@ def _pair_sums(
         table = values_of_all
         if table is None:
             present, index = np.unique(combination, return_inverse=True)
-            table, combination = quantities(present), index.reshape(combination.shape)
+            table = quantities(present)
+            combination = index.reshape(combination.shape)
         total[:, used] = _sum_entries(combination, table)
         return total
 
@@ -228,33 +281,46 @@ class LayoutBlock(Block):
 
     @abstractmethod
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request | Finalize:
-        """Request the aggregates of a graph; return the request, or a function that turns them into columns."""
+        """Request the aggregates of a graph; return the request, or a function that turns them into
+        columns.
+        """
 
     def compute(self, context: LayoutContext) -> NDArray[np.float32]:
         return compute_together(context, [self], list(self.columns))
 
 
 def compute_together(
-    context: LayoutContext, blocks: Sequence[Block], names: Sequence[str], codes: NDArray[np.int32] | None = None
+    context: LayoutContext,
+    blocks: Sequence[Block],
+    names: Sequence[str],
+    codes: NDArray[np.int32] | None = None,
 ) -> NDArray[np.float32]:
-    """Compute the columns of the layout blocks among ``blocks``, ``(configs, names)``; 0 in all other columns.
+    """Compute the columns of the layout blocks among ``blocks``, ``(configs, names)``; 0 in all
+    other columns.
 
-    ``codes`` ``(configs, K)`` are the configurations (default: the distinct candidates of the graph); transductive
-    columns refer to the candidates in any case.
+    ``codes`` ``(configs, K)`` are the configurations (default: the distinct candidates of the
+    graph); transductive columns refer to the candidates in any case.
     """
     codes = context.table.codes if codes is None else codes
     target = np.zeros((len(names), len(codes)), np.float32).T
     aggregation = Aggregation(context)
-    prepared = [(block, block.prepare(context, aggregation)) for block in blocks if isinstance(block, LayoutBlock)]
+    prepared = [
+        (block, block.prepare(context, aggregation))
+        for block in blocks
+        if isinstance(block, LayoutBlock)
+    ]
     slices = [columns_of(block, names) for block, _ in prepared]
-    functions, row_type = aggregation.functions(), context.row_type.astype(np.int32)
+    functions = aggregation.functions()
+    row_type = context.row_type.astype(np.int32)
     step = int(np.clip(_CODES // context.configurable_nodes, *_CONFIGS))
     for start in range(0, len(codes), step):
         rows = codes[start : start + step]
         batch = Batch(rows, row_type[rows], functions)
         for (block, finalize), columns in zip(prepared, slices, strict=True):
             values = batch[finalize] if isinstance(finalize, Request) else finalize(batch)
-            target[start : start + step, columns] = block.require_shape(values, len(batch), len(block.columns))
+            target[start : start + step, columns] = block.require_shape(
+                values, len(batch), len(block.columns)
+            )
     return target
 
 

@@ -1,6 +1,7 @@
 """Copies between layouts, and the surroundings of changed nodes.
 
-A copy is needed if a consumer requests another layout of a tensor than its producer or another consumer.
+A copy is needed if a consumer requests another layout of a tensor than its producer or another
+consumer.
 """
 
 from __future__ import annotations
@@ -23,9 +24,13 @@ _COMPARED: Final = {
     "clash{}__share": "share of {} with two different layouts set",
     "clash{}_bytes__share": "share of the bytes of {} with two different layouts set",
     "mismatch{}__share": "share of {} with different layouts, the default if unset",
-    "mismatch{}_bytes__share": "share of the bytes of {} with different layouts, the default if unset",
+    "mismatch{}_bytes__share": (
+        "share of the bytes of {} with different layouts, the default if unset"
+    ),
     "half{}__share": "share of {} with one layout set, unlike the other's default",
-    "half{}_bytes__share": "share of the bytes of {} with one layout set, unlike the other's default",
+    "half{}_bytes__share": (
+        "share of the bytes of {} with one layout set, unlike the other's default"
+    ),
     "agree{}__share": "share of {} with the same layout set on both sides",
 }
 _HEAVY: Final = ("convolution", "dot", "reduce", "transpose")
@@ -35,30 +40,37 @@ _REACH: Final = range(1, 6)
 class Disagreement(LayoutBlock):
     """Consumer-producer pairs whose layouts differ: shares of pairs and of their bytes.
 
-    Pairs are connected through operations that are not configurable themselves and keep a layout (such as
-    elementwise ones) or permute it (transposes). A clash has a layout set on both sides, a half on one; a mismatch
-    takes the default for an unset side, so it is clash plus half plus different defaults. A copy costs about the
-    bytes that it moves. Partial layouts are completed by the default before comparing.
+    Pairs are connected through operations that are not configurable themselves and keep a layout
+    (such as elementwise ones) or permute it (transposes). A clash has a layout set on both sides, a
+    half on one; a mismatch takes the default for an unset side, so it is clash plus half plus
+    different defaults. A copy costs about the bytes that it moves. Partial layouts are completed by
+    the default before comparing.
     """
 
     cause = Cause.COPIES
     columns = {
         f"disagreement__{what.format(hop)}": text.format(f"consumer-producer pairs {far} apart")
-        for hop, far in (("_1hop", "1 edge"), ("_2hop", "2 edges"), ("_3hop", f"3 to {FARTHEST} edges"))
+        for hop, far in (
+            ("_1hop", "1 edge"),
+            ("_2hop", "2 edges"),
+            ("_3hop", f"3 to {FARTHEST} edges"),
+        )
         for what, text in _COMPARED.items()
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         by_hop = [PairLayouts(context, pairs) for pairs in context.pairs]
-        requests = [aggregation.sum_pairs(hop.pairs, hop.disagreement, hop.divisors()) for hop in by_hop]
+        requests = [
+            aggregation.sum_pairs(hop.pairs, hop.disagreement, hop.divisors()) for hop in by_hop
+        ]
         return lambda batch: np.concatenate([batch[hop] for hop in requests], axis=1)
 
 
 class SiblingDisagreement(LayoutBlock):
     """Operand slots that request different layouts of one tensor: shares of pairs and of bytes.
 
-    The readers of a tensor are sorted by node and slot, and each is compared with the next: n different requests
-    need at least n - 1 copies. Terms are those of `Disagreement`.
+    The readers of a tensor are sorted by node and slot, and each is compared with the next: n
+    different requests need at least n - 1 copies. Terms are those of `Disagreement`.
     """
 
     cause = Cause.COPIES
@@ -73,22 +85,29 @@ class SiblingDisagreement(LayoutBlock):
 
 
 class DisagreementByClass(LayoutBlock):
-    """Mismatched bytes of pairs at any distance, by opcode class of either side, over the bytes of all pairs."""
+    """Mismatched bytes of pairs at any distance, by opcode class of either side, over the bytes of
+    all pairs.
+    """
 
     cause = Cause.COPIES
     columns = {
-        f"disagreement__{side}_{name}_bytes__share": f"mismatched bytes of pairs whose {side} is a {name} node"
+        f"disagreement__{side}_{name}_bytes__share": (
+            f"mismatched bytes of pairs whose {side} is a {name} node"
+        )
         for side in ("consumer", "producer")
         for name in OPCODE_CLASSES
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         total = max(1.0, float(sum(pairs.bytes.sum() for pairs in context.pairs)))
-        classes, of_node = np.arange(len(OPCODE_CLASSES)), context.configurable_class[:, None]
+        classes = np.arange(len(OPCODE_CLASSES))
+        of_node = context.configurable_class[:, None]
 
         def mismatched_bytes(layouts: PairLayouts, pair: Ints, left: Ints, right: Ints) -> Floats:
             requested, produced, _ = layouts.layouts(pair, left, right)
-            sides = (of_node[side[pair]] == classes for side in (layouts.pairs.left, layouts.pairs.right))
+            sides = (
+                of_node[side[pair]] == classes for side in (layouts.pairs.left, layouts.pairs.right)
+            )
             moved = (requested != produced) * layouts.pairs.bytes[pair]
             return np.asarray(moved[:, None] * np.concatenate([*sides], axis=1))
 
@@ -102,36 +121,55 @@ class DisagreementByClass(LayoutBlock):
 class Propagation(LayoutBlock):
     """Copies left after set layouts have spread to unset neighbours.
 
-    Imitates XLA's layout assignment: in each of three rounds over the connected pairs (without transposes), unset
-    outputs take the layout that a consumer requests, then unset elementwise nodes take that of an operand (the
-    producer with the lowest id). A consumer requests the layout set for its operand slot; an elementwise one whose
-    slot is unset requests the layout of its own output. If consumers request different layouts, the one with the
-    largest `layout_key` wins. A copy remains if a consumer requests another layout than the producer's output has.
+    Imitates XLA's layout assignment: in each of three rounds over the connected pairs (without
+    transposes), unset outputs take the layout that a consumer requests, then unset elementwise
+    nodes take that of an operand (the producer with the lowest id). A consumer requests the layout
+    set for its operand slot; an elementwise one whose slot is unset requests the layout of its own
+    output. If consumers request different layouts, the one with the largest `layout_key` wins. A
+    copy remains if a consumer requests another layout than the producer's output has.
     """
 
     tier = Tier.FULL
     cause = Cause.COPIES
     columns = {
-        "propagation__copies__share": "share of consumer-producer pairs that settle on different layouts",
-        "propagation__copies_bytes__share": "share of the bytes of pairs that settle on different layouts",
-        "propagation__unlike_default__share": "share of configurable nodes whose output settles unlike the default",
-        "propagation__unlike_default_bytes__share": "share of the output bytes that settle unlike the default",
+        "propagation__copies__share": (
+            "share of consumer-producer pairs that settle on different layouts"
+        ),
+        "propagation__copies_bytes__share": (
+            "share of the bytes of pairs that settle on different layouts"
+        ),
+        "propagation__unlike_default__share": (
+            "share of configurable nodes whose output settles unlike the default"
+        ),
+        "propagation__unlike_default_bytes__share": (
+            "share of the output bytes that settle unlike the default"
+        ),
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         pairs = context.straight_pairs.take(np.argsort(context.straight_pairs.right, kind="stable"))
-        left, right, bytes_ = pairs.left, pairs.right, pairs.bytes
+        left = pairs.left
+        right = pairs.right
+        bytes_ = pairs.bytes
         producers, first = np.unique(right, return_index=True)
-        set_key = np.concatenate([rows.is_set * rows.key for rows in context.slots.values()]).astype(np.int32)
+        set_key = np.concatenate(
+            [rows.is_set * rows.key for rows in context.slots.values()]
+        ).astype(np.int32)
         offset = (pairs.left_slot * len(context.type_configurable))[:, None].astype(np.int32)
-        passing, ids = context.configurable_class[left] == _ELEMENTWISE, context.graph.configurable
+        passing = context.configurable_class[left] == _ELEMENTWISE
+        ids = context.graph.configurable
         passing &= (context.dims[ids[left]] == context.dims[ids[right]]).all(axis=1)
         receivers, first_of_receiver = np.unique(left[passing], return_index=True)
         source = right[np.flatnonzero(passing)[first_of_receiver]]
-        default, node_bytes = layout_key(context.default_layout[ids])[:, None], context.bytes[ids]
-        count, total = max(1, len(left)), max(1.0, float(bytes_.sum()))
-        nodes, output_bytes = context.configurable_nodes, context.slots["output"].total_bytes
-        rounds = (3 if len(receivers) else 1) if len(left) else 0  # one round suffices without elementwise nodes
+        default = layout_key(context.default_layout[ids])[:, None]
+        node_bytes = context.bytes[ids]
+        count = max(1, len(left))
+        total = max(1.0, float(bytes_.sum()))
+        nodes = context.configurable_nodes
+        output_bytes = context.slots["output"].total_bytes
+        rounds = (
+            (3 if len(receivers) else 1) if len(left) else 0
+        )  # one round suffices without elementwise nodes
 
         def finalize(batch: Batch) -> Floats:
             output_key = set_key[batch.by_node]
@@ -140,15 +178,20 @@ class Propagation(LayoutBlock):
             for _ in range(rounds):
                 requested = np.where(free, output_key[left], set_by_consumer)
                 winner = np.maximum.reduceat(requested, first, axis=0)
-                output_key[producers] = np.where(output_key[producers] == 0, winner, output_key[producers])
+                output_key[producers] = np.where(
+                    output_key[producers] == 0, winner, output_key[producers]
+                )
                 unset = output_key[receivers] == 0
                 output_key[receivers] = np.where(unset, output_key[source], output_key[receivers])
             requested = np.where(free, output_key[left], set_by_consumer)
             final = output_key[right]
             copied = (requested > 0) & (final > 0) & (requested != final)
             unlike = (output_key > 0) & (output_key != default)
-            moved, turned = bytes_ @ copied / total, node_bytes @ unlike / output_bytes
-            return np.stack([copied.sum(axis=0) / count, moved, unlike.sum(axis=0) / nodes, turned], axis=1)
+            moved = bytes_ @ copied / total
+            turned = node_bytes @ unlike / output_bytes
+            return np.stack(
+                [copied.sum(axis=0) / count, moved, unlike.sum(axis=0) / nodes, turned], axis=1
+            )
 
         return finalize
 
@@ -165,36 +208,49 @@ class ConfigurableNodes(Block):
             for name in OPCODE_CLASSES
         },
         **{
-            f"configurable__within_{hop}hop__share": f"share of nodes within {hop} edges of a configurable one"
+            f"configurable__within_{hop}hop__share": (
+                f"share of nodes within {hop} edges of a configurable one"
+            )
             for hop in _REACH
         },
     }
 
     def compute(self, context: LayoutContext) -> Floats:
-        count, nodes = len(context.graph.configurable), context.graph.nodes
+        count = len(context.graph.configurable)
+        nodes = context.graph.nodes
         classes = np.bincount(context.configurable_class, minlength=len(OPCODE_CLASSES))
-        reached, within = (context.configurable_index >= 0).astype(np.float64), []
+        reached = (context.configurable_index >= 0).astype(np.float64)
+        within = []
         for _ in _REACH:
             reached = np.minimum(reached + context.neighbours @ reached, 1.0)
             within.append(reached.mean())
-        return np.array([np.log2(1 + count), count / nodes, *(classes / context.configurable_nodes), *within])
+        return np.array(
+            [np.log2(1 + count), count / nodes, *(classes / context.configurable_nodes), *within]
+        )
 
 
 class ChangedSurroundings(LayoutBlock):
     """Bytes and heavy operations around changed nodes, over those around all configurable nodes.
 
-    The surroundings of a node are the k-th power of the row-normalised adjacency (down to operands, up to
-    consumers, or both) times a quantity per node; for k = 2, a mean over neighbours of their means. The column is
-    sum_n changed_n (P^k q)_n / sum_n (P^k q)_n over configurable nodes n. Such powers in place of learned
-    convolutions are the idea of simplified graph convolutions (SGC, Wu et al. 2019).
+    The surroundings of a node are the k-th power of the row-normalised adjacency (down to operands,
+    up to consumers, or both) times a quantity per node; for k = 2, a mean over neighbours of their
+    means. The column is sum_n changed_n (P^k q)_n / sum_n (P^k q)_n over configurable nodes n. Such
+    powers in place of learned convolutions are the idea of simplified graph convolutions (SGC, Wu
+    et al. 2019).
     """
 
     tier = Tier.FULL
     cause = Cause.SURROUNDINGS
     columns = {
-        f"neighbourhood__{direction}_{what}_{power}hop__share": f"{meaning}, mean over the {nodes} {power} edge(s) "
-        "away: sum over changed nodes, divided by that over all configurable nodes"
-        for direction, nodes in (("down", "operands"), ("up", "consumers"), ("around", "neighbours"))
+        f"neighbourhood__{direction}_{what}_{power}hop__share": (
+            f"{meaning}, mean over the {nodes} {power} edge(s) "
+            "away: sum over changed nodes, divided by that over all configurable nodes"
+        )
+        for direction, nodes in (
+            ("down", "operands"),
+            ("up", "consumers"),
+            ("around", "neighbours"),
+        )
         for power in (1, 2)
         for what, meaning in (
             ("bytes", "log2(1 + output bytes)"),
@@ -213,17 +269,20 @@ class ChangedSurroundings(LayoutBlock):
         table = np.concatenate(around, axis=1)
         total = table.sum(axis=0)
         per_row = context.type_changed[context.row_type, None] * table[context.table.node]
-        return aggregation.sum(list(per_row.T), over=list(np.where(total > 0, total, 1.0)), each_node=True)
+        return aggregation.sum(
+            list(per_row.T), over=list(np.where(total > 0, total, 1.0)), each_node=True
+        )
 
 
 class Boundary(LayoutBlock):
     """Pairs of changed and unchanged configurable nodes, and padding and copies near changed nodes.
 
-    With x = 1 for changed nodes and N the 0/1 matrix of configurable nodes h edges apart, the cut is
-    sum N_uv (x_u - x_v)^2 and the inside is sum N_uv x_u x_v, both over sum N_uv. Two quantities q are summed
-    as sum_u q_u (N x)_u, weighted by the number of changed nodes around each node: the output's padding
-    bytes beyond the default's over all output bytes, and the mismatched bytes of consumers over the bytes of all
-    pairs (those of `Disagreement` at any distance, without pairs through transposes).
+    With x = 1 for changed nodes and N the 0/1 matrix of configurable nodes h edges apart, the cut
+    is sum N_uv (x_u - x_v)^2 and the inside is sum N_uv x_u x_v, both over sum N_uv. Two quantities
+    q are summed as sum_u q_u (N x)_u, weighted by the number of changed nodes around each node: the
+    output's padding bytes beyond the default's over all output bytes, and the mismatched bytes of
+    consumers over the bytes of all pairs (those of `Disagreement` at any distance, without pairs
+    through transposes).
     """
 
     tier = Tier.FULL
@@ -234,18 +293,39 @@ class Boundary(LayoutBlock):
         )
         for hop in (1, 2)
         for what, how, meaning in (
-            ("cut", "share", "share of configurable pairs {hop} edge(s) apart of which one is changed"),
-            ("inside", "share", "share of configurable pairs {hop} edge(s) apart of which both are changed"),
-            ("waste", "ratio", "padding bytes beyond the default's times changed nodes {hop} edge(s) away"),
-            ("mismatch", "ratio", "mismatched bytes of a consumer times changed nodes {hop} edge(s) away"),
+            (
+                "cut",
+                "share",
+                "share of configurable pairs {hop} edge(s) apart of which one is changed",
+            ),
+            (
+                "inside",
+                "share",
+                "share of configurable pairs {hop} edge(s) apart of which both are changed",
+            ),
+            (
+                "waste",
+                "ratio",
+                "padding bytes beyond the default's times changed nodes {hop} edge(s) away",
+            ),
+            (
+                "mismatch",
+                "ratio",
+                "mismatched bytes of a consumer times changed nodes {hop} edge(s) away",
+            ),
         )
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        output, pairs = context.slots["output"], context.straight_pairs
+        output = context.slots["output"]
+        pairs = context.straight_pairs
         changed_type = context.type_changed.astype(np.float32)
-        extra = (output.now["padding"] - output.default["padding"]) * output.bytes / output.total_bytes
-        waste_type, left, right = extra.astype(np.float32), pairs.left, pairs.right
+        extra = (
+            (output.now["padding"] - output.default["padding"]) * output.bytes / output.total_bytes
+        )
+        waste_type = extra.astype(np.float32)
+        left = pairs.left
+        right = pairs.right
         keys = np.concatenate([rows.key for rows in context.slots.values()]).astype(np.int32)
         offset = (pairs.left_slot * len(context.type_configurable))[:, None].astype(np.int32)
         weight = (pairs.bytes / max(1.0, pairs.bytes.sum()))[:, None].astype(np.float32)
@@ -253,13 +333,17 @@ class Boundary(LayoutBlock):
 
         def finalize(batch: Batch) -> Floats:
             codes = batch.by_node
-            changed, waste = changed_type[codes], waste_type[codes]
+            changed = changed_type[codes]
+            waste = waste_type[codes]
             mismatch = (keys[codes[left] + offset] != keys[codes[right]]) * weight
             columns = []
             for matrix in near:
-                count, around = max(1.0, float(matrix.nnz)), matrix @ changed
+                count = max(1.0, float(matrix.nnz))
+                around = matrix @ changed
                 ends = around.sum(axis=0, dtype=np.float64)
-                inside, padding = (np.einsum("nc,nc->c", q, around, dtype=np.float64) for q in (changed, waste))
+                inside, padding = (
+                    np.einsum("nc,nc->c", q, around, dtype=np.float64) for q in (changed, waste)
+                )
                 mismatched = np.einsum("pc,pc->c", mismatch, around[left], dtype=np.float64)
                 columns += [2 * (ends - inside) / count, inside / count, padding, mismatched]
             return np.stack(columns, axis=1)

@@ -1,8 +1,9 @@
-"""Shared context of layout blocks: facts, pairs of slots, and regions of tensors that have one layout.
+"""Shared context of layout blocks: facts, pairs of slots, and regions of tensors that have one
+layout.
 
-XLA's layout assignment propagates the layout of an output through elementwise operations of the same shape. A
-*region* is a connected component of tensors linked by these: they share one layout and, if their elements have one
-size, the same padding.
+XLA's layout assignment propagates the layout of an output through elementwise operations of the
+same shape. A *region* is a connected component of tensors linked by these: they share one layout
+and, if their elements have one size, the same padding.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE
 from xlarank.features.program.tensors import Floats, Ints, Tiling, log2p, minor_sizes, packed_waste
 
 #: Roles of the dimensions of configurable nodes, by coarse class.
-CLASS_ROLES: Final = dict(zip(COARSE_CLASSES[:3], (CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES), strict=True))
+CLASS_ROLES: Final = dict(
+    zip(COARSE_CLASSES[:3], (CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES), strict=True)
+)
 #: Roles of all these classes one after another: ``convolution_batch``, ...
 ROLE_NAMES: Final = tuple(f"{kind}_{role}" for kind, roles in CLASS_ROLES.items() for role in roles)
 #: Positions of dimensions that are padded -> description.
 POSITIONS: Final = {"minor": "minor-most", "second": "second minor-most"}
-_ELEMENTWISE, _REDUCE = OPCODE_CLASSES.index("elementwise"), OPCODE_CLASSES.index("reduce")
+_ELEMENTWISE = OPCODE_CLASSES.index("elementwise")
+_REDUCE = OPCODE_CLASSES.index("reduce")
 
 
 class Regions:
@@ -39,31 +43,46 @@ class Regions:
 
     Attributes:
         of_node: ``(nodes,)`` region of each node's output.
-        tensors, makers: ``(regions,)`` number of tensors, and of configurable nodes that produce them.
+        tensors, makers: ``(regions,)`` number of tensors, and of configurable nodes that produce
+            them.
         bytes: ``(regions,)`` unpadded bytes of the tensors that a fusing compiler stores.
-        made, read: ``(regions, ROLE_NAMES, 6)`` whether a dimension has a role in a configurable node that makes or
-            reads a tensor.
+        made, read: ``(regions, ROLE_NAMES, 6)`` whether a dimension has a role in a configurable
+            node that makes or reads a tensor.
         reduced: ``(regions, 6)`` whether a reduction that reads a tensor removes the dimension.
     """
 
     def __init__(self, facts: LayoutFacts) -> None:
-        graph, rank = facts.graph, facts.rank
+        graph = facts.graph
+        rank = facts.rank
         consumer, operand = graph.edges.T
         linked = (facts.opcode_class[consumer] == _ELEMENTWISE) & (rank[consumer] > 0)
-        linked &= (facts.dims[consumer] == facts.dims[operand]).all(axis=1) & (rank[consumer] == rank[operand])
-        links = sparse.coo_array((linked[linked], (consumer[linked], operand[linked])), shape=(graph.nodes,) * 2)
+        linked &= (facts.dims[consumer] == facts.dims[operand]).all(axis=1) & (
+            rank[consumer] == rank[operand]
+        )
+        links = sparse.coo_array(
+            (linked[linked], (consumer[linked], operand[linked])), shape=(graph.nodes,) * 2
+        )
         count, component = connected_components(links, directed=False)
         self.of_node: Ints = component.astype(np.int64)
         self.tensors = np.bincount(self.of_node, minlength=count)
-        self.bytes = np.bincount(self.of_node, np.where(facts.fused, 0.0, facts.bytes), minlength=count)
+        self.bytes = np.bincount(
+            self.of_node, np.where(facts.fused, 0.0, facts.bytes), minlength=count
+        )
         self.makers = np.bincount(self.of_node[graph.configurable], minlength=count)
-        self.made, self.read = (np.zeros((count, len(ROLE_NAMES), MAX_RANK), bool) for _ in range(2))
+        self.made, self.read = (
+            np.zeros((count, len(ROLE_NAMES), MAX_RANK), bool) for _ in range(2)
+        )
         for number, (kind, roles) in enumerate(CLASS_ROLES.items()):
             first = ROLE_NAMES.index(f"{kind}_{roles[0]}")
             for slot in range(2 if kind == "reshape" else len(LAYOUT_SLOTS)):
-                tensor, role = facts.slot_tensor[:, slot], facts.roles[:, slot]
-                node, dim = np.nonzero((role >= 0) & ((facts.coarse_class == number) & (tensor >= 0))[:, None])
-                (self.read if slot else self.made)[self.of_node[tensor[node]], first + role[node, dim], dim] = True
+                tensor = facts.slot_tensor[:, slot]
+                role = facts.roles[:, slot]
+                node, dim = np.nonzero(
+                    (role >= 0) & ((facts.coarse_class == number) & (tensor >= 0))[:, None]
+                )
+                (self.read if slot else self.made)[
+                    self.of_node[tensor[node]], first + role[node, dim], dim
+                ] = True
         # a reduction lists what it removes; its other operand, the initial value, has no dimensions
         self.reduced = np.zeros((count, MAX_RANK), bool)
         fewer = rank[operand] - rank[consumer]
@@ -74,49 +93,72 @@ class Regions:
 
 
 class OutputRows:
-    """Layout and padding of the output for every distinct row of the table, set or not; arrays are ``(R,)``.
+    """Layout and padding of the output for every distinct row of the table, set or not; arrays are
+    ``(R,)``.
 
     Attributes:
         minor, second: the two minor-most dimensions of the full layout; -1 for none.
         region: index into ``regions``.
         second_size: log2(1 + size of dimension ``second``), 1 for none.
         second_place: position of dimension ``second``, 1 for the last one; 0 for none.
-        padded, least, default: bytes in tiles over true bytes, of this layout, the best one and the default.
-        bytes, region_bytes: bytes of the output, and of its region's stored tensors (at least the output), over
-            those of all tensors that a fusing compiler stores.
+        padded, least, default: bytes in tiles over true bytes, of this layout, the best one and the
+            default.
+        bytes, region_bytes: bytes of the output, and of its region's stored tensors (at least the
+            output), over those of all tensors that a fusing compiler stores.
     """
 
     def __init__(self, context: LayoutContext) -> None:
-        nodes, output, row_type = context.graph.configurable, context.slots["output"], context.row_type
-        dims, rank, node = context.dims[nodes], context.rank[nodes], nodes[context.table.node]
-        layout, stored = output.layout[row_type], max(1.0, float(context.bytes[~context.fused].sum()))
-        least = least_waste(dims, rank, context.element_bytes[nodes], context.tiling)[context.table.node]
+        nodes = context.graph.configurable
+        output = context.slots["output"]
+        row_type = context.row_type
+        dims = context.dims[nodes]
+        rank = context.rank[nodes]
+        node = nodes[context.table.node]
+        layout = output.layout[row_type]
+        stored = max(1.0, float(context.bytes[~context.fused].sum()))
+        least = least_waste(dims, rank, context.element_bytes[nodes], context.tiling)[
+            context.table.node
+        ]
         self.is_set = output.is_set[row_type]
-        self.minor, self.second = layout[:, 0], layout[:, 1]
+        self.minor = layout[:, 0]
+        self.second = layout[:, 1]
         self.second_size = log2p(minor_sizes(context.dims[node], layout)[1])
         self.second_place = np.where(self.second >= 0, context.rank[node] - self.second, 0)
-        self.padded, self.default = (1 + tiled["packed"][row_type] for tiled in (output.now, output.default))
+        self.padded, self.default = (
+            1 + tiled["packed"][row_type] for tiled in (output.now, output.default)
+        )
         self.least = np.minimum(self.default, 1 + least)
         self.bytes = context.bytes[node] / stored
-        self.regions, self.region = context.regions, context.regions.of_node[node]
-        self.region_bytes = np.maximum(self.regions.bytes[self.region], context.bytes[node]) / stored
+        self.regions = context.regions
+        self.region = context.regions.of_node[node]
+        self.region_bytes = (
+            np.maximum(self.regions.bytes[self.region], context.bytes[node]) / stored
+        )
 
     def in_region(self, position: str, table: str, role: int | None = None) -> NDArray[np.bool_]:
-        """Look up each output's dimension at one of `POSITIONS` in a table of `Regions`, ``(R,)``."""
-        dimension, entries = getattr(self, position), getattr(self.regions, table)
+        """Look up each output's dimension at one of `POSITIONS` in a table of `Regions`,
+        ``(R,)``.
+        """
+        dimension = getattr(self, position)
+        entries = getattr(self.regions, table)
         entries = entries if role is None else entries[:, role]
         return np.asarray((dimension >= 0) & entries[self.region, np.maximum(dimension, 0)])
 
 
 def least_waste(dims: Ints, rank: Ints, element_bytes: Floats, tiling: Tiling) -> Floats:
-    """Return the `packed_waste` of the layout that pads least, ``(tensors,)``; inf for a rank below 2.
+    """Return the `packed_waste` of the layout that pads least, ``(tensors,)``; inf for a rank below
+    2.
 
     >>> dims, rank = np.array([[4, 128, 8, 0, 0, 0]]), np.array([3])
-    >>> least_waste(dims, rank, np.array([4.0]), Tiling()).tolist()  # 128 along the lanes, 8 along the sublanes
+    >>> least_waste(dims, rank, np.array([4.0]),
+    ...     Tiling()).tolist()  # 128 along the lanes, 8 along the sublanes
     [0.0]
     """
-    least, layout = np.full(len(dims), np.inf), np.full(dims.shape, -1)
-    for pair in permutations(range(MAX_RANK), 2):  # padding depends on the two minor-most dimensions alone
+    least = np.full(len(dims), np.inf)
+    layout = np.full(dims.shape, -1)
+    for pair in permutations(
+        range(MAX_RANK), 2
+    ):  # padding depends on the two minor-most dimensions alone
         fits = np.flatnonzero(rank > max(pair))
         layout[:, :2] = pair
         waste = packed_waste(dims[fits], layout[fits], element_bytes[fits], tiling)
@@ -143,14 +185,19 @@ class LayoutContext(LayoutFacts):
     def straight_pairs(self) -> Pairs:
         """All `pairs` whose dimensions keep their order along the path, concatenated."""
         straight = [pairs.take(np.flatnonzero(pairs.straight)) for pairs in self.pairs]
-        return Pairs(*(np.concatenate([getattr(p, field.name) for p in straight]) for field in fields(Pairs)))
+        return Pairs(
+            *(np.concatenate([getattr(p, field.name) for p in straight]) for field in fields(Pairs))
+        )
 
     @cached_property
     def near(self) -> list[sparse.csr_array]:
-        """Sparse ``(K, K)`` for distances 1 and 2: 1 if two nodes are that far apart, either way."""
+        """Sparse ``(K, K)`` for distances 1 and 2: 1 if two nodes are that far apart, either
+        way.
+        """
         nodes = self.graph.configurable
         once = sparse.csr_array(self.neighbours[nodes])
-        near, far = sparse.csr_array(once[:, nodes]), sparse.csr_array(once @ self.neighbours[:, nodes])
+        near = sparse.csr_array(once[:, nodes])
+        far = sparse.csr_array(once @ self.neighbours[:, nodes])
         far.data[:] = 1.0
         far = sparse.csr_array(far - far.multiply(near))
         far.setdiag(0.0)

@@ -1,19 +1,22 @@
-"""Facts of a layout graph: tensors of slots, physical quantities per type of row, and pairs of slots.
+"""Facts of a layout graph: tensors of slots, physical quantities per type of row, and pairs of
+slots.
 
-Nodes repeat (a transformer has its layers many times over), so equal rows of equal nodes are one *type*. Quantities
-that depend only on the operation, its tensors and their layouts are computed once per type. Shapes name
+Nodes repeat (a transformer has its layers many times over), so equal rows of equal nodes are one
+*type*. Quantities that depend only on the operation, its tensors and their layouts are computed
+once per type. Shapes name
 
 - nodes: the nodes of the graph, and their output tensors (`NodeIndex`);
 - K: the configurable nodes, in the order of ``graph.configurable`` (`ConfigurableIndex`);
 - R: the distinct rows of the configuration table, each of one node;
 - T: the types of rows (`TypeIndex`).
 
-Configurations are codes, ``(configs, K)`` indices of rows. An attribute ``a_b`` maps from a to b: ``row_type`` is
-``(R,)`` and holds types.
+Configurations are codes, ``(configs, K)`` indices of rows. An attribute ``a_b`` maps from a to b:
+``row_type`` is ``(R,)`` and holds types.
 
-Pairs of slots lay out one tensor (consumer and producer, or two readers). Elementwise operations and `_PASSING`
-keep a layout, transposes permute it, and all others (reshape, dot, reduce, ...) choose anew. From a slot, operands
-are followed through operations that keep or permute a layout to configurable nodes.
+Pairs of slots lay out one tensor (consumer and producer, or two readers). Elementwise operations
+and `_PASSING` keep a layout, transposes permute it, and all others (reshape, dot, reduce, ...)
+choose anew. From a slot, operands are followed through operations that keep or permute a layout to
+configurable nodes.
 """
 
 from __future__ import annotations
@@ -39,11 +42,13 @@ ConfigurableIndex = Ints
 TypeIndex = Ints
 
 
-def tensor_physics(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling) -> dict[str, NDArray[Any]]:
+def tensor_physics(
+    dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling
+) -> dict[str, NDArray[Any]]:
     """Return padding and misfits of tensors under a layout, each ``(tensors,)``.
 
-    Misfits are a largest dimension that is not minor-most, a minor-most size that is no multiple of the lanes, and
-    a second one that is no multiple of the sublanes.
+    Misfits are a largest dimension that is not minor-most, a minor-most size that is no multiple of
+    the lanes, and a second one that is no multiple of the sublanes.
     """
     minor, second = minor_sizes(dims, layout)
     return {
@@ -62,54 +67,66 @@ class SlotRows:
         bytes: size of the tensor; 0 if the node has none.
         is_set: whether the row sets a layout.
         layout, key: the full layout, ``(T, 6)``, and its `layout_key`.
-        minor, minor_place, minor_role: size of the minor-most dimension, 0 for none; its position, counted from
-            the last one (0), and its role, -1 for none.
+        minor, minor_place, minor_role: size of the minor-most dimension, 0 for none; its position,
+            counted from the last one (0), and its role, -1 for none.
         now, default: `tensor_physics` under the full and the default layout.
-        total_bytes, bytes_of_class: bytes of the slot in all nodes, and in those of each coarse class, at least 1.
+        total_bytes, bytes_of_class: bytes of the slot in all nodes, and in those of each coarse
+            class, at least 1.
     """
 
     def __init__(self, facts: LayoutFacts, number: int) -> None:
-        node_tensor, node = facts.slot_tensor[:, number], facts.type_configurable
+        node_tensor = facts.slot_tensor[:, number]
+        node = facts.type_configurable
         node_bytes = np.where(node_tensor >= 0, facts.bytes[node_tensor], 0.0)
         tensor = node_tensor[node]
         present = (tensor >= 0)[:, None]
         dims = np.where(present, facts.dims[tensor], 0)
         default = np.where(present, facts.default_layout[tensor], -1)
         element = np.where(present[:, 0], facts.element_bytes[tensor], 0.0)
-        rows = facts.table.rows[facts.type_row, MAX_RANK * number : MAX_RANK * (number + 1)].astype(np.int64)
+        rows = facts.table.rows[facts.type_row, MAX_RANK * number : MAX_RANK * (number + 1)].astype(
+            np.int64
+        )
         layout = np.where(present, rows, -1)
         self.bytes: Floats = node_bytes[node]
         self.is_set = layout[:, 0] >= 0
         self.layout = tensors.complete_layout(layout, default)
         self.key = layout_key(self.layout)
-        minor, empty = self.layout[:, 0], self.layout[:, 0] < 0
+        minor = self.layout[:, 0]
+        empty = self.layout[:, 0] < 0
         layouts = self.layout, default
-        self.minor, self.default_minor = (np.where(empty, 0, minor_sizes(dims, layout)[0]) for layout in layouts)
+        self.minor, self.default_minor = (
+            np.where(empty, 0, minor_sizes(dims, layout)[0]) for layout in layouts
+        )
         self.minor_place = np.where(empty, -1, facts.rank[tensor] - 1 - minor)
         self.minor_role = np.where(empty, -1, facts.roles[node, number, minor])
         self.changed = (self.layout != default).any(axis=1)
         self.minor_changed = minor != default[:, 0]
         self.distance = tensors.permutation_distance(self.layout, default)
         self.contiguity = tensors.contiguity(dims, self.layout, default)
-        self.now, self.default = (tensor_physics(dims, layout, element, facts.tiling) for layout in layouts)
+        self.now, self.default = (
+            tensor_physics(dims, layout, element, facts.tiling) for layout in layouts
+        )
         self.total_bytes = max(1.0, float(node_bytes.sum()))
         by_class = np.bincount(facts.coarse_class, node_bytes, minlength=len(COARSE_CLASSES))
         self.bytes_of_class = np.maximum(by_class, 1.0)
 
 
 class LayoutFacts(ProgramContext):
-    """Tensors and rows of one graph; configurations are the distinct ones, in order of first appearance.
+    """Tensors and rows of one graph; configurations are the distinct ones, in order of first
+    appearance.
 
     Attributes:
         configurable_nodes: number of configurable nodes, at least 1, as it is used as a divisor.
-        configurable_index: ``(nodes,)`` index of each node among the configurable ones, -1 for others.
+        configurable_index: ``(nodes,)`` index of each node among the configurable ones, -1 for
+            others.
         configurable_class, coarse_class: ``(K,)`` index into `OPCODE_CLASSES` and `COARSE_CLASSES`.
         nodes_of_class: ``(4,)`` configurable nodes of each coarse class, at least 1.
         slot_tensor: ``(K, 3)`` the node whose output each slot lays out; -1 for none.
         roles: ``(K, 3, 6)`` role of each dimension of each slot's tensor (`slot_roles`).
-        signature: ``(K,)`` equal for nodes of one opcode whose tensors are equal: shapes, element types, default
-            layouts and roles.
-        type_row, type_configurable, type_coarse_class: ``(T,)`` first row of each type, its node and coarse class.
+        signature: ``(K,)`` equal for nodes of one opcode whose tensors are equal: shapes, element
+            types, default layouts and roles.
+        type_row, type_configurable, type_coarse_class: ``(T,)`` first row of each type, its node
+            and coarse class.
         row_type: ``(R,)`` type of each row.
     """
 
@@ -119,26 +136,50 @@ class LayoutFacts(ProgramContext):
 
     def __init__(self, graph: LayoutGraph, tiling: Tiling = TPU) -> None:
         super().__init__(graph)
-        nodes, distinct = graph.configurable, graph.duplicates.distinct == graph.configs
-        self.table: ConfigTable = graph.table if distinct else graph.table.select(graph.duplicates.first)
-        self.tiling, self.configurable_nodes = tiling, max(1, self.table.nodes)
+        nodes = graph.configurable
+        distinct = graph.duplicates.distinct == graph.configs
+        self.table: ConfigTable = (
+            graph.table if distinct else graph.table.select(graph.duplicates.first)
+        )
+        self.tiling = tiling
+        self.configurable_nodes = max(1, self.table.nodes)
         self.configurable_index: ConfigurableIndex = np.full(graph.nodes, -1)
         self.configurable_index[nodes] = np.arange(len(nodes))
         self.configurable_class = self.opcode_class[nodes]
-        self.coarse_class = np.minimum(self.configurable_class, len(COARSE_CLASSES) - 1)  # the last is "other"
-        self.nodes_of_class = np.maximum(np.bincount(self.coarse_class, minlength=len(COARSE_CLASSES)), 1.0)
-        self.slot_tensor: NodeIndex = slot_tensors(self, nodes, graph.table if graph.configs else None)
+        self.coarse_class = np.minimum(
+            self.configurable_class, len(COARSE_CLASSES) - 1
+        )  # the last is "other"
+        self.nodes_of_class = np.maximum(
+            np.bincount(self.coarse_class, minlength=len(COARSE_CLASSES)), 1.0
+        )
+        self.slot_tensor: NodeIndex = slot_tensors(
+            self, nodes, graph.table if graph.configs else None
+        )
         self.roles = slot_roles(self, self.slot_tensor)
         tensor = self.slot_tensor
-        parts = [self.dims[tensor], self.default_layout[tensor], self.roles, self.element_type[tensor][:, :, None]]
+        parts = [
+            self.dims[tensor],
+            self.default_layout[tensor],
+            self.roles,
+            self.element_type[tensor][:, :, None],
+        ]
         slots = np.where((tensor >= 0)[:, :, None], np.concatenate(parts, axis=2), -2)
-        operation = np.concatenate([graph.opcode[nodes][:, None], *slots.transpose(1, 0, 2)], axis=1)
+        operation = np.concatenate(
+            [graph.opcode[nodes][:, None], *slots.transpose(1, 0, 2)], axis=1
+        )
         self.signature = group_codes(operation).group
-        rows = self.table.rows.reshape(len(self.table.rows), len(LAYOUT_SLOTS), MAX_RANK).astype(np.int64)
+        rows = self.table.rows.reshape(len(self.table.rows), len(LAYOUT_SLOTS), MAX_RANK).astype(
+            np.int64
+        )
         # one number for the three layouts of a row
         key = layout_key(rows) @ (MAX_RANK + 1) ** (MAX_RANK * np.arange(len(LAYOUT_SLOTS)))
-        type_key = self.signature[self.table.node] * max(1, len(key)) + np.unique(key, return_inverse=True)[1]
-        _, self.type_row, self.row_type = np.unique(type_key, return_index=True, return_inverse=True)
+        type_key = (
+            self.signature[self.table.node] * max(1, len(key))
+            + np.unique(key, return_inverse=True)[1]
+        )
+        _, self.type_row, self.row_type = np.unique(
+            type_key, return_index=True, return_inverse=True
+        )
         self.type_configurable: ConfigurableIndex = self.table.node[self.type_row].astype(np.int64)
         self.type_coarse_class = self.coarse_class[self.type_configurable]
 
@@ -158,7 +199,9 @@ class LayoutFacts(ProgramContext):
 HOPS: Final = 3
 FARTHEST: Final = 8
 #: Opcodes, besides elementwise ones, whose output keeps the layout of the operand.
-_PASSING: Final = tuple(OPCODE[name] for name in ("copy", "reverse", "all-reduce", "collective-permute"))
+_PASSING: Final = tuple(
+    OPCODE[name] for name in ("copy", "reverse", "all-reduce", "collective-permute")
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +242,8 @@ def _operands(facts: LayoutFacts) -> tuple[ConfigurableIndex, Ints, NodeIndex]:
 
 
 def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
-    """Return pairs of consumer and producer, 1, 2 and 3 to 8 edges apart, without a configurable node between.
+    """Return pairs of consumer and producer, 1, 2 and 3 to 8 edges apart, without a configurable
+    node between.
 
     If there are several paths, the shortest counts.
     """
@@ -214,28 +258,38 @@ def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
         state = follow(*(part[~configurable] for part in state))
     start, node, permutation, hops = (np.concatenate(part) for part in zip(*reached, strict=True))
     _, first = np.unique(start * facts.graph.nodes + node, return_index=True)
-    start, node = start[first], facts.configurable_index[node[first]]
+    start = start[first]
+    node = facts.configurable_index[node[first]]
     output = np.full(len(start), LAYOUT_SLOTS.index("output"))
-    pairs = Pairs(consumer[start], node, slot[start], output, facts.bytes[tensor[start]], permutation[first])
+    pairs = Pairs(
+        consumer[start], node, slot[start], output, facts.bytes[tensor[start]], permutation[first]
+    )
     return [pairs.take(np.flatnonzero(hops[first] == hop)) for hop in range(1, HOPS + 1)]
 
 
 def sibling_pairs(facts: LayoutFacts) -> Pairs:
-    """Return consecutive operand slots that read the same tensor directly, ordered by node and slot."""
+    """Return consecutive operand slots that read the same tensor directly, ordered by node and
+    slot.
+    """
     consumer, slot, tensor = _operands(facts)
     order = np.lexsort((slot, consumer, tensor))
-    consumer, slot, tensor = consumer[order], slot[order], tensor[order]
+    consumer = consumer[order]
+    slot = slot[order]
+    tensor = tensor[order]
     same = np.flatnonzero(tensor[1:] == tensor[:-1])
     ends = consumer[same], consumer[same + 1], slot[same], slot[same + 1]
     return Pairs(*ends, facts.bytes[tensor[same]], np.tile(np.arange(MAX_RANK), (len(same), 1)))
 
 
 def _passing(facts: LayoutFacts) -> Callable[[Ints, NodeIndex, Ints], tuple[Ints, Ints, Ints]]:
-    """Return a function that follows (start, node, permutation) along one more edge that keeps or permutes layouts.
+    """Return a function that follows (start, node, permutation) along one more edge that keeps or
+    permutes layouts.
 
     If several paths lead from a start to a node, the lexicographically least permutation is kept.
     """
-    edges, dims, opcode = facts.graph.edges, facts.dims, facts.graph.opcode
+    edges = facts.graph.edges
+    dims = facts.dims
+    opcode = facts.graph.opcode
     transposes = opcode == OPCODE["transpose"]
     keeps = (facts.opcode_class == OPCODE_CLASSES.index("elementwise")) | np.isin(opcode, _PASSING)
     listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64).clip(0, MAX_RANK - 1)
@@ -244,10 +298,13 @@ def _passing(facts: LayoutFacts) -> Callable[[Ints, NodeIndex, Ints], tuple[Ints
     valid = (np.sort(axes, axis=1) == np.arange(MAX_RANK)).all(axis=1)  # permutations
     nodes, operands = edges.T
     turned_dims = np.take_along_axis(dims[operands], axes[nodes], axis=1)
-    passes = ((keeps | transposes) & valid & (facts.rank > 0))[nodes] & (turned_dims == dims[nodes]).all(axis=1)
+    passes = ((keeps | transposes) & valid & (facts.rank > 0))[nodes] & (
+        turned_dims == dims[nodes]
+    ).all(axis=1)
     passes &= facts.rank[nodes] == facts.rank[operands]  # ranks differ only if sizes are 0
     order = np.lexsort((operands[passes], nodes[passes]))
-    operands, first_edge = operands[passes][order], np.searchsorted(nodes[passes][order], np.arange(len(dims) + 1))
+    operands = operands[passes][order]
+    first_edge = np.searchsorted(nodes[passes][order], np.arange(len(dims) + 1))
 
     def follow(start: Ints, node: NodeIndex, permutation: Ints) -> tuple[Ints, Ints, Ints]:
         count = first_edge[node + 1] - first_edge[node]
@@ -268,13 +325,19 @@ class PairLayouts:
 
     def __init__(self, facts: LayoutFacts, pairs: Pairs) -> None:
         self.pairs = pairs
-        parts = ([getattr(rows, name) for rows in facts.slots.values()] for name in ("key", "is_set", "layout"))
+        parts = (
+            [getattr(rows, name) for rows in facts.slots.values()]
+            for name in ("key", "is_set", "layout")
+        )
         self._key, self._is_set, self._layout = map(np.stack, parts)
         self._turned = ~pairs.straight
 
     def layouts(self, pair: Ints, left: TypeIndex, right: TypeIndex) -> tuple[Ints, Ints, Ints]:
-        """Return the keys of both full layouts in the left tensor's dimensions, and how many are set, 0 to 2."""
-        left_slot, right_slot = self.pairs.left_slot[pair], self.pairs.right_slot[pair]
+        """Return the keys of both full layouts in the left tensor's dimensions, and how many are
+        set, 0 to 2.
+        """
+        left_slot = self.pairs.left_slot[pair]
+        right_slot = self.pairs.right_slot[pair]
         right_key = self._key[right_slot, right]
         turned = np.flatnonzero(self._turned[pair])
         if len(turned):
@@ -287,17 +350,31 @@ class PairLayouts:
         return self._key[left_slot, left], right_key, sides_set
 
     def disagreement(self, pair: Ints, left: TypeIndex, right: TypeIndex) -> Floats:
-        """Return clash, mismatch and half, each with its bytes, and agreement: ``(combinations, 7)``."""
+        """Return clash, mismatch and half, each with its bytes, and agreement: ``(combinations,
+        7)``.
+        """
         left_key, right_key, sides_set = self.layouts(pair, left, right)
         unlike = left_key != right_key
         bytes_ = self.pairs.bytes[pair]
-        clash, half = unlike & (sides_set == 2), unlike & (sides_set == 1)
-        columns = [clash, clash * bytes_, unlike, unlike * bytes_, half, half * bytes_, ~unlike & (sides_set == 2)]
+        clash = unlike & (sides_set == 2)
+        half = unlike & (sides_set == 1)
+        columns = [
+            clash,
+            clash * bytes_,
+            unlike,
+            unlike * bytes_,
+            half,
+            half * bytes_,
+            ~unlike & (sides_set == 2),
+        ]
         return np.stack(columns, axis=1).astype(np.float64)
 
     def divisors(self) -> list[float]:
-        """Return the divisors of sums of `disagreement`: number or bytes of the pairs, at least 1."""
-        count, bytes_ = max(1.0, len(self.pairs)), max(1.0, float(self.pairs.bytes.sum()))
+        """Return the divisors of sums of `disagreement`: number or bytes of the pairs, at least
+        1.
+        """
+        count = max(1.0, len(self.pairs))
+        bytes_ = max(1.0, float(self.pairs.bytes.sum()))
         return [count, bytes_] * 3 + [count]
 
 
@@ -309,20 +386,26 @@ class RequestedLayouts:
     Attributes:
         signatures: number of distinct signatures.
         first, count: ``(3 * signatures,)`` start and number of the requested layouts.
-        number: ``(3 * T,)`` index of the layout that each type of row requests, counted from ``first``.
+        number: ``(3 * T,)`` index of the layout that each type of row requests, counted from
+            ``first``.
         types: example type of row for each requested layout.
     """
 
     def __init__(self, facts: LayoutFacts) -> None:
-        self.signature, signature = facts.signature, facts.signature[facts.type_configurable]
+        self.signature = facts.signature
+        signature = facts.signature[facts.type_configurable]
         self.signatures = int(facts.signature.max(initial=-1)) + 1
         keys = [
             ((slot * self.signatures + signature) * 2 + rows.is_set) * 7**MAX_RANK + rows.key
             for slot, rows in enumerate(facts.slots.values())
         ]
-        distinct, example, requested = np.unique(np.concatenate(keys), return_index=True, return_inverse=True)
-        owner, owners = distinct // (2 * 7**MAX_RANK), len(LAYOUT_SLOTS) * self.signatures
-        self.first, self.count = np.searchsorted(owner, np.arange(owners)), np.bincount(owner, minlength=owners)
+        distinct, example, requested = np.unique(
+            np.concatenate(keys), return_index=True, return_inverse=True
+        )
+        owner = distinct // (2 * 7**MAX_RANK)
+        owners = len(LAYOUT_SLOTS) * self.signatures
+        self.first = np.searchsorted(owner, np.arange(owners))
+        self.count = np.bincount(owner, minlength=owners)
         self.number: Ints = requested - self.first[owner[requested]]
         self.types: Ints = example % max(1, len(facts.type_configurable))
 
@@ -334,9 +417,9 @@ class RequestedLayouts:
 class Combinations:
     """All combinations of requested layouts of pairs; equal pairs share theirs.
 
-    A combination is numbered ``pair_first + left * pair_width + right``, with indices of requested layouts on the
-    left and right. If ``total`` would exceed ``limit``, the groups of equal pairs with the most combinations are
-    left out.
+    A combination is numbered ``pair_first + left * pair_width + right``, with indices of requested
+    layouts on the left and right. If ``total`` would exceed ``limit``, the groups of equal pairs
+    with the most combinations are left out.
     """
 
     def __init__(self, requested: RequestedLayouts, pairs: Pairs, limit: float = np.inf) -> None:
@@ -347,23 +430,36 @@ class Combinations:
             selected = ascending[np.cumsum(sizes[ascending]) <= limit]
             pairs = pairs.take(np.flatnonzero(np.isin(group, selected)))
             group, sizes = self._grouped(pairs)
-        self.pairs, self.total = pairs, int(sizes.sum())
-        self._width, self._first = requested.count[self._right], np.cumsum(sizes) - sizes
-        self.pair_width, self.pair_first = self._width[group], self._first[group]
+        self.pairs = pairs
+        self.total = int(sizes.sum())
+        self._width = requested.count[self._right]
+        self._first = np.cumsum(sizes) - sizes
+        self.pair_width = self._width[group]
+        self.pair_first = self._first[group]
 
     def _grouped(self, pairs: Pairs) -> tuple[Ints, Ints]:
-        """Return the group of each pair, ``(pairs,)``, and the number of combinations of each group."""
+        """Return the group of each pair, ``(pairs,)``, and the number of combinations of each
+        group.
+        """
         left = pairs.left_slot * self._requested.signatures + self._requested.signature[pairs.left]
-        right = pairs.right_slot * self._requested.signatures + self._requested.signature[pairs.right]
+        right = (
+            pairs.right_slot * self._requested.signatures + self._requested.signature[pairs.right]
+        )
         equal = group_codes(np.column_stack([left, right, pairs.permutation]))
         # one pair of each group; its sides as indices into `RequestedLayouts.count`
-        self._example, self._left, self._right = equal.first, left[equal.first], right[equal.first]
+        self._example = equal.first
+        self._left = left[equal.first]
+        self._right = right[equal.first]
         return equal.group, self._requested.count[self._left] * self._requested.count[self._right]
 
     def sides(self, combination: Ints) -> tuple[Ints, TypeIndex, TypeIndex]:
-        """Return for each combination an example pair, and a type of row on its left and its right side."""
+        """Return for each combination an example pair, and a type of row on its left and its right
+        side.
+        """
         group = np.searchsorted(self._first, combination, side="right") - 1
         left, right = np.divmod(combination - self._first[group], self._width[group])
-        types, first = self._requested.types, self._requested.first
-        left, right = first[self._left[group]] + left, first[self._right[group]] + right
+        types = self._requested.types
+        first = self._requested.first
+        left = first[self._left[group]] + left
+        right = first[self._right[group]] + right
         return self._example[group], types[left], types[right]

@@ -1,4 +1,6 @@
-"""Memory and time lost to padding, and the dimensions along lanes and sublanes by role, position and size."""
+"""Memory and time lost to padding, and the dimensions along lanes and sublanes by role, position
+and size.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,13 @@ _WASTE: Final = {
     "waste__mean": "sum of the waste of {} over the number of these nodes",
     "waste__max": "largest waste of {}",
     "waste_bytes__ratio": "bytes of padding over true bytes of all {}",
-    "waste_change__mean": "sum over {} of the waste minus the default's, over the number of these nodes",
+    "waste_change__mean": (
+        "sum over {} of the waste minus the default's, over the number of these nodes"
+    ),
     "waste_change_bytes__ratio": "bytes of padding beyond the default's over true bytes of all {}",
 }
-#: A key of `xlarank.features.layout.layout_facts.tensor_physics`, and a coarse class or None for all nodes.
+#: A key of `xlarank.features.layout.layout_facts.tensor_physics`, and a coarse class or None for
+#: all nodes.
 _Subset = tuple[str, str | None]
 _MISFITS = {
     "largest": "largest dimension is not minor-most",
@@ -77,9 +82,11 @@ def _columns(subsets: Sequence[_Subset]) -> dict[str, str]:
 
 
 class Padding(LayoutBlock):
-    """Padding waste (padded size / true size - 1) with the two minor-most dimensions rounded up to 128 x 8.
+    """Padding waste (padded size / true size - 1) with the two minor-most dimensions rounded up to
+    128 x 8.
 
-    TPU arrays live in tiles of 8 sublanes x 128 lanes; a layout decides which dimensions are rounded up.
+    TPU arrays live in tiles of 8 sublanes x 128 lanes; a layout decides which dimensions are
+    rounded up.
     """
 
     cause = Cause.PADDING
@@ -90,21 +97,32 @@ class Padding(LayoutBlock):
         shares: list[tuple[NDArray[Any], float]] = []
         for quantity, coarse in self.subsets:
             for rows in context.slots.values():
-                waste, extra = rows.now[quantity], rows.now[quantity] - rows.default[quantity]
-                count, bytes_ = float(context.configurable_nodes), rows.total_bytes
+                waste = rows.now[quantity]
+                extra = rows.now[quantity] - rows.default[quantity]
+                count = float(context.configurable_nodes)
+                bytes_ = rows.total_bytes
                 if coarse:
                     number = COARSE_CLASSES.index(coarse)
                     members = context.type_coarse_class == number
-                    waste, extra = members * waste, members * extra
-                    count, bytes_ = context.nodes_of_class[number], rows.bytes_of_class[number]
+                    waste = members * waste
+                    extra = members * extra
+                    count = context.nodes_of_class[number]
+                    bytes_ = rows.bytes_of_class[number]
                 for values in (waste, extra):
                     shares += [(values, count), (values * rows.bytes, bytes_)]
         wastes, counts = zip(*shares[::4], strict=True)
-        summed, largest = aggregation.shares(shares), aggregation.maximum(wastes)
-        declared = [bool(coarse) or k > 0 for _, coarse in self.subsets for _ in LAYOUT_SLOTS for k in range(6)]
+        summed = aggregation.shares(shares)
+        largest = aggregation.maximum(wastes)
+        declared = [
+            bool(coarse) or k > 0
+            for _, coarse in self.subsets
+            for _ in LAYOUT_SLOTS
+            for k in range(6)
+        ]
 
         def finalize(batch: Batch) -> Floats:
-            sums, maxima = batch[summed].reshape(len(batch), -1, 4), batch[largest][:, :, None]
+            sums = batch[summed].reshape(len(batch), -1, 4)
+            maxima = batch[largest][:, :, None]
             logs = np.log2(1 + sums[:, :, :1] * np.array(counts)[:, None])
             columns = np.concatenate([logs, sums[:, :, :1], maxima, sums[:, :, 1:]], axis=2)
             return columns.reshape(len(batch), -1)[:, declared]
@@ -127,9 +145,11 @@ class FinePadding(Padding):
 
 
 class Violation(LayoutBlock):
-    """Violation ratios: shares of configurable nodes (or of bytes) whose layout wastes lanes or sublanes.
+    """Violation ratios: shares of configurable nodes (or of bytes) whose layout wastes lanes or
+    sublanes.
 
-    The share of nodes with ``largest`` lifted the ordered pair accuracy of Harvard's model from 0.6 to 0.75 (2023).
+    The share of nodes with ``largest`` lifted the ordered pair accuracy of Harvard's model from 0.6
+    to 0.75 (2023).
     """
 
     cause = Cause.VIOLATION
@@ -149,8 +169,13 @@ class Violation(LayoutBlock):
         nodes = context.configurable_nodes
         for rows in context.slots.values():
             for name in _MISFITS:
-                now, default = rows.now[name], rows.default[name]
-                parts += [(now, nodes), (now * rows.bytes, rows.total_bytes), (now.astype(float) - default, nodes)]
+                now = rows.now[name]
+                default = rows.default[name]
+                parts += [
+                    (now, nodes),
+                    (now * rows.bytes, rows.total_bytes),
+                    (now.astype(float) - default, nodes),
+                ]
         return aggregation.shares(parts)
 
 
@@ -161,15 +186,22 @@ def _role_columns(position: str) -> dict[str, str]:
         for name in ROLE_NAMES
         for side, verb in (("made", "makes"), ("read", "reads"))
     }
-    columns[f"outputs__read_{position}_reduced"] = f"{tiles} a reduction that reads the region removes"
-    return {f"{name}__ratio": Column(f"{text}, {_STORED}", Cause.MINOR) for name, text in columns.items()}
+    columns[f"outputs__read_{position}_reduced"] = (
+        f"{tiles} a reduction that reads the region removes"
+    )
+    return {
+        f"{name}__ratio": Column(f"{text}, {_STORED}", Cause.MINOR)
+        for name, text in columns.items()
+    }
 
 
 class Outputs(LayoutBlock):
-    """Padding and dimension roles of regions (`xlarank.features.layout.layout_context`) whose outputs are set.
+    """Padding and dimension roles of regions (`xlarank.features.layout.layout_context`) whose
+    outputs are set.
 
-    Unset outputs contribute 0; a region counts once per set output. On TPUs the layouts of outputs dominate: eight
-    of them explain the runtimes of the real AlexNet file, while layouts of operands explain nothing.
+    Unset outputs contribute 0; a region counts once per set output. On TPUs the layouts of outputs
+    dominate: eight of them explain the runtimes of the real AlexNet file, while layouts of operands
+    explain nothing.
     """
 
     cause = Cause.PADDING
@@ -179,9 +211,13 @@ class Outputs(LayoutBlock):
             for what, text in _SUMMED.items()
             for nodes in ("all", *CLASS_ROLES)
         },
-        "outputs__excess__max": "most bytes that a set output's region is padded beyond the least padded layout, "
-        f"{_STORED}",
-        "outputs__padded__max": f"most bytes that the region of a set output takes in tiles, {_STORED}",
+        "outputs__excess__max": (
+            "most bytes that a set output's region is padded beyond the least padded layout, "
+            f"{_STORED}"
+        ),
+        "outputs__padded__max": (
+            f"most bytes that the region of a set output takes in tiles, {_STORED}"
+        ),
         "outputs__waste__max": "largest waste (padded over true bytes, minus 1) of a set output",
         **_role_columns("minor"),
         **_role_columns("second"),
@@ -191,14 +227,21 @@ class Outputs(LayoutBlock):
         rows = context.output_rows
         padded = rows.is_set * rows.padded * rows.region_bytes
         excess = rows.is_set * (rows.padded - rows.least) * rows.region_bytes
-        summed = (excess, rows.is_set * (rows.padded - rows.least) * rows.bytes, padded, rows.is_set * rows.bytes)
+        summed = (
+            excess,
+            rows.is_set * (rows.padded - rows.least) * rows.bytes,
+            padded,
+            rows.is_set * rows.bytes,
+        )
         kind = context.coarse_class[context.table.node]
         members = [kind >= 0, *(kind == number for number in range(len(CLASS_ROLES)))]
         tables = [values * subset for values in summed for subset in members]
         by_role = []
         for position in POSITIONS:
             for role in range(len(ROLE_NAMES)):
-                by_role += [padded * rows.in_region(position, table, role) for table in ("made", "read")]
+                by_role += [
+                    padded * rows.in_region(position, table, role) for table in ("made", "read")
+                ]
             by_role.append(padded * rows.in_region(position, "reduced"))
         requests = [
             aggregation.sum(tables, each_node=True),
@@ -211,17 +254,20 @@ class Outputs(LayoutBlock):
 class DimensionRoles(LayoutBlock):
     """Role of the minor-most and second minor-most dimensions of convolutions, dots and reshapes.
 
-    Roles of a convolution are batch, feature or spatial (node columns 93-106); in its kernel, ``batch`` is the
-    input feature and ``feature`` the output feature. Roles of a dot are batch, rows (free) or contracted; in its
-    output, ``rows`` come from the left operand and ``contracted`` stands for those of the right one. Dimensions of
-    a reshape are kept, split or merged. See `xlarank.features.program.slots.slot_roles`.
+    Roles of a convolution are batch, feature or spatial (node columns 93-106); in its kernel,
+    ``batch`` is the input feature and ``feature`` the output feature. Roles of a dot are batch,
+    rows (free) or contracted; in its output, ``rows`` come from the left operand and ``contracted``
+    stands for those of the right one. Dimensions of a reshape are kept, split or merged. See
+    `xlarank.features.program.slots.slot_roles`.
     """
 
     tier = Tier.FULL
     cause = Cause.MINOR
     columns = {
-        f"roles__{kind}_{slot}_{role}_{position}{suffix}__share": f"share of {nodes.format(kind=kind, slot=slot)}"
-        f"{POSITIONS[position]} dimension is {role}"
+        f"roles__{kind}_{slot}_{role}_{position}{suffix}__share": (
+            f"share of {nodes.format(kind=kind, slot=slot)}"
+            f"{POSITIONS[position]} dimension is {role}"
+        )
         for kind, position, slot, role in _ROLE_COLUMNS
         for suffix, nodes in (
             ("", "configurable {kind} nodes whose {slot}'s "),
@@ -232,27 +278,35 @@ class DimensionRoles(LayoutBlock):
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         parts: list[tuple[NDArray[Any], float]] = []
         for kind, position, slot, role in _ROLE_COLUMNS:
-            rows, coarse = context.slots[slot], COARSE_CLASSES.index(kind)
+            rows = context.slots[slot]
+            coarse = COARSE_CLASSES.index(kind)
             dimension = rows.layout[:, list(POSITIONS).index(position)]
             roles = context.roles[context.type_configurable, LAYOUT_SLOTS.index(slot), dimension]
             fits = (context.type_coarse_class == coarse) & (dimension >= 0)
             fits &= roles == CLASS_ROLES[kind].index(role)
-            parts += [(fits, context.nodes_of_class[coarse]), (fits * rows.bytes, rows.bytes_of_class[coarse])]
+            parts += [
+                (fits, context.nodes_of_class[coarse]),
+                (fits * rows.bytes, rows.bytes_of_class[coarse]),
+            ]
         return aggregation.shares(parts)
 
 
 class TypeHistogram(LayoutBlock):
-    """Share of configurable nodes by class, rank of the output and which of its dimensions is minor-most.
+    """Share of configurable nodes by class, rank of the output and which of its dimensions is
+    minor-most.
 
-    count(class, rank, minor-most dimension) / configurable nodes. Outputs of rank 0 and 1, which have one layout
-    only, are left out. The tree model that came 11th in the Kaggle competition counts nodes by type and layout.
+    count(class, rank, minor-most dimension) / configurable nodes. Outputs of rank 0 and 1, which
+    have one layout only, are left out. The tree model that came 11th in the Kaggle competition
+    counts nodes by type and layout.
     """
 
     tier = Tier.FULL
     cause = Cause.MINOR
     columns = {
-        f"types__{coarse}_rank{rank}_minor{dimension}__share": f"share of configurable nodes of class {coarse} "
-        f"with an output of rank {rank} and dimension {dimension} minor-most"
+        f"types__{coarse}_rank{rank}_minor{dimension}__share": (
+            f"share of configurable nodes of class {coarse} "
+            f"with an output of rank {rank} and dimension {dimension} minor-most"
+        )
         for coarse in COARSE_CLASSES
         for rank in _RANKS
         for dimension in range(rank)
@@ -296,7 +350,9 @@ class MinorSizes(LayoutBlock):
 
 
 class FastestTime(Block):
-    """The least time of a program's configurable nodes under layouts that need no copy, by `TimeModel`."""
+    """The least time of a program's configurable nodes under layouts that need no copy, by
+    `TimeModel`.
+    """
 
     scope = Scope.GRAPH
     columns = {FASTEST: "sum of the configurable nodes' least estimated nanoseconds, log2"}
@@ -306,9 +362,11 @@ class FastestTime(Block):
 
 
 class EstimatedTime(LayoutBlock):
-    """Time of the configurable nodes by `TimeModel`, relative to other times, and parts of the time.
+    """Time of the configurable nodes by `TimeModel`, relative to other times, and parts of the
+    time.
 
-    No parameter is learned. The logarithm of the time itself is `FastestTime` plus ``over_fastest``.
+    No parameter is learned. The logarithm of the time itself is `FastestTime` plus
+    ``over_fastest``.
     """
 
     cause = Cause.ESTIMATE
@@ -316,29 +374,44 @@ class EstimatedTime(LayoutBlock):
         OVER_FASTEST: "estimated time over the least without copies, log2",
         "time__over_default__log": "estimated time over that of the compiler's default, log2",
         **{
-            f"time__{kind}_change__ratio": f"change of the time of {nodes}, over the default's time of all nodes"
+            f"time__{kind}_change__ratio": (
+                f"change of the time of {nodes}, over the default's time of all nodes"
+            )
             for kind, nodes in KINDS.items()
         },
-        "time__node_change__ratio": "largest increase of a node's time, over the default's time of all nodes",
-        "time__idle__share": "share of the estimated time beyond the unpadded work at the peak rate",
-        "time__slower_nodes__log": "nodes slower than their least time by 0.1 % of the program's, log2(1 + x)",
+        "time__node_change__ratio": (
+            "largest increase of a node's time, over the default's time of all nodes"
+        ),
+        "time__idle__share": (
+            "share of the estimated time beyond the unpadded work at the peak rate"
+        ),
+        "time__slower_nodes__log": (
+            "nodes slower than their least time by 0.1 % of the program's, log2(1 + x)"
+        ),
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        model, node = context.times, context.type_configurable
-        default, fastest = (max(float(ns.sum()), _SHORTEST) for ns in (model.default_ns, model.fastest_ns))
+        model = context.times
+        node = context.type_configurable
+        default, fastest = (
+            max(float(ns.sum()), _SHORTEST) for ns in (model.default_ns, model.fastest_ns)
+        )
         change = (model.type_ns - model.default_ns[node]) / default
         slower = model.type_ns - model.fastest_ns[node] > 1e-3 * fastest
         by_kind = [change * (model.kind[node] == kind) for kind in range(len(KINDS))]
-        summed, largest = aggregation.sum([model.type_ns, *by_kind, slower]), aggregation.maximum([change])
+        summed = aggregation.sum([model.type_ns, *by_kind, slower])
+        largest = aggregation.maximum([change])
         unpadded = float((1e9 * model.work / PEAK_FLOPS).sum())
 
         def finalize(batch: Batch) -> Floats:
             total, *changes, slower = batch[summed].T
-            padding, total = total - unpadded, np.maximum(total, _SHORTEST)
+            padding = total - unpadded
+            total = np.maximum(total, _SHORTEST)
             idle = np.maximum(padding / total, 0.0).round(12)
             # rounded, so that the order of summation does not break ties
             logs = (np.log2(total / reference).round(12) + 0.0 for reference in (fastest, default))
-            return np.stack([*logs, *changes, batch[largest][:, 0], idle, np.log2(1 + slower)], axis=1)
+            return np.stack(
+                [*logs, *changes, batch[largest][:, 0], idle, np.log2(1 + slower)], axis=1
+            )
 
         return finalize

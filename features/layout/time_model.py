@@ -1,8 +1,10 @@
-"""Physical model of configurable nodes' times on a TPU: matrix-unit work and memory traffic, by layout.
+"""Physical model of configurable nodes' times on a TPU: matrix-unit work and memory traffic, by
+layout.
 
-The matrix unit multiplies tiles of 128 x 128. An output of 64 features along 128 lanes takes as long as one of 128,
-so the work of a convolution or dot is its floating-point operations times the padded over the true size of its
-output. Measured layouts of TPU v3 follow this model without fitted parameters (docs/explanation/tpu-time.md).
+The matrix unit multiplies tiles of 128 x 128. An output of 64 features along 128 lanes takes as
+long as one of 128, so the work of a convolution or dot is its floating-point operations times the
+padded over the true size of its output. Measured layouts of TPU v3 follow this model without fitted
+parameters (docs/explanation/tpu-time.md).
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from xlarank.features.layout.layout_facts import ConfigurableIndex, LayoutFacts
 from xlarank.features.program.tensors import TPU, Floats, Ints, tile_sublanes
 
 # A core of TPU v3 (Google Cloud, *TPU v3*).
-#: Operations per second of two matrix units of 128 x 128 at 940 MHz, in bfloat16, XLA's default for float32.
+#: Operations per second of two matrix units of 128 x 128 at 940 MHz, in bfloat16, XLA's default for
+#: float32.
 PEAK_FLOPS: Final = 2 * 2 * 128 * 128 * 940e6
 #: Bytes per second between memory and the core, half of the chip's.
 BANDWIDTH: Final = 450e9
@@ -41,20 +44,25 @@ def output_padding(
 ) -> Floats:
     """Return the padded over the true size of tensors as the matrix unit sees them, ``(tensors,)``.
 
-    The minor-most dimension is rounded up to the lanes, the next to the sublanes times the elements per word.
-    If the next one is the ``batch`` ``(tensors,)``, it shares tiles with other dimensions and is not rounded up.
-    With ``skip``, minor-most dimensions of size 1 are skipped: the next one lies along the lanes.
+    The minor-most dimension is rounded up to the lanes, the next to the sublanes times the elements
+    per word. If the next one is the ``batch`` ``(tensors,)``, it shares tiles with other dimensions
+    and is not rounded up. With ``skip``, minor-most dimensions of size 1 are skipped: the next one
+    lies along the lanes.
 
     >>> dims = np.array([[3, 3, 1, 32, 0, 0]] * 2)
     >>> layout = np.array([[3, 2, 1, 0, -1, -1], [2, 3, 1, 0, -1, -1]])
-    >>> output_padding(dims, layout, np.array([4.0, 4.0])).round(2).tolist()  # 128/32 * 8/1 and 128/32 * 8/3
+    >>> output_padding(dims, layout, np.array([4.0,
+    ...     4.0])).round(2).tolist()  # 128/32 * 8/1 and 128/32 * 8/3
     [32.0, 10.67]
     """
     tensor = np.arange(len(dims))
     sizes = np.where(layout >= 0, np.take_along_axis(dims, np.maximum(layout, 0), axis=1), 1)
     sizes = np.concatenate([np.maximum(sizes, 1), np.ones((len(dims), 1), np.int64)], axis=1)
     rank = (layout >= 0).sum(axis=1)
-    first = np.where((sizes == 1).all(axis=1), np.maximum(rank, 1) - 1, (sizes != 1).argmax(axis=1)) * skip
+    first = (
+        np.where((sizes == 1).all(axis=1), np.maximum(rank, 1) - 1, (sizes != 1).argmax(axis=1))
+        * skip
+    )
     packing = np.maximum(1.0, TPU.word_bytes / np.maximum(element_bytes, 1.0))
     has_second = first + 1 < rank
     lanes = _round_up(sizes[tensor, first], TPU.lanes) / sizes[tensor, first]
@@ -76,9 +84,11 @@ class NodeTime:
 
     Attributes:
         node: number in the graph.
-        nanoseconds, fastest_ns: times under its layout, and under the fastest one that needs no copy.
+        nanoseconds, fastest_ns: times under its layout, and under the fastest one that needs no
+            copy.
         lanes, tile_lanes: elements along the lanes, and the lanes that they take.
-        order, fastest_order: the two minor-most dimensions of its layout and of the fastest one, minor to major.
+        order, fastest_order: the two minor-most dimensions of its layout and of the fastest one,
+            minor to major.
     """
 
     node: int
@@ -93,87 +103,125 @@ class NodeTime:
 class TimeModel:
     """Times of the configurable nodes of a program on one core of a TPU, in nanoseconds.
 
-    A convolution or dot computes for ``padded operations / peak rate`` and moves data for ``bytes / bandwidth``;
-    its time is the root of the sum of squares, as both overlap, but not entirely. Operations are multiplied
-    by the padding of the output and, in convolutions, of the contracted features:
+    A convolution or dot computes for ``padded operations / peak rate`` and moves data for ``bytes /
+    bandwidth``; its time is the root of the sum of squares, as both overlap, but not entirely.
+    Operations are multiplied by the padding of the output and, in convolutions, of the contracted
+    features:
 
-    - One operand supplies the output's lanes: the kernel operand if features are minor-most, the input if the batch
-      is. If it holds the contracted features along its own lanes, they are rounded up to 128.
-    - Otherwise forward convolutions round the contracted features up to the sublanes, gradients of kernel operands
-      do not.
+    - One operand supplies the output's lanes: the kernel operand if features are minor-most, the
+      input if the batch is. If it holds the contracted features along its own lanes, they are
+      rounded up to 128.
+    - Otherwise forward convolutions round the contracted features up to the sublanes, gradients of
+      kernel operands do not.
 
-    A batch along the sublanes of a forward convolution is not padded: the rows of other positions fill its tiles.
-    The compiler gives an operand the layout that pads less, so requested operand layouts matter only in ties of
-    padding. Any other node does one operation for each padded element of its output, to break ties.
+    A batch along the sublanes of a forward convolution is not padded: the rows of other positions
+    fill its tiles. The compiler gives an operand the layout that pads less, so requested operand
+    layouts matter only in ties of padding. Any other node does one operation for each padded
+    element of its output, to break ties.
 
     Attributes:
         kind, work: ``(K,)`` index into `KINDS`, and operations without padding.
-        type_ns, row_ns: ``(T,)`` and ``(R,)`` times of every type of row, and of every distinct row of the table.
+        type_ns, row_ns: ``(T,)`` and ``(R,)`` times of every type of row, and of every distinct row
+            of the table.
         default_ns: ``(K,)`` times under the compiler's default layouts.
         fastest_ns: ``(K,)`` least times under layouts that need no copy, candidates or not.
         fastest_order: ``(K, 2)`` first dimensions of such a layout, minor to major; -1 for none.
     """
 
     def __init__(self, facts: LayoutFacts) -> None:
-        self._facts, self._nodes = facts, facts.graph.configurable
+        self._facts = facts
+        self._nodes = facts.graph.configurable
         self.kind = self._kind()
-        self.work: Floats = np.where(self.kind == _OTHER, facts.volume[self._nodes], facts.flops[self._nodes])
+        self.work: Floats = np.where(
+            self.kind == _OTHER, facts.volume[self._nodes], facts.flops[self._nodes]
+        )
         output, *operands = (rows.layout for rows in facts.slots.values())
         minor = np.stack([layout[:, 0] for layout in operands], axis=1)
         self.type_ns = self.nanoseconds(facts.type_configurable, output, minor)
         self.row_ns = self.type_ns[facts.row_type]
         default = facts.default_layout[facts.slot_tensor]
-        self.default_ns = self.nanoseconds(np.arange(len(self._nodes)), default[:, 0], default[:, 1:, 0])
+        self.default_ns = self.nanoseconds(
+            np.arange(len(self._nodes)), default[:, 0], default[:, 1:, 0]
+        )
         self.fastest_ns, self.fastest_order = self._fastest()
 
     def _dimension(self, role: str) -> Ints:
         return self._facts.convolution_dimension(role)[self._nodes]
 
     def _size(self, role: str) -> Ints:
-        """Return the size of a dimension such as ``input_batch``, ``(K,)``; 1 if there is no such tensor."""
+        """Return the size of a dimension such as ``input_batch``, ``(K,)``; 1 if there is no such
+        tensor.
+        """
         tensor = self._facts.slot_tensor[:, LAYOUT_SLOTS.index(role.partition("_")[0])]
-        return np.where(tensor >= 0, np.maximum(self._facts.dims[tensor, self._dimension(role)], 1), 1)
+        return np.where(
+            tensor >= 0, np.maximum(self._facts.dims[tensor, self._dimension(role)], 1), 1
+        )
 
     def _kind(self) -> Ints:
         """Return the index into `KINDS` of each node, ``(K,)``.
 
-        The gradient of a kernel operand is a convolution with a window larger than its output, as one activation
-        slides over another.
+        The gradient of a kernel operand is a convolution with a window larger than its output, as
+        one activation slides over another.
         """
-        facts, opcode = self._facts, self._facts.graph.opcode[self._nodes]
+        facts = self._facts
+        opcode = self._facts.graph.opcode[self._nodes]
         spatial = np.arange(MAX_RANK) < (facts.rank[self._nodes] - 2)[:, None]
-        window = np.where(spatial, facts.column("window_size_0", MAX_RANK)[self._nodes], 1.0).prod(axis=1)
-        positions = facts.volume[self._nodes] / self._size("output_batch") / self._size("output_feature")
+        window = np.where(spatial, facts.column("window_size_0", MAX_RANK)[self._nodes], 1.0).prod(
+            axis=1
+        )
+        positions = (
+            facts.volume[self._nodes] / self._size("output_batch") / self._size("output_feature")
+        )
         convolution = opcode == OPCODE["convolution"]
         conditions = convolution & (window > positions), convolution, opcode == OPCODE["dot"]
         return np.select(conditions, [_GRADIENT, 0, _DOT], _OTHER)
 
-    def _contracted_in_lanes(self, dimension: Ints, node: Ints, minor: Ints | None) -> NDArray[np.bool_]:
-        """Return whether the operand that supplies a dimension of the output has its contracted features in lanes.
+    def _contracted_in_lanes(
+        self, dimension: Ints, node: Ints, minor: Ints | None
+    ) -> NDArray[np.bool_]:
+        """Return whether the operand that supplies a dimension of the output has its contracted
+        features in lanes.
 
-        ``minor`` ``(n, 2)`` are the minor-most dimensions of input and kernel, which break ties of padding; None
-        means the faster order.
+        ``minor`` ``(n, 2)`` are the minor-most dimensions of input and kernel, which break ties of
+        padding; None means the faster order.
         """
-        result, contracted = np.zeros(len(node), bool), self._size("input_feature")[node]
-        for operand, (supplied, free_role, contracted_role) in enumerate((
-            ("output_batch", "input_batch", "input_feature"),
-            ("output_feature", "kernel_output_feature", "kernel_input_feature"),
-        )):  # fmt: skip
+        result = np.zeros(len(node), bool)
+        contracted = self._size("input_feature")[node]
+        for operand, (supplied, free_role, contracted_role) in enumerate(
+            (
+                ("output_batch", "input_batch", "input_feature"),
+                ("output_feature", "kernel_output_feature", "kernel_input_feature"),
+            )
+        ):
             free = self._size(free_role)[node]
             in_lanes = _round_up(contracted, TPU.lanes) * _round_up(free, tile_sublanes(free, TPU))
-            across = _round_up(free, TPU.lanes) * _round_up(contracted, tile_sublanes(contracted, TPU))
-            requested = minor is not None and minor[:, operand] == self._dimension(contracted_role)[node]
+            across = _round_up(free, TPU.lanes) * _round_up(
+                contracted, tile_sublanes(contracted, TPU)
+            )
+            requested = (
+                minor is not None and minor[:, operand] == self._dimension(contracted_role)[node]
+            )
             along = (in_lanes < across) | ((in_lanes == across) & requested)
             result |= along & (dimension == self._dimension(supplied)[node])
-        return result & (self.kind[node] <= _GRADIENT) & (self._facts.slot_tensor[node] >= 0).all(axis=1)
+        return (
+            result
+            & (self.kind[node] <= _GRADIENT)
+            & (self._facts.slot_tensor[node] >= 0).all(axis=1)
+        )
 
-    def nanoseconds(self, node: ConfigurableIndex, layout: Ints, minor: Ints | None = None) -> Floats:
-        """Return the times of configurable nodes, ``(n,)``, whose outputs have full or partial layouts ``(n, 6)``.
+    def nanoseconds(
+        self, node: ConfigurableIndex, layout: Ints, minor: Ints | None = None
+    ) -> Floats:
+        """Return the times of configurable nodes, ``(n,)``, whose outputs have full or partial
+        layouts ``(n, 6)``.
 
         ``minor`` ``(n, 2)`` are the minor-most dimensions of their inputs and kernels, if known.
         """
-        facts, tensor, kind = self._facts, self._nodes[node], self.kind[node]
-        dims, element = facts.dims[tensor], facts.element_bytes[tensor]
+        facts = self._facts
+        tensor = self._nodes[node]
+        kind = self.kind[node]
+        dims = facts.dims[tensor]
+        element = facts.element_bytes[tensor]
         batch = np.where(kind == 0, self._dimension("output_batch")[node], -2)
         padding = output_padding(dims, layout, element, batch)
         sizes = np.where(layout >= 0, np.take_along_axis(dims, np.maximum(layout, 0), axis=1), 1)
@@ -181,24 +229,35 @@ class TimeModel:
         contracted = self._size("input_feature")[node]
         to_lanes = _round_up(contracted, TPU.lanes) / contracted
         to_sublanes = np.where(kind == 0, _round_up(contracted, TPU.sublanes) / contracted, 1.0)
-        by_first, by_lanes = (self._contracted_in_lanes(dim, node, minor) for dim in (layout[:, 0], lane_dimension))
+        by_first, by_lanes = (
+            self._contracted_in_lanes(dim, node, minor) for dim in (layout[:, 0], lane_dimension)
+        )
         with_ones = output_padding(dims, layout, element, batch, skip=False)
-        total = np.select([by_first, by_lanes], [with_ones * to_lanes, padding * to_lanes], padding * to_sublanes)
+        total = np.select(
+            [by_first, by_lanes], [with_ones * to_lanes, padding * to_lanes], padding * to_sublanes
+        )
         operands = facts.slot_tensor[node, 1:]
-        moved = padding * facts.bytes[tensor] + np.where(operands >= 0, facts.bytes[operands], 0.0).sum(axis=1)
+        moved = padding * facts.bytes[tensor] + np.where(
+            operands >= 0, facts.bytes[operands], 0.0
+        ).sum(axis=1)
         moving = np.where(kind == _OTHER, 0.0, moved / BANDWIDTH)
         return np.asarray(1e9 * np.hypot(self.work[node] * total / PEAK_FLOPS, moving))
 
     def _fastest(self) -> tuple[Floats, Ints]:
         """Return `fastest_ns` and `fastest_order`, computed once per signature.
 
-        Padding depends on two dimensions alone, the minor-most one that is not of size 1 and the next; a single one
-        is taken as major-most, without a next. Batch and feature of a convolution's output lie along lanes and
-        sublanes: the compiler copies the result into any other order.
+        Padding depends on two dimensions alone, the minor-most one that is not of size 1 and the
+        next; a single one is taken as major-most, without a next. Batch and feature of a
+        convolution's output lie along lanes and sublanes: the compiler copies the result into any
+        other order.
         """
-        example, of_node = np.unique(self._facts.signature, return_index=True, return_inverse=True)[1:]
-        facts, nodes = self._facts, self._nodes[example]
-        rank, sizes = facts.rank[nodes], np.maximum(facts.dims[nodes], 1)
+        example, of_node = np.unique(self._facts.signature, return_index=True, return_inverse=True)[
+            1:
+        ]
+        facts = self._facts
+        nodes = self._nodes[example]
+        rank = facts.rank[nodes]
+        sizes = np.maximum(facts.dims[nodes], 1)
         single = (sizes != 1).sum(axis=1) <= 1
         free = np.tile(self.kind[example] > _GRADIENT, (MAX_RANK, 1)).T
         for role in ("output_batch", "output_feature"):
@@ -210,24 +269,29 @@ class TimeModel:
         layout[:, :2] = _PAIRS[pair]
         layout[single[at], 1] = -1
         times = self.nanoseconds(example[at], layout)
-        fastest, order = self.default_ns[example], facts.default_layout[nodes][:, :2]
+        fastest = self.default_ns[example]
+        order = facts.default_layout[nodes][:, :2]
         by_time = np.lexsort((times, at))
         first = by_time[np.unique(at[by_time], return_index=True)[1]]
         first = first[times[first] < fastest[at[first]]]
-        fastest[at[first]], order[at[first]] = times[first], layout[first, :2]
+        fastest[at[first]] = times[first]
+        order[at[first]] = layout[first, :2]
         return fastest[of_node], order[of_node]
 
 
 def config_times(graph: LayoutGraph, config: int) -> list[NodeTime]:
     """Return the time of every configurable node of a graph in one of its configurations."""
     facts = LayoutFacts(graph)
-    model, rows = TimeModel(facts), facts.table.codes[graph.duplicates.group[config]]
+    model = TimeModel(facts)
+    rows = facts.table.codes[graph.duplicates.group[config]]
     layout = facts.slots["output"].layout[facts.row_type[rows]]
     times = []
     for k, node in enumerate(graph.configurable.tolist()):
         sizes = facts.dims[node, layout[k, layout[k] >= 0]].tolist()
         size = next((size for size in sizes if size != 1), 1)
-        orders = (tuple(dims[dims >= 0].tolist()) for dims in (layout[k, :2], model.fastest_order[k]))
+        orders = (
+            tuple(dims[dims >= 0].tolist()) for dims in (layout[k, :2], model.fastest_order[k])
+        )
         ns = float(model.row_ns[rows[k]]), float(model.fastest_ns[k])
         times.append(NodeTime(node, *ns, size, -(-size // TPU.lanes) * TPU.lanes, *orders))
     return times

@@ -1,1 +1,3 @@
-"""Columns that are constant across a program's configurations, and quantities of its nodes and tensors."""
+"""Columns that are constant across a program's configurations, and quantities of its nodes and
+tensors.
+"""

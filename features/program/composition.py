@@ -39,11 +39,16 @@ class OpcodeHistogram(_ProgramBlock):
     columns = _opcode_columns("__share", "share of nodes that are {}")
 
     def compute(self, context: ProgramContext) -> Floats:
-        return np.bincount(context.graph.opcode, minlength=len(OPCODES))[_CURRENT] / context.graph.nodes
+        return (
+            np.bincount(context.graph.opcode, minlength=len(OPCODES))[_CURRENT]
+            / context.graph.nodes
+        )
 
 
 class OpcodeSizes(_ProgramBlock):
-    """Number of nodes with each opcode, log2(1 + count), and the share of all output bytes that they write."""
+    """Number of nodes with each opcode, log2(1 + count), and the share of all output bytes that
+    they write.
+    """
 
     tier = Tier.FULL
     columns = {
@@ -53,26 +58,42 @@ class OpcodeSizes(_ProgramBlock):
 
     def compute(self, context: ProgramContext) -> Floats:
         weights = (None, context.bytes)
-        counts, written = (np.bincount(context.graph.opcode, weight, len(OPCODES))[_CURRENT] for weight in weights)
+        counts, written = (
+            np.bincount(context.graph.opcode, weight, len(OPCODES))[_CURRENT] for weight in weights
+        )
         return np.concatenate([np.log2(1.0 + counts), written / max(context.bytes.sum(), 1.0)])
 
 
 class ElementTypes(_ProgramBlock):
-    """Shares of nodes and of output bytes by element type; both sum to 1, bytes to 0 if all outputs are empty."""
+    """Shares of nodes and of output bytes by element type; both sum to 1, bytes to 0 if all outputs
+    are empty.
+    """
 
     columns = {
-        **{f"elements__{name}__share": f"share of nodes with elements of type {name}" for name in ELEMENT_BYTES},
-        **{f"elements__{name}_bytes__share": f"share of the output bytes of type {name}" for name in ELEMENT_BYTES},
+        **{
+            f"elements__{name}__share": f"share of nodes with elements of type {name}"
+            for name in ELEMENT_BYTES
+        },
+        **{
+            f"elements__{name}_bytes__share": f"share of the output bytes of type {name}"
+            for name in ELEMENT_BYTES
+        },
     }
 
     def compute(self, context: ProgramContext) -> Floats:
         weights = (None, context.bytes)
-        nodes, written = (np.bincount(context.element_type, weight, len(ELEMENT_BYTES)) for weight in weights)
-        return np.concatenate([nodes / context.graph.nodes, written / max(context.bytes.sum(), 1.0)])
+        nodes, written = (
+            np.bincount(context.element_type, weight, len(ELEMENT_BYTES)) for weight in weights
+        )
+        return np.concatenate(
+            [nodes / context.graph.nodes, written / max(context.bytes.sum(), 1.0)]
+        )
 
 
 class GraphSize(_ProgramBlock):
-    """Size and depth of the graph, and its output bytes by opcode class; logarithms are log2(1 + x)."""
+    """Size and depth of the graph, and its output bytes by opcode class; logarithms are log2(1 +
+    x).
+    """
 
     columns = {
         "size__nodes__log": "number of nodes",
@@ -85,12 +106,18 @@ class GraphSize(_ProgramBlock):
         "size__bytes__max": "bytes of the largest output over bytes of all outputs",
         "size__rank__mean": "mean rank of the outputs",
         "size__narrow__share": "share of the output bytes in elements of at most two bytes",
-        **{f"size__{name}_bytes__share": f"share of bytes that {name} nodes write" for name in OPCODE_CLASSES},
+        **{
+            f"size__{name}_bytes__share": f"share of bytes that {name} nodes write"
+            for name in OPCODE_CLASSES
+        },
     }
 
     def compute(self, context: ProgramContext) -> Floats:
-        nodes, edges, depth = context.graph.nodes, len(context.graph.edges), int(context.level.max())
-        total, narrow = context.bytes.sum(), context.bytes[context.element_bytes <= 2].sum()
+        nodes = context.graph.nodes
+        edges = len(context.graph.edges)
+        depth = int(context.level.max())
+        total = context.bytes.sum()
+        narrow = context.bytes[context.element_bytes <= 2].sum()
         sizes = [np.log2(1 + nodes), np.log2(1 + edges), np.log2(1 + depth), depth / nodes]
         sizes += [np.bincount(context.level).max() / nodes, (context.column("is_root") > 0).mean()]
         sizes += [np.log2(1 + total), context.bytes.max() / max(total, 1.0), context.rank.mean()]
@@ -111,9 +138,13 @@ class Degrees(_ProgramBlock):
     }
 
     def compute(self, context: ProgramContext) -> Floats:
-        operands, consumers = (np.bincount(ends, minlength=context.graph.nodes) for ends in context.graph.edges.T)
+        operands, consumers = (
+            np.bincount(ends, minlength=context.graph.nodes) for ends in context.graph.edges.T
+        )
         degrees = (operands, consumers, operands + consumers)
-        return np.concatenate([[d.mean(), d.std(), d.max(), *np.quantile(d, _QUANTILES)] for d in degrees])
+        return np.concatenate(
+            [[d.mean(), d.std(), d.max(), *np.quantile(d, _QUANTILES)] for d in degrees]
+        )
 
 
 class Work(_ProgramBlock):
@@ -124,8 +155,14 @@ class Work(_ProgramBlock):
 
     columns = {
         "work__flops__log": "operations of all nodes",
-        **{f"work__{part}_flops__log": f"operations of {part} nodes" for part in (*_CLASSES, "other")},
-        **{f"work__{part}_flops__share": f"share of operations in {part} nodes" for part in (*_CLASSES, "other")},
+        **{
+            f"work__{part}_flops__log": f"operations of {part} nodes"
+            for part in (*_CLASSES, "other")
+        },
+        **{
+            f"work__{part}_flops__share": f"share of operations in {part} nodes"
+            for part in (*_CLASSES, "other")
+        },
         "work__largest_flops__share": "share of operations in the most expensive node",
         "work__intensity__log": "operations over output bytes",
     }
@@ -137,11 +174,15 @@ class Work(_ProgramBlock):
         parts = [flops[subset].sum() for subset in (*members, ~np.any(members, axis=0))]
         intensity = flops.sum() / max(1.0, context.bytes.sum())
         logs = np.log2(1 + np.array([flops.sum(), *parts]))
-        return np.array([*logs, *(part / total for part in parts), flops.max() / total, np.log2(1 + intensity)])
+        return np.array(
+            [*logs, *(part / total for part in parts), flops.max() / total, np.log2(1 + intensity)]
+        )
 
 
 class Computations(Block):
-    """Sizes of the computations in `node_splits`, which joins reducers and other small ones to larger ones."""
+    """Sizes of the computations in `node_splits`, which joins reducers and other small ones to
+    larger ones.
+    """
 
     scope = Scope.GRAPH
     columns = {
@@ -153,6 +194,9 @@ class Computations(Block):
 
     def compute(self, context: Any) -> Floats:
         nodes = context.graph.nodes
-        sizes = np.diff(np.unique([0, *context.graph.splits, nodes]))  # splits may include 0 and ``nodes``
-        count, size = np.log2(1 + len(sizes)), np.log2(1 + sizes.mean())
+        sizes = np.diff(
+            np.unique([0, *context.graph.splits, nodes])
+        )  # splits may include 0 and ``nodes``
+        count = np.log2(1 + len(sizes))
+        size = np.log2(1 + sizes.mean())
         return np.array([count, sizes.max() / nodes, size, sizes.std() / nodes])

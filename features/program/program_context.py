@@ -1,4 +1,6 @@
-"""Quantities of the nodes of a program graph, independent of its configurations, and classes of opcodes."""
+"""Quantities of the nodes of a program graph, independent of its configurations, and classes of
+opcodes.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,18 @@ _CLASSES: Final[dict[str, str]] = {
     "batch-norm-training",
     "broadcast": "broadcast iota constant rng rng-bit-generator rng-get-and-update-state",
     "slice": "slice dynamic-slice dynamic-update-slice concatenate pad gather scatter",
-    "elementwise": "abs add atan2 ceil clamp count-leading-zeros compare complex convert cosine divide "
-    "exponential exponential-minus-one floor imag is-finite log log-plus-one and not or xor maximum minimum "
-    "multiply negate popcnt power real reduce-precision remainder round-nearest-afz rsqrt select shift-left "
-    "shift-right-arithmetic shift-right-logical sign sine sqrt subtract tanh cbrt logistic "
-    "round-nearest-even stochastic-convert tan map",
+    "elementwise": (
+        "abs add atan2 ceil clamp count-leading-zeros compare complex convert cosine divide "
+        "exponential exponential-minus-one floor imag is-finite log log-plus-one and not or "
+        "xor maximum minimum "
+        "multiply negate popcnt power real reduce-precision remainder round-nearest-afz rsqrt "
+        "select shift-left "
+        "shift-right-arithmetic shift-right-logical sign sine sqrt subtract tanh cbrt logistic "
+        "round-nearest-even stochastic-convert tan map"
+    ),
 }
-#: Class names in column order; "other" has all else: parameters, tuples, fusions, control flow, collectives, ...
+#: Class names in column order; "other" has all else: parameters, tuples, fusions, control flow,
+#: collectives, ...
 OPCODE_CLASSES: Final[tuple[str, ...]] = (*_CLASSES, "other")
 #: Classes of configurable nodes; the first three are those of TPU files.
 COARSE_CLASSES: Final = ("convolution", "dot", "reshape", "other")
@@ -43,11 +50,14 @@ def _with_indices(members: dict[str, str], numbers: NDArray[np.int64]) -> NDArra
 #: Index into `OPCODE_CLASSES` of each opcode.
 CLASS_OF_OPCODE: Final = _with_indices(_CLASSES, np.full(len(OPCODES), len(_CLASSES)))
 
-#: Finer groups, for instances. Trees split on the index, so similar groups are neighbours: heavy operations, data
-#: movement, elementwise operations by cost.
+#: Finer groups, for instances. Trees split on the index, so similar groups are neighbours: heavy
+#: operations, data movement, elementwise operations by cost.
 _GROUPS: Final[dict[str, str]] = {
     **{name: name for name in ("convolution", "dot", "reduce")},
-    "window": "reduce-window select-and-scatter sort batch-norm-grad batch-norm-inference batch-norm-training",
+    "window": (
+        "reduce-window select-and-scatter sort batch-norm-grad batch-norm-inference "
+        "batch-norm-training"
+    ),
     "reshape": "reshape bitcast bitcast-convert dynamic-reshape",
     "transpose": "transpose",
     "copy": "copy reverse",
@@ -55,19 +65,28 @@ _GROUPS: Final[dict[str, str]] = {
     "slice": "slice pad",
     "gather": "dynamic-slice dynamic-update-slice gather scatter",
     "broadcast": "broadcast iota rng rng-bit-generator rng-get-and-update-state",
-    "transcendental": "atan2 cosine exponential exponential-minus-one log log-plus-one logistic power rsqrt sine "
-    "sqrt tan tanh cbrt",
+    "transcendental": (
+        "atan2 cosine exponential exponential-minus-one log log-plus-one logistic power rsqrt "
+        "sine "
+        "sqrt tan tanh cbrt"
+    ),
     "divide": "divide remainder",
 }
 #: Group names by number; "source" are parameters and constants.
 OPCODE_GROUPS: Final[tuple[str, ...]] = (*_GROUPS, "elementwise", "source", "other")
 
-_UNLISTED: Final = np.where(CLASS_OF_OPCODE == OPCODE_CLASSES.index("elementwise"), len(_GROUPS), len(_GROUPS) + 2)
+_UNLISTED: Final = np.where(
+    CLASS_OF_OPCODE == OPCODE_CLASSES.index("elementwise"), len(_GROUPS), len(_GROUPS) + 2
+)
 #: Index into `OPCODE_GROUPS` of each opcode.
-GROUP_OF_OPCODE: Final = _with_indices({**_GROUPS, "elementwise": "", "source": "parameter constant"}, _UNLISTED)
+GROUP_OF_OPCODE: Final = _with_indices(
+    {**_GROUPS, "elementwise": "", "source": "parameter constant"}, _UNLISTED
+)
 
 #: Groups that run as loops over elements.
-_FUSIBLE: Final = "reshape transpose copy concatenate slice gather broadcast transcendental divide elementwise"
+_FUSIBLE: Final = (
+    "reshape transpose copy concatenate slice gather broadcast transcendental divide elementwise"
+)
 
 
 class ProgramContext:
@@ -83,11 +102,14 @@ class ProgramContext:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self.graph, self.rank = graph, tensor_ranks(graph.node_feat)
+        self.graph = graph
+        self.rank = tensor_ranks(graph.node_feat)
         self.dims: Ints = self.column("shape_dimensions_0", MAX_RANK).astype(np.int64)
         first_type = f"shape_element_type_is_{next(iter(ELEMENT_BYTES))}"
         self.element_type: Ints = self.column(first_type, len(ELEMENT_BYTES)).argmax(axis=1)
-        self.element_bytes: Floats = np.array([*ELEMENT_BYTES.values()], np.float64)[self.element_type]
+        self.element_bytes: Floats = np.array([*ELEMENT_BYTES.values()], np.float64)[
+            self.element_type
+        ]
         sizes = np.where(np.arange(MAX_RANK) < self.rank[:, None], self.dims, 1)
         self.volume: Floats = sizes.astype(np.float64).prod(axis=1)
         self.bytes = self.volume * self.element_bytes
@@ -98,17 +120,22 @@ class ProgramContext:
     def column(self, name: str, count: int = 1) -> NDArray[np.float32]:
         """Return ``count`` node columns from ``name`` on: ``(nodes,)`` or ``(nodes, count)``."""
         at = NODE_COLUMN[name]
-        return self.graph.node_feat[:, at] if count == 1 else self.graph.node_feat[:, at : at + count]
+        return (
+            self.graph.node_feat[:, at] if count == 1 else self.graph.node_feat[:, at : at + count]
+        )
 
     def convolution_dimension(self, role: str) -> Ints:
-        """Return the dimension in a role such as ``input_batch``, ``(nodes,)``; arbitrary unless a convolution."""
+        """Return the dimension in a role such as ``input_batch``, ``(nodes,)``; arbitrary unless a
+        convolution.
+        """
         return self.column(f"convolution_dim_numbers_{role}_dim").astype(np.int64)
 
     @cached_property
     def default_layout(self) -> Ints:
         """``(nodes, 6)`` the compiler's default, minor-to-major, -1 past the rank.
 
-        Row-major if the entries are not a permutation. The file pads with 0, which is also a dimension.
+        Row-major if the entries are not a permutation. The file pads with 0, which is also a
+        dimension.
         """
         entries = self.column("layout_minor_to_major_0", MAX_RANK).astype(np.int64)
         inside = np.arange(MAX_RANK) < self.rank[:, None]
@@ -125,7 +152,8 @@ class ProgramContext:
     @cached_property
     def operands(self) -> sparse.csr_array:
         """Sparse ``(nodes, nodes)`` float64: 1 at (consumer, operand)."""
-        nodes, edges = self.graph.nodes, self.graph.edges
+        nodes = self.graph.nodes
+        edges = self.graph.edges
         matrix = sparse.csr_array((np.ones(len(edges)), tuple(edges.T)), shape=(nodes, nodes))
         matrix.sum_duplicates()
         matrix.data[:] = 1.0  # also for an operand used twice
@@ -147,9 +175,9 @@ class ProgramContext:
     def fused(self) -> NDArray[np.bool_]:
         """``(nodes,)`` whether a fusing compiler would not store the output.
 
-        The operation has consumers and is no root, and it and they all run as loops over elements. With several
-        consumers, which recompute it, it must be cheap and read at most one operand of at least half the output's
-        size. An expensive operation is not fused into a broadcast.
+        The operation has consumers and is no root, and it and they all run as loops over elements.
+        With several consumers, which recompute it, it must be cheap and read at most one operand of
+        at least half the output's size. An expensive operation is not fused into a broadcast.
         """
         fusible, expensive, broadcast = (
             np.isin(self.opcode_group, [OPCODE_GROUPS.index(name) for name in names])
@@ -163,4 +191,6 @@ class ProgramContext:
         fused = fusible & (self.column("is_root") == 0) & (fan_out > 0)
         fused &= self.consumers @ fusible.astype(np.float64) == fan_out
         fused &= (fan_out == 1) | (~expensive & (large_operands <= 1))
-        return np.asarray(fused & ~(expensive & (self.consumers @ broadcast.astype(np.float64) > 0)))
+        return np.asarray(
+            fused & ~(expensive & (self.consumers @ broadcast.astype(np.float64) > 0))
+        )

@@ -1,6 +1,7 @@
 """Arithmetic on shapes and layouts, vectorised over tensors.
 
-Shapes are ``(tensors, 6)``, 0 past the rank; layouts are ``(tensors, 6)`` minor-to-major, -1 past the end.
+Shapes are ``(tensors, 6)``, 0 past the rank; layouts are ``(tensors, 6)`` minor-to-major, -1 past
+the end.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ class Tiling:
 
     Attributes:
         sublanes: number of rows for elements of one word; narrower ones are packed into more rows.
-        fewest_sublanes: minimum number of rows: tiles of tensors with few rows are halved down to it.
+        fewest_sublanes: minimum number of rows: tiles of tensors with few rows are halved down to
+            it.
     """
 
     sublanes: int = 8
@@ -37,14 +39,19 @@ TPU: Final = Tiling()
 
 
 def complete_layout(layout: NDArray[np.integer], default: NDArray[np.integer]) -> Ints:
-    """Complete partial layouts: the named dimensions come first (minor-most), the others in default order.
+    """Complete partial layouts: the named dimensions come first (minor-most), the others in default
+    order.
 
-    Real files name only the two minor-most dimensions of a convolution. An empty layout gives the default.
+    Real files name only the two minor-most dimensions of a convolution. An empty layout gives the
+    default.
 
-    >>> complete_layout(np.array([[0, 3, -1, -1, -1, -1]]), np.array([[3, 2, 1, 0, -1, -1]])).tolist()
+    >>> complete_layout(np.array([[0, 3, -1, -1, -1, -1]]), np.array([[3, 2, 1, 0, -1,
+    ...     -1]])).tolist()
     [[0, 3, 2, 1, -1, -1]]
     """
-    position = np.full((len(layout), MAX_RANK + 1), 3 * MAX_RANK)  # entries of -1 write to the last column
+    position = np.full(
+        (len(layout), MAX_RANK + 1), 3 * MAX_RANK
+    )  # entries of -1 write to the last column
     np.put_along_axis(position, default, np.arange(MAX_RANK) + MAX_RANK, axis=1)
     np.put_along_axis(position, layout, np.arange(MAX_RANK), axis=1)
     position = position[:, :MAX_RANK]
@@ -54,7 +61,9 @@ def complete_layout(layout: NDArray[np.integer], default: NDArray[np.integer]) -
 
 
 def minor_sizes(dims: Ints, layout: Ints) -> tuple[Ints, Ints]:
-    """Return the sizes of the minor-most and the second minor-most dimension; 1 if there is none."""
+    """Return the sizes of the minor-most and the second minor-most dimension; 1 if there is
+    none.
+    """
     padded = np.concatenate([dims, np.ones((len(dims), 1), dims.dtype)], axis=1)
     rows = np.arange(len(dims))
     return padded[rows, layout[:, 0]], padded[rows, layout[:, 1]]
@@ -63,8 +72,8 @@ def minor_sizes(dims: Ints, layout: Ints) -> tuple[Ints, Ints]:
 def padding_waste(dims: Ints, layout: Ints, tiling: Tiling = TPU) -> Floats:
     """Return padded size / true size - 1, ``(tensors,)``.
 
-    The minor-most dimension is rounded up to the lanes, the second one to the sublanes; scalars and dimensions of
-    size 0 are not padded.
+    The minor-most dimension is rounded up to the lanes, the second one to the sublanes; scalars and
+    dimensions of size 0 are not padded.
 
     >>> dims = np.array([[100, 8, 0, 0, 0, 0], [8, 100, 0, 0, 0, 0]])
     >>> layout = np.array([[1, 0, -1, -1, -1, -1]] * 2)
@@ -77,11 +86,12 @@ def padding_waste(dims: Ints, layout: Ints, tiling: Tiling = TPU) -> Floats:
 
 
 def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling = TPU) -> Floats:
-    """Return `padding_waste` with narrow elements packed and smaller tiles for tensors with few rows.
+    """Return `padding_waste` with narrow elements packed and smaller tiles for tensors with few
+    rows.
 
-    XLA packs two 16-bit or four 8-bit elements into a word, so tiles have 16 or 32 rows of them. A second
-    minor-most size of at most 2 or 4 takes a tile of 2 or 4 rows, both times the packing. A vector is folded into
-    rows of lanes.
+    XLA packs two 16-bit or four 8-bit elements into a word, so tiles have 16 or 32 rows of them. A
+    second minor-most size of at most 2 or 4 takes a tile of 2 or 4 rows, both times the packing. A
+    vector is folded into rows of lanes.
 
     >>> dims = np.array([[2, 128, 0, 0, 0, 0], [2, 128, 0, 0, 0, 0], [1000, 0, 0, 0, 0, 0]])
     >>> layout = np.array([[1, 0, -1, -1, -1, -1]] * 2 + [[0, -1, -1, -1, -1, -1]])
@@ -101,7 +111,8 @@ def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling
 
 def tile_sublanes(rows: NDArray[Any], tiling: Tiling) -> Floats:
     """Return the sublanes of each tensor's tiles, given its number of rows in words."""
-    sublanes, fewer = np.full(len(rows), float(tiling.sublanes)), tiling.sublanes // 2
+    sublanes = np.full(len(rows), float(tiling.sublanes))
+    fewer = tiling.sublanes // 2
     while fewer >= tiling.fewest_sublanes:
         sublanes[rows <= fewer] = fewer
         fewer //= 2
@@ -114,7 +125,8 @@ def _rounding(size: NDArray[np.integer] | Floats, multiple: int | Floats) -> Flo
 
 
 def contiguity(dims: Ints, layout: Ints, default: Ints) -> Floats:
-    """Return log(run) / log(tensor), in elements, of copies between two full layouts, ``(tensors,)``.
+    """Return log(run) / log(tensor), in elements, of copies between two full layouts,
+    ``(tensors,)``.
 
     The minor-most dimensions that both layouts share form contiguous runs. Equal layouts give 1.
 
@@ -131,18 +143,25 @@ def contiguity(dims: Ints, layout: Ints, default: Ints) -> Floats:
 
 
 def layout_key(layout: Ints) -> Ints:
-    """Return a number that identifies each layout: entries plus 1 as digits in base 7, minor-most lowest."""
+    """Return a number that identifies each layout: entries plus 1 as digits in base 7, minor-most
+    lowest.
+    """
     return np.asarray((layout + 1) @ (MAX_RANK + 1) ** np.arange(MAX_RANK))
 
 
 def permutation_distance(left: Ints, right: Ints) -> Floats:
-    """Return the share of pairs of dimensions that two full layouts of one tensor order differently, 0 to 1.
+    """Return the share of pairs of dimensions that two full layouts of one tensor order
+    differently, 0 to 1.
 
-    >>> permutation_distance(np.array([[0, 1, 2, -1, -1, -1]]), np.array([[2, 1, 0, -1, -1, -1]])).tolist()
+    >>> permutation_distance(np.array([[0, 1, 2, -1, -1, -1]]), np.array([[2, 1, 0, -1, -1,
+    ...     -1]])).tolist()
     [1.0]
     """
-    rank, (i, j) = (left >= 0).sum(axis=1), np.triu_indices(MAX_RANK, 1)
-    position = np.zeros((2, len(left), MAX_RANK + 1), np.int64)  # entries of -1 write to the last column
+    rank = (left >= 0).sum(axis=1)
+    (i, j) = np.triu_indices(MAX_RANK, 1)
+    position = np.zeros(
+        (2, len(left), MAX_RANK + 1), np.int64
+    )  # entries of -1 write to the last column
     np.put_along_axis(position, np.stack([left, right]), np.arange(MAX_RANK), axis=2)
     left_ascends, right_ascends = position[:, :, i] < position[:, :, j]
     differing = ((left_ascends != right_ascends) & (j < rank[:, None])).sum(axis=1)

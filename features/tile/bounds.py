@@ -1,4 +1,6 @@
-"""Bounds of tiles, their division of tensors, memory traffic, and the inner loop of vector tiles on a CPU core."""
+"""Bounds of tiles, their division of tensors, memory traffic, and the inner loop of vector tiles on
+a CPU core.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ VMEM_BYTES: Final = 16 * 2**20
 
 
 class Bounds(Block):
-    """Bounds in the file and their product, log2(1 + x); a bound of 0 stands for the whole dimension."""
+    """Bounds in the file and their product, log2(1 + x); a bound of 0 stands for the whole
+    dimension.
+    """
 
     kinds = ("tile",)
     cause = Cause.TILES
@@ -27,17 +31,23 @@ class Bounds(Block):
         for slot in TILE_SLOTS
         for what, meaning in (
             *((str(i), f"{slot} bound of dimension {i}") for i in range(MAX_RANK)),
-            ("volume", f"product of the {slot} bounds, a bound of 0 counting as the whole dimension"),
+            (
+                "volume",
+                f"product of the {slot} bounds, a bound of 0 counting as the whole dimension",
+            ),
         )
     }
 
     def compute(self, context: TileContext) -> Floats:
         volumes = {slot: tile.prod(axis=1) for slot, tile in context.tiles.items()}
-        return np.column_stack([log2p(part[slot]) for slot in TILE_SLOTS for part in (context.bounds, volumes)])
+        return np.column_stack(
+            [log2p(part[slot]) for slot in TILE_SLOTS for part in (context.bounds, volumes)]
+        )
 
 
 class TileCounts(Block):
-    """Number of tiles ceil(extent / bound), log2, per dimension and in total, and how evenly bounds divide extents.
+    """Number of tiles ceil(extent / bound), log2, per dimension and in total, and how evenly bounds
+    divide extents.
 
     Edge waste is the volume covered by the tiles over the true volume, minus 1.
     """
@@ -54,7 +64,11 @@ class TileCounts(Block):
             ("divides", "share", "share of dimensions whose bound divides the extent"),
             ("whole", "share", "share of dimensions that are not cut"),
             *(
-                (f"rest_{i}", "share", f"part of the last one along dimension {i} that lies inside the tensor")
+                (
+                    f"rest_{i}",
+                    "share",
+                    f"part of the last one along dimension {i} that lies inside the tensor",
+                )
                 for i in range(3)
             ),
         )
@@ -63,19 +77,26 @@ class TileCounts(Block):
     def compute(self, context: TileContext) -> Floats:
         parts: list[Floats] = []
         for slot in ("output", "kernel"):
-            tile, extents, inside = context.tiles[slot], context.extents[slot], context.extents[slot] > 0
+            tile = context.tiles[slot]
+            extents = context.extents[slot]
+            inside = context.extents[slot] > 0
             counts = np.where(inside, np.ceil(extents / tile), 1.0)
             covered = np.where(inside, counts * tile / np.where(inside, extents, 1.0), 1.0)
             parts += [np.log2(counts), np.log2(counts.prod(axis=1)), covered.prod(axis=1) - 1.0]
-            parts += [(inside & (ratio == 1.0)).sum(axis=1) / max(1, inside.sum()) for ratio in (covered, counts)]
+            parts += [
+                (inside & (ratio == 1.0)).sum(axis=1) / max(1, inside.sum())
+                for ratio in (covered, counts)
+            ]
             parts.append(np.where(inside, (extents - (counts - 1.0) * tile) / tile, 1.0)[:, :3])
         return np.column_stack(parts)
 
 
 class TileShape(Block):
-    """Proportions of a tile: to the extents of its last three dimensions, and to the inner (vector) tile.
+    """Proportions of a tile: to the extents of its last three dimensions, and to the inner (vector)
+    tile.
 
-    Dimensions, except the kernel's, are counted from the last one (0), which means the same at every rank.
+    Dimensions, except the kernel's, are counted from the last one (0), which means the same at
+    every rank.
     """
 
     kinds = ("tile",)
@@ -86,39 +107,72 @@ class TileShape(Block):
             for name, meaning in (
                 ("output_last{}__log", "output bound of dimension {} from the last, log2(1 + x)"),
                 ("output_last{}__ratio", "output bound over extent of dimension {} from the last"),
-                ("input_last{}__log", "input (vector) bound of dimension {} from the last, log2(1 + x)"),
-                ("output_over_input_last{}__log", "output over input bound of dimension {} from the last, log2"),
-                ("input_last{}__ratio", "input (vector) bound over extent of dimension {} from the last"),
+                (
+                    "input_last{}__log",
+                    "input (vector) bound of dimension {} from the last, log2(1 + x)",
+                ),
+                (
+                    "output_over_input_last{}__log",
+                    "output over input bound of dimension {} from the last, log2",
+                ),
+                (
+                    "input_last{}__ratio",
+                    "input (vector) bound over extent of dimension {} from the last",
+                ),
                 ("kernel_{}__ratio", "kernel bound over extent of the kernel's dimension {}"),
             )
             for i in range(3)
         },
-        "shape__kernel_volume__ratio": "volume of the kernel tile over that of its extents, at most 2^24",
-        "shape__output_over_input__log": "volume of the output tile over that of the input (vector) tile, log2",
+        "shape__kernel_volume__ratio": (
+            "volume of the kernel tile over that of its extents, at most 2^24"
+        ),
+        "shape__output_over_input__log": (
+            "volume of the output tile over that of the input (vector) tile, log2"
+        ),
         "shape__skew__log": "last output bound over the one before, log2",
         "shape__input_last0_mod16__share": "input bound of the last dimension modulo 16, over 16",
         "shape__output_last0_mod16__share": "output bound of the last dimension modulo 16, over 16",
-        "shape__input_last0_alignment__log": "largest power of two (up to 64) in the last input bound, log2",
-        "shape__input_last1_alignment__log": "largest power of two (up to 64) in the input bound before the "
-        "last, log2",
-        "shape__output_last0_alignment__log": "largest power of two (up to 64) in the last output bound, log2",
-        "shape__kernel_alignment__log": "largest power of two (up to 64) in the kernel tile's volume, log2",
-        "shape__input_registers__log": "registers of 8 elements that the input (vector) tile fills, log2",
+        "shape__input_last0_alignment__log": (
+            "largest power of two (up to 64) in the last input bound, log2"
+        ),
+        "shape__input_last1_alignment__log": (
+            "largest power of two (up to 64) in the input bound before the last, log2"
+        ),
+        "shape__output_last0_alignment__log": (
+            "largest power of two (up to 64) in the last output bound, log2"
+        ),
+        "shape__kernel_alignment__log": (
+            "largest power of two (up to 64) in the kernel tile's volume, log2"
+        ),
+        "shape__input_registers__log": (
+            "registers of 8 elements that the input (vector) tile fills, log2"
+        ),
     }
 
     def compute(self, context: TileContext) -> Floats:
-        rank, ones = context.output_rank, np.ones((context.configs, 3))
+        rank = context.output_rank
+        ones = np.ones((context.configs, 3))
         # the last three dimensions, the last one first; padded with 1
         bounds = context.tiles["output"], context.tiles["input"]
         output, input_ = (np.column_stack([ones, bound[:, :rank]])[:, :-4:-1] for bound in bounds)
         extents = np.maximum(np.append(np.ones(3), context.extents["output"][:rank])[:-4:-1], 1.0)
-        by_dimension = [log2p(output), output / extents, log2p(input_), np.log2(output / input_), input_ / extents]
+        by_dimension = [
+            log2p(output),
+            output / extents,
+            log2p(input_),
+            np.log2(output / input_),
+            input_ / extents,
+        ]
         last, inner_last = (bound[:, max(0, rank - 1)] for bound in bounds)
         kernel = context.tiles["kernel"]
         cut = kernel / np.maximum(context.extents["kernel"], 1.0)
         volume, vector = (bound.prod(axis=1) for bound in bounds)
         registers = vector / inner_last * np.ceil(inner_last / 8)  # 8 elements of 32 bits each
-        scalars = [np.minimum(cut.prod(axis=1), 2.0**24), np.log2(volume / vector), np.log2(last / output[:, 1])]
+        scalars = [
+            np.minimum(cut.prod(axis=1), 2.0**24),
+            np.log2(volume / vector),
+            np.log2(last / output[:, 1]),
+        ]
         scalars += [inner_last % 16 / 16, last % 16 / 16]
         aligned = (inner_last, input_[:, 1], last, kernel.prod(axis=1))
         scalars += [np.log2(np.gcd(_integers(bound), 64)) for bound in aligned]
@@ -132,9 +186,10 @@ def _integers(bound: Floats) -> Ints:
 class Traffic(Block):
     """Bytes that a tile holds, bytes that all tiles move, and work per byte.
 
-    With output tile m x n (n along the last dimension) and K contracted elements, a tile reads m*K + K*n elements
-    and writes m*n; without contraction, both are its own size. m, n and K are in elements, for ``traffic__inner_*``
-    in units of the bounds. Double buffering keeps two tiles in vector memory, padded to hardware tiles.
+    With output tile m x n (n along the last dimension) and K contracted elements, a tile reads m*K
+    + K*n elements and writes m*n; without contraction, both are its own size. m, n and K are in
+    elements, for ``traffic__inner_*`` in units of the bounds. Double buffering keeps two tiles in
+    vector memory, padded to hardware tiles.
     """
 
     kinds = ("tile",)
@@ -143,46 +198,79 @@ class Traffic(Block):
         "traffic__tile_bytes__log": "bytes of one output tile, log2(1 + x)",
         "traffic__working_set__log": "bytes of one output tile and what it reads, log2(1 + x)",
         "traffic__vmem__ratio": "two working sets over 16 MiB, at most 4",
-        "traffic__padded_tile__log": "bytes of one output tile padded to 8 x 128 elements in its last two "
-        "dimensions, log2(1 + x)",
+        "traffic__padded_tile__log": (
+            "bytes of one output tile padded to 8 x 128 elements in its last two "
+            "dimensions, log2(1 + x)"
+        ),
         "traffic__padded_tile__ratio": "padded over true bytes of one output tile, minus 1",
         "traffic__padded_vmem__ratio": "two padded output tiles over 16 MiB, at most 4",
         "traffic__total__log": "bytes read and written by all tiles, log2(1 + x)",
-        "traffic__total__ratio": "bytes read and written by all tiles over those with one tile in all, log2",
-        "traffic__intensity__log": "multiply-adds of one tile over its bytes read and written, log2(1 + x)",
+        "traffic__total__ratio": (
+            "bytes read and written by all tiles over those with one tile in all, log2"
+        ),
+        "traffic__intensity__log": (
+            "multiply-adds of one tile over its bytes read and written, log2(1 + x)"
+        ),
         "traffic__flops_per_tile__log": "multiply-adds of one tile, log2(1 + x)",
         "traffic__left_panel__log": "bytes of the m x K panel, log2(1 + x)",
         "traffic__right_panel__log": "bytes of the K x n panel, log2(1 + x)",
-        "traffic__inner_left__log": "input (vector) tile rows times the reduction tile, log2(1 + x)",
-        "traffic__inner_right__log": "input (vector) tile columns times the reduction tile, log2(1 + x)",
+        "traffic__inner_left__log": (
+            "input (vector) tile rows times the reduction tile, log2(1 + x)"
+        ),
+        "traffic__inner_right__log": (
+            "input (vector) tile columns times the reduction tile, log2(1 + x)"
+        ),
         "traffic__inner_step__log": "input (vector) tile times the reduction tile, log2(1 + x)",
-        "traffic__inner_balance__log": "multiply-adds of an inner step over the elements it reads, log2(1 + x)",
+        "traffic__inner_balance__log": (
+            "multiply-adds of an inner step over the elements it reads, log2(1 + x)"
+        ),
     }
 
     def compute(self, context: TileContext) -> Floats:
-        extents, unit = context.extents["output"], context.unit
-        rank, depth = max(1, context.output_rank), context.depth
-        tile, vector = context.tiles["output"] * unit, context.tiles["input"]
-        columns, rows = tile[:, rank - 1], tile[:, : rank - 1].prod(axis=1)
-        inner_columns, inner_rows = vector[:, rank - 1], vector[:, : rank - 1].prod(axis=1)
+        extents = context.extents["output"]
+        unit = context.unit
+        rank = max(1, context.output_rank)
+        depth = context.depth
+        tile = context.tiles["output"] * unit
+        vector = context.tiles["input"]
+        columns = tile[:, rank - 1]
+        rows = tile[:, : rank - 1].prod(axis=1)
+        inner_columns = vector[:, rank - 1]
+        inner_rows = vector[:, : rank - 1].prod(axis=1)
         count = np.where(extents > 0, np.ceil(extents * unit / tile), 1.0).prod(axis=1)
         volume = rows * columns
-        left, right = (rows * depth, columns * depth) if depth else (volume, np.zeros(context.configs))
+        left, right = (
+            (rows * depth, columns * depth) if depth else (volume, np.zeros(context.configs))
+        )
         moved = volume + left + right
         full = np.where(extents > 0, extents * unit, 1.0)
-        full_left, full_right = full[: rank - 1].prod() * depth, full[rank - 1] * depth
+        full_left = full[: rank - 1].prod() * depth
+        full_right = full[rank - 1] * depth
         minimum = full.prod() + (full_left + full_right if depth else full.prod())
         work = volume * max(depth, 1.0)
-        size, tiling = context.element_size, context.tiling
+        size = context.element_size
+        tiling = context.tiling
         padded = np.ceil(columns / tiling.lanes) * tiling.lanes * rows
         if rank > 1:
             second = tile[:, rank - 2]
             padded *= np.ceil(second / tiling.sublanes) * tiling.sublanes / second
-        memory = [log2p(volume * size), log2p(moved * size), np.minimum(2 * moved * size / VMEM_BYTES, 4.0)]
-        memory += [log2p(padded * size), padded / volume - 1.0, np.minimum(2 * padded * size / VMEM_BYTES, 4.0)]
+        memory = [
+            log2p(volume * size),
+            log2p(moved * size),
+            np.minimum(2 * moved * size / VMEM_BYTES, 4.0),
+        ]
+        memory += [
+            log2p(padded * size),
+            padded / volume - 1.0,
+            np.minimum(2 * padded * size / VMEM_BYTES, 4.0),
+        ]
         total = [log2p(count * moved * size), np.log2(count * moved / max(minimum, 1.0))]
         of_tile = (work / (moved * size), work, left * size, right * size)
-        inner = (inner_rows * context.step, inner_columns * context.step, inner_rows * inner_columns * context.step)
+        inner = (
+            inner_rows * context.step,
+            inner_columns * context.step,
+            inner_rows * inner_columns * context.step,
+        )
         balance = inner_rows * inner_columns / (inner_rows + inner_columns)
         return np.stack([*memory, *total, *map(log2p, (*of_tile, *inner, balance))], axis=1)
 
@@ -194,8 +282,14 @@ class Kernel(Block):
     scope = Scope.GRAPH
     columns = {
         **{f"kernel__is_{name}__flag": f"1 if the main node is {name}" for name in OPCODE_CLASSES},
-        **{f"kernel__extent_{i}__log": f"extent of dimension {i} that the output bounds divide" for i in range(6)},
-        **{f"kernel__extent_last{i}__log": f"extent of dimension {i} from the last" for i in range(3)},
+        **{
+            f"kernel__extent_{i}__log": f"extent of dimension {i} that the output bounds divide"
+            for i in range(6)
+        },
+        **{
+            f"kernel__extent_last{i}__log": f"extent of dimension {i} from the last"
+            for i in range(3)
+        },
         "kernel__contracted__log": "elements summed over for one output element",
         "kernel__work__log": "multiply-adds",
         "kernel__read_bytes__log": "bytes of the parameters",
@@ -204,36 +298,61 @@ class Kernel(Block):
         "kernel__fan_in__log": "number of operands of the main node",
         "kernel__largest_operand__log": "bytes of the main node's largest operand",
         "kernel__smallest_operand__log": "bytes of the main node's smallest operand",
-        "kernel__reduces_minor__flag": "1 if a reduction sums along the minor-most dimension of its operand",
+        "kernel__reduces_minor__flag": (
+            "1 if a reduction sums along the minor-most dimension of its operand"
+        ),
         "kernel__physical__flag": "1 if bounds count hardware tiles in physical order",
     }
 
     def compute(self, context: TileContext) -> Floats:
-        main, extents, rank = context.main, context.extents["output"], context.output_rank
+        main = context.main
+        extents = context.extents["output"]
+        rank = context.output_rank
         operands = context.bytes[context.main_operands]
         parameters = context.graph.opcode == OPCODE["parameter"]
-        reads, work = context.bytes[parameters].sum(), float(context.volume[main] * (context.depth or 1.0))
-        sizes = [*extents, *(extents[rank - 1 - i] if rank > i else 0.0 for i in range(3)), context.depth, work]
-        sizes += [reads, work / max(1.0, reads + context.bytes[main]), parameters.sum(), len(operands)]
+        reads = context.bytes[parameters].sum()
+        work = float(context.volume[main] * (context.depth or 1.0))
+        sizes = [
+            *extents,
+            *(extents[rank - 1 - i] if rank > i else 0.0 for i in range(3)),
+            context.depth,
+            work,
+        ]
+        sizes += [
+            reads,
+            work / max(1.0, reads + context.bytes[main]),
+            parameters.sum(),
+            len(operands),
+        ]
         sizes += [operands.max(), operands.min()] if len(operands) else [0.0, 0.0]
-        classes, reduces_minor = [context.main_class == name for name in OPCODE_CLASSES], False
+        classes = [context.main_class == name for name in OPCODE_CLASSES]
+        reduces_minor = False
         if context.graph.opcode[main] == OPCODE["reduce"] and len(operands):
             # trailing dimensions are summed if leading ones agree
-            operand, output_rank = context.main_operands[0], int(context.rank[main])
-            reduces_minor = (context.dims[operand, :output_rank] == context.dims[main, :output_rank]).all()
+            operand = context.main_operands[0]
+            output_rank = int(context.rank[main])
+            reduces_minor = (
+                context.dims[operand, :output_rank] == context.dims[main, :output_rank]
+            ).all()
             reduces_minor &= context.default_layout[operand, 0] >= output_rank
-        return np.array([*classes, *log2p(np.array(sizes)), reduces_minor, context.physical], np.float64)
+        return np.array(
+            [*classes, *log2p(np.array(sizes)), reduces_minor, context.physical], np.float64
+        )
 
 
-# A core of the AVX2 generation (Fog, *Instruction tables* and *The microarchitecture of Intel, AMD and VIA CPUs*).
+# A core of the AVX2 generation (Fog, *Instruction tables* and *The microarchitecture of Intel, AMD
+# and VIA CPUs*).
 #: Bytes and number of vector registers.
-_REGISTER, _REGISTERS = 32, 16
+_REGISTER = 32
+_REGISTERS = 16
 #: Cycles from the start of a multiply-add to its result, and to spill and reload a register.
-_LATENCY, _SPILL = 4.0, 1.5
+_LATENCY = 4.0
+_SPILL = 1.5
 #: Multiply-adds, and loads, issued per cycle.
 _ISSUED: Final = 2.0
 #: Bytes of a cache line; sets and ways of the first and the second cache.
-_LINE, _CACHES = 64, ((64, 8), (1024, 8))
+_LINE = 64
+_CACHES = ((64, 8), (1024, 8))
 #: Cycles to fetch a line from the first cache, the second, and beyond.
 _LINE_CYCLES: Final = (0.5, 2.0, 12.0)
 #: Upper bound of a kernel's bytes -> bytes per cycle.
@@ -251,13 +370,15 @@ class InnerLoop:
     Attributes:
         lanes: elements of a register.
         n, elements, registers: n, m * n and m * r.
-        divides: 1 if vector tiles divide the output tile; otherwise IREE computes element by element.
+        divides: 1 if vector tiles divide the output tile; otherwise IREE computes element by
+            element.
         depth: elements summed over for one output element; 1 for none.
-        chains: independent multiply-adds: one per register if operands are shared (products, convolutions over
-            input features), otherwise one per register and step of the reduction.
-        loads: registers loaded for one step of the reduction: m + r if operands are shared, else m * r (plus r for
-            the weights of a depthwise convolution).
-        lines, line_cycles: cache lines per row of a vector tile, and cycles for each; 0 unless operands are shared.
+        chains: independent multiply-adds: one per register if operands are shared (products,
+            convolutions over input features), otherwise one per register and step of the reduction.
+        loads: registers loaded for one step of the reduction: m + r if operands are shared, else m
+            * r (plus r for the weights of a depthwise convolution).
+        lines, line_cycles: cache lines per row of a vector tile, and cycles for each; 0 unless
+            operands are shared.
         spilled: registers needed beyond those of the core.
     """
 
@@ -266,14 +387,19 @@ class InnerLoop:
         output = context.tiles["output"]
         vector = np.minimum(context.tiles["input"], output)
         self.lanes = max(1.0, _REGISTER / context.element_size)
-        n, m = vector[:, rank - 1], vector[:, : rank - 1].prod(axis=1)
+        n = vector[:, rank - 1]
+        m = vector[:, : rank - 1].prod(axis=1)
         row = np.ceil(n / self.lanes)
-        self.n, self.elements, self.registers = n, m * n, m * row
+        self.n = n
+        self.elements = m * n
+        self.registers = m * row
         self.divides = (np.fmod(output, vector) == 0).all(axis=1).astype(np.float64)
         self.depth = context.depth or 1.0
         convolution = context.main_class == "convolution"
         window = context.column("window_size_0", MAX_RANK)[context.main]
-        shared = context.main_class == "dot" or (convolution and self.depth > np.prod(window[window > 0]))
+        shared = context.main_class == "dot" or (
+            convolution and self.depth > np.prod(window[window > 0])
+        )
         self.chains = m * row * (1.0 if shared else context.step)
         self.loads = m + row if shared else m * row + (row if convolution else 0.0)
         self.lines = np.ceil(n * context.element_size / _LINE)
@@ -285,9 +411,11 @@ class InnerLoop:
 
     @property
     def cycles(self) -> Floats:
-        """Cycles per register of multiply-adds: the slowest of issue, latency, loads and lines, plus spilling.
+        """Cycles per register of multiply-adds: the slowest of issue, latency, loads and lines,
+        plus spilling.
 
-        The quantities are those of Low et al. 2016, *Analytical Modeling Is Enough for High-Performance BLIS*.
+        The quantities are those of Low et al. 2016, *Analytical Modeling Is Enough for
+        High-Performance BLIS*.
         """
         limits = [self.registers / _ISSUED, _LATENCY * self.registers / self.chains]
         limits += [self.loads / _ISSUED, self.lines * self.line_cycles]
@@ -296,22 +424,28 @@ class InnerLoop:
 
 
 class TileInner(Block):
-    """The innermost loop of a vector tile on a CPU core with AVX2, and the kernel's time estimated from it.
+    """The innermost loop of a vector tile on a CPU core with AVX2, and the kernel's time estimated
+    from it.
 
-    All columns are 0 without a vector tile. `InnerLoop` has the quantities and their sources. A multiply-add
-    takes `InnerLoop.cycles` / ``lanes``. Memory time is the bytes of the main node and its operands, plus 256 for
-    each run as long as the output tile's, over a bandwidth of 32, 12 or 4 bytes a cycle (up to 1 MiB, up to 16 MiB,
-    more). The longer of computing and memory time is the roofline (Williams et al. 2009, *Roofline: An Insightful
-    Visual Performance Model*); their sum assumes no overlap.
+    All columns are 0 without a vector tile. `InnerLoop` has the quantities and their sources. A
+    multiply-add takes `InnerLoop.cycles` / ``lanes``. Memory time is the bytes of the main node and
+    its operands, plus 256 for each run as long as the output tile's, over a bandwidth of 32, 12 or
+    4 bytes a cycle (up to 1 MiB, up to 16 MiB, more). The longer of computing and memory time is
+    the roofline (Williams et al. 2009, *Roofline: An Insightful Visual Performance Model*); their
+    sum assumes no overlap.
     """
 
     kinds = ("tile",)
     cause = Cause.INNER
     columns = {
         "inner__divides__flag": "1 if the vector tile divides the output tile in every dimension",
-        "inner__lanes__share": "share of the registers' lanes that one row of the vector tile fills",
+        "inner__lanes__share": (
+            "share of the registers' lanes that one row of the vector tile fills"
+        ),
         "inner__odd__log": "largest odd factor of the vector tile's last dimension, log2",
-        "inner__chains__log": "8 over the multiply-adds that do not wait for each other, at least 1, log2",
+        "inner__chains__log": (
+            "8 over the multiply-adds that do not wait for each other, at least 1, log2"
+        ),
         "inner__loads__log": "registers loaded per element for one step of the reduction, log2",
         "inner__lines__log": "cache lines that one row touches, per element that uses them, log2",
         "inner__spill__log": "registers needed beyond the core's 16, log2(1 + x)",
@@ -334,16 +468,22 @@ class TileInner(Block):
         loop_length = _integers(loop.n)
         users = loop.elements if loop.line_cycles else loop.n
         filled = loop.n / (loop.lanes * np.ceil(loop.n / loop.lanes))
-        odd, waiting = loop_length / (loop_length & -loop_length), _LATENCY * _ISSUED / loop.chains
+        odd = loop_length / (loop_length & -loop_length)
+        waiting = _LATENCY * _ISSUED / loop.chains
         logs = [odd, np.maximum(1.0, waiting), loop.loads / loop.elements, loop.lines / users]
-        main, rank = context.main, context.output_rank
+        main = context.main
+        rank = context.output_rank
         run = run_length(context.tiles["output"][:, :rank], context.extents["output"][:rank])
         moved = float(context.bytes[main] + context.bytes[context.main_operands].sum())
         bandwidth = next(speed for limit, speed in _BANDWIDTH if moved < limit)
         starts = 1 + _RUN_START / (run * context.element_size)
         memory = moved / max(1.0, float(context.volume[main])) / bandwidth * starts
         computing = loop.cycles / loop.lanes * loop.depth
-        # a node without elements moves nothing: at least a millionth of a cycle keeps logarithms finite
-        times = (np.maximum(time, 1e-6) for time in (memory, np.maximum(computing, memory), computing + memory))
+        # a node without elements moves nothing: at least a millionth of a cycle keeps logarithms
+        # finite
+        times = (
+            np.maximum(time, 1e-6)
+            for time in (memory, np.maximum(computing, memory), computing + memory)
+        )
         logs += [1.0 + loop.spilled, loop.cycles, run, *times]
         return np.stack([loop.divides, filled, *map(np.log2, logs)], axis=1)

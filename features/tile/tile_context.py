@@ -1,9 +1,10 @@
-"""Shared intermediate results of a tile graph: the dimensions and unit of its bounds, and its kernel kinds.
+"""Shared intermediate results of a tile graph: the dimensions and unit of its bounds, and its
+kernel kinds.
 
-Bounds in Google's TPU files are in physical order (major to minor), the two minor-most in hardware tiles of 8 x
-128: `copy` of ``[32, 5, 5, 256]`` with layout {3,0,2,1} has bounds up to ``(5, 5, 4, 2)``. Other bounds count
-elements of logical dimensions. Which of the two applies is inferred from the extents, as bounds never exceed them.
-A bound of 0 is the whole dimension.
+Bounds in Google's TPU files are in physical order (major to minor), the two minor-most in hardware
+tiles of 8 x 128: `copy` of ``[32, 5, 5, 256]`` with layout {3,0,2,1} has bounds up to ``(5, 5, 4,
+2)``. Other bounds count elements of logical dimensions. Which of the two applies is inferred from
+the extents, as bounds never exceed them. A bound of 0 is the whole dimension.
 """
 
 from __future__ import annotations
@@ -29,17 +30,23 @@ class TileContext(ProgramContext):
 
     Attributes:
         bounds: slot -> ``(configs, 6)`` bounds of the file.
-        vectorised: whether input bounds describe a vector tile inside the output tile; they are 0 in TPU files.
-        main: most expensive node: by class (convolution first), then by bytes; the last one wins ties.
+        vectorised: whether input bounds describe a vector tile inside the output tile; they are 0
+            in TPU files.
+        main: most expensive node: by class (convolution first), then by bytes; the last one wins
+            ties.
         main_operands: operands of the main node, larger ones first.
-        kernel_tensor: node of a convolution's kernel or a dot's right operand; -1 for other operations.
-        physical_extents: ``(nodes, 6)`` outputs major to minor, the two minor-most dimensions in hardware tiles.
-        tiled_node, element_size: node whose output the output bounds divide, and bytes of one of its elements.
+        kernel_tensor: node of a convolution's kernel or a dot's right operand; -1 for other
+            operations.
+        physical_extents: ``(nodes, 6)`` outputs major to minor, the two minor-most dimensions in
+            hardware tiles.
+        tiled_node, element_size: node whose output the output bounds divide, and bytes of one of
+            its elements.
         physical: whether the output bounds count hardware tiles in physical order.
         contracted: ``(6,)`` sizes of the dimensions that the main node sums over, in elements.
         depth: elements summed over for one output element; 0 for none.
-        extents: slot -> ``(6,)`` sizes that the bounds divide, in the bounds' unit; 0 past the rank. Kernel
-            bounds divide the kernel tensor on TPU and the contracted dimensions elsewhere.
+        extents: slot -> ``(6,)`` sizes that the bounds divide, in the bounds' unit; 0 past the
+            rank. Kernel bounds divide the kernel tensor on TPU and the contracted dimensions
+            elsewhere.
         output_rank: number of dimensions that the output bounds divide.
         unit: ``(6,)`` elements per unit of the output bounds, by dimension.
         tiles: slot -> ``(configs, 6)`` bounds with 0 replaced by the extent; 1 past the rank.
@@ -50,11 +57,16 @@ class TileContext(ProgramContext):
 
     def __init__(self, graph: TileGraph, tiling: Tiling = TPU) -> None:
         super().__init__(graph)
-        self.tiling, self.configs = tiling, graph.duplicates.distinct
+        self.tiling = tiling
+        self.configs = graph.duplicates.distinct
         first = graph.duplicates.first
-        self.bounds: dict[str, Floats] = {slot: graph.bounds(slot)[first].astype(np.float64) for slot in TILE_SLOTS}
+        self.bounds: dict[str, Floats] = {
+            slot: graph.bounds(slot)[first].astype(np.float64) for slot in TILE_SLOTS
+        }
         self.vectorised = bool(self.bounds["input"].any())
-        members = (np.flatnonzero(self.opcode_class == OPCODE_CLASSES.index(name)) for name in _WORK_ORDER)
+        members = (
+            np.flatnonzero(self.opcode_class == OPCODE_CLASSES.index(name)) for name in _WORK_ORDER
+        )
         nodes = next((nodes for nodes in members if len(nodes)), np.arange(graph.nodes))
         self.main = int(nodes[len(nodes) - 1 - np.argmax(self.bytes[nodes][::-1])])
         self.main_class = OPCODE_CLASSES[int(self.opcode_class[self.main])]
@@ -65,18 +77,31 @@ class TileContext(ProgramContext):
         self.physical_extents = self._physical_extents()
         self.tiled_node = self._tiled_node()
         self.element_size = max(1.0, float(self.element_bytes[self.tiled_node]))
-        self.physical = bool((self.bounds["output"].max(axis=0) <= self.physical_extents[self.tiled_node]).all())
-        output, kernel = self.dims[self.tiled_node].astype(np.float64), self._contracted()
-        self.contracted, self.depth = kernel, float(np.prod(kernel[kernel > 0])) if kernel.any() else 0.0
+        self.physical = bool(
+            (self.bounds["output"].max(axis=0) <= self.physical_extents[self.tiled_node]).all()
+        )
+        output = self.dims[self.tiled_node].astype(np.float64)
+        kernel = self._contracted()
+        self.contracted = kernel
+        self.depth = float(np.prod(kernel[kernel > 0])) if kernel.any() else 0.0
         if self.physical:
             output = self.physical_extents[self.tiled_node]
-            kernel = self.physical_extents[self.kernel_tensor] if self.kernel_tensor >= 0 else np.zeros(MAX_RANK)
+            kernel = (
+                self.physical_extents[self.kernel_tensor]
+                if self.kernel_tensor >= 0
+                else np.zeros(MAX_RANK)
+            )
         self.extents: dict[str, Floats] = {"output": output, "kernel": kernel, "input": output}
-        self.output_rank, self.unit = int((output > 0).sum()), np.ones(MAX_RANK)
+        self.output_rank = int((output > 0).sum())
+        self.unit = np.ones(MAX_RANK)
         if self.physical:
             self.unit[: self.output_rank] = self.physical_unit(self.output_rank)
-        sizes = {slot: np.where(extents > 0, extents, 1.0) for slot, extents in self.extents.items()}
-        self.tiles = {slot: np.where(bound > 0, bound, sizes[slot]) for slot, bound in self.bounds.items()}
+        sizes = {
+            slot: np.where(extents > 0, extents, 1.0) for slot, extents in self.extents.items()
+        }
+        self.tiles = {
+            slot: np.where(bound > 0, bound, sizes[slot]) for slot, bound in self.bounds.items()
+        }
         self.step = self.tiles["kernel"].prod(axis=1) if self.depth else np.ones(self.configs)
 
     def slots_of(self, node: int) -> Ints:
@@ -84,7 +109,9 @@ class TileContext(ProgramContext):
         return np.asarray(slot_tensors(self, np.array([node]))[0])
 
     def physical_unit(self, rank: int) -> Floats:
-        """Return the elements per unit of the `physical_extents` of a tensor of this rank, ``(rank,)``."""
+        """Return the elements per unit of the `physical_extents` of a tensor of this rank,
+        ``(rank,)``.
+        """
         unit = np.ones(rank)
         unit[-2:-1], unit[-1:] = self.tiling.sublanes, self.tiling.lanes
         return unit
@@ -95,17 +122,22 @@ class TileContext(ProgramContext):
         sizes[:, 0] = np.ceil(sizes[:, 0] / self.tiling.lanes)
         sizes[:, 1] = np.ceil(sizes[:, 1] / self.tiling.sublanes)
         position = self.rank[:, None] - 1 - np.arange(MAX_RANK)
-        return np.where(position >= 0, np.take_along_axis(sizes, np.maximum(position, 0), axis=1), 0.0)
+        return np.where(
+            position >= 0, np.take_along_axis(sizes, np.maximum(position, 0), axis=1), 0.0
+        )
 
     def _tiled_node(self) -> int:
         """Return the node whose output the output bounds divide.
 
-        No bound may exceed its extents. With a vector tile, it is the last such root, else the main node. Otherwise
-        it is the tensor with the most extents equal to the largest bounds; roots and larger tensors win ties.
+        No bound may exceed its extents. With a vector tile, it is the last such root, else the main
+        node. Otherwise it is the tensor with the most extents equal to the largest bounds; roots
+        and larger tensors win ties.
         """
         roots = np.flatnonzero((self.column("is_root") > 0) & (self.rank > 0))
         tensors = np.flatnonzero(self.rank > 0)
-        candidates = np.array([*roots[::-1], self.main, *tensors[np.argsort(-self.bytes[tensors], kind="stable")]])
+        candidates = np.array(
+            [*roots[::-1], self.main, *tensors[np.argsort(-self.bytes[tensors], kind="stable")]]
+        )
         largest_bounds = self.bounds["output"].max(axis=0)
         if self.vectorised:
             results = candidates[: len(roots) + 1]
@@ -119,7 +151,9 @@ class TileContext(ProgramContext):
         for extents in (self.physical_extents[candidates], self.dims[candidates]):
             fits = (rank[:, 0] >= bounded_rank) & ~(inside & (largest_bounds > extents)).any(axis=1)
             # the bounds of real searches reach the extents
-            score = (inside & (largest_bounds == extents)).sum(axis=1) + (rank[:, 0] == bounded_rank)
+            score = (inside & (largest_bounds == extents)).sum(axis=1) + (
+                rank[:, 0] == bounded_rank
+            )
             scores.append(np.where(fits, score, -1.0))
         best = np.maximum(*scores)
         return int(candidates[best.argmax()]) if best.max() >= 0 else self.main
@@ -128,7 +162,9 @@ class TileContext(ProgramContext):
         sizes = np.zeros(MAX_RANK)
         if self.main_class == "convolution" and self.kernel_tensor >= 0:
             features = self.convolution_dimension("kernel_output_feature")[self.main]
-            inner = np.delete(self.dims[self.kernel_tensor, : self.rank[self.kernel_tensor]], features)
+            inner = np.delete(
+                self.dims[self.kernel_tensor, : self.rank[self.kernel_tensor]], features
+            )
             sizes[: len(inner)] = inner
         elif self.main_class == "dot" and len(self.main_operands) > 0:
             sizes[0] = dot_split(self, self.slots_of(self.main)[None])[2, 0]
@@ -141,8 +177,11 @@ class TileContext(ProgramContext):
 
 
 def run_length(tile: Floats, extents: Floats) -> Floats:
-    """Return the length of contiguous runs of a tile ``(configs, rank)`` in the tile's units, ``(configs,)``."""
-    run, uncut = np.ones(len(tile)), np.ones(len(tile), bool)
+    """Return the length of contiguous runs of a tile ``(configs, rank)`` in the tile's units,
+    ``(configs,)``.
+    """
+    run = np.ones(len(tile))
+    uncut = np.ones(len(tile), bool)
     for at in reversed(range(len(extents))):
         run = np.where(uncut, run * tile[:, at], run)
         uncut &= tile[:, at] >= extents[at]
@@ -152,18 +191,20 @@ def run_length(tile: Floats, extents: Floats) -> Floats:
 def kernel_kinds(context: TileContext) -> tuple[str, ...]:
     """Return the possible kinds of the kernel, sorted; usually one.
 
-    Cross-validation holds out kernels by kind. A kind is a loop nest: sizes, names and operations around the main
-    one are ignored. The file does not say which dimensions a dot contracts or a reduction sums along, so a kernel
-    with a square operand may have several kinds.
+    Cross-validation holds out kernels by kind. A kind is a loop nest: sizes, names and operations
+    around the main one are ignored. The file does not say which dimensions a dot contracts or a
+    reduction sums along, so a kernel with a square operand may have several kinds.
 
-    Convolutions are depthwise (several feature groups), strided, dilated (input) or pointwise (a window of 1); dots
-    are batched or transpose an operand (the left one from batch, rows, contracted, the right one from batch,
-    contracted, columns); reductions sum along the minor dimension or not; windows, sorts and data movement are
-    split by opcode; other classes of the main node (elementwise, broadcast, other) are one kind each.
+    Convolutions are depthwise (several feature groups), strided, dilated (input) or pointwise (a
+    window of 1); dots are batched or transpose an operand (the left one from batch, rows,
+    contracted, the right one from batch, contracted, columns); reductions sum along the minor
+    dimension or not; windows, sorts and data movement are split by opcode; other classes of the
+    main node (elementwise, broadcast, other) are one kind each.
 
     >>> from xlarank.data.graph import read_graph
     >>> from xlarank.data.collection import SAMPLE
-    >>> def kinds(name): return kernel_kinds(TileContext(read_graph(SAMPLE / "npz" / "tile" / "cpu" / name)))
+    >>> def kinds(name):
+    ...     return kernel_kinds(TileContext(read_graph(SAMPLE / "npz/tile/cpu" / name)))
     >>> kinds("valid/conv1x1_s2__a.npz"), kinds("valid/bmm_tb__b.npz"), kinds("valid/expsum__b.npz")
     (('convolution strided pointwise',), ('dot batched right-transposed',), ('reduce minor',))
     >>> kinds("train/matmul__a.npz")  # 256 x 256 times 256 x 384
@@ -172,10 +213,18 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
     kind = context.main_class
     opcode = OPCODES[int(context.graph.opcode[context.main])]
     if kind == "convolution":
-        windows = (context.column(f"window_{name}_0", MAX_RANK) for name in ("stride", "base_dilation", "size"))
+        windows = (
+            context.column(f"window_{name}_0", MAX_RANK)
+            for name in ("stride", "base_dilation", "size")
+        )
         stride, dilation, size = (window[context.main].max() for window in windows)
         depthwise = context.column("feature_group_count")[context.main] > 1
-        words = {"depthwise": depthwise, "strided": stride > 1, "dilated": dilation > 1, "pointwise": size == 1}
+        words = {
+            "depthwise": depthwise,
+            "strided": stride > 1,
+            "dilated": dilation > 1,
+            "pointwise": size == 1,
+        }
         return (" ".join([kind, *(word for word, applies in words.items() if applies)]),)
     if kind == "dot":
         return _dot_kinds(context)
@@ -185,7 +234,9 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
 
 
 def _dot_kinds(context: TileContext) -> tuple[str, ...]:
-    """Return the kinds of a dot: an operand may be transposed if its rows and contracted sizes are equal."""
+    """Return the kinds of a dot: an operand may be transposed if its rows and contracted sizes are
+    equal.
+    """
     tensors = context.slots_of(context.main)[None]
     roles = slot_roles(context, tensors)[0]
     words = [["dot batched" if (roles[0] == _BATCH).any() else "dot"]]
@@ -203,10 +254,13 @@ def _dot_kinds(context: TileContext) -> tuple[str, ...]:
 
 
 def _reduction_kinds(context: TileContext) -> tuple[str, ...]:
-    """Return the kinds of a reduction: the dimensions whose removal gives the output's shape may be summed over."""
+    """Return the kinds of a reduction: the dimensions whose removal gives the output's shape may be
+    summed over.
+    """
     if len(context.main_operands) == 0:
         return ("reduce",)
-    operand, output = context.main_operands[0], context.dims[context.main, : context.rank[context.main]]
+    operand = context.main_operands[0]
+    output = context.dims[context.main, : context.rank[context.main]]
     kinds = {
         "reduce" if context.default_layout[operand, 0] in remaining else "reduce minor"
         for remaining in combinations(range(context.rank[operand]), len(output))

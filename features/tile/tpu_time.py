@@ -1,7 +1,8 @@
 """Physical estimate of a kernel's time on a TPU, from its loop over windows.
 
-A kernel loops over the tiles of its output. For each of these tiles, a product (a convolution, or a dot written as
-one) loops over the tiles of its kernel tensor. Every step computes while the next windows are copied from memory.
+A kernel loops over the tiles of its output. For each of these tiles, a product (a convolution, or a
+dot written as one) loops over the tiles of its kernel tensor. Every step computes while the next
+windows are copied from memory.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ from xlarank.features.tile.tile_context import TileContext, run_length
 _FREE, _MOVES, _REDUCTIONS, _COPIES = (
     [OPCODE[name] for name in names.split()]
     for names in (
-        "parameter constant broadcast bitcast tuple get-tuple-element fusion iota call reshape convolution dot",
-        "copy transpose slice pad concatenate reverse dynamic-slice dynamic-update-slice gather convert "
+        (
+            "parameter constant broadcast bitcast tuple get-tuple-element fusion iota call "
+            "reshape convolution dot"
+        ),
+        "copy transpose slice pad concatenate reverse dynamic-slice dynamic-update-slice "
+        "gather convert "
         "bitcast-convert",
         "reduce reduce-window",
         "copy transpose",
@@ -41,26 +46,39 @@ class WindowLoop:
         moved: bytes between memory and vector memory, padded to hardware tiles.
         runs: contiguous runs of tiles of inputs and results of at least half the output's size.
         kernel_runs: contiguous runs of tiles of a product's kernel tensor.
-        passes, rows: loads of 128 x 128 weights into the matrix unit, and rows of 128 elements multiplied by them.
+        passes, rows: loads of 128 x 128 weights into the matrix unit, and rows of 128 elements
+            multiplied by them.
         summed: output elements that a product of several steps accumulates in vector memory.
-        computed, copied: padded elements of all operations with vector work, and of the output if the root copies.
-        packed: elements of the output if an input or result of half its size has several elements in a word.
+        computed, copied: padded elements of all operations with vector work, and of the output if
+            the root copies.
+        packed: elements of the output if an input or result of half its size has several elements
+            in a word.
         tile: elements of one output tile, padded.
     """
 
     def __init__(self, context: TileContext) -> None:
-        opcode, zeros, product = context.graph.opcode, np.zeros(context.configs), _product(context)
-        output = _TiledTensor(context, context.tiled_node, "output") if product is None else product.output
+        opcode = context.graph.opcode
+        zeros = np.zeros(context.configs)
+        product = _product(context)
+        output = (
+            _TiledTensor(context, context.tiled_node, "output")
+            if product is None
+            else product.output
+        )
         inputs, results = _read_and_written(context)
         self.steps = self.tiles = output.count.prod(axis=1)
-        self.tile, size = (output.tile * output.unit).prod(axis=1), float((output.extents * output.unit).prod())
+        self.tile = (output.tile * output.unit).prod(axis=1)
+        size = float((output.extents * output.unit).prod())
         if product is not None:
-            self.kind, limit, moved = "product", np.inf, product.moved
+            self.kind = "product"
+            limit = np.inf
+            moved = product.moved
             shapes = {tuple(context.dims[tensor]) for tensor in product.operands}
             inputs = [tensor for tensor in inputs if tuple(context.dims[tensor]) not in shapes]
             self.steps = self.tiles * product.steps
             self.kernel_runs = product.kernel.runs() * self.steps
-            self.passes, self.rows = product.passes * self.steps, product.rows * self.steps
+            self.passes = product.passes * self.steps
+            self.rows = product.rows * self.steps
             self.summed = np.where(product.steps > 1, self.steps * self.tile, 0.0)
         else:
             self.kind = "move" if np.isin(opcode, [*_FREE, *_MOVES]).all() else "elementwise"
@@ -69,13 +87,19 @@ class WindowLoop:
             moved = self.kernel_runs = self.passes = self.rows = self.summed = zeros
         transferred = sum(min(_padded_bytes(context, tensor), limit) for tensor in inputs)
         transferred += sum(_padded_bytes(context, tensor) for tensor in results)
-        large = [node for node in (*inputs, *results) if context.volume[node] >= context.volume[output.node] / 2]
+        large = [
+            node
+            for node in (*inputs, *results)
+            if context.volume[node] >= context.volume[output.node] / 2
+        ]
         packed = any(context.element_bytes[node] < context.tiling.word_bytes for node in large)
         computed = context.volume[~np.isin(opcode, _FREE) & (context.volume > 1)].sum()
         padding = size / max(1.0, float(context.volume[output.node]))
-        self.moved, self.runs = moved + transferred, output.runs() * self.tiles * len(large)
+        self.moved = moved + transferred
+        self.runs = output.runs() * self.tiles * len(large)
         self.fused = self.steps * max(0, int((opcode == OPCODE["convolution"]).sum()) - 1)
-        self.computed, self.packed = zeros + computed * padding, zeros + size * packed
+        self.computed = zeros + computed * padding
+        self.packed = zeros + size * packed
         self.copied = zeros + size * (opcode[-1] in _COPIES)
 
 
@@ -113,8 +137,11 @@ def _padded_bytes(context: TileContext, node: int) -> float:
 
 
 def _read_and_written(context: TileContext) -> tuple[list[int], list[int]]:
-    """Return the nodes that the kernel reads (operands of the root) and writes (the root or its parts)."""
-    root, opcode = context.graph.nodes - 1, context.graph.opcode
+    """Return the nodes that the kernel reads (operands of the root) and writes (the root or its
+    parts).
+    """
+    root = context.graph.nodes - 1
+    opcode = context.graph.opcode
     operands = _operands(context, root)
     read = [tensor for tensor in operands if opcode[tensor] == OPCODE["parameter"]]
     called = [tensor for tensor in operands if tensor not in read]
@@ -130,8 +157,11 @@ def _operands(context: TileContext, node: int) -> list[int]:
 
 
 def _product(context: TileContext) -> _Product | None:
-    """Return the convolution whose output and operand fit the bounds best; None without one or kernel bounds."""
-    kernel_bounds, output_bounds = context.bounds["kernel"].max(axis=0), context.bounds["output"].max(axis=0)
+    """Return the convolution whose output and operand fit the bounds best; None without one or
+    kernel bounds.
+    """
+    kernel_bounds = context.bounds["kernel"].max(axis=0)
+    output_bounds = context.bounds["output"].max(axis=0)
     convolutions = np.flatnonzero(context.graph.opcode == OPCODE["convolution"]).tolist()
     if not kernel_bounds.any() or not convolutions:
         return None
@@ -142,14 +172,22 @@ def _product(context: TileContext) -> _Product | None:
             fits = [_fit(context, tensor, kernel_bounds) for tensor in operands]
             at = int(np.argmax(fits))
             input_ = operands[1 - at] if len(operands) == 2 else operands[at]
-            products.append((_fit(context, node, output_bounds) + fits[at], node, input_, operands[at]))
+            products.append(
+                (_fit(context, node, output_bounds) + fits[at], node, input_, operands[at])
+            )
     return _Product(context, *max(products)[1:]) if products else None
 
 
 def _fit(context: TileContext, node: int, largest_bounds: Floats) -> float:
-    """Return 10 plus the number of extents that the largest bounds equal; -5 if a bound exceeds its extent."""
+    """Return 10 plus the number of extents that the largest bounds equal; -5 if a bound exceeds its
+    extent.
+    """
     extents = context.physical_extents[node]
-    return 10.0 + float((largest_bounds == extents).sum()) if bool((largest_bounds <= extents).all()) else -5.0
+    return (
+        10.0 + float((largest_bounds == extents).sum())
+        if bool((largest_bounds <= extents).all())
+        else -5.0
+    )
 
 
 class _Product:
@@ -169,34 +207,52 @@ class _Product:
         spatial = _Spatial(context, node, input_)
         ones = np.ones(context.configs)
         depth = steps = columns = rows = batches = row_tiles = column_tiles = halo = ones
-        window, windows = {}, {}
+        window = {}
+        windows = {}
         for at, dim in enumerate(weights.logical):
             axis = spatial.of_kernel.get(dim)
             if dim == kernel_feature or (axis is not None and spatial.paired[axis]):
                 continue
             steps = steps * weights.count[:, at]
-            depth = depth * np.minimum(weights.tile[:, at] * weights.unit[at], max(1, context.dims[kernel, dim]))
+            depth = depth * np.minimum(
+                weights.tile[:, at] * weights.unit[at], max(1, context.dims[kernel, dim])
+            )
             if axis is not None:
-                window[axis], windows[axis] = weights.tile[:, at], weights.count[:, at]
+                window[axis] = weights.tile[:, at]
+                windows[axis] = weights.count[:, at]
         for at, dim in enumerate(out.logical):
-            size, axis = out.tile[:, at] * out.unit[at], spatial.of_output.get(dim)
+            size = out.tile[:, at] * out.unit[at]
+            axis = spatial.of_output.get(dim)
             if dim == output_feature:
-                columns, column_tiles = size, out.count[:, at]
+                columns = size
+                column_tiles = out.count[:, at]
             elif axis is not None and spatial.paired[axis]:
                 batches = batches * size
             else:
-                rows, row_tiles = rows * size, row_tiles * out.count[:, at]
+                rows = rows * size
+                row_tiles = row_tiles * out.count[:, at]
                 if axis is not None:
                     span = spatial.span(axis, size, window.get(axis, ones))
                     halo = halo * np.maximum(span * out.count[:, at] * windows.get(axis, ones), 1.0)
-        first, second = _padded_bytes(context, input_) * halo, _padded_bytes(context, kernel)
-        # the cheaper of two loop orders: an operand that does not change between steps is not fetched again
+        first = _padded_bytes(context, input_) * halo
+        second = _padded_bytes(context, kernel)
+        # the cheaper of two loop orders: an operand that does not change between steps is not
+        # fetched again
         outer = [np.where(steps > 1, count, 1.0) for count in (column_tiles, row_tiles)]
-        inner = [np.where((steps > 1) | (other > 1), count, 1.0)
-                 for count, other in ((column_tiles, row_tiles), (row_tiles, column_tiles))]  # fmt: skip
-        self.moved = np.minimum(first * inner[0] + second * outer[1], first * outer[0] + second * inner[1])
-        self.operands, self.steps = (input_, kernel), steps
-        self.passes = batches * np.ceil(depth / context.tiling.lanes) * np.ceil(columns / context.tiling.lanes)
+        inner = [
+            np.where((steps > 1) | (other > 1), count, 1.0)
+            for count, other in ((column_tiles, row_tiles), (row_tiles, column_tiles))
+        ]
+        self.moved = np.minimum(
+            first * inner[0] + second * outer[1], first * outer[0] + second * inner[1]
+        )
+        self.operands = (input_, kernel)
+        self.steps = steps
+        self.passes = (
+            batches
+            * np.ceil(depth / context.tiling.lanes)
+            * np.ceil(columns / context.tiling.lanes)
+        )
         self.rows = self.passes * rows
 
 
@@ -204,10 +260,14 @@ class _Spatial:
     """Window of a convolution along its spatial dimensions."""
 
     def __init__(self, context: TileContext, node: int, input_: int) -> None:
-        excluded = [context.convolution_dimension(f"output_{role}")[node] for role in ("batch", "feature")]
+        excluded = [
+            context.convolution_dimension(f"output_{role}")[node] for role in ("batch", "feature")
+        ]
         outputs = [dim for dim in range(int(context.rank[node])) if dim not in excluded][:4]
         names = (f"convolution_dim_numbers_{side}_spatial_dims_0" for side in ("kernel", "input"))
-        kernel, inputs = (context.column(name, 4)[node, : len(outputs)].astype(int).tolist() for name in names)
+        kernel, inputs = (
+            context.column(name, 4)[node, : len(outputs)].astype(int).tolist() for name in names
+        )
         # dimension -> spatial axis
         self.of_output = {dim: axis for axis, dim in enumerate(outputs)}
         self.of_kernel = {dim: axis for axis, dim in enumerate(kernel)}
@@ -215,26 +275,34 @@ class _Spatial:
             np.maximum(context.column(f"window_{name}_0", MAX_RANK)[node].astype(np.float64), 1.0)
             for name in ("size", "stride", "window_dilation", "base_dilation")
         )
-        self._extent = [max(1.0, float(context.dims[input_, min(dim, MAX_RANK - 1)])) for dim in inputs]
+        self._extent = [
+            max(1.0, float(context.dims[input_, min(dim, MAX_RANK - 1)])) for dim in inputs
+        ]
         # whether an output position meets a single kernel position, as in a dot's batch dimension
         pairs = zip(size, self._base, self._extent, strict=False)
-        self.paired = [bool(size > 1 and (base >= size or extent == 1)) for size, base, extent in pairs]
+        self.paired = [
+            bool(size > 1 and (base >= size or extent == 1)) for size, base, extent in pairs
+        ]
 
     def span(self, axis: int, rows: Floats, window: Floats) -> Floats:
-        """Return the share of the input that a tile of output rows reads through a window, ``(configs,)``."""
+        """Return the share of the input that a tile of output rows reads through a window,
+        ``(configs,)``.
+        """
         reach = (rows - 1) * self._stride[axis] + (window - 1) * self._dilation[axis] + 1
         return np.asarray(np.minimum(np.ceil(reach / self._base[axis]) / self._extent[axis], 1.0))
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Cycles of TPU v3 (940 MHz), fitted by `benchmarks.tile_time`, per unit of the quantities of `WindowLoop`.
+    """Cycles of TPU v3 (940 MHz), fitted by `benchmarks.tile_time`, per unit of the quantities of
+    `WindowLoop`.
 
     Attributes:
         fixed: cycles per kernel.
         fused: cycles per step and additional fused product.
         run, kernel_run, byte: cycles per contiguous run and byte that is moved.
-        computed, summed, copied, packed: cycles per register of these elements; ``packed`` is not overlapped.
+        computed, summed, copied, packed: cycles per register of these elements; ``packed`` is not
+            overlapped.
         drain: cycles per register of one output tile; not overlapped.
     """
 
@@ -254,16 +322,23 @@ class Costs:
 
     def moving(self, loop: WindowLoop) -> Floats:
         """Return the cycles of copies from and to memory, ``(configs,)``."""
-        return np.asarray(loop.moved * self.byte + loop.runs * self.run + loop.kernel_runs * self.kernel_run)
+        return np.asarray(
+            loop.moved * self.byte + loop.runs * self.run + loop.kernel_runs * self.kernel_run
+        )
 
     def computing(self, loop: WindowLoop) -> Floats:
         """Return the cycles of the vector and matrix units, ``(configs,)``."""
-        registers = loop.computed * self.computed + loop.summed * self.summed + loop.copied * self.copied
+        registers = (
+            loop.computed * self.computed + loop.summed * self.summed + loop.copied * self.copied
+        )
         return np.asarray(registers / _REGISTER + loop.rows * self.row)
 
     def cycles(self, loop: WindowLoop) -> Floats:
-        """Return the longer of moving and computing, one step of the shorter and fixed costs, ``(configs,)``."""
-        moving, computing = self.moving(loop), self.computing(loop)
+        """Return the longer of moving and computing, one step of the shorter and fixed costs,
+        ``(configs,)``.
+        """
+        moving = self.moving(loop)
+        computing = self.computing(loop)
         overlapped = np.maximum(moving, computing) + np.minimum(moving, computing) / loop.steps
         steps = loop.steps * self.step + loop.fused * self.fused + loop.tiles * self.tile
         alone = (loop.tile * self.drain + loop.packed * self.packed) / _REGISTER
@@ -272,19 +347,24 @@ class Costs:
 
 # fixed, step, fused, tile, run, kernel_run, byte, computed, row, summed, copied, packed, drain
 COSTS: Final = {
-    "product": Costs(750.0, 500.0, 352.0, 34.8, 5.43, 4.5, 0.00236, 0.128, 0.383, 0.998, 0.0, 6.06, 1.81),
+    "product": Costs(
+        750.0, 500.0, 352.0, 34.8, 5.43, 4.5, 0.00236, 0.128, 0.383, 0.998, 0.0, 6.06, 1.81
+    ),
     "reduction": Costs(0.0, 180.0, 0.0, 49.7, 14.5, 0.0, 0.00425, 0.306, 0.0, 0.0, 0.0, 4.4, 3.03),
     "move": Costs(90.9, 223.0, 0.0, 54.5, 12.4, 0.0, 0.000174, 15.3, 0.0, 0.0, 2.21, 1.87, 2.15),
-    "elementwise": Costs(122.0, 184.0, 0.0, 47.6, 6.2, 0.0, 0.00227, 0.452, 0.0, 0.0, 0.0, 9.19, 0.907),
+    "elementwise": Costs(
+        122.0, 184.0, 0.0, 47.6, 6.2, 0.0, 0.00227, 0.452, 0.0, 0.0, 0.0, 9.19, 0.907
+    ),
 }
 
 
 class TpuTime(Block):
     """Estimate of the kernel's cycles on TPU v3 and its parts; logarithms are log2.
 
-    A kernel is a loop over windows (`xlarank.features.tile.tpu_time`) that overlaps moving with computing, so it
-    takes the longer of the two plus one step of the shorter. Every step, tile and contiguous run has a fixed cost.
-    Constants are fitted to the TPU compiler's estimates per kind of kernel. All columns are 0 with a vector tile.
+    A kernel is a loop over windows (`xlarank.features.tile.tpu_time`) that overlaps moving with
+    computing, so it takes the longer of the two plus one step of the shorter. Every step, tile and
+    contiguous run has a fixed cost. Constants are fitted to the TPU compiler's estimates per kind
+    of kernel. All columns are 0 with a vector tile.
     """
 
     kinds = ("tile",)
@@ -293,15 +373,21 @@ class TpuTime(Block):
         "tpu__cycles__log": "estimated cycles, log2",
         "tpu__moving__log": "cycles of copies between memory and vector memory, log2(1 + x)",
         "tpu__computing__log": "cycles of the vector and the matrix unit, log2(1 + x)",
-        "tpu__balance__log": "cycles of moving over those of computing, log2, at most 10 either way",
+        "tpu__balance__log": (
+            "cycles of moving over those of computing, log2, at most 10 either way"
+        ),
         "tpu__steps__log": "steps of the loop over windows, log2",
         "tpu__steps__share": "fixed cost of all steps over the estimated cycles",
         "tpu__output_tiles__log": "output tiles, log2",
         "tpu__step_moved__log": "bytes moved in a step, log2(1 + x)",
         "tpu__moved__ratio": "bytes moved over the fewest of any candidate, log2",
         "tpu__runs__log": "contiguous runs of memory that are copied, log2(1 + x)",
-        "tpu__step_passes__log": "blocks of weights that a step loads into the matrix unit, log2(1 + x)",
-        "tpu__rows__log": "rows that go through the matrix unit for each block of weights, log2(1 + x)",
+        "tpu__step_passes__log": (
+            "blocks of weights that a step loads into the matrix unit, log2(1 + x)"
+        ),
+        "tpu__rows__log": (
+            "rows that go through the matrix unit for each block of weights, log2(1 + x)"
+        ),
         "tpu__vector__log": "registers of elementwise work in a step, log2(1 + x)",
         "tpu__summed__log": "registers accumulated in vector memory, log2(1 + x)",
         "tpu__tile__log": "registers of an output tile, log2(1 + x)",
@@ -312,12 +398,21 @@ class TpuTime(Block):
             return np.zeros((context.configs, len(self.columns)))
         loop = WindowLoop(context)
         costs = COSTS[loop.kind]
-        moving, computing, cycles = costs.moving(loop), costs.computing(loop), costs.cycles(loop)
+        moving = costs.moving(loop)
+        computing = costs.computing(loop)
+        cycles = costs.cycles(loop)
         balance = np.clip(np.log2((moving + 1) / (computing + 1)), -10, 10)
         times = [np.log2(cycles), log2p(moving), log2p(computing), balance]
         steps = [np.log2(loop.steps), loop.steps * costs.step / cycles, np.log2(loop.tiles)]
         moved = [log2p(loop.moved / loop.steps), np.log2(loop.moved / loop.moved.min())]
         moved.append(log2p(loop.runs + loop.kernel_runs))
-        products = [log2p(loop.passes / loop.steps), log2p(loop.rows / np.maximum(loop.passes, 1.0))]
-        registers = (loop.computed / _REGISTER / loop.steps, loop.summed / _REGISTER, loop.tile / _REGISTER)
+        products = [
+            log2p(loop.passes / loop.steps),
+            log2p(loop.rows / np.maximum(loop.passes, 1.0)),
+        ]
+        registers = (
+            loop.computed / _REGISTER / loop.steps,
+            loop.summed / _REGISTER,
+            loop.tile / _REGISTER,
+        )
         return np.stack([*times, *steps, *moved, *products, *map(log2p, registers)], axis=1)

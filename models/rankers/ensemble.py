@@ -31,19 +31,24 @@ MEMBERS: Final[dict[str, type[Ranker[Any]]]] = {
 def _complete_members(kind: Kind, values: Mapping[str, Any]) -> dict[str, RankerParams]:
     for name in dict(values):
         if name not in MEMBERS:
-            raise ParameterError(f"{name!r} is not a member of an ensemble", expected=", ".join(MEMBERS))
+            raise ParameterError(
+                f"{name!r} is not a member of an ensemble", expected=", ".join(MEMBERS)
+            )
     return {name: MEMBERS[name](values.get(name), kind=kind).params for name in MEMBERS}
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnsembleParams(RankerParams):
-    """Parameters of `Ensemble`: each member's parameters and weight; at least one weight is positive."""
+    """Parameters of `Ensemble`: each member's parameters and weight; at least one weight is
+    positive.
+    """
 
     ranker: ClassVar[str] = "ensemble"
 
     members: Mapping[str, RankerParams] = nested_params(_complete_members)
-    # On leave-family-out folds of layout:cpu:random and layout:cpu:default, an even mix of trees on rows and on
-    # instances is as good as more members (tau 0.649 and 0.487; rows alone: 0.640, 0.469). Tiles have no instances.
+    # On leave-family-out folds of layout:cpu:random and layout:cpu:default, an even mix of trees on
+    # rows and on instances is as good as more members (tau 0.649 and 0.487; rows alone: 0.640,
+    # 0.469). Tiles have no instances.
     weight_lambdarank: float = param(0.0, Number(0), Between(0.0, 1.0), tile=1.0)
     weight_ranknet: float = param(1.0, Number(0), Between(0.0, 1.0), tile=1.0)
     weight_xgb_pairwise: float = param(0.0, Number(0), Between(0.0, 1.0), tile=1.0)
@@ -60,12 +65,16 @@ class EnsembleParams(RankerParams):
 
 
 class Ensemble(Ranker[EnsembleParams]):
-    """Weighted rank average of the members with positive weight, each fitted for the same number of rounds."""
+    """Weighted rank average of the members with positive weight, each fitted for the same number of
+    rounds.
+    """
 
     params_class = EnsembleParams
     part_names = tuple(MEMBERS)
 
-    def __init__(self, params: EnsembleParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
+    def __init__(
+        self, params: EnsembleParams | Mapping[str, Any] | None = None, *, kind: Kind
+    ) -> None:
         super().__init__(params, kind=kind)
         self._weights = self.params.positive_weights()
         self._members: dict[str, Ranker[Any]] = {}
@@ -74,37 +83,55 @@ class Ensemble(Ranker[EnsembleParams]):
     def continuing(self, rate: float = 1.0) -> Self:
         self._require_fitted()
         ranker = self.clone()
-        ranker._warm_start = {name: member.continuing(rate) for name, member in self._members.items()}
+        ranker._warm_start = {
+            name: member.continuing(rate) for name, member in self._members.items()
+        }
         return ranker
 
     def fit(self, data: TrainingData, settings: FitSettings) -> Self:
         self._require_rounds(settings)
         params = self.params.members
-        unfitted = self._warm_start or {name: MEMBERS[name](params[name], kind=self.kind) for name in self._weights}
+        unfitted = self._warm_start or {
+            name: MEMBERS[name](params[name], kind=self.kind) for name in self._weights
+        }
         self._members = {name: unfitted[name].clone().fit(data, settings) for name in self._weights}
         self.columns = data.columns
         return self
 
     def grow(self, data: TrainingData, settings: FitSettings) -> Self:
-        self._members = {name: member.grow(data, settings) for name, member in self._members.items()}
+        self._members = {
+            name: member.grow(data, settings) for name, member in self._members.items()
+        }
         return self
 
-    def predict(self, rows: Matrix, columns: list[str], instances: LazyInstances | None = None) -> Floats:
+    def predict(
+        self, rows: Matrix, columns: list[str], instances: LazyInstances | None = None
+    ) -> Floats:
         self._require_fitted(columns)
         scores = [member.predict(rows, columns, instances) for member in self._members.values()]
         return blend(scores, [*self._weights.values()])
 
-    def staged(self, rows: Matrix, every: int, instances: LazyInstances | None = None) -> Iterator[Floats]:
+    def staged(
+        self, rows: Matrix, every: int, instances: LazyInstances | None = None
+    ) -> Iterator[Floats]:
         self._require_fitted()
         latest: list[Floats] = []
-        for stage in zip_longest(*(member.staged(rows, every, instances) for member in self._members.values())):
+        for stage in zip_longest(
+            *(member.staged(rows, every, instances) for member in self._members.values())
+        ):
             # members that stopped early keep their last scores
             latest = [old if new is None else new for new, old in zip_longest(stage, latest)]
             yield blend(latest, [*self._weights.values()])
 
-    def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
-        """Sum the members' contributions, scaled from differences of scores to weighted differences of ranks."""
-        rows, total, parts = graph.matrix(), sum(self._weights.values()), []
+    def contributions(
+        self, graph: GraphRows, now: int, then: int, walk: Walk | None = None
+    ) -> Parts:
+        """Sum the members' contributions, scaled from differences of scores to weighted differences
+        of ranks.
+        """
+        rows = graph.matrix()
+        total = sum(self._weights.values())
+        parts = []
         for name, member in self._members.items():
             ranks = mean_rank(member.predict(rows, graph.columns, graph.instances))
             step = float(ranks[now] - ranks[then]) * self._weights[name] / total
@@ -132,7 +159,8 @@ class Ensemble(Ranker[EnsembleParams]):
 
 
 def blend(scores: Sequence[Floats], weights: Sequence[float] | Floats) -> Floats:
-    """Return the weighted mean of the within-graph ranks of several rankers' scores, ``(rows,)``, from 0 to 1.
+    """Return the weighted mean of the within-graph ranks of several rankers' scores, ``(rows,)``,
+    from 0 to 1.
 
     >>> blend([np.array([0.1, 0.2, 0.3]), np.array([70.0, 50.0, 60.0])], [1.0, 3.0]).tolist()
     [0.75, 0.125, 0.625]

@@ -27,7 +27,8 @@ from xlarank.models.training_data import FitSettings, TrainingData
 
 @dataclass(frozen=True, kw_only=True)
 class SumPooledParams(boosted.TreeParams):
-    """Parameters of `SumPooled`; per leaf, a layout configuration has dozens of instances, a tile at most one.
+    """Parameters of `SumPooled`; per leaf, a layout configuration has dozens of instances, a tile
+    at most one.
 
     Attributes:
         leaf_l2: L2 penalty on leaf values in the joint Newton step.
@@ -74,25 +75,32 @@ class _Pool:
         """Draw at most ``limit`` configurations of each graph."""
         graphs = np.split(np.arange(len(self.cost)), np.cumsum(self.sizes)[:-1])
         selected = (
-            np.sort(rng.choice(rows, limit, replace=False)) if len(rows) > limit else rows for rows in graphs
+            np.sort(rng.choice(rows, limit, replace=False)) if len(rows) > limit else rows
+            for rows in graphs
         )
-        drawn, sizes = np.concatenate([*selected]), np.minimum(self.sizes, limit)
+        drawn = np.concatenate([*selected])
+        sizes = np.minimum(self.sizes, limit)
         return replace(self, counts=self.counts[drawn], cost=self.cost[drawn], sizes=sizes)
 
     def derivatives(self, terms: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
-        """Return the gradient of `pair_terms`, ``(instances,)``, and an upper bound of the hessian's diagonal."""
+        """Return the gradient of `pair_terms`, ``(instances,)``, and an upper bound of the
+        hessian's diagonal.
+        """
         gradient = np.concatenate([slopes for slopes, _ in terms])
-        hessian = self.counts.power(2).T @ np.concatenate([weights.sum(axis=-1) for _, weights in terms])
+        hessian = self.counts.power(2).T @ np.concatenate(
+            [weights.sum(axis=-1) for _, weights in terms]
+        )
         return self.counts.T @ gradient, hessian + 1e-6 * hessian.max()
 
 
 class SumPooled(boosted.BoostedRanker[SumPooledParams]):
     """RankNet's loss on sums over `xlarank.features.instances.graph_instances.Instances`.
 
-    An instance's gradient is the sum over the configurations that contain it, weighted by its count. A tree is
-    grown on these gradients; its leaf values are then set by one joint Newton step (`newton_step`). The cost model
-    of Ansor sums scores of innermost statements in the same way (Zheng et al. 2020, *Ansor: Generating
-    High-Performance Tensor Programs for Deep Learning*). Rows without instances (tiles) are single instances.
+    An instance's gradient is the sum over the configurations that contain it, weighted by its
+    count. A tree is grown on these gradients; its leaf values are then set by one joint Newton step
+    (`newton_step`). The cost model of Ansor sums scores of innermost statements in the same way
+    (Zheng et al. 2020, *Ansor: Generating High-Performance Tensor Programs for Deep Learning*).
+    Rows without instances (tiles) are single instances.
     """
 
     params_class = SumPooledParams
@@ -115,7 +123,9 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
         return self
 
     def _pool(self, data: TrainingData, rng: np.random.Generator) -> _Pool:
-        counts, values, costs = [], [], []
+        counts = []
+        values = []
+        costs = []
         for group, part in enumerate(data.parts):
             cost = data.cost[data.rows_of(group)]
             selected = even_ranks(cost, self.params.configs, rng)
@@ -131,15 +141,28 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
                 values.append(table.values[occurring][:, self._used])
         weight = graph_weights(data.indptr, self.params.graph_weight) * data.group_weight
         joined = sparse.csr_array(sparse.block_diag(counts, format="csr"))
-        return _Pool(joined, np.concatenate(values), np.concatenate(costs), np.array([*map(len, costs)]), weight)
+        return _Pool(
+            joined,
+            np.concatenate(values),
+            np.concatenate(costs),
+            np.array([*map(len, costs)]),
+            weight,
+        )
 
     def _boost(self, pool: _Pool, settings: FitSettings, rng: np.random.Generator) -> lgb.Booster:
-        """Grow a tree per round, on newly drawn configurations if any graph has more than ``round_configs``."""
-        params, values, warm = self.params, pool.values, self._warm_start
+        """Grow a tree per round, on newly drawn configurations if any graph has more than
+        ``round_configs``.
+        """
+        params = self.params
+        values = pool.values
+        warm = self._warm_start
         bins = {
-            "max_bin": 63, "min_data_in_leaf": params.min_data_in_leaf, "num_threads": settings.threads,
-            "verbose": -1, "is_enable_sparse": False,  # see `binning`
-        }  # fmt: skip
+            "max_bin": 63,
+            "min_data_in_leaf": params.min_data_in_leaf,
+            "num_threads": settings.threads,
+            "verbose": -1,
+            "is_enable_sparse": False,  # see `binning`
+        }
         train = lgb.Dataset(values, np.zeros(len(values)), params=bins).construct()
         # leaf values, including the learning rate, are set below
         overrides = {"objective": "none", "learning_rate": 1.0, "min_sum_hessian_in_leaf": 0.0}
@@ -147,7 +170,9 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
         if not can_split(train):
             return booster  # LightGBM would refuse the custom objective
         rate = params.learning_rate * (warm.rate if warm else 1.0)
-        relevance = warm.booster.relevance(values, settings.threads) if warm else np.zeros(len(values))
+        relevance = (
+            warm.booster.relevance(values, settings.threads) if warm else np.zeros(len(values))
+        )
         for tree in range(settings.rounds):
             if tree == 0 or pool.sizes.max() > params.round_configs:
                 drawn = pool.draw(params.round_configs, rng)
@@ -165,12 +190,16 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
             relevance += output[leaf]
         return booster
 
-    def predict(self, rows: Matrix, columns: list[str], instances: LazyInstances | None = None) -> Floats:
+    def predict(
+        self, rows: Matrix, columns: list[str], instances: LazyInstances | None = None
+    ) -> Floats:
         self._require_fitted(columns)
         *_, scores = self.staged(rows, max(1, self._booster.rounds), instances)
         return scores
 
-    def staged(self, rows: Matrix, every: int, instances: LazyInstances | None = None) -> Iterator[Floats]:
+    def staged(
+        self, rows: Matrix, every: int, instances: LazyInstances | None = None
+    ) -> Iterator[Floats]:
         self._require_fitted()
         table = self._table(rows, instances)
         values = (rows if table is None else table.values)[:, self._used]
@@ -178,7 +207,9 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
             yield scores if table is None else table.sums(scores)
 
     def _table(self, rows: Matrix, instances: LazyInstances | None) -> Instances | None:
-        """Return the instances to score, None if rows are their own; raises `ModelError` for a mismatch."""
+        """Return the instances to score, None if rows are their own; raises `ModelError` for a
+        mismatch.
+        """
         if not self._instance_columns:
             return None
         table = instances.value if instances else None
@@ -187,7 +218,9 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
             raise ModelError(got, expected="those of the same rows", do="run build-features again")
         return table
 
-    def contributions(self, graph: GraphRows, now: int, then: int, walk: Walk | None = None) -> Parts:
+    def contributions(
+        self, graph: GraphRows, now: int, then: int, walk: Walk | None = None
+    ) -> Parts:
         rows = graph.matrix()
         table = self._table(rows, graph.instances)
         if table is None:
@@ -199,9 +232,14 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
         if not pairs:
             return Parts(difference, members={self.name: difference})
         instances = np.array([[a.instance, b.instance] for a, b in pairs])
-        change = np.subtract(*(self._column_contributions(table.values[column]) for column in instances.T))
+        change = np.subtract(
+            *(self._column_contributions(table.values[column]) for column in instances.T)
+        )
         values = map(float, change.sum(axis=1))
-        places = tuple(Place(a.nodes, a.text, b.text, value) for (a, b), value in zip(pairs, values, strict=True))
+        places = tuple(
+            Place(a.nodes, a.text, b.text, value)
+            for (a, b), value in zip(pairs, values, strict=True)
+        )
         columns = boosted.nonzero_by_name(change.sum(axis=0), table.columns)
         return Parts(difference, {}, places, columns, {self.name: difference})
 
@@ -214,10 +252,15 @@ class SumPooled(boosted.BoostedRanker[SumPooledParams]):
 
 
 def _shared_instance_columns(data: TrainingData) -> list[str]:
-    by_group = [[] if part.instances is None else part.instances.value.columns for part in data.parts]
+    by_group = [
+        [] if part.instances is None else part.instances.value.columns for part in data.parts
+    ]
     for name, columns in zip(data.names, by_group, strict=True):
         if columns != by_group[0]:
-            raise ModelError(f"{name} and {data.names[0]} have different instances", do="run build-features again")
+            raise ModelError(
+                f"{name} and {data.names[0]} have different instances",
+                do="run build-features again",
+            )
     return by_group[0]
 
 
@@ -239,12 +282,14 @@ def _leaves(booster: lgb.Booster, values: Matrix, tree: int) -> Indices:
 
 
 def pair_terms(relevance: Floats, sign: Floats, weight: float) -> tuple[Floats, Floats]:
-    """Return the gradient and the pair weights of `RankNetLoss` over all pairs of a graph, times ``weight``.
+    """Return the gradient and the pair weights of `RankNetLoss` over all pairs of a graph, times
+    ``weight``.
 
-    Relevances are ``(configs,)``, higher is faster; ``sign (configs, configs)`` is `pair_sign` of the costs.
-    With p = 1 / (1 + exp(relevance of the faster - relevance of the slower)), a pair adds -p to the gradient,
-    ``(configs,)``, of the faster configuration and p to that of the slower; its weight, ``(configs, configs)``, is
-    p (1 - p). The Hessian is the Laplacian of the weights: their row sums on the diagonal, minus the weights.
+    Relevances are ``(configs,)``, higher is faster; ``sign (configs, configs)`` is `pair_sign` of
+    the costs. With p = 1 / (1 + exp(relevance of the faster - relevance of the slower)), a pair
+    adds -p to the gradient, ``(configs,)``, of the faster configuration and p to that of the
+    slower; its weight, ``(configs, configs)``, is p (1 - p). The Hessian is the Laplacian of the
+    weights: their row sums on the diagonal, minus the weights.
     """
     pairs = max(1.0, np.count_nonzero(sign) / 2)
     p = expit(sign * (relevance - relevance[:, None]))
@@ -252,17 +297,23 @@ def pair_terms(relevance: Floats, sign: Floats, weight: float) -> tuple[Floats, 
     return gradient, np.abs(sign) * p * (1 - p) / pairs * weight
 
 
-def newton_step(terms: Sequence[tuple[Floats, Floats]], counts: Sequence[Floats], ridge: float) -> Floats:
-    """Return the leaf values, ``(leaves,)``, that minimise the second-order loss plus ridge / 2 |values|^2.
+def newton_step(
+    terms: Sequence[tuple[Floats, Floats]], counts: Sequence[Floats], ridge: float
+) -> Floats:
+    """Return the leaf values, ``(leaves,)``, that minimise the second-order loss plus ridge / 2
+    |values|^2.
 
-    The loss is a mean over graphs, each with its `pair_terms` and its ``counts`` S of instances by leaf,
-    ``(configs, leaves)``. Leaf values v add S v to the relevances, so the derivatives with respect to v are
-    S' gradient and S' L S, with L the Laplacian of the weights. LightGBM's own leaf values ignore that a
-    configuration has several instances.
+    The loss is a mean over graphs, each with its `pair_terms` and its ``counts`` S of instances by
+    leaf, ``(configs, leaves)``. Leaf values v add S v to the relevances, so the derivatives with
+    respect to v are S' gradient and S' L S, with L the Laplacian of the weights. LightGBM's own
+    leaf values ignore that a configuration has several instances.
     """
-    slopes, hessians = [], []
+    slopes = []
+    hessians = []
     for (gradient, weights), in_leaf in zip(terms, counts, strict=True):
         slopes.append(in_leaf.T @ gradient)
         hessians.append(in_leaf.T @ (weights.sum(axis=-1)[:, None] * in_leaf - weights @ in_leaf))
     hessian = np.mean(hessians, axis=0)
-    return np.asarray(np.linalg.solve(hessian + ridge * np.eye(len(hessian)), -np.mean(slopes, axis=0)))
+    return np.asarray(
+        np.linalg.solve(hessian + ridge * np.eye(len(hessian)), -np.mean(slopes, axis=0))
+    )

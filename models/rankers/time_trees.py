@@ -20,7 +20,8 @@ class TimeTreesParams(TreeParams):
 
     Attributes:
         init_score_weight: weight of the estimate's logarithm in the initial score.
-        monotone: whether scores are constrained to be non-decreasing in the columns of estimated times.
+        monotone: whether scores are constrained to be non-decreasing in the columns of estimated
+            times.
     """
 
     ranker: ClassVar[str] = "time-trees"
@@ -33,9 +34,10 @@ class TimeTreesParams(TreeParams):
 class TimeTrees(BoostedRanker[TimeTreesParams]):
     """Least squares on log2 time, starting from the estimate of the target's time model.
 
-    Trees learn the ratio of time to estimate. For layouts they learn it up to a factor per graph, because runtimes
-    of different programs are not comparable. All graphs have equal weight. A score is log2 of the predicted
-    nanoseconds; without an estimate of weight 1, it only ranks. Without trees it is the estimate (tiles: cycles).
+    Trees learn the ratio of time to estimate. For layouts they learn it up to a factor per graph,
+    because runtimes of different programs are not comparable. All graphs have equal weight. A score
+    is log2 of the predicted nanoseconds; without an estimate of weight 1, it only ranks. Without
+    trees it is the estimate (tiles: cycles).
     """
 
     params_class = TimeTreesParams
@@ -48,7 +50,9 @@ class TimeTrees(BoostedRanker[TimeTreesParams]):
     @property
     def is_time_model(self) -> bool:
         warm = self._warm_start
-        return self._predicts_times and not self._booster.rounds and not (warm and warm.booster.rounds)
+        return (
+            self._predicts_times and not self._booster.rounds and not (warm and warm.booster.rounds)
+        )
 
     @property
     def _predicts_times(self) -> bool:
@@ -57,9 +61,13 @@ class TimeTrees(BoostedRanker[TimeTreesParams]):
     def task(self, data: TrainingData, settings: FitSettings) -> Task:
         init_score = self._init_score
         if init_score is None and not settings.rounds:
-            raise ModelError("the target has no estimated time to rank by", expected="1 round or more")
+            raise ModelError(
+                "the target has no estimated time to rank by", expected="1 round or more"
+            )
         # one normalizer per kernel: its median over the runs
-        times = np.concatenate([part.row_cost * float(np.median(part.normalizer)) for part in data.parts])
+        times = np.concatenate(
+            [part.row_cost * float(np.median(part.normalizer)) for part in data.parts]
+        )
         label = -np.log2(times) - (init_score.training_relevance(data) if init_score else 0.0)
         is_centred = init_score is None or self.kind == "layout"
         label = centred(label, data) if is_centred else label
@@ -67,10 +75,14 @@ class TimeTrees(BoostedRanker[TimeTreesParams]):
         weight = np.repeat(data.group_weight / sizes, sizes) * sizes.mean()
         params: dict[str, Any] = {"objective": "regression"}
         if self.params.monotone and data.target and data.target.times:
-            params["monotone_constraints"] = [-(data.columns[i] in data.target.times) for i in self._used]
+            params["monotone_constraints"] = [
+                -(data.columns[i] in data.target.times) for i in self._used
+            ]
         return Task(data, label, params, weight, residual=True, centred=is_centred)
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
-        if not self._predicts_times or (self.kind == "tile" and self.is_time_model):  # cycles, not nanoseconds
+        if not self._predicts_times or (
+            self.kind == "tile" and self.is_time_model
+        ):  # cycles, not nanoseconds
             return None
         return np.exp2(np.minimum(scores, 100.0))

@@ -1,7 +1,8 @@
 """LightGBM training on a Dask cluster; each worker has some of the query groups.
 
-Dask transfers rows and tasks; LightGBM's workers communicate over sockets. `lightgbm.dask` is not reproducible: it
-numbers machines in the order of a Python set, and the numbers determine which machine bins which columns.
+Dask transfers rows and tasks; LightGBM's workers communicate over sockets. `lightgbm.dask` is not
+reproducible: it numbers machines in the order of a Python set, and the numbers determine which
+machine bins which columns.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ if TYPE_CHECKING:  # optional dependency
     from distributed import Client
 
 #: Seconds between checks that all workers are alive, and timeout of their restart.
-_CHECK, _RESTART = 0.5, 120.0
+_CHECK = 0.5
+_RESTART = 120.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +42,12 @@ class TreeCluster:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def grow(self, task: Task, used: Indices, rounds: int) -> lgb.Booster:
-        """Grow trees on the columns ``used``; on failure, restart all workers and raise `ClusterError`."""
+        """Grow trees on the columns ``used``; on failure, restart all workers and raise
+        `ClusterError`.
+        """
         with self._lock:
-            rows, workers = task.data.matrix(used), 1
+            rows = task.data.matrix(used)
+            workers = 1
             try:
                 self.client.wait_for_workers(1, timeout=_RESTART)
                 workers = len(self.client.nthreads())
@@ -53,7 +58,9 @@ class TreeCluster:
                     self.client.wait_for_workers(workers, timeout=_RESTART)
                 reason = (str(error).strip() or repr(error)).splitlines()[-1]
                 got = f"a training on the cluster broke off ({reason})"
-                expected = "a scheduler, and workers with the same xlarank that live until it is done"
+                expected = (
+                    "a scheduler, and workers with the same xlarank that live until it is done"
+                )
                 do = "give them more memory and train again, or leave out `engine=dask`"
                 raise ClusterError(got, expected=expected, do=do) from error
         return lgb.Booster(model_str=first_trees(text, None))  # without the settings of the cluster
@@ -62,7 +69,8 @@ class TreeCluster:
 def _grow(client: Client, rows: Matrix, task: Task, rounds: int) -> str:
     """Return LightGBM's text of a booster; raises `ClusterError` for a lost worker."""
     assert task.sizes is not None, "only objectives of query groups are distributed"
-    threads, executor = client.nthreads(), client.get_executor(pure=False)
+    threads = client.nthreads()
+    executor = client.get_executor(pure=False)
     groups = partitions(np.array(task.sizes), len(threads))
     ends = np.append(0, np.cumsum(task.sizes))[groups].tolist()
     workers = sorted(threads)[: len(groups) - 1]
@@ -76,7 +84,9 @@ def _grow(client: Client, rows: Matrix, task: Task, rounds: int) -> str:
     running = set()
     slices = (starmap(slice, pairwise(bounds)) for bounds in (groups, ends))
     for worker, of_groups, of_rows in zip(workers, *slices, strict=True):
-        weight, start = (values if values is None else values[of_rows] for values in (task.weight, task.start))
+        weight, start = (
+            values if values is None else values[of_rows] for values in (task.weight, task.start)
+        )
         part = rows[of_rows], task.label[of_rows], weight, task.sizes[of_groups], start
         scattered = client.scatter(part, workers=[worker], hash=False)
         settings = shared | {"num_threads": threads[worker], "local_listen_port": ports[worker]}
@@ -101,7 +111,9 @@ def _grow_part(part: tuple[Any, ...], params: dict[str, Any], rounds: int) -> st
     with open(os.devnull, "wb") as null:  # LightGBM's threads print every port that they try
         os.dup2(null.fileno(), 1)
     try:
-        booster = lgb.train(params, lgb.Dataset(rows, label, None, weight, sizes, start, params=params), rounds)
+        booster = lgb.train(
+            params, lgb.Dataset(rows, label, None, weight, sizes, start, params=params), rounds
+        )
         text = booster.model_to_string()
         booster.free_network()
     finally:
@@ -111,7 +123,8 @@ def _grow_part(part: tuple[Any, ...], params: dict[str, Any], rounds: int) -> st
 
 
 def partitions(sizes: NDArray[np.integer[Any]], workers: int) -> list[int]:
-    """Return the first query group of each worker, then the number of groups; workers get similar numbers of rows.
+    """Return the first query group of each worker, then the number of groups; workers get similar
+    numbers of rows.
 
     >>> partitions(np.array([5, 1, 1, 1, 4]), 2)  # six rows each
     [0, 2, 5]

@@ -1,4 +1,6 @@
-"""Folds of graphs, the fallback for unseen kernel families, and out-of-fold scores by boosting round."""
+"""Folds of graphs, the fallback for unseen kernel families, and out-of-fold scores by boosting
+round.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ T = TypeVar("T")
 STEP: Final = 25
 #: Maximum number of rows scored at once, if rows are scored independently.
 PIECE: Final = 16_384
-FAMILY, KIND = "family", "kind"
+FAMILY = "family"
+KIND = "kind"
 #: Plural names of the units that folds hold out.
 FOLDS_OF: Final = {FAMILY: "families", KIND: "kernel families"}
 MOST_FOLDS: Final = 10
@@ -45,7 +48,8 @@ class Fold(NamedTuple):
 
 
 def family_folds(families: Sequence[str], limit: int) -> list[Fold]:
-    """Return at most ``limit`` folds of even size that hold out and score families; none for a single family.
+    """Return at most ``limit`` folds of even size that hold out and score families; none for a
+    single family.
 
     >>> [fold.held for fold in family_folds(["a", "b", "a", "c"], limit=10)]
     [[0, 2], [1], [3]]
@@ -62,7 +66,8 @@ def family_folds(families: Sequence[str], limit: int) -> list[Fold]:
 
 
 def graph_folds(families: Sequence[str], limit: int) -> list[Fold]:
-    """Return at most ``limit`` folds of even size that hold out and score graphs, but not their families.
+    """Return at most ``limit`` folds of even size that hold out and score graphs, but not their
+    families.
 
     The graphs of a family are spread over the folds. A graph alone in its family is in no fold.
 
@@ -72,7 +77,9 @@ def graph_folds(families: Sequence[str], limit: int) -> list[Fold]:
     [[0, 1], [2, 4]]
     """
     sizes = Counter(families)
-    related = sorted((i for i, family in enumerate(families) if sizes[family] > 1), key=lambda i: families[i])
+    related = sorted(
+        (i for i, family in enumerate(families) if sizes[family] > 1), key=lambda i: families[i]
+    )
     spread = (related[start::limit] for start in range(min(limit, len(related))))
     return [Fold(groups, groups) for groups in spread]
 
@@ -80,9 +87,10 @@ def graph_folds(families: Sequence[str], limit: int) -> list[Fold]:
 def kind_folds(kinds: Sequence[Sequence[str]], limit: int) -> list[Fold]:
     """Return folds that score kernels, holding out all kernels that may be of the same family.
 
-    ``kinds`` lists the possible families of each kernel; a fold scores kernels with equal lists. Kernels of unknown
-    family, and folds without training data, are omitted. While there are more than ``limit`` folds, the two that
-    together hold out the fewest kernels are merged, unless those are all kernels.
+    ``kinds`` lists the possible families of each kernel; a fold scores kernels with equal lists.
+    Kernels of unknown family, and folds without training data, are omitted. While there are more
+    than ``limit`` folds, the two that together hold out the fewest kernels are merged, unless those
+    are all kernels.
 
     >>> kind_folds([["dot"], ["reduce"], ["dot", "dot transposed"], ["dot transposed"]], limit=10)
     [Fold(scored=[0], held=[0, 2]), Fold(scored=[2], held=[0, 2, 3]), \
@@ -92,7 +100,9 @@ Fold(scored=[3], held=[2, 3]), Fold(scored=[1], held=[1])]
     """
     folds = []
     for possible_kinds in sorted({tuple(sorted(possible)) for possible in kinds if possible}):
-        scored = [i for i, possible in enumerate(kinds) if tuple(sorted(possible)) == possible_kinds]
+        scored = [
+            i for i, possible in enumerate(kinds) if tuple(sorted(possible)) == possible_kinds
+        ]
         held = [i for i, possible in enumerate(kinds) if set(possible) & set(possible_kinds)]
         if len(held) < len(kinds):
             folds.append(Fold(scored, held))
@@ -101,7 +111,12 @@ Fold(scored=[3], held=[2, 3]), Fold(scored=[1], held=[1])]
         count, a, b = min((len({*folds[a].held, *folds[b].held}), a, b) for a, b in pairs)
         if count == len(kinds):
             break
-        folds[a] = Fold(*(sorted({*first, *second}) for first, second in zip(folds[a], folds.pop(b), strict=True)))
+        folds[a] = Fold(
+            *(
+                sorted({*first, *second})
+                for first, second in zip(folds[a], folds.pop(b), strict=True)
+            )
+        )
     return folds
 
 
@@ -122,19 +137,33 @@ class Fallback:
         return f"weight {self.weight:g} on the compiler's default"
 
     def blend(self, graph: GraphRows, scores: Floats) -> Floats:
-        """Return ``(rows,)`` scores; unchanged if the graph lacks the compiler's default or the weight is 0."""
+        """Return ``(rows,)`` scores; unchanged if the graph lacks the compiler's default or the
+        weight is 0.
+        """
         default = self.ranks(graph) if self.weight else None
-        return scores if default is None else (1 - self.weight) * mean_rank(scores) + self.weight * default
+        return (
+            scores
+            if default is None
+            else (1 - self.weight) * mean_rank(scores) + self.weight * default
+        )
 
     def ranks(self, graph: GraphRows) -> Floats | None:
-        """Return ``(rows,)`` ranks, 0 for the compiler's default and 1 for the rest; None without that default."""
+        """Return ``(rows,)`` ranks, 0 for the compiler's default and 1 for the rest; None without
+        that default.
+        """
         first = np.flatnonzero(graph.ids == 0)
-        return (np.arange(len(graph)) != graph.group[first[0]]).astype(np.float64) if len(first) else None
+        return (
+            (np.arange(len(graph)) != graph.group[first[0]]).astype(np.float64)
+            if len(first)
+            else None
+        )
 
 
 @dataclass(frozen=True)
 class Curves:
-    """Out-of-fold metrics and ``(rows,)`` scores by graph, each a list over the stages, at ``rounds`` rounds."""
+    """Out-of-fold metrics and ``(rows,)`` scores by graph, each a list over the stages, at
+    ``rounds`` rounds.
+    """
 
     rounds: list[int]
     metrics: dict[str, list[dict[str, float]]]
@@ -169,22 +198,27 @@ def join_curves(parts: Sequence[Curves]) -> Curves:
 
 @dataclass(frozen=True)
 class FoldPlan:
-    """Folds, empty if nothing can be held out, and their unit ``by``, a key of `FOLDS_OF` or "graph"."""
+    """Folds, empty if nothing can be held out, and their unit ``by``, a key of `FOLDS_OF` or
+    "graph".
+    """
 
     by: str
     folds: list[Fold]
 
     @classmethod
     def of(cls, data: TrainingData, limit: int = MOST_FOLDS) -> FoldPlan:
-        """Return at most ``limit`` folds: by kernel family for tiles of several families, else by program family.
+        """Return at most ``limit`` folds: by kernel family for tiles of several families, else by
+        program family.
 
-        Kernels of one family occur in several programs, so folds by program would not measure how well unseen
-        kernel families are ranked.
+        Kernels of one family occur in several programs, so folds by program would not measure how
+        well unseen kernel families are ranked.
         """
         return cls.of_graphs(data.names, [graph.kinds for graph in data.parts], limit)
 
     @classmethod
-    def of_graphs(cls, names: Sequence[str], kinds: Sequence[Sequence[str]], limit: int = MOST_FOLDS) -> FoldPlan:
+    def of_graphs(
+        cls, names: Sequence[str], kinds: Sequence[Sequence[str]], limit: int = MOST_FOLDS
+    ) -> FoldPlan:
         """Return folds from the graphs' names and possible kernel families (empty for layouts)."""
         by_kind = kind_folds(kinds, limit)
         if len(by_kind) > 1:
@@ -192,10 +226,17 @@ class FoldPlan:
         return cls(FAMILY, family_folds([program_family(name) for name in names], limit))
 
     def curves(
-        self, data: TrainingData, ranker: Ranker[Any], settings: FitSettings, step: Callable[[Fold], object]
+        self,
+        data: TrainingData,
+        ranker: Ranker[Any],
+        settings: FitSettings,
+        step: Callable[[Fold], object],
     ) -> Curves:
-        """Return the out-of-fold curves of the scored graphs, in the order of the data; call ``step`` per fold."""
-        fallback, parts = Fallback() if self.by == KIND else None, []
+        """Return the out-of-fold curves of the scored graphs, in the order of the data; call
+        ``step`` per fold.
+        """
+        fallback = Fallback() if self.by == KIND else None
+        parts = []
 
         def run(fold: Fold, settings: FitSettings) -> Curves:
             return validate_fold(data, fold, ranker, settings, fallback)
@@ -209,21 +250,36 @@ class FoldPlan:
 
 
 def validate_fold(
-    data: TrainingData, fold: Fold, ranker: Ranker[Any], settings: FitSettings, fallback: Fallback | None = None
+    data: TrainingData,
+    fold: Fold,
+    ranker: Ranker[Any],
+    settings: FitSettings,
+    fallback: Fallback | None = None,
 ) -> Curves:
-    """Fit a clone of the ranker without the held-out groups and evaluate it on the scored ones by round."""
+    """Fit a clone of the ranker without the held-out groups and evaluate it on the scored ones by
+    round.
+    """
     fitted = ranker.clone().fit(data.without(fold.held), settings)
     return _evaluated(data, fold.scored, fitted, settings.rounds, fallback)
 
 
 def _evaluated(
-    data: TrainingData, groups: Sequence[int], fitted: Ranker[Any], rounds: int, fallback: Fallback | None = None
+    data: TrainingData,
+    groups: Sequence[int],
+    fitted: Ranker[Any],
+    rounds: int,
+    fallback: Fallback | None = None,
 ) -> Curves:
     stages = [*range(0 if fitted.ranks_without_trees else STEP, rounds, STEP), rounds]
     curves = Curves(stages, {}, {})
     for graph in (data.parts[group] for group in groups):
-        staged = [fallback.blend(graph, score) if fallback else score for score in _staged(fitted, graph)]
-        values = [graph_metrics(fitted.kind, score[graph.group], graph.cost, graph.group) for score in staged]
+        staged = [
+            fallback.blend(graph, score) if fallback else score for score in _staged(fitted, graph)
+        ]
+        values = [
+            graph_metrics(fitted.kind, score[graph.group], graph.cost, graph.group)
+            for score in staged
+        ]
         missing = len(stages) - len(values)  # training stopped early: the last scores remain
         curves.metrics[graph.name] = values + values[-1:] * missing
         curves.scores[graph.name] = staged + staged[-1:] * missing
@@ -231,7 +287,9 @@ def _evaluated(
 
 
 def _staged(ranker: Ranker[Any], graph: GraphRows) -> Iterator[Floats]:
-    """Yield `Ranker.staged` every `STEP` rounds; large graphs are split if rows are scored independently."""
+    """Yield `Ranker.staged` every `STEP` rounds; large graphs are split if rows are scored
+    independently.
+    """
     if not ranker.row_by_row or len(graph) <= PIECE:
         yield from ranker.staged(graph.matrix(), STEP, graph.instances)
         return
@@ -240,25 +298,34 @@ def _staged(ranker: Ranker[Any], graph: GraphRows) -> Iterator[Floats]:
     yield from map(np.concatenate, zip(*scores, strict=True))
 
 
-def in_turn(run: Callable[[S, FitSettings], T], folds: Sequence[S], settings: FitSettings) -> Iterator[T]:
-    """Yield ``run(fold, settings)`` in order, with ``settings.threads`` folds (0: one per core) in parallel.
+def in_turn(
+    run: Callable[[S, FitSettings], T], folds: Sequence[S], settings: FitSettings
+) -> Iterator[T]:
+    """Yield ``run(fold, settings)`` in order, with ``settings.threads`` folds (0: one per core) in
+    parallel.
 
-    Each fold has one thread. If the caller stops early, pending folds are cancelled, and the next call waits for
-    the running ones: LightGBM and XGBoost each load their own OpenMP, and running both at once crashed.
+    Each fold has one thread. If the caller stops early, pending folds are cancelled, and the next
+    call waits for the running ones: LightGBM and XGBoost each load their own OpenMP, and running
+    both at once crashed.
     """
     wait(_LEFT_RUNNING)
     _LEFT_RUNNING.clear()
     workers = min(settings.threads or os.cpu_count() or 1, max(1, len(folds)))
-    pool, pending = ThreadPoolExecutor(workers), iter(folds)
+    pool = ThreadPoolExecutor(workers)
+    pending = iter(folds)
 
     def begin(count: int) -> list[Future[T]]:
-        return [pool.submit(run, fold, replace(settings, threads=1)) for fold in islice(pending, count)]
+        return [
+            pool.submit(run, fold, replace(settings, threads=1)) for fold in islice(pending, count)
+        ]
 
     running = deque(begin(workers))
     try:
         while running:
             yield running.popleft().result()
-            running.extend(begin(1))  # only if the caller continues: folds of a pruned trial would delay the next
+            running.extend(
+                begin(1)
+            )  # only if the caller continues: folds of a pruned trial would delay the next
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         _LEFT_RUNNING.extend(future for future in running if not future.cancelled())
@@ -279,14 +346,22 @@ def rungs_of(rounds: int) -> list[int]:
 
 
 def climb(
-    rungs: Sequence[int], data: TrainingData, folds: Sequence[Fold], ranker: Ranker[Any], settings: FitSettings
+    rungs: Sequence[int],
+    data: TrainingData,
+    folds: Sequence[Fold],
+    ranker: Ranker[Any],
+    settings: FitSettings,
 ) -> Generator[Curves, None, None]:
-    """Yield the joined curves of all folds at each rung; the last equal `FoldPlan.curves` without a fallback."""
+    """Yield the joined curves of all folds at each rung; the last equal `FoldPlan.curves` without a
+    fallback.
+    """
 
     def run(clone: tuple[Fold, Ranker[Any]], settings: FitSettings) -> Curves:
         fold, ranker = clone
         grow = ranker.grow if ranker.columns else ranker.fit
-        return _evaluated(data, fold.scored, grow(data.without(fold.held), settings), settings.rounds)
+        return _evaluated(
+            data, fold.scored, grow(data.without(fold.held), settings), settings.rounds
+        )
 
     clones = [(fold, ranker.clone()) for fold in folds]
     for rounds in rungs:
@@ -304,9 +379,14 @@ def out_of_fold_scores(
         fitted = ranker.clone().fit(data.without(fold.held), settings)
         for group in fold.scored:
             part = data.parts[group]
-            scores[data.rows_of(group)] = fitted.predict(part.matrix(), data.columns, part.instances)
+            scores[data.rows_of(group)] = fitted.predict(
+                part.matrix(), data.columns, part.instances
+            )
 
     # With one thread the caller may itself run in a fold, which `in_turn` would wait for forever.
     parallel = settings.threads != 1
-    deque(in_turn(run, folds, settings) if parallel else map(run, folds, [settings] * len(folds)), maxlen=0)
+    deque(
+        in_turn(run, folds, settings) if parallel else map(run, folds, [settings] * len(folds)),
+        maxlen=0,
+    )
     return scores

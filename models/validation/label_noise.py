@@ -1,7 +1,8 @@
-"""Label noise of a graph, the tau it allows, and counts of a layout graph's distinct configurations.
+"""Label noise of a graph, the tau it allows, and counts of a layout graph's distinct
+configurations.
 
-Arrays ``cost`` and ``group`` have an entry per configuration; identical configurations share a number in
-``group``.
+Arrays ``cost`` and ``group`` have an entry per configuration; identical configurations share a
+number in ``group``.
 """
 
 from __future__ import annotations
@@ -40,9 +41,11 @@ def relative_std(cost: Floats, group: Integers) -> float | None:
 
 
 def run_tau(cost: Floats, group: Integers) -> float | None:
-    """Return tau-b between the first and second runs of configurations; infinite costs (not measured) are ignored.
+    """Return tau-b between the first and second runs of configurations; infinite costs (not
+    measured) are ignored.
 
-    None if fewer than `_MIN_REPEATS` configurations have two runs, or if all first and second runs agree (copies).
+    None if fewer than `_MIN_REPEATS` configurations have two runs, or if all first and second runs
+    agree (copies).
     """
     measured = np.flatnonzero(np.isfinite(cost))
     order = measured[np.argsort(group[measured], kind="stable")]
@@ -53,19 +56,23 @@ def run_tau(cost: Floats, group: Integers) -> float | None:
 
 
 def tau_ceiling(cost: Floats, group: Integers) -> float | None:
-    """Return an upper bound of the expected tau of any order of the configurations: the root of `run_tau`.
+    """Return an upper bound of the expected tau of any order of the configurations: the root of
+    `run_tau`.
 
-    Let d be the expected sign of a pair's difference in a run. The tau of an order is at most the mean of abs(d);
-    that between two independent runs is the mean of d ** 2, whose root is at least as large.
+    Let d be the expected sign of a pair's difference in a run. The tau of an order is at most the
+    mean of abs(d); that between two independent runs is the mean of d ** 2, whose root is at least
+    as large.
     """
     tau = run_tau(cost, group)
     return None if tau is None else math.sqrt(max(tau, 0.0))
 
 
 def set_tau(cost: Floats, group: Integers, sets: Integers) -> float | None:
-    """Return the mean tau over folds of ordering by the median cost of a configuration's set in the other folds.
+    """Return the mean tau over folds of ordering by the median cost of a configuration's set in the
+    other folds.
 
-    ``sets (distinct,)`` numbers the sets. Equal configurations share a fold. None if too few share a set.
+    ``sets (distinct,)`` numbers the sets. Equal configurations share a fold. None if too few share
+    a set.
     """
     measured, index = np.unique(group, return_inverse=True)
     members = np.bincount(sets[measured])
@@ -74,7 +81,8 @@ def set_tau(cost: Floats, group: Integers, sets: Integers) -> float | None:
     rows = pl.DataFrame({"set": sets[group], "cost": cost})
     taus = []
     for in_test in _folds(len(measured)):
-        train, test = rows.filter(~in_test[index]), rows.filter(in_test[index])
+        train = rows.filter(~in_test[index])
+        test = rows.filter(in_test[index])
         medians = train.group_by("set").agg(median=pl.col("cost").quantile(0.5, "lower"))
         scored = test.join(medians, on="set", how="left", maintain_order="left")
         score = scored["median"].fill_null(train["cost"].median())
@@ -89,11 +97,13 @@ def _folds(count: int) -> list[NDArray[np.bool_]]:
 
 
 def describe_labels(graph: LayoutGraph) -> dict[str, float | None]:
-    """Return counts of configurations, and the noise of the labels (None if too few configurations are equal).
+    """Return counts of configurations, and the noise of the labels (None if too few configurations
+    are equal).
 
-    ``output_sets`` counts distinct combinations of the outputs' full layouts, ``model_times`` distinct times by
-    `TimeModel`. ``repeat_std`` and ``set_std`` are the `relative_std` within identical configurations and within
-    output sets; the rest are results of the functions of this module.
+    ``output_sets`` counts distinct combinations of the outputs' full layouts, ``model_times``
+    distinct times by `TimeModel`. ``repeat_std`` and ``set_std`` are the `relative_std` within
+    identical configurations and within output sets; the rest are results of the functions of this
+    module.
     """
     facts = LayoutFacts(graph)
     default = facts.default_layout[graph.configurable[facts.table.node]]
@@ -102,23 +112,33 @@ def describe_labels(graph: LayoutGraph) -> dict[str, float | None]:
     groups = tied_groups(keys.astype(np.int32)[facts.table.codes])
     sets = np.unique(groups, axis=0, return_inverse=True)[1].reshape(-1)
     row_ns = TimeModel(facts).row_ns
-    times = np.array([row_ns[rows].sum() for rows in facts.table.codes])  # all at once would take gigabytes
+    times = np.array(
+        [row_ns[rows].sum() for rows in facts.table.codes]
+    )  # all at once would take gigabytes
     measured = graph.measured
-    group, cost = graph.duplicates.group[measured], graph.cost[measured]
+    group = graph.duplicates.group[measured]
+    cost = graph.cost[measured]
     runs = np.bincount(group, minlength=len(groups))
     logs = np.bincount(group, np.log(cost), minlength=len(groups)) / np.maximum(runs, 1)
     return {
-        "configurations": graph.configs, "measured": int(measured.sum()), "distinct": len(groups),
+        "configurations": graph.configs,
+        "measured": int(measured.sum()),
+        "distinct": len(groups),
         "output_sets": int(sets.max()) + 1,
         "model_times": len(np.unique(np.log2(np.maximum(times, 1e-3)).round(12))),
-        "repeat_std": relative_std(cost, group), "set_std": relative_std(cost, sets[group]),
-        "run_tau": run_tau(cost, group), "ceiling": tau_ceiling(cost, group), "set_tau": set_tau(cost, group, sets),
+        "repeat_std": relative_std(cost, group),
+        "set_std": relative_std(cost, sets[group]),
+        "run_tau": run_tau(cost, group),
+        "ceiling": tau_ceiling(cost, group),
+        "set_tau": set_tau(cost, group, sets),
         "additive_r2": additive_r2(logs[runs > 0], groups[runs > 0]),
-    }  # fmt: skip
+    }
 
 
 def tied_groups(codes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the distinct partitions, ``(configs, groups)``, by varying columns of ``codes (configs, nodes)``."""
+    """Return the distinct partitions, ``(configs, groups)``, by varying columns of ``codes
+    (configs, nodes)``.
+    """
     partitions = {}
     for column in codes.T:
         _, first, inverse = np.unique(column, return_index=True, return_inverse=True)
@@ -129,18 +149,24 @@ def tied_groups(codes: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def additive_r2(values: Floats, groups: NDArray[np.int32]) -> float | None:
-    """Return the cross-validated R2 of a sum of terms, one per code of `tied_groups`, fit to ``values (configs,)``.
+    """Return the cross-validated R2 of a sum of terms, one per code of `tied_groups`, fit to
+    ``values (configs,)``.
 
     None if all values are equal, or if there are more terms than 1,000 or half the configurations.
     """
     order = np.random.default_rng(0).permutation(len(values))[:_CONFIGS]
-    values, groups = values[order], groups[order]
+    values = values[order]
+    groups = groups[order]
     terms = 1 + int(groups.max(axis=0, initial=0).sum())
     if terms > min(1_000, len(values) / 2) or np.ptp(values) == 0:
         return None
     indicators = [group[:, None] == np.arange(1, group.max() + 1) for group in groups.T]
     design = np.hstack([np.ones((len(values), 1)), *indicators])
-    centred, error = values - values.mean(), np.empty(len(values))
+    centred = values - values.mean()
+    error = np.empty(len(values))
     for test in _folds(len(values)):
-        error[test] = centred[test] - design[test] @ np.linalg.lstsq(design[~test], centred[~test], rcond=None)[0]
+        error[test] = (
+            centred[test]
+            - design[test] @ np.linalg.lstsq(design[~test], centred[~test], rcond=None)[0]
+        )
     return 1 - float((error**2).sum() / (centred**2).sum())

@@ -21,16 +21,18 @@ METRICS: Final = ("tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "s
 SPEEDUPS: Final = {"speedup@1": 1, "speedup@5": 5}
 #: Column of layouts that is 0 for the compiler's default.
 LAYOUTS_SET: Final = "change__nodes_set__share"
-#: ``mean``: the mean score over graphs. ``robust``: the mean minus 0.25 standard deviations over graphs.
+#: ``mean``: the mean score over graphs. ``robust``: the mean minus 0.25 standard deviations over
+#: graphs.
 SELECTIONS: Final = ("mean", "robust")
 require_selection: Final = OneOf(SELECTIONS)
 
 
 def bootstrap_interval(values: Floats) -> tuple[float, float]:
-    """Return the 95 % percentile bootstrap interval, (low, high), of the mean of ``values (graphs,)``.
+    """Return the 95 % percentile bootstrap interval, (low, high), of the mean of ``values
+    (graphs,)``.
 
-    The seed is fixed, so metrics and reports agree. For n graphs the interval is too narrow by a factor of about
-    sqrt((n - 1) / n); graphs of one family are treated as independent.
+    The seed is fixed, so metrics and reports agree. For n graphs the interval is too narrow by a
+    factor of about sqrt((n - 1) / n); graphs of one family are treated as independent.
 
     >>> [round(end, 3) for end in bootstrap_interval(np.array([0.2, 0.4, 0.6]))]
     [0.2, 0.6]
@@ -42,21 +44,26 @@ def bootstrap_interval(values: Floats) -> tuple[float, float]:
 
 
 def kendall_tau(score: Floats, cost: Floats) -> float:
-    """Return the expected Kendall's tau between two ``(configs,)`` arrays if tied scores are ordered at random.
+    """Return the expected Kendall's tau between two ``(configs,)`` arrays if tied scores are
+    ordered at random.
 
-    Computed as S / sqrt(n0 (n0 - n2)): S is concordant minus discordant pairs, n0 all pairs and n0 - n2 those with
-    different costs. 0 if an array is constant. Tau-b divides by fewer pairs if scores tie, which flatters ties.
+    Computed as S / sqrt(n0 (n0 - n2)): S is concordant minus discordant pairs, n0 all pairs and n0
+    - n2 those with different costs. 0 if an array is constant. Tau-b divides by fewer pairs if
+    scores tie, which flatters ties.
 
     >>> kendall_tau(np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0, 30.0]))
     1.0
-    >>> kendall_tau(np.array([1.0, 1.0, 2.0]), np.array([10.0, 20.0, 30.0]))  # tau-b is 2 / sqrt(2 * 3) = 0.816
+    >>> kendall_tau(np.array([1.0, 1.0, 2.0]), np.array([10.0, 20.0,
+    ...     30.0]))  # tau-b is 2 / sqrt(2 * 3) = 0.816
     0.6666666666666666
     """
     return pair_metrics(score, cost).tau
 
 
 class PairMetrics(NamedTuple):
-    """`kendall_tau`, share of concordant among pairs of different costs (tied scores count half), and tau-b."""
+    """`kendall_tau`, share of concordant among pairs of different costs (tied scores count half),
+    and tau-b.
+    """
 
     tau: float = 0.0
     accuracy: float = 0.5
@@ -72,7 +79,9 @@ def pair_metrics(score: Floats, cost: Floats) -> PairMetrics:
     if len(cost) > _FEW:
         from scipy.stats import kendalltau  # slow to import
 
-        by_scipy = kendalltau(score, cost, variant="b", method="asymptotic")  # the exact p-value is slow
+        by_scipy = kendalltau(
+            score, cost, variant="b", method="asymptotic"
+        )  # the exact p-value is slow
         surplus = float(by_scipy.statistic) * math.sqrt(score_pairs * cost_pairs)
     else:
         above = score[:, None] > score
@@ -88,7 +97,8 @@ def _tied_pairs(values: Floats) -> float:
 
 
 def top_of(k: int, score: Floats, group: Integers) -> Indices:
-    """Return the top k configurations, best first; duplicates within a ``group`` come after all distinct ones.
+    """Return the top k configurations, best first; duplicates within a ``group`` come after all
+    distinct ones.
 
     >>> top_of(2, np.array([1.0, 1.0, 2.0]), np.array([0, 0, 1])).tolist()
     [0, 2]
@@ -107,11 +117,13 @@ def order_of(score: Floats) -> Indices:
 def graph_metrics(kind: Kind, score: Floats, cost: Floats, group: Integers) -> dict[str, float]:
     """Return `METRICS` of a graph, ignoring configurations that were not measured (infinite cost).
 
-    slowdown@k is the lowest cost among the `top_of` k over the lowest of all, minus 1. The metric ``score`` is
-    Kaggle's: tau for layouts, 1 - slowdown@5 for tiles.
+    slowdown@k is the lowest cost among the `top_of` k over the lowest of all, minus 1. The metric
+    ``score`` is Kaggle's: tau for layouts, 1 - slowdown@5 for tiles.
     """
     measured = np.isfinite(cost)
-    score, cost, group = score[measured], cost[measured], group[measured]
+    score = score[measured]
+    cost = cost[measured]
+    group = group[measured]
     tau, accuracy, tau_b = pair_metrics(score, cost)
     first, fifth = (float(cost[top_of(k, score, group)].min() / cost.min() - 1) for k in (1, 5))
     kaggle = tau if kind == "layout" else 1 - fifth
@@ -128,7 +140,8 @@ def summarise(per_graph: Mapping[str, Mapping[str, float]]) -> dict[str, dict[st
 
 
 def summary(graphs: dict[str, float], metric: str = "score") -> dict[str, Any]:
-    """Return ``{mean, std, low, high, graphs}`` of ``{graph: value}``, with the `bootstrap_interval` of the mean.
+    """Return ``{mean, std, low, high, graphs}`` of ``{graph: value}``, with the
+    `bootstrap_interval` of the mean.
 
     For speedups, the mean is geometric and the std is that of the logarithms.
     """
@@ -142,7 +155,8 @@ def summary(graphs: dict[str, float], metric: str = "score") -> dict[str, Any]:
 def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
     """Return the cost of the compiler's default configuration; None if unknown.
 
-    For layouts the default is the configuration that sets nothing; for tiles it is the normalizer, with cost 1.
+    For layouts the default is the configuration that sets nothing; for tiles it is the normalizer,
+    with cost 1.
     """
     if kind == "tile":
         return 1.0 if (rows.normalizer > 1).all() else None
@@ -161,12 +175,17 @@ def speedups(score: Floats, cost: Floats, compiler: float, group: Integers) -> d
     {'speedup@1': 0.6666666666666666, 'speedup@5': 2.0}
     """
     measured = np.isfinite(cost)
-    score, cost, group = score[measured], cost[measured], group[measured]
-    return {name: float(compiler / cost[top_of(k, score, group)].min()) for name, k in SPEEDUPS.items()}
+    score = score[measured]
+    cost = cost[measured]
+    group = group[measured]
+    return {
+        name: float(compiler / cost[top_of(k, score, group)].min()) for name, k in SPEEDUPS.items()
+    }
 
 
 def objective_value(scores: Floats, how: str) -> Floats:
-    """Reduce ``(graphs, ...)`` scores to ``(...)`` by one of `SELECTIONS`; raises `ModelError` for others.
+    """Reduce ``(graphs, ...)`` scores to ``(...)`` by one of `SELECTIONS`; raises `ModelError` for
+    others.
 
     >>> [objective_value(np.array([[0.2], [0.6]]), how).round(3).tolist() for how in SELECTIONS]
     [[0.4], [0.35]]
@@ -179,7 +198,8 @@ def objective_value(scores: Floats, how: str) -> Floats:
 def paired_difference(
     challenger: dict[str, float], incumbent: dict[str, float], how: str = "mean"
 ) -> tuple[float, float]:
-    """Return the challenger's `objective_value` minus the incumbent's, and its jackknife standard error.
+    """Return the challenger's `objective_value` minus the incumbent's, and its jackknife standard
+    error.
 
     The error of a single graph is infinite.
 
@@ -187,21 +207,27 @@ def paired_difference(
     [0.2, 0.1]
     """
     both = np.array([[challenger[graph], score] for graph, score in incumbent.items()])
-    graphs, total, error = len(both), objective_value(both, how), float("inf")
+    graphs = len(both)
+    total = objective_value(both, how)
+    error = float("inf")
     if graphs > 1:
-        without = np.array([objective_value(np.delete(both, graph, axis=0), how) for graph in range(graphs)])
+        without = np.array(
+            [objective_value(np.delete(both, graph, axis=0), how) for graph in range(graphs)]
+        )
         pseudo_values = graphs * total - (graphs - 1) * without  # (graphs, 2)
         error = float((pseudo_values[:, 0] - pseudo_values[:, 1]).std(ddof=1) / np.sqrt(graphs))
     return float(total[0] - total[1]), error
 
 
 def difference(
-    challenger: Mapping[str, Mapping[str, float]], incumbent: Mapping[str, Mapping[str, float]], metric: str
+    challenger: Mapping[str, Mapping[str, float]],
+    incumbent: Mapping[str, Mapping[str, float]],
+    metric: str,
 ) -> dict[str, Any] | None:
     """Return ``{mean, low, high, graphs}`` of the challenger's ``metric`` minus the incumbent's.
 
-    ``graphs`` is the number of common graphs; if there are none, return None. ``low`` and ``high`` are the
-    `bootstrap_interval` of the mean.
+    ``graphs`` is the number of common graphs; if there are none, return None. ``low`` and ``high``
+    are the `bootstrap_interval` of the mean.
 
     >>> difference({"a": {"tau": 0.5}, "b": {"tau": 0.75}}, {"a": {"tau": 0.25}}, "tau")
     {'mean': 0.25, 'low': 0.25, 'high': 0.25, 'graphs': 1}

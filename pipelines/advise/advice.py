@@ -1,4 +1,6 @@
-"""Diagnosis of a program and search for faster layouts, by the TPU compiler without a TPU or by measuring."""
+"""Diagnosis of a program and search for faster layouts, by the TPU compiler without a TPU or by
+measuring.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,21 @@ from xlarank.data.hlo.reading import graph_name, module_of, node_names, read_pro
 from xlarank.pipelines.advise import diagnosis
 from xlarank.pipelines.advise.diagnosis import Change, Diagnosis, EntryChange, Version
 from xlarank.pipelines.advise.search import LayoutSearch, NoCodeError, Space
-from xlarank.pipelines.programs.sources import Program, digest_of, load_program, program_hash, time_programs
+from xlarank.pipelines.programs.sources import (
+    Program,
+    digest_of,
+    load_program,
+    program_hash,
+    time_programs,
+)
 from xlarank.pipelines.support.progress import Progress
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Speedup of the advised program with its 95 % interval; ``expected``: as estimated or timed by the search."""
+    """Speedup of the advised program with its 95 % interval; ``expected``: as estimated or timed by
+    the search.
+    """
 
     device: str
     expected: float
@@ -40,11 +50,15 @@ class Measurement:
     @property
     def text(self) -> str:
         interval = f"{self.low:.3f} to {self.high:.3f}, 95 %"
-        text = f"measured on {self.device}: {self.speedup:.3f} times as fast ({interval}); expected "
+        text = (
+            f"measured on {self.device}: {self.speedup:.3f} times as fast ({interval}); expected "
+        )
         text += f"{self.expected:.3f}, measured {self.speedup / self.expected - 1:+.1%}"
         if self.low > 1:
             return text
-        return f"{text}; {'slower' if self.high < 1 else 'cannot be told from 1.00'}, nothing is kept"
+        return (
+            f"{text}; {'slower' if self.high < 1 else 'cannot be told from 1.00'}, nothing is kept"
+        )
 
 
 @dataclass(frozen=True)
@@ -52,11 +66,13 @@ class Advice:
     """Diagnosis of a program and its best layouts.
 
     Attributes:
-        replaced: note on the operations that were replaced because this compiler has no code for them, or empty.
-        best_ns, module_ns: times with the pasted code and of the edited module, which also sets layouts that no
-            code can set; equal if the program is a file.
+        replaced: note on the operations that were replaced because this compiler has no code for
+            them, or empty.
+        best_ns, module_ns: times with the pasted code and of the edited module, which also sets
+            layouts that no code can set; equal if the program is a file.
         compiled: number of configurations by status, as in `LayoutSearch.statuses`.
-        difference: largest relative difference of outputs on this CPU, or why it is unknown; None if not compared.
+        difference: largest relative difference of outputs on this CPU, or why it is unknown; None
+            if not compared.
         lines: code to paste into a JAX program; empty if it gains nothing.
         configuration: changed rows by node, as in ``node_config_feat``.
         measured: None if not requested, or if there is nothing to measure.
@@ -93,18 +109,25 @@ class Advice:
     @property
     def conversion_text(self) -> str:
         """Note on inputs that must be converted in every call; empty if there are none."""
-        names = [change.name for change in self.inputs if change.kind == "input" and not change.looped]
+        names = [
+            change.name for change in self.inputs if change.kind == "input" and not change.looped
+        ]
         if not names:
             return ""
         note = f"not counted: laying out {', '.join(names)} anew in each call"
         if cycles := sum(copy.cycles for copy in self.diagnosis.relayouts if copy.tensor in names):
-            note += f"; converted on the TPU, that costs about the {cycles:,} cycles of the copies spared"
+            note += (
+                f"; converted on the TPU, that costs about the {cycles:,} cycles of the "
+                "copies spared"
+            )
         return note
 
     @property
     def difference_text(self) -> str:
         if not isinstance(self.difference, float):
-            return "outputs were not compared" + (f" on this CPU: {self.difference}" if self.difference else "")
+            return "outputs were not compared" + (
+                f" on this CPU: {self.difference}" if self.difference else ""
+            )
         text = f"on this CPU outputs differ by {self.difference:.2g} of their largest value"
         if self.difference <= TOLERANCE:
             return text
@@ -126,12 +149,16 @@ class AdviceSettings:
     measure: bool = False
 
 
-def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progress | None = None) -> Advice:
-    """Diagnose a file of HLO or ``module:function``, and search layouts within a budget of compilations.
+def advise(
+    program: str, settings: AdviceSettings, *, out: Path, progress: Progress | None = None
+) -> Advice:
+    """Diagnose a file of HLO or ``module:function``, and search layouts within a budget of
+    compilations.
 
-    The compiler's default is compiled first and stands unless another configuration beats it (`LayoutSearch`). The
-    advice, a picture of the diagnosis, any edited module and a journal to resume from are written below ``out``.
-    Raises `CompilerError` if the compiler is missing or its default does not compile.
+    The compiler's default is compiled first and stands unless another configuration beats it
+    (`LayoutSearch`). The advice, a picture of the diagnosis, any edited module and a journal to
+    resume from are written below ``out``. Raises `CompilerError` if the compiler is missing or its
+    default does not compile.
     """
     chip = target_of(settings.target)
     if settings.budget < 1:
@@ -145,13 +172,17 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
                 got = f"there is no {chip.name} to measure on: the device is {device.target.name}"
                 raise CompilerError(got, do="leave out `measure`, or pass `target=device`")
         search, replaced = _search(compiler, program, settings, out, progress)
-        space, loaded = search.space, search.space.program
+        space = search.space
+        loaded = search.space.program
         default = Version(search.outcomes[0].estimate.cycles, search.text(0), search.codes[0])
         edited = advised = _edited(compiler, search, default)
         inputs, outputs = _entry_changes(space, default, edited)
-        is_function, measured = any(loaded.lowered.leaves), None
+        is_function = any(loaded.lowered.leaves)
+        measured = None
         if edited.module is not None:
-            orders = layouts.layouts_of(loaded.module, loaded.graph.configurable, space.rows(edited.code))
+            orders = layouts.layouts_of(
+                loaded.module, loaded.graph.configurable, space.rows(edited.code)
+            )
             changes = diagnosis.changes_of(loaded.module, orders)
             advised = edited._replace(lines=diagnosis.operation_lines(changes), changes=changes)
             written = Pasted(program, (), (), bool(replaced))
@@ -161,33 +192,65 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
                 if advised.pasted and not chip.estimated:
                     advised = advised._replace(cycles=edited.cycles)  # pasted code was not timed
             if device:
-                pair = (written, advised.pasted) if advised.pasted else (loaded.module, edited.module)
+                pair = (
+                    (written, advised.pasted) if advised.pasted else (loaded.module, edited.module)
+                )
                 expected = default.cycles / (advised if advised.pasted else edited).cycles
                 measured = _measure(device, loaded.module, pair, expected, settings.minutes)
                 if measured.low <= 1:
-                    edited, advised, inputs, outputs = default, default, [], []
+                    edited = default
+                    advised = default
+                    inputs = []
+                    outputs = []
     difference = None
     if edited.module is not None and settings.check is not False:
         with Compiler(target_of("cpu")) as cpu:
             seconds = 900.0 if settings.check else 60.0  # longer if requested
-            difference = cpu.compare(loaded.module, advised.pasted or edited.module, seconds, space.ties)
-    files = [out / f"{loaded.name}.{name}" for name in ("diagnosis.svg", "advice.json", "advised.pb")]
-    before, after = (diagnosis.diagnose(text, space.inputs, space.outputs) for text in (default.text, advised.text))
-    default_ns, best_ns, module_ns = (chip.nanoseconds(version.cycles) for version in (default, advised, edited))
+            difference = cpu.compare(
+                loaded.module, advised.pasted or edited.module, seconds, space.ties
+            )
+    files = [
+        out / f"{loaded.name}.{name}" for name in ("diagnosis.svg", "advice.json", "advised.pb")
+    ]
+    before, after = (
+        diagnosis.diagnose(text, space.inputs, space.outputs)
+        for text in (default.text, advised.text)
+    )
+    default_ns, best_ns, module_ns = (
+        chip.nanoseconds(version.cycles) for version in (default, advised, edited)
+    )
     advice = Advice(
-        program=loaded.name, target=chip.name, versions=compiler.versions, replaced=replaced,
+        program=loaded.name,
+        target=chip.name,
+        versions=compiler.versions,
+        replaced=replaced,
         labels=f"estimated by the compiler for {chip.name}" if chip.estimated else chip.labels,
-        function=is_function, default_ns=default_ns, best_ns=best_ns, speedup=default_ns / best_ns,
-        module_ns=module_ns, compiled=search.statuses, stopped=search.stopped, diagnosis=before,
-        diagnosis_after=after, inputs=inputs, outputs=outputs, changes=[*advised.changes], lines=[*advised.lines],
-        difference=difference, measured=measured,
+        function=is_function,
+        default_ns=default_ns,
+        best_ns=best_ns,
+        speedup=default_ns / best_ns,
+        module_ns=module_ns,
+        compiled=search.statuses,
+        stopped=search.stopped,
+        diagnosis=before,
+        diagnosis_after=after,
+        inputs=inputs,
+        outputs=outputs,
+        changes=[*advised.changes],
+        lines=[*advised.lines],
+        difference=difference,
+        measured=measured,
         files=[str(file) for file in files[: 2 if edited.module is None else 3]],
-        configuration={str(node): row.tolist()
-                       for node, row in zip(loaded.graph.configurable, space.rows(edited.code), strict=True)
-                       if (row >= 0).any()},
-    )  # fmt: skip
+        configuration={
+            str(node): row.tolist()
+            for node, row in zip(loaded.graph.configurable, space.rows(edited.code), strict=True)
+            if (row >= 0).any()
+        },
+    )
     with atomic_write(files[0]) as partial:
-        partial.write_text(diagnosis.picture(before, f"{advice.program}, {advice.target}"), encoding="utf-8")
+        partial.write_text(
+            diagnosis.picture(before, f"{advice.program}, {advice.target}"), encoding="utf-8"
+        )
     if edited.module is None:
         files[2].unlink(missing_ok=True)  # left by an earlier run
     else:
@@ -200,7 +263,9 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
 def _search(
     compiler: Compiler, program: str, settings: AdviceSettings, out: Path, progress: Progress | None
 ) -> tuple[LayoutSearch, str]:
-    """Search layouts of a program; return the search, and a note on operations replaced for lack of code."""
+    """Search layouts of a program; return the search, and a note on operations replaced for lack of
+    code.
+    """
     replaced = ""
     while True:
         loaded = load_program(program, compiler, one_hot=bool(replaced))
@@ -213,11 +278,16 @@ def _search(
             except NoCodeError as error:
                 if replaced:
                     raise
-                replaced = f"take_along_axis was compiled as a product with one_hot, write it so: {error.got}"
+                replaced = (
+                    "take_along_axis was compiled as a product with one_hot, write it so: "
+                    f"{error.got}"
+                )
 
 
 def open_journal(out: Path, program: Program, compiler: Compiler) -> Journal:
-    """Open the journal that all runs share: outcomes depend only on the program and the compiler."""
+    """Open the journal that all runs share: outcomes depend only on the program and the
+    compiler.
+    """
     made_by = {"target": compiler.target.name, "versions": compiler.versions}
     settings = {"counting": COUNTING, "module": program_hash(program.module), **made_by}
     if modes := layouts.entry_modes(program.module):
@@ -226,13 +296,18 @@ def open_journal(out: Path, program: Program, compiler: Compiler) -> Journal:
 
 
 def _edited(compiler: Compiler, search: LayoutSearch, default: Version) -> Version:
-    """Return the best configuration with explicit entry layouts, or the default if that module is no faster."""
+    """Return the best configuration with explicit entry layouts, or the default if that module is
+    no faster.
+    """
     if not search.best:
         return default
-    code, texts = search.codes[search.best], (default.text, search.text(search.best))
+    code = search.codes[search.best]
+    texts = (default.text, search.text(search.best))
     inputs, outputs = (
         [layouts.mode_of(new) if new != old else mode for mode, old, new in zip(*side, strict=True)]
-        for side in zip(search.space.entry_modes[0], *map(layouts.compiled_entry_layouts, texts), strict=True)
+        for side in zip(
+            search.space.entry_modes[0], *map(layouts.compiled_entry_layouts, texts), strict=True
+        )
     )
     module = search.space.module(code, (inputs, outputs))
     ((_, outcome),) = compiler.compile([module], keep=True)
@@ -245,30 +320,56 @@ def _edited(compiler: Compiler, search: LayoutSearch, default: Version) -> Versi
 
 def _entry_changes(space: Space, default: Version, edited: Version) -> list[list[EntryChange]]:
     """Return the changes of inputs, and of outputs."""
-    texts = layouts.compiled_entry_layouts(default.text), layouts.compiled_entry_layouts(edited.text)
-    sides = zip(([*space.ties], [*space.ties.values()]), (space.inputs, space.outputs), *texts, strict=True)
+    texts = (
+        layouts.compiled_entry_layouts(default.text),
+        layouts.compiled_entry_layouts(edited.text),
+    )
+    sides = zip(
+        ([*space.ties], [*space.ties.values()]), (space.inputs, space.outputs), *texts, strict=True
+    )
     return [
-        [EntryChange(**vars(leaf), before=old, minor_to_major=new, major_to_minor=new[::-1], looped=at in looped)
-         for at, (leaf, old, new) in enumerate(zip(leaves, before, after, strict=True)) if old != new]
+        [
+            EntryChange(
+                **vars(leaf),
+                before=old,
+                minor_to_major=new,
+                major_to_minor=new[::-1],
+                looped=at in looped,
+            )
+            for at, (leaf, old, new) in enumerate(zip(leaves, before, after, strict=True))
+            if old != new
+        ]
         for looped, leaves, before, after in sides
-    ]  # fmt: skip
+    ]
 
 
 def _measure(
-    device: Compiler, plain: Message, pair: tuple[Message | Pasted, ...], expected: float, minutes: float
+    device: Compiler,
+    plain: Message,
+    pair: tuple[Message | Pasted, ...],
+    expected: float,
+    minutes: float,
 ) -> Measurement:
-    """Run a program as written and as advised; raises `CompilerError` if the advised one fails on the device."""
+    """Run a program as written and as advised; raises `CompilerError` if the advised one fails on
+    the device.
+    """
     programs = dict(zip(("written", "advised"), pair, strict=True))
     timings = time_programs(device, plain, programs, minutes=minutes, min_rounds=96)
     if problem := timings.problems.get("advised"):
-        raise CompilerError(f"the program as advised does not run ({problem})", do="leave the layouts as they are")
+        raise CompilerError(
+            f"the program as advised does not run ({problem})", do="leave the layouts as they are"
+        )
     return Measurement(device.target.name, expected, *timings.speedup("written", "advised"))
 
 
-def apply_configuration(program: Path, configuration: str, out: Path) -> tuple[list[Change], list[str], Path]:
-    """Convert ``FILE.npz:N`` to changes and lines of code, and write the edited module below ``out``.
+def apply_configuration(
+    program: Path, configuration: str, out: Path
+) -> tuple[list[Change], list[str], Path]:
+    """Convert ``FILE.npz:N`` to changes and lines of code, and write the edited module below
+    ``out``.
 
-    Raises `HloError` if the graph is not the program's, `CompilerError` if the file has no such configuration.
+    Raises `HloError` if the graph is not the program's, `CompilerError` if the file has no such
+    configuration.
     """
     name, _, number = configuration.rpartition(":")
     if not name or not number.isdigit():
@@ -277,9 +378,13 @@ def apply_configuration(program: Path, configuration: str, out: Path) -> tuple[l
     assert isinstance(graph, LayoutGraph)
     node_names(program, graph)  # raises for the graph of another program
     if int(number) >= graph.configs:
-        raise CompilerError(f"{name} has no configuration {number}", expected=f"0 to {graph.configs - 1}")
+        raise CompilerError(
+            f"{name} has no configuration {number}", expected=f"0 to {graph.configs - 1}"
+        )
     module = module_of(read_program(program))
-    orders = layouts.layouts_of(module, graph.configurable, graph.table.rows[graph.table.codes[int(number)]])
+    orders = layouts.layouts_of(
+        module, graph.configurable, graph.table.rows[graph.table.codes[int(number)]]
+    )
     changes = diagnosis.changes_of(module, orders)
     path = out / f"{graph_name(program)}.{Path(name).stem}.{number}.pb"
     with atomic_write(path) as partial:

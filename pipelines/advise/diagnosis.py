@@ -24,10 +24,22 @@ from xlarank.data.hlo.messages import Message, instructions
 #: Maximum number of operations in a picture.
 _MAX_BARS: Final = 24
 _PLURALS: Final = {
-    "weight": "of weights", "input": "of inputs", "output": "of outputs", "between": "between two operations"
-}  # fmt: skip
+    "weight": "of weights",
+    "input": "of inputs",
+    "output": "of outputs",
+    "between": "between two operations",
+}
 #: Opcodes that pass a weight on to the operation that uses it.
-_RESHAPING: Final = {"convert", "copy", "reshape", "transpose", "bitcast", "reverse", "broadcast", "slice"}
+_RESHAPING: Final = {
+    "convert",
+    "copy",
+    "reshape",
+    "transpose",
+    "bitcast",
+    "reverse",
+    "broadcast",
+    "slice",
+}
 #: Opcodes that may lie between a copy and the operations that it connects.
 _PASSING: Final = FREE | {"copy", "convert", "reshape", "copy-start", "copy-done"}
 _WEIGHT_NAME: Final = re.compile(r"weight|param|kernel|embed|\bbias", re.IGNORECASE)
@@ -35,9 +47,11 @@ _FORMATS = """\
 from jax.experimental.layout import Format, Layout
 
 def formats(tree, orders):  # arrays not in orders are left as they are
-    named = lambda path, x: Format(Layout(major_to_minor=orders[jax.tree_util.keystr(path)]), sharding)
-    plain = lambda path: jax.tree_util.keystr(path) not in orders
-    return jax.tree_util.tree_map_with_path(lambda path, x: sharding if plain(path) else named(path, x), tree)
+    def format_of(path, x):
+        order = orders.get(jax.tree_util.keystr(path))
+        return sharding if order is None else Format(Layout(major_to_minor=order), sharding)
+
+    return jax.tree_util.tree_map_with_path(format_of, tree)
 
 sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])"""
 _COMPILED = """\
@@ -49,7 +63,9 @@ arguments = jax.device_put(arguments, in_formats)  # weights once, when loaded; 
 
 @dataclass(frozen=True)
 class Leaf:
-    """An input, weight or output; ``path`` is its `jax.tree_util.keystr`, empty if not traced from a function."""
+    """An input, weight or output; ``path`` is its `jax.tree_util.keystr`, empty if not traced from
+    a function.
+    """
 
     kind: str
     name: str
@@ -64,14 +80,26 @@ def shape_text(shape: Message) -> str:
 
 
 def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Leaf], list[Leaf]]:
-    """Return inputs and outputs of a module; ``paths`` are theirs in a traced function, empty for other modules."""
+    """Return inputs and outputs of a module; ``paths`` are theirs in a traced function, empty for
+    other modules.
+    """
     entry = next(part for part in module.computations if part.id == module.entry_computation_id)
-    parameters = [instruction for instruction in entry.instructions if instruction.opcode == "parameter"]
+    parameters = [
+        instruction for instruction in entry.instructions if instruction.opcode == "parameter"
+    ]
     inputs = []
-    for at, parameter in enumerate(sorted(parameters, key=lambda parameter: parameter.parameter_number)):
+    for at, parameter in enumerate(
+        sorted(parameters, key=lambda parameter: parameter.parameter_number)
+    ):
         name = parameter.metadata.op_name or parameter.name
-        kind = "weight" if _WEIGHT_NAME.search(name) or _used_as_weight(entry, parameter.id) else "input"
-        inputs.append(Leaf(kind, name, paths[0][at] if paths[0] else "", shape_text(parameter.shape)))
+        kind = (
+            "weight"
+            if _WEIGHT_NAME.search(name) or _used_as_weight(entry, parameter.id)
+            else "input"
+        )
+        inputs.append(
+            Leaf(kind, name, paths[0][at] if paths[0] else "", shape_text(parameter.shape))
+        )
     outputs = []
     for at, shape in enumerate(map(shape_text, entry_shapes(module)[1])):
         name, path = (f"result{paths[1][at]}", paths[1][at]) if paths[1] else (f"output {at}", "")
@@ -80,10 +108,11 @@ def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Lea
 
 
 def ties_of(module: Message, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> dict[int, int]:
-    """Return positions of inputs that a loop takes from outputs of its previous step, input -> output.
+    """Return positions of inputs that a loop takes from outputs of its previous step, input ->
+    output.
 
-    Pairs are aliased (donated), or agree in shape and path. Full paths are compared first, then paths without the
-    index of the argument: ``[0]['w']`` matches ``[1]['w']`` or ``['w']``.
+    Pairs are aliased (donated), or agree in shape and path. Full paths are compared first, then
+    paths without the index of the argument: ``[0]['w']`` matches ``[1]['w']`` or ``['w']``.
     """
     aliases = module.input_output_alias.entries
     ties = {int(alias.parameter_number): int(sum(alias.output_shape_index)) for alias in aliases}
@@ -101,7 +130,9 @@ def ties_of(module: Message, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) ->
 
 
 def _used_as_weight(entry: Message, parameter: int) -> bool:
-    """Return whether a parameter is the second operand of a convolution or dot, or the table of a gather."""
+    """Return whether a parameter is the second operand of a convolution or dot, or the table of a
+    gather.
+    """
     users = defaultdict[int, list[Message]](list)
     for instruction in entry.instructions:
         for operand in set(instruction.operand_ids):
@@ -131,7 +162,9 @@ class Cost:
 
 @dataclass(frozen=True)
 class Relayout(Cost):
-    """A copy or transpose forced by layouts; ``kind`` is that of a `Leaf`, or ``between`` two operations."""
+    """A copy or transpose forced by layouts; ``kind`` is that of a `Leaf`, or ``between`` two
+    operations.
+    """
 
     before: Order
     after: Order
@@ -151,7 +184,9 @@ class Diagnosis:
 
 
 def data_flow(text: str) -> nx.DiGraph:
-    """Return the operations of a compiled program in order, with edges from operands to their users."""
+    """Return the operations of a compiled program in order, with edges from operands to their
+    users.
+    """
     operations = {(op.computation, op.name): op for op in read_operations(text)}
     graph = nx.empty_graph(operations.values(), nx.DiGraph)
     for op in operations.values():
@@ -162,14 +197,20 @@ def data_flow(text: str) -> nx.DiGraph:
 def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diagnosis:
     """Return costs and relayouts of a compiled program, with names of inputs and outputs."""
     operations = data_flow(text)
-    cycles, costs, relayouts = sum(op.total for op in operations), [], []
+    cycles = sum(op.total for op in operations)
+    costs = []
+    relayouts = []
     entry = next((op.computation for op in operations), "")  # its operations come first
     for op in sorted((op for op in operations if op.total), key=lambda op: -op.total):
         cost = Cost(op.name, op.opcode, op.shape, op.origin, op.source, op.total, op.total / cycles)
         costs.append(cost)
         if op.relayout:
-            kind, tensor = _tensor_of(op, operations, *((inputs, outputs) if op.computation == entry else ((), ())))
-            relayouts.append(Relayout(**vars(cost), before=op.before, after=op.layout, kind=kind, tensor=tensor))
+            kind, tensor = _tensor_of(
+                op, operations, *((inputs, outputs) if op.computation == entry else ((), ()))
+            )
+            relayouts.append(
+                Relayout(**vars(cost), before=op.before, after=op.layout, kind=kind, tensor=tensor)
+            )
     moved = sum(copy.cycles for copy in relayouts)
     return Diagnosis(cycles, moved, _summary(relayouts, moved, cycles), costs, relayouts)
 
@@ -180,7 +221,9 @@ def _summary(relayouts: Sequence[Relayout], moved: int, cycles: int) -> str:
     if not relayouts:
         return "no copy or transpose is forced by layouts"
     kinds = Counter(copy.kind for copy in relayouts)
-    parts = ", ".join(f"{kinds[kind]} {tensors}" for kind, tensors in _PLURALS.items() if kinds[kind])
+    parts = ", ".join(
+        f"{kinds[kind]} {tensors}" for kind, tensors in _PLURALS.items() if kinds[kind]
+    )
     number = "is 1 copy" if len(relayouts) == 1 else f"are {len(relayouts)} copies"
     return f"{moved / cycles:.0%} of the estimate {number} forced by layouts: {parts}"
 
@@ -188,7 +231,9 @@ def _summary(relayouts: Sequence[Relayout], moved: int, cycles: int) -> str:
 def _tensor_of(
     copy: Operation, operations: nx.DiGraph, inputs: Sequence[Leaf], outputs: Sequence[Leaf]
 ) -> tuple[str, str]:
-    """Return ``kind`` and ``tensor`` of a relayout; only the entry computation has inputs and outputs."""
+    """Return ``kind`` and ``tensor`` of a relayout; only the entry computation has inputs and
+    outputs.
+    """
 
     def passes(op: Operation) -> bool:
         return op is copy or op.relayout or op.opcode in _PASSING
@@ -199,27 +244,41 @@ def _tensor_of(
     if 0 <= producer.number < len(inputs):
         return inputs[producer.number].kind, inputs[producer.number].name
     while not user.root and passes(user) and operations.succ[user]:
-        last, user = user, next(iter(operations.succ[user]))
+        last = user
+        user = next(iter(operations.succ[user]))
     if user.root and outputs and passes(user):
-        return "output", outputs[user.operands.index(last.name) if user.opcode == "tuple" else 0].name
+        return "output", outputs[
+            user.operands.index(last.name) if user.opcode == "tuple" else 0
+        ].name
     return "between", f"{producer.origin or producer.name} -> {user.origin or user.name}"
 
 
 def picture(diagnosis: Diagnosis, title: str) -> str:
     """Draw the costliest operations as an SVG bar chart, with relayouts highlighted."""
-    from xlarank.pipelines.reporting.charts import bars_chart, in_fixed_colours  # slow: imports models
+    from xlarank.pipelines.reporting.charts import (
+        bars_chart,
+        in_fixed_colours,
+    )  # slow: imports models
 
     moved = {copy.name: f", {copy.kind}" for copy in diagnosis.relayouts}
     bars = [
-        (f"{cost.origin.rpartition('/')[2] or cost.name} {cost.shape}"[:56], cost.share, moved.get(cost.name, ""))
+        (
+            f"{cost.origin.rpartition('/')[2] or cost.name} {cost.shape}"[:56],
+            cost.share,
+            moved.get(cost.name, ""),
+        )
         for cost in diagnosis.operations[:_MAX_BARS]
     ]
-    return in_fixed_colours(bars_chart("diagnosis", bars[::-1], 9.0, title=f"{title}\n{diagnosis.summary}"))
+    return in_fixed_colours(
+        bars_chart("diagnosis", bars[::-1], 9.0, title=f"{title}\n{diagnosis.summary}")
+    )
 
 
 @dataclass(frozen=True)
 class Change:
-    """A layout to set on an operation; ``source`` is its name in the JAX program, ``code`` its expression."""
+    """A layout to set on an operation; ``source`` is its name in the JAX program, ``code`` its
+    expression.
+    """
 
     node: int
     name: str
@@ -238,12 +297,16 @@ class Change:
         if not self.file or "transpose(" in self.source:
             return None
         sizes = self.shape.partition("[")[2].rstrip("]").split(",")
-        return Place(self.file, self.line, tuple(int(size) for size in sizes if size), self.major_to_minor)
+        return Place(
+            self.file, self.line, tuple(int(size) for size in sizes if size), self.major_to_minor
+        )
 
 
 @dataclass(frozen=True)
 class EntryChange(Leaf):
-    """An input or output with a new layout; ``looped`` if a loop passes it from one step to the next."""
+    """An input or output with a new layout; ``looped`` if a loop passes it from one step to the
+    next.
+    """
 
     before: Order
     minor_to_major: Order
@@ -255,15 +318,27 @@ def changes_of(module: Message, layouts: Mapping[int, Order]) -> list[Change]:
     """Return a change for each node in ``layouts``."""
     nodes = [instruction for _, instruction in instructions(module)]
     return [
-        Change(at, node.name, node.opcode, shape_text(node.shape), node.metadata.op_name,
-               *source_line(module, node), order, order[::-1])
-        for at, order in layouts.items() for node in (nodes[at],)
-    ]  # fmt: skip
+        Change(
+            at,
+            node.name,
+            node.opcode,
+            shape_text(node.shape),
+            node.metadata.op_name,
+            *source_line(module, node),
+            order,
+            order[::-1],
+        )
+        for at, order in layouts.items()
+        for node in (nodes[at],)
+    ]
 
 
 def source_line(module: Message, instruction: Message) -> tuple[str, int]:
-    """Return file and line of an instruction's innermost frame outside installed packages, else of its metadata."""
-    index, frame = module.stack_frame_index, instruction.metadata.stack_frame_id
+    """Return file and line of an instruction's innermost frame outside installed packages, else of
+    its metadata.
+    """
+    index = module.stack_frame_index
+    frame = instruction.metadata.stack_frame_id
     with suppress(IndexError):  # a damaged module has invalid ids
         for _ in index.stack_frames:
             if not frame:
@@ -278,8 +353,12 @@ def source_line(module: Message, instruction: Message) -> tuple[str, int]:
 
 
 def operation_lines(changes: Sequence[Change]) -> list[str]:
-    """Return an import, and comments with each operation's location and call that sets its layout."""
-    lines = ["from jax.experimental.layout import Layout, with_layout_constraint"] if changes else []
+    """Return an import, and comments with each operation's location and call that sets its
+    layout.
+    """
+    lines = (
+        ["from jax.experimental.layout import Layout, with_layout_constraint"] if changes else []
+    )
     for change in changes:
         location = f"{change.file}:{change.line}, " if change.file else ""
         source = f", {change.source}" if change.source else ""
@@ -295,7 +374,9 @@ def _comment(text: str) -> str:
 
 
 def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -> list[str]:
-    """Return code that sets entry layouts by `jax.jit`, if any, after ``step, arguments = module.function()``."""
+    """Return code that sets entry layouts by `jax.jit`, if any, after ``step, arguments =
+    module.function()``.
+    """
     if not inputs and not outputs:
         return []
     lines = _FORMATS.splitlines()
@@ -309,7 +390,9 @@ def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -
 
 
 class Version(NamedTuple):
-    """A compiled program: the default, an edited ``module`` (configuration ``code``) or ``pasted`` ``lines``."""
+    """A compiled program: the default, an edited ``module`` (configuration ``code``) or ``pasted``
+    ``lines``.
+    """
 
     cycles: int
     text: str
@@ -321,9 +404,15 @@ class Version(NamedTuple):
 
 
 def pasted_code(compiler: Compiler, entry: Pasted, best: Version) -> Version:
-    """Return the fastest code with or without constraints (the first, if measured); ``best`` if none is faster."""
+    """Return the fastest code with or without constraints (the first, if measured); ``best`` if
+    none is faster.
+    """
     changes = best.changes
-    places = {(place.file, place.line, place.dimensions): place for change in changes if (place := change.place)}
+    places = {
+        (place.file, place.line, place.dimensions): place
+        for change in changes
+        if (place := change.place)
+    }
     for constrained in [list(places.values())] * bool(places) + [[]] * bool(entry.lines):
         pasted = replace(entry, places=constrained)
         if isinstance(result := compiler.compile_pasted(pasted), Outcome):
@@ -331,8 +420,17 @@ def pasted_code(compiler: Compiler, entry: Pasted, best: Version) -> Version:
         text, expressions = result
         cycles = read_estimate(text).cycles if compiler.target.estimated else 0
         if cycles < best.cycles:
-            codes = [expressions.get(place, "") if (place := change.place) else "" for change in changes]
-            with_code = [replace(change, code=code) for change, code in zip(changes, codes, strict=True)]
-            lines = [*entry.lines, *operation_lines([change for change in with_code if change.code])]
-            best = best._replace(cycles=cycles, text=text, lines=lines, changes=with_code, pasted=pasted)
+            codes = [
+                expressions.get(place, "") if (place := change.place) else "" for change in changes
+            ]
+            with_code = [
+                replace(change, code=code) for change, code in zip(changes, codes, strict=True)
+            ]
+            lines = [
+                *entry.lines,
+                *operation_lines([change for change in with_code if change.code]),
+            ]
+            best = best._replace(
+                cycles=cycles, text=text, lines=lines, changes=with_code, pasted=pasted
+            )
     return best

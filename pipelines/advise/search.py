@@ -1,4 +1,6 @@
-"""Search for faster layouts: entry layouts, layouts that avoid copies, then genetic and random proposals."""
+"""Search for faster layouts: entry layouts, layouts that avoid copies, then genetic and random
+proposals.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +22,32 @@ from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.pipelines.advise.diagnosis import Leaf, data_flow, leaves_of, source_line, ties_of
-from xlarank.pipelines.programs.candidates import Candidates, Codes, breed, candidate_rows, random_configurations
+from xlarank.pipelines.programs.candidates import (
+    Candidates,
+    Codes,
+    breed,
+    candidate_rows,
+    random_configurations,
+)
 from xlarank.pipelines.programs.sources import Program, Stopwatch, compile_new, configuration_key
 from xlarank.pipelines.support.progress import Progress, steps_of
 
-#: Configurations compiled per step: fewer adapt the search sooner, more keep several processes busy.
+#: Configurations compiled per step: fewer adapt the search sooner, more keep several processes
+#: busy.
 BATCH: Final = 4
 #: Number of fastest configurations from which the genetic search breeds.
 _PARENTS: Final = 8
-#: Time limit of a compilation: a multiple of the default configuration's, and the minimum in seconds.
-_LIMIT_FACTOR, _MIN_LIMIT = 4.0, 10.0
+#: Time limit of a compilation: a multiple of the default configuration's, and the minimum in
+#: seconds.
+_LIMIT_FACTOR = 4.0
+_MIN_LIMIT = 10.0
 #: Maximum number of copy-avoiding configurations per round, and distance in operations from a copy.
-_MAX_AVOIDING, _STEPS = 12, 4
+_MAX_AVOIDING = 12
+_STEPS = 4
 #: Consecutive proposals of known or unpromising programs that end the search.
 _MAX_IDLE: Final = 24
-#: Maximum proposals as a multiple of the budget; screening one out takes 1/5 to 2/3 of a compilation's time.
+#: Maximum proposals as a multiple of the budget; screening one out takes 1/5 to 2/3 of a
+#: compilation's time.
 _MAX_PROPOSALS: Final = 3
 _REMEDIES: Final = {
     Status.TIMEOUT: "give it more seconds with `limit`",
@@ -44,12 +57,15 @@ _REMEDIES: Final = {
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Search space of configurations, encoded as ``(configs, nodes + 2)``; code 0 leaves a layout unchanged.
+    """Search space of configurations, encoded as ``(configs, nodes + 2)``; code 0 leaves a layout
+    unchanged.
 
     Attributes:
         nodes: candidate rows of each configurable node, without the layout that the compiler chose.
-        ties: input -> output of the previous step that it is taken from; both should have the same layout.
-        entry_modes: modes of inputs and outputs: as written, chosen by the compiler, then equal for ``ties``.
+        ties: input -> output of the previous step that it is taken from; both should have the same
+            layout.
+        entry_modes: modes of inputs and outputs: as written, chosen by the compiler, then equal for
+            ``ties``.
     """
 
     program: Program
@@ -68,20 +84,29 @@ class Space:
         nodes = []
         for node, rows in zip(program.graph.configurable.tolist(), drawn, strict=True):
             chosen = program.lowered.chosen.get(names[node], ())
-            nodes.append(rows[[not chosen or tuple(row[: len(chosen)]) != chosen for row in rows.tolist()]])
+            nodes.append(
+                rows[[not chosen or tuple(row[: len(chosen)]) != chosen for row in rows.tolist()]]
+            )
         default, free = (([mode] * len(inputs), [mode] * len(outputs)) for mode in (DEFAULT, AUTO))
         input_modes, output_modes = layouts.entry_modes(program.module) or default
-        ties, modes = ties_of(program.module, inputs, outputs), ((input_modes, output_modes), free)
+        ties = ties_of(program.module, inputs, outputs)
+        modes = ((input_modes, output_modes), free)
         return cls(program, inputs, outputs, Candidates(nodes), ties, modes)
 
     @cached_property
     def candidates(self) -> Candidates:
-        """Rows of ``nodes``, then of two columns that index ``entry_modes``: for the inputs and for the outputs."""
-        modes = np.array([layouts.row_of(()), *[layouts.row_of((0,))] * (len(self.entry_modes) - 1)], np.int8)
+        """Rows of ``nodes``, then of two columns that index ``entry_modes``: for the inputs and for
+        the outputs.
+        """
+        modes = np.array(
+            [layouts.row_of(()), *[layouts.row_of((0,))] * (len(self.entry_modes) - 1)], np.int8
+        )
         return Candidates((*self.nodes.rows, modes, modes))
 
     def entry(self, inputs: bool, outputs: bool) -> Codes:
-        """Return the code ``(1, columns)`` that leaves layouts of inputs, outputs or both to the compiler."""
+        """Return the code ``(1, columns)`` that leaves layouts of inputs, outputs or both to the
+        compiler.
+        """
         code = np.zeros((1, len(self.candidates.rows)), np.int32)
         code[0, -2:] = inputs, outputs
         return code
@@ -89,8 +114,13 @@ class Space:
     def toward(
         self, start: NDArray[np.int32], targets: Sequence[Mapping[tuple[int, ...], Order]]
     ) -> tuple[Space, Codes]:
-        """Return the space extended by target orders, and ``start`` changed to each, ``(configs, columns)``."""
-        sizes = [tuple(instruction.shape.dimensions) for _, instruction in instructions(self.program.module)]
+        """Return the space extended by target orders, and ``start`` changed to each, ``(configs,
+        columns)``.
+        """
+        sizes = [
+            tuple(instruction.shape.dimensions)
+            for _, instruction in instructions(self.program.module)
+        ]
         rows = [candidates.tolist() for candidates in self.nodes.rows]
         codes = {start.tobytes(): start}
         for orders in targets:
@@ -113,20 +143,31 @@ class Space:
         return inputs, outputs
 
     def tied(self, text: str) -> bool:
-        """Return whether a loop can pass outputs of a compiled program to its next step without a copy."""
+        """Return whether a loop can pass outputs of a compiled program to its next step without a
+        copy.
+        """
         inputs, outputs = layouts.compiled_entry_layouts(text)
-        return all(inputs[input_at] == outputs[output_at] for input_at, output_at in self.ties.items())
+        return all(
+            inputs[input_at] == outputs[output_at] for input_at, output_at in self.ties.items()
+        )
 
     def tie(self, code: NDArray[np.int32], text: str) -> tuple[Space, Codes]:
-        """Return the extended space, and ``code`` twice: with the layouts of tied inputs, and of tied outputs."""
+        """Return the extended space, and ``code`` twice: with the layouts of tied inputs, and of
+        tied outputs.
+        """
         # all orders are set: if one is left to the compiler, it changes those of other outputs
-        inputs, outputs = ([layouts.mode_of(order) if order else DEFAULT for order in part]
-                           for part in layouts.compiled_entry_layouts(text))  # fmt: skip
-        all_modes, codes = list(self.entry_modes), np.array([code, code])
+        inputs, outputs = (
+            [layouts.mode_of(order) if order else DEFAULT for order in part]
+            for part in layouts.compiled_entry_layouts(text)
+        )
+        all_modes = list(self.entry_modes)
+        codes = np.array([code, code])
         for tied, by_input in zip(codes, (True, False), strict=True):
             modes = list(inputs), list(outputs)
             for input_at, output_at in self.ties.items():
-                modes[0][input_at] = modes[1][output_at] = inputs[input_at] if by_input else outputs[output_at]
+                modes[0][input_at] = modes[1][output_at] = (
+                    inputs[input_at] if by_input else outputs[output_at]
+                )
             if modes not in all_modes:
                 all_modes.append(modes)
             tied[-2:] = all_modes.index(modes) * (code[-2:] > 0)
@@ -137,9 +178,15 @@ class Space:
         rows: NDArray[np.int8] = self.nodes.expand(code[None, :-2])[0]
         return rows
 
-    def module(self, code: NDArray[np.int32], modes: tuple[Sequence[str], Sequence[str]] | None = None) -> Message:
-        """Return the program with a configuration applied; ``modes`` override those of the configuration."""
-        return layouts.with_entry_modes(self.program.constrained(self.rows(code)), *(modes or self.modes(code)))
+    def module(
+        self, code: NDArray[np.int32], modes: tuple[Sequence[str], Sequence[str]] | None = None
+    ) -> Message:
+        """Return the program with a configuration applied; ``modes`` override those of the
+        configuration.
+        """
+        return layouts.with_entry_modes(
+            self.program.constrained(self.rows(code)), *(modes or self.modes(code))
+        )
 
     def key(self, code: NDArray[np.int32]) -> str:
         """Return the layouts of a configuration as text, independent of the order of candidates."""
@@ -152,21 +199,31 @@ class NoCodeError(CompilerError):
 
 
 def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
-    """Return layouts, by dimensions, that might avoid copies of a compiled program, costliest copies first.
+    """Return layouts, by dimensions, that might avoid copies of a compiled program, costliest
+    copies first.
 
-    Producers get the output layout of a copy, or consumers its input layout. The first results combine all copies;
-    then come, for each copy, its value alone and all values of its rank within `_STEPS`.
+    Producers get the output layout of a copy, or consumers its input layout. The first results
+    combine all copies; then come, for each copy, its value alone and all values of its rank within
+    `_STEPS`.
     """
-    operations, orders = data_flow(text), []
+    operations = data_flow(text)
+    orders = []
     combined: tuple[dict[tuple[int, ...], Order], ...] = ({}, {})
-    for copy in sorted((op for op in operations if op.relayout and op.total), key=lambda op: -op.total):
-        directions = zip((copy.layout, copy.before), (operations.pred, operations.succ), combined, strict=True)
+    for copy in sorted(
+        (op for op in operations if op.relayout and op.total), key=lambda op: -op.total
+    ):
+        directions = zip(
+            (copy.layout, copy.before), (operations.pred, operations.succ), combined, strict=True
+        )
         for order, neighbours, union in directions:
             if len(order) == len(copy.dimensions):
-                near, reached = {copy.dimensions: order}, [copy]
+                near = {copy.dimensions: order}
+                reached = [copy]
                 for _ in range(_STEPS):
                     reached = [neighbour for op in reached for neighbour in neighbours[op]]
-                    near |= {op.dimensions: order for op in reached if len(op.dimensions) == len(order)}
+                    near |= {
+                        op.dimensions: order for op in reached if len(op.dimensions) == len(order)
+                    }
                 orders.extend([{copy.dimensions: order}, near])
                 union |= near | union
     return [*filter(None, combined), *orders]
@@ -177,26 +234,42 @@ class LayoutSearch:
 
     Attributes:
         codes, outcomes: evaluated configurations, the compiler's default first.
-        tied: whether a loop passes outputs to its next step without a copy, as the best must; True for the default.
+        tied: whether a loop passes outputs to its next step without a copy, as the best must; True
+            for the default.
     """
 
-    def __init__(self, compiler: Compiler, space: Space, journal: Journal, rng: np.random.Generator) -> None:
-        self.compiler, self.space, self.journal, self.rng = compiler, space, journal, rng
+    def __init__(
+        self, compiler: Compiler, space: Space, journal: Journal, rng: np.random.Generator
+    ) -> None:
+        self.compiler = compiler
+        self.space = space
+        self.journal = journal
+        self.rng = rng
         self.codes: Codes = np.zeros((0, len(space.candidates.rows)), np.int32)
         self.outcomes: list[Outcome] = []
         self.tied: list[bool] = []
-        self.stopped, self._budget, self._end = "", 0, 0.0
+        self.stopped = ""
+        self._budget = 0
+        self._end = 0.0
         self._stopwatch = None if compiler.target.estimated else Stopwatch(compiler, journal)
-        self.texts = {outcome.fingerprint: outcome.text for outcome in journal.outcomes.values() if outcome.text}
+        self.texts = {
+            outcome.fingerprint: outcome.text
+            for outcome in journal.outcomes.values()
+            if outcome.text
+        }
 
     @property
     def best(self) -> int:
-        """Index of the fastest configuration; among equals, the one that sets fewest layouts, then the first."""
+        """Index of the fastest configuration; among equals, the one that sets fewest layouts, then
+        the first.
+        """
         return int(np.lexsort([(self.codes > 0).sum(axis=1), self._costs()])[0])
 
     @property
     def statuses(self) -> dict[str, int]:
-        """Number of configurations by status; ``ok`` are distinct programs, ``known`` repeat one of them."""
+        """Number of configurations by status; ``ok`` are distinct programs, ``known`` repeat one of
+        them.
+        """
         programs = {outcome.fingerprint for outcome in self.outcomes if outcome.status is Status.OK}
         counts = Counter(str(outcome.status) for outcome in self.outcomes)
         repeated = counts[Status.OK] - len(programs)
@@ -205,16 +278,25 @@ class LayoutSearch:
     @property
     def spent(self) -> int:
         """Number of compilations; known programs and those screened out cost nothing."""
-        return sum(count for status, count in self.statuses.items() if status not in ("known", Status.SCREENED))
+        return sum(
+            count
+            for status, count in self.statuses.items()
+            if status not in ("known", Status.SCREENED)
+        )
 
     def text(self, at: int) -> str:
         """Return the compiled program of a configuration that has an estimate."""
         return self.texts[self.outcomes[at].fingerprint]
 
     def run(self, budget: int, minutes: float, progress: Progress | None = None) -> None:
-        """Compile up to ``budget`` configurations for some minutes; raises `CompilerError` if the default fails."""
-        self._budget, self._end = budget, time.monotonic() + 60 * minutes
-        self.compiler.add_estimates({key: self.journal.estimates[key] for key in self.texts}, self.texts.values())
+        """Compile up to ``budget`` configurations for some minutes; raises `CompilerError` if the
+        default fails.
+        """
+        self._budget = budget
+        self._end = time.monotonic() + 60 * minutes
+        self.compiler.add_estimates(
+            {key: self.journal.estimates[key] for key in self.texts}, self.texts.values()
+        )
         title = f"compiling {self.space.program.name} for {self.compiler.target.name}"
         with steps_of(progress, title, budget) as self._step:
             self._compile(self.space.entry(False, False), screen=False)
@@ -228,15 +310,30 @@ class LayoutSearch:
         default = self.outcomes[0]
         if re.search(r"Custom emitter .*not found", default.message):
             module = self.space.program.module
-            gathers = [gather for _, gather in instructions(module) if gather.opcode in ("gather", "scatter")]
-            locations = sorted({":".join(map(str, source_line(module, gather))) for gather in gathers})
+            gathers = [
+                gather
+                for _, gather in instructions(module)
+                if gather.opcode in ("gather", "scatter")
+            ]
+            locations = sorted(
+                {":".join(map(str, source_line(module, gather))) for gather in gathers}
+            )
             raise NoCodeError(
-                f"the compiler itself fails ({default.message}), with gather or scatter at {', '.join(locations)}",
+                (
+                    f"the compiler itself fails ({default.message}), with gather or scatter "
+                    f"at {', '.join(locations)}"
+                ),
                 expected="operations that libtpu can generate code for without a TPU",
-                do="pick elements by products with jax.nn.one_hot instead of by take_along_axis or indices",
+                do=(
+                    "pick elements by products with jax.nn.one_hot instead of by "
+                    "take_along_axis or indices"
+                ),
             )
         if default.status is not Status.OK or not default.estimate.cycles:
-            got = f"the compiler's default has no estimate ({default.message or 'no operation has cycles'})"
+            got = (
+                "the compiler's default has no estimate "
+                f"({default.message or 'no operation has cycles'})"
+            )
             do = _REMEDIES.get(default.status, "check that it compiles in JAX")
             raise CompilerError(got, expected="a program that compiles within the limit", do=do)
         self._step(f"{default.seconds:.1f} s a compilation")
@@ -252,11 +349,15 @@ class LayoutSearch:
                 self._compile(self.space.entry(*sides), screen=False)
 
     def avoid_copies(self) -> None:
-        """Compile layouts that may avoid copies of the best program (`around_copies`); repeat while it improves."""
+        """Compile layouts that may avoid copies of the best program (`around_copies`); repeat while
+        it improves.
+        """
         best = -1
         while best != self.best and self._can_continue:
             best = self.best
-            self.space, codes = self.space.toward(self.codes[best], around_copies(self.text(best))[:_MAX_AVOIDING])
+            self.space, codes = self.space.toward(
+                self.codes[best], around_copies(self.text(best))[:_MAX_AVOIDING]
+            )
             for at in range(0, len(codes), BATCH):
                 if (budget_left := self._budget - self.spent) > 0:
                     self._compile(codes[at : at + min(BATCH, budget_left)])
@@ -267,9 +368,13 @@ class LayoutSearch:
         while self.spent < self._budget:
             codes = self.proposals(min(BATCH, self._budget - self.spent))
             if not len(codes) or idle >= _MAX_IDLE:
-                self.stopped = "nothing is left to try: other proposals become known or slower programs"
+                self.stopped = (
+                    "nothing is left to try: other proposals become known or slower programs"
+                )
             elif len(self.codes) >= _MAX_PROPOSALS * self._budget:
-                self.stopped = f"{_MAX_PROPOSALS} times as many proposals as the budget were looked at"
+                self.stopped = (
+                    f"{_MAX_PROPOSALS} times as many proposals as the budget were looked at"
+                )
             elif time.monotonic() >= self._end:
                 self.stopped = "the time is over"
             if self.stopped:
@@ -279,7 +384,9 @@ class LayoutSearch:
             idle = 0 if self.spent > before else idle + len(codes)
 
     def proposals(self, count: int) -> Codes:
-        """Return new configurations: bred from the fastest, and random ones with the best entry modes."""
+        """Return new configurations: bred from the fastest, and random ones with the best entry
+        modes.
+        """
         candidates = self.space.candidates
         parents = self.codes[np.argsort(self._costs(screened=True), kind="stable")[:_PARENTS]]
         bred = breed(candidates, parents, (count + 1) // 2, self.rng, known=self.codes)
@@ -297,28 +404,48 @@ class LayoutSearch:
         limit = max(_MIN_LIMIT, _LIMIT_FACTOR * self.outcomes[0].seconds) if self.outcomes else None
         keys = [self.space.key(code) for code in codes]
         outcomes = compile_new(
-            self.compiler, self.journal, keys, lambda at: self.space.module(codes[at]), stopwatch=self._stopwatch,
-            settled=settled, limit=limit, keep=True,
+            self.compiler,
+            self.journal,
+            keys,
+            lambda at: self.space.module(codes[at]),
+            stopwatch=self._stopwatch,
+            settled=settled,
+            limit=limit,
+            keep=True,
             screen=float(best) if screen and self._stopwatch is None else None,
-        )  # fmt: skip
+        )
         self.texts |= {outcome.fingerprint: outcome.text for outcome in outcomes if outcome.text}
         before = self.spent
         self.codes = np.concatenate([self.codes, codes])
         new = range(len(self.outcomes), len(self.codes))
         self.outcomes += outcomes
-        self.tied += [at == 0 or outcome.status is not Status.OK or self.space.tied(self.text(at))
-                      for at, outcome in zip(new, outcomes, strict=True)]  # fmt: skip
+        self.tied += [
+            at == 0 or outcome.status is not Status.OK or self.space.tied(self.text(at))
+            for at, outcome in zip(new, outcomes, strict=True)
+        ]
         if len(self.codes) > 1:
             for _ in range(self.spent - before):
                 gain = self.outcomes[0].estimate.cycles / min(self._costs())
                 self._step(f"best so far {gain:.3f} times as fast")
         for at in new:
-            if not self.tied[at] and self.outcomes[at].estimate.cycles < best and self.spent < self._budget:
+            if (
+                not self.tied[at]
+                and self.outcomes[at].estimate.cycles < best
+                and self.spent < self._budget
+            ):
                 self.space, tied = self.space.tie(self.codes[at], self.text(at))
-                self._compile(tied[[not (self.codes == code).all(axis=1).any() for code in tied]], screen=screen)
+                self._compile(
+                    tied[[not (self.codes == code).all(axis=1).any() for code in tied]],
+                    screen=screen,
+                )
 
     def _costs(self, *, screened: bool = False) -> NDArray[np.float64]:
-        """Return estimated (with ``screened``, also predicted) cycles, ``(configs,)``; inf if unknown or untied."""
+        """Return estimated (with ``screened``, also predicted) cycles, ``(configs,)``; inf if
+        unknown or untied.
+        """
         counted = (Status.OK, Status.SCREENED) if screened else (Status.OK,)
-        costs = [outcome.estimate.cycles if outcome.status in counted else np.inf for outcome in self.outcomes]
+        costs = [
+            outcome.estimate.cycles if outcome.status in counted else np.inf
+            for outcome in self.outcomes
+        ]
         return np.where(self.tied, np.array(costs, np.float64), np.inf)

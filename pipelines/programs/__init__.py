@@ -1,1 +1,3 @@
-"""User programs: loading, candidate configurations, compilation, timing and writing as graph files."""
+"""User programs: loading, candidate configurations, compilation, timing and writing as graph
+files.
+"""

@@ -1,7 +1,8 @@
 """Configurations of a program, drawn at random or bred from good ones.
 
-A configuration is one code per configurable node, or per group of tied nodes: the index of its candidate row. Code
-0 is the compiler's choice, a row of -1; other rows are permutations of dimensions, so every configuration is valid.
+A configuration is one code per configurable node, or per group of tied nodes: the index of its
+candidate row. Code 0 is the compiler's choice, a row of -1; other rows are permutations of
+dimensions, so every configuration is valid.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ Codes = NDArray[np.int32]
 _ACTIVITY: Final = (0.05, 0.15, 0.3, 0.6, 1.0)
 #: Consecutive draws of known configurations, per requested one, that end a search.
 _MAX_IDLE: Final = 50
-#: Probabilities of crossing two parents and of resetting a changed node; numbers of changed nodes, drawn evenly.
-_CROSSOVER, _RESET, _CHANGED = 0.4, 0.15, (1, 1, 2, 3, 5)
+#: Probabilities of crossing two parents and of resetting a changed node; numbers of changed nodes,
+#: drawn evenly.
+_CROSSOVER = 0.4
+_RESET = 0.15
+_CHANGED = (1, 1, 2, 3, 5)
 
 
 class Candidates:
@@ -37,8 +41,10 @@ class Candidates:
 
     Attributes:
         rows: ``(choices, 18)`` of each group, the first one all -1.
-        group: ``(configurable nodes,)`` group of each node, -1 if the compiler chooses; by default one per node.
-        least: ``(groups,)`` lowest code drawn at random, 1 if a group is always set; None if nodes are not tied.
+        group: ``(configurable nodes,)`` group of each node, -1 if the compiler chooses; by default
+            one per node.
+        least: ``(groups,)`` lowest code drawn at random, 1 if a group is always set; None if nodes
+            are not tied.
         choices: ``(groups,)`` number of candidate rows, the default included.
         free: groups with several candidate rows.
         space: number of possible configurations.
@@ -50,7 +56,8 @@ class Candidates:
         group: NDArray[np.intp] | None = None,
         least: NDArray[np.int64] | None = None,
     ) -> None:
-        self.rows, self.least = rows, least
+        self.rows = rows
+        self.least = least
         self.group = np.arange(len(rows)) if group is None else group
         self.choices = np.array([len(choices) for choices in rows], np.int64)
         self.free = np.flatnonzero(self.choices > 1)
@@ -59,13 +66,19 @@ class Candidates:
     def expand(self, codes: Codes) -> NDArray[np.int8]:
         """Return the rows, ``(configs, nodes, 18)``, as in ``node_config_feat``."""
         start = 1 + np.cumsum(self.choices) - self.choices
-        at = np.column_stack([codes + start, np.zeros(len(codes), np.int64)])  # group -1 is the last column
-        rows: NDArray[np.int8] = np.concatenate([[row_of(())], *self.rows], dtype=np.int8)[at[:, self.group]]
+        at = np.column_stack(
+            [codes + start, np.zeros(len(codes), np.int64)]
+        )  # group -1 is the last column
+        rows: NDArray[np.int8] = np.concatenate([[row_of(())], *self.rows], dtype=np.int8)[
+            at[:, self.group]
+        ]
         return rows
 
     def graph(self, graph: LayoutGraph, codes: Codes) -> LayoutGraph:
         """Return the same program with these configurations, unmeasured, as if read from a file."""
-        table = ConfigTable.from_blocks([self.expand(codes)], configs=len(codes), nodes=len(self.group))
+        table = ConfigTable.from_blocks(
+            [self.expand(codes)], configs=len(codes), nodes=len(self.group)
+        )
         return replace(graph, table=table, runtime=np.zeros(len(codes), np.int64))
 
 
@@ -74,9 +87,10 @@ def candidate_rows(
 ) -> Candidates:
     """Draw candidate rows for every configurable node of ``graph``.
 
-    The compiler's choice comes first, then orders of the output's dimensions: the default order, the default order
-    with one dimension made minor-most, and random ones. Operands, whose layouts made no difference on a TPU, and
-    outputs of fewer than two dimensions or ``min_elements`` elements are left to the compiler.
+    The compiler's choice comes first, then orders of the output's dimensions: the default order,
+    the default order with one dimension made minor-most, and random ones. Operands, whose layouts
+    made no difference on a TPU, and outputs of fewer than two dimensions or ``min_elements``
+    elements are left to the compiler.
     """
     if per_node < 1:
         raise XlarankError(f"per_node is {per_node}", expected="at least 1")
@@ -84,7 +98,11 @@ def candidate_rows(
     rows = []
     for node, settable in zip(graph.configurable, _settable(facts, min_elements), strict=True):
         choices: dict[tuple[int, ...], None] = {(): None}
-        orders = _orders(tuple(facts.default_layout[node, : facts.rank[node]].tolist()), rng) if settable else ()
+        orders = (
+            _orders(tuple(facts.default_layout[node, : facts.rank[node]].tolist()), rng)
+            if settable
+            else ()
+        )
         for order in orders:
             if len(choices) >= per_node:
                 break
@@ -94,7 +112,9 @@ def candidate_rows(
 
 
 def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> Candidates:
-    """Return candidate rows of groups of tied nodes (`tied_nodes`); small outputs are left to the compiler."""
+    """Return candidate rows of groups of tied nodes (`tied_nodes`); small outputs are left to the
+    compiler.
+    """
     facts = LayoutFacts(graph)
     tied = tied_nodes(facts)
     settable = np.flatnonzero(_settable(facts, min_elements))
@@ -102,19 +122,29 @@ def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> Candidat
     group[settable] = groups_of([tied[at] for at in settable])
     _, first = np.unique(group[settable], return_index=True)
     nodes = [tied[at] for at in settable[first]]
-    rows = [np.array([row_of(order) for order in dict.fromkeys([(), *node.orders])], np.int8) for node in nodes]
-    least = [0 if node.optional else min(1, len(choices) - 1) for node, choices in zip(nodes, rows, strict=True)]
+    rows = [
+        np.array([row_of(order) for order in dict.fromkeys([(), *node.orders])], np.int8)
+        for node in nodes
+    ]
+    least = [
+        0 if node.optional else min(1, len(choices) - 1)
+        for node, choices in zip(nodes, rows, strict=True)
+    ]
     return Candidates(rows, group, np.array(least, np.int64))
 
 
 def _settable(facts: LayoutFacts, min_elements: int) -> NDArray[np.bool_]:
-    """Return whether each output has dimensions to order and enough elements, ``(configurable nodes,)``."""
+    """Return whether each output has dimensions to order and enough elements, ``(configurable
+    nodes,)``.
+    """
     large = facts.column("shape_dimensions_product") >= min_elements
     return (large & (facts.rank > 1))[facts.graph.configurable]
 
 
 def _orders(default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
-    """Yield orders of dimensions: the default, those with another one minor-most, then all in random order."""
+    """Yield orders of dimensions: the default, those with another one minor-most, then all in
+    random order.
+    """
     yield default
     for dimension in rng.permutation(len(default)).tolist():
         yield (dimension, *(other for other in default if other != dimension))
@@ -126,8 +156,8 @@ def _orders(default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tupl
 def random_configurations(candidates: Candidates, count: int, rng: np.random.Generator) -> Codes:
     """Return up to ``count`` distinct codes ``(configs, groups)``, the compiler's choice first.
 
-    Each configuration draws from `_ACTIVITY` the share of nodes that it sets, then their rows; groups of tied nodes
-    draw a code from ``least`` on, as in Google's random collections.
+    Each configuration draws from `_ACTIVITY` the share of nodes that it sets, then their rows;
+    groups of tied nodes draw a code from ``least`` on, as in Google's random collections.
     """
 
     def draw() -> NDArray[np.int32]:
@@ -139,15 +169,24 @@ def random_configurations(candidates: Candidates, count: int, rng: np.random.Gen
             code[active] = rng.integers(1, candidates.choices[active])
         return code
 
-    return _collect(np.zeros((1, len(candidates.rows)), np.int32), min(count, candidates.space), draw)
+    return _collect(
+        np.zeros((1, len(candidates.rows)), np.int32), min(count, candidates.space), draw
+    )
 
 
 def breed(
-    candidates: Candidates, parents: Codes, count: int, rng: np.random.Generator, *, known: Codes | None = None
+    candidates: Candidates,
+    parents: Codes,
+    count: int,
+    rng: np.random.Generator,
+    *,
+    known: Codes | None = None,
 ) -> Codes:
-    """Return up to ``count`` codes ``(configs, groups)`` bred from ``parents`` and not in ``parents`` or ``known``.
+    """Return up to ``count`` codes ``(configs, groups)`` bred from ``parents`` and not in
+    ``parents`` or ``known``.
 
-    A child copies a parent or crosses two; then one to five nodes take a random row or the compiler's choice.
+    A child copies a parent or crosses two; then one to five nodes take a random row or the
+    compiler's choice.
     """
     old = np.unique(parents if known is None else np.concatenate([parents, known]), axis=0)
 
@@ -166,13 +205,20 @@ def breed(
 
 
 def evolve(
-    candidates: Candidates, score: Callable[[Codes], NDArray[np.floating]], count: int, rng: np.random.Generator,
-    *, population: int, generations: int,
-) -> Codes:  # fmt: skip
-    """Return up to ``count`` distinct codes ``(configs, groups)``: the compiler's choice, then the best by score.
+    candidates: Candidates,
+    score: Callable[[Codes], NDArray[np.floating]],
+    count: int,
+    rng: np.random.Generator,
+    *,
+    population: int,
+    generations: int,
+) -> Codes:
+    """Return up to ``count`` distinct codes ``(configs, groups)``: the compiler's choice, then the
+    best by score.
 
-    A genetic search: the population starts as neighbours of the compiler's choice, and its best quarter breeds in
-    every generation. Scores are compared only within one call of ``score``, so it may return ranks.
+    A genetic search: the population starts as neighbours of the compiler's choice, and its best
+    quarter breeds in every generation. Scores are compared only within one call of ``score``, so it
+    may return ranks.
     """
     population = max(population, count)
     default = np.zeros((1, len(candidates.rows)), np.int32)
@@ -180,7 +226,9 @@ def evolve(
     survivors = survivors[np.argsort(score(survivors), kind="stable")]
     evaluated = survivors
     for _ in range(generations):
-        children = breed(candidates, survivors[: max(2, len(survivors) // 4)], population, rng, known=evaluated)
+        children = breed(
+            candidates, survivors[: max(2, len(survivors) // 4)], population, rng, known=evaluated
+        )
         if not len(children):
             break
         evaluated = np.concatenate([evaluated, children])
@@ -190,7 +238,9 @@ def evolve(
 
 
 def _collect(first: Codes, count: int, draw: Callable[[], NDArray[np.int32]]) -> Codes:
-    """Return the distinct rows of ``first`` and new draws, up to ``count``; fewer if nothing new is drawn."""
+    """Return the distinct rows of ``first`` and new draws, up to ``count``; fewer if nothing new is
+    drawn.
+    """
     distinct = {code.tobytes(): code for code in first}
     idle = 0
     while len(distinct) < count and idle < _MAX_IDLE * max(10, count - len(first)):

@@ -1,4 +1,6 @@
-"""Programs with settable layouts: loading, compilation and timing of configurations, graph files, manifests."""
+"""Programs with settable layouts: loading, compilation and timing of configurations, graph files,
+manifests.
+"""
 
 from __future__ import annotations
 
@@ -33,19 +35,24 @@ from xlarank.pipelines.programs.candidates import Candidates, candidate_rows, ti
 
 #: Minimum number of rounds in which programs are timed, unless the time is over.
 ROUNDS: Final = 24
-#: Rounds between comparisons of the order, which must agree three times; number of fastest programs compared.
-_INTERVAL, _COMPARED = 8, 5
+#: Rounds between comparisons of the order, which must agree three times; number of fastest programs
+#: compared.
+_INTERVAL = 8
+_COMPARED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """Search of configurations; raises `XlarankError` for an unknown search or tie, or ``configs`` below 1.
+    """Search of configurations; raises `XlarankError` for an unknown search or tie, or ``configs``
+    below 1.
 
     Attributes:
         search: ``random``, or ``evolve``: a genetic search around the compiler's default.
         configs: maximum number of configurations, including the compiler's default.
-        tie: ``rule``: tied nodes share their layouts, as in Google's files; ``none``: nodes are independent.
-        per_node: for ``tie=none``, maximum number of candidate rows of a node, the compiler's default included.
+        tie: ``rule``: tied nodes share their layouts, as in Google's files; ``none``: nodes are
+            independent.
+        per_node: for ``tie=none``, maximum number of candidate rows of a node, the compiler's
+            default included.
     """
 
     search: str = "random"
@@ -59,10 +66,16 @@ class SearchSettings:
             if (value := getattr(self, name)) not in choices:
                 raise XlarankError(f"the {name} is {value!r}", expected=" or ".join(choices))
         if self.configs < 1:
-            raise XlarankError(f"{self.configs} configurations were asked for", expected="at least 1")
+            raise XlarankError(
+                f"{self.configs} configurations were asked for", expected="at least 1"
+            )
 
-    def candidates(self, graph: LayoutGraph, rng: np.random.Generator, min_elements: int = 1024) -> Candidates:
-        """Return the candidate rows of a graph's nodes; outputs below ``min_elements`` are left to the compiler."""
+    def candidates(
+        self, graph: LayoutGraph, rng: np.random.Generator, min_elements: int = 1024
+    ) -> Candidates:
+        """Return the candidate rows of a graph's nodes; outputs below ``min_elements`` are left to
+        the compiler.
+        """
         if self.tie == "rule":
             return tied_candidates(graph, min_elements=min_elements)
         return candidate_rows(graph, rng, per_node=self.per_node, min_elements=min_elements)
@@ -70,7 +83,9 @@ class SearchSettings:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A program before layout assignment; node ``i`` of its graph is the i-th instruction of its module."""
+    """A program before layout assignment; node ``i`` of its graph is the i-th instruction of its
+    module.
+    """
 
     name: str
     lowered: Lowered
@@ -88,11 +103,14 @@ class Program:
         return constrain(self.module, layouts_of(self.module, self.graph.configurable, rows))
 
 
-def load_program(program: str, compiler: Compiler, name: str | None = None, *, one_hot: bool = False) -> Program:
+def load_program(
+    program: str, compiler: Compiler, name: str | None = None, *, one_hot: bool = False
+) -> Program:
     """Load a file of HLO, or ``module:function``, in its state before layout assignment.
 
-    A ``ModuleTuningData`` of TpuGraphs is in that state already. Raises `xlarank.data.errors.HloError` if the file
-    is not a program, `CompilerError` if the compiler rejects it.
+    A ``ModuleTuningData`` of TpuGraphs is in that state already. Raises
+    `xlarank.data.errors.HloError` if the file is not a program, `CompilerError` if the compiler
+    rejects it.
     """
     path = Path(program)
     if ":" in program and not path.exists():
@@ -100,10 +118,15 @@ def load_program(program: str, compiler: Compiler, name: str | None = None, *, o
         lowered = compiler.lower(function=program, one_hot=one_hot)
     else:
         message = read_program(path)
-        name, module = name or graph_name(path), module_of(message)
+        name = name or graph_name(path)
+        module = module_of(message)
         is_tuning = isinstance(message, ModuleTuningData)
-        lowered = Lowered(module.SerializeToString()) if is_tuning else compiler.lower(module=module)
-        restored = HloModuleProto.FromString(lowered.module)  # the compiler drops aliases and entry modes
+        lowered = (
+            Lowered(module.SerializeToString()) if is_tuning else compiler.lower(module=module)
+        )
+        restored = HloModuleProto.FromString(
+            lowered.module
+        )  # the compiler drops aliases and entry modes
         restored.input_output_alias.CopyFrom(module.input_output_alias)
         restored.frontend_attributes.CopyFrom(module.frontend_attributes)
         lowered = replace(lowered, module=restored.SerializeToString())
@@ -113,11 +136,19 @@ def load_program(program: str, compiler: Compiler, name: str | None = None, *, o
 
 
 def compile_new(
-    compiler: Compiler, journal: Journal, keys: Sequence[str], module: Callable[[int], Message],
-    *, stopwatch: Stopwatch | None = None, settled: Collection[Status] = tuple(Status),
-    step: Callable[[str], None] = lambda note: None, **options: Any,
-) -> list[Outcome]:  # fmt: skip
-    """Return outcomes, from the journal if their status is ``settled``, else compiled; ``stopwatch`` times them."""
+    compiler: Compiler,
+    journal: Journal,
+    keys: Sequence[str],
+    module: Callable[[int], Message],
+    *,
+    stopwatch: Stopwatch | None = None,
+    settled: Collection[Status] = tuple(Status),
+    step: Callable[[str], None] = lambda note: None,
+    **options: Any,
+) -> list[Outcome]:
+    """Return outcomes, from the journal if their status is ``settled``, else compiled;
+    ``stopwatch`` times them.
+    """
     stored = {at: journal.outcomes[key] for at, key in enumerate(keys) if key in journal.outcomes}
     outcomes = {at: outcome for at, outcome in stored.items() if outcome.status in settled}
     for outcome in outcomes.values():
@@ -132,40 +163,62 @@ def compile_new(
 
 
 class Stopwatch:
-    """Times of a search's programs relative to the compiler's default, on targets without estimates."""
+    """Times of a search's programs relative to the compiler's default, on targets without
+    estimates.
+    """
 
     def __init__(self, compiler: Compiler, journal: Journal) -> None:
-        self.compiler, self.journal = compiler, journal
+        self.compiler = compiler
+        self.journal = journal
         self._default: tuple[str, Message] | None = None
         self._results: dict[str, dict[str, Any]] = {}
 
     def time(self, outcomes: Sequence[Outcome], module: Callable[[int], Message]) -> list[Outcome]:
-        """Return outcomes with nanoseconds as their estimates; the first program timed is taken as the default."""
+        """Return outcomes with nanoseconds as their estimates; the first program timed is taken as
+        the default.
+        """
         results = self._results
-        compiled = [(at, outcome.fingerprint) for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
+        compiled = [
+            (at, outcome.fingerprint)
+            for at, outcome in enumerate(outcomes)
+            if outcome.status is Status.OK
+        ]
         if programs := {key: module(at) for at, key in compiled if key not in results}:
             name, plain = self._default = self._default or next(iter(programs.items()))
-            timings = time_programs(self.compiler, plain, {name: plain} | programs, minutes=1, journal=self.journal)
+            timings = time_programs(
+                self.compiler, plain, {name: plain} | programs, minutes=1, journal=self.journal
+            )
             results.setdefault(name, {"estimate": Estimate(timings.nanoseconds()[name])})
             for key in programs.keys() - {name}:
                 if key in timings.problems:
                     results[key] = {"status": Status.FAILED, "message": timings.problems[key]}
                 else:
                     speedup = timings.speedup(name, key)[0]
-                    results[key] = {"estimate": Estimate(round(results[name]["estimate"].cycles / speedup))}
+                    results[key] = {
+                        "estimate": Estimate(round(results[name]["estimate"].cycles / speedup))
+                    }
         return [replace(outcome, **results.get(outcome.fingerprint, {})) for outcome in outcomes]
 
 
 def time_programs(
-    compiler: Compiler, plain: Message, programs: Mapping[str, Message | Pasted], *, minutes: float,
-    min_rounds: int = ROUNDS, seed: int = 0, journal: Journal | None = None,
+    compiler: Compiler,
+    plain: Message,
+    programs: Mapping[str, Message | Pasted],
+    *,
+    minutes: float,
+    min_rounds: int = ROUNDS,
+    seed: int = 0,
+    journal: Journal | None = None,
     step: Callable[[str], None] = lambda note: None,
-) -> Timings:  # fmt: skip
-    """Run programs on inputs of ``plain`` until the order of the five fastest is settled or ``minutes`` are over.
+) -> Timings:
+    """Run programs on inputs of ``plain`` until the order of the five fastest is settled or
+    ``minutes`` are over.
 
     Rounds of exactly these programs in the journal are reused; new ones are added.
     """
-    rounds = [times for times in journal.rounds if times.keys() == programs.keys()] if journal else []
+    rounds = (
+        [times for times in journal.rounds if times.keys() == programs.keys()] if journal else []
+    )
     end = 0.0
     if not _settled(rounds, min_rounds):
         with closing(compiler.measure(plain, programs, seed=seed, done=len(rounds))) as new_rounds:
@@ -186,20 +239,34 @@ def _settled(rounds: Sequence[Mapping[str, float | str]], min_rounds: int) -> bo
         return False
     times = Timings(rounds).seconds
     counts = (len(rounds) - back * _INTERVAL for back in range(3))
-    return len({tuple(np.argsort(fastest(times[:, :count]))[:_COMPARED].tolist()) for count in counts}) == 1
+    return (
+        len({tuple(np.argsort(fastest(times[:, :count]))[:_COMPARED].tolist()) for count in counts})
+        == 1
+    )
 
 
 class Timings:
-    """Times of programs: ``seconds (programs, rounds)`` in the order of ``names``; ``problems`` of the rest."""
+    """Times of programs: ``seconds (programs, rounds)`` in the order of ``names``; ``problems`` of
+    the rest.
+    """
 
     def __init__(self, rounds: Sequence[Mapping[str, float | str]]) -> None:
-        self.problems = {name: value for times in rounds for name, value in times.items() if isinstance(value, str)}
+        self.problems = {
+            name: value
+            for times in rounds
+            for name, value in times.items()
+            if isinstance(value, str)
+        }
         self.names = sorted(rounds[0].keys() - self.problems.keys())
-        self.seconds = np.array([[times[name] for times in rounds] for name in self.names], np.float64)
+        self.seconds = np.array(
+            [[times[name] for times in rounds] for name in self.names], np.float64
+        )
 
     def nanoseconds(self) -> dict[str, int]:
         """Return the time of every program in whole nanoseconds."""
-        return dict(zip(self.names, np.rint(fastest(self.seconds) * 1e9).astype(int).tolist(), strict=True))
+        return dict(
+            zip(self.names, np.rint(fastest(self.seconds) * 1e9).astype(int).tolist(), strict=True)
+        )
 
     def standard_errors(self) -> dict[str, int]:
         """Return the bootstrap standard errors of the times in ns, over rounds."""
@@ -211,13 +278,15 @@ class Timings:
     def speedup(self, before: str, after: str) -> tuple[float, float, float]:
         """Return the median speedup over rounds and its 95 % interval."""
         old, new = (self.seconds[self.names.index(name)] for name in (before, after))
-        ratios, count = np.sort(old / new), len(old)
+        ratios = np.sort(old / new)
+        count = len(old)
         low = max(0, int((count - 1.96 * count**0.5) / 2))
         return float(np.median(ratios)), float(ratios[low]), float(ratios[count - 1 - low])
 
 
 def fastest(times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean of the fastest sixth of the rounds, at least one: ``(programs, rounds) -> (programs,)``.
+    """Return the mean of the fastest sixth of the rounds, at least one: ``(programs, rounds) ->
+    (programs,)``.
 
     >>> fastest(np.array([[3.0, 1.0, 2.0, 9.0, 9.0, 9.0, 1.5, 9.0, 9.0, 9.0, 9.0, 9.0]]))
     array([1.25])
@@ -230,18 +299,28 @@ def fastest(times: NDArray[np.float64]) -> NDArray[np.float64]:
 def write_configurations(
     path: Path, graph: LayoutGraph, rows: NDArray[np.int8], runtime: NDArray[np.int64]
 ) -> None:
-    """Write a graph file with configurations ``rows (configs, nodes, 18)`` and their runtimes, 0 if unknown."""
+    """Write a graph file with configurations ``rows (configs, nodes, 18)`` and their runtimes, 0 if
+    unknown.
+    """
     write_graph(
-        path, node_feat=graph.node_feat, node_opcode=graph.opcode.astype(np.uint8), edge_index=graph.edges,
-        node_splits=graph.splits[None], node_config_ids=graph.configurable,
-        node_config_feat=rows.astype(np.float32), config_runtime=runtime,
-    )  # fmt: skip
+        path,
+        node_feat=graph.node_feat,
+        node_opcode=graph.opcode.astype(np.uint8),
+        edge_index=graph.edges,
+        node_splits=graph.splits[None],
+        node_config_ids=graph.configurable,
+        node_config_feat=rows.astype(np.float32),
+        config_runtime=runtime,
+    )
 
 
 def configuration_key(rows: NDArray[np.int8]) -> str:
     """Return a configuration ``rows (nodes, 18)`` as a short text of its layouts."""
     nodes = np.flatnonzero((rows >= 0).any(axis=1))
-    return " ".join(f"{node}:{''.join('-' if entry < 0 else str(entry) for entry in rows[node])}" for node in nodes)
+    return " ".join(
+        f"{node}:{''.join('-' if entry < 0 else str(entry) for entry in rows[node])}"
+        for node in nodes
+    )
 
 
 def program_hash(module: Message) -> str:
@@ -256,7 +335,9 @@ def program_hash(module: Message) -> str:
 
 @dataclass(frozen=True)
 class Collected:
-    """Labels of a program; ``path``: the npz file or, for tiles, the manifest; ``fresh``: False if it existed."""
+    """Labels of a program; ``path``: the npz file or, for tiles, the manifest; ``fresh``: False if
+    it existed.
+    """
 
     path: Path
     manifest: dict[str, Any]
@@ -272,7 +353,9 @@ class Collected:
     def files(self) -> dict[str, int]:
         """Number of tiles of each kernel written for this program, by file."""
         kernels = self.manifest.get("kernels", ())
-        return {kernel["file"]: kernel["tiles"] for kernel in kernels if kernel["status"] == "written"}
+        return {
+            kernel["file"]: kernel["tiles"] for kernel in kernels if kernel["status"] == "written"
+        }
 
 
 def label_settings(program: Program, compiler: Compiler, settings: Any) -> dict[str, Any]:
@@ -287,13 +370,17 @@ def digest_of(settings: Mapping[str, Any]) -> str:
 
 
 def existing_manifest(path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the manifest at ``path``, if any; raises `CompilerError` if it is broken or has other settings."""
+    """Return the manifest at ``path``, if any; raises `CompilerError` if it is broken or has other
+    settings.
+    """
     if not path.exists():
         return None
     try:
         manifest: dict[str, Any] = json.loads(read_text(path))
     except (OSError, ValueError) as error:
-        raise CompilerError(f"{path} cannot be read ({error})", do="remove it, or pass another `out`") from error
+        raise CompilerError(
+            f"{path} cannot be read ({error})", do="remove it, or pass another `out`"
+        ) from error
     if changed := [key for key in settings if manifest.get(key) != settings[key]]:
         got = f"{path} was collected with another {' and '.join(changed)}"
         do = "remove it, or pass another `out` or `name`"

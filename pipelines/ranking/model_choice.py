@@ -24,18 +24,19 @@ def model_for_graph(
     """Return the model of ``collection``, or the first of these:
 
     1. the model of the collection in whose folder the graph's file at ``path`` lies;
-    2. the only model of the kind in the workspace (and the target, if the file's folders name a collection);
-    3. if there is none, the shipped ranker of the kind, except for tiles of CPUs.
+    2. the only model of the kind in the workspace (and the target, if the file's folders name a
+    collection); 3. if there is none, the shipped ranker of the kind, except for tiles of CPUs.
 
-    Raises `WorkspaceError` if the workspace does not exist, unless it is the default one, and `ModelError` if there
-    is no model or if several are left to choose from.
+    Raises `WorkspaceError` if the workspace does not exist, unless it is the default one, and
+    `ModelError` if there is no model or if several are left to choose from.
     """
     if not workspace.root.is_dir() and workspace.root != DEFAULT_ROOT:
         got = f"the workspace {workspace.root} does not exist"
         raise WorkspaceError(got, do="check the path, or run train first")
     if collection is not None:
         return model_of(workspace, model_named(workspace, collection))
-    kind, parts = graph.kind, () if path is None else path.resolve().parts
+    kind = graph.kind
+    parts = () if path is None else path.resolve().parts
     folders = {parts[i:j] for i in range(len(parts)) for j in range(i, len(parts))}
     for candidate in trained_collections(workspace):
         if candidate.kind == kind and candidate.parts in folders:
@@ -55,9 +56,9 @@ def model_for_collection(
     """Return the first of these models:
 
     1. the collection's own;
-    2. that of the collection ``model_from``, if of the same kind, or the shipped ranker if it is "shipped";
-    3. the only one of the kind and target in the workspace;
-    4. the shipped ranker of the kind, except for tiles of CPUs.
+    2. that of the collection ``model_from``, if of the same kind, or the shipped ranker if it is
+    "shipped"; 3. the only one of the kind and target in the workspace; 4. the shipped ranker of the
+    kind, except for tiles of CPUs.
 
     Raises `ModelError` if there is none or if, for tiles of CPUs, several are left to choose from.
     """
@@ -73,7 +74,9 @@ def model_for_collection(
     return _only_model(workspace, trained, str(collection))
 
 
-def _same_target(workspace: Workspace, kind: Kind, collection: Collection | None) -> list[Collection]:
+def _same_target(
+    workspace: Workspace, kind: Kind, collection: Collection | None
+) -> list[Collection]:
     """Return the trained collections of a kind and of the target of ``collection``, if given."""
     trained = [candidate for candidate in trained_collections(workspace) if candidate.kind == kind]
     if collection is None:
@@ -88,16 +91,24 @@ def _has_shipped(collection: Collection) -> bool:
 def _only_model(workspace: Workspace, trained: Sequence[Collection], name: str) -> TrainedModel:
     """Return the only trained model, to rank ``name``; raise `ModelError` for none or several."""
     if not trained:
-        got = f"there is no trained tile model in {workspace.root} for CPUs, and the shipped one is for TPUs"
+        got = (
+            f"there is no trained tile model in {workspace.root} for CPUs, and the shipped "
+            "one is for TPUs"
+        )
         raise ModelError(got, do="run train first")
     if len(trained) > 1:
-        got, do = f"{name} could be ranked by {len(trained)} models", "pass `collection` to rank or explain"
-        raise ModelError(got, expected=", ".join(map(str, trained)), do=f"{do}, `model_from` to submit")
+        got = f"{name} could be ranked by {len(trained)} models"
+        do = "pass `collection` to rank or explain"
+        raise ModelError(
+            got, expected=", ".join(map(str, trained)), do=f"{do}, `model_from` to submit"
+        )
     return model_of(workspace, trained[0])
 
 
 def models_named(workspace: Workspace, names: Sequence[str]) -> list[Collection]:
-    """Return the trained collections with these names, or all; raises `ModelError` or `CollectionError`."""
+    """Return the trained collections with these names, or all; raises `ModelError` or
+    `CollectionError`.
+    """
     trained = trained_collections(workspace)
     if not trained:
         raise ModelError(f"there is no trained model in {workspace.root}", do="run train first")
@@ -105,15 +116,21 @@ def models_named(workspace: Workspace, names: Sequence[str]) -> list[Collection]
 
 
 def model_named(workspace: Workspace, name: str) -> Collection:
-    """Return the only trained collection with this name; raises `ModelError` or `CollectionError`."""
+    """Return the only trained collection with this name; raises `ModelError` or
+    `CollectionError`.
+    """
     chosen = models_named(workspace, [name])
     if len(chosen) > 1:
-        raise ModelError(f"{name} matches {len(chosen)} models", expected="one of " + ", ".join(map(str, chosen)))
+        raise ModelError(
+            f"{name} matches {len(chosen)} models", expected="one of " + ", ".join(map(str, chosen))
+        )
     return chosen[0]
 
 
 def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:
-    """Compute a graph's rows for a model; raises `ModelError` if the kind or the version of the code differs."""
+    """Compute a graph's rows for a model; raises `ModelError` if the kind or the version of the
+    code differs.
+    """
     if graph.kind != model.card.kind:
         got = f"{graph.name} is a {graph.kind} graph"
         raise ModelError(got, expected=f"a {model.card.kind} graph for {model.card.collection}")

@@ -1,4 +1,6 @@
-"""Contributions to the difference of two configurations' scores: by node, pair, cause, column and segment."""
+"""Contributions to the difference of two configurations' scores: by node, pair, cause, column and
+segment.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +30,23 @@ _COVERED: Final = 0.8
 #: Maximum distance in edges between connected nodes of a segment.
 _MAX_DISTANCE: Final = 2
 #: Attributes of an explanation with other names in its JSON.
-_KEYS: Final = {"now": "configuration", "then": "against", "against": "against_is", "runtime": "runtime_ns"}
+_KEYS: Final = {
+    "now": "configuration",
+    "then": "against",
+    "against": "against_is",
+    "runtime": "runtime_ns",
+}
 _Key = TypeVar("_Key", int, str)
 
 
 @dataclass(frozen=True)
 class NodePart:
-    """Contribution of one node's layouts ``now`` and ``then`` to the difference, with half of each of its pairs.
+    """Contribution of one node's layouts ``now`` and ``then`` to the difference, with half of each
+    of its pairs.
 
     Attributes:
-        name, op_name: names in the HLO module and in the framework's program; None without a module.
+        name, op_name: names in the HLO module and in the framework's program; None without a
+            module.
         nanoseconds: estimated time ``now`` minus ``then``, if the model is the time model.
     """
 
@@ -62,10 +71,11 @@ class Segment:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Contributions to the difference of the scores of configurations ``now`` and ``then``, the largest first.
+    """Contributions to the difference of the scores of configurations ``now`` and ``then``, the
+    largest first.
 
-    ``difference == sum(nodes) + rest == sum(causes) == sum(columns)``, up to the rounding of floats.
-    Contributions below 0 make ``now`` the faster of the two.
+    ``difference == sum(nodes) + rest == sum(causes) == sum(columns)``, up to the rounding of
+    floats. Contributions below 0 make ``now`` the faster of the two.
 
     Attributes:
         against: description of ``then``.
@@ -75,7 +85,8 @@ class Explanation:
         rest: part of the difference without a node; all of it for tiles.
         members: contributions by ranker of an ensemble.
         names: names of all nodes in the HLO module; empty without one.
-        estimated: nanoseconds of both, if the model is the time model; those of ``nodes`` sum to their difference.
+        estimated: nanoseconds of both, if the model is the time model; those of ``nodes`` sum to
+            their difference.
     """
 
     graph: str
@@ -105,18 +116,26 @@ class Explanation:
 
     def as_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        return {_KEYS.get(name, name): value for name, value in asdict(self).items() if name != "names"}
+        return {
+            _KEYS.get(name, name): value for name, value in asdict(self).items() if name != "names"
+        }
 
 
 def explain_graph(
-    graph: Graph, model: TrainedModel, *, config: int | None = None, against: str | int | None = None,
+    graph: Graph,
+    model: TrainedModel,
+    *,
+    config: int | None = None,
+    against: str | int | None = None,
     names: Sequence[NodeName] = (),
-) -> Explanation:  # fmt: skip
-    """Attribute the difference of the scores of configuration ``config`` (by default the best) and another.
+) -> Explanation:
+    """Attribute the difference of the scores of configuration ``config`` (by default the best) and
+    another.
 
-    ``against`` is a configuration, or "default" for one that sets no layout; None is the default or, if there is
-    none or ``config`` equals it, the middle of the ranking. `xlarank.data.hlo.reading.node_names` gives ``names``.
-    Raises `ModelError` if the model cannot rank the graph, and `XlarankError` for an unknown configuration.
+    ``against`` is a configuration, or "default" for one that sets no layout; None is the default
+    or, if there is none or ``config`` equals it, the middle of the ranking.
+    `xlarank.data.hlo.reading.node_names` gives ``names``. Raises `ModelError` if the model cannot
+    rank the graph, and `XlarankError` for an unknown configuration.
     """
     rows = rows_for_model(graph, model)
     scores = model.score(rows)
@@ -125,7 +144,11 @@ def explain_graph(
     now = _configuration(graph, int(order[0]) if config is None else config)
     then, description = _reference(graph, now, order, against)
     layout_graph = graph if isinstance(graph, LayoutGraph) else None
-    walk = walk_between(layout_graph, rows, model.card.recipe.settings, now, then) if layout_graph else None
+    walk = (
+        walk_between(layout_graph, rows, model.card.recipe.settings, now, then)
+        if layout_graph
+        else None
+    )
     parts = model.contributions(rows, int(rows.group[now]), int(rows.group[then]), walk)
     timed = layout_graph if model.is_time_model else None
     times = [config_times(timed, number) for number in (now, then)] if timed else []
@@ -135,27 +158,45 @@ def explain_graph(
     columns = sum_by_key([parts.columns, parts.instance_columns])
     values = {part.node: part.value for part in nodes}
     return Explanation(
-        graph=graph.name, collection=model.card.collection, model=model.card.model, now=now, then=then,
-        against=description, ranks=(int(rank[now]), int(rank[then])), configurations=graph.configs,
+        graph=graph.name,
+        collection=model.card.collection,
+        model=model.card.model,
+        now=now,
+        then=then,
+        against=description,
+        ranks=(int(rank[now]), int(rank[then])),
+        configurations=graph.configs,
         difference=parts.difference,
-        runtime=(int(graph.runtime[now]), int(graph.runtime[then])) if graph.labelled else None, nodes=nodes,
+        runtime=(int(graph.runtime[now]), int(graph.runtime[then])) if graph.labelled else None,
+        nodes=nodes,
         rest=parts.difference - sum(values.values()),
-        pairs=tuple(sorted((place for place in parts.places if len(place.nodes) == 2), key=_by_size)),
-        causes=_largest_first(sum_by_key({cause_of(name).value: value} for name, value in columns.items())),
-        columns=_largest_first(columns), members=parts.members, segments=segments_of(graph, values),
-        notes=_notes(model, scores.fallback, parts, rows.group[now] == rows.group[then]), names=tuple(names),
+        pairs=tuple(
+            sorted((place for place in parts.places if len(place.nodes) == 2), key=_by_size)
+        ),
+        causes=_largest_first(
+            sum_by_key({cause_of(name).value: value} for name, value in columns.items())
+        ),
+        columns=_largest_first(columns),
+        members=parts.members,
+        segments=segments_of(graph, values),
+        notes=_notes(model, scores.fallback, parts, rows.group[now] == rows.group[then]),
+        names=tuple(names),
         estimated=(totals[0], totals[1]) if times else None,
-    )  # fmt: skip
+    )
 
 
 def _configuration(graph: Graph, name: str | int) -> int:
     if str(name).isdecimal() and int(name) < graph.configs:
         return int(name)
-    expected = f"a number from 0 to {graph.configs - 1}" + (f" or {DEFAULT}" if str(name).isalpha() else "")
+    expected = f"a number from 0 to {graph.configs - 1}" + (
+        f" or {DEFAULT}" if str(name).isalpha() else ""
+    )
     raise XlarankError(f"{graph.name} has no configuration {name}", expected=expected)
 
 
-def _reference(graph: Graph, now: int, order: NDArray[np.intp], against: str | int | None) -> tuple[int, str]:
+def _reference(
+    graph: Graph, now: int, order: NDArray[np.intp], against: str | int | None
+) -> tuple[int, str]:
     """Return the configuration to compare with, and its description."""
     if against is not None and against != DEFAULT:
         number = _configuration(graph, against)
@@ -176,34 +217,57 @@ def _reference(graph: Graph, now: int, order: NDArray[np.intp], against: str | i
 
 def set_layouts(graph: LayoutGraph, config: int) -> dict[int, NDArray[np.int8]]:
     """Return the layouts ``(18,)`` of a configuration by configurable node."""
-    return dict(zip(graph.configurable.tolist(), graph.table.rows[graph.table.codes[config]], strict=True))
+    return dict(
+        zip(graph.configurable.tolist(), graph.table.rows[graph.table.codes[config]], strict=True)
+    )
 
 
 def _node_parts(
-    graph: LayoutGraph, parts: Parts, now: int, then: int, names: Sequence[NodeName], changes: Mapping[int, float]
+    graph: LayoutGraph,
+    parts: Parts,
+    now: int,
+    then: int,
+    names: Sequence[NodeName],
+    changes: Mapping[int, float],
 ) -> tuple[NodePart, ...]:
-    """Return contributions by node: its step of the walk and its instances, with half of each pair."""
-    shares = ({node: place.value / len(place.nodes)} for place in parts.places for node in place.nodes)
+    """Return contributions by node: its step of the walk and its instances, with half of each
+    pair.
+    """
+    shares = (
+        {node: place.value / len(place.nodes)} for place in parts.places for node in place.nodes
+    )
     values = _largest_first(sum_by_key([parts.nodes, *shares]))
-    now_layouts, then_layouts = set_layouts(graph, now), set_layouts(graph, then)
+    now_layouts = set_layouts(graph, now)
+    then_layouts = set_layouts(graph, then)
     return tuple(
         NodePart(
-            node, names[node].name if names else None, names[node].op_name if names else None,
-            *describe_node(graph, node), layout_text(now_layouts[node]), layout_text(then_layouts[node]),
-            value, changes.get(node),
+            node,
+            names[node].name if names else None,
+            names[node].op_name if names else None,
+            *describe_node(graph, node),
+            layout_text(now_layouts[node]),
+            layout_text(then_layouts[node]),
+            value,
+            changes.get(node),
         )
         for node, value in values.items()
-    )  # fmt: skip
+    )
 
 
 def _notes(model: TrainedModel, fallback: str, parts: Parts, identical: bool) -> tuple[str, ...]:
     formula = "this is the shipped time model of TPU layouts, in which nothing is learned"
-    trees = "this is a shipped ranker, trained on estimates of the TPU's compiler, not on measurements"
+    trees = (
+        "this is a shipped ranker, trained on estimates of the TPU's compiler, not on measurements"
+    )
     conditions = {
         f"{fallback}; ranks are of both, contributions of the model alone": fallback,
         formula if model.is_time_model else trees: model.shipped,
-        "both configurations are identical: there is nothing to explain; choose another with `config`": identical,
-        "an ensemble averages the ranks that its members give, and ranks have no parts: each member's own exact "
+        (
+            "both configurations are identical: there is nothing to explain; choose another "
+            "with `config`"
+        ): identical,
+        "an ensemble averages the ranks that its members give, and ranks have no parts: "
+        "each member's own exact "
         "contributions are scaled to the difference of its ranks": len(parts.members) > 1,
     }
     return tuple(text for text, holds in conditions.items() if holds)
@@ -218,21 +282,30 @@ def _by_size(part: Place | Segment) -> tuple[float, tuple[int, ...]]:
 
 
 def program_graph(graph: Graph) -> nx.DiGraph:
-    """Return the program as a graph, with an edge from producer to consumer for tensors of rank 2 or more.
+    """Return the program as a graph, with an edge from producer to consumer for tensors of rank 2
+    or more.
 
     Tensors of lower rank have one layout, and a shared scalar would connect half a program.
     """
     program = nx.empty_graph(graph.nodes, nx.DiGraph)
-    consumers, producers = graph.edges[tensor_ranks(graph.node_feat)[graph.edges[:, 1]] > 1].T.tolist()
+    consumers, producers = graph.edges[
+        tensor_ranks(graph.node_feat)[graph.edges[:, 1]] > 1
+    ].T.tolist()
     program.add_edges_from(zip(producers, consumers, strict=True))
     return program
 
 
 def segments_of(graph: Graph, values: Mapping[int, float]) -> tuple[Segment, ...]:
-    """Return up to five groups of connected nodes with large contributions of one sign; ``values`` are by node."""
+    """Return up to five groups of connected nodes with large contributions of one sign; ``values``
+    are by node.
+    """
     by_size = [*_largest_first(values)]
     totals = np.cumsum([0.0, *(abs(values[node]) for node in by_size)])
-    largest = [node for node, before in zip(by_size, totals, strict=False) if before < _COVERED * totals[-1]]
+    largest = [
+        node
+        for node, before in zip(by_size, totals, strict=False)
+        if before < _COVERED * totals[-1]
+    ]
     program = program_graph(graph).to_undirected(as_view=True)
     connected = nx.empty_graph(largest)
     for node in largest:

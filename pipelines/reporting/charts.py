@@ -1,6 +1,8 @@
-"""Charts and pictures as SVG, without scripts or fonts, in the colours of the page around them, light or dark.
+"""Charts and pictures as SVG, without scripts or fonts, in the colours of the page around them,
+light or dark.
 
-They are drawn by matplotlib: a library that draws in the browser would put its script into every page.
+They are drawn by matplotlib: a library that draws in the browser would put its script into every
+page.
 """
 
 from __future__ import annotations
@@ -29,46 +31,85 @@ if TYPE_CHECKING:
 
 Places = Mapping[int, tuple[float, float]]
 
-INK, SOFT, LINE, PAGE = "#010203", "#040506", "#070809", "#0a0b0c"
+INK = "#010203"
+SOFT = "#040506"
+LINE = "#070809"
+PAGE = "#0a0b0c"
 #: Placeholder colours -> their replacements in a page, and on white.
 _COLOURS: Final = {
-    INK: ("currentColor", "#1c2733"), SOFT: ("var(--soft)", "#5c6a79"), LINE: ("var(--line)", "#dfe4ea"),
+    INK: ("currentColor", "#1c2733"),
+    SOFT: ("var(--soft)", "#5c6a79"),
+    LINE: ("var(--line)", "#dfe4ea"),
     PAGE: ("var(--page)", "#ffffff"),
-}  # fmt: skip
+}
 _STYLE: Final[Any] = {
-    "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": SOFT, "axes.titlecolor": INK,
-    "xtick.color": SOFT, "ytick.color": SOFT, "xtick.labelcolor": INK, "ytick.labelcolor": INK,
-    "grid.color": LINE, "axes.spines.top": False, "axes.spines.right": False, "font.size": 9.0,
-    "axes.titlesize": 10.0, "axes.axisbelow": True, "legend.frameon": False, "axes.facecolor": "none",
-}  # fmt: skip
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": SOFT,
+    "axes.titlecolor": INK,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "grid.color": LINE,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "font.size": 9.0,
+    "axes.titlesize": 10.0,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "axes.facecolor": "none",
+}
 #: Distinguishable by the colour-blind, readable on white and on near black (after Okabe and Ito).
-BLUE, ORANGE, GREEN, PURPLE = "#3b82c4", "#d9822b", "#2f9e77", "#b06ab3"
+BLUE = "#3b82c4"
+ORANGE = "#d9822b"
+GREEN = "#2f9e77"
+PURPLE = "#b06ab3"
 _SERIES: Final = (BLUE, ORANGE, GREEN, PURPLE)
 #: Eleven and four have no common factor: up to 44 series differ in marker or colour.
 _MARKERS: Final = "os^DvP*X<>p"
-_MAX_POINTS, _MAX_NAMES = 500, 60
+_MAX_POINTS = 500
+_MAX_NAMES = 60
 #: Legend of pictures of segments: the colours of contributions and of clashing layouts.
-_LEGEND: Final = {"makes it faster": BLUE, "makes it slower": ORANGE, "layouts that clash: a copy": "#c23b3b"}
+_LEGEND: Final = {
+    "makes it faster": BLUE,
+    "makes it slower": ORANGE,
+    "layouts that clash: a copy": "#c23b3b",
+}
 _FASTER, _SLOWER, _CLASH = _LEGEND.values()
-#: Maximum number of nodes in total, and per row unless in the segment; maximum distance from the segment in edges.
-_MAX_NODES, _MAX_PER_ROW, _RADIUS = 18, 5, 2
-_SWEEPS, _MAX_CHARACTERS = 4, 22
-#: Distances between columns and between rows of nodes, and the width and height of a node, in inches.
-_COLUMN, _ROW, _WIDTH, _HEIGHT = 1.8, 0.9, 1.5, 0.48
+#: Maximum number of nodes in total, and per row unless in the segment; maximum distance from the
+#: segment in edges.
+_MAX_NODES = 18
+_MAX_PER_ROW = 5
+_RADIUS = 2
+_SWEEPS = 4
+_MAX_CHARACTERS = 22
+#: Distances between columns and between rows of nodes, and the width and height of a node, in
+#: inches.
+_COLUMN = 1.8
+_ROW = 0.9
+_WIDTH = 1.5
+_HEIGHT = 0.48
 #: Colours of a picture that is a file of its own.
 _STANDALONE: Final = (
-    "<style>svg{color:#1f2d3d;background:#fff;--page:#fff;--soft:#5c6a79}@media (prefers-color-scheme:dark)"
+    "<style>svg{color:#1f2d3d;background:#fff;--page:#fff;--soft:#5c6a79}@media "
+    "(prefers-color-scheme:dark)"
     "{svg{color:#e3e8ee;background:#14181d;--page:#14181d;--soft:#97a4b1}}</style>\n"
 )
 
 
 def short(name: str, length: int = 26) -> str:
-    """Return a name that fits beside a chart; its end is kept, because it distinguishes graphs of one program.
+    """Return a name that fits beside a chart; its end is kept, because it distinguishes graphs of
+    one program.
 
     >>> short("alexnet_train_batch_32_4ae805e53b8d2b8a")
     'alexnet_train…05e53b8d2b8a'
     """
-    return name if len(name) <= length else f"{name[: length // 2]}…{name[len(name) - length // 2 + 1 :]}"
+    return (
+        name
+        if len(name) <= length
+        else f"{name[: length // 2]}…{name[len(name) - length // 2 + 1 :]}"
+    )
 
 
 @contextmanager
@@ -85,7 +126,9 @@ def _new_axes(width: float, height: float) -> Axes:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    padded = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)  # the reader's font may be larger than matplotlib's
+    padded = ConstrainedLayoutEngine(
+        w_pad=0.1, h_pad=0.1
+    )  # the reader's font may be larger than matplotlib's
     axes = Figure(figsize=(width, height), layout=padded).subplots()
     axes.grid(visible=True, linewidth=0.6)
     return axes
@@ -98,14 +141,23 @@ def _to_svg(axes: Axes, name: str) -> str:
     stream = io.StringIO()
     figure: Any = axes.figure
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        figure.savefig(
+            stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+        )
     text = "<svg" + stream.getvalue().partition("<svg")[2]
-    text = re.sub(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->", "", text, flags=re.S)
+    text = re.sub(
+        r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->",
+        "",
+        text,
+        flags=re.S,
+    )
     used = set(re.findall(r"#([\w.-]+)[\"')]", text))
     text = re.sub(r' id="([\w.-]+)"', lambda match: match[0] if match[1] in used else "", text)
     text = re.sub(r"'DejaVu Sans'[^;\"]*sans-serif", "system-ui, sans-serif", text)
     size = f'role="img" style="width:100%;max-width:{figure.get_figwidth() * 122:.0f}px"'
-    text = re.sub(r' (width|height)="[^"]*pt"', "", text, count=2).replace("<svg", f"<svg {size}", 1)
+    text = re.sub(r' (width|height)="[^"]*pt"', "", text, count=2).replace(
+        "<svg", f"<svg {size}", 1
+    )
     for token, (colour, _) in _COLOURS.items():
         text = text.replace(token, colour)
     return re.sub(r"\n\s*", "\n", text)
@@ -120,17 +172,31 @@ def in_fixed_colours(svg: str) -> str:
 
 @_styled()
 def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Floats], label: str) -> str:
-    """Draw a mark per ranking for the `_MAX_NAMES` graphs that are best by the model, the first of ``values``."""
+    """Draw a mark per ranking for the `_MAX_NAMES` graphs that are best by the model, the first of
+    ``values``.
+    """
     order = np.argsort(next(iter(values.values())))[-_MAX_NAMES:]
-    axes = _new_axes(5.2, 0.9 + 0.2 * max(5, len(order)) + 0.1 * len(values))  # the legend has two columns
+    axes = _new_axes(
+        5.2, 0.9 + 0.2 * max(5, len(order)) + 0.1 * len(values)
+    )  # the legend has two columns
     styles = enumerate(zip(values.items(), cycle(_MARKERS), cycle(_SERIES), strict=False))
     for number, ((ranking, column), marker, colour) in reversed([*styles]):
         size, alpha = (4, 0.75) if number else (6, 1.0)
-        axes.plot(column[order], range(len(order)), marker, label=ranking, color=colour, ms=size, alpha=alpha)
+        axes.plot(
+            column[order],
+            range(len(order)),
+            marker,
+            label=ranking,
+            color=colour,
+            ms=size,
+            alpha=alpha,
+        )
     axes.set_yticks(range(len(order)), [short(graphs[i]) for i in order])
     axes.set(ylim=(-0.8, len(order) - 0.2), xlabel=label)
     handles, _ = axes.get_legend_handles_labels()
-    axes.figure.legend(handles=handles[::-1], loc="outside upper left", ncols=2, frameon=False, labelcolor=INK)
+    axes.figure.legend(
+        handles=handles[::-1], loc="outside upper left", ncols=2, frameon=False, labelcolor=INK
+    )
     return _to_svg(axes, name)
 
 
@@ -147,15 +213,21 @@ def ranks_chart(name: str, title: str, predicted: Floats, measured: Floats) -> s
 
 
 @_styled()
-def bars_chart(name: str, bars: Iterable[tuple[str, float, str]], width: float = 5.2, **texts: str) -> str:
-    """Draw bars of label, share and note, the largest on top; ``texts`` are set on the axes, such as ``title``."""
+def bars_chart(
+    name: str, bars: Iterable[tuple[str, float, str]], width: float = 5.2, **texts: str
+) -> str:
+    """Draw bars of label, share and note, the largest on top; ``texts`` are set on the axes, such
+    as ``title``.
+    """
     bars = sorted(bars, key=lambda bar: bar[1])
     axes = _new_axes(width, max(1.4, 0.7 + 0.24 * len(bars)))
     drawn = axes.barh(
-        range(len(bars)), [share for _, share, _ in bars], height=0.7,
+        range(len(bars)),
+        [share for _, share, _ in bars],
+        height=0.7,
         tick_label=[label.replace("$", r"\$") for label, _, _ in bars],  # not mathematics
         color=[ORANGE if note else BLUE for _, _, note in bars],
-    )  # fmt: skip
+    )
     axes.bar_label(drawn, [f" {share:.1%}{note}" for _, share, note in bars], fontsize=8, color=INK)
     axes.grid(visible=False, axis="y")
     axes.margins(x=0.12)
@@ -165,7 +237,9 @@ def bars_chart(name: str, bars: Iterable[tuple[str, float, str]], width: float =
 
 @_styled()
 def segment_picture(graph: Graph, explanation: Explanation, *, standalone: bool = True) -> str:
-    """Draw the largest segment, ``standalone`` or styled by its page; raises `XlarankError` if there is none."""
+    """Draw the largest segment, ``standalone`` or styled by its page; raises `XlarankError` if
+    there is none.
+    """
     from matplotlib.patches import Patch
 
     if not isinstance(graph, LayoutGraph) or not explanation.segments:
@@ -176,28 +250,48 @@ def segment_picture(graph: Graph, explanation: Explanation, *, standalone: bool 
     axes = _new_axes(max(4.2, right + 1.3 * _COLUMN), bottom + 1.2)
     axes.set_axis_off()
     axes.set(xlim=(-_COLUMN / 2, right + _COLUMN * 0.8), ylim=(bottom + _ROW / 2, -_ROW / 2))
-    title = f"{explanation.graph}\nconfiguration {explanation.now} against {explanation.then}, segment 1"
+    title = (
+        f"{explanation.graph}\nconfiguration {explanation.now} against {explanation.then}, "
+        "segment 1"
+    )
     axes.set_title(title, parse_math=False)
     _draw_edges(axes, graph, explanation, centres)
     _draw_nodes(axes, graph, explanation, centres)
     keys = [Patch(color=colour, label=text) for text, colour in _LEGEND.items()]
-    axes.figure.legend(handles=keys, loc="outside lower left", ncols=3, fontsize=7, frameon=False, labelcolor=INK)
+    axes.figure.legend(
+        handles=keys, loc="outside lower left", ncols=3, fontsize=7, frameon=False, labelcolor=INK
+    )
     svg = _to_svg(axes, f"segment-{explanation.collection}")
     return svg.replace(">", f">{_STANDALONE}", 1) if standalone else svg
 
 
 def _place_nodes(graph: LayoutGraph, explanation: Explanation) -> Places:
-    """Return the centres, in inches, of the nodes in and around the segment, placed so that few edges cross."""
-    program, configurable = program_graph(graph), set(graph.configurable.tolist())
-    segment = [part.node for part in explanation.nodes if part.node in explanation.segments[0].nodes]
+    """Return the centres, in inches, of the nodes in and around the segment, placed so that few
+    edges cross.
+    """
+    program = program_graph(graph)
+    configurable = set(graph.configurable.tolist())
+    segment = [
+        part.node for part in explanation.nodes if part.node in explanation.segments[0].nodes
+    ]
     segment = segment[: _MAX_NODES * 2 // 3]  # those with the largest contributions
-    distance = nx.multi_source_dijkstra_path_length(program.to_undirected(as_view=True), set(segment), _RADIUS)
-    nearby = sorted(distance.keys() - segment, key=lambda node: (distance[node], node not in configurable, node))
+    distance = nx.multi_source_dijkstra_path_length(
+        program.to_undirected(as_view=True), set(segment), _RADIUS
+    )
+    nearby = sorted(
+        distance.keys() - segment, key=lambda node: (distance[node], node not in configurable, node)
+    )
     chosen = [*segment, *nearby][:_MAX_NODES]
     part = program.subgraph(chosen)
-    layer = {node: depth for depth, nodes in enumerate(nx.topological_generations(part)) for node in nodes}
+    layer = {
+        node: depth
+        for depth, nodes in enumerate(nx.topological_generations(part))
+        for node in nodes
+    }
     for node in sorted(chosen, key=lambda n: -layer[n]):
-        if not part.in_degree(node) and part.out_degree(node):  # place sources just above their first consumer
+        if not part.in_degree(node) and part.out_degree(
+            node
+        ):  # place sources just above their first consumer
             layer[node] = min(layer[consumer] for consumer in part.successors(node)) - 1
     row_at = defaultdict[int, list[int]](list)
     for node in chosen:
@@ -209,7 +303,11 @@ def _place_nodes(graph: LayoutGraph, explanation: Explanation) -> Places:
     for row in _SWEEPS * [*rows, *reversed(rows)]:
         row.sort(key=lambda node: float(np.mean([x[n] for n in neighbours[node]] or [x[node]])))
         x.update({node: column - (len(row) - 1) / 2 for column, node in enumerate(row)})
-    return {node: ((x[node] - min(x.values())) * _COLUMN, y * _ROW) for y, row in enumerate(rows) for node in row}
+    return {
+        node: ((x[node] - min(x.values())) * _COLUMN, y * _ROW)
+        for y, row in enumerate(rows)
+        for node in row
+    }
 
 
 def _draw_edges(axes: Axes, graph: LayoutGraph, explanation: Explanation, centres: Places) -> None:
@@ -217,7 +315,8 @@ def _draw_edges(axes: Axes, graph: LayoutGraph, explanation: Explanation, centre
     from matplotlib.path import Path
 
     right = max(x for x, _ in centres.values()) + _COLUMN * 0.6
-    now, then = set_layouts(graph, explanation.now), set_layouts(graph, explanation.then)
+    now = set_layouts(graph, explanation.now)
+    then = set_layouts(graph, explanation.then)
     tensors = LayoutContext(graph).slot_tensor
     requests = {  # layouts that configurable consumers request of their operands
         (node, int(tensors[at, slot])): order_text(row[slot * MAX_RANK : (slot + 1) * MAX_RANK])
@@ -225,22 +324,43 @@ def _draw_edges(axes: Axes, graph: LayoutGraph, explanation: Explanation, centre
         for slot in range(1, len(LAYOUT_SLOTS))
     }
     for producer, consumer in program_graph(graph).subgraph(centres).edges:
-        (x1, y1), (x2, y2) = centres[producer], centres[consumer]
-        y1, y2 = y1 + _HEIGHT / 2, y2 - _HEIGHT / 2
-        chosen = [order_text(rows[producer][:MAX_RANK]) if producer in rows else "" for rows in (now, then)]
+        (x1, y1) = centres[producer]
+        (x2, y2) = centres[consumer]
+        y1 = y1 + _HEIGHT / 2
+        y2 = y2 - _HEIGHT / 2
+        chosen = [
+            order_text(rows[producer][:MAX_RANK]) if producer in rows else ""
+            for rows in (now, then)
+        ]
         order, before = (text or default_layout_text(graph, producer) for text in chosen)
         requested = requests.get((consumer, producer), "")
         clash = not order.startswith(requested[:-1])
-        text = order + (f" ≠ {requested}" if clash else "") + (f", was {before}" if before != order else "")
+        text = (
+            order
+            + (f" ≠ {requested}" if clash else "")
+            + (f", was {before}" if before != order else "")
+        )
         colour = _CLASH if clash else SOFT
-        # edges that skip a row pass right of all nodes; a cubic reaches 3/4 of its control points' offset
-        bend, aside = (y2 - y1) / 2, (right - (x1 + x2) / 2) / 0.75 if y2 - y1 > _ROW else 0.0
-        curve = Path([(x1, y1), (x1 + aside, y1 + bend), (x2 + aside, y2 - bend), (x2, y2)], [1, 4, 4, 4])
+        # edges that skip a row pass right of all nodes; a cubic reaches 3/4 of its control points'
+        # offset
+        bend = (y2 - y1) / 2
+        aside = (right - (x1 + x2) / 2) / 0.75 if y2 - y1 > _ROW else 0.0
+        curve = Path(
+            [(x1, y1), (x1 + aside, y1 + bend), (x2 + aside, y2 - bend), (x2, y2)], [1, 4, 4, 4]
+        )
         axes.add_patch(PathPatch(curve, fill=False, edgecolor=colour))
         # labels near the producer: those of one consumer's operands would overlap
         share, down = (0.5, 0.5) if aside else (0.2, 0.33)
-        axes.text(x1 + (x2 - x1) * share + 0.75 * aside, y1 + (y2 - y1) * down, text, fontsize=6, ha="center",
-                  va="center", color=colour, bbox={"facecolor": PAGE, "edgecolor": "none", "pad": 0.5})  # fmt: skip
+        axes.text(
+            x1 + (x2 - x1) * share + 0.75 * aside,
+            y1 + (y2 - y1) * down,
+            text,
+            fontsize=6,
+            ha="center",
+            va="center",
+            color=colour,
+            bbox={"facecolor": PAGE, "edgecolor": "none", "pad": 0.5},
+        )
 
 
 def _draw_nodes(axes: Axes, graph: LayoutGraph, explanation: Explanation, centres: Places) -> None:
@@ -249,15 +369,34 @@ def _draw_nodes(axes: Axes, graph: LayoutGraph, explanation: Explanation, centre
     values = {part.node: part.value for part in explanation.nodes}
     largest = max(map(abs, values.values()))
     for node, (x, y) in centres.items():
-        value, (opcode, shape) = values.get(node, 0.0), describe_node(graph, node)
+        value = values.get(node, 0.0)
+        (opcode, shape) = describe_node(graph, node)
         name = explanation.names[node].name if explanation.names else f"{opcode} {node}"
         lines = [name, shape, *([f"{value:+.3f}"] if value else [])]
-        shade = (_FASTER if value < 0 else _SLOWER, 0.15 + 0.7 * abs(value) / largest) if value else "none"
-        border = {"linewidth": 1.2} if node in graph.configurable else {"linewidth": 0.5, "linestyle": "--"}
-        for face, edge in ((PAGE, "none"), (shade, INK)):  # shades are translucent: edges must not show through
-            axes.add_patch(FancyBboxPatch(
-                (x - _WIDTH / 2, y - _HEIGHT / 2), _WIDTH, _HEIGHT, "round,pad=0,rounding_size=0.06",
-                facecolor=face, edgecolor=edge, **border,
-            ))  # fmt: skip
+        shade = (
+            (_FASTER if value < 0 else _SLOWER, 0.15 + 0.7 * abs(value) / largest)
+            if value
+            else "none"
+        )
+        border = (
+            {"linewidth": 1.2}
+            if node in graph.configurable
+            else {"linewidth": 0.5, "linestyle": "--"}
+        )
+        for face, edge in (
+            (PAGE, "none"),
+            (shade, INK),
+        ):  # shades are translucent: edges must not show through
+            axes.add_patch(
+                FancyBboxPatch(
+                    (x - _WIDTH / 2, y - _HEIGHT / 2),
+                    _WIDTH,
+                    _HEIGHT,
+                    "round,pad=0,rounding_size=0.06",
+                    facecolor=face,
+                    edgecolor=edge,
+                    **border,
+                )
+            )
         text = "\n".join(short(line, _MAX_CHARACTERS) for line in lines)
         axes.text(x, y, text, fontsize=7, ha="center", va="center", color=INK, parse_math=False)

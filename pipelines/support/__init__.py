@@ -1,1 +1,3 @@
-"""Code shared by pipelines: building, evaluations, results, processes, progress and the workspace."""
+"""Code shared by pipelines: building, evaluations, results, processes, progress and the
+workspace.
+"""

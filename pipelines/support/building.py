@@ -20,9 +20,10 @@ from xlarank.features.rows import GraphRows, Recipe, Source, assemble, sample_ro
 from xlarank.features.store import StoredGraph
 from xlarank.pipelines.support.processes import SAME_CODE
 
-#: Maximum numbers of configurations and graphs per part; a larger graph is a part of its own. Large parts save the
-#: fixed cost of a column per file, small ones limit what an interruption loses.
-_PART_CONFIGS, _PART_GRAPHS = 4096, 32
+#: Maximum numbers of configurations and graphs per part; a larger graph is a part of its own. Large
+#: parts save the fixed cost of a column per file, small ones limit what an interruption loses.
+_PART_CONFIGS = 4096
+_PART_GRAPHS = 32
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,9 @@ Built: TypeAlias = tuple[Outcomes, list[bytes | None]]
 
 @dataclass(frozen=True)
 class PartJob:
-    """Graph files of one split whose rows share a stored file; ``sizes`` are those of the readable graphs."""
+    """Graph files of one split whose rows share a stored file; ``sizes`` are those of the readable
+    graphs.
+    """
 
     files: tuple[GraphFile, ...]
     part: int
@@ -85,17 +88,22 @@ class PartJob:
         return [*map(self.instances, self.files), self.rows]
 
     def stored(self) -> tuple[Outcomes, bool]:
-        """Return the outcomes known before building, and whether there is nothing to build or remove."""
+        """Return the outcomes known before building, and whether there is nothing to build or
+        remove.
+        """
         stored: dict[str, StoredGraph] = {}
         with suppress(WorkspaceError):  # bad name: `_stored_graph` reports each file as broken
             stored = store.stored_graphs(self.rows, self.recipe)
-        outcomes = {file.name: self._stored_graph(file, stored.get(file.name)) for file in self.files}
+        outcomes = {
+            file.name: self._stored_graph(file, stored.get(file.name)) for file in self.files
+        }
         complete = all(outcome.kept or outcome.broken for outcome in outcomes.values())
         return outcomes, complete and stored.keys() <= outcomes.keys()
 
     def _stored_graph(self, file: GraphFile, stored: StoredGraph | None) -> Outcome:
         try:
-            source, instances = Source.of(file.path), self.instances(file)
+            source = Source.of(file.path)
+            instances = self.instances(file)
             current = stored is not None and stored.source == source
             if current and self.collection.kind == "layout":
                 current = store.instances_current(instances, self.recipe, source)
@@ -106,14 +114,19 @@ class PartJob:
             return Outcome(broken=why_broken([file], error))
 
     def build(self, outcomes: Outcomes) -> Built:
-        """Compute missing or outdated rows and write them with the stored ones; the client has nothing to write."""
+        """Compute missing or outdated rows and write them with the stored ones; the client has
+        nothing to write.
+        """
         stored: dict[str, tuple[GraphRows, Source]] = {}
         if any(outcome.kept for outcome in outcomes.values()):
             with suppress(FeatureStoreError):  # workers of a cluster cannot read the workspace
                 stored = store.read_rows(self.rows, self.recipe)
-        built, entries, graphs = {**outcomes}, dict[str, StoredGraph](), list[GraphRows]()
+        built = {**outcomes}
+        entries = dict[str, StoredGraph]()
+        graphs = list[GraphRows]()
         for file in self.files:
-            source, kept = outcomes[file.name].source, outcomes[file.name].kept and file.name in stored
+            source = outcomes[file.name].source
+            kept = outcomes[file.name].kept and file.name in stored
             if source is None:
                 continue
             try:
@@ -124,20 +137,28 @@ class PartJob:
             except Exception as error:
                 built[file.name] = Outcome(broken=why_broken([file], error))
         if graphs:
-            store.write_rows(self.rows, graphs, self.recipe, entries, (str(self.collection), self.split))
+            store.write_rows(
+                self.rows, graphs, self.recipe, entries, (str(self.collection), self.split)
+            )
         return built, []
 
     def _build_graph(self, file: GraphFile, source: Source) -> GraphRows:
         """Compute the rows of a graph, sampled as in the recipe, and write its instances."""
-        rows = sample_rows(assemble(read_graph(file.path, self.collection.kind), self.recipe.settings), self.recipe)
+        rows = sample_rows(
+            assemble(read_graph(file.path, self.collection.kind), self.recipe.settings), self.recipe
+        )
         if rows.instances is not None:
             store.write_instances(self.instances(file), rows.instances.value, self.recipe, source)
         return rows
 
 
 def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) -> list[PartJob]:
-    """Return the jobs of one split: parts of consecutive files, then one job per unreadable file."""
-    parts, broken, total = list[list[GraphFile]](), list[list[GraphFile]](), 0
+    """Return the jobs of one split: parts of consecutive files, then one job per unreadable
+    file.
+    """
+    parts = list[list[GraphFile]]()
+    broken = list[list[GraphFile]]()
+    total = 0
     sizes: dict[GraphFile, GraphCounts] = {}
     for file in files:
         try:
@@ -153,7 +174,13 @@ def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) 
             total = configs
         parts[-1].append(file)
     return [
-        PartJob(tuple(members), part, workspace, recipe, tuple(sizes[file] for file in members if file in sizes))
+        PartJob(
+            tuple(members),
+            part,
+            workspace,
+            recipe,
+            tuple(sizes[file] for file in members if file in sizes),
+        )
         for part, members in enumerate(parts + broken)
     ]
 
@@ -176,9 +203,13 @@ def why_broken(files: Sequence[GraphFile], error: Exception) -> str:
         case OSError():
             return f"{names} cannot be read ({error.strerror or error})"
         case MemoryError():
-            fit = "does not fit into memory" if len(files) == 1 else "do not fit into memory together"
+            fit = (
+                "does not fit into memory" if len(files) == 1 else "do not fit into memory together"
+            )
             return f"{names} {fit}; run again with `jobs=1`"
-        case _ if type(error).__name__ == "KilledWorker":  # matched by name, because Dask is optional
+        case _ if (
+            type(error).__name__ == "KilledWorker"
+        ):  # matched by name, because Dask is optional
             got = f"{names}: {error.allowed_failures + 1} workers died while they built it"  # type: ignore[attr-defined]
             do = "start fewer of them on each machine"
             return str(XlarankError(got, expected="workers with enough memory", do=do))
@@ -187,12 +218,14 @@ def why_broken(files: Sequence[GraphFile], error: Exception) -> str:
 
 
 def build_remotely(job: PartJob, outcomes: Outcomes) -> Built:
-    """Build a part without access to its workspace, and return the contents of its `PartJob.targets`.
+    """Build a part without access to its workspace, and return the contents of its
+    `PartJob.targets`.
 
-    ``outcomes`` hold the client's `Source` of each file, because copies may have other dates. Raises `ClusterError`
-    if the worker's feature code differs.
+    ``outcomes`` hold the client's `Source` of each file, because copies may have other dates.
+    Raises `ClusterError` if the worker's feature code differs.
     """
-    worker, code_hash = f"the worker on {socket.gethostname()}", job.recipe.settings.code_hash(job.collection.kind)
+    worker = f"the worker on {socket.gethostname()}"
+    code_hash = job.recipe.settings.code_hash(job.collection.kind)
     if code_hash != job.recipe.code_hash:
         got = f"{worker} has the feature code {code_hash}"
         raise ClusterError(got, expected=job.recipe.code_hash, do=SAME_CODE)

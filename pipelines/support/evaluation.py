@@ -28,7 +28,8 @@ Rankings = dict[tuple[str, int | None], Metrics]
 
 #: Name prefix of rankers that need no model.
 _RULE: Final = "rule: "
-RANDOM, ESTIMATED_TIME = "random", "estimated time"
+RANDOM = "random"
+ESTIMATED_TIME = "estimated time"
 #: Single columns that rank layouts best in measured or estimated collections; smaller is faster.
 _LAYOUT_RULES: Final = {
     "fewest layouts set": (validation_metrics.LAYOUTS_SET,),
@@ -36,7 +37,8 @@ _LAYOUT_RULES: Final = {
     "bytes of changed layouts": ("change__all_bytes__ratio",),
     "bytes of disagreeing layouts": ("disagreement__mismatch_1hop_bytes__share",),
 }
-_OUTPUT_VOLUME, _KERNEL_VOLUME = "bounds__output_volume__log", "bounds__kernel_volume__log"
+_OUTPUT_VOLUME = "bounds__output_volume__log"
+_KERNEL_VOLUME = "bounds__kernel_volume__log"
 
 
 @dataclass
@@ -45,7 +47,8 @@ class Evaluation:
 
     Attributes:
         graphs: description of the evaluated graphs: a split, or how they were held out.
-        rankings: metrics by collection; first the evaluated ranker, or the reference of a comparison.
+        rankings: metrics by collection; first the evaluated ranker, or the reference of a
+            comparison.
         left_out: collection (or ``collection graph``) -> reason why it was not evaluated.
     """
 
@@ -56,11 +59,13 @@ class Evaluation:
 
     @property
     def report(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """``{collection: {metric: {mean, std, low, high, graphs: {name: value}}}}`` of the first ranker.
+        """``{collection: {metric: {mean, std, low, high, graphs: {name: value}}}}`` of the first
+        ranker.
 
-        If rules were evaluated, `METRICS` also have the means of rules (``baselines``), the standard deviation over
-        seeds of the mean over graphs (``seeds_std``; None for one seed) and the mean with identical configurations
-        counted once (``repeats_once``); tau of layouts has a ``ceiling`` by graph, None if unknown.
+        If rules were evaluated, `METRICS` also have the means of rules (``baselines``), the
+        standard deviation over seeds of the mean over graphs (``seeds_std``; None for one seed) and
+        the mean with identical configurations counted once (``repeats_once``); tau of layouts has a
+        ``ceiling`` by graph, None if unknown.
         """
         reports = {}
         for collection, rankings in self.rankings.items():
@@ -71,12 +76,20 @@ class Evaluation:
             }
             reports[collection] = report = summarise(reported)
             rules = rules_of(rankings)
-            seeds = [values for (name, seed), values in rankings.items() if name == ranker and seed is not None]
+            seeds = [
+                values
+                for (name, seed), values in rankings.items()
+                if name == ranker and seed is not None
+            ]
             for metric in METRICS if rules else ():
                 values = report[metric]
-                values["baselines"] = {rule: float(column(scored, metric).mean()) for rule, scored in rules.items()}
+                values["baselines"] = {
+                    rule: float(column(scored, metric).mean()) for rule, scored in rules.items()
+                }
                 by_seed = [column(scored, metric) for scored in seeds]
-                values["seeds_std"] = float(np.stack(by_seed, 1).mean(axis=0).std(ddof=1)) if seeds else None
+                values["seeds_std"] = (
+                    float(np.stack(by_seed, 1).mean(axis=0).std(ddof=1)) if seeds else None
+                )
                 values["repeats_once"] = float(column(metrics, f"{metric}_once").mean())
             if rules and collection.startswith("layout:"):
                 report["tau"]["ceiling"] = ceilings_of(metrics) or None
@@ -84,7 +97,9 @@ class Evaluation:
 
     @property
     def comparison(self) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-        """``{collection: {ranker: {metric: {mean, std, low, high, graphs, difference to the first ranker}}}}``."""
+        """``{collection: {ranker: {metric: {mean, std, low, high, graphs, difference to the first
+        ranker}}}}``.
+        """
         compared = {}
         for collection, rankings in self.rankings.items():
             reports = {ranker: summarise(metrics) for (ranker, _), metrics in rankings.items()}
@@ -97,16 +112,28 @@ class Evaluation:
 
     @property
     def verdicts(self) -> dict[str, str]:
-        return {collection: verdict(collection, rankings) for collection, rankings in self.rankings.items()}
+        return {
+            collection: verdict(collection, rankings)
+            for collection, rankings in self.rankings.items()
+        }
 
 
 def add_metrics(
-    rankings: Rankings, collection: Collection, rows: GraphRows, ranker: str, scores: Scores,
+    rankings: Rankings,
+    collection: Collection,
+    rows: GraphRows,
+    ranker: str,
+    scores: Scores,
     picked: Indices | slice = slice(None),
-) -> None:  # fmt: skip
-    """Add a graph's metrics by mean scores, by the scores of each seed if there are several, and by rules."""
-    rankings.setdefault((ranker, None), {})[rows.name] = evaluate_graph(collection, rows, scores.mean, picked)
-    cost, group = rows.cost[picked], rows.group[picked]
+) -> None:
+    """Add a graph's metrics by mean scores, by the scores of each seed if there are several, and by
+    rules.
+    """
+    rankings.setdefault((ranker, None), {})[rows.name] = evaluate_graph(
+        collection, rows, scores.mean, picked
+    )
+    cost = rows.cost[picked]
+    group = rows.group[picked]
     for seed, score in enumerate(scores.per_seed if len(scores.per_seed) > 1 else ()):
         metrics = graph_metrics(collection.kind, score[group], cost, group)
         rankings.setdefault((ranker, seed), {})[rows.name] = metrics
@@ -119,13 +146,17 @@ def evaluate_graph(
 ) -> dict[str, float]:
     """Return the metrics of ``(rows,)`` scores of a labelled graph.
 
-    Includes `METRICS`, each also as ``<metric>_once`` with identical configurations counted once; `SPEEDUPS` if the
-    cost of the compiler's default is known; and ``tau_ceiling`` if enough layouts were measured twice.
+    Includes `METRICS`, each also as ``<metric>_once`` with identical configurations counted once;
+    `SPEEDUPS` if the cost of the compiler's default is known; and ``tau_ceiling`` if enough layouts
+    were measured twice.
     """
-    kind, compiler = collection.kind, validation_metrics.compiler_cost(collection.kind, rows)
-    cost, group = rows.cost[picked], rows.group[picked]
+    kind = collection.kind
+    compiler = validation_metrics.compiler_cost(collection.kind, rows)
+    cost = rows.cost[picked]
+    group = rows.group[picked]
     score = scores[group]
-    metrics, once = graph_metrics(kind, score, cost, group), graph_metrics(kind, *deduplicated(score, cost, group))
+    metrics = graph_metrics(kind, score, cost, group)
+    once = graph_metrics(kind, *deduplicated(score, cost, group))
     metrics |= {f"{metric}_once": value for metric, value in once.items()}
     if compiler is not None:
         metrics |= validation_metrics.speedups(score, rows.row_cost[group], compiler, group)
@@ -134,15 +165,22 @@ def evaluate_graph(
     return metrics
 
 
-def baselines(collection: Collection, rows: GraphRows, picked: Indices | slice = slice(None)) -> Metrics:
+def baselines(
+    collection: Collection, rows: GraphRows, picked: Indices | slice = slice(None)
+) -> Metrics:
     """Return a graph's metrics under rules that need no model, by rule.
 
-    Tiles are ranked by volume and by the distance of their log bounds from the first configuration, layouts by
-    single columns, both by estimated time if available. Metrics of the random order are expected values.
+    Tiles are ranked by volume and by the distance of their log bounds from the first configuration,
+    layouts by single columns, both by estimated time if available. Metrics of the random order are
+    expected values.
     """
-    kind, cost, group = collection.kind, rows.cost[picked], rows.group[picked]
+    kind = collection.kind
+    cost = rows.cost[picked]
+    group = rows.group[picked]
     rules = {**_LAYOUT_RULES, ESTIMATED_TIME: target_of(collection).estimate.get(kind, ())}
-    available = {rule: names for rule, names in rules.items() if names and set(names) <= set(rows.columns)}
+    available = {
+        rule: names for rule, names in rules.items() if names and set(names) <= set(rows.columns)
+    }
     orders = {rule: _values(rows, names).sum(axis=1) for rule, names in available.items()}
     if {_OUTPUT_VOLUME, _KERNEL_VOLUME} <= set(rows.columns):
         orders["largest output tile"] = -_values(rows, [_OUTPUT_VOLUME])[:, 0]
@@ -150,8 +188,12 @@ def baselines(collection: Collection, rows: GraphRows, picked: Indices | slice =
         if rows.ids[0] == 0:
             bounds = _values(rows, [name for name in rows.columns if name.startswith("bounds__")])
             orders["nearest to the first configuration"] = np.abs(bounds - bounds[0]).sum(axis=1)
-    file_order = graph_metrics(kind, np.arange(len(rows.cost), dtype=np.float64)[picked], cost, group)
-    metrics = {rule: graph_metrics(kind, order[picked], cost, group) for rule, order in orders.items()}
+    file_order = graph_metrics(
+        kind, np.arange(len(rows.cost), dtype=np.float64)[picked], cost, group
+    )
+    metrics = {
+        rule: graph_metrics(kind, order[picked], cost, group) for rule, order in orders.items()
+    }
     return {"file order": file_order, RANDOM: _random(kind, cost, group), **metrics}
 
 
@@ -166,7 +208,11 @@ def _random(kind: Kind, cost: Floats, group: Integers) -> dict[str, float]:
     measured = np.isfinite(cost)
     ascending = np.sort(deduplicated(cost[measured], cost[measured], group[measured])[1])
     at_1, at_5 = (_expected_least(ascending, k) / ascending[0] - 1 for k in (1, 5))
-    return dict(zip(METRICS, (0.0, 0.5, at_1, at_5, 0.0 if kind == "layout" else 1 - at_5, 0.0), strict=True))
+    return dict(
+        zip(
+            METRICS, (0.0, 0.5, at_1, at_5, 0.0 if kind == "layout" else 1 - at_5, 0.0), strict=True
+        )
+    )
 
 
 def _expected_least(ascending: Floats, k: int) -> float:
@@ -194,10 +240,16 @@ def deduplicated(score: Floats, cost: Floats, group: Integers) -> tuple[Floats, 
 
 
 def graphs_to_score(
-    workspace: Workspace, collection: Collection, split: str, manifest: Manifest, left_out: dict[str, str],
+    workspace: Workspace,
+    collection: Collection,
+    split: str,
+    manifest: Manifest,
+    left_out: dict[str, str],
     excluded: Mapping[str, str],
-) -> Iterator[GraphRows]:  # fmt: skip
-    """Yield the labelled, rankable graphs of a split, except ``excluded``; record why others are ``left_out``."""
+) -> Iterator[GraphRows]:
+    """Yield the labelled, rankable graphs of a split, except ``excluded``; record why others are
+    ``left_out``.
+    """
     for rows in each_graph(workspace, collection, split, manifest):
         if not rows.labelled:
             left_out[rows.name] = "its labels are withheld"
@@ -216,12 +268,18 @@ def column(metrics: Mapping[str, Mapping[str, float]], metric: str = "score") ->
 
 def rules_of(rankings: Rankings) -> dict[str, Metrics]:
     """Return the rankings that need no model, by rule."""
-    return {name.removeprefix(_RULE): metrics for (name, _), metrics in rankings.items() if name.startswith(_RULE)}
+    return {
+        name.removeprefix(_RULE): metrics
+        for (name, _), metrics in rankings.items()
+        if name.startswith(_RULE)
+    }
 
 
 def ceilings_of(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Return the largest tau that repeated measurements allow, for graphs that have them."""
-    return {name: values["tau_ceiling"] for name, values in metrics.items() if "tau_ceiling" in values}
+    return {
+        name: values["tau_ceiling"] for name, values in metrics.items() if "tau_ceiling" in values
+    }
 
 
 def score_name(collection: str) -> str:
@@ -229,12 +287,15 @@ def score_name(collection: str) -> str:
 
 
 def with_interval(summary: Mapping[str, Any]) -> str:
-    """Format the mean of `xlarank.models.validation.metrics.summary`, with its 95 % interval for several graphs.
+    """Format the mean of `xlarank.models.validation.metrics.summary`, with its 95 % interval for
+    several graphs.
 
     >>> with_interval({"mean": 0.25, "low": 0.2, "high": 0.3, "graphs": {"a": 0.2, "b": 0.3}})
     '0.250 (0.200 to 0.300)'
     """
-    interval = f" ({summary['low']:.3f} to {summary['high']:.3f})" if len(summary["graphs"]) > 1 else ""
+    interval = (
+        f" ({summary['low']:.3f} to {summary['high']:.3f})" if len(summary["graphs"]) > 1 else ""
+    )
     return f"{summary['mean']:.3f}{interval}".replace("-0.000", "0.000")
 
 
@@ -248,21 +309,26 @@ def verdict(collection: str, rankings: Rankings) -> str:
     """Return a sentence with the ranker's score and a comparison with the best rule.
 
     >>> model, rule = ({"a": {"score": x}, "b": {"score": x + 0.25}} for x in (0.5, 0.25))
-    >>> verdict("layout:cpu:random", {("lambdarank", None): model, ("rule: file order", None): rule})
-    'better than the best rule without learning (file order, 0.375): Kendall tau 0.625 (0.500 to 0.750), ahead on
-    2 of 2 graphs, by +0.250 (+0.250 to +0.250) on average'
+    >>> verdict("layout:cpu:random", {("lambdarank", None): model, ("rule: file order",
+    ...     None): rule})
+    'better than the best rule without learning (file order, 0.375): Kendall tau 0.625 (0.500 to
+    0.750), ahead on 2 of 2 graphs, by +0.250 (+0.250 to +0.250) on average'
     """
     metrics = next(iter(rankings.values()))
     scores = {name: values["score"] for name, values in metrics.items()}
     score = f"{score_name(collection)} {with_interval(validation_metrics.summary(scores))}"
-    rules = {name: column(metrics) for name, metrics in rules_of(rankings).items() if name != RANDOM}
+    rules = {
+        name: column(metrics) for name, metrics in rules_of(rankings).items() if name != RANDOM
+    }
     rule = max(rules, key=lambda name: rules[name].mean())
     leads = column(metrics) - rules[rule]
     low, high = validation_metrics.bootstrap_interval(leads)
     best_rule = f"the best rule without learning ({rule}, {rules[rule].mean():.3f})"
     if len(metrics) == 1:
         return f"on one graph alone, beside {best_rule}: {score}"
-    comparison = "better than" if low > 0 else "worse than" if high < 0 else "too close to tell from"
+    comparison = (
+        "better than" if low > 0 else "worse than" if high < 0 else "too close to tell from"
+    )
     count = f"ahead on {(leads > 0).sum()} of {counted(len(metrics), 'graph')}"
     lead = f"by {leads.mean():+.3f} ({low:+.3f} to {high:+.3f}) on average"
     return f"{comparison} {best_rule}: {score}, {count}, {lead}"
@@ -275,6 +341,8 @@ def count_verdicts(verdicts: Iterable[str]) -> str:
     'Beside the best rule without learning, of 2 models: 1 better, 0 worse, 1 too close to tell.'
     """
     texts = list(verdicts)
-    better, worse = (sum(text.startswith(comparison) for text in texts) for comparison in ("better", "worse"))
+    better, worse = (
+        sum(text.startswith(comparison) for text in texts) for comparison in ("better", "worse")
+    )
     counts = f"{better} better, {worse} worse, {len(texts) - better - worse} too close to tell"
     return f"Beside the best rule without learning, of {counted(len(texts), 'model')}: {counts}."

@@ -1,4 +1,6 @@
-"""Child processes on this machine, which end with their parent, and connections to Dask clusters."""
+"""Child processes on this machine, which end with their parent, and connections to Dask
+clusters.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ def interrupts_held_back() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # starting the tracker unblocks the signal, so it comes first; its warnings about killed processes are hidden
+    # starting the tracker unblocks the signal, so it comes first; its warnings about killed
+    # processes are hidden
     with environment(PYTHONWARNINGS="ignore::UserWarning:multiprocessing.resource_tracker"):
         resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -57,7 +60,9 @@ def interrupts_held_back() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Ignore interrupts, which the parent handles, and exit as soon as the parent exits or is killed."""
+    """Ignore interrupts, which the parent handles, and exit as soon as the parent exits or is
+    killed.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 
@@ -70,17 +75,24 @@ def end_with_parent() -> None:
 
 
 def isolated(
-    function: Callable[..., Any], *arguments: Any, limit: float, progress: Progress | None, **named: Any
+    function: Callable[..., Any],
+    *arguments: Any,
+    limit: float,
+    progress: Progress | None,
+    **named: Any,
 ) -> Any:
-    """Return ``function(*arguments, progress=..., **named)``, called in a fresh interpreter; forward its progress.
+    """Return ``function(*arguments, progress=..., **named)``, called in a fresh interpreter;
+    forward its progress.
 
-    The function must be importable by name, its arguments and result picklable. Raises its `XlarankError`,
-    `XlarankError` for lack of memory, after ``limit`` seconds or if its process ends, else `RuntimeError`.
+    The function must be importable by name, its arguments and result picklable. Raises its
+    `XlarankError`, `XlarankError` for lack of memory, after ``limit`` seconds or if its process
+    ends, else `RuntimeError`.
     """
     context = multiprocessing.get_context("spawn")  # threads do not survive a fork
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_run_child, args=(sender, function, arguments, named))
-    deadline, in_progress = time.monotonic() + limit, False
+    deadline = time.monotonic() + limit
+    in_progress = False
     with interrupts_held_back():
         process.start()
     sender.close()
@@ -99,7 +111,9 @@ def isolated(
     except (EOFError, OSError):  # OSError: the process ended within a message
         process.join()
         code = process.exitcode or 0
-        reason = f"signal {-code}, most likely for want of memory" if code < 0 else f"exit code {code}"
+        reason = (
+            f"signal {-code}, most likely for want of memory" if code < 0 else f"exit code {code}"
+        )
         raise XlarankError(f"its process ended with {reason}") from None
     finally:
         process.kill()
@@ -109,8 +123,12 @@ def isolated(
             progress.end()
 
 
-def _run_child(parent: Connection, function: Callable[..., Any], arguments: Any, named: Any) -> None:
-    """Call the function; send its progress, as calls of `Progress` methods, and its result to the parent."""
+def _run_child(
+    parent: Connection, function: Callable[..., Any], arguments: Any, named: Any
+) -> None:
+    """Call the function; send its progress, as calls of `Progress` methods, and its result to the
+    parent.
+    """
 
     def relay(name: str) -> Callable[..., None]:
         return lambda *values: parent.send((name, values))
@@ -130,38 +148,57 @@ def _run_child(parent: Connection, function: Callable[..., Any], arguments: Any,
 
 @contextmanager
 def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
-    """Yield a client of a scheduler or a new "local" cluster (0 workers: one per core); raises `ClusterError`."""
+    """Yield a client of a scheduler or a new "local" cluster (0 workers: one per core); raises
+    `ClusterError`.
+    """
     try:
         from distributed import Client
     except ImportError as error:
-        got, do = "a cluster was asked for, and Dask is not installed", "pip install 'xlarank[dask]'"
+        got = "a cluster was asked for, and Dask is not installed"
+        do = "pip install 'xlarank[dask]'"
         raise ClusterError(got, expected="the extra dask", do=do) from error
     with ExitStack() as stack:
         # these loggers report every lost worker
-        for logger in map(logging.getLogger, ("distributed", "distributed.client", "tornado.application")):
+        for logger in map(
+            logging.getLogger, ("distributed", "distributed.client", "tornado.application")
+        ):
             stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.CRITICAL + 1)
         try:
             address = scheduler
             if scheduler == "local":
-                address = stack.enter_context(local_cluster(workers or os.cpu_count() or 1)).scheduler_address
+                address = stack.enter_context(
+                    local_cluster(workers or os.cpu_count() or 1)
+                ).scheduler_address
             client = stack.enter_context(Client(address, timeout=_MAX_WAIT, set_as_default=False))
         except (OSError, RuntimeError, ValueError, TypeError, ImportError) as error:
-            got = f"no Dask scheduler answers at {scheduler} ({(str(error) or repr(error)).splitlines()[0]})"
+            got = (
+                f"no Dask scheduler answers at {scheduler} "
+                f"({(str(error) or repr(error)).splitlines()[0]})"
+            )
             do = "start one with `dask scheduler`, or check `scheduler`"
-            raise ClusterError(got, expected="host:port of a running scheduler, or local", do=do) from error
+            raise ClusterError(
+                got, expected="host:port of a running scheduler, or local", do=do
+            ) from error
         require_workers(client, _MAX_WAIT)
         yield client
 
 
 def require_workers(client: Client, timeout: float) -> int:
-    """Return the total threads of all workers; raise `ClusterError` if none reports in ``timeout`` seconds."""
+    """Return the total threads of all workers; raise `ClusterError` if none reports in ``timeout``
+    seconds.
+    """
     try:
         client.wait_for_workers(1, timeout=timeout)
     except TimeoutError as error:
         address = client.scheduler.address
-        do = f"start some with `dask worker {address} --nthreads 1 --nworkers N` and run the same command again"
-        raise ClusterError(f"the scheduler at {address} has no workers", expected="one or more", do=do) from error
+        do = (
+            f"start some with `dask worker {address} --nthreads 1 --nworkers N` and run the "
+            "same command again"
+        )
+        raise ClusterError(
+            f"the scheduler at {address} has no workers", expected="one or more", do=do
+        ) from error
     return sum(client.nthreads().values())
 
 
@@ -175,10 +212,14 @@ def local_cluster(workers: int) -> Iterator[LocalCluster]:
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "15 minutes"}):
         with interrupts_held_back():
             cluster = LocalCluster(
-                n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
                 # no dashboard (needs bokeh) and no fixed port (may be taken)
-                dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},
                 silence_logs=logging.CRITICAL,
-            )  # fmt: skip
+            )
         with cluster:
             yield cluster

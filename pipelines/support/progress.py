@@ -8,7 +8,9 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Progress display. A job calls `begin`, then `step` repeatedly, then `end`; jobs do not nest."""
+    """Progress display. A job calls `begin`, then `step` repeatedly, then `end`; jobs do not
+    nest.
+    """
 
     def begin(self, title: str, total: int) -> None: ...
 

@@ -1,4 +1,6 @@
-"""Evaluations of a workspace (`results.parquet`), predictions of its rankers, and score files from any ranker."""
+"""Evaluations of a workspace (`results.parquet`), predictions of its rankers, and score files from
+any ranker.
+"""
 
 from __future__ import annotations
 
@@ -26,36 +28,76 @@ from xlarank.models.objectives import mean_rank
 from xlarank.models.trained import Scores
 from xlarank.models.validation.folds import FAMILY, KIND
 
-#: One entry per metric of a graph. Nulls: ``held_out_by`` unless scores are out of fold, ``tuned`` and ``seconds``
-#: for rules and score files, ``seconds`` for single seeds, ``seed`` for all others. ``seconds`` is the time to rank
-#: the graph or, for out-of-fold scores, to train and score all folds.
-SCHEMA: Final = pl.Schema([
-    ("collection", pl.String), ("split", pl.String), ("held_out_by", pl.String), ("ranker", pl.String),
-    ("tuned", pl.Boolean), ("seed", pl.Int32), ("graph", pl.String), ("family", pl.String), ("metric", pl.String),
-    ("value", pl.Float64), ("seconds", pl.Float64), ("version", pl.String), ("time", pl.Datetime("us", "UTC")),
-])  # fmt: skip
-#: Columns of a prediction file; ``held_out_by`` and ``fold`` are null unless the scores are out of fold.
-PREDICTIONS: Final = pl.Schema({
-    "graph": pl.String, "configuration": pl.Int32, "split": pl.String, "held_out_by": pl.String, "seed": pl.Int32,
-    "fold": pl.Int32, "score": pl.Float64,
-})  # fmt: skip
-#: Columns that identify a comparison of rankers, and those that identify an evaluation, which a later one replaces.
+#: One entry per metric of a graph. Nulls: ``held_out_by`` unless scores are out of fold, ``tuned``
+#: and ``seconds`` for rules and score files, ``seconds`` for single seeds, ``seed`` for all others.
+#: ``seconds`` is the time to rank the graph or, for out-of-fold scores, to train and score all
+#: folds.
+SCHEMA: Final = pl.Schema(
+    [
+        ("collection", pl.String),
+        ("split", pl.String),
+        ("held_out_by", pl.String),
+        ("ranker", pl.String),
+        ("tuned", pl.Boolean),
+        ("seed", pl.Int32),
+        ("graph", pl.String),
+        ("family", pl.String),
+        ("metric", pl.String),
+        ("value", pl.Float64),
+        ("seconds", pl.Float64),
+        ("version", pl.String),
+        ("time", pl.Datetime("us", "UTC")),
+    ]
+)
+#: Columns of a prediction file; ``held_out_by`` and ``fold`` are null unless the scores are out of
+#: fold.
+PREDICTIONS: Final = pl.Schema(
+    {
+        "graph": pl.String,
+        "configuration": pl.Int32,
+        "split": pl.String,
+        "held_out_by": pl.String,
+        "seed": pl.Int32,
+        "fold": pl.Int32,
+        "score": pl.Float64,
+    }
+)
+#: Columns that identify a comparison of rankers, and those that identify an evaluation, which a
+#: later one replaces.
 _SCOPE: Final = ("collection", "split", "held_out_by")
 _KEY: Final = (*_SCOPE, "ranker", "tuned", "version")
 
 
 def results_table(
-    metrics: Mapping[str, Mapping[str, float]], ranker: str, *, scope: tuple[str, str, str | None],
-    tuned: bool | None = None, seed: int | None = None, seconds: Mapping[str, float] | float | None = None,
-) -> pl.DataFrame:  # fmt: skip
-    """Return ``{graph: {metric: value}}`` as a table of `SCHEMA`; ``scope``: collection, split, held_out_by."""
+    metrics: Mapping[str, Mapping[str, float]],
+    ranker: str,
+    *,
+    scope: tuple[str, str, str | None],
+    tuned: bool | None = None,
+    seed: int | None = None,
+    seconds: Mapping[str, float] | float | None = None,
+) -> pl.DataFrame:
+    """Return ``{graph: {metric: value}}`` as a table of `SCHEMA`; ``scope``: collection, split,
+    held_out_by.
+    """
     time = datetime.now(UTC)
     rows = [
-        (*scope, ranker, tuned, seed, graph, program_family(graph), metric, value,
-         seconds.get(graph) if isinstance(seconds, Mapping) else seconds, xlarank.__version__, time)
+        (
+            *scope,
+            ranker,
+            tuned,
+            seed,
+            graph,
+            program_family(graph),
+            metric,
+            value,
+            seconds.get(graph) if isinstance(seconds, Mapping) else seconds,
+            xlarank.__version__,
+            time,
+        )
         for graph, values in metrics.items()
         for metric, value in values.items()
-    ]  # fmt: skip
+    ]
     return pl.DataFrame(rows, SCHEMA, orient="row")
 
 
@@ -68,15 +110,21 @@ def write_results(workspace: Workspace, tables: Sequence[pl.DataFrame]) -> None:
         _replace_rows(workspace.results(), before, pl.concat(tables), _KEY)
 
 
-def _replace_rows(path: Path, before: pl.DataFrame, table: pl.DataFrame, key: Sequence[str]) -> None:
+def _replace_rows(
+    path: Path, before: pl.DataFrame, table: pl.DataFrame, key: Sequence[str]
+) -> None:
     """Write the rows of ``before`` whose ``key`` is not in the table, then the table."""
-    kept = before.join(table.select(key).unique(), on=key, how="anti", nulls_equal=True, maintain_order="left")
+    kept = before.join(
+        table.select(key).unique(), on=key, how="anti", nulls_equal=True, maintain_order="left"
+    )
     with atomic_write(path) as partial:
         write_parquet(partial, pl.concat([kept, table]))
 
 
 def read_results(workspace: Workspace) -> pl.DataFrame:
-    """Return all evaluations, none if there is no file; raises `WorkspaceError` for a damaged file."""
+    """Return all evaluations, none if there is no file; raises `WorkspaceError` for a damaged
+    file.
+    """
     path = workspace.results()
     if not path.exists():
         return SCHEMA.to_frame()
@@ -84,25 +132,43 @@ def read_results(workspace: Workspace) -> pl.DataFrame:
         return pl.read_parquet(read_bytes(path)).cast(SCHEMA)
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = str(error).splitlines()[0]
-        raise WorkspaceError(f"{path} cannot be read ({reason})", do="remove it and evaluate again") from error
+        raise WorkspaceError(
+            f"{path} cannot be read ({reason})", do="remove it and evaluate again"
+        ) from error
 
 
 def prediction_table(
-    graph: GraphRows, scores: Floats, split: str, held_out_by: str | None = None, fold: int | None = None,
+    graph: GraphRows,
+    scores: Floats,
+    split: str,
+    held_out_by: str | None = None,
+    fold: int | None = None,
     first_seed: int = 0,
-) -> pl.DataFrame:  # fmt: skip
-    """Return the ``(seeds, rows)`` scores of a graph as a table, with the first id of identical configurations."""
+) -> pl.DataFrame:
+    """Return the ``(seeds, rows)`` scores of a graph as a table, with the first id of identical
+    configurations.
+    """
     first = graph.ids[np.unique(graph.group, return_index=True)[1]]
     seeds = np.repeat(first_seed + np.arange(len(scores)), len(first))
     return pl.select(
-        graph=pl.lit(graph.name), configuration=pl.Series(np.tile(first, len(scores))), split=pl.lit(split),
-        held_out_by=pl.lit(held_out_by), seed=pl.Series(seeds), fold=pl.lit(fold), score=pl.Series(scores.ravel()),
-    ).cast(PREDICTIONS)  # fmt: skip
+        graph=pl.lit(graph.name),
+        configuration=pl.Series(np.tile(first, len(scores))),
+        split=pl.lit(split),
+        held_out_by=pl.lit(held_out_by),
+        seed=pl.Series(seeds),
+        fold=pl.lit(fold),
+        score=pl.Series(scores.ravel()),
+    ).cast(PREDICTIONS)
 
 
-def write_predictions(workspace: Workspace, collection: Collection, name: str, tables: list[pl.DataFrame]) -> None:
-    """Write predictions of a ranker, replacing its earlier ones with the same split and ``held_out_by``."""
-    path, table = workspace.predictions(collection, name), pl.concat(tables)
+def write_predictions(
+    workspace: Workspace, collection: Collection, name: str, tables: list[pl.DataFrame]
+) -> None:
+    """Write predictions of a ranker, replacing its earlier ones with the same split and
+    ``held_out_by``.
+    """
+    path = workspace.predictions(collection, name)
+    table = pl.concat(tables)
     before = table.clear()
     with suppress(OSError, pl.exceptions.PolarsError):  # missing or damaged
         before = pl.read_parquet(read_bytes(path)).cast(PREDICTIONS)
@@ -110,49 +176,84 @@ def write_predictions(workspace: Workspace, collection: Collection, name: str, t
 
 
 def leaderboard(results: pl.DataFrame, metric: str = "score") -> pl.DataFrame:
-    """Return rankers and rules of each collection, split and unit held out, best first, by their latest evaluation.
+    """Return rankers and rules of each collection, split and unit held out, best first, by their
+    latest evaluation.
 
-    ``difference`` is the mean difference to the first ranker on graphs scored by both, with standard error.
+    ``difference`` is the mean difference to the first ranker on graphs scored by both, with
+    standard error.
     """
     key = [*_SCOPE, "ranker", "tuned"]
     means = results.filter(pl.col("metric") == metric, pl.col("seed").is_null())
     means = means.filter(pl.col("time") == pl.col("time").max().over(key))
-    seconds, standard_error = pl.col("seconds"), pl.col("value").std() / pl.len().sqrt()
+    seconds = pl.col("seconds")
+    standard_error = pl.col("value").std() / pl.len().sqrt()
     total = pl.when(seconds.count() > 0).then(seconds.sum())
     rows = means.group_by(key).agg(
-        graphs=pl.len(), mean=pl.col("value").mean(), standard_error=standard_error,
-        seconds=pl.when(pl.col("held_out_by").first().is_null()).then(total).otherwise(seconds.max()),
-        version=pl.col("version").first(), time=pl.col("time").first(),
-    )  # fmt: skip
+        graphs=pl.len(),
+        mean=pl.col("value").mean(),
+        standard_error=standard_error,
+        seconds=pl.when(pl.col("held_out_by").first().is_null())
+        .then(total)
+        .otherwise(seconds.max()),
+        version=pl.col("version").first(),
+        time=pl.col("time").first(),
+    )
     higher_is_better = not metric.startswith("slowdown")
     order = [*_SCOPE, "mean", "ranker", "tuned"]
-    rows = rows.sort(order, descending=[column == "mean" and higher_is_better for column in order], nulls_last=True)
+    rows = rows.sort(
+        order,
+        descending=[column == "mean" and higher_is_better for column in order],
+        nulls_last=True,
+    )
     first = rows.unique(_SCOPE, keep="first", maintain_order=True)
-    best = means.join(first, on=key, nulls_equal=True, how="semi").select(*_SCOPE, "graph", best="value")
+    best = means.join(first, on=key, nulls_equal=True, how="semi").select(
+        *_SCOPE, "graph", best="value"
+    )
     gap = pl.col("value") - pl.col("best")
     paired = means.join(best, on=[*_SCOPE, "graph"], nulls_equal=True).with_columns(gap)
-    differences = paired.group_by(key).agg(difference=pl.col("value").mean(), difference_error=standard_error)
+    differences = paired.group_by(key).agg(
+        difference=pl.col("value").mean(), difference_error=standard_error
+    )
     board = rows.join(differences, on=key, nulls_equal=True, how="left", maintain_order="left")
-    return board.select(*key, "graphs", "mean", "standard_error", "difference", "difference_error", "seconds",
-                        "version", "time")  # fmt: skip
+    return board.select(
+        *key,
+        "graphs",
+        "mean",
+        "standard_error",
+        "difference",
+        "difference_error",
+        "seconds",
+        "version",
+        "time",
+    )
 
 
 _REQUIRED: Final = ("graph", "configuration", "score")
 #: Columns read from a score file.
-_READ: Final = pl.Schema({
-    "graph": pl.String, "configuration": pl.Int64, "score": pl.Float64, "collection": pl.String, "split": pl.String,
-    "held_out_by": pl.String, "seed": pl.String,
-})  # fmt: skip
+_READ: Final = pl.Schema(
+    {
+        "graph": pl.String,
+        "configuration": pl.Int64,
+        "score": pl.Float64,
+        "collection": pl.String,
+        "split": pl.String,
+        "held_out_by": pl.String,
+        "seed": pl.String,
+    }
+)
 
 
 @dataclass(frozen=True)
 class ScoreFiles:
-    """Scores of configurations, lower is faster, from parquet or CSV files with `_REQUIRED` columns.
+    """Scores of configurations, lower is faster, from parquet or CSV files with `_REQUIRED`
+    columns.
 
-    The optional columns ``collection`` and ``split`` select entries; scores of several seeds are averaged. If a
-    file has out-of-fold scores (``held_out_by``) and others, only train uses the former, by family if possible.
+    The optional columns ``collection`` and ``split`` select entries; scores of several seeds are
+    averaged. If a file has out-of-fold scores (``held_out_by``) and others, only train uses the
+    former, by family if possible.
 
-    Each table has the columns of `_READ` that the file has, and ``row``, the number of the entry from 1.
+    Each table has the columns of `_READ` that the file has, and ``row``, the number of the entry
+    from 1.
     """
 
     names: list[str]
@@ -174,12 +275,17 @@ class ScoreFiles:
         return " and ".join(self.names)
 
     @cached_property
-    def _by_graph(self) -> list[dict[tuple[Any, ...], pl.DataFrame]]:  # filtering for each graph is quadratic
+    def _by_graph(
+        self,
+    ) -> list[dict[tuple[Any, ...], pl.DataFrame]]:  # filtering for each graph is quadratic
         return [table.partition_by("graph", as_dict=True) for table in self.tables]
 
     def score(self, collection: Collection, graph: GraphRows) -> Scores | None:
-        """Return the weighted mean ranks over the files that score a graph, or None; raises `ScoreFileError`."""
-        ranks, weights = [], []
+        """Return the weighted mean ranks over the files that score a graph, or None; raises
+        `ScoreFileError`.
+        """
+        ranks = []
+        weights = []
         for file, weight, graphs in zip(self.names, self.weights, self._by_graph, strict=True):
             entries = graphs.get((graph.name,), _READ.to_frame())
             if "collection" in entries.columns:
@@ -189,8 +295,12 @@ class ScoreFiles:
                 weights.append(weight)
         return Scores(np.average(ranks, axis=0, weights=weights)[None]) if ranks else None
 
-    def require_known_graphs(self, workspace: Workspace, collections: Sequence[Collection], split: str) -> None:
-        """Raise `ScoreFileError` for the first row whose graph is unknown or, without ``collection``, ambiguous."""
+    def require_known_graphs(
+        self, workspace: Workspace, collections: Sequence[Collection], split: str
+    ) -> None:
+        """Raise `ScoreFileError` for the first row whose graph is unknown or, without
+        ``collection``, ambiguous.
+        """
         collections_of: dict[str, list[str]] = {}
         for collection in collections:
             manifest = read_manifest(workspace, collection, split)
@@ -203,7 +313,9 @@ class ScoreFiles:
             for graph, row in firsts.select("graph", "row").iter_rows():
                 got = f"row {row} of {file} scores {graph!r}"
                 if graph not in collections_of:
-                    raise ScoreFileError(got, expected=f"{split} graphs of {', '.join(map(str, collections))}")
+                    raise ScoreFileError(
+                        got, expected=f"{split} graphs of {', '.join(map(str, collections))}"
+                    )
                 if len(collections_of[graph]) > 1 and "collection" not in table.columns:
                     expected = f"a column collection: {' or '.join(collections_of[graph])}"
                     raise ScoreFileError(got, expected=expected, do="add it, or pass `collection`")
@@ -232,10 +344,17 @@ def _read(path: Path, split: str) -> pl.DataFrame:
         # in order of preference; scores that are not out of fold come first, but last on train
         ranks = {FAMILY: 0, KIND: 1, None: 3 if split == "train" else -1}
         order = pl.col("held_out_by").replace_strict(ranks, default=2, return_dtype=pl.Int8)
-        table = table.filter(order == (order.min().over("collection") if "collection" in columns else order.min()))
-    wrong = table.filter(pl.col("score").is_finite().not_() | pl.any_horizontal(pl.col(_REQUIRED).is_null()))
+        table = table.filter(
+            order == (order.min().over("collection") if "collection" in columns else order.min())
+        )
+    wrong = table.filter(
+        pl.col("score").is_finite().not_() | pl.any_horizontal(pl.col(_REQUIRED).is_null())
+    )
     for row in wrong.head(1).iter_rows(named=True):
-        got = f"row {row['row']} of {path} gives configuration {row['configuration']} of {row['graph']} no score"
+        got = (
+            f"row {row['row']} of {path} gives configuration {row['configuration']} of "
+            f"{row['graph']} no score"
+        )
         raise ScoreFileError(got, expected="a finite number in each row")
     return table
 
@@ -244,12 +363,20 @@ def _row_scores(file: str, table: pl.DataFrame, graph: GraphRows) -> Floats:
     """Return the mean score of each distinct configuration, ``(rows,)``."""
     keys = ["configuration", *({"seed"} & {*table.columns})]
     for row in table.filter(~pl.struct(keys).is_first_distinct()).head(1).iter_rows(named=True):
-        got = f"row {row['row']} of {file} scores configuration {row['configuration']} of {graph.name} again"
+        got = (
+            f"row {row['row']} of {file} scores configuration {row['configuration']} of "
+            f"{graph.name} again"
+        )
         raise ScoreFileError(got, expected="each configuration once, or once for each seed")
     position = np.searchsorted(graph.ids, table["configuration"].to_numpy())
-    inside = graph.ids[np.minimum(position, len(graph.ids) - 1)] == table["configuration"].to_numpy()
+    inside = (
+        graph.ids[np.minimum(position, len(graph.ids) - 1)] == table["configuration"].to_numpy()
+    )
     for row in table.filter(~pl.Series(inside)).head(1).iter_rows(named=True):
-        got = f"row {row['row']} of {file} scores configuration {row['configuration']} of {graph.name}"
+        got = (
+            f"row {row['row']} of {file} scores configuration {row['configuration']} of "
+            f"{graph.name}"
+        )
         raise ScoreFileError(got, expected=f"configurations 0 to {graph.ids[-1]}")
     row_of = graph.group[position]
     counts = np.bincount(row_of, minlength=len(graph))

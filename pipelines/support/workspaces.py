@@ -1,12 +1,16 @@
-"""Collections of a workspace, all from one data root, and the lock that lets commands run concurrently.
+"""Collections of a workspace, all from one data root, and the lock that lets commands run
+concurrently.
 
 - Files are replaced atomically (`xlarank.data.files.atomic_write`), so readers take no lock.
-- Commands hold the lock while they save or remove models, studies, results and manifests, not while they compute.
-- Stored rows record their recipe and source file, so rows of concurrent builds are refused, not mixed. A model
-  is saved only if the manifests still list its training rows.
-- A model's card names its folder of boosters; a reader whose boosters were deleted reads the new card.
+- Commands hold the lock while they save or remove models, studies, results and manifests, not while
+  they compute.
+- Stored rows record their recipe and source file, so rows of concurrent builds are refused, not
+  mixed. A model is saved only if the manifests still list its training rows.
+- A model's card names its folder of boosters; a reader whose boosters were deleted reads the new
+  card.
 
-The lock is `flock` on a file in the workspace; the kernel releases it when its holder exits or is killed.
+The lock is `flock` on a file in the workspace; the kernel releases it when its holder exits or is
+killed.
 """
 
 from __future__ import annotations
@@ -33,13 +37,19 @@ _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def chosen_collections(workspace: Workspace, names: Sequence[str]) -> list[Collection]:
-    """Return the named collections, or all; raises `CollectionError` for one without stored features."""
+    """Return the named collections, or all; raises `CollectionError` for one without stored
+    features.
+    """
     return choose(names, stored_collections(workspace), where=f"the workspace {workspace.root}")
 
 
 @contextmanager
-def skip_unless_named(collection: Collection, named: Sequence[str], left_out: dict[str, str]) -> Iterator[None]:
-    """Record in ``left_out`` a `CollectionError` or `ModelError`; raise it if the collection was named in full."""
+def skip_unless_named(
+    collection: Collection, named: Sequence[str], left_out: dict[str, str]
+) -> Iterator[None]:
+    """Record in ``left_out`` a `CollectionError` or `ModelError`; raise it if the collection was
+    named in full.
+    """
     try:
         yield
     except (CollectionError, ModelError) as error:
@@ -53,12 +63,15 @@ def require_one_root(
 ) -> None:
     """Raise `WorkspaceError` if the workspace has rows of another data root.
 
-    With ``replace``, remove all files of their collections and all results instead. A moved or repaired root counts
-    as the same if at least half of the stored graphs of each collection still have their names and sizes.
+    With ``replace``, remove all files of their collections and all results instead. A moved or
+    repaired root counts as the same if at least half of the stored graphs of each collection still
+    have their names and sizes.
     """
     paths = {(file.collection, file.split, file.name): file.path for file in files}
     for collection in stored_collections(workspace):
-        other_root, unchanged, stored = "", 0, 0
+        other_root = ""
+        unchanged = 0
+        stored = 0
         for split in SPLITS:
             manifest = None
             with suppress(FeatureStoreError):  # damaged: build-features writes it again
@@ -73,8 +86,13 @@ def require_one_root(
         if 2 * unchanged >= stored:
             continue
         if not replace:
-            got = f"the workspace {workspace.root} holds {collection} of {other_root}, not of {data_root.path}"
-            do = "pass another `workspace`, or build features with `replace`, which drops those rows"
+            got = (
+                f"the workspace {workspace.root} holds {collection} of {other_root}, not of "
+                f"{data_root.path}"
+            )
+            do = (
+                "pass another `workspace`, or build features with `replace`, which drops those rows"
+            )
             raise WorkspaceError(got, expected="one data root a workspace", do=do)
         workspace.results().unlink(missing_ok=True)
         # manifests last: after an interruption they still name the other root
@@ -91,17 +109,24 @@ def workspace_lock(workspace: Workspace, progress: Progress | None = None) -> It
     path = workspace.root / LOCK
     with ExitStack() as stack:
         try:
-            while not _acquired(stack.enter_context(open(path, "ab", opener=regular_no_link)), path, progress):
+            while not _acquired(
+                stack.enter_context(open(path, "ab", opener=regular_no_link)), path, progress
+            ):
                 pass
         except OSError as error:
-            got, do = f"{path} cannot be locked ({error.strerror})", "remove it, or pass another `workspace`"
-            raise WorkspaceError(got, expected="a regular file that can be written to", do=do) from error
+            got = f"{path} cannot be locked ({error.strerror})"
+            do = "remove it, or pass another `workspace`"
+            raise WorkspaceError(
+                got, expected="a regular file that can be written to", do=do
+            ) from error
         yield
 
 
 @contextmanager
 def note_errors(notes: list[str]) -> Iterator[None]:
-    """Add the reason to ``notes`` if the workspace is not writable, instead of raising `WorkspaceError`."""
+    """Add the reason to ``notes`` if the workspace is not writable, instead of raising
+    `WorkspaceError`.
+    """
     try:
         yield
     except WorkspaceError as error:

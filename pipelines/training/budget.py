@@ -1,4 +1,6 @@
-"""Estimates of time and memory, plans of `run-all` within its budget, and the stored scores of its first models."""
+"""Estimates of time and memory, plans of `run-all` within its budget, and the stored scores of its
+first models.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,13 @@ if TYPE_CHECKING:
 
 
 class _Costs(NamedTuple):
-    """Measured costs on a core, per file, part, node, row (configuration) or choice (configurable node, row).
+    """Measured costs on a core, per file, part, node, row (configuration) or choice (configurable
+    node, row).
 
-    A fit of 300 rounds takes ``fit_seconds`` and ``row_bytes`` per row, plus ``fold_bytes`` per row and fold fitted
-    in parallel; building takes the other ``*_seconds``, ``*_bytes`` of memory and ``*_disk`` bytes of disk. Plans
-    keep at most ``max_configs`` configurations of a training graph. The defaults are those of layouts.
+    A fit of 300 rounds takes ``fit_seconds`` and ``row_bytes`` per row, plus ``fold_bytes`` per row
+    and fold fitted in parallel; building takes the other ``*_seconds``, ``*_bytes`` of memory and
+    ``*_disk`` bytes of disk. Plans keep at most ``max_configs`` configurations of a training graph.
+    The defaults are those of layouts.
     """
 
     config_bytes: float = 3_500
@@ -52,20 +56,35 @@ class _Costs(NamedTuple):
 _COSTS: Final[dict[Kind, _Costs]] = {
     "layout": _Costs(),
     "tile": _Costs(
-        config_bytes=1_500, choice_bytes=0.0, file_seconds=0.01, node_seconds=0.0, config_seconds=2e-5,
-        choice_seconds=0.0, part_disk=1.8e5, row_disk=100, choice_disk=0.0, fit_seconds=0.25e-3, row_bytes=2_900,
-        fold_bytes=9_900, max_configs=100,
+        config_bytes=1_500,
+        choice_bytes=0.0,
+        file_seconds=0.01,
+        node_seconds=0.0,
+        config_seconds=2e-5,
+        choice_seconds=0.0,
+        part_disk=1.8e5,
+        row_disk=100,
+        choice_disk=0.0,
+        fit_seconds=0.25e-3,
+        row_bytes=2_900,
+        fold_bytes=9_900,
+        max_configs=100,
     ),
-}  # fmt: skip
+}
 #: Fits for a first model, for all models of a collection with ten trials, and for a further trial.
-_FIRST_FITS, _ALL_FITS, TRIAL_FITS = 11, 60, 4.9
+_FIRST_FITS = 11
+_ALL_FITS = 60
+TRIAL_FITS = 4.9
 #: Factor on estimated seconds, for parallel overhead and the building of features.
 _SAFETY: Final = 2.0
 #: Planned share of the memory, and bytes of a process with the libraries loaded.
-_MEMORY_SHARE, _PROCESS = 0.75, 350e6
-#: Files with a container's memory limit in bytes; without a limit, they hold "max" or a huge number.
+_MEMORY_SHARE = 0.75
+_PROCESS = 350e6
+#: Files with a container's memory limit in bytes; without a limit, they hold "max" or a huge
+#: number.
 _LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-#: Minimum number of configurations per graph; with fewer, a model ranks no better than the default order.
+#: Minimum number of configurations per graph; with fewer, a model ranks no better than the default
+#: order.
 _MIN_CONFIGS: Final = 16
 
 
@@ -100,8 +119,13 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         require_ranges(seeds=self.seeds, seed=self.seed, jobs=self.jobs, trials=max(self.trials, 1))
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.ram_gb, self.cores = self.ram_gb or 0.9e-9 * machine_memory(), self.cores or cores
+        cores = (
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        )
+        self.ram_gb = self.ram_gb or 0.9e-9 * machine_memory()
+        self.cores = self.cores or cores
         for name, value in (("hours", self.hours), ("ram_gb", self.ram_gb)):
             if not (value > 0 and math.isfinite(value)):
                 raise XlarankError(f"`{name}` is {value}", expected="a number above 0")
@@ -112,8 +136,10 @@ class CollectionPlan:
     """Rows that a model of one collection is trained on.
 
     Attributes:
-        max_configs, most_configs: configurations kept per training graph, and how many fit into memory.
-        rows: training rows, valid included; 0 without training graphs, test graphs or enough memory.
+        max_configs, most_configs: configurations kept per training graph, and how many fit into
+            memory.
+        rows: training rows, valid included; 0 without training graphs, test graphs or enough
+            memory.
         first_seconds: expected duration of the first model.
     """
 
@@ -126,15 +152,23 @@ class CollectionPlan:
     jobs: int
 
 
-def plan_collection(size: CollectionSize, settings: RunSettings, collections: int) -> CollectionPlan:
-    """Limit the rows of a collection to the memory and to its share of the time, 1 / ``collections``."""
+def plan_collection(
+    size: CollectionSize, settings: RunSettings, collections: int
+) -> CollectionPlan:
+    """Limit the rows of a collection to the memory and to its share of the time, 1 /
+    ``collections``.
+    """
     cost = _COSTS[size.collection.kind]
     usable = 1e9 * settings.ram_gb * _MEMORY_SHARE - _PROCESS
     counts = [graph for graphs in size.graphs.values() for graph in graphs]
     configs, _, configurable = np.array(counts, np.int64).reshape(-1, 3).T
-    largest = _PROCESS + (configs * (cost.config_bytes + cost.choice_bytes * configurable)).max(initial=0.0)
+    largest = _PROCESS + (configs * (cost.config_bytes + cost.choice_bytes * configurable)).max(
+        initial=0.0
+    )
     jobs = max(1, min(settings.jobs or settings.cores, int(usable / largest)))
-    row_bytes = cost.row_bytes + min(settings.cores, MOST_FOLDS, max(1, size.families)) * cost.fold_bytes
+    row_bytes = (
+        cost.row_bytes + min(settings.cores, MOST_FOLDS, max(1, size.families)) * cost.fold_bytes
+    )
     row_seconds = _SAFETY * cost.fit_seconds / settings.cores
     graphs = max(1, len(size.graphs.get("train", ())) + len(size.graphs.get("valid", ())))
     in_memory = int(usable / row_bytes / graphs)
@@ -142,26 +176,43 @@ def plan_collection(size: CollectionSize, settings: RunSettings, collections: in
     max_configs = max(_MIN_CONFIGS, min(cost.max_configs, in_memory, in_time))
     rows = size.rows("train", max_configs) + size.rows("valid", max_configs)
     useful = in_memory >= _MIN_CONFIGS and size.rows("train") and size.rows("test")
-    seconds, memory = _FIRST_FITS * row_seconds * rows, 1e-9 * (rows * row_bytes + _PROCESS)
-    return CollectionPlan(size.collection, max_configs, in_memory, rows if useful else 0, seconds, memory, jobs)
+    seconds = _FIRST_FITS * row_seconds * rows
+    memory = 1e-9 * (rows * row_bytes + _PROCESS)
+    return CollectionPlan(
+        size.collection, max_configs, in_memory, rows if useful else 0, seconds, memory, jobs
+    )
 
 
 def forecast_building(jobs: Sequence[PartJob], processes: int) -> str:
-    """Describe the rows of graph files, with approximate memory, disk and time; return "" for none."""
-    rows, seconds, disk, largest = 0, 0.0, 0.0, 0.0
+    """Describe the rows of graph files, with approximate memory, disk and time; return "" for
+    none.
+    """
+    rows = 0
+    seconds = 0.0
+    disk = 0.0
+    largest = 0.0
     for job in jobs:
         cost = _COSTS[job.collection.kind]
         configs, nodes, configurable = np.array(job.sizes).T
-        choices, kept_configs = configs * configurable, np.minimum(configs, job.recipe.max_configs or configs)
+        choices = configs * configurable
+        kept_configs = np.minimum(configs, job.recipe.max_configs or configs)
         rows += int(kept_configs.sum())
         seconds += float((cost.file_seconds + nodes * cost.node_seconds).sum())
         seconds += float((configs * cost.config_seconds + choices * cost.choice_seconds).sum())
-        largest = max(largest, float((configs * cost.config_bytes + choices * cost.choice_bytes).max()))
-        disk += cost.part_disk + float((kept_configs * (cost.row_disk + configurable * cost.choice_disk)).sum())
+        largest = max(
+            largest, float((configs * cost.config_bytes + choices * cost.choice_bytes).max())
+        )
+        disk += cost.part_disk + float(
+            (kept_configs * (cost.row_disk + configurable * cost.choice_disk)).sum()
+        )
     graphs = sum(len(job.sizes) for job in jobs)
     memory = f"{1e-9 * processes * (largest + _PROCESS):.1f} GB of memory"
     costs = f"{memory}, {max(1e-6 * disk, 1):,.0f} MB of disk and {_duration(seconds / processes)}"
-    return f"{counted(graphs, 'graph')}, at most {counted(rows, 'row')}: about {costs}" if graphs else ""
+    return (
+        f"{counted(graphs, 'graph')}, at most {counted(rows, 'row')}: about {costs}"
+        if graphs
+        else ""
+    )
 
 
 def _duration(seconds: float) -> str:
@@ -169,11 +220,19 @@ def _duration(seconds: float) -> str:
 
 
 def forecast(
-    workspace: Workspace, collection: Collection, splits: Sequence[str], fit: FitSettings, fits: float = 0
+    workspace: Workspace,
+    collection: Collection,
+    splits: Sequence[str],
+    fit: FitSettings,
+    fits: float = 0,
 ) -> str:
-    """Describe the rows, memory and, unless ``fits`` is 0, time of training; raises as `required_memory`."""
+    """Describe the rows, memory and, unless ``fits`` is 0, time of training; raises as
+    `required_memory`.
+    """
     stored = (read_manifest(workspace, collection, split) for split in splits)
-    rows, size = required_memory(collection, [manifest for manifest in stored if manifest is not None], fit)
+    rows, size = required_memory(
+        collection, [manifest for manifest in stored if manifest is not None], fit
+    )
     if not rows:
         return f"{collection}: no labelled rows"
     cores = fit.threads or os.cpu_count() or 1
@@ -185,34 +244,58 @@ def forecast(
 def required_memory(
     collection: Collection, manifests: Sequence[Manifest], fit: FitSettings | None
 ) -> tuple[int, float]:
-    """Return the number of labelled rows and the bytes to train on them, or to read them if ``fit`` is None.
+    """Return the number of labelled rows and the bytes to train on them, or to read them if ``fit``
+    is None.
 
     Raises `CollectionError`, which names a smaller setting, if the memory is too small.
     """
-    graphs = [(name, graph) for manifest in manifests for name, graph in manifest.graphs.items() if graph.labelled]
+    graphs = [
+        (name, graph)
+        for manifest in manifests
+        for name, graph in manifest.graphs.items()
+        if graph.labelled
+    ]
     if not graphs:
         return 0, 0.0
-    cost, memory, max_configs = _COSTS[collection.kind], machine_memory(), manifests[0].recipe.max_configs
+    cost = _COSTS[collection.kind]
+    memory = machine_memory()
+    max_configs = manifests[0].recipe.max_configs
     rows = sum(min(graph.rows, max_configs or graph.rows) for _, graph in graphs)
     families = len({program_family(name) for name, _ in graphs})
-    folds = min(fit.threads or os.cpu_count() or 1, families, MOST_FOLDS) if fit and fit.cluster is None else 0
+    folds = (
+        min(fit.threads or os.cpu_count() or 1, families, MOST_FOLDS)
+        if fit and fit.cluster is None
+        else 0
+    )
     row_bytes = cost.row_bytes + folds * cost.fold_bytes
     size = rows * row_bytes + _PROCESS
     if size > memory:
         affordable = int((memory - _PROCESS) / row_bytes / len(graphs))
-        got = f"training on the {counted(rows, 'row')} of {collection} takes about {1e-9 * size:.3g} GB"
-        do = f"run build-features with `max_configs={max(affordable, _MIN_CONFIGS)}`, or train with fewer `threads`"
-        raise CollectionError(got, expected=f"no more than the {1e-9 * memory:.3g} GB of memory", do=do)
+        got = (
+            f"training on the {counted(rows, 'row')} of {collection} takes about "
+            f"{1e-9 * size:.3g} GB"
+        )
+        do = (
+            f"run build-features with `max_configs={max(affordable, _MIN_CONFIGS)}`, or train "
+            "with fewer `threads`"
+        )
+        raise CollectionError(
+            got, expected=f"no more than the {1e-9 * memory:.3g} GB of memory", do=do
+        )
     return rows, size
 
 
 def first_scores(workspace: Workspace, collection: Collection) -> Path:
-    """Return the path of the scores of a collection's first model, which is trained on train alone."""
+    """Return the path of the scores of a collection's first model, which is trained on train
+    alone.
+    """
     return workspace.reports() / f"first-{'-'.join(collection.parts)}.json"
 
 
 def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str, Any]:
-    """Return a first model's ``report`` on valid (`Evaluation.report`) and ``seconds``; {} if unreadable."""
+    """Return a first model's ``report`` on valid (`Evaluation.report`) and ``seconds``; {} if
+    unreadable.
+    """
     try:
         scores = dict(json.loads(read_text(first_scores(workspace, collection))))
         if "report" in scores:

@@ -31,26 +31,33 @@ from xlarank.models.validation.metrics import require_selection
 FINISHED: Final = (TrialState.COMPLETE, TrialState.PRUNED)
 #: Attribute of a trial with its process, ``host:number``; trials of killed processes are run again.
 PROCESS: Final = "process"
-#: Seconds between heartbeats of a trial in a database, and without heartbeats before the trial is retried.
-HEARTBEAT, GRACE = 10, 60
+#: Seconds between heartbeats of a trial in a database, and without heartbeats before the trial is
+#: retried.
+HEARTBEAT = 10
+GRACE = 60
 #: Seconds after which a journal's lock is taken from a killed process.
 LOCK_GRACE: Final = 30
 #: Maximum number of retries of a trial whose process was lost.
 _MAX_RETRIES: Final = 3
 #: Beginning of a journal.
 _ENTRY: Final = b'{"op_code"'
-#: Timeouts of libpq in seconds, and a count of probes; without them a vanished server blocks forever.
+#: Timeouts of libpq in seconds, and a count of probes; without them a vanished server blocks
+#: forever.
 _LIBPQ: Final = {
-    "connect_timeout": "10", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3",
-}  # fmt: skip
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+}
 
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """Storage of a study and the comparison of its trials; raises `XlarankError` for invalid settings.
+    """Storage of a study and the comparison of its trials; raises `XlarankError` for invalid
+    settings.
 
-    ``storage`` is ``journal:PATH`` or a database URL, by default a journal in the workspace. A ``worker`` joins a
-    study that several machines share.
+    ``storage`` is ``journal:PATH`` or a database URL, by default a journal in the workspace. A
+    ``worker`` joins a study that several machines share.
     """
 
     storage: str | None = None
@@ -61,21 +68,33 @@ class StudyOptions:
         require_selection("select", self.select)
         if self.shown == UNREADABLE:
             got = "the study storage cannot be used (`storage` is not an address)"
-            expected = "journal:PATH, postgresql+psycopg://USER@HOST/DATABASE or another SQLAlchemy URL"
-            raise XlarankError(got, expected=expected, do="check `storage`; write the @ of a password as %40")
+            expected = (
+                "journal:PATH, postgresql+psycopg://USER@HOST/DATABASE or another SQLAlchemy URL"
+            )
+            raise XlarankError(
+                got, expected=expected, do="check `storage`; write the @ of a password as %40"
+            )
         if self.worker and (self.storage is None or self.storage.startswith("sqlite")):
             expected = "`storage=journal:PATH` or `storage=postgresql+psycopg://USER@HOST/DATABASE`"
-            raise XlarankError(f"`worker` cannot share {self.shown} with other machines", expected=expected)
+            raise XlarankError(
+                f"`worker` cannot share {self.shown} with other machines", expected=expected
+            )
 
     @property
     def shown(self) -> str:
         """The storage without its password."""
-        return "the studies of the workspace" if self.storage is None else without_password(self.storage)
+        return (
+            "the studies of the workspace"
+            if self.storage is None
+            else without_password(self.storage)
+        )
 
 
 @contextmanager
 def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
-    """Yield the storage, by default a journal in ``folder``; raises `XlarankError` with passwords hidden."""
+    """Yield the storage, by default a journal in ``folder``; raises `XlarankError` with passwords
+    hidden.
+    """
     from sqlalchemy.exc import SQLAlchemyError
 
     address = options.storage or f"journal:{folder / 'journal.log'}"
@@ -91,16 +110,29 @@ def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
             finally:
                 storage.remove_session()
                 storage.engine.dispose()
-    except (SQLAlchemyError, optuna.exceptions.OptunaError, ImportError, UnboundLocalError) as error:
-        # `optimize` raises UnboundLocalError if a storage fails twice; its first cause has the server's message
+    except (
+        SQLAlchemyError,
+        optuna.exceptions.OptunaError,
+        ImportError,
+        UnboundLocalError,
+    ) as error:
+        # `optimize` raises UnboundLocalError if a storage fails twice; its first cause has the
+        # server's message
         cause: BaseException = error
         while (wrapped := cause.__cause__ or cause.__context__) is not None:
             cause = wrapped
-        text = hide_passwords(f"{type(cause).__name__}: {' '.join(str(cause).split())}", options.storage)
+        text = hide_passwords(
+            f"{type(cause).__name__}: {' '.join(str(cause).split())}", options.storage
+        )
         got = f"the study storage {options.shown} cannot be used ({text})"
-        expected = "a journal or a database that can be reached; for PostgreSQL pip install 'xlarank[postgres]'"
+        expected = (
+            "a journal or a database that can be reached; for PostgreSQL pip install "
+            "'xlarank[postgres]'"
+        )
         do = "check `storage`, or run the same command again: finished trials are kept"
-        raise XlarankError(got, expected=expected, do=do) from None  # the library's error may hold the password
+        raise XlarankError(
+            got, expected=expected, do=do
+        ) from None  # the library's error may hold the password
 
 
 def _journal(path: Path) -> BaseStorage:
@@ -137,13 +169,16 @@ def _journal(path: Path) -> BaseStorage:
         lock.release()
         return JournalStorage(JournalFileBackend(str(path), lock))
     except (OSError, ValueError, KeyError) as error:
-        got, do = f"the study storage {path} cannot be used ({error})", "remove it, or pass another `workspace`"
+        got = f"the study storage {path} cannot be used ({error})"
+        do = "remove it, or pass another `workspace`"
         expected = "an Optuna journal, or journal:PATH of a file that is not there yet"
         raise WorkspaceError(got, expected=expected, do=f"{do} or `storage`") from error
 
 
 def _database(address: str) -> Any:
-    """Return a database; trials have heartbeats unless it is SQLite, which machines cannot share."""
+    """Return a database; trials have heartbeats unless it is SQLite, which machines cannot
+    share.
+    """
     from optuna import storages
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import DBAPIError
@@ -155,7 +190,8 @@ def _database(address: str) -> Any:
             with suppress(Exception):
                 super().record_heartbeat(trial_id)
 
-    url, settings = make_url(address), dict[str, Any](engine_kwargs={"pool_pre_ping": True})
+    url = make_url(address)
+    settings = dict[str, Any](engine_kwargs={"pool_pre_ping": True})
     if url.drivername in ("postgresql", "postgres"):
         url = url.set(drivername="postgresql+psycopg")
     if url.drivername.startswith("postgresql+psycopg"):
@@ -166,25 +202,34 @@ def _database(address: str) -> Any:
         try:
             return Storage(url.render_as_string(hide_password=False), **settings)
         except DBAPIError as error:
-            if attempt == 5 or error.statement is None:  # without a statement, the server cannot be reached
+            if (
+                attempt == 5 or error.statement is None
+            ):  # without a statement, the server cannot be reached
                 raise
             time.sleep(random.uniform(0.1, 1.0))  # another process creates the same tables
 
 
 def _retry() -> dict[str, Any]:
-    """Return the callback that retries a lost trial at most `_MAX_RETRIES` times, as an argument of a storage."""
+    """Return the callback that retries a lost trial at most `_MAX_RETRIES` times, as an argument of
+    a storage.
+    """
     from optuna import storages
 
     if hasattr(storages, "RetryHeartbeatStaleTrialCallback"):  # since Optuna 4.9
-        return {"heartbeat_stale_trial_callback": storages.RetryHeartbeatStaleTrialCallback(_MAX_RETRIES)}
+        return {
+            "heartbeat_stale_trial_callback": storages.RetryHeartbeatStaleTrialCallback(
+                _MAX_RETRIES
+            )
+        }
     return {"failed_trial_callback": storages.RetryFailedTrialCallback(_MAX_RETRIES)}
 
 
 class NumberedTPESampler(TPESampler):
-    """TPE seeded for each trial by the number of earlier trials, so that later calls do not repeat the first draws.
+    """TPE seeded for each trial by the number of earlier trials, so that later calls do not repeat
+    the first draws.
 
-    Failed trials count only if their retries are exhausted, so an interrupted study draws the same parameters as
-    an uninterrupted one.
+    Failed trials count only if their retries are exhausted, so an interrupted study draws the same
+    parameters as an uninterrupted one.
     """
 
     def __init__(self, seed: int) -> None:
@@ -196,7 +241,9 @@ class NumberedTPESampler(TPESampler):
         super().__init__(seed=seed, multivariate=True, n_startup_trials=20)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        earlier = [other for other in study.get_trials(deepcopy=False) if other.number < trial.number]
+        earlier = [
+            other for other in study.get_trials(deepcopy=False) if other.number < trial.number
+        ]
         failed = (other for other in earlier if other.state == TrialState.FAIL)
         retries = [len(other.system_attrs.get("retry_history", ())) for other in failed]
         self._reseed(len(earlier) - len(retries) + retries.count(_MAX_RETRIES))
@@ -204,14 +251,19 @@ class NumberedTPESampler(TPESampler):
 
 
 def open_study(
-    storage: BaseStorage, options: StudyOptions, family: str, identity: Mapping[str, str],
-    defaults: Mapping[str, Any], seed: int,
-) -> Study:  # fmt: skip
-    """Load or create the study of these rows and settings; the default parameters are its first trial.
+    storage: BaseStorage,
+    options: StudyOptions,
+    family: str,
+    identity: Mapping[str, str],
+    defaults: Mapping[str, Any],
+    seed: int,
+) -> Study:
+    """Load or create the study of these rows and settings; the default parameters are its first
+    trial.
 
-    ``identity`` has the values that all trials of a study share, by their description in error messages; ``family``
-    is the name prefix of studies that differ only in them. Raises `XlarankError` for a worker that finds only
-    studies of other identities.
+    ``identity`` has the values that all trials of a study share, by their description in error
+    messages; ``family`` is the name prefix of studies that differ only in them. Raises
+    `XlarankError` for a worker that finds only studies of other identities.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     name = family + "/".join(identity.values())
@@ -220,22 +272,35 @@ def open_study(
         existing = names[-1].removeprefix(family).split("/")
         pairs = zip(identity.items(), existing, strict=False)
         differ = [title for (title, value), existing_value in pairs if value != existing_value]
-        got = f"this worker cannot join the study {names[-1]} at {options.shown}: other {' and '.join(differ)}"
-        do = "build its rows as the others' were and pass the same options, or run it once without `worker`"
-        raise XlarankError(got, expected="the same rows and settings in all workers of a study", do=do)
+        got = (
+            f"this worker cannot join the study {names[-1]} at {options.shown}: other "
+            f"{' and '.join(differ)}"
+        )
+        do = (
+            "build its rows as the others' were and pass the same options, or run it once "
+            "without `worker`"
+        )
+        raise XlarankError(
+            got, expected="the same rows and settings in all workers of a study", do=do
+        )
     arguments: dict[str, Any] = {
-        "study_name": name, "storage": storage, "sampler": NumberedTPESampler(seed),
+        "study_name": name,
+        "storage": storage,
+        "sampler": NumberedTPESampler(seed),
         "pruner": optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=FACTOR),
-    }  # fmt: skip
+    }
     created = True
     try:
         study = optuna.create_study(direction="maximize", **arguments)
     except optuna.exceptions.DuplicatedStudyError:
-        study, created = optuna.load_study(**arguments), False
+        study = optuna.load_study(**arguments)
+        created = False
     _retry_lost(study)
     trials = study.get_trials(deepcopy=False)
     alive = [trial for trial in trials if trial.state != TrialState.FAIL]
-    tried = any(defaults in (trial.params, trial.system_attrs.get("fixed_params")) for trial in alive)
+    tried = any(
+        defaults in (trial.params, trial.system_attrs.get("fixed_params")) for trial in alive
+    )
     # If several processes begin at once, the one that created the study tries the defaults.
     if created or (trials and not tried):
         study.enqueue_trial(dict(defaults))
@@ -243,11 +308,17 @@ def open_study(
 
 
 def _retry_lost(study: Study) -> None:
-    """Queue the trials of killed processes of this machine again; database servers also have heartbeats."""
-    for trial in study.get_trials(states=(TrialState.RUNNING,)):  # copies: Optuna changes what it retries
+    """Queue the trials of killed processes of this machine again; database servers also have
+    heartbeats.
+    """
+    for trial in study.get_trials(
+        states=(TrialState.RUNNING,)
+    ):  # copies: Optuna changes what it retries
         host, _, number = str(trial.user_attrs.get(PROCESS, "")).rpartition(":")
         if host == socket.gethostname() and os.name == "posix" and not _other_process(int(number)):
-            with suppress(optuna.exceptions.UpdateFinishedTrialError, ValueError):  # retried by another process
+            with suppress(
+                optuna.exceptions.UpdateFinishedTrialError, ValueError
+            ):  # retried by another process
                 study.tell(trial.number, state=TrialState.FAIL)
                 (retry,) = _retry().values()
                 retry(study, trial)

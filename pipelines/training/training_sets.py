@@ -51,13 +51,22 @@ class StoredTrainingSet:
         return next(iter(self.manifests[self.collection].values()))
 
     def write_scores(
-        self, workspace: Workspace, plan: FoldPlan, ranker: str, scores: Mapping[str, Floats], seed: int
+        self,
+        workspace: Workspace,
+        plan: FoldPlan,
+        ranker: str,
+        scores: Mapping[str, Floats],
+        seed: int,
     ) -> None:
-        """Write out-of-fold ``{graph: (rows,) scores}`` to ``predictions/``; without scores, write nothing."""
+        """Write out-of-fold ``{graph: (rows,) scores}`` to ``predictions/``; without scores, write
+        nothing.
+        """
         split_of = {name: split for split, names in self.splits.items() for name in names}
         fold_of = {group: number for number, fold in enumerate(plan.folds) for group in fold.scored}
         tables = [
-            prediction_table(graph, scores[graph.name][None], split_of[graph.name], plan.by, fold_of[group], seed)
+            prediction_table(
+                graph, scores[graph.name][None], split_of[graph.name], plan.by, fold_of[group], seed
+            )
             for group, graph in enumerate(self.data.parts)
             if graph.name in scores
         ]
@@ -69,13 +78,21 @@ class StoredTrainingSet:
         for collection, manifests in self.manifests.items():
             for split, old in manifests.items():
                 new = read_manifest(workspace, collection, split)
-                if new is None or new.recipe != old.recipe or not old.graphs.items() <= new.graphs.items():
-                    got = f"the {split} rows of {collection} were replaced while they were trained on"
+                if (
+                    new is None
+                    or new.recipe != old.recipe
+                    or not old.graphs.items() <= new.graphs.items()
+                ):
+                    got = (
+                        f"the {split} rows of {collection} were replaced while they were trained on"
+                    )
                     raise FeatureStoreError(got, do="run the same command again")
 
 
 def extra_collections(workspace: Workspace, names: Sequence[str]) -> dict[Collection, float]:
-    """Return the weights of collections by ``NAME`` (weight 1) or ``NAME=WEIGHT``; raises `CollectionError`."""
+    """Return the weights of collections by ``NAME`` (weight 1) or ``NAME=WEIGHT``; raises
+    `CollectionError`.
+    """
     weights: dict[Collection, float] = {}
     for entry in names:
         name, assigned, text = entry.partition("=")
@@ -94,61 +111,90 @@ def extra_collections(workspace: Workspace, names: Sequence[str]) -> dict[Collec
 
 
 def read_training_set(
-    workspace: Workspace, collection: Collection, splits: Sequence[str] = ("train",),
-    extra: Mapping[Collection, float] | None = None, fit: FitSettings | None = None,
-) -> StoredTrainingSet:  # fmt: skip
-    """Return the labelled, rankable graphs of some splits; ``extra`` has the weights of other collections.
+    workspace: Workspace,
+    collection: Collection,
+    splits: Sequence[str] = ("train",),
+    extra: Mapping[Collection, float] | None = None,
+    fit: FitSettings | None = None,
+) -> StoredTrainingSet:
+    """Return the labelled, rankable graphs of some splits; ``extra`` has the weights of other
+    collections.
 
-    The maximum number of configurations that the first split was built with also limits the graphs of the other
-    splits, which are stored completely: otherwise a few validation graphs of 100,000 rows would dominate.
+    The maximum number of configurations that the first split was built with also limits the graphs
+    of the other splits, which are stored completely: otherwise a few validation graphs of 100,000
+    rows would dominate.
 
-    Raises `CollectionError` if a collection lacks rows, exceeds the memory or differs in kind or feature code.
+    Raises `CollectionError` if a collection lacks rows, exceeds the memory or differs in kind or
+    feature code.
     """
     weights = {other: weight for other, weight in (extra or {}).items() if other != collection}
     for other in weights:
         if other.kind != collection.kind:
-            expected, do = f"a {collection.kind} collection", "choose the collections to train with `collections`"
-            raise CollectionError(f"{collection} cannot also be trained on {other}", expected=expected, do=do)
-    manifests = {member: _read_manifests(workspace, member, splits) for member in (collection, *weights)}
+            expected = f"a {collection.kind} collection"
+            do = "choose the collections to train with `collections`"
+            raise CollectionError(
+                f"{collection} cannot also be trained on {other}", expected=expected, do=do
+            )
+    manifests = {
+        member: _read_manifests(workspace, member, splits) for member in (collection, *weights)
+    }
     stored = [manifest for by_split in manifests.values() for manifest in by_split.values()]
     if len({manifest.recipe.code_hash for manifest in stored}) > 1:
-        got = f"the rows of {' and '.join(map(str, manifests))} were built by different feature code or settings"
+        got = (
+            f"the rows of {' and '.join(map(str, manifests))} were built by different feature "
+            "code or settings"
+        )
         raise CollectionError(got, do="run build-features again for all of their splits")
     for member, by_split in manifests.items():
         required_memory(member, [*by_split.values()], fit)
     data, names = _read_graphs(workspace, collection, splits, manifests[collection])
-    also, also_from = None, dict[str, list[str]]()
+    also = None
+    also_from = dict[str, list[str]]()
     for other, weight in weights.items():
         groups, _ = _read_graphs(workspace, other, splits, manifests[other])
         also_from[str(other)] = groups.names
         groups = groups.weighted(weight)
         also = groups if also is None else also.join(groups)
     also_weights = {str(other): weight for other, weight in weights.items()}
-    return StoredTrainingSet(replace(data, also=also), collection, names, manifests, also_from, also_weights)
+    return StoredTrainingSet(
+        replace(data, also=also), collection, names, manifests, also_from, also_weights
+    )
 
 
-def _read_manifests(workspace: Workspace, collection: Collection, splits: Sequence[str]) -> dict[str, Manifest]:
+def _read_manifests(
+    workspace: Workspace, collection: Collection, splits: Sequence[str]
+) -> dict[str, Manifest]:
     stored = {split: read_manifest(workspace, collection, split) for split in splits}
     manifests = {split: manifest for split, manifest in stored.items() if manifest is not None}
     first = manifests.get(splits[0])
     if first is not None and first.broken and not first.graphs:
-        got = f"{collection} has no {splits[0]} graph that can be read: {next(iter(first.broken.values()))}"
+        got = (
+            f"{collection} has no {splits[0]} graph that can be read: "
+            f"{next(iter(first.broken.values()))}"
+        )
         do = f"mend its {counted(len(first.broken), 'broken file')} and run build-features again"
         raise CollectionError(got, do=do)
     if first is None or not first.graphs:
         raise CollectionError(
-            f"{collection} has no {splits[0]} split in {workspace.root}, so no labelled graphs to train on",
+            (
+                f"{collection} has no {splits[0]} split in {workspace.root}, so no labelled "
+                "graphs to train on"
+            ),
             do="rank and submit use another model of its kind or the shipped ranker, if one fits",
         )
     return manifests
 
 
 def _read_graphs(
-    workspace: Workspace, collection: Collection, splits: Sequence[str], manifests: dict[str, Manifest]
+    workspace: Workspace,
+    collection: Collection,
+    splits: Sequence[str],
+    manifests: dict[str, Manifest],
 ) -> tuple[TrainingData, dict[str, list[str]]]:
     """Return the query groups, and the names of their graphs by split."""
     recipe = manifests[splits[0]].recipe
-    total, names = 0, {split: list[str]() for split in splits}
+    total = 0
+    names = {split: list[str]() for split in splits}
     usable: list[GraphRows] = []
     for split, manifest in manifests.items():
         for graph in each_graph(workspace, collection, split, manifest):
@@ -167,8 +213,12 @@ def _read_graphs(
     return TrainingData.from_graphs(usable, target_of(collection)), names
 
 
-def training_set_of(workspace: Workspace, collection: Collection, model: TrainedModel) -> StoredTrainingSet:
-    """Return a model's training set, extras included; raises `ModelError` if its graphs or feature code changed."""
+def training_set_of(
+    workspace: Workspace, collection: Collection, model: TrainedModel
+) -> StoredTrainingSet:
+    """Return a model's training set, extras included; raises `ModelError` if its graphs or feature
+    code changed.
+    """
     card = model.card
     extra = {Collection.parse(name): card.also_weights.get(name, 1.0) for name in card.also_from}
     training = read_training_set(workspace, collection, [*card.trained_on], extra)

@@ -10,7 +10,8 @@ from xlarank.data.collection import SAMPLE
 
 
 def test_layout_graphs_are_adopted_or_left_out_with_a_reason(tmp_path):
-    folder, sample = tmp_path / "collected", tmp_path / "sample"
+    folder = tmp_path / "collected"
+    sample = tmp_path / "sample"
     mixer = dict(np.load(SAMPLE / "npz/layout/tpu-estimate/random/train/mixer__a.npz"))
     level = np.arange(len(mixer["config_runtime"])) // 6 + 1
     for name, arrays in (
@@ -22,28 +23,42 @@ def test_layout_graphs_are_adopted_or_left_out_with_a_reason(tmp_path):
     ):
         save_npz(folder / f"npz/layout/{name}.npz", mixer | arrays)
     taken, left_out = adopt(folder, sample, 8)
-    assert sorted(taken) == [f"layout:tpu-estimate:{search} new__a" for search in ("evolve", "random")]
+    assert sorted(taken) == [
+        f"layout:tpu-estimate:{search} new__a" for search in ("evolve", "random")
+    ]
     assert left_out == {
         "layout:tpu-estimate:evolve level__a": "7 distinct labels",
         "layout:tpu-estimate:random gru__a": "its family is reserved",
         "layout:cpu:random measured__a": "not estimated by the TPU's compiler",
     }
     files = sorted(str(path.relative_to(sample)) for path in sample.rglob("*.npz"))
-    assert files == [f"npz/layout/tpu-estimate/{search}/train/new__a.npz" for search in ("default", "random")]
+    assert files == [
+        f"npz/layout/tpu-estimate/{search}/train/new__a.npz" for search in ("default", "random")
+    ]
     with np.load(sample / files[1]) as arrays:
         assert set(arrays) == set(mixer), "cycles of operations are left out"
     assert adopt(folder, sample, 8)[0] == [], "graphs of the sample stay"
 
 
 def test_a_kernel_is_adopted_once(tmp_path):
-    folder, sample = tmp_path / "collected", tmp_path / "sample"
+    folder = tmp_path / "collected"
+    sample = tmp_path / "sample"
     kernel = min(SAMPLE.glob("npz/tile/tpu-estimate/train/*.npz"))
-    names = ("one__a_0123456789ab", "two__a_0123456789ab", "gru__a_aaaaaaaaaaaa", "alexnet__a_bbbbbbbbbbbb")
+    names = (
+        "one__a_0123456789ab",
+        "two__a_0123456789ab",
+        "gru__a_aaaaaaaaaaaa",
+        "alexnet__a_bbbbbbbbbbbb",
+    )
     for name in names:
         save_npz(folder / f"npz/tile/tpu-estimate/train/{name}.npz", np.load(kernel))
     taken, left_out = adopt(folder, sample, 8)
     assert taken == [f"tile:tpu-estimate {names[0]}"]
-    assert [*left_out.values()] == ["its family is reserved", "its family is reserved", "it is there"]
+    assert [*left_out.values()] == [
+        "its family is reserved",
+        "its family is reserved",
+        "it is there",
+    ]
 
 
 @pytest.mark.slow

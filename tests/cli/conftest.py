@@ -1,4 +1,6 @@
-"""The command line, called as a user types it or within this process; and its main commands, run once."""
+"""The command line, called as a user types it or within this process; and its main commands, run
+once.
+"""
 
 import contextlib
 import io
@@ -24,10 +26,13 @@ from xlarank.data.collection import SAMPLE
 ROOT = Path(run.__file__).parent
 #: A few graphs of the embedded sample; two families to learn from.
 FILES = {
-    (LAYOUT, "train"): ("cnn__nchw_a", "dlrm__a", "dlrm__b"), (LAYOUT, "valid"): ("mlp__a",),
-    (LAYOUT, "test"): ("gru__a",), (TILE, "train"): ("bmm__a", "matmul__a", "matmul__b"),
-    (TILE, "valid"): ("expsum__a",), (TILE, "test"): ("swish__a",),
-}  # fmt: skip
+    (LAYOUT, "train"): ("cnn__nchw_a", "dlrm__a", "dlrm__b"),
+    (LAYOUT, "valid"): ("mlp__a",),
+    (LAYOUT, "test"): ("gru__a",),
+    (TILE, "train"): ("bmm__a", "matmul__a", "matmul__b"),
+    (TILE, "valid"): ("expsum__a",),
+    (TILE, "test"): ("swish__a",),
+}
 
 
 @dataclass(frozen=True)
@@ -46,17 +51,33 @@ def environment(home):
     return os.environ | {"HOME": str(home), "OMP_NUM_THREADS": "1"}
 
 
-#: Restores the default of SIGINT, which processes in the background of a shell and their children ignore.
-_RESTORE_SIGINT = "import os, signal as s, sys; s.signal(s.SIGINT, s.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+#: Restores the default of SIGINT, which processes in the background of a shell and their children
+#: ignore.
+_RESTORE_SIGINT = (
+    "import os, signal as s, sys; s.signal(s.SIGINT, s.SIG_DFL); os.execv(sys.argv[1], "
+    "sys.argv[1:])"
+)
 
 
 def start(*words, cwd, prefix=()):
     """Start ``[PREFIX] python run.py ...`` in a new process group, as a terminal does."""
     return subprocess.Popen(
-        [*prefix, sys.executable, "-c", _RESTORE_SIGINT, sys.executable, str(ROOT / "run.py"), *map(str, words)],
-        cwd=cwd, env=environment(cwd), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [
+            *prefix,
+            sys.executable,
+            "-c",
+            _RESTORE_SIGINT,
+            sys.executable,
+            str(ROOT / "run.py"),
+            *map(str, words),
+        ],
+        cwd=cwd,
+        env=environment(cwd),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         start_new_session=True,
-    )  # fmt: skip
+    )
 
 
 def ended(process, timeout=300):
@@ -67,13 +88,16 @@ def ended(process, timeout=300):
 
 def here(*words):
     """Run a command in this process; an exception that would be a traceback reaches the test."""
-    out, err = io.StringIO(), io.StringIO()
+    out = io.StringIO()
+    err = io.StringIO()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with (
-            mock.patch.object(sys, "argv", ["run.py", *map(str, words)]), pytest.raises(SystemExit) as stopped,
-            contextlib.redirect_stdout(out), contextlib.redirect_stderr(err),
-        ):  # fmt: skip
+            mock.patch.object(sys, "argv", ["run.py", *map(str, words)]),
+            pytest.raises(SystemExit) as stopped,
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
             run.main()
     finally:  # pytest listens to signals again
         for number, handler in handlers.items():

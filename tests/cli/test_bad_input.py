@@ -29,16 +29,23 @@ KEPT = "error: interrupted; finished work is kept, run the same command again to
 def test_names_and_paths_that_cannot_be_used_are_refused(job, trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("in the way")
-    root, work, result = ["--data-root", job.tree], ["--workspace", trained], tmp_path / "file" / "result"
+    root = ["--data-root", job.tree]
+    work = ["--workspace", trained]
+    result = tmp_path / "file" / "result"
     absent = r"absent \(--data-root\) does not exist; .*pass --data-root or set XLARANK_DATA"
     refused(["info", "--data-root", "absent"], absent)
     for verb in VERBS:
         refused([verb, "--data-root", "absent"], absent)
-        refused([verb, *root, "--workspace", "file"], r"the workspace .*file cannot be written .*pass another")
+        refused(
+            [verb, *root, "--workspace", "file"],
+            r"the workspace .*file cannot be written .*pass another",
+        )
         if verb != "build-features":
             words = [verb, *work, "--collection", "layout:cpu:randm"]
             refused(words, rf"'layout:cpu:randm' is not in .*did you mean {LAYOUT}")
-    long, bytes_ = ([*root, "--tier", "fast", "--workspace", name] for name in ("w" * 300, "w\udcff"))
+    long, bytes_ = (
+        [*root, "--tier", "fast", "--workspace", name] for name in ("w" * 300, "w\udcff")
+    )
     for words, message in (
         (["build-features", *long], "File name too long"),
         (["build-features", *bytes_], r"the path '.*w.udcff.*' is not valid UTF-8"),
@@ -48,7 +55,10 @@ def test_names_and_paths_that_cannot_be_used_are_refused(job, trained, tmp_path,
         (["leaderboard", "--csv", "-"], "--csv is -; expected the name of a file"),
         (["explain", "x.npz", "--svg", "-"], "--svg is -"),
         (["submit", "--workspace", "wrok"], "the workspace wrok does not exist"),
-        (["tune", *work, "--storage", "nonsense://x"], "storage .*cannot be used .*check --storage"),
+        (
+            ["tune", *work, "--storage", "nonsense://x"],
+            "storage .*cannot be used .*check --storage",
+        ),
     ):
         refused(words, message)
     assert not Path("work").exists()
@@ -60,13 +70,30 @@ def test_names_and_paths_that_cannot_be_used_are_refused(job, trained, tmp_path,
 def test_usage_errors_exit_with_2(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for words in (
-        "bild-features", "info --nonsense", "tune --trials 0", "tune --trials many", "tune --timeout -1",
-        "tune --timeout nan", "run-all --budget-hours nan", "run-all --budget-ram-gb nan", "train --seeds 0",
-        "build-features --max-configs -1", "build-features --jobs -1", "rank", "rank a.npz --top 0",
-        "rank a.npz b.npz", "submit --out", "info --quiet --verbose", "train --threads -2",
-        *(f"{verb} --seed {seed}" for verb in ("build-features", "train", "run-all") for seed in (-1, 2**31)),
+        "bild-features",
+        "info --nonsense",
+        "tune --trials 0",
+        "tune --trials many",
+        "tune --timeout -1",
+        "tune --timeout nan",
+        "run-all --budget-hours nan",
+        "run-all --budget-ram-gb nan",
+        "train --seeds 0",
+        "build-features --max-configs -1",
+        "build-features --jobs -1",
+        "rank",
+        "rank a.npz --top 0",
+        "rank a.npz b.npz",
+        "submit --out",
+        "info --quiet --verbose",
+        "train --threads -2",
+        *(
+            f"{verb} --seed {seed}"
+            for verb in ("build-features", "train", "run-all")
+            for seed in (-1, 2**31)
+        ),
         *(f"{verb} --threads 100000" for verb in ("tune", "train", "cross-validate")),
-    ):  # fmt: skip
+    ):
         outcome = here(*words.split())
         assert (outcome.code, outcome.out) == (2, "") and "Error" in outcome.err, words
         assert ("No such option" in outcome.err) == ("nonsense" in words), words
@@ -88,7 +115,9 @@ def test_names_are_not_markup_of_the_terminal(job, trained, tmp_path):
     for name in ("data[bold]", "data[/old]"):
         tree = Path(shutil.copytree(job.tree, tmp_path / name))
         outcome = here("info", "--data-root", tree, "--json", tmp_path / "out[dim].json")
-        assert outcome.code == 0 and f"data: {tree} " in outcome.out and "out[dim].json" in outcome.out
+        assert (
+            outcome.code == 0 and f"data: {tree} " in outcome.out and "out[dim].json" in outcome.out
+        )
     graph = save_npz(tmp_path / "[red]graph.npz", layout_graph(1))
     assert "[red]graph: 24 configurations" in here("rank", graph, "--workspace", trained).out
 
@@ -96,10 +125,15 @@ def test_names_are_not_markup_of_the_terminal(job, trained, tmp_path):
 @pytest.mark.slow
 def test_a_disk_that_is_full_while_a_library_writes(trained, tmp_path):
     """Optuna writes its journal itself. A limit on the size of files fails as a full disk does."""
-    kilobytes = max(journal.stat().st_size for journal in trained.glob("studies/**/journal.log")) // 1024 + 1
+    kilobytes = (
+        max(journal.stat().st_size for journal in trained.glob("studies/**/journal.log")) // 1024
+        + 1
+    )
     limited = "bash", "-c", f'ulimit -f {kilobytes}; exec "$@"', "-"
     words = "tune", "--trials=9", "--rounds=10", "--threads=1", "--workspace", trained
-    refused(ended(start(*words, cwd=tmp_path, prefix=limited)), r"cannot be written .*make room and run")
+    refused(
+        ended(start(*words, cwd=tmp_path, prefix=limited)), r"cannot be written .*make room and run"
+    )
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
@@ -107,14 +141,18 @@ def test_too_little_memory_is_reported_in_one_line(monkeypatch, capfd, error):
     outer = ValueError("an error of a library")
     outer.__cause__ = error
     monkeypatch.setattr("xlarank.data.collection.find_data_root", mock.Mock(side_effect=outer))
-    assert here("info").code == 1 and capfd.readouterr().err.startswith("error: not enough memory; ")
+    assert here("info").code == 1 and capfd.readouterr().err.startswith(
+        "error: not enough memory; "
+    )
 
 
 def test_a_closed_standard_output_is_refused_and_zero_columns_are_accepted(tree, monkeypatch):
     monkeypatch.setenv("COLUMNS", "0")
     assert TILE in here("info", "--data-root", tree).out
     # sys.stdout is None after `>&-`
-    monkeypatch.setattr(contextlib, "redirect_stdout", lambda _: mock.patch.object(sys, "stdout", None))
+    monkeypatch.setattr(
+        contextlib, "redirect_stdout", lambda _: mock.patch.object(sys, "stdout", None)
+    )
     refused(["info", "--data-root", tree], "standard output is closed")
 
 
@@ -158,7 +196,9 @@ def test_an_interrupted_build_keeps_finished_graphs(tmp_path, options, number):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for worker processes in /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/task").exists(), reason="looks for worker processes in /proc"
+)
 def test_ctrl_c_while_workers_start(tmp_path):
     """The workers receive it too, during their imports."""
     many_graphs(tmp_path / "tree")
@@ -178,11 +218,15 @@ def test_ctrl_c_while_workers_start(tmp_path):
 def test_ctrl_c_while_tuning_keeps_the_best(job, tmp_path):
     shutil.copytree(job.work, tmp_path / "work", ignore=shutil.ignore_patterns("studies"))
     best = tmp_path / "work/studies/tile/cpu/best-lambdarank.json"
-    process = start("tune", "--trials", "100000", "--rounds", "10", "--threads", "1", "-c", TILE, cwd=tmp_path)
+    process = start(
+        "tune", "--trials", "100000", "--rounds", "10", "--threads", "1", "-c", TILE, cwd=tmp_path
+    )
     outcome = interrupt(process, best.exists)
     assert (outcome.code, outcome.errors) == (130, [KEPT])
     assert json.loads(best.read_text())["model"] == "lambdarank"
-    again = here("tune", "--trials", "1", "--rounds", "10", "--workspace", tmp_path / "work", "-c", TILE)
+    again = here(
+        "tune", "--trials", "1", "--rounds", "10", "--workspace", tmp_path / "work", "-c", TILE
+    )
     assert again.code == 0 and re.search(rf"{TILE}\s+\d+\s+0", again.out), "nothing left to do"
 
 
@@ -207,7 +251,10 @@ def test_an_interruption_that_a_library_hides_is_still_reported(monkeypatch, cap
     for library in (replaces_it, swallows_it):
         monkeypatch.setattr("xlarank.pipelines.info.info", library)
         monkeypatch.setattr(app, "_received", [])
-        assert here("info", "--collection", TILE).code == 130 and "error: interrupted" in capfd.readouterr().err
+        assert (
+            here("info", "--collection", TILE).code == 130
+            and "error: interrupted" in capfd.readouterr().err
+        )
 
 
 KILLS = int(os.environ.get("XLARANK_KILLS", "2"))
@@ -220,7 +267,17 @@ COMMANDS = {
     "train": ["train", *TREE, "--seeds", "1", *SMALL],
     "evaluate": ["evaluate", *TREE, "--json", "out.json"],
     "submit": ["submit", *TREE, "--out", "out.csv"],
-    "run-all": ["run-all", *TREE[:3], "all", "--budget-hours", "0.05", "--seeds", "1", "--trials", "0"],
+    "run-all": [
+        "run-all",
+        *TREE[:3],
+        "all",
+        "--budget-hours",
+        "0.05",
+        "--seeds",
+        "1",
+        "--trials",
+        "0",
+    ],
 }
 
 
@@ -228,8 +285,12 @@ def result(command, folder):
     """Return the result of the command, without times."""
     work = folder / "work"
     if command == "build-features":
-        # Contents differ by the time of the npz file. Files that a SIGKILL left half written have hidden names.
-        return sorted((str(path.relative_to(work)), path.stat().st_size) for path in work.rglob("[!.]*.parquet"))
+        # Contents differ by the time of the npz file. Files that a SIGKILL left half written have
+        # hidden names.
+        return sorted(
+            (str(path.relative_to(work)), path.stat().st_size)
+            for path in work.rglob("[!.]*.parquet")
+        )
     if command == "tune":
         best = [json.loads(path.read_text()) for path in sorted(work.rglob("best-*.json"))]
         return [(params["params"], params["mean"], params["graphs"]) for params in best]
@@ -243,10 +304,15 @@ def result(command, folder):
 @pytest.mark.exhaustive
 def test_commands_killed_at_random_moments_and_run_again_give_the_same_results(tmp_path):
     """`XLARANK_KILLS` is the number of times that each signal kills each command."""
-    folder, before = tmp_path / "folder", tmp_path / "before"  # in another folder all graphs would be built again
+    folder, before = (
+        tmp_path / "folder",
+        tmp_path / "before",
+    )  # in another folder all graphs would be built again
     write_tree(folder / "tree")
     for command, words in COMMANDS.items():
-        rng, seconds, expected = random.Random(command), 0.0, None
+        rng = random.Random(command)
+        seconds = 0.0
+        expected = None
         shutil.copytree(folder, before)
         for number in (None, *(signal.SIGKILL, signal.SIGTERM) * KILLS):
             shutil.rmtree(folder)
@@ -260,6 +326,7 @@ def test_commands_killed_at_random_moments_and_run_again_give_the_same_results(t
             outcome = ended(start(*words, cwd=folder))
             assert outcome.code == 0, outcome.err
             if number is None:
-                seconds, expected = time.monotonic() - began, result(command, folder)
+                seconds = time.monotonic() - began
+                expected = result(command, folder)
             assert result(command, folder) == expected, (command, number)
         shutil.rmtree(before)

@@ -1,4 +1,6 @@
-"""Commands on a few graphs: stored files, printed lines, and the next command, which works unchanged."""
+"""Commands on a few graphs: stored files, printed lines, and the next command, which works
+unchanged.
+"""
 
 import json
 import re
@@ -30,7 +32,9 @@ def test_each_command_prints_what_it_stores(job):
         assert (job.folder / picture).exists() and f"wrote {picture}" in job.outcomes["tune"].out
     assert job.outcomes["train"].out.count("lambdarank (tuned)") == 2
     report = json.loads((job.folder / "scores.json").read_text())
-    assert json.loads(here("evaluate", "--workspace", job.work, "--json", "-").out) == report, "the same again"
+    assert json.loads(here("evaluate", "--workspace", job.work, "--json", "-").out) == report, (
+        "the same again"
+    )
     assert re.search(rf"mean\s+{report[LAYOUT]['tau']['mean']:.3f}", job.outcomes["evaluate"].out)
     assert "2 rows, checked" in job.outcomes["submit"].out
     ranking = json.loads((job.folder / "rank.json").read_text())
@@ -54,13 +58,28 @@ def test_the_check_that_submit_recommends_works_unchanged(job, monkeypatch):
 
 
 def test_naming_the_data_root_again_keeps_the_recipe(tree, tmp_path):
-    """Otherwise the next command would undo the columns and configurations chosen in build-features."""
+    """Otherwise the next command would undo the columns and configurations chosen in
+    build-features.
+    """
     paths = ["--data-root", tree, "--workspace", tmp_path / "work"]
-    here("build-features", *paths, "--tier", "fast", "--no-candidates", "--max-configs", "30", "-c", TILE)
+    here(
+        "build-features",
+        *paths,
+        "--tier",
+        "fast",
+        "--no-candidates",
+        "--max-configs",
+        "30",
+        "-c",
+        TILE,
+    )
     manifest = tmp_path / "work/features/tile/cpu/train/manifest.json"
     recipe = json.loads(manifest.read_text())["recipe"]
     assert recipe["max_configs"] == 30
-    assert here("train", *paths, "-c", TILE, "--seeds", "1", "--rounds", "5", "--threads", "1").code == 0
+    assert (
+        here("train", *paths, "-c", TILE, "--seeds", "1", "--rounds", "5", "--threads", "1").code
+        == 0
+    )
     assert json.loads(manifest.read_text())["recipe"] == recipe
 
 
@@ -69,29 +88,54 @@ def test_the_demo_ends_with_three_lines_and_a_page(tmp_path):
     """Rules differ on its data, and all rows of its submission are ranked."""
     done = ended(start("demo", "--trials", "1", cwd=tmp_path), timeout=900)
     learned, result, page = done.out.splitlines()[-3:]
-    assert done.code == 0 and learned.startswith("learned to rank ") and result.startswith("result on valid: ")
+    assert (
+        done.code == 0
+        and learned.startswith("learned to rank ")
+        and result.startswith("result on valid: ")
+    )
     reports = tmp_path / "work/demo/reports"
-    assert page.startswith("open work/demo/reports/report.html in a") and (reports / "report.html").is_file()
+    assert (
+        page.startswith("open work/demo/reports/report.html in a")
+        and (reports / "report.html").is_file()
+    )
     assert "not ranked by a model" not in done.out and "default order" not in done.out
     scores = json.loads((reports / "valid.json").read_text())
     assert all(name in learned and name in result for name in scores) and len(scores) == 2
     for metrics in scores.values():
-        rules = {name: mean for name, mean in metrics["score"]["baselines"].items() if name != "random"}
+        rules = {
+            name: mean for name, mean in metrics["score"]["baselines"].items() if name != "random"
+        }
         assert max(rules.values()) - min(rules.values()) > 0.02, rules
 
 
 @pytest.mark.slow
 def test_explain_shows_nodes_and_causes_and_draws(job, tmp_path):
     graph = graph_path(job.tree, LAYOUT, "valid", "mlp__a")
-    svg, values = tmp_path / "segment.svg", tmp_path / "explained.json"
-    words = ["--config", 3, "--against", "default", "--workspace", job.work, "--svg", svg, "--json", values]
+    svg = tmp_path / "segment.svg"
+    values = tmp_path / "explained.json"
+    words = [
+        "--config",
+        3,
+        "--against",
+        "default",
+        "--workspace",
+        job.work,
+        "--svg",
+        svg,
+        "--json",
+        values,
+    ]
     done = here("explain", graph, *words)
     assert done.code == 0, done.err
     assert "mlp__a: configuration 3 (rank" in done.out and "the compiler's default" in done.out
     assert json.loads(values.read_text())["configuration"] == 3
     assert svg.read_text().startswith("<svg") and f"wrote {svg}" in done.out
-    done = here("explain", graph_path(job.tree, TILE, "valid", "expsum__a"), "--workspace", job.work)
-    assert done.code == 0 and "contribution" in done.out and " node " not in done.out, "tiles have causes only"
+    done = here(
+        "explain", graph_path(job.tree, TILE, "valid", "expsum__a"), "--workspace", job.work
+    )
+    assert done.code == 0 and "contribution" in done.out and " node " not in done.out, (
+        "tiles have causes only"
+    )
 
 
 @pytest.mark.slow
@@ -101,7 +145,10 @@ def test_rank_and_report_show_a_calibration(trained, job, tmp_path):
     assert here("train", *options, "--seeds", 2, "--rounds", 30).code == 0
     done = here("calibrate", *options, "--json", "-")
     assert done.code == 0, done.err
-    assert {name: value["by"] for name, value in json.loads(done.out).items()} == {LAYOUT: "family", TILE: "kind"}
+    assert {name: value["by"] for name, value in json.loads(done.out).items()} == {
+        LAYOUT: "family",
+        TILE: "kind",
+    }
     ranked = here("rank", graph_path(job.tree, LAYOUT, "valid", "mlp__a"), "--workspace", trained)
     assert "the best is among the first" in ranked.out
     page = tmp_path / "page.html"
@@ -113,7 +160,17 @@ def test_rank_and_report_show_a_calibration(trained, job, tmp_path):
 
 @pytest.mark.slow
 def test_other_rankers_alone_and_side_by_side(trained):
-    words = ["cross-validate", "--workspace", trained, "--rounds", "5", "--threads", "1", "--json", "-"]
+    words = [
+        "cross-validate",
+        "--workspace",
+        trained,
+        "--rounds",
+        "5",
+        "--threads",
+        "1",
+        "--json",
+        "-",
+    ]
     done = here(*words, "--model", "ranknet", "--model", "lambdarank", "-c", LAYOUT)
     report = json.loads(done.out)[LAYOUT]
     assert done.code == 0 and list(report) == ["ranknet", "lambdarank"]
@@ -123,19 +180,26 @@ def test_other_rankers_alone_and_side_by_side(trained):
     assert "lambdarank minus ranknet" in done.err and "slowdown@5" in done.err
     assert f"{between['low']:+.3f} to {between['high']:+.3f}" in done.err
     done = here(*words, "--model", "ranknet", "--by", "kind", "-c", TILE)
-    assert done.code == 0 and set(json.loads(done.out)[TILE]["score"]["graphs"]) == set(FILES[TILE, "train"])
+    assert done.code == 0 and set(json.loads(done.out)[TILE]["score"]["graphs"]) == set(
+        FILES[TILE, "train"]
+    )
     assert f"{TILE}: ranknet with default parameters, 5 rounds" in done.err.replace("\n", " ")
-    done = here("leaderboard", "--workspace", trained, "-c", LAYOUT, "--csv", trained / "leaderboard.csv")
+    done = here(
+        "leaderboard", "--workspace", trained, "-c", LAYOUT, "--csv", trained / "leaderboard.csv"
+    )
     assert done.code == 0 and "held out by family" in done.out and "ranknet" in done.out
     rows = pl.read_csv(trained / "leaderboard.csv")
     assert {"lambdarank", "ranknet"} <= set(rows["ranker"]) and rows["difference"][0] == 0
 
 
 def test_programs_are_imported_and_get_configurations(tmp_path):
-    program, broken = tmp_path / "f.hlo.pb", tmp_path / "broken.pb"
+    program = tmp_path / "f.hlo.pb"
+    broken = tmp_path / "broken.pb"
     program.write_bytes(matmul_module().SerializeToString())
     broken.write_bytes(b"\x0a\xff")
-    outcome = here("import-hlo", broken, program, "--out", tmp_path / "own", "--json", tmp_path / "report.json")
+    outcome = here(
+        "import-hlo", broken, program, "--out", tmp_path / "own", "--json", tmp_path / "report.json"
+    )
     assert outcome.code == 1 and f"wrote 1 graph below {tmp_path / 'own'}" in outcome.out
     assert "broken.pb: the file is cut off" in outcome.errors[0]
     assert list(json.loads((tmp_path / "report.json").read_text())["broken"]) == [str(broken)]
@@ -145,11 +209,15 @@ def test_programs_are_imported_and_get_configurations(tmp_path):
     for tie, count in (("none", 21), ("rule", 7)):
         words = ["--configs", 100, "--out", tmp_path / "q.npz", "--tie", tie]
         outcome = here("propose", tmp_path / "p.npz", *words)
-        assert outcome.code == 0 and f"only {count} distinct configurations were found" in outcome.out
+        assert (
+            outcome.code == 0 and f"only {count} distinct configurations were found" in outcome.out
+        )
 
 
 def next_words(done):
-    """Return the arguments of the next command, without the comment; empty if there is no such line."""
+    """Return the arguments of the next command, without the comment; empty if there is no such
+    line.
+    """
     lines = re.findall("^next: python run.py (.*)", done.out, re.M)
     assert len(lines) == len(re.findall("^next: ", done.out, re.M)) <= 1
     return [word for line in lines for word in shlex.split(line, comments=True)]
@@ -170,7 +238,10 @@ def test_the_next_commands_work(names, job, tmp_path, monkeypatch):
 
 def test_the_next_command_keeps_options(job, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    expected = {"info": ["build-features", "--data-root", "tree"], "tune": ["train", "--model", "lambdarank"]}
+    expected = {
+        "info": ["build-features", "--data-root", "tree"],
+        "tune": ["train", "--model", "lambdarank"],
+    }
     assert {name: next_words(job.outcomes[name]) for name in expected} == expected
     done = here("info", "--data-root", job.tree, "-c", "tile:*")
     assert next_words(done) == ["build-features", "--data-root", str(job.tree), "-c", "tile:*"]
@@ -179,7 +250,9 @@ def test_the_next_command_keeps_options(job, tmp_path, monkeypatch):
     graph = graph_path(SAMPLE, TILE, "valid", "bmm_tb__a")
     done = here("rank", graph, "--workspace", job.work, "-c", TILE)
     assert next_words(done) == ["explain", str(graph), "--workspace", str(job.work), "-c", TILE]
-    assert next_words(here("rank", graph.parent, "--workspace", job.work)) == [], "explain takes one graph"
+    assert next_words(here("rank", graph.parent, "--workspace", job.work)) == [], (
+        "explain takes one graph"
+    )
 
 
 def test_a_narrow_leaderboard_is_a_table(job, monkeypatch):
@@ -202,5 +275,7 @@ def test_graphs_that_cannot_be_ranked_share_a_line(tmp_path):
     for words in (["info", "--json", listed], build):
         out = here(*words, "--data-root", tmp_path).out
         (line,) = [line for line in out.splitlines() if line.startswith("cannot be ranked")]
-        assert "(tile:cpu train): k__00, k__01, k__02 and 22 more: one distinct configuration" in line
+        assert (
+            "(tile:cpu train): k__00, k__01, k__02 and 22 more: one distinct configuration" in line
+        )
     assert [len(part["unrankable"]) for part in json.loads(listed.read_text())] == [25]

@@ -1,4 +1,6 @@
-"""Data root, collections and families: accepted names, files that are read, and reports of those that are not."""
+"""Data root, collections and families: accepted names, files that are read, and reports of those
+that are not.
+"""
 
 import itertools
 import os
@@ -27,10 +29,18 @@ def plant(npz: Path, names: Iterable[str]) -> Path:
 
 def test_collection_names_are_parsed_or_refused():
     for name in ("layout:my-gpu:beam_search", "tile:a.b"):
-        assert (Collection.parse(name).kind, str(Collection.parse(name))) == (name.split(":")[0], name)
-    wrong = ": layout tile layout:xla tile:xla:random layout:xla:random:train tile: layout::random layout:xla:"
+        assert (Collection.parse(name).kind, str(Collection.parse(name))) == (
+            name.split(":")[0],
+            name,
+        )
+    wrong = (
+        ": layout tile layout:xla tile:xla:random layout:xla:random:train tile: "
+        "layout::random layout:xla:"
+    )
     for name in ("", *wrong.split(), "Layout:xla:random", "fusion:xla", "layout/xla/random"):
-        with pytest.raises(CollectionError, match=r"not a collection name; expected layout:<source>:<search>"):
+        with pytest.raises(
+            CollectionError, match=r"not a collection name; expected layout:<source>:<search>"
+        ):
             Collection.parse(name)
     file = GraphFile(Collection.parse("layout:xla:random"), "valid", Path("x/unet_3d.4x4.bf16.npz"))
     assert (file.name, file.family) == ("unet_3d.4x4.bf16", "unet"), "only .npz is cut off"
@@ -38,17 +48,27 @@ def test_collection_names_are_parsed_or_refused():
 
 def test_invented_sources_and_searches_are_found_in_order(tmp_path):
     paths = ["layout/my-gpu/annealing/valid/b.npz", "layout/my-gpu/beam/train/a.npz"]
-    paths += [f"tile/fpga/{split}/{name}.npz" for split in ("train", "valid", "test") for name in "abc"]
+    paths += [
+        f"tile/fpga/{split}/{name}.npz" for split in ("train", "valid", "test") for name in "abc"
+    ]
     files = tree.discover(plant(tmp_path, reversed(paths)))
     assert [file.path for file in files] == [tmp_path / path for path in paths]
-    assert (str(files[1].collection), files[1].split, files[1].name) == ("layout:my-gpu:beam", "train", "a")
-    with pytest.raises(DataRootError, match=r"here has no graph files; expected npz/layout/<source>"):
+    assert (str(files[1].collection), files[1].split, files[1].name) == (
+        "layout:my-gpu:beam",
+        "train",
+        "a",
+    )
+    with pytest.raises(
+        DataRootError, match=r"here has no graph files; expected npz/layout/<source>"
+    ):
         tree.graph_files(tmp_path / "absent", [], where="here")
 
 
 #: Graphs that are not read, and why.
 WRONG = {
-    "layout/xla/random/validation/a.npz": "validation is not a split (train, valid, test); rename the folder",
+    "layout/xla/random/validation/a.npz": (
+        "validation is not a split (train, valid, test); rename the folder"
+    ),
     "layout/xla/random/Train/a.npz": "rename the folder to train",
     "layout/xla/random/odd/a.npz": "odd is not a split (train, valid, test)",
     "layout/xla/train/a.npz": "expected layout/<source>/<search>/<split>/*.npz",
@@ -58,49 +78,89 @@ WRONG = {
     "tile/xla/train/deeper/a.npz": "expected tile/<source>/<split>/*.npz",
 }
 #: Files that are no graphs; .partial- is left by a killed `atomic_write`, ._ by a Mac in archives.
-OTHER = [f"layout/xla/random/train/{n}" for n in (".partial-k3j2.npz", "._a.npz", "a.npy", "a.npz.part", "b.txt")]
+OTHER = [
+    f"layout/xla/random/train/{n}"
+    for n in (".partial-k3j2.npz", "._a.npz", "a.npy", "a.npz.part", "b.txt")
+]
 OTHER += ["fusion/xla/train/a.npz", "elsewhere/a.npz", "tile/.cache/a.npz"]
 
 
 def test_files_elsewhere_are_no_graphs_and_reported(tmp_path, monkeypatch):
-    """Permission bits do not bind root, so the system's answer about a locked folder is simulated."""
+    """Permission bits do not bind root, so the system's answer about a locked folder is
+    simulated.
+    """
     plant(tmp_path, (*WRONG, *OTHER))
     assert tree.discover(tmp_path) == []
     (tmp_path / "tile" / "xla" / "again").symlink_to(tmp_path / "tile")
-    skipped = {str(path.relative_to(tmp_path)): why for path, why in tree.skipped_files(tmp_path)[0].items()}
-    assert {folder for folder in skipped if "again" not in folder} == {os.path.dirname(path) for path in WRONG}
-    assert {path: why for path, why in WRONG.items() if why not in skipped[os.path.dirname(path)]} == {}
-    assert 0 < max(folder.count("again") for folder in skipped) < 8, "links in a circle come to an end"
-    locked, scandir = plant(tmp_path / "b", ["tile/xla/train/a.npz"]) / "tile" / "xla" / "train", os.scandir
+    skipped = {
+        str(path.relative_to(tmp_path)): why
+        for path, why in tree.skipped_files(tmp_path)[0].items()
+    }
+    assert {folder for folder in skipped if "again" not in folder} == {
+        os.path.dirname(path) for path in WRONG
+    }
+    assert {
+        path: why for path, why in WRONG.items() if why not in skipped[os.path.dirname(path)]
+    } == {}
+    assert 0 < max(folder.count("again") for folder in skipped) < 8, (
+        "links in a circle come to an end"
+    )
+    locked = plant(tmp_path / "b", ["tile/xla/train/a.npz"]) / "tile" / "xla" / "train"
+    scandir = os.scandir
     denied = mock.Mock(side_effect=PermissionError(13, "Permission denied", str(locked)))
-    monkeypatch.setattr("os.scandir", lambda path: (denied if Path(path) == locked else scandir)(path))
-    assert tree.skipped_files(tmp_path / "b") == ({}, {locked: "cannot be read (Permission denied)"})
+    monkeypatch.setattr(
+        "os.scandir", lambda path: (denied if Path(path) == locked else scandir)(path)
+    )
+    assert tree.skipped_files(tmp_path / "b") == (
+        {},
+        {locked: "cannot be read (Permission denied)"},
+    )
 
 
 def test_all_or_the_named_collections_are_chosen_and_unknown_ones_refused_with_a_hint():
-    available = [Collection.parse(name) for name in ("tile:cpu", "layout:cpu:random", "layout:cpu:default")]
+    available = [
+        Collection.parse(name) for name in ("tile:cpu", "layout:cpu:random", "layout:cpu:default")
+    ]
     tile, random, default = available
     assert tree.choose([], available * 2) == [default, random, tile]
-    assert tree.choose(["tile:cpu", "layout:cpu:default", "tile:cpu"], iter(available)) == [tile, default]
-    assert tree.choose(["layout:*"], available) == [default, random] != tree.choose(["tile:c?u"], available)
+    assert tree.choose(["tile:cpu", "layout:cpu:default", "tile:cpu"], iter(available)) == [
+        tile,
+        default,
+    ]
+    assert (
+        tree.choose(["layout:*"], available)
+        == [default, random]
+        != tree.choose(["tile:c?u"], available)
+    )
     assert tree.choose_splits([]) == list(tree.SPLITS) == ["train", "valid", "test"]
     assert tree.choose_splits(["test", "train", "test"]) == ["train", "test"]
-    with pytest.raises(CollectionError, match=r"collection 'layout:xla:\*' is not in the data root"):
+    with pytest.raises(
+        CollectionError, match=r"collection 'layout:xla:\*' is not in the data root"
+    ):
         tree.choose(["layout:xla:*"], available)
     names = "layout:cpu:default, layout:cpu:random, tile:cpu"
-    for name, hint in (("layout:cpu:randm", "did you mean layout:cpu:random"), ("zzz", "name one of these")):
+    for name, hint in (
+        ("layout:cpu:randm", "did you mean layout:cpu:random"),
+        ("zzz", "name one of these"),
+    ):
         message = f"^collection {name!r} is not in the workspace; expected {names}; {hint}"
         with pytest.raises(CollectionError, match=message):
             tree.choose(["tile:cpu", name], available, where="the workspace")
     with pytest.raises(CollectionError, match="the data root holds no collections"):
         tree.choose(["tile:cpu"], [])
-    with pytest.raises(CollectionError, match="'holdout' is not a split; expected train, valid, test"):
+    with pytest.raises(
+        CollectionError, match="'holdout' is not a split; expected train, valid, test"
+    ):
         tree.choose_splits(["train", "holdout"])
 
 
 def test_sizes_are_read_from_headers_and_a_survey_skips_broken_files(graph_file, tmp_path):
-    layout, tile = graph_file(layout_arrays(), "a"), graph_file(tile_arrays(), "b")
-    assert (graph_size(layout, "layout"), graph_size(tile, "tile")) == (GraphCounts(6, 5, 2), GraphCounts(5, 4))
+    layout = graph_file(layout_arrays(), "a")
+    tile = graph_file(tile_arrays(), "b")
+    assert (graph_size(layout, "layout"), graph_size(tile, "tile")) == (
+        GraphCounts(6, 5, 2),
+        GraphCounts(5, 4),
+    )
     with pytest.raises(GraphFileError, match=r"^b\.npz: array node_config_ids is missing"):
         graph_size(tile, "layout")
     shutil.copytree(SAMPLE / "npz/tile/cpu", tmp_path / "tile/cpu")
@@ -116,13 +176,24 @@ def roots(tmp_path, monkeypatch) -> dict[str, Path]:
     """Return the paths that precede the sample, by reason of the choice; none exists yet."""
     monkeypatch.setattr(tree, "KAGGLE", tmp_path / "kaggle")
     monkeypatch.setattr(tree, "HOME", tmp_path / "home")
-    reasons = ("named by `data_root`", f"named by {ENVIRONMENT}", "Kaggle's mount", "the default place")
-    return dict(zip(reasons, map(tmp_path.joinpath, ("named", "environment", "kaggle", "home")), strict=True))
+    reasons = (
+        "named by `data_root`",
+        f"named by {ENVIRONMENT}",
+        "Kaggle's mount",
+        "the default place",
+    )
+    return dict(
+        zip(
+            reasons, map(tmp_path.joinpath, ("named", "environment", "kaggle", "home")), strict=True
+        )
+    )
 
 
 @pytest.mark.parametrize("below", ["", "npz", "npz_all/npz"])
 def test_the_first_path_with_a_tree_is_the_data_root_and_says_why(roots, monkeypatch, below):
-    """The tree is the root itself, ``npz/`` below it or Kaggle's ``npz_all/npz/``; the nearest is taken."""
+    """The tree is the root itself, ``npz/`` below it or Kaggle's ``npz_all/npz/``; the nearest is
+    taken.
+    """
     named, environment, *_ = roots.values()
     monkeypatch.setenv(ENVIRONMENT, str(environment))
     for path in roots.values():
@@ -154,16 +225,23 @@ def test_the_sample_is_the_last_data_root(roots, monkeypatch, tmp_path):
     assert find_data_root().path == SAMPLE
 
 
-def test_a_named_root_without_a_tree_is_refused_although_a_later_path_has_one(roots, monkeypatch, tmp_path):
+def test_a_named_root_without_a_tree_is_refused_although_a_later_path_has_one(
+    roots, monkeypatch, tmp_path
+):
     (tmp_path / "kaggle/npz/layout").mkdir(parents=True)
     home = tmp_path / "home"
     (home / "npz_all/layout").mkdir(parents=True)
     (home / "layout").write_text("")
-    problems = {home: "is not a TpuGraphs root: found no layout/ or tile/", home / "layout": "is not a folder"}
+    problems = {
+        home: "is not a TpuGraphs root: found no layout/ or tile/",
+        home / "layout": "is not a folder",
+    }
     for path, problem in {**problems, home / ("x" * 300): "does not exist"}.items():
         monkeypatch.setenv(ENVIRONMENT, str(path))
         for origin, named in (("`data_root`", path), (ENVIRONMENT, None)):
-            with pytest.raises(DataRootError, match=f"pass `data_root` or set {ENVIRONMENT}") as caught:
+            with pytest.raises(
+                DataRootError, match=f"pass `data_root` or set {ENVIRONMENT}"
+            ) as caught:
                 find_data_root(named)
             assert caught.value.got.startswith(f"{path} ({origin}) {problem}")
 
@@ -172,35 +250,56 @@ def test_a_named_root_without_a_tree_is_refused_although_a_later_path_has_one(ro
 #: topology or in training and inference is one family; if a name is ambiguous, families are joined.
 REAL_FAMILIES = {
     # electra and TensorFlow Hub's experts/bert/*: BERT with other weights, so the same program
-    "bert": "bert_pretraining.8x8.fp32.performance bert_en_cased_L-12_H-768_A-12_batch_size_16_test "
-    "electra_small_batch_size_64_test experts_wiki_books_batch_size_16_test mlperf_bert_batch_24_2x2 "
-    "small_bert_bert_en_uncased_L-10_H-768_A-12_batch_size_32_test tf2_bert_pretrain_dynamic_sequence_length",
+    "bert": "bert_pretraining.8x8.fp32.performance "
+    "bert_en_cased_L-12_H-768_A-12_batch_size_16_test "
+    "electra_small_batch_size_64_test experts_wiki_books_batch_size_16_test "
+    "mlperf_bert_batch_24_2x2 "
+    "small_bert_bert_en_uncased_L-10_H-768_A-12_batch_size_32_test "
+    "tf2_bert_pretrain_dynamic_sequence_length",
     "efficientnet": "efficientnet_b7_eval_batch_1",
     "inception": "inception_v2_batch_128_train inception_v3_batch_128_train_426e203f19335d17",
-    "maskrcnn": "mask_rcnn_batch_4_bf16_img1408 mask_rcnn_resnet50.4x4.bf16 mlperf_maskrcnn_1_shard_batch_4",
+    "maskrcnn": (
+        "mask_rcnn_batch_4_bf16_img1408 mask_rcnn_resnet50.4x4.bf16 mlperf_maskrcnn_1_shard_batch_4"
+    ),
     "openai": "openai_v0_rnn_natural",
     "resnet": "inference_mlperf_resnet_batch_16 mlperf_resnet_batch_128_1_shard resnet50.8x16.fp16 "
     "resnet50_3d.2x2.bf16 resnet_v1_50_official_batch_128_bf16",
     "retinanet": "retinanet.4x4.bf16.performance retinanet.2x2.fp32_-342c949e14733d96",
     "ssd": "inference_mlperf_ssd_1200_batch_128 mlperf_ssd_2_shard_batch_8_fast_epoch",
     "talking_heads": "talking-heads_large_batch_size_16_train",
-    "transformer": "mlperf_transformer transformer.4x4.fp32.performance transformer_tf2_dynamic_shape",
+    "transformer": (
+        "mlperf_transformer transformer.4x4.fp32.performance transformer_tf2_dynamic_shape"
+    ),
     "unet": "unet3d unet_3d.4x4.bf16",
     **{name: name for name in ("brax_es", "ncf", "trax_lsh_attention")},
 }
-#: The second rule: family__variant, with _train for the training step of the same program; the third: a hash.
-SPELLED = {name: name for name in ("__a", "_train__a", "_", ".npz", "7", "_8x8", "größe", "tf2_", "0" * 32)}
+#: The second rule: family__variant, with _train for the training step of the same program; the
+#: third: a hash.
+SPELLED = {
+    name: name for name in ("__a", "_train__a", "_", ".npz", "7", "_8x8", "größe", "tf2_", "0" * 32)
+}
 SPELLED |= {"cnn__nchw_a": "cnn", "cnn_train__a": "cnn", "bert_like__x__y": "bert_like"}
 SPELLED["resnet_bn__d"] = "resnet_bn"  # a family that is spelled out is kept
 
 
 def test_names_and_their_families():
-    """A tile kernel belongs to its program: kernels of a program must not be on both sides of a fold."""
+    """A tile kernel belongs to its program: kernels of a program must not be on both sides of a
+    fold.
+    """
     expected = {name: family for family, names in REAL_FAMILIES.items() for name in names.split()}
     for kernel in ("", "_-3006cd0d02fa72c4", "_426e203f19335d17", "_-d35a43855de59c9"):
         assert {name: program_family(name + kernel) for name in expected} == expected
     assert {name: program_family(name) for name in SPELLED} == SPELLED
-    settings = ("_batch_32", "_train", ".4x4.bf16", "_bf16_batch_8", "_v2_eval", "_batch_size_16_train")
+    settings = (
+        "_batch_32",
+        "_train",
+        ".4x4.bf16",
+        "_bf16_batch_8",
+        "_v2_eval",
+        "_batch_size_16_train",
+    )
     stems = ("lenet", "deepspeech", "wide_and_deep", "my-net")  # unknown programs at any setting
     for stem, setting, suite in itertools.product(stems, settings, ("", "mlperf_", "tf2_")):
-        assert program_family(suite + stem + setting) == program_family(stem) == stem.replace("-", "_")
+        assert (
+            program_family(suite + stem + setting) == program_family(stem) == stem.replace("-", "_")
+        )

@@ -1,4 +1,6 @@
-"""The configuration table against the full array that it encodes; oracles: `numpy.unique` and plain loops."""
+"""The configuration table against the full array that it encodes; oracles: `numpy.unique` and plain
+loops.
+"""
 
 from itertools import product
 
@@ -18,9 +20,17 @@ WIDTH = 18
 
 
 @st.composite
-def full_arrays(draw: st.DrawFn, *, max_configs: int = 8, max_nodes: int = 5, pool: int = 6) -> np.ndarray:
-    """``(configs, nodes, 18)`` int8 with any entries; nodes share a pool of rows, so values repeat."""
-    rows = draw(hnp.arrays(np.int8, st.tuples(st.integers(1, pool), st.just(WIDTH)), elements=st.integers(-1, 5)))
+def full_arrays(
+    draw: st.DrawFn, *, max_configs: int = 8, max_nodes: int = 5, pool: int = 6
+) -> np.ndarray:
+    """``(configs, nodes, 18)`` int8 with any entries; nodes share a pool of rows, so values
+    repeat.
+    """
+    rows = draw(
+        hnp.arrays(
+            np.int8, st.tuples(st.integers(1, pool), st.just(WIDTH)), elements=st.integers(-1, 5)
+        )
+    )
     shape = (draw(st.integers(1, max_configs)), draw(st.integers(0, max_nodes)))
     return rows[draw(hnp.arrays(np.int64, shape, elements=st.integers(0, len(rows) - 1)))]
 
@@ -37,7 +47,9 @@ def assert_equal_tables(table: ConfigTable, expected: ConfigTable) -> None:
 
 
 def test_the_smallest_and_the_largest_rows():
-    """A row of 5 has the largest key, 7**18 - 1; two others differ in its least or most significant digit."""
+    """A row of 5 has the largest key, 7**18 - 1; two others differ in its least or most significant
+    digit.
+    """
     full = np.full((4, 1, WIDTH), 5, np.int8)
     full[1], full[2, 0, 0], full[3, 0, 17] = -1, 4, 4
     table = build(full)
@@ -47,20 +59,35 @@ def test_the_smallest_and_the_largest_rows():
 @given(full=full_arrays(), data=st.data())
 def test_the_table_encodes_the_full_array(full, data):
     table = build(full)
-    assert (table.configs, table.nodes) == full.shape[:2] and np.array_equal(table.rows[table.codes], full)
-    assert np.array_equal(table.node[table.codes], np.broadcast_to(np.arange(table.nodes), table.codes.shape))
+    assert (table.configs, table.nodes) == full.shape[:2] and np.array_equal(
+        table.rows[table.codes], full
+    )
+    assert np.array_equal(
+        table.node[table.codes], np.broadcast_to(np.arange(table.nodes), table.codes.shape)
+    )
     unique = [np.unique(full[:, node], axis=0) for node in range(table.nodes)]
     assert table.start.tolist() == np.cumsum([0, *map(len, unique)]).tolist()
     # Within a node rows ascend as numbers in base 7 whose last entry counts most.
-    keys = [(int(node), *reversed(row.tolist())) for node, row in zip(table.node, table.rows, strict=True)]
-    assert keys == sorted((node, *reversed(row.tolist())) for node, rows in enumerate(unique) for row in rows)
+    keys = [
+        (int(node), *reversed(row.tolist()))
+        for node, row in zip(table.node, table.rows, strict=True)
+    ]
+    assert keys == sorted(
+        (node, *reversed(row.tolist())) for node, rows in enumerate(unique) for row in rows
+    )
     chosen = np.array(data.draw(st.lists(st.integers(0, len(full) - 1))), np.intp)
     part = table.select(chosen)
     assert np.array_equal(part.rows[part.codes], full[chosen]) and part.rows is table.rows
-    assert np.array_equal(part.frequency, np.bincount(table.codes[chosen].reshape(-1), minlength=len(table.rows)))
+    assert np.array_equal(
+        part.frequency, np.bincount(table.codes[chosen].reshape(-1), minlength=len(table.rows))
+    )
 
 
-@given(full=full_arrays(pool=12), dtype=st.sampled_from("i1 i2 i8 u1 f2 f4 f8 >f4 >i4".split()), data=st.data())
+@given(
+    full=full_arrays(pool=12),
+    dtype=st.sampled_from("i1 i2 i8 u1 f2 f4 f8 >f4 >i4".split()),
+    data=st.data(),
+)
 def test_order_blocks_types_and_pieces_change_nothing_but_the_order_of_codes(full, dtype, data):
     full = np.maximum(full, 0) if dtype == "u1" else full
     table = build(full)
@@ -72,7 +99,9 @@ def test_order_blocks_types_and_pieces_change_nothing_but_the_order_of_codes(ful
     cuts = data.draw(st.lists(st.integers(0, len(full)), max_size=4).map(sorted))
     assert_equal_tables(build(full.astype(dtype), tuple(cuts)), table)
     order = [*data.draw(st.permutations(range(len(full)))), *range(len(full))]
-    assert_equal_tables(build(full[order]), ConfigTable(table.codes[order], table.rows, table.node, table.start))
+    assert_equal_tables(
+        build(full[order]), ConfigTable(table.codes[order], table.rows, table.node, table.start)
+    )
 
 
 def test_rows_that_never_repeat_take_no_table_of_all_combinations():
@@ -83,7 +112,9 @@ def test_rows_that_never_repeat_take_no_table_of_all_combinations():
 
 
 def test_bad_entries_and_missing_configurations_are_refused():
-    for value, position in product((np.nan, np.inf, -np.inf, 6.0, -2.0, 0.5, -0.25), ((0, 0, 0), (5, 1, 17))):
+    for value, position in product(
+        (np.nan, np.inf, -np.inf, 6.0, -2.0, 0.5, -0.25), ((0, 0, 0), (5, 1, 17))
+    ):
         full = layout_arrays()["node_config_feat"].astype(np.float64)
         full[position] = value
         with pytest.raises(GraphFileError) as caught:
@@ -94,13 +125,16 @@ def test_bad_entries_and_missing_configurations_are_refused():
 
 
 @given(
-    codes=hnp.arrays(np.int32, st.tuples(st.integers(0, 9), st.integers(0, 5)), elements=st.integers(0, 2)),
+    codes=hnp.arrays(
+        np.int32, st.tuples(st.integers(0, 9), st.integers(0, 5)), elements=st.integers(0, 2)
+    ),
     data=st.data(),
 )
 def test_equal_codes_add_up_equal_rows_are_grouped_and_the_fastest_repeat_counts(codes, data):
     expected = np.array([np.bincount(row, minlength=4) for row in codes]).reshape(len(codes), 4)
     assert np.array_equal(code_counts(codes, 4).toarray(), expected)
-    groups, rows = group_codes(codes), [*map(tuple, codes.tolist())]
+    groups = group_codes(codes)
+    rows = [*map(tuple, codes.tolist())]
     distinct = [*dict.fromkeys(rows)]
     assert groups.group.tolist() == [distinct.index(row) for row in rows]
     assert groups.first.tolist() == [rows.index(row) for row in distinct]

@@ -37,17 +37,23 @@ def test_the_old_file_remains_until_the_new_one_is_complete(tmp_path):
         assert outer != inner, "two writers do not meet"
         outer.write_text("outer")
         inner.write_text("inner")
-    assert [*path.parent.iterdir()] == [path] and path.read_text() == "outer", "the outer block ends last"
+    assert [*path.parent.iterdir()] == [path] and path.read_text() == "outer", (
+        "the outer block ends last"
+    )
 
 
 def test_an_error_leaves_files_unchanged(tmp_path):
-    path, value = tmp_path / "model.json", {"tau": 0.5, "names": ["größe"]}
+    path = tmp_path / "model.json"
+    value = {"tau": 0.5, "names": ["größe"]}
     for before in ({}, {"model.json": json.dumps(value, indent=2) + "\n"}):
         for error in (ValueError("bad"), KeyboardInterrupt(), SystemExit(1), MemoryError()):
             with pytest.raises(type(error)), atomic_write(path) as partial:
                 partial.write_text("half")
                 raise error
-        with pytest.raises(WorkspaceError, match=r"model\.json \(No space left"), atomic_write(path):
+        with (
+            pytest.raises(WorkspaceError, match=r"model\.json \(No space left"),
+            atomic_write(path),
+        ):
             raise OSError(errno.ENOSPC, "No space left on device")
         with pytest.raises(WorkspaceError), atomic_write(path) as partial:
             partial.unlink()
@@ -65,7 +71,8 @@ def test_an_error_leaves_files_unchanged(tmp_path):
 
 @POSIX
 def test_a_new_file_has_the_mode_of_the_mask_and_a_replaced_one_keeps_its_mode(tmp_path):
-    path, before = tmp_path / "a.json", os.umask(0o027)
+    path = tmp_path / "a.json"
+    before = os.umask(0o027)
     try:
         for mode in (None, 0o600, 0o664, 0o755):
             if mode:
@@ -94,9 +101,12 @@ def test_only_old_partial_files_are_swept(tmp_path: Path) -> None:
 
 @POSIX
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
-def test_special_files_links_in_a_circle_and_read_only_files_are_refused_even_to_root(tmp_path, make):
+def test_special_files_links_in_a_circle_and_read_only_files_are_refused_even_to_root(
+    tmp_path, make
+):
     """And stay, as does a file that becomes read-only during the work."""
-    special, path = tmp_path / "special", tmp_path / "kept.csv"
+    special = tmp_path / "special"
+    path = tmp_path / "kept.csv"
     make(special)
     for name, target in (("link", "special"), ("first", "second"), ("second", "first")):
         (tmp_path / name).symlink_to(target)
@@ -119,13 +129,16 @@ def test_special_files_links_in_a_circle_and_read_only_files_are_refused_even_to
 @pytest.mark.parametrize("old", ["old", None], ids=["in place", "dangling"])
 def test_a_link_is_written_through(tmp_path, old):
     """A dangling link names the file to create; the link itself stays."""
-    real, link = tmp_path / "far" / "real.json", tmp_path / "near.json"
+    real = tmp_path / "far" / "real.json"
+    link = tmp_path / "near.json"
     real.parent.mkdir()
     if old:
         real.write_text(old)
     link.symlink_to(Path("far", "real.json"))
     with atomic_write(link) as partial:
-        assert partial.parent == real.parent, "beside the file itself: another file system may be behind the link"
+        assert partial.parent == real.parent, (
+            "beside the file itself: another file system may be behind the link"
+        )
         partial.write_text("new")
     assert link.is_symlink() and real.read_text() == "new"
     with pytest.raises(OSError), open(link, "rb", opener=regular_no_link):
@@ -133,12 +146,49 @@ def test_a_link_is_written_through(tmp_path, old):
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["far", "near.json", "real.json"]
 
 
-LAYOUT, TILE = Collection.parse("layout:xla:random"), Collection.parse("tile:cpu")
+LAYOUT = Collection.parse("layout:xla:random")
+TILE = Collection.parse("tile:cpu")
 ESCAPES = [
-    "", ".", "..", "../x", "a/b", "/etc/passwd", "a/", "a\\b", "C:\\x", "C:x", ".partial-x", "a\n", "a\0b", "a\tb",
-    "~root", "a:b", "a*b", "a?b", "$HOME", "`ls`", "a;b", "a|b", "a\r", " ", " a", "\u2028", "a\u200b", "\ud800",
-]  # fmt: skip
-ALLOWED = ["unet_3d.4x4.bf16", "resnet50 copy", "größe", "模型", "a..b", "net (1)", "a[0]{1}", "-x", "a=1,b=2@c+d"]
+    "",
+    ".",
+    "..",
+    "../x",
+    "a/b",
+    "/etc/passwd",
+    "a/",
+    "a\\b",
+    "C:\\x",
+    "C:x",
+    ".partial-x",
+    "a\n",
+    "a\0b",
+    "a\tb",
+    "~root",
+    "a:b",
+    "a*b",
+    "a?b",
+    "$HOME",
+    "`ls`",
+    "a;b",
+    "a|b",
+    "a\r",
+    " ",
+    " a",
+    "\u2028",
+    "a\u200b",
+    "\ud800",
+]
+ALLOWED = [
+    "unet_3d.4x4.bf16",
+    "resnet50 copy",
+    "größe",
+    "模型",
+    "a..b",
+    "net (1)",
+    "a[0]{1}",
+    "-x",
+    "a=1,b=2@c+d",
+]
 WORK = Workspace(Path("/srv/work"))
 #: Paths of which a name from outside becomes a part.
 PATHS = (
@@ -155,7 +205,10 @@ def test_paths_repeat_the_tree_of_collections(tmp_path):
     assert work.features(LAYOUT, "train") == tmp_path / "features/layout/xla/random/train"
     assert work.rows(TILE, "valid", 12) == tmp_path / "features/tile/cpu/valid/part-0012.parquet"
     assert work.study(LAYOUT) == tmp_path / "studies/layout/xla/random"
-    assert (work.model(TILE), work.reports()) == (tmp_path / "models/tile/cpu", tmp_path / "reports")
+    assert (work.model(TILE), work.reports()) == (
+        tmp_path / "models/tile/cpu",
+        tmp_path / "reports",
+    )
     assert list(tmp_path.iterdir()) == [], "nothing is created"
 
 
@@ -164,9 +217,14 @@ def refused_by(path_of: Callable[[str], Path], name: str) -> bool:
     try:
         path = path_of(name)
     except WorkspaceError as error:
-        assert "cannot be used inside the workspace" in str(error) and not {*str(error)} & {"\n", "\0"}
+        assert "cannot be used inside the workspace" in str(error) and not {*str(error)} & {
+            "\n",
+            "\0",
+        }
         return True
-    assert os.path.normpath(path) == str(path) and path.name == name and path.is_relative_to(WORK.root)
+    assert (
+        os.path.normpath(path) == str(path) and path.name == name and path.is_relative_to(WORK.root)
+    )
     return False
 
 
@@ -184,7 +242,9 @@ def test_a_missing_workspace_is_created_and_an_unwritable_one_refused(tmp_path, 
     assert (tmp_path / "a/b").is_dir()
     (tmp_path / "file").write_text("kept")
     for name in ("file", "file/deep/work"):
-        with pytest.raises(WorkspaceError, match=r"file.* cannot be written .*pass another `workspace`"):
+        with pytest.raises(
+            WorkspaceError, match=r"file.* cannot be written .*pass another `workspace`"
+        ):
             Workspace(tmp_path / name).require_writable()
     assert (tmp_path / "file").read_text() == "kept"
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # to root nothing is read-only

@@ -1,4 +1,6 @@
-"""Reading and writing graphs: values outside the format are refused, unusual ones inside it are accepted."""
+"""Reading and writing graphs: values outside the format are refused, unusual ones inside it are
+accepted.
+"""
 
 import os
 from collections.abc import Callable
@@ -13,7 +15,16 @@ from hypothesis import strategies as st
 
 from tests import graphs
 from tests.features.helpers import SCRAMBLED_GRAPHS, SCRAMBLED_KERNELS
-from tests.graphs import Arrays, Node, arrays_of, examples, layout_arrays, layout_row, program_arrays, tile_arrays
+from tests.graphs import (
+    Arrays,
+    Node,
+    arrays_of,
+    examples,
+    layout_arrays,
+    layout_row,
+    program_arrays,
+    tile_arrays,
+)
 from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import LayoutGraph, read_graph, tensor_ranks
 from xlarank.data.npz import NpzReader
@@ -51,13 +62,19 @@ ROLE = "convolution_dim_numbers_kernel_spatial_dims_0"
 #: Changes by array, with words of the message.
 DEFECTS: dict[str, list[tuple[Change, *tuple[str, ...]]]] = {
     "node_feat": [
-        (put((1, 5), np.nan), "nan"), (column("shape_dimensions_2", -7), "-7"),
-        (lambda a: a[:0], "node_opcode has shape"), (lambda a: np.hstack([a, a[:, :1]]), "141"),
-        (np.ravel, "any, 140"), (column("layout_minor_to_major_0", 6), "6"),
-        (column("shape_dimensions_1", 0.5), "0.5", "whole"), (column(ROLE, 0.5), "0.5", "whole numbers"),
+        (put((1, 5), np.nan), "nan"),
+        (column("shape_dimensions_2", -7), "-7"),
+        (lambda a: a[:0], "node_opcode has shape"),
+        (lambda a: np.hstack([a, a[:, :1]]), "141"),
+        (np.ravel, "any, 140"),
+        (column("layout_minor_to_major_0", 6), "6"),
+        (column("shape_dimensions_1", 0.5), "0.5", "whole"),
+        (column(ROLE, 0.5), "0.5", "whole numbers"),
         (column(ROLE, 6), "the convolution's dimension numbers in node_feat holds 6"),
-        # numbers that no tensor has: costs computed from them would be inf and NaN in the stored rows
-        (lambda a: a.astype("f8") + 1e300, "node_feat"), (column("feature_group_count", -1e30), "holds 1e+30"),
+        # numbers that no tensor has: costs computed from them would be inf and NaN in the stored
+        # rows
+        (lambda a: a.astype("f8") + 1e300, "node_feat"),
+        (column("feature_group_count", -1e30), "holds 1e+30"),
         (column("shape_dimensions_0", 1e30), "node_feat holds 1e+30"),
         (put((1, slice(21, 24)), 1e5), "node 1 in node_feat has", "elements"),
     ],
@@ -65,33 +82,47 @@ DEFECTS: dict[str, list[tuple[Change, *tuple[str, ...]]]] = {
     "edge_index": [
         (lambda a: np.vstack([a, [[a.max() + 1, 0]]]), "edge_index holds"),
         (put((0, 1), 2**40 + 1), "edge_index holds 1099511627777"),  # in full
-        (put((0, 1), 2**63 + 5, "u8"), "9223372036854775813"), (lambda a: np.hstack([a, a[:, :1]]), ", 3)"),
-        (put(0, (2, 2)), "cycle"), (lambda a: np.vstack([a, [[0, 3]]]), "cycle"),
+        (put((0, 1), 2**63 + 5, "u8"), "9223372036854775813"),
+        (lambda a: np.hstack([a, a[:, :1]]), ", 3)"),
+        (put(0, (2, 2)), "cycle"),
+        (lambda a: np.vstack([a, [[0, 3]]]), "cycle"),
     ],
     "config_runtime": [
-        (lambda a: a / 1e6, "whole nanoseconds", "1,000,000"), (put(0, 2**63, "u8"), "9223372036854775808"),
+        (lambda a: a / 1e6, "whole nanoseconds", "1,000,000"),
+        (put(0, 2**63, "u8"), "9223372036854775808"),
     ],
     "node_config_ids": [(put(1, 5), "5", "0 to 4"), (put(1, 2), "twice")],
     "node_splits": [(put((0, 1), 6), "6", "0 to 5"), (lambda a: [[0, 3, 2, 5]], "down")],
     "node_config_feat": [
-        (put((1, 0, 0), 6), "6", "0-5"), (put((1, 0, 0), 2**40, "i8"), str(2**40)),
-        (lambda a: a[..., :-1], "17", "18"), (lambda a: a[:, :1], "(6, 1, 18)"), (np.asfortranarray, "Fortran"),
+        (put((1, 0, 0), 6), "6", "0-5"),
+        (put((1, 0, 0), 2**40, "i8"), str(2**40)),
+        (lambda a: a[..., :-1], "17", "18"),
+        (lambda a: a[:, :1], "(6, 1, 18)"),
+        (np.asfortranarray, "Fortran"),
         (row(CONV, 1, output=(3, 3)), "output layout (3, 3) of node 2", "twice"),
         (row(RESHAPE, 2, output=(2,)), "output layout (2) of node 4", "rank"),
         (row(CONV, 2, kernel=(5, 0)), "kernel layout (5, 0) of node 2", "rank"),
         (row(CONV, 0, output=(1, -1, 0)), "output layout (1, 0) of node 2", "-1 before"),
     ],
-    "config_feat": [(put((4, 23), -1), "-1"), (lambda a: a[:, :-1], "23", "24"), (lambda a: a[:-1], "(4, 24)")],
+    "config_feat": [
+        (put((4, 23), -1), "-1"),
+        (lambda a: a[:, :-1], "23", "24"),
+        (lambda a: a[:-1], "(4, 24)"),
+    ],
     NORMALIZERS: [(put(3, 0), "holds 0")],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", GOOD)
 def test_bad_values_are_refused_by_name(graph_file, kind):
     for key, array in GOOD[kind]().items():
-        cases, negative = [*DEFECTS[key]], put((0,) * array.ndim, -1, "i8")
+        cases = [*DEFECTS[key]]
+        negative = put((0,) * array.ndim, -1, "i8")
         if array.dtype.kind in "iu":
-            cases += [(lambda a: a.astype("f8") + 0.5, "float64", "integers"), (negative, "holds -1")]
+            cases += [
+                (lambda a: a.astype("f8") + 0.5, "float64", "integers"),
+                (negative, "holds -1"),
+            ]
         for number, (change, *words) in enumerate(cases):
             with pytest.raises(GraphFileError, match=r"^broken\.4x4\.npz: ") as caught:
                 read_graph(graph_file(changed(kind, key, change), "broken.4x4"), kind)
@@ -109,7 +140,9 @@ def test_a_refused_file_is_not_kept_open(graph_file, monkeypatch):
         with pytest.raises(GraphFileError) as caught:
             read_graph(graph_file(changed("layout", key, change), "broken"))
         errors.append(caught.value)
-    assert not [fd for fd in Path("/proc/self/fd").iterdir() if os.path.realpath(fd).endswith("broken.npz")]
+    assert not [
+        fd for fd in Path("/proc/self/fd").iterdir() if os.path.realpath(fd).endswith("broken.npz")
+    ]
 
 
 @pytest.mark.parametrize("kind", GOOD)
@@ -138,22 +171,47 @@ def test_bombs_are_refused_by_their_headers(tmp_path, monkeypatch, kind):
 
 @pytest.mark.parametrize("kind", GOOD)
 def test_other_encodings_of_the_same_graph_read_the_same(graph_file, kind):
-    plain, arrays = read_graph(graph_file(GOOD[kind](), "plain")), GOOD[kind]()
-    cost = arrays["config_runtime"] / arrays.get(NORMALIZERS, 1)  # one apart beyond 2**24: not through float32
-    assert plain.cost.tolist() == cost.tolist() and plain.runtime.tolist() == arrays["config_runtime"].tolist()
+    plain = read_graph(graph_file(GOOD[kind](), "plain"))
+    arrays = GOOD[kind]()
+    cost = arrays["config_runtime"] / arrays.get(
+        NORMALIZERS, 1
+    )  # one apart beyond 2**24: not through float32
+    assert (
+        plain.cost.tolist() == cost.tolist()
+        and plain.runtime.tolist() == arrays["config_runtime"].tolist()
+    )
     dtypes = {
-        "node_opcode": "u1 i4 >i8", "edge_index": "i4 u8", "node_feat": "f8 >f4 i8", "config_runtime": "u8 i4",
-        "node_config_feat": "i1 i2 i8 f2 f8 >f4 >i2", "node_config_ids": "i4 u1", "node_splits": "i4",
-        "config_feat": "f8 i4", NORMALIZERS: "i4",
-    }  # fmt: skip
-    changes = [(key, lambda a, d=dtype: a.astype(d)) for key, names in dtypes.items() for dtype in names.split()]
+        "node_opcode": "u1 i4 >i8",
+        "edge_index": "i4 u8",
+        "node_feat": "f8 >f4 i8",
+        "config_runtime": "u8 i4",
+        "node_config_feat": "i1 i2 i8 f2 f8 >f4 >i2",
+        "node_config_ids": "i4 u1",
+        "node_splits": "i4",
+        "config_feat": "f8 i4",
+        NORMALIZERS: "i4",
+    }
+    changes = [
+        (key, lambda a, d=dtype: a.astype(d))
+        for key, names in dtypes.items()
+        for dtype in names.split()
+    ]
     changes += [(key, np.asfortranarray) for key in ("node_feat", "edge_index", "config_feat")]
-    minus = np.where(np.arange(5)[:, None] == 4, np.float32(-1), 1)  # -0.0 in one of two equal configurations
-    changes += [("config_feat", lambda a: np.where(a == 0, minus * 0, a)), ("node_splits", np.ravel)]
+    minus = np.where(
+        np.arange(5)[:, None] == 4, np.float32(-1), 1
+    )  # -0.0 in one of two equal configurations
+    changes += [
+        ("config_feat", lambda a: np.where(a == 0, minus * 0, a)),
+        ("node_splits", np.ravel),
+    ]
     variants = [changed(kind, key, change) for key, change in changes if key in arrays]
     variants += [{**arrays, "notes": np.array(["measured on a Tuesday"]), "scalar": np.float64(3)}]
-    names = {"layout": "splits configurable table.codes table.rows table.node", "tile": "config_feat normalizers"}
-    names = f"node_feat opcode edges runtime cost duplicates.first duplicates.group {names[kind]}".split()
+    names = {
+        "layout": "splits configurable table.codes table.rows table.node",
+        "tile": "config_feat normalizers",
+    }
+    shared = "node_feat opcode edges runtime cost duplicates.first duplicates.group"
+    names = f"{shared} {names[kind]}".split()
     for number, variant in enumerate(variants):
         graph = read_graph(graph_file(variant, f"variant{number}", compressed=number % 2 == 0))
         assert graph.name == f"variant{number}"
@@ -163,10 +221,19 @@ def test_other_encodings_of_the_same_graph_read_the_same(graph_file, kind):
 
 
 def test_an_input_layout_may_name_any_dimension_of_the_widest_operand(graph_file):
-    """The format does not say which operand a slot describes; without operands any dimension is allowed."""
+    """The format does not say which operand a slot describes; without operands any dimension is
+    allowed.
+    """
     nodes = [Node("parameter", (8,)), Node("parameter", (2, 3, 5)), Node("dot", (8,), (0, 1))]
-    splits = {"node_splits": np.array([[0, 3]]), "node_config_ids": np.array([2]), "config_runtime": np.array([7])}
-    for dimension, refused in ((2, nullcontext()), (3, pytest.raises(GraphFileError, match="input layout"))):
+    splits = {
+        "node_splits": np.array([[0, 3]]),
+        "node_config_ids": np.array([2]),
+        "config_runtime": np.array([7]),
+    }
+    for dimension, refused in (
+        (2, nullcontext()),
+        (3, pytest.raises(GraphFileError, match="input layout")),
+    ):
         rows = np.array([[layout_row(input=(dimension, 1))]])
         with refused:
             read_graph(graph_file({**program_arrays(nodes), **splits, "node_config_feat": rows}))
@@ -178,7 +245,10 @@ def test_an_input_layout_may_name_any_dimension_of_the_widest_operand(graph_file
 def test_a_graph_may_have_no_configurable_nodes_and_retired_and_unknown_opcodes(graph_file):
     arrays = layout_arrays()
     arrays["node_opcode"] = np.array([0, OPCODE["trace"], OPCODE["tuple-select"], 120, 2], np.uint8)
-    arrays |= {"node_config_ids": np.zeros(0, np.int64), "node_config_feat": np.zeros((6, 0, 18), np.float32)}
+    arrays |= {
+        "node_config_ids": np.zeros(0, np.int64),
+        "node_config_feat": np.zeros((6, 0, 18), np.float32),
+    }
     graph = read_graph(graph_file(arrays))
     assert graph.opcode.tolist() == [0, 97, 101, 120, 2] and graph.table.codes.shape == (6, 0)
     assert graph.duplicates.distinct == 1, "all configurations are identical"
@@ -225,18 +295,24 @@ def test_the_rank_is_the_place_of_the_last_dimension():
 @pytest.mark.parametrize("kind", GOOD)
 def test_a_graph_comes_back_and_the_same_arrays_give_the_same_bytes(tmp_path, kind):
     path, arrays = tmp_path / "npz/layout/my-gpu/a.npz", GOOD[kind]()  # in new folders
-    assert write_graph(path, **arrays).name == "a" and [p.name for p in path.parent.iterdir()] == ["a.npz"]
+    assert write_graph(path, **arrays).name == "a" and [p.name for p in path.parent.iterdir()] == [
+        "a.npz"
+    ]
     with np.load(path) as saved:
         np.testing.assert_equal(dict(saved), arrays)
         assert all(saved[key].dtype == array.dtype for key, array in arrays.items())
     # `read_graph` refuses layout configurations in Fortran order, so it is not written.
-    write_graph(tmp_path / "b.npz", **{key: np.asfortranarray(array) for key, array in arrays.items()})
+    write_graph(
+        tmp_path / "b.npz", **{key: np.asfortranarray(array) for key, array in arrays.items()}
+    )
     assert (tmp_path / "b.npz").read_bytes() == path.read_bytes()
 
 
 def test_an_invalid_graph_is_refused_and_the_old_file_stays(tmp_path):
     # `numpy.savez` would pickle objects.
-    wrong = {"node_config_feat": changed("layout", "node_config_feat", lambda a: np.full_like(a, 9))}
+    wrong = {
+        "node_config_feat": changed("layout", "node_config_feat", lambda a: np.full_like(a, 9))
+    }
     wrong["array notes holds Python objects"] = {**layout_arrays(), "notes": np.array([object()])}
     for before in ({}, {"a.npz": b"old"}):
         for name, content in before.items():

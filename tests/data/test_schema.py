@@ -1,4 +1,6 @@
-"""Names and positions of the format, against its documentation and files; the sample; structure of graphs."""
+"""Names and positions of the format, against its documentation and files; the sample; structure of
+graphs.
+"""
 
 from collections import Counter, defaultdict
 
@@ -16,44 +18,103 @@ from xlarank.data.graph import has_cycle, node_levels, read_graph, structure_has
 #: Columns between which a missing or extra name would be seen; positions as in the description of
 #: google-research-datasets/tpu_graphs, ids of opcodes as in its hlo_opcode.h.
 POSITIONS = {
-    "is_root": 0, "shape_element_type_is_invalid_type": 2, "shape_element_type_is_f32": 13, "parameter_number": 30,
-    "shape_dimensions_product": 28, "shape_dimensions_0": 21, "dimensions_0": 31, "window_size_0": 37,
-    "window_stride_0": 45, "window_padding_low_0": 53, "window_padding_high_0": 61, "window_window_dilation_0": 69,
-    "window_base_dilation_0": 77, "window_window_reversal_0": 85, "window_window_reversal_false_count": 92,
-    "convolution_dim_numbers_input_batch_dim": 93, "convolution_dim_numbers_kernel_input_feature_dim": 99,
-    "convolution_dim_numbers_output_feature_dim": 106, "feature_group_count": 107, "slice_dims_start_0": 109,
-    "slice_dims_stride_0": 113, "slice_dims_limit_0": 117, "dynamic_slice_sizes_0": 121,
-    "padding_config_edge_padding_low_0": 125, "is_stable": 133, "layout_minor_to_major_5": 139,
-    "window_size_sum": 43, "window_size_product": 44, "slice_dims_start_sum": 111, "slice_dims_start_product": 112,
-    "convolution_dim_numbers_kernel_output_feature_dim": 100, "batch_group_count": 108,
-}  # fmt: skip
+    "is_root": 0,
+    "shape_element_type_is_invalid_type": 2,
+    "shape_element_type_is_f32": 13,
+    "parameter_number": 30,
+    "shape_dimensions_product": 28,
+    "shape_dimensions_0": 21,
+    "dimensions_0": 31,
+    "window_size_0": 37,
+    "window_stride_0": 45,
+    "window_padding_low_0": 53,
+    "window_padding_high_0": 61,
+    "window_window_dilation_0": 69,
+    "window_base_dilation_0": 77,
+    "window_window_reversal_0": 85,
+    "window_window_reversal_false_count": 92,
+    "convolution_dim_numbers_input_batch_dim": 93,
+    "convolution_dim_numbers_kernel_input_feature_dim": 99,
+    "convolution_dim_numbers_output_feature_dim": 106,
+    "feature_group_count": 107,
+    "slice_dims_start_0": 109,
+    "slice_dims_stride_0": 113,
+    "slice_dims_limit_0": 117,
+    "dynamic_slice_sizes_0": 121,
+    "padding_config_edge_padding_low_0": 125,
+    "is_stable": 133,
+    "layout_minor_to_major_5": 139,
+    "window_size_sum": 43,
+    "window_size_product": 44,
+    "slice_dims_start_sum": 111,
+    "slice_dims_start_product": 112,
+    "convolution_dim_numbers_kernel_output_feature_dim": 100,
+    "batch_group_count": 108,
+}
 OPCODE_IDS = {
-    "unknown": 0, "abs": 1, "add": 2, "broadcast": 13, "convolution": 26, "copy": 27, "dot": 34, "fusion": 41,
-    "parameter": 63, "reduce": 70, "reshape": 75, "trace": 97, "transpose": 98, "tuple": 100, "tuple-select": 101,
-    "while": 102, "tan": 120,
-}  # fmt: skip
+    "unknown": 0,
+    "abs": 1,
+    "add": 2,
+    "broadcast": 13,
+    "convolution": 26,
+    "copy": 27,
+    "dot": 34,
+    "fusion": 41,
+    "parameter": 63,
+    "reduce": 70,
+    "reshape": 75,
+    "trace": 97,
+    "transpose": 98,
+    "tuple": 100,
+    "tuple-select": 101,
+    "while": 102,
+    "tan": 120,
+}
 
 
 def test_names_have_the_positions_of_the_format():
     names = schema.NODE_COLUMNS, schema.LAYOUT_COLUMNS, schema.TILE_COLUMNS, schema.OPCODES
-    assert [len(columns) for columns in names] == [len(set(columns)) for columns in names] == [140, 18, 24, 121]
+    assert (
+        [len(columns) for columns in names]
+        == [len(set(columns)) for columns in names]
+        == [140, 18, 24, 121]
+    )
     assert {name: schema.NODE_COLUMN.get(name) for name in POSITIONS} == POSITIONS
     assert {name: schema.OPCODE.get(name) for name in OPCODE_IDS} == OPCODE_IDS
     assert frozenset({97, 101}) == schema.RETIRED_OPCODES
-    assert (*schema.LAYOUT_SLOTS, *schema.TILE_SLOTS) == ("output", "input", "kernel", "kernel", "output", "input")
-    assert schema.LAYOUT_COLUMNS[0] == "output_layout_0" and schema.LAYOUT_COLUMNS[17] == "kernel_layout_5"
-    bounds = "kernel_bounds_0 kernel_bounds_sum kernel_bounds_product output_bounds_0 input_bounds_product"
+    assert (*schema.LAYOUT_SLOTS, *schema.TILE_SLOTS) == (
+        "output",
+        "input",
+        "kernel",
+        "kernel",
+        "output",
+        "input",
+    )
+    assert (
+        schema.LAYOUT_COLUMNS[0] == "output_layout_0"
+        and schema.LAYOUT_COLUMNS[17] == "kernel_layout_5"
+    )
+    bounds = (
+        "kernel_bounds_0 kernel_bounds_sum kernel_bounds_product output_bounds_0 "
+        "input_bounds_product"
+    )
     assert [schema.TILE_COLUMNS[i] for i in (0, 6, 7, 8, 23)] == bounds.split()
-    assert list(schema.NODE_COLUMNS[2:21]) == [f"shape_element_type_is_{name}" for name in schema.ELEMENT_BYTES]
+    assert list(schema.NODE_COLUMNS[2:21]) == [
+        f"shape_element_type_is_{name}" for name in schema.ELEMENT_BYTES
+    ]
     sizes = {"pred": 1, "s8": 1, "bf16": 2, "f32": 4, "s64": 8, "c128": 16, "tuple": 0}
     assert sizes.items() <= schema.ELEMENT_BYTES.items()
 
 
 @pytest.mark.slow
 def test_the_sample_is_as_its_readme_says():
-    """Test graphs have no labels, and no family is in two splits; ``__s`` is another batch size of ``__a``."""
-    count, configs = Counter[tuple[str, str]](), defaultdict[str, set[int]](set)
-    splits, structures = defaultdict[tuple[Collection, str], set[str]](set), dict[str, int]()
+    """Test graphs have no labels, and no family is in two splits; ``__s`` is another batch size of
+    ``__a``.
+    """
+    count = Counter[tuple[str, str]]()
+    configs = defaultdict[str, set[int]](set)
+    splits = defaultdict[tuple[Collection, str], set[str]](set)
+    structures = dict[str, int]()
     for file in discover(SAMPLE / "npz"):
         graph = read_graph(file.path, file.collection.kind)
         assert (graph.name, graph.labelled) == (file.name, file.split != "test")
@@ -66,7 +127,11 @@ def test_the_sample_is_as_its_readme_says():
         if not file.name.endswith("__s"):
             splits[file.collection, file.family].add(file.split)
     assert len(splits) > 20 and [key for key, names in splits.items() if len(names) > 1] == []
-    siblings = {name.replace("__s", "__a"): code for name, code in structures.items() if name.endswith("__s")}
+    siblings = {
+        name.replace("__s", "__a"): code
+        for name, code in structures.items()
+        if name.endswith("__s")
+    }
     assert len(siblings) == 2 and siblings.items() <= structures.items()
     table = (SAMPLE / "README.md").read_text(encoding="utf-8")
     for collection, sizes in configs.items():
@@ -78,7 +143,11 @@ def test_the_sample_is_as_its_readme_says():
 def test_every_file_is_read_as_numpy_reads_it(real_data):
     npz = find_data_root(real_data).npz
     files = discover(npz)
-    assert {str(file.collection) for file in files} >= {"layout:xla:default", "layout:xla:random", "tile:xla"}
+    assert {str(file.collection) for file in files} >= {
+        "layout:xla:default",
+        "layout:xla:random",
+        "tile:xla",
+    }
     assert len(files) == len(list(npz.rglob("*.npz"))), "discovery finds every file of the tree"
     for file in files:
         graph = read_graph(file.path, file.collection.kind)
@@ -115,12 +184,20 @@ def test_levels_are_the_longest_paths_and_nodes_on_or_above_a_cycle_have_none(no
 def test_a_deep_chain_in_either_numbering():
     edges = np.stack([np.arange(1, 5001), np.arange(5000)], axis=1)
     assert node_levels(edges, 5001).tolist() == list(range(5001))
-    assert not has_cycle(5000 - edges, 5001) and has_cycle(np.vstack([5000 - edges, [[5000, 0]]]), 5001)
+    assert not has_cycle(5000 - edges, 5001) and has_cycle(
+        np.vstack([5000 - edges, [[5000, 0]]]), 5001
+    )
 
 
 def test_the_structure_hash_depends_on_opcodes_and_edges_in_any_order_and_type() -> None:
-    opcodes, edges = np.array([63, 63, 34, 2]), np.array([[2, 0], [2, 1], [3, 2]])
+    opcodes = np.array([63, 63, 34, 2])
+    edges = np.array([[2, 0], [2, 1], [3, 2]])
     expected = structure_hash(opcodes, edges)
     assert structure_hash(opcodes.astype(np.uint8), edges[::-1].astype(np.int32)) == expected
-    others = [(opcodes[::-1], edges), (opcodes, edges[:2]), (opcodes, edges[:, ::-1]), (opcodes, edges[:0])]
+    others = [
+        (opcodes[::-1], edges),
+        (opcodes, edges[:2]),
+        (opcodes, edges[:, ::-1]),
+        (opcodes, edges[:0]),
+    ]
     assert len({expected, *(structure_hash(*other) for other in others)}) == 5

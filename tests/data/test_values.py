@@ -1,4 +1,6 @@
-"""Values from outside: JSON of the right types, numbers within their ranges, addresses without their passwords."""
+"""Values from outside: JSON of the right types, numbers within their ranges, addresses without
+their passwords.
+"""
 
 from dataclasses import asdict, dataclass, field, make_dataclass
 from typing import Any
@@ -37,7 +39,11 @@ GOOD = Outer("a", 0.5, Inner(3), {"train": ["x"]}, {"anything": [1, None]}, "n",
         *(({"inner": {"size": value}}, "size is") for value in (3.0, True)),
         *(({"names": []}, "names is"), ({"names": {"train": "x"}}, "names.train is")),
         ({"names": {"train": [1]}}, "an entry of names.train is '1'"),
-        *(({"note": 1}, "note is"), ({"done": 1}, "done is"), ({"more": 1}, "unknown entry 'more'")),
+        *(
+            ({"note": 1}, "note is"),
+            ({"done": 1}, "done is"),
+            ({"more": 1}, "unknown entry 'more'"),
+        ),
         *((value, "it is no JSON object") for value in (None, 3, "text", [], [{}])),
     ],
 )
@@ -50,7 +56,11 @@ def test_values_of_wrong_types_are_refused_by_name(change: Any, message: str) ->
 
 
 def test_numbers_out_of_range_are_refused() -> None:
-    wrong = {"seed": (-1, 2**31, 1.0, "1", None, True), "threads": (-2, 100_000), "rounds": (0, 10**9)}
+    wrong = {
+        "seed": (-1, 2**31, 1.0, "1", None, True),
+        "threads": (-2, 100_000),
+        "rounds": (0, 10**9),
+    }
     wrong |= {"trials": (0,), "seeds": (0,), "jobs": (-1, 100_000), "max_configs": (-1,)}
     for name, value in ((name, value) for name, values in wrong.items() for value in values):
         with pytest.raises(XlarankError, match=f"`{name}` is .*; expected a whole number from"):
@@ -82,14 +92,19 @@ ADDRESSES = {
     "sqlite:///a b.db": "sqlite:///a b.db",
     "sqlite+pysqlite:///a@b.db": "sqlite+pysqlite:///a@b.db",
     "sqlite+pysqlcipher://:secret@/a.db": "sqlite+pysqlcipher://:***@/a.db",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("storage", "shown"), ADDRESSES.items())
 def test_passwords_are_not_shown(storage: str, shown: str) -> None:
     assert without_passwords(["tune", "--storage", storage]) == ["tune", "--storage", shown]
-    assert without_passwords([f"--storage={storage}", "-c", "layout:xla:random"])[0] == f"--storage={shown}"
-    assert without_passwords({"tune": {"storage": storage, "n": 3}}) == {"tune": {"storage": shown, "n": 3}}
+    assert (
+        without_passwords([f"--storage={storage}", "-c", "layout:xla:random"])[0]
+        == f"--storage={shown}"
+    )
+    assert without_passwords({"tune": {"storage": storage, "n": 3}}) == {
+        "tune": {"storage": shown, "n": 3}
+    }
     assert without_passwords(["x://a:secret@h", "y", 3, None]) == ["x://a:***@h", "y", 3, None]
     # A library quotes the password as written in the address, or decoded.
     address = "postgresql://me:p%40ss@host/db?sslpassword=other"

@@ -29,27 +29,42 @@ def load(path: Path) -> Arrays:
 
 
 def by_name(features: GraphRows) -> dict[str, Any]:
-    """Float32 columns by name: a value of the graph, ``(distinct configurations,)`` values of configurations."""
-    return dict(zip(features.columns, (*features.graph_values, *features.config_values.T), strict=True))
+    """Float32 columns by name: a value of the graph, ``(distinct configurations,)`` values of
+    configurations.
+    """
+    return dict(
+        zip(features.columns, (*features.graph_values, *features.config_values.T), strict=True)
+    )
 
 
 def wrong_columns(
-    features: GraphRows, expected: Mapping[str, object], absolute: float = 1e-7, relative: float = 1e-6
+    features: GraphRows,
+    expected: Mapping[str, object],
+    absolute: float = 1e-7,
+    relative: float = 1e-6,
 ) -> list[str]:
     """Columns with unexpected values, and these values."""
     actual = by_name(features)
-    wrong = {n: v for n, v in expected.items() if not np.allclose(actual[n], v, rtol=relative, atol=absolute)}
+    wrong = {
+        n: v
+        for n, v in expected.items()
+        if not np.allclose(actual[n], v, rtol=relative, atol=absolute)
+    }
     return [f"{name}: {actual[name]}, expected {values}" for name, values in wrong.items()]
 
 
 def layout_file(
     nodes: Sequence[Node], configurable: Sequence[int], configs: Sequence[Sequence[np.ndarray]]
 ) -> Arrays:
-    """A layout graph from rows ``configs[c][k]`` of configuration c and the k-th configurable node."""
+    """A layout graph from rows ``configs[c][k]`` of configuration c and the k-th configurable
+    node.
+    """
     return program_arrays(nodes) | {
         "node_splits": np.array([[0, len(nodes)]], np.int64),
         "node_config_ids": np.array(configurable, np.int64),
-        "node_config_feat": np.array(configs, np.float32).reshape(len(configs), len(configurable), 18),
+        "node_config_feat": np.array(configs, np.float32).reshape(
+            len(configs), len(configurable), 18
+        ),
         "config_runtime": np.arange(1, len(configs) + 1),
     }
 
@@ -66,13 +81,15 @@ def tile_file(nodes: Sequence[Node], configs: Sequence[np.ndarray]) -> Arrays:
 _SIZES = (1, 2, 2, 4, 4, 6, 8, 12, 16, 128, 130)
 _ELEMENTS = ("f32", "f32", "f32", "bf16", "s8", "f64", "pred")
 _KEEPING = ("tanh", "copy", "convert", "negate", "reverse", "all-reduce", "collective-permute")
-_BINARY, _STEM = ("add", "multiply", "select"), "convolution_dim_numbers"
+_BINARY = ("add", "multiply", "select")
+_STEM = "convolution_dim_numbers"
 #: Most elements of a tensor of a dot.
 _MOST = 1 << 22
 
 
 class _Draft:
-    """Part of a random program with consistent shapes; a method adds nodes, or none if nothing fits.
+    """Part of a random program with consistent shapes; a method adds nodes, or none if nothing
+    fits.
 
     Graphs come from seeds: hypothesis would draw small and simple ones far too often.
     """
@@ -82,8 +99,12 @@ class _Draft:
         self.nodes: list[Node] = []
         self.parameter()
 
-    def add(self, opcode: str, dims: Sequence[int], operands: Sequence[int] = (), **more: Any) -> int:
-        dims = (0, 2) if tuple(dims) == (0,) else dims  # the format cannot say that [0] has a dimension
+    def add(
+        self, opcode: str, dims: Sequence[int], operands: Sequence[int] = (), **more: Any
+    ) -> int:
+        dims = (
+            (0, 2) if tuple(dims) == (0,) else dims
+        )  # the format cannot say that [0] has a dimension
         layout = tuple(self.shuffled(range(len(dims)))) if self.random.random() < 0.3 else None
         layout = () if self.random.random() < 0.1 else layout  # no default known
         if self.random.random() < 0.1:
@@ -100,7 +121,11 @@ class _Draft:
 
     def pick(self, *, least: int = 0, most: int = 6) -> int:
         """A recent node with an output of such a rank, or a new parameter of rank 2 or 3."""
-        fit = [n for n, node in enumerate(self.nodes) if least <= len(node.dims) <= most and node.opcode != "tuple"]
+        fit = [
+            n
+            for n, node in enumerate(self.nodes)
+            if least <= len(node.dims) <= most and node.opcode != "tuple"
+        ]
         return self.random.choice(fit[-4:]) if fit else self.add("parameter", self.sizes(2, 3))
 
     def dims(self, node: int) -> tuple[int, ...]:
@@ -118,14 +143,20 @@ class _Draft:
     def binary(self) -> None:
         """An operation of two tensors of one shape, or of one tensor twice (x * x has one edge)."""
         left = self.pick()
-        like = [n for n, node in enumerate(self.nodes) if node.dims == self.dims(left) and node.opcode != "tuple"]
+        like = [
+            n
+            for n, node in enumerate(self.nodes)
+            if node.dims == self.dims(left) and node.opcode != "tuple"
+        ]
         right = self.random.choice(like)
         self.add(self.random.choice(_BINARY), self.dims(left), list(dict.fromkeys((left, right))))
 
     def transpose(self) -> None:
         operand = self.pick(least=2)
         order = self.shuffled(range(len(self.dims(operand))))
-        columns: dict[str, float] = {f"dimensions_{i}": dimension for i, dimension in enumerate(order)}
+        columns: dict[str, float] = {
+            f"dimensions_{i}": dimension for i, dimension in enumerate(order)
+        }
         dims = [self.dims(operand)[dimension] for dimension in order]
         if self.random.random() < 0.05:  # columns that do not say how it permutes
             columns = {}
@@ -135,11 +166,19 @@ class _Draft:
 
     def both_ways(self) -> None:
         """copy(x) + transpose(x), over one edge each."""
-        squares = [n for n, node in enumerate(self.nodes) if len(node.dims) == 2 and len({*node.dims}) == 1]
+        squares = [
+            n for n, node in enumerate(self.nodes) if len(node.dims) == 2 and len({*node.dims}) == 1
+        ]
         x = self.random.choice(squares) if squares else self.add("parameter", (4, 4))
-        transposed = self.add("transpose", self.dims(x), [x], columns={"dimensions_0": 1, "dimensions_1": 0})
+        transposed = self.add(
+            "transpose", self.dims(x), [x], columns={"dimensions_0": 1, "dimensions_1": 0}
+        )
         copied = self.add("copy", self.dims(x), [x])
-        self.add("negate", self.dims(x), [self.add("add", self.dims(x), self.shuffled([transposed, copied]))])
+        self.add(
+            "negate",
+            self.dims(x),
+            [self.add("add", self.dims(x), self.shuffled([transposed, copied]))],
+        )
 
     def reshape(self) -> None:
         """Split, merge or keep sizes, or add or remove a size of 1."""
@@ -162,13 +201,21 @@ class _Draft:
         self.add(self.random.choice(("reshape", "reshape", "bitcast")), dims, [operand])
 
     def dot(self) -> None:
-        """Batch dimensions lead, then the left operand's and the right one's; operands have any order."""
-        batch, rows, columns, summed = self.sizes(0, 2), self.sizes(0, 2), self.sizes(0, 2), self.sizes(1, 2)
-        left, right, out = [*batch, *rows, *summed], [*batch, *columns, *summed], [*batch, *rows, *columns]
+        """Batch dimensions lead, then the left operand's and the right one's; operands have any
+        order.
+        """
+        batch = self.sizes(0, 2)
+        rows = self.sizes(0, 2)
+        columns = self.sizes(0, 2)
+        summed = self.sizes(1, 2)
+        left = [*batch, *rows, *summed]
+        right = [*batch, *columns, *summed]
+        out = [*batch, *rows, *columns]
         if max(prod(left), prod(right), prod(out)) > _MOST:
             return
         if self.random.random() < 0.5:
-            left, right = self.shuffled(left), self.shuffled(right)
+            left = self.shuffled(left)
+            right = self.shuffled(right)
         sides = []
         for dims in (left, right):
             like = [n for n, node in enumerate(self.nodes) if node.dims == tuple(dims)]
@@ -180,8 +227,10 @@ class _Draft:
     def convolution(self) -> None:
         spatial = self.random.randint(1, 2)
         batch, features, produced = self.sizes(3, 3)
-        extents, window = (8, 16)[:spatial], self.random.choice(((3, 3), (1, 1), (8, 16)))[:spatial]
-        shapes, columns = [], {}
+        extents = (8, 16)[:spatial]
+        window = self.random.choice(((3, 3), (1, 1), (8, 16)))[:spatial]
+        shapes = []
+        columns = {}
         for name, first, second, sizes in (
             ("input", ("batch_dim", batch), ("feature_dim", features), extents),
             ("kernel", ("input_feature_dim", features), ("output_feature_dim", produced), window),
@@ -190,7 +239,9 @@ class _Draft:
             named = [first, second, *((f"spatial_dims_{i}", size) for i, size in enumerate(sizes))]
             order = self.shuffled(range(spatial + 2))
             shapes.append([named[order.index(at)][1] for at in range(spatial + 2)])
-            listed = named[:2] if name == "output" else named  # the format leaves the output's spatial ones out
+            listed = (
+                named[:2] if name == "output" else named
+            )  # the format leaves the output's spatial ones out
             columns |= {f"{_STEM}_{name}_{role}": order[at] for at, (role, _) in enumerate(listed)}
         operands = self.shuffled([self.add("parameter", dims) for dims in shapes[:2]])
         self.add("convolution", shapes[2], operands, window=window, columns=columns)
@@ -205,7 +256,15 @@ class _Draft:
         self.add("tuple", (), [self.pick()], element="tuple")
 
     def grow(self) -> None:
-        often = (self.keeping, self.keeping, self.keeping, self.binary, self.transpose, self.reshape, self.dot)
+        often = (
+            self.keeping,
+            self.keeping,
+            self.keeping,
+            self.binary,
+            self.transpose,
+            self.reshape,
+            self.dot,
+        )
         seldom = (self.parameter, self.both_ways, self.convolution, self.reduce, self.bundle)
         self.random.choice((*often, *often, *seldom))()
 
@@ -232,11 +291,14 @@ def fitting_graph(seed: int) -> Arrays:
     draft = _Draft(random)
     for _ in range(random.choice((0, 2, *[8] * 10))):
         draft.grow()
-    nodes, share = draft.nodes, random.choice((0, 0.3, 0.4, 0.5, 0.5, 0.6, 0.7, 1))
+    nodes = draft.nodes
+    share = random.choice((0, 0.3, 0.4, 0.5, 0.5, 0.6, 0.7, 1))
     configurable = random.sample(range(len(nodes)), round(share * len(nodes)))
     if random.random() < 0.7:  # as real files have them
         configurable.sort()
-    pools = [[_row(random, nodes, node) for _ in range(random.randint(1, 3))] for node in configurable]
+    pools = [
+        [_row(random, nodes, node) for _ in range(random.randint(1, 3))] for node in configurable
+    ]
     configs = [[random.choice(pool) for pool in pools] for _ in range(random.choice((1, 3, 4, 6)))]
     configs += configs[:2]
     random.shuffle(configs)
@@ -246,7 +308,9 @@ def fitting_graph(seed: int) -> Arrays:
 
 
 def fitting_kernel(seed: int) -> Arrays:
-    """A random tile graph: output bounds within some tensor's extents, in elements or hardware tiles."""
+    """A random tile graph: output bounds within some tensor's extents, in elements or hardware
+    tiles.
+    """
     random = Random(seed)
     draft = _Draft(random)
     for _ in range(random.randint(0, 5)):
@@ -254,12 +318,17 @@ def fitting_kernel(seed: int) -> Arrays:
     node = random.choice(draft.nodes)
     extents = list(node.dims)
     if random.random() < 0.5:  # hardware tiles, major to minor
-        sizes = [node.dims[dimension] for dimension in node.minor_to_major or range(len(node.dims))[::-1]]
+        sizes = [
+            node.dims[dimension] for dimension in node.minor_to_major or range(len(node.dims))[::-1]
+        ]
         tile = (128, 8, *([1] * len(sizes)))
         extents = [-(-size // multiple) for size, multiple in zip(sizes, tile, strict=False)][::-1]
     rows = []
     for _ in range(random.randint(1, 8)):
-        kernel, vector = ([random.randint(0, 130) for _ in range(random.choice((0, 0, 1, 2, 6)))] for _ in range(2))
+        kernel, vector = (
+            [random.randint(0, 130) for _ in range(random.choice((0, 0, 1, 2, 6)))]
+            for _ in range(2)
+        )
         bounds = [random.choice((extent, random.randint(0, extent))) for extent in extents]
         rows.append(tile_row(kernel, bounds, vector))
     return tile_file(draft.nodes, random.choices(rows, k=random.randint(1, 10)))
@@ -273,7 +342,9 @@ def scrambled(arrays: Arrays, seed: int) -> Arrays:
 
 
 SEEDS = st.integers(0, 2**32)
-FITTING_GRAPHS, FITTING_KERNELS = SEEDS.map(fitting_graph), SEEDS.map(fitting_kernel)
+FITTING_GRAPHS = SEEDS.map(fitting_graph)
+FITTING_KERNELS = SEEDS.map(fitting_kernel)
 SCRAMBLED_GRAPHS = SEEDS.map(lambda seed: scrambled(fitting_graph(seed), seed))
 SCRAMBLED_KERNELS = SEEDS.map(lambda seed: scrambled(fitting_kernel(seed), seed))
-GRAPHS, KERNELS = FITTING_GRAPHS | SCRAMBLED_GRAPHS, FITTING_KERNELS | SCRAMBLED_KERNELS
+GRAPHS = FITTING_GRAPHS | SCRAMBLED_GRAPHS
+KERNELS = FITTING_KERNELS | SCRAMBLED_KERNELS

@@ -1,4 +1,5 @@
-"""A layout graph's configurations one by one: what each slot is laid out as, and the copies between them.
+"""A layout graph's configurations one by one: what each slot is laid out as, and the copies between
+them.
 
 Consumers are followed down to the producers of their operands edge by edge.
 """
@@ -24,7 +25,9 @@ ROUNDS = 3
 class Configured(Program):
     """A layout graph and the tensor of each slot of each configurable node, -1 for none."""
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], slot_tensor: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self, arrays: Mapping[str, np.ndarray], slot_tensor: Sequence[Sequence[int]]
+    ) -> None:
         super().__init__(arrays)
         self.splits = [int(split) for split in arrays["node_splits"].reshape(-1)]
         order = np.argsort(arrays["node_config_ids"])
@@ -32,7 +35,9 @@ class Configured(Program):
         self.slot_tensor = [[int(tensor) for tensor in slots] for slots in slot_tensor]
         self.full = arrays["node_config_feat"][:, order].astype(int)
         #: Distinct configurations in order of first appearance.
-        self.distinct = sorted({row.tobytes(): n for n, row in reversed([*enumerate(self.full)])}.values())
+        self.distinct = sorted(
+            {row.tobytes(): n for n, row in reversed([*enumerate(self.full)])}.values()
+        )
         self.places = range(len(self.configurable))
         self.count = max(1, len(self.configurable))  # divides sums over configurable nodes
 
@@ -64,12 +69,20 @@ class Configuration:
         self.choices: list[list[Choice | None]] = []
         for place in graph.places:
             tensors = [graph.slot(place, slot) for slot in range(3)]
-            given = [tuple(d for d in entries if d >= 0) for entries in self.rows[place].reshape(3, 6).tolist()]
-            self.choices.append([t and Choice(t, own) for t, own in zip(tensors, given, strict=True)])
+            given = [
+                tuple(d for d in entries if d >= 0)
+                for entries in self.rows[place].reshape(3, 6).tolist()
+            ]
+            self.choices.append(
+                [t and Choice(t, own) for t, own in zip(tensors, given, strict=True)]
+            )
 
     def present(self, slot: int, places: Sequence[int] | None = None) -> list[Choice]:
         """A slot's choices of all configurable nodes (or some) that have such a tensor."""
-        chosen = [self.choices[place][slot] for place in (self._graph.places if places is None else places)]
+        chosen = [
+            self.choices[place][slot]
+            for place in (self._graph.places if places is None else places)
+        ]
         return [choice for choice in chosen if choice is not None]
 
     def changed(self, place: int) -> bool:
@@ -78,7 +91,8 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Pair:
-    """A consumer's slot and a producer's output (or another reader's slot) that are about one tensor.
+    """A consumer's slot and a producer's output (or another reader's slot) that are about one
+    tensor.
 
     ``turn[d]`` is the dimension of the right tensor that is dimension d of the left one.
     """
@@ -92,7 +106,8 @@ class Pair:
     distance: int = 0
 
     def sides(self, config: Configuration) -> tuple[Choice, Choice]:
-        left, right = config.choices[self.left][self.left_slot], config.choices[self.right][self.right_slot]
+        left = config.choices[self.left][self.left_slot]
+        right = config.choices[self.right][self.right_slot]
         assert left is not None and right is not None
         return left, right
 
@@ -122,8 +137,11 @@ class Copies:
                     yield place, slot, tensor
 
     def turn_of(self, node: int, operand: int) -> tuple[int, ...] | None:
-        """Dimension of the operand for each of the node's, if the layout is handed on; else None."""
-        tensors, rank = self.graph.tensors, self.graph.tensors[node].rank
+        """Dimension of the operand for each of the node's, if the layout is handed on; else
+        None.
+        """
+        tensors = self.graph.tensors
+        rank = self.graph.tensors[node].rank
         turn = tuple(range(rank))
         if self.graph.opcodes[node] == "transpose":
             turn = tuple(self.graph.entry(node, f"dimensions_{i}") for i in range(rank))
@@ -136,7 +154,9 @@ class Copies:
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """Consumers and producers, by the shortest way; of several the one with the least turn at every node."""
+        """Consumers and producers, by the shortest way; of several the one with the least turn at
+        every node.
+        """
         pairs = []
         for place, slot, tensor in self._operand_slots():
             level = {tensor: tuple(range(self.graph.tensors[tensor].rank))}
@@ -146,7 +166,9 @@ class Copies:
                 for node, turn in level.items():
                     if node in self.position:
                         size = self.graph.tensors[tensor].bytes
-                        pairs.append(Pair(place, slot, self.position[node], 0, size, turn, distance))
+                        pairs.append(
+                            Pair(place, slot, self.position[node], 0, size, turn, distance)
+                        )
                         continue
                     for operand in self.graph.operands[node]:
                         step = self.turn_of(node, operand)
@@ -164,7 +186,12 @@ class Copies:
         for place, slot, tensor in self._operand_slots():
             readers.setdefault(tensor, []).append((place, slot))
         return [
-            Pair(*left, *right, self.graph.tensors[tensor].bytes, tuple(range(self.graph.tensors[tensor].rank)))
+            Pair(
+                *left,
+                *right,
+                self.graph.tensors[tensor].bytes,
+                tuple(range(self.graph.tensors[tensor].rank)),
+            )
             for tensor, slots in readers.items()
             for left, right in pairwise(slots)
         ]
@@ -177,32 +204,50 @@ class Copies:
         total = max(1, sum(pair.bytes for pair in self.pairs))
         wrong = [pair for pair in self.pairs if pair.unlike(config)]
         for name, (side, end) in product(CLASSES, (("consumer", "left"), ("producer", "right"))):
-            size = sum(pair.bytes for pair in wrong if self.graph.class_of(getattr(pair, end)) == name)
+            size = sum(
+                pair.bytes for pair in wrong if self.graph.class_of(getattr(pair, end)) == name
+            )
             values[f"disagreement__{side}_{name}_bytes__share"] = size / total
         return values
 
     @staticmethod
-    def _judged(block: str, mark: str, pairs: Sequence[Pair], config: Configuration) -> dict[str, float]:
+    def _judged(
+        block: str, mark: str, pairs: Sequence[Pair], config: Configuration
+    ) -> dict[str, float]:
         given = [sum(bool(side.given) for side in pair.sides(config)) for pair in pairs]
-        cases = [(pair.unlike(config), count, pair.bytes) for pair, count in zip(pairs, given, strict=True)]
+        cases = [
+            (pair.unlike(config), count, pair.bytes)
+            for pair, count in zip(pairs, given, strict=True)
+        ]
         sizes = {
             "clash": [size for differs, count, size in cases if differs and count == 2],
             "half": [size for differs, count, size in cases if differs and count == 1],
             "mismatch": [size for differs, _, size in cases if differs],
         }
         agree = sum(count == 2 and not differs for differs, count, _ in cases)
-        count, total = max(1, len(pairs)), max(1, sum(pair.bytes for pair in pairs))
+        count = max(1, len(pairs))
+        total = max(1, sum(pair.bytes for pair in pairs))
         values = {f"{block}__agree{mark}__share": agree / count}
         values |= {f"{block}__{what}{mark}__share": len(of) / count for what, of in sizes.items()}
-        return values | {f"{block}__{what}{mark}_bytes__share": sum(of) / total for what, of in sizes.items()}
+        return values | {
+            f"{block}__{what}{mark}_bytes__share": sum(of) / total for what, of in sizes.items()
+        }
 
     def propagation_columns(self, config: Configuration) -> dict[str, float]:
-        """Set layouts spread from consumers to producers and through elementwise nodes, three times."""
+        """Set layouts spread from consumers to producers and through elementwise nodes, three
+        times.
+        """
         graph = self.graph
         pairs = [pair for pair in self.pairs if pair.straight]
-        outputs = [choice for choice in (slots[0] for slots in config.choices) if choice is not None]
-        made = {place: outputs[place].layout if outputs[place].given else None for place in graph.places}
-        through = sorted((pair for pair in pairs if _hands_through(graph, pair)), key=lambda pair: -pair.right)
+        outputs = [
+            choice for choice in (slots[0] for slots in config.choices) if choice is not None
+        ]
+        made = {
+            place: outputs[place].layout if outputs[place].given else None for place in graph.places
+        }
+        through = sorted(
+            (pair for pair in pairs if _hands_through(graph, pair)), key=lambda pair: -pair.right
+        )
         operands = {pair.left: pair.right for pair in through}  # of several producers the first
         for _ in range(ROUNDS):
             requests: dict[int, list[tuple[int, ...]]] = {}
@@ -218,7 +263,11 @@ class Copies:
                 made[place] = before[operand] if made[place] is None else made[place]
         met = [(_requested(graph, pair, config, made), made[pair.right]) for pair in pairs]
         copied = [None not in (request, settled) and request != settled for request, settled in met]
-        other = [place for place in graph.places if made[place] not in (None, outputs[place].tensor.default)]
+        other = [
+            place
+            for place in graph.places
+            if made[place] not in (None, outputs[place].tensor.default)
+        ]
         other_bytes = sum(outputs[place].tensor.bytes for place in other)
         size = sum(pair.bytes for pair, left in zip(pairs, copied, strict=True) if left)
         return {

@@ -1,7 +1,9 @@
-"""All columns of a layout graph, written from their meanings: one configuration, one node, one pair at a time.
+"""All columns of a layout graph, written from their meanings: one configuration, one node, one pair
+at a time.
 
-No code under test is used but the list of columns that are ranked, the tensor of each slot and the tied nodes; the
-last two are arguments, with tests of their own. Programs, copies and times have their own files.
+No code under test is used but the list of columns that are ranked, the tensor of each slot and the
+tied nodes; the last two are arguments, with tests of their own. Programs, copies and times have
+their own files.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,8 +29,10 @@ MINOR_SIZES = {1: (1, 1), 2: (2, 7), 8: (8, 31), 32: (32, 127), 128: (128, 511),
 def change_columns(graph: Configured, config: Configuration) -> dict[str, float]:
     values: dict[str, float] = {}
     for slot, name in enumerate(SLOTS):
-        present, total = config.present(slot), graph.slot_bytes(slot)
-        size, changed = [c.tensor.bytes for c in present], [c.changed for c in present]
+        present = config.present(slot)
+        total = graph.slot_bytes(slot)
+        size = [c.tensor.bytes for c in present]
+        changed = [c.changed for c in present]
         minor = [c.tensor.rank > 0 and c.layout[0] != c.tensor.default[0] for c in present]
         distance = [c.tensor.distance(c.layout) for c in present]
         scattered = [1 - c.tensor.contiguity(c.layout) for c in present]
@@ -46,7 +50,9 @@ def change_columns(graph: Configured, config: Configuration) -> dict[str, float]
             changed_bytes = sum(c.tensor.bytes for c in config.present(slot, places) if c.changed)
             values[f"change__{kind}_{name}_bytes__share"] = changed_bytes / total
     everything = [choice for slot in range(3) for choice in config.present(slot)]
-    nodes_set = sum(any(choice is not None and choice.given for choice in slots) for slots in config.choices)
+    nodes_set = sum(
+        any(choice is not None and choice.given for choice in slots) for slots in config.choices
+    )
     nodes_changed = sum(config.changed(place) for place in graph.places)
     all_bytes = sum(choice.tensor.bytes for choice in everything if choice.changed)
     return {
@@ -62,19 +68,32 @@ def change_columns(graph: Configured, config: Configuration) -> dict[str, float]
 
 
 def _within_nodes(graph: Configured, config: Configuration) -> dict[str, float]:
-    counts = dict.fromkeys(("output_unlike_input", "output_unlike_kernel", "input_unlike_kernel"), 0)
+    counts = dict.fromkeys(
+        ("output_unlike_input", "output_unlike_kernel", "input_unlike_kernel"), 0
+    )
     counts |= dict.fromkeys(("output_set_like_input", "input_set_like_kernel"), 0)
     unlike_bytes = 0
     for choices in config.choices:
         for (name, left), (other, right) in combinations(zip(SLOTS, choices, strict=True), 2):
             if left is None or right is None:
                 continue
-            if right.tensor.bytes and left.tensor.dims == right.tensor.dims and left.layout != right.layout:
+            if (
+                right.tensor.bytes
+                and left.tensor.dims == right.tensor.dims
+                and left.layout != right.layout
+            ):
                 counts[f"{name}_unlike_{other}"] += 1
                 unlike_bytes += left.tensor.bytes * ((name, other) == SLOTS[:2])
-            if left.given and right.given and left.layout == right.layout and (name, other) != SLOTS[::2]:
+            if (
+                left.given
+                and right.given
+                and left.layout == right.layout
+                and (name, other) != SLOTS[::2]
+            ):
                 counts[f"{name}_set_like_{other}"] += 1
-    values = {f"change__{relation}__share": count / graph.count for relation, count in counts.items()}
+    values = {
+        f"change__{relation}__share": count / graph.count for relation, count in counts.items()
+    }
     return values | {"change__output_unlike_input_bytes__share": unlike_bytes / graph.slot_bytes(0)}
 
 
@@ -99,11 +118,15 @@ def padding_columns(graph: Configured, config: Configuration) -> dict[str, float
             for kind in ("", *KINDS):
                 places = graph.of_kind(kind) if kind else list(graph.places)
                 stem = f"{block}__{kind}_{name}" if kind else f"{block}__{name}"
-                count, total = max(1, len(places)), graph.slot_bytes(slot, places)
+                count = max(1, len(places))
+                total = graph.slot_bytes(slot, places)
                 present = config.present(slot, places)
                 size = [c.tensor.bytes for c in present]
                 now = [waste(c.tensor, c.layout) for c in present]
-                extra = [after - waste(c.tensor, c.tensor.default) for after, c in zip(now, present, strict=True)]
+                extra = [
+                    after - waste(c.tensor, c.tensor.default)
+                    for after, c in zip(now, present, strict=True)
+                ]
                 values |= {f"{stem}_waste__log": log2(1 + sum(now))} if kind else {}
                 values |= {
                     f"{stem}_waste__mean": sum(now) / count,
@@ -119,15 +142,21 @@ def type_columns(graph: Configured, config: Configuration) -> dict[str, float]:
     """Histograms of nodes by rank and minor-most dimension, and by minor-most size."""
     values: dict[str, float] = {}
     for kind, rank in product(KINDS, range(2, 7)):
-        minor = [c.layout[0] for c in config.present(0, graph.of_kind(kind)) if c.tensor.rank == rank]
+        minor = [
+            c.layout[0] for c in config.present(0, graph.of_kind(kind)) if c.tensor.rank == rank
+        ]
         for dimension in range(rank):
-            values[f"types__{kind}_rank{rank}_minor{dimension}__share"] = minor.count(dimension) / graph.count
+            values[f"types__{kind}_rank{rank}_minor{dimension}__share"] = (
+                minor.count(dimension) / graph.count
+            )
     for slot, name in enumerate(SLOTS):
         arrays = [choice for choice in config.present(slot) if choice.tensor.rank]
         for low, (least, most) in MINOR_SIZES.items():
             size = [c.tensor.bytes for c in arrays if least <= c.tensor.dims[c.layout[0]] <= most]
             values[f"types__{name}_minor_from{low}__share"] = len(size) / graph.count
-            values[f"types__{name}_minor_from{low}_bytes__share"] = sum(size) / graph.slot_bytes(slot)
+            values[f"types__{name}_minor_from{low}_bytes__share"] = sum(size) / graph.slot_bytes(
+                slot
+            )
     return values
 
 
@@ -144,9 +173,13 @@ def role_columns(graph: Configured, config: Configuration) -> dict[str, float]:
     for kind, roles in ROLES.items():
         places = graph.of_kind(kind)
         for slot, name in enumerate(SLOTS[:2] if kind == "reshape" else SLOTS):
-            choices = [(config.choices[place][slot], roles_of(graph, place)[slot]) for place in places]
+            choices = [
+                (config.choices[place][slot], roles_of(graph, place)[slot]) for place in places
+            ]
             for role, (at, end) in product(roles, enumerate(ENDS)):
-                ranked = [(c, role_of[c.layout[at]]) for c, role_of in choices if c and c.tensor.rank > at]
+                ranked = [
+                    (c, role_of[c.layout[at]]) for c, role_of in choices if c and c.tensor.rank > at
+                ]
                 size = [c.tensor.bytes for c, its_role in ranked if its_role == role]
                 stem = f"roles__{kind}_{name}_{role}_{end}"
                 values[f"{stem}__share"] = len(size) / max(1, len(places))
@@ -168,34 +201,53 @@ def roles_of(graph: Configured, place: int) -> list[list[str]]:
         (left, ("input_batch", "input_feature")),
         (right, ("kernel_input_feature", "kernel_output_feature")),
     ):
-        batch, feature = (graph.entry(graph.configurable[place], f"convolution_dim_numbers_{n}_dim") for n in names)
-        roles.append([{batch: "batch", feature: "feature"}.get(d, "spatial") for d in range(len(dims))])
+        batch, feature = (
+            graph.entry(graph.configurable[place], f"convolution_dim_numbers_{n}_dim")
+            for n in names
+        )
+        roles.append(
+            [{batch: "batch", feature: "feature"}.get(d, "spatial") for d in range(len(dims))]
+        )
     return roles
 
 
-def group_columns(graph: Configured, config: Configuration, tied: Sequence[Tied]) -> dict[str, float]:
+def group_columns(
+    graph: Configured, config: Configuration, tied: Sequence[Tied]
+) -> dict[str, float]:
     """Columns of groups of tied nodes, an argument: ties have their own tests."""
     groups: dict[object, list[int]] = {}
-    given, turned = [], []
+    given = []
+    turned = []
     for place in graph.places:
         groups.setdefault(tied[place].signature, []).append(place)
-        minor, orders = int(config.rows[place, 0]), tied[place].orders
+        minor = int(config.rows[place, 0])
+        orders = tied[place].orders
         given.append(minor >= 0)
         turned.append(minor >= 0 and (minor,) != (orders[0][:1] if orders else ()))
     values: dict[str, float] = {}
     for kind, (what, which) in product(("", *ROLES), {"set": given, "turned": turned}.items()):
-        chosen = [places for places in groups.values() if kind in ("", tied[places[0]].signature[0])]
-        size = sum(c.tensor.bytes for places in chosen for c in config.present(0, [p for p in places if which[p]]))
+        chosen = [
+            places for places in groups.values() if kind in ("", tied[places[0]].signature[0])
+        ]
+        size = sum(
+            c.tensor.bytes
+            for places in chosen
+            for c in config.present(0, [p for p in places if which[p]])
+        )
         stem = f"groups__{kind}_{what}" if kind else f"groups__{what}"
         if what == "turned" or not kind:
-            values[f"{stem}__share"] = fmean([fmean(which[p] for p in places) for places in chosen] or [0.0])
+            values[f"{stem}__share"] = fmean(
+                [fmean(which[p] for p in places) for places in chosen] or [0.0]
+            )
         if what == "turned" or kind:
             values[f"{stem}_bytes__share"] = size / graph.slot_bytes(0)
     return values
 
 
 class OutputOracle:
-    """The regions of a graph: components along elementwise operations whose operand has their shape."""
+    """The regions of a graph: components along elementwise operations whose operand has their
+    shape.
+    """
 
     def __init__(self, graph: Configured) -> None:
         self.graph = graph
@@ -203,29 +255,46 @@ class OutputOracle:
         links.add_nodes_from(graph.nodes)
         for consumer, operand in graph.operands.edges:
             dims = graph.tensors[consumer].dims
-            if graph.classes[consumer] == "elementwise" and dims and graph.tensors[operand].dims == dims:
+            if (
+                graph.classes[consumer] == "elementwise"
+                and dims
+                and graph.tensors[operand].dims == dims
+            ):
                 links.add_edge(consumer, operand)
         parts = [frozenset(part) for part in nx.connected_components(links)]
         self.region = {node: part for part in parts for node in part}
-        size = {node: 0 if fused_away(graph, node) else graph.tensors[node].bytes for node in graph.nodes}
+        size = {
+            node: 0 if fused_away(graph, node) else graph.tensors[node].bytes
+            for node in graph.nodes
+        }
         self.stored = max(1, sum(size.values()))
         self.bytes = {part: sum(size[node] for node in part) for part in parts}
-        #: Of each region (side and role, dimension): what a dimension is to a node that makes or reads it.
-        self.marks: dict[frozenset[int], set[tuple[str, str, int]]] = {part: set() for part in parts}
+        #: Of each region (side and role, dimension): what a dimension is to a node that makes or
+        #: reads it.
+        self.marks: dict[frozenset[int], set[tuple[str, str, int]]] = {
+            part: set() for part in parts
+        }
         for place in graph.places:
             kind = graph.kind_of(place)
             for slot, roles in enumerate(roles_of(graph, place) if kind in ROLES else ()):
                 if (tensor := graph.slot_tensor[place][slot]) >= 0:
-                    marks = {("read" if slot else "made", f"{kind}_{role}", d) for d, role in enumerate(roles)}
+                    marks = {
+                        ("read" if slot else "made", f"{kind}_{role}", d)
+                        for d, role in enumerate(roles)
+                    }
                     self.marks[self.region[tensor]] |= marks
         for consumer, operand in graph.operands.edges:
             fewer = graph.tensors[operand].rank - graph.tensors[consumer].rank
             if graph.classes[consumer] == "reduce" and fewer > 0:
-                listed = {("read", "reduced", graph.entry(consumer, f"dimensions_{at}")) for at in range(fewer)}
+                listed = {
+                    ("read", "reduced", graph.entry(consumer, f"dimensions_{at}"))
+                    for at in range(fewer)
+                }
                 self.marks[self.region[operand]] |= listed
 
     def columns(self, config: Configuration) -> dict[str, float]:
-        graph, kinds = self.graph, ("all", *ROLES)
+        graph = self.graph
+        kinds = ("all", *ROLES)
         names = [f"{kind}_{role}" for kind, roles in ROLES.items() for role in roles]
         sides = [*product(("made", "read"), ENDS, names), *product(["read"], ENDS, ["reduced"])]
         ratios = map("_".join, [*product(kinds, ("excess", "own_excess", "padded", "set")), *sides])
@@ -236,12 +305,18 @@ class OutputOracle:
             if choice is None or not choice.given:
                 continue
             part = self.region[graph.configurable[place]]
-            tensor, waste = choice.tensor, choice.tensor.packed(choice.layout)
-            own, region = (size / self.stored for size in (tensor.bytes, max(tensor.bytes, self.bytes[part])))
+            tensor = choice.tensor
+            waste = choice.tensor.packed(choice.layout)
+            own, region = (
+                size / self.stored for size in (tensor.bytes, max(tensor.bytes, self.bytes[part]))
+            )
             least = min(map(tensor.packed, permutations(range(tensor.rank), min(2, tensor.rank))))
-            over, padded = waste - least, (1 + waste) * region
+            over = waste - least
+            padded = (1 + waste) * region
             sums = {"excess": over * region, "own_excess": over * own, "padded": padded, "set": own}
-            for kind, (what, value) in product({"all", graph.kind_of(place)} & {*kinds}, sums.items()):
+            for kind, (what, value) in product(
+                {"all", graph.kind_of(place)} & {*kinds}, sums.items()
+            ):
                 values[f"outputs__{kind}_{what}__ratio"] += value
             for what, value in (("excess", over * region), ("padded", padded), ("waste", waste)):
                 values[f"outputs__{what}__max"] = max(values[f"outputs__{what}__max"], value)
@@ -257,7 +332,10 @@ class Around:
     def __init__(self, copies: Copies) -> None:
         self.copies = copies
         self.graph = graph = copies.graph
-        quantities = {name: {node: float(graph.classes[node] == name) for node in graph.nodes} for name in HEAVY}
+        quantities = {
+            name: {node: float(graph.classes[node] == name) for node in graph.nodes}
+            for name in HEAVY
+        }
         quantities["bytes"] = {node: log2(1 + graph.tensors[node].bytes) for node in graph.nodes}
         ways = {"down": graph.operands.successors, "up": graph.operands.predecessors}
         ways["around"] = graph.neighbours.neighbors
@@ -265,19 +343,31 @@ class Around:
         self._means: dict[str, list[float]] = {}
         for (direction, near), (what, values) in product(ways.items(), quantities.items()):
             for hops in (1, 2):
-                values = {node: fmean([values[other] for other in near(node)] or [0.0]) for node in graph.nodes}
+                values = {
+                    node: fmean([values[other] for other in near(node)] or [0.0])
+                    for node in graph.nodes
+                }
                 column = f"neighbourhood__{direction}_{what}_{hops}hop__share"
                 self._means[column] = [values[node] for node in graph.configurable]
         #: Hops -> ordered pairs of places that many edges apart.
         self._near: dict[int, list[tuple[int, int]]] = {}
         for hops in (1, 2):
-            near = ((place, n) for place in graph.places for n in graph.around(graph.configurable[place], hops))
-            self._near[hops] = [(place, copies.position[n]) for place, n in near if n in copies.position]
+            near = (
+                (place, n)
+                for place in graph.places
+                for n in graph.around(graph.configurable[place], hops)
+            )
+            self._near[hops] = [
+                (place, copies.position[n]) for place, n in near if n in copies.position
+            ]
 
     def columns(self, config: Configuration) -> dict[str, float]:
         graph = self.graph
         changed = [config.changed(place) for place in graph.places]
-        values = {column: dot(around, changed) / (sum(around) or 1) for column, around in self._means.items()}
+        values = {
+            column: dot(around, changed) / (sum(around) or 1)
+            for column, around in self._means.items()
+        }
         waste = [
             (c.tensor.waste(c.layout) - c.tensor.waste(c.tensor.default)) * c.tensor.bytes
             for c in config.present(0)
@@ -288,7 +378,8 @@ class Around:
         for pair in straight:
             mismatch[pair.left] += pair.bytes * pair.unlike(config)
         for hops, pairs in self._near.items():
-            count, changed_around = max(1, len(pairs)), [0] * len(changed)
+            count = max(1, len(pairs))
+            changed_around = [0] * len(changed)
             for left, right in pairs:
                 changed_around[left] += changed[right]
             cut = sum(changed[left] != changed[right] for left, right in pairs)
@@ -296,8 +387,10 @@ class Around:
             values |= {
                 f"neighbourhood__cut_{hops}hop__share": cut / count,
                 f"neighbourhood__inside_{hops}hop__share": inside / count,
-                f"neighbourhood__waste_{hops}hop__ratio": dot(waste, changed_around) / graph.slot_bytes(0),
-                f"neighbourhood__mismatch_{hops}hop__ratio": dot(mismatch, changed_around) / handed_on,
+                f"neighbourhood__waste_{hops}hop__ratio": dot(waste, changed_around)
+                / graph.slot_bytes(0),
+                f"neighbourhood__mismatch_{hops}hop__ratio": dot(mismatch, changed_around)
+                / handed_on,
             }
         return values
 
@@ -308,25 +401,43 @@ def dot(one: Sequence[float], other: Sequence[float]) -> float:
 
 class LayoutOracle(Configured):
     def __init__(
-        self, arrays: Mapping[str, np.ndarray], slot_tensor: Sequence[Sequence[int]], tied: Sequence[Tied]
+        self,
+        arrays: Mapping[str, np.ndarray],
+        slot_tensor: Sequence[Sequence[int]],
+        tied: Sequence[Tied],
     ) -> None:
         super().__init__(arrays, slot_tensor)
         self.tied = tied
 
     def config_columns(self) -> Columns:
         """Every column of single configurations, one value for each distinct one."""
-        rows, copies = [], Copies(self)
-        parts = copies.columns, copies.propagation_columns, OutputOracle(self).columns, Around(copies).columns
-        blocks = (change_columns, violation_columns, type_columns, role_columns, padding_columns, time_columns)
+        rows = []
+        copies = Copies(self)
+        parts = (
+            copies.columns,
+            copies.propagation_columns,
+            OutputOracle(self).columns,
+            Around(copies).columns,
+        )
+        blocks = (
+            change_columns,
+            violation_columns,
+            type_columns,
+            role_columns,
+            padding_columns,
+            time_columns,
+        )
         for number in self.distinct:
-            config, values = Configuration(self, number), self._frequency(number)
+            config = Configuration(self, number)
+            values = self._frequency(number)
             for columns in (*(partial(block, self) for block in blocks), *parts):
                 values |= columns(config)
             rows.append(values | group_columns(self, config, self.tied))
         return stacked(rows)
 
     def graph_columns(self) -> dict[str, float]:
-        chosen, nodes = self.configurable, len(self.nodes)
+        chosen = self.configurable
+        nodes = len(self.nodes)
         kinds = [self.classes[node] for node in chosen]
         starts = sorted({0, *self.splits} - {nodes})
         sizes = [end - start for start, end in zip(starts, [*starts[1:], nodes], strict=True)]
@@ -343,12 +454,17 @@ class LayoutOracle(Configured):
         for name in CLASSES:
             columns[f"configurable__{name}__share"] = kinds.count(name) / self.count
         for hop in range(1, REACH + 1):
-            near = [nx.single_source_shortest_path_length(self.neighbours, node, cutoff=hop) for node in chosen]
+            near = [
+                nx.single_source_shortest_path_length(self.neighbours, node, cutoff=hop)
+                for node in chosen
+            ]
             columns[f"configurable__within_{hop}hop__share"] = len(set().union(*near)) / nodes
         return columns
 
     def _frequency(self, config: int) -> dict[str, float]:
-        logs, unlike, minority = [], [], 0
+        logs = []
+        unlike = []
+        minority = 0
         others = max(1, len(self.distinct) - 1)
         for place in self.places:
             rows = [self.full[other, place].tolist() for other in self.distinct]
@@ -368,16 +484,22 @@ class LayoutOracle(Configured):
 def stacked(rows: Sequence[Mapping[str, float]]) -> Columns:
     """Columns of all rows, and ranks and scores of the values, as float32 has them.
 
-    Ranks go from 0 for the smallest to 1, ties at the mean of their places, 0.5 for a lone value. Scores are
-    (x - mean) / standard deviation; 0 if all are the same but for arithmetic noise.
+    Ranks go from 0 for the smallest to 1, ties at the mean of their places, 0.5 for a lone value.
+    Scores are (x - mean) / standard deviation; 0 if all are the same but for arithmetic noise.
     """
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     ranked: Columns = {}
     for name in {*rank_sources().values()} & {*columns}:
-        values, stem = [float(np.float32(value)) for value in columns[name]], name.replace("__", "_", 1)
-        places = [sum(v < value for v in values) + (values.count(value) - 1) / 2 for value in values]
-        ranked[f"rank__{stem}"] = [place / (len(values) - 1) for place in places] if len(values) > 1 else [0.5]
-        spread, mean = pstdev(values), fmean(values)
+        values = [float(np.float32(value)) for value in columns[name]]
+        stem = name.replace("__", "_", 1)
+        places = [
+            sum(v < value for v in values) + (values.count(value) - 1) / 2 for value in values
+        ]
+        ranked[f"rank__{stem}"] = (
+            [place / (len(values) - 1) for place in places] if len(values) > 1 else [0.5]
+        )
+        spread = pstdev(values)
+        mean = fmean(values)
         level = spread <= 1e-6 * max(abs(value) for value in values)
         ranked[f"zscore__{stem}"] = [0.0 if level else (value - mean) / spread for value in values]
     return columns | ranked

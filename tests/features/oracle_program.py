@@ -1,4 +1,5 @@
-"""Columns of a program, written from their meanings: plain loops over nodes, edges and dimensions, and networkx.
+"""Columns of a program, written from their meanings: plain loops over nodes, edges and dimensions,
+and networkx.
 
 No code under test is used.
 """
@@ -17,16 +18,19 @@ from xlarank.data.schema import NODE_COLUMN, OPCODES
 
 Sizes = Sequence[int]
 
-LANES, SUBLANES = 128, 8
+LANES = 128
+SUBLANES = 8
 #: Rows of smaller tiles, for tensors of few rows.
 SMALL_TILES = (2, 4)
-#: Elements in a word of four bytes; what has no size counts as one byte, and wide elements as a word.
+#: Elements in a word of four bytes; what has no size counts as one byte, and wide elements as a
+#: word.
 PACKING = {0: 4, 1: 4, 2: 2, 4: 1, 8: 1, 16: 1}
 _TYPES = {0: "invalid_type tuple opaque_type token", 1: "pred s8 u8", 2: "s16 u16 f16 bf16"}
 _TYPES |= {4: "s32 u32 f32", 8: "s64 u64 f64 c64", 16: "c128"}
 #: Bytes of an element by type.
 BYTES = {name: size for size, names in _TYPES.items() for name in names.split()}
-#: The opcodes that occur in the tests, the sample and a few real files; any other one is a KeyError: add it.
+#: The opcodes that occur in the tests, the sample and a few real files; any other one is a
+#: KeyError: add it.
 _MEMBERS = {
     "convolution": "convolution",
     "dot": "dot",
@@ -35,10 +39,15 @@ _MEMBERS = {
     "reduce": "reduce reduce-window select-and-scatter sort",
     "broadcast": "broadcast iota constant rng rng-bit-generator",
     "slice": "slice dynamic-slice dynamic-update-slice concatenate pad gather scatter",
-    "elementwise": "add multiply subtract divide maximum minimum tanh exponential select compare convert negate "
-    "log rsqrt sqrt and or not xor power abs clamp logistic count-leading-zeros shift-left shift-right-arithmetic "
-    "shift-right-logical",
-    "other": "parameter tuple get-tuple-element fusion all-reduce call custom-call while conditional after-all "
+    "elementwise": (
+        "add multiply subtract divide maximum minimum tanh exponential select compare convert "
+        "negate "
+        "log rsqrt sqrt and or not xor power abs clamp logistic count-leading-zeros "
+        "shift-left shift-right-arithmetic "
+        "shift-right-logical"
+    ),
+    "other": "parameter tuple get-tuple-element fusion all-reduce call custom-call while "
+    "conditional after-all "
     "infeed outfeed collective-permute",
 }
 CLASSES = tuple(_MEMBERS)
@@ -84,9 +93,13 @@ class Tensor:
         """`waste` with narrow elements packed into words and smaller tiles for few rows."""
         if not layout:
             return 0.0
-        packing, minor = PACKING[self.element_bytes], self.dims[layout[0]]
+        packing = PACKING[self.element_bytes]
+        minor = self.dims[layout[0]]
         rows = self.dims[layout[1]] if self.rank > 1 else ceil(minor / LANES)
-        tile = next((packing * small for small in SMALL_TILES if rows <= packing * small), packing * SUBLANES)
+        tile = next(
+            (packing * small for small in SMALL_TILES if rows <= packing * small),
+            packing * SUBLANES,
+        )
         if self.rank > 1:
             return _padded(minor, LANES) * _padded(rows, tile) - 1
         if rows <= 1:
@@ -94,20 +107,29 @@ class Tensor:
         return ceil(rows / tile) * tile * LANES / minor - 1 if minor else 0.0
 
     def misfits(self, layout: Sequence[int]) -> dict[str, bool]:
-        """Whether the largest dimension is not minor-most, and the two minor-most are no multiples of a tile."""
+        """Whether the largest dimension is not minor-most, and the two minor-most are no multiples
+        of a tile.
+        """
         minor, second, *_ = (*(self.dims[dimension] for dimension in layout), 0, 0)
         largest = max(self.dims, default=0)
-        return {"largest": largest > minor, "lanes": minor % LANES != 0, "sublanes": second % SUBLANES != 0}
+        return {
+            "largest": largest > minor,
+            "lanes": minor % LANES != 0,
+            "sublanes": second % SUBLANES != 0,
+        }
 
     def distance(self, layout: Sequence[int]) -> float:
         """Share of pairs of dimensions ordered unlike the default."""
         pairs = list(combinations(range(self.rank), 2))
-        place, usual = list(layout).index, list(self.default).index
+        place = list(layout).index
+        usual = list(self.default).index
         unlike = sum((place(a) < place(b)) != (usual(a) < usual(b)) for a, b in pairs)
         return unlike / len(pairs) if pairs else 0.0
 
     def contiguity(self, layout: Sequence[int]) -> float:
-        """log(elements of a run) / log(elements) of the runs that a copy from the default moves whole."""
+        """log(elements of a run) / log(elements) of the runs that a copy from the default moves
+        whole.
+        """
         elements = prod(max(1, size) for size in self.dims)
         if tuple(layout) == self.default or elements == 1:
             return 1.0
@@ -150,7 +172,8 @@ class Choice:
 
 
 def dot_split(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
-    """Batch dimensions and dimensions from the left operand in the output, and the size summed over.
+    """Batch dimensions and dimensions from the left operand in the output, and the size summed
+    over.
 
     Every choice of contracted dimensions of the left operand is tried.
     """
@@ -168,8 +191,13 @@ def dot_split(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
                 splits.append((batch, rows, float(prod(summed)), count))
                 break
     leads = left[:1] == right[:1] == out[:1]
-    # preferably one that contracts, then one with a batch that leads all three shapes, then one without a batch
-    for preferred in (lambda split: split[3] > 0, lambda split: split[0] > 0 and leads, lambda split: not split[0]):
+    # preferably one that contracts, then one with a batch that leads all three shapes, then one
+    # without a batch
+    for preferred in (
+        lambda split: split[3] > 0,
+        lambda split: split[0] > 0 and leads,
+        lambda split: not split[0],
+    ):
         splits = list(filter(preferred, splits)) or splits
     if splits:
         return max(splits)[:3]
@@ -180,16 +208,23 @@ def dot_split(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
 def dot_roles(out: Sizes, left: Sizes, right: Sizes) -> list[list[str]]:
     """Roles of the output's, left and right dimensions.
 
-    Each size of the output takes the operand's first dimension that has it and no role yet; rows of the right one
-    are taken from the last backwards.
+    Each size of the output takes the operand's first dimension that has it and no role yet; rows of
+    the right one are taken from the last backwards.
     """
     batch, rows, _ = dot_split(out, left, right)
     roles = [["batch"] * batch + ["rows"] * rows + ["contracted"] * (len(out) - batch - rows)]
-    for operand, own, step in ((left, out[batch : batch + rows], 1), (right, out[batch + rows :], -1)):
+    for operand, own, step in (
+        (left, out[batch : batch + rows], 1),
+        (right, out[batch + rows :], -1),
+    ):
         of_operand = ["contracted"] * len(operand)
         for role, sizes, order in (("batch", out[:batch], 1), ("rows", own, step)):
             for size in sizes[::order]:
-                free = [d for d, role_of in enumerate(of_operand) if role_of == "contracted" and operand[d] == size]
+                free = [
+                    d
+                    for d, role_of in enumerate(of_operand)
+                    if role_of == "contracted" and operand[d] == size
+                ]
                 if size > 0 and free:
                     of_operand[free[::order][0]] = role
         roles.append(of_operand)
@@ -197,7 +232,9 @@ def dot_roles(out: Sizes, left: Sizes, right: Sizes) -> list[list[str]]:
 
 
 def reshape_roles(out: Sizes, given: Sizes) -> tuple[list[str], list[str]]:
-    """Roles of the output's and the input's dimensions: both shapes are walked to where their products meet."""
+    """Roles of the output's and the input's dimensions: both shapes are walked to where their
+    products meet.
+    """
     shapes = [out, given]
     roles = [["kept"] * len(out), ["kept"] * len(given)]
     left = [[d for d, size in enumerate(shape) if size > 1 and prod(shape) > 0] for shape in shapes]
@@ -252,8 +289,11 @@ class Program:
         # Levels from the parameters up: the longest path down to a node without operands.
         level = dict.fromkeys(self.nodes, 0)
         for node in reversed(list(nx.topological_sort(self.operands))):
-            level[node] = max((level[operand] + 1 for operand in self.operands.successors(node)), default=0)
-        nodes, depth = len(self.nodes), nx.dag_longest_path_length(self.operands)
+            level[node] = max(
+                (level[operand] + 1 for operand in self.operands.successors(node)), default=0
+            )
+        nodes = len(self.nodes)
+        depth = nx.dag_longest_path_length(self.operands)
         widest = max(sum(level[node] == stage for node in self.nodes) for stage in range(depth + 1))
         narrow = [node for node in self.nodes if self.tensors[node].element_bytes <= 2]
         logs = {"nodes": nodes, "edges": len(self.edges), "depth": depth, "bytes": self.bytes}
@@ -261,7 +301,8 @@ class Program:
             **{f"size__{what}__log": log2(1 + size) for what, size in logs.items()},
             "size__depth__ratio": depth / nodes,
             "size__width__max": widest / nodes,
-            "size__roots__share": sum(self.entry(node, "is_root") > 0 for node in self.nodes) / nodes,
+            "size__roots__share": sum(self.entry(node, "is_root") > 0 for node in self.nodes)
+            / nodes,
             "size__bytes__max": max(tensor.bytes for tensor in self.tensors) / max(1, self.bytes),
             "size__rank__mean": sum(tensor.rank for tensor in self.tensors) / nodes,
             "size__narrow__share": self.share_of_bytes(narrow),
@@ -274,7 +315,8 @@ class Program:
         blocks["elements"] = (BYTES, [tensor.element for tensor in self.tensors])
         for block, (kinds, of) in blocks.items():
             for kind in kinds:
-                nodes, stem = [n for n in self.nodes if of[n] == kind], f"{block}__{kind.replace('-', '_')}"
+                nodes = [n for n in self.nodes if of[n] == kind]
+                stem = f"{block}__{kind.replace('-', '_')}"
                 columns[f"{stem}_bytes__share"] = self.share_of_bytes(nodes)
                 if block != "size":
                     columns[f"{stem}__share"] = len(nodes) / len(self.nodes)
@@ -289,14 +331,21 @@ class Program:
         )
         both = [a + b for a, b in zip(operands, consumers, strict=True)]
         for direction, degrees in (("in", operands), ("out", consumers), ("total", both)):
-            values = {"mean": sum(degrees) / len(degrees), "std": pstdev(degrees), "max": max(degrees)}
-            values |= {f"q{percent}": _quantile(degrees, percent / 100) for percent in (25, 50, 75, 90, 99)}
+            values = {
+                "mean": sum(degrees) / len(degrees),
+                "std": pstdev(degrees),
+                "max": max(degrees),
+            }
+            values |= {
+                f"q{percent}": _quantile(degrees, percent / 100) for percent in (25, 50, 75, 90, 99)
+            }
             columns |= {f"degrees__{direction}__{how}": value for how, value in values.items()}
         return columns
 
     def _work(self) -> dict[str, float]:
         flops = [self.flops(node) for node in self.nodes]
-        whole, parts = max(1.0, sum(flops)), ("convolution", "dot", "reduce")
+        whole = max(1.0, sum(flops))
+        parts = ("convolution", "dot", "reduce")
         columns = {
             "work__flops__log": log2(1 + sum(flops)),
             "work__largest_flops__share": max(flops) / whole,
@@ -310,10 +359,14 @@ class Program:
         return columns
 
     def flops(self, node: int) -> float:
-        tensor, opcode, kind = self.tensors[node], self.opcodes[node], self.classes[node]
+        tensor = self.tensors[node]
+        opcode = self.opcodes[node]
+        kind = self.classes[node]
         written = 0 if opcode in FREE or tensor.element_bytes == 0 else tensor.elements
         if kind == "reduce":
-            return max([written, *(self.tensors[operand].elements for operand in self.operands[node])])
+            return max(
+                [written, *(self.tensors[operand].elements for operand in self.operands[node])]
+            )
         if kind not in ("convolution", "dot"):
             return written
         left, right = self.operand_dims(node)
@@ -331,25 +384,42 @@ class Program:
             return only, only if self.classes[node] == "dot" else None
         fits = self._kernel_fits if self.opcodes[node] == "convolution" else self._dot_fits
         first, second = operands
-        return (second, first) if fits(node, second, first) > fits(node, first, second) else (first, second)
+        return (
+            (second, first)
+            if fits(node, second, first) > fits(node, first, second)
+            else (first, second)
+        )
 
     def operand_dims(self, node: int) -> list[tuple[int, ...]]:
-        return [() if operand is None else self.tensors[operand].dims for operand in self.two_operands(node)]
+        return [
+            () if operand is None else self.tensors[operand].dims
+            for operand in self.two_operands(node)
+        ]
 
     def _kernel_fits(self, node: int, _: int, kernel: int) -> float:
-        """A convolution's kernel has the window's size and the output's features in the named dimensions."""
-        stem, out = "convolution_dim_numbers", six(self.tensors[node].dims)
+        """A convolution's kernel has the window's size and the output's features in the named
+        dimensions.
+        """
+        stem = "convolution_dim_numbers"
+        out = six(self.tensors[node].dims)
         dims = six(self.tensors[kernel].dims)
         for i in range(min(4, self.tensors[node].rank - 2)):
-            if dims[self.entry(node, f"{stem}_kernel_spatial_dims_{i}")] != self.entry(node, f"window_size_{i}"):
+            if dims[self.entry(node, f"{stem}_kernel_spatial_dims_{i}")] != self.entry(
+                node, f"window_size_{i}"
+            ):
                 return 0
         features = dims[self.entry(node, f"{stem}_kernel_output_feature_dim")]
         return features == out[self.entry(node, f"{stem}_output_feature_dim")]
 
     def _dot_fits(self, node: int, left: int, right: int) -> float:
-        """The right operand has the output's last size, the left one its first and the last but one."""
-        dims, (ours, theirs) = self.tensors[node].dims, (six(self.tensors[side].dims) for side in (left, right))
-        return bool(dims) and (dims[-1] in theirs) + ({dims[0], dims[max(0, len(dims) - 2)]} <= {*ours})
+        """The right operand has the output's last size, the left one its first and the last but
+        one.
+        """
+        dims = self.tensors[node].dims
+        (ours, theirs) = (six(self.tensors[side].dims) for side in (left, right))
+        return bool(dims) and (dims[-1] in theirs) + (
+            {dims[0], dims[max(0, len(dims) - 2)]} <= {*ours}
+        )
 
 
 def six(sizes: Sequence[float]) -> list[float]:
@@ -358,8 +428,10 @@ def six(sizes: Sequence[float]) -> list[float]:
 
 def _quantile(values: Sequence[float], q: float) -> float:
     """Linear interpolation between the two nearest values in order."""
-    ordered, position = sorted(values), q * (len(values) - 1)
-    low, high = ordered[int(position)], ordered[ceil(position)]
+    ordered = sorted(values)
+    position = q * (len(values) - 1)
+    low = ordered[int(position)]
+    high = ordered[ceil(position)]
     return low + position % 1 * (high - low)
 
 
@@ -369,10 +441,13 @@ EXPENSIVE = {"exponential", "tanh", "log", "logistic", "power", "rsqrt", "sqrt",
 
 def fused_away(program: Program, node: int) -> bool:
     """Whether the node's output is never stored."""
-    consumers, opcodes = set(program.operands.predecessors(node)), program.opcodes
+    consumers = set(program.operands.predecessors(node))
+    opcodes = program.opcodes
     if program.entry(node, "is_root") or not consumers:
         return False
-    if not all(program.classes[n] in LOOPS and opcodes[n] != "constant" for n in (node, *consumers)):
+    if not all(
+        program.classes[n] in LOOPS and opcodes[n] != "constant" for n in (node, *consumers)
+    ):
         return False  # not loops over elements one by one; a constant has none to go over
     expensive = opcodes[node] in EXPENSIVE
     if expensive and any(opcodes[consumer] == "broadcast" for consumer in consumers):

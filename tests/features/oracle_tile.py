@@ -1,6 +1,8 @@
-"""All tile columns but the TPU's time, written from their meanings: one configuration, one dimension at a time.
+"""All tile columns but the TPU's time, written from their meanings: one configuration, one
+dimension at a time.
 
-The heuristics that find the main node and the tensor walked over follow their description in `tile_context`.
+The heuristics that find the main node and the tensor walked over follow their description in
+`tile_context`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +38,9 @@ class TileOracle(Program):
     @cached_property
     def main(self) -> int:
         """By class, then by bytes; of several, the last."""
-        by_class = ([node for node in self.nodes if self.classes[node] == name] for name in WORK_ORDER)
+        by_class = (
+            [node for node in self.nodes if self.classes[node] == name] for name in WORK_ORDER
+        )
         nodes = next(filter(None, by_class), self.nodes)
         return max(nodes, key=lambda node: (self.tensors[node].bytes, node))
 
@@ -49,14 +53,21 @@ class TileOracle(Program):
     @cached_property
     def kernel_tensor(self) -> int | None:
         """A convolution's kernel, a dot's right operand."""
-        return self.two_operands(self.main)[1] if self.classes[self.main] in ("convolution", "dot") else None
+        return (
+            self.two_operands(self.main)[1]
+            if self.classes[self.main] in ("convolution", "dot")
+            else None
+        )
 
     @cached_property
     def contracted(self) -> list[float]:
         """Sizes of the dimensions that the main node sums over."""
-        kind, main = self.classes[self.main], self.tensors[self.main]
+        kind = self.classes[self.main]
+        main = self.tensors[self.main]
         if kind == "convolution" and self.kernel_tensor is not None:
-            (features,) = self.entries(self.main, "convolution_dim_numbers_kernel_output_feature_dim", 1)
+            (features,) = self.entries(
+                self.main, "convolution_dim_numbers_kernel_output_feature_dim", 1
+            )
             dims = self.tensors[self.kernel_tensor].dims
             return [float(size) for number, size in enumerate(dims) if number != features]
         if kind == "dot" and self.main_operands:
@@ -74,10 +85,13 @@ class TileOracle(Program):
 
     @cached_property
     def reduces_minor(self) -> bool:
-        """A reduction whose output is the beginning of its operand's shape, and the minor-most is not in it."""
+        """A reduction whose output is the beginning of its operand's shape, and the minor-most is
+        not in it.
+        """
         if self.opcodes[self.main] != "reduce" or not self.main_operands:
             return False
-        main, operand = self.tensors[self.main], self.tensors[self.main_operands[0]]
+        main = self.tensors[self.main]
+        operand = self.tensors[self.main_operands[0]]
         minor = operand.default[0] if operand.rank else -1
         return minor >= main.rank and operand.dims[: main.rank] == main.dims
 
@@ -85,7 +99,9 @@ class TileOracle(Program):
         """Major to minor, the two minor-most in hardware tiles."""
         sizes = [tensor.dims[dimension] for dimension in tensor.default]
         multiples = (LANES, SUBLANES, *[1] * len(sizes))
-        return [ceil(size / multiple) for size, multiple in zip(sizes, multiples, strict=False)][::-1]
+        return [ceil(size / multiple) for size, multiple in zip(sizes, multiples, strict=False)][
+            ::-1
+        ]
 
     @cached_property
     def most(self) -> list[float]:
@@ -97,12 +113,16 @@ class TileOracle(Program):
 
     @cached_property
     def walked(self) -> int:
-        """The tensor whose extents admit all bounds and equal most of them; ties: last root, main node, largest."""
+        """The tensor whose extents admit all bounds and equal most of them; ties: last root, main
+        node, largest.
+        """
         tensors = [node for node in self.nodes if self.tensors[node].rank > 0]
         roots = [node for node in tensors if self.entry(node, "is_root") > 0]
         by_size = sorted(tensors, key=lambda node: (-self.tensors[node].bytes, node))
         used = max((i + 1 for i in range(6) if self.most[i] > 0), default=0)
-        if self.vectorised:  # a vector tile cuts the result: a root's (last first) or else the main node's
+        if (
+            self.vectorised
+        ):  # a vector tile cuts the result: a root's (last first) or else the main node's
             for node in [*roots[::-1], self.main]:
                 if self._admits(self.tensors[node].dims):
                     return node
@@ -123,18 +143,29 @@ class TileOracle(Program):
 
     @cached_property
     def extents(self) -> dict[str, list[float]]:
-        tensor, kernel = self.tensors[self.walked], self.contracted
+        tensor = self.tensors[self.walked]
+        kernel = self.contracted
         walked = six(self.physical_extents(tensor) if self.physical else tensor.dims)
         if self.physical:
-            kernel = [] if self.kernel_tensor is None else self.physical_extents(self.tensors[self.kernel_tensor])
+            kernel = (
+                []
+                if self.kernel_tensor is None
+                else self.physical_extents(self.tensors[self.kernel_tensor])
+            )
         return {"output": walked, "input": walked, "kernel": six(kernel)}
 
     def tile(self, row: Mapping[str, Sequence[float]], slot: str) -> list[float]:
         """Bounds in force."""
-        return [bound or extent or 1.0 for bound, extent in zip(row[slot], self.extents[slot], strict=True)]
+        return [
+            bound or extent or 1.0
+            for bound, extent in zip(row[slot], self.extents[slot], strict=True)
+        ]
 
     def config_columns(self) -> Columns:
-        rows = (self._counts(row) | self._shape(row) | self._traffic(row) | self._inner(row) for row in self.bounds)
+        rows = (
+            self._counts(row) | self._shape(row) | self._traffic(row) | self._inner(row)
+            for row in self.bounds
+        )
         return stacked([*rows])
 
     def _counts(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
@@ -143,14 +174,17 @@ class TileOracle(Program):
             values |= {f"bounds__{slot}_{i}__log": log2(1 + row[slot][i]) for i in range(6)}
             values[f"bounds__{slot}_volume__log"] = log2(1 + prod(self.tile(row, slot)))
         for slot in ("output", "kernel"):
-            tile, extents = self.tile(row, slot), self.extents[slot]
+            tile = self.tile(row, slot)
+            extents = self.extents[slot]
             used = [i for i in range(6) if extents[i] > 0]
             count = [ceil(extents[i] / tile[i]) if i in used else 1 for i in range(6)]
             covered = prod(count[i] * tile[i] for i in used) / prod(extents[i] for i in used)
             values |= {f"tiles__{slot}_{i}__log": log2(count[i]) for i in range(6)}
             for i in range(3):
                 begun = (count[i] - 1) * tile[i]  # where the last tile starts
-                values[f"tiles__{slot}_rest_{i}__share"] = (extents[i] - begun) / tile[i] if i in used else 1
+                values[f"tiles__{slot}_rest_{i}__share"] = (
+                    (extents[i] - begun) / tile[i] if i in used else 1
+                )
             divides = sum(count[i] * tile[i] == extents[i] for i in used)
             values |= {
                 f"tiles__{slot}_all__log": log2(prod(count)),
@@ -169,7 +203,9 @@ class TileOracle(Program):
         values = {}
         for i in range(3):
             at = self.output_rank - 1 - i
-            out, vector, extent = (output[at], input_[at], self.extents["output"][at]) if at >= 0 else (1, 1, 1)
+            out, vector, extent = (
+                (output[at], input_[at], self.extents["output"][at]) if at >= 0 else (1, 1, 1)
+            )
             values |= {
                 f"shape__output_last{i}__log": log2(1 + out),
                 f"shape__output_last{i}__ratio": out / extent,
@@ -179,19 +215,30 @@ class TileOracle(Program):
                 f"shape__kernel_{i}__ratio": kernel[i] / max(1.0, self.extents["kernel"][i]),
             }
         last = max(1, self.output_rank) - 1
-        before_out, before_in = (output[last - 1], input_[last - 1]) if self.output_rank > 1 else (1, 1)
-        aligned = {"input_last0": input_[last], "input_last1": before_in, "output_last0": output[last]}
+        before_out, before_in = (
+            (output[last - 1], input_[last - 1]) if self.output_rank > 1 else (1, 1)
+        )
+        aligned = {
+            "input_last0": input_[last],
+            "input_last1": before_in,
+            "output_last0": output[last],
+        }
         aligned["kernel"] = prod(kernel)
         kernel_share = prod(kernel) / prod(max(1, extent) for extent in self.extents["kernel"])
         return {
             **values,
-            **{f"shape__{k}_alignment__log": log2(gcd(max(1, round(bound)), 64)) for k, bound in aligned.items()},
+            **{
+                f"shape__{k}_alignment__log": log2(gcd(max(1, round(bound)), 64))
+                for k, bound in aligned.items()
+            },
             "shape__kernel_volume__ratio": min(2**24, kernel_share),
             "shape__output_over_input__log": log2(prod(output) / prod(input_)),
             "shape__skew__log": log2(output[last] / before_out),
             "shape__input_last0_mod16__share": input_[last] % 16 / 16,
             "shape__output_last0_mod16__share": output[last] % 16 / 16,
-            "shape__input_registers__log": log2(prod(input_) / input_[last] * ceil(input_[last] / 8)),
+            "shape__input_registers__log": log2(
+                prod(input_) / input_[last] * ceil(input_[last] / 8)
+            ),
         }
 
     def _panels(self, tile: Sequence[float]) -> tuple[float, float]:
@@ -204,11 +251,14 @@ class TileOracle(Program):
     def _moved(self, tile: Sequence[float]) -> tuple[float, float, float]:
         """Elements written, and read from the left and from the right."""
         rows, columns = self._panels(tile)
-        left, right = (rows * self.depth, columns * self.depth) if self.depth else (rows * columns, 0)
+        left, right = (
+            (rows * self.depth, columns * self.depth) if self.depth else (rows * columns, 0)
+        )
         return rows * columns, left, right
 
     def _traffic(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
-        tile, extents = self.tile(row, "output"), self.extents["output"]
+        tile = self.tile(row, "output")
+        extents = self.extents["output"]
         size = max(1, self.tensors[self.walked].element_bytes)
         written, left, right = self._moved(tile)
         moved = (written + left + right) * size
@@ -219,9 +269,13 @@ class TileOracle(Program):
         if self.output_rank > 1:
             second = tile[self.output_rank - 2] * (SUBLANES if self.physical else 1)
             padding *= ceil(second / SUBLANES) * SUBLANES / second
-        work = written * max(1, self.depth)  # a program that makes no sense may contract less than an element
-        vector, last = self.tile(row, "input"), max(1, self.output_rank) - 1
-        inner_rows, inner_columns = prod(vector[:last]), vector[last]
+        work = written * max(
+            1, self.depth
+        )  # a program that makes no sense may contract less than an element
+        vector = self.tile(row, "input")
+        last = max(1, self.output_rank) - 1
+        inner_rows = prod(vector[:last])
+        inner_columns = vector[last]
         step = prod(self.tile(row, "kernel")) if self.depth else 1
         logs = {
             "tile_bytes": written * size,
@@ -247,18 +301,24 @@ class TileOracle(Program):
 
     def _inner(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
         """The innermost loop and the estimated time."""
-        output, main, depth = self.tile(row, "output"), self.tensors[self.main], self.depth or 1.0
+        output = self.tile(row, "output")
+        main = self.tensors[self.main]
+        depth = self.depth or 1.0
         size = max(1, self.tensors[self.walked].element_bytes)
         vector = list(map(min, self.tile(row, "input"), output))
-        last, lanes = max(1, self.output_rank) - 1, max(1.0, 32 / size)
-        n, m = vector[last], prod(vector[:last])
+        last = max(1, self.output_rank) - 1
+        lanes = max(1.0, 32 / size)
+        n = vector[last]
+        m = prod(vector[:last])
         per_row = ceil(n / lanes)
-        sums, kind = m * per_row, self.classes[self.main]
+        sums = m * per_row
+        kind = self.classes[self.main]
         window = prod(entry for entry in self.entries(self.main, "window_size_0", 6) if entry > 0)
         shared = kind == "dot" or (kind == "convolution" and depth > window)
         chains = sums * (prod(self.tile(row, "kernel")) if self.contracted and not shared else 1)
         loads = m + per_row if shared else sums + per_row * (kind == "convolution")
-        lines, line_cycles = ceil(n * size / 64), self._line_cycles(size) if shared else 0
+        lines = ceil(n * size / 64)
+        line_cycles = self._line_cycles(size) if shared else 0
         spilled = max(0, sums + per_row + 1 - 16)
         divides = all(out % part == 0 for out, part in zip(output, vector, strict=True))
         slowest = max(sums / 2, 4 * sums / chains, loads / 2, lines * line_cycles)
@@ -286,7 +346,9 @@ class TileOracle(Program):
         return values if self.vectorised else dict.fromkeys(values, 0.0)
 
     def _line_cycles(self, size: float) -> float:
-        """Cycles to load a line, by the first cache whose sets hold a panel's rows, ``apart`` lines apart."""
+        """Cycles to load a line, by the first cache whose sets hold a panel's rows, ``apart`` lines
+        apart.
+        """
         apart = max(1, round(self.extents["output"][max(1, self.output_rank) - 1] * size / 64))
         for sets, cycles in ((64, 0.5), (1024, 2.0)):
             if (self.depth or 1.0) <= 8 * len({row * apart % sets for row in range(sets)}):
@@ -294,7 +356,8 @@ class TileOracle(Program):
         return 12.0
 
     def graph_columns(self) -> dict[str, float]:
-        extents, parameters = self.extents["output"], [n for n in self.nodes if self.opcodes[n] == "parameter"]
+        extents = self.extents["output"]
+        parameters = [n for n in self.nodes if self.opcodes[n] == "parameter"]
         minor_first = [*extents[: self.output_rank][::-1], 0, 0, 0]
         work = self.tensors[self.main].elements * (self.depth or 1)
         read = sum(self.tensors[node].bytes for node in parameters)

@@ -1,4 +1,6 @@
-"""Times of nodes: hypot(operations / peak rate, bytes / bandwidth); only convolutions and dots move bytes."""
+"""Times of nodes: hypot(operations / peak rate, bytes / bandwidth); only convolutions and dots move
+bytes.
+"""
 
 from collections.abc import Sequence
 from itertools import permutations
@@ -7,9 +9,13 @@ from math import ceil, hypot, log2, prod
 from tests.features.oracle_configs import Configuration, Configured
 from tests.features.oracle_program import Tensor
 
-FLOPS, BANDWIDTH = 61.60384e12, 450e9
+FLOPS = 61.60384e12
+BANDWIDTH = 450e9
 KINDS = ("convolution", "kernel_gradient", "dot", "other")
-ROLES = "output_batch output_feature input_batch input_feature kernel_output_feature kernel_input_feature"
+ROLES = (
+    "output_batch output_feature input_batch input_feature kernel_output_feature "
+    "kernel_input_feature"
+)
 
 
 def up(size: float, tile: int) -> int:
@@ -22,7 +28,9 @@ def rows(size: int) -> int:
 
 
 def padding(tensor: Tensor, layout: Sequence[int], batch: int = -1, *, skip: bool = True) -> float:
-    """Padded over true size: 128 lanes, 8 sublanes of as many elements as fit into 4 bytes, but for a batch."""
+    """Padded over true size: 128 lanes, 8 sublanes of as many elements as fit into 4 bytes, but for
+    a batch.
+    """
     order = [*layout]
     while skip and len(order) > 1 and tensor.dims[order[0]] in (0, 1):
         order.pop(0)
@@ -39,33 +47,54 @@ class NodeOracle:
         self.tensor = graph.tensors[node]
         self.operands = [graph.slot(place, slot) for slot in (1, 2)]
         opcode = graph.opcodes[node]
-        self.work = graph.flops(node) if opcode in ("convolution", "dot") else float(self.tensor.elements)
+        self.work = (
+            graph.flops(node) if opcode in ("convolution", "dot") else float(self.tensor.elements)
+        )
         self.kind = opcode if opcode in KINDS else "other"
         if opcode == "convolution":
-            numbers = (graph.entry(node, f"convolution_dim_numbers_{name}_dim") for name in ROLES.split())
-            self.batch, self.feature, self.input_batch, self.input_feature, self.to, self.of = numbers
-            window = prod(graph.entry(node, f"window_size_{axis}") for axis in range(self.tensor.rank - 2))
+            numbers = (
+                graph.entry(node, f"convolution_dim_numbers_{name}_dim") for name in ROLES.split()
+            )
+            self.batch, self.feature, self.input_batch, self.input_feature, self.to, self.of = (
+                numbers
+            )
+            window = prod(
+                graph.entry(node, f"window_size_{axis}") for axis in range(self.tensor.rank - 2)
+            )
             sizes = size_of(self.tensor, self.batch) * size_of(self.tensor, self.feature)
-            self.kind = "kernel_gradient" if window > self.tensor.elements / sizes else "convolution"
+            self.kind = (
+                "kernel_gradient" if window > self.tensor.elements / sizes else "convolution"
+            )
 
     def holds_contracted(self, dimension: int, minor: Sequence[int | None] | None) -> bool:
-        """Whether an operand behind a dimension of the output has the contracted one along its lanes.
+        """Whether an operand behind a dimension of the output has the contracted one along its
+        lanes.
 
         Both supply it if batch and feature are one dimension, which makes no sense.
         """
-        sides = (self.batch, 0, self.input_batch, self.input_feature), (self.feature, 1, self.to, self.of)
+        sides = (
+            (self.batch, 0, self.input_batch, self.input_feature),
+            (self.feature, 1, self.to, self.of),
+        )
         return any(self._in_lanes(*side, minor) for output, *side in sides if output == dimension)
 
-    def _in_lanes(self, slot: int, supplied: int, contracted: int, minor: Sequence[int | None] | None) -> bool:
-        other, size = size_of(self.operands[slot], supplied), size_of(self.operands[0], self.input_feature)
-        in_lanes, across = up(size, 128) * rows(other), up(other, 128) * rows(size)
-        return in_lanes < across or (in_lanes == across and minor is not None and minor[slot] == contracted)
+    def _in_lanes(
+        self, slot: int, supplied: int, contracted: int, minor: Sequence[int | None] | None
+    ) -> bool:
+        other = size_of(self.operands[slot], supplied)
+        size = size_of(self.operands[0], self.input_feature)
+        in_lanes = up(size, 128) * rows(other)
+        across = up(other, 128) * rows(size)
+        return in_lanes < across or (
+            in_lanes == across and minor is not None and minor[slot] == contracted
+        )
 
     def time(self, layout: Sequence[int], minor: Sequence[int | None] | None = None) -> float:
         batch = self.batch if self.kind == "convolution" else -1
         whole = ratio = padding(self.tensor, layout, batch)
         if self.kind in ("convolution", "kernel_gradient"):
-            size, first = size_of(self.operands[0], self.input_feature), layout[0] if layout else -1
+            size = size_of(self.operands[0], self.input_feature)
+            first = layout[0] if layout else -1
             whole = ratio * (up(size, 8) / size if self.kind == "convolution" else 1)
             along = next((d for d in layout if self.tensor.dims[d] != 1), first)
             if None not in self.operands and self.holds_contracted(first, minor):
@@ -75,22 +104,32 @@ class NodeOracle:
         computing = self.work * whole / FLOPS
         if self.kind == "other":
             return 1e9 * computing
-        moved = self.tensor.bytes * ratio + sum(tensor.bytes for tensor in self.operands if tensor is not None)
+        moved = self.tensor.bytes * ratio + sum(
+            tensor.bytes for tensor in self.operands if tensor is not None
+        )
         return 1e9 * hypot(computing, moved / BANDWIDTH)
 
     @property
     def default(self) -> float:
-        minor = [tensor.default[0] if tensor and tensor.default else None for tensor in self.operands]
+        minor = [
+            tensor.default[0] if tensor and tensor.default else None for tensor in self.operands
+        ]
         return self.time(self.tensor.default, minor)
 
     @property
     def fastest(self) -> float:
-        """Least time of all orders, or for convolutions of those with batch and feature minor-most."""
-        dims, rank = self.tensor.dims, self.tensor.rank
+        """Least time of all orders, or for convolutions of those with batch and feature
+        minor-most.
+        """
+        dims = self.tensor.dims
+        rank = self.tensor.rank
         orders = [*permutations(range(rank))] if rank > 1 else []
         if self.kind in ("convolution", "kernel_gradient"):
-            named, line = {self.batch, self.feature}, sum(size != 1 for size in dims) <= 1
-            orders = [order for order in orders if {*order[:2]} == named and (line or dims[order[0]] != 1)]
+            named = {self.batch, self.feature}
+            line = sum(size != 1 for size in dims) <= 1
+            orders = [
+                order for order in orders if {*order[:2]} == named and (line or dims[order[0]] != 1)
+            ]
         return min([self.default, *map(self.time, orders)])
 
 
@@ -100,20 +139,29 @@ def size_of(tensor: Tensor | None, dimension: int) -> int:
 
 
 def time_columns(graph: Configured, config: Configuration) -> dict[str, float]:
-    nodes, now = [NodeOracle(graph, place) for place in graph.places], []
+    nodes = [NodeOracle(graph, place) for place in graph.places]
+    now = []
     for node, (choice, *operands) in zip(nodes, config.choices, strict=True):
         assert choice is not None
         minor = [slot.layout[0] if slot and slot.layout else None for slot in operands]
         now.append(node.time(choice.layout, minor))
-    before, least = [node.default for node in nodes], [node.fastest for node in nodes]
+    before = [node.default for node in nodes]
+    least = [node.fastest for node in nodes]
     total, default, fastest = (max(1e-3, sum(times)) for times in (now, before, least))
-    changes = [(node.kind, after - first) for node, after, first in zip(nodes, now, before, strict=True)]
+    changes = [
+        (node.kind, after - first) for node, after, first in zip(nodes, now, before, strict=True)
+    ]
     useful = sum(1e9 * node.work / FLOPS for node in nodes)
-    slower = sum(after - shortest > 1e-3 * fastest for after, shortest in zip(now, least, strict=True))
+    slower = sum(
+        after - shortest > 1e-3 * fastest for after, shortest in zip(now, least, strict=True)
+    )
     return {
         "time__over_fastest__log": log2(total / fastest),
         "time__over_default__log": log2(total / default),
-        **{f"time__{kind}_change__ratio": sum(c for k, c in changes if k == kind) / default for kind in KINDS},
+        **{
+            f"time__{kind}_change__ratio": sum(c for k, c in changes if k == kind) / default
+            for kind in KINDS
+        },
         "time__node_change__ratio": max([0, *(change for _, change in changes)]) / default,
         "time__idle__share": max(0, (sum(now) - useful) / total),
         "time__slower_nodes__log": log2(1 + slower),

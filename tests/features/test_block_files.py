@@ -25,7 +25,8 @@ from xlarank.features.catalogue import BLOCKS, FeatureSettings, load_blocks
 from xlarank.features.meanings import cause_of, column_meanings
 from xlarank.features.rows import Recipe, assemble
 
-TILE, LAYOUT = graph_of(tile_arrays()), graph_of(layout_arrays())
+TILE = graph_of(tile_arrays())
+LAYOUT = graph_of(layout_arrays())
 TEXT = '''
 import numpy as np
 from xlarank.features.block import Block, Scope
@@ -64,7 +65,8 @@ def settings_of(folder: Path, text: str = TEXT) -> FeatureSettings:
 
 def test_own_columns_stand_beside_the_others_which_do_not_change(tmp_path: Path) -> None:
     settings = settings_of(tmp_path)
-    plain, rows = assemble(TILE), assemble(TILE, settings)
+    plain = assemble(TILE)
+    rows = assemble(TILE, settings)
     assert rows.graph_values[-2:].tolist() == [TILE.nodes, 2 * TILE.nodes]
     number = rows.config_columns.index("mine__most__max")
     assert (rows.config_values[:, number] == 7).all() and settings.columns("tile") == rows.columns
@@ -88,16 +90,26 @@ def test_code_counts_and_comments_and_names_do_not(tmp_path: Path) -> None:
     path = written(tmp_path)
     (first,) = load_blocks(path, path)
     recipe = Recipe.of(FeatureSettings(block_files=(first,)), "tile")
-    assert first.columns == {"Most": ["mine__most__max"], "Size": ["mine__nodes__count", "mine__twice__count"]}
+    assert first.columns == {
+        "Most": ["mine__most__max"],
+        "Size": ["mine__nodes__count", "mine__twice__count"],
+    }
     assert recipe.code_hash != Recipe.of(FeatureSettings(), "tile").code_hash
     assert from_json(Recipe, json.loads(json.dumps(asdict(recipe)))) == recipe
-    for text, same in ((TEXT.replace("A constant", "One") + "# done\n", True), (TEXT.replace("7.0", "8.0"), False)):
+    for text, same in (
+        (TEXT.replace("A constant", "One") + "# done\n", True),
+        (TEXT.replace("7.0", "8.0"), False),
+    ):
         (other,) = load_blocks(written(tmp_path, text, "other.py"))
         assert (Recipe.of(FeatureSettings(block_files=(other,)), "tile") == recipe) == same
 
 
-def test_a_file_is_run_only_after_it_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recipe of a stranger names `mine.py`; the hash of the code of its rows is known without it."""
+def test_a_file_is_run_only_after_it_was_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recipe of a stranger names `mine.py`; the hash of the code of its rows is known without
+    it.
+    """
     path = written(tmp_path)
     recipe = Recipe.of(FeatureSettings(block_files=load_blocks(path)), "tile")
     monkeypatch.setattr(catalogue, "_loaded", {})
@@ -127,7 +139,9 @@ def test_a_worker_gets_the_code_with_the_settings(tmp_path: Path) -> None:
 
 
 def test_a_column_of_candidates_alone_moves_in_equal_steps(tmp_path: Path) -> None:
-    text = TEXT.replace("np.full((context.configs, 1), 7.0)", "np.arange(context.table.configs)[:, None] * 6.0")
+    text = TEXT.replace(
+        "np.full((context.configs, 1), 7.0)", "np.arange(context.table.configs)[:, None] * 6.0"
+    )
     settings = settings_of(tmp_path, text)
     rows = assemble(LAYOUT, settings)
     walk = walk_between(LAYOUT, rows, settings, 1, 0)
@@ -144,7 +158,9 @@ def test_a_column_of_candidates_alone_moves_in_equal_steps(tmp_path: Path) -> No
         ("A constant.", " ", "Size has no docstring"),
         *(
             ("mine__most__max", name, f"'{name}' of Most is not named block__what__how")
-            for name in "one one__two one__two__three__four __two__three one____three one__two__".split()
+            for name in (
+                "one one__two one__two__three__four __two__three one____three one__two__"
+            ).split()
         ),
         ('"largest bound"', '""', "has no meaning"),
         ("columns = {", "colums = {", "no attribute 'columns'"),
@@ -175,7 +191,10 @@ class Sums(LayoutBlock):
 @pytest.mark.parametrize(
     ("text", "shapes"),
     [
-        *((TEXT.replace("(context.configs, 1)", shape), "expected") for shape in ("(3, 1)", "(5, 2)", "(5,)")),
+        *(
+            (TEXT.replace("(context.configs, 1)", shape), "expected")
+            for shape in ("(3, 1)", "(5, 2)", "(5,)")
+        ),
         (TEXT.replace("[1.0, 2.0]", "[1.0]"), r"\(1,\); expected \(2,\)"),
         (SUMS, r"\(5, 2\); expected \(5, 1\)"),
     ],
@@ -186,36 +205,50 @@ def test_values_of_another_shape_are_refused(tmp_path: Path, text: str, shapes: 
 
 
 def test_kinds_that_never_meet_may_share_a_name(tmp_path: Path) -> None:
-    text = TEXT.replace("mine__most__max", "bounds__kernel_0__log").replace('("tile", "layout")', '("layout",)')
+    text = TEXT.replace("mine__most__max", "bounds__kernel_0__log").replace(
+        '("tile", "layout")', '("layout",)'
+    )
     assert "bounds__kernel_0__log" in settings_of(tmp_path, text).columns("layout")
 
 
 def test_files_that_cannot_be_used_together_or_read(tmp_path: Path) -> None:
-    with pytest.raises(BlockError, match=r"mine.py and two.py .*'mine__most__max' is declared by Most and Most"):
+    with pytest.raises(
+        BlockError, match=r"mine.py and two.py .*'mine__most__max' is declared by Most and Most"
+    ):
         load_blocks(written(tmp_path), written(tmp_path, TEXT + "X = 1\n", "two.py"))
-    with pytest.raises(BlockError, match=r"cannot be read .*entry point of xlarank.blocks \(none is installed\)"):
+    with pytest.raises(
+        BlockError, match=r"cannot be read .*entry point of xlarank.blocks \(none is installed\)"
+    ):
         load_blocks(tmp_path / "nowhere.py")
 
 
 def test_errors_of_blocks_name_the_line_and_the_graph(tmp_path: Path) -> None:
     text = TEXT.replace("np.full((context.configs, 1), 7.0)", "[1.0][1]")
-    with pytest.raises(BlockError, match=rf"^mine.py, line 10, fails on {re.escape(TILE.name)} \(IndexError"):
+    with pytest.raises(
+        BlockError, match=rf"^mine.py, line 10, fails on {re.escape(TILE.name)} \(IndexError"
+    ):
         assemble(TILE, settings_of(tmp_path, text))
     text = TEXT.replace("np.full((context.configs, 1), 7.0)", "(0 for _ in ()).throw(MemoryError)")
     with pytest.raises(MemoryError):  # no fault of theirs
         assemble(TILE, settings_of(tmp_path, text))
 
 
-def test_an_entry_point_names_an_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_point_names_an_installed_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written(tmp_path, name="plugin_of_the_tests.py")
     monkeypatch.syspath_prepend(tmp_path)
     entry = EntryPoint("plugin", "plugin_of_the_tests", catalogue.GROUP)
-    monkeypatch.setattr(catalogue, "entry_points", lambda **wanted: EntryPoints([entry]).select(**wanted))
+    monkeypatch.setattr(
+        catalogue, "entry_points", lambda **wanted: EntryPoints([entry]).select(**wanted)
+    )
     settings = FeatureSettings(block_files=load_blocks("plugin"))
     assert settings.block_files[0].name == "plugin" and own_value(TILE, settings) == 7.0
     monkeypatch.setattr(catalogue, "_loaded", {})
     assert own_value(TILE, settings) == 7.0, "a model that needs it finds it"
     assert pickle.loads(pickle.dumps(settings)) == settings
     entry = EntryPoint("plugin", "no_module_of_this_name", catalogue.GROUP)
-    with pytest.raises(BlockError, match=r"plugin cannot be loaded .*No module named 'no_module_of_this_name'"):
+    with pytest.raises(
+        BlockError, match=r"plugin cannot be loaded .*No module named 'no_module_of_this_name'"
+    ):
         load_blocks("plugin")

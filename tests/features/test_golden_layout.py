@@ -8,22 +8,23 @@ Most are of a graph of five nodes:
     3 add(2, 2)      f32[12,128]   default {1,0}   one edge, used twice   6144 bytes
     4 reshape(3)     f32[1536]     default {0}     root                   6144 bytes
 
-Nodes 0, 2, 3 and 4 are configurable: four nodes, 88 KiB in all. In units of 6144 bytes (6 KiB) the output
-slots hold 4 (one of each node), the input slots 3 (x, dot, add), the kernel slots 64 KiB (w) + 6 KiB (dot,
-the second operand of the add) = 70 KiB.
+Nodes 0, 2, 3 and 4 are configurable: four nodes, 88 KiB in all. In units of 6144 bytes (6 KiB) the
+output slots hold 4 (one of each node), the input slots 3 (x, dot, add), the kernel slots 64 KiB (w)
++ 6 KiB (dot, the second operand of the add) = 70 KiB.
 
-    configuration   0 (parameter)   2 (dot)                     3 (add)                     4 (reshape)
-    A               -               -                           -                           -
-    B               -               out 0,1  in 1,0  ker 1,0    -                           -
-    C               out 0,1         out 0,1  in 0,1             out 0,1  in 0,1  ker 1,0    in 0 (partial)
-    D               -               -                           in 1 (partial)              out 0  in 0,1
-    B again
+    configuration   0 (parameter)   2 (dot)                     3 (add)                     4
+    (reshape) A               -               -                           -
+    - B               -               out 0,1  in 1,0  ker 1,0    -                           - C
+    out 0,1         out 0,1  in 0,1             out 0,1  in 0,1  ker 1,0    in 0 (partial) D
+    -               -                           in 1 (partial)              out 0  in 0,1 B again
 
 Tiles of 8 x 128 on the tensors of shape [12,128], "wide" below:
-    {1,0}: 128 lanes are full, 12 rows become 16: waste 16/12 - 1 = 1/3. The second minor 12 is no multiple of 8.
-    {0,1}: 12 columns become 128, 128 rows are full: waste 128/12 - 1 = 29/3. The largest dimension (128) is
+    {1,0}: 128 lanes are full, 12 rows become 16: waste 16/12 - 1 = 1/3. The second minor 12 is no
+    multiple of 8. {0,1}: 12 columns become 128, 128 rows are full: waste 128/12 - 1 = 29/3. The
+    largest dimension (128) is
            not minor-most, and 12 is no multiple of 128.
-w is [128,128] and fits either way; the reshape's 1536 = 12 * 128 lanes are full and it has no second dimension.
+w is [128,128] and fits either way; the reshape's 1536 = 12 * 128 lanes are full and it has no
+second dimension.
 """
 
 from math import hypot, log, log2, prod, sqrt
@@ -49,11 +50,17 @@ PROGRAM = (
 NONE = layout_row()
 A = (NONE, NONE, NONE, NONE)
 B = (NONE, layout_row((0, 1), (1, 0), (1, 0)), NONE, NONE)
-C = (layout_row((0, 1)), layout_row((0, 1), (0, 1)), layout_row((0, 1), (0, 1), (1, 0)), layout_row((), (0,)))
+C = (
+    layout_row((0, 1)),
+    layout_row((0, 1), (0, 1)),
+    layout_row((0, 1), (0, 1), (1, 0)),
+    layout_row((), (0,)),
+)
 D = (NONE, NONE, layout_row((), (1,)), layout_row((0,), (0, 1)))
 
-# Nanoseconds. The dot has 2 * 12 * 128 * 128 operations and moves its output, as padded, x and w, at 61.6 TFLOP/s
-# and 450 GB/s. 0 and 3 have one operation for each of 1536 padded elements, the reshape for each of 1536.
+# Nanoseconds. The dot has 2 * 12 * 128 * 128 operations and moves its output, as padded, x and w,
+# at 61.6 TFLOP/s and 450 GB/s. 0 and 3 have one operation for each of 1536 padded elements, the
+# reshape for each of 1536.
 NS = 1e9 / (2 * 2 * 128 * 128 * 940e6)
 
 
@@ -68,16 +75,17 @@ TRUE = (393_216 + 3 * 1536) * NS
 
 #: Column -> values of A, B, C, D, or of the graph.
 COLUMNS = {
-    # Slots set: B sets all three of node 2; C sets the outputs of 0, 2, 3, the inputs of 2, 3, 4, the kernel
-    # of 3; D sets the input of 3 and 4 and the output of 4.
+    # Slots set: B sets all three of node 2; C sets the outputs of 0, 2, 3, the inputs of 2, 3, 4,
+    # the kernel of 3; D sets the input of 3 and 4 and the output of 4.
     "change__output_set__share": (0, 1 / 4, 3 / 4, 1 / 4),
-    # Unlike the default: B's input 1,0 is the default; D's output 0 is all there is of rank 1, its input 1 is
-    # completed to {1,0}, the default; C's kernel 1,0 of the add is the default, B's 1,0 of w is not.
+    # Unlike the default: B's input 1,0 is the default; D's output 0 is all there is of rank 1, its
+    # input 1 is completed to {1,0}, the default; C's kernel 1,0 of the add is the default, B's 1,0
+    # of w is not.
     "change__output_changed__share": (0, 1 / 4, 3 / 4, 0),
     "change__nodes_set__share": (0, 1 / 4, 1, 2 / 4),
     "change__all_bytes__ratio": (0, 70 / 88, 36 / 88, 6 / 88),  # KiB
-    # One shape, two layouts. The dot: output and input are wide (its kernel w is not); B: out 0,1 in 1,0.
-    # The add: output, input and kernel are wide; C: out 0,1, in 0,1, kernel 1,0.
+    # One shape, two layouts. The dot: output and input are wide (its kernel w is not); B: out 0,1
+    # in 1,0. The add: output, input and kernel are wide; C: out 0,1, in 0,1, kernel 1,0.
     "change__output_unlike_input__share": (0, 1 / 4, 0, 0),
     # Pairs one edge apart (consumer's slot <- producer), all wide, 6144 bytes each:
     #   dot's input <- 0, add's input <- dot, add's kernel <- dot, reshape's input <- add
@@ -88,29 +96,40 @@ COLUMNS = {
     "disagreement__clash_1hop__share": (0, 0, 1 / 4, 0),
     "disagreement__mismatch_1hop__share": (0, 2 / 4, 1 / 4, 1 / 4),
     "disagreement__agree_1hop__share": (0, 0, 3 / 4, 0),
-    # A half has a layout on one side only. B: the add's two slots under the dot's 0,1; D: reshape's input.
+    # A half has a layout on one side only. B: the add's two slots under the dot's 0,1; D: reshape's
+    # input.
     "disagreement__half_1hop__share": (0, 2 / 4, 0, 1 / 4),
-    # The add's two slots both read the dot. C: input 0,1 and kernel 1,0; D: input {1,0} as the unset kernel.
+    # The add's two slots both read the dot. C: input 0,1 and kernel 1,0; D: input {1,0} as the
+    # unset kernel.
     "siblings__clash__share": (0, 0, 1, 0),
     # Changed nodes: B {2}, C {0, 2, 3, 4}, D {4}. Configurable pairs one edge apart: 0-2, 2-3, 3-4.
     "neighbourhood__cut_1hop__share": (0, 2 / 3, 0, 1 / 3),
     "neighbourhood__inside_1hop__share": (0, 0, 1, 0),
-    # Once layouts have spread: B: 0 takes the 1,0 that the dot sets, the unset add goes with the dot's 0,1 and
-    # requests it: both mismatches are gone, 2 and 3 are unlike the default. C: the add's kernel 1,0 still
-    # meets the dot's 0,1. D: the add takes the 0,1 that the reshape requests, the dot the {1,0} of the add's
-    # input; then the add's unset kernel requests 0,1 of the dot, which is a copy.
+    # Once layouts have spread: B: 0 takes the 1,0 that the dot sets, the unset add goes with the
+    # dot's 0,1 and requests it: both mismatches are gone, 2 and 3 are unlike the default. C: the
+    # add's kernel 1,0 still meets the dot's 0,1. D: the add takes the 0,1 that the reshape
+    # requests, the dot the {1,0} of the add's input; then the add's unset kernel requests 0,1 of
+    # the dot, which is a copy.
     "propagation__copies__share": (0, 0, 1 / 4, 1 / 4),
     "propagation__unlike_default__share": (0, 2 / 4, 3 / 4, 1 / 4),
-    # Waste of the outputs: 1/3 for each of three wide ones as {1,0}, 29/3 as {0,1}, 0 for the reshape.
+    # Waste of the outputs: 1/3 for each of three wide ones as {1,0}, 29/3 as {0,1}, 0 for the
+    # reshape.
     "padding__output_waste__mean": (1 / 4, (1 / 3 + 29 / 3 + 1 / 3) / 4, 29 / 4, 1 / 4),
-    "padding__output_waste_change__mean": (0, (28 / 3) / 4, 3 * (28 / 3) / 4, 0),  # 29/3 - 1/3 = 28/3
+    "padding__output_waste_change__mean": (
+        0,
+        (28 / 3) / 4,
+        3 * (28 / 3) / 4,
+        0,
+    ),  # 29/3 - 1/3 = 28/3
     # f32 is not packed, but 1536 elements fold into 12 rows of 128, which become 16.
     "packed__output_waste__mean": (1 / 3, (3 / 3 + 29 / 3) / 4, (1 / 3 + 3 * 29 / 3) / 4, 1 / 3),
-    # The dot is [12 rows] x [128]: of its output dimension 0 is rows and 1 the right operand's, of x dimension 0
-    # rows and 1 contracted, of w [128,128] the last is its own. Defaults {1,0}, {1,0} and {0,1}.
+    # The dot is [12 rows] x [128]: of its output dimension 0 is rows and 1 the right operand's, of
+    # x dimension 0 rows and 1 contracted, of w [128,128] the last is its own. Defaults {1,0}, {1,0}
+    # and {0,1}.
     "roles__dot_output_rows_minor__share": (0, 1, 1, 0),
     "roles__dot_input_contracted_minor_bytes__share": (1, 1, 0, 1),
-    # The outputs by kind, rank and minor-most dimension; the reshape's has no choice. As 0,1: B 2, C 0, 2, 3.
+    # The outputs by kind, rank and minor-most dimension; the reshape's has no choice. As 0,1: B 2,
+    # C 0, 2, 3.
     "types__dot_rank2_minor0__share": (0, 1 / 4, 1 / 4, 0),
     "violation__output_sublanes__share": (3 / 4, 2 / 4, 0, 3 / 4),  # 12 rows, where still {1,0}
     # Time: as {1,0} wide outputs are padded by 4/3, as {0,1} by 32/3; the default is the fastest.
@@ -120,7 +139,8 @@ COLUMNS = {
     "time__other_change__ratio": (0, 0, (TIME_C - TIME_B) / TIME_A, 0),
     "time__node_change__ratio": (0, (TIME_B - TIME_A) / TIME_A, (TIME_B - TIME_A) / TIME_A, 0),
     "time__idle__share": tuple(1 - TRUE / time for time in (TIME_A, TIME_B, TIME_C, TIME_A)),
-    # 0 and 3 lose 1536 * 28/3 operations each, 0.23 ns or 0.13 % of the 177.8 ns that the default takes.
+    # 0 and 3 lose 1536 * 28/3 operations each, 0.23 ns or 0.13 % of the 177.8 ns that the default
+    # takes.
     "time__slower_nodes__log": (0, 1, 2, 0),
     # C's row is its own alone at every node, B's at 2 and D's at 3 and 4: one of four.
     "candidates__log_frequency__min": (log(1 / 2), log(1 / 4), log(1 / 4), log(1 / 4)),
@@ -143,8 +163,8 @@ def test_columns_are_as_computed_by_hand():
     assert wrong_columns(features, COLUMNS) == []
 
 
-#: A product of [64,32] and [32,128] in f32, doubled, then added up along its rows. Nothing of it is fused away: the
-#: reduction is no loop over elements.
+#: A product of [64,32] and [32,128] in f32, doubled, then added up along its rows. Nothing of it is
+#: fused away: the reduction is no loop over elements.
 REDUCED = (
     *(parameter(64, 32), parameter(32, 128)),
     Node("dot", (64, 128), (0, 1)),
@@ -153,7 +173,8 @@ REDUCED = (
 )
 OUT = 64 * 128 * 4
 STORED = 64 * 32 * 4 + 32 * 128 * 4 + OUT + OUT + 64 * 4
-#: Values with nothing set, rows of 128 along the lanes, and 64 along the lanes, padded to 128: the bytes double.
+#: Values with nothing set, rows of 128 along the lanes, and 64 along the lanes, padded to 128: the
+#: bytes double.
 OUTPUTS = {
     "outputs__all_padded__ratio": [0, 2 * OUT / STORED, 4 * OUT / STORED],
     "outputs__dot_excess__ratio": [0, 0, 2 * OUT / STORED],
@@ -172,7 +193,11 @@ INSTANCES = {
 
 
 def test_a_set_output_and_its_region():
-    graph = graph_of(layout_file(REDUCED, [2], [[NONE], [layout_row(output=(1, 0))], [layout_row(output=(0, 1))]]))
+    graph = graph_of(
+        layout_file(
+            REDUCED, [2], [[NONE], [layout_row(output=(1, 0))], [layout_row(output=(0, 1))]]
+        )
+    )
     features = assemble(graph)
     assert wrong_columns(features, OUTPUTS) == []
     table = features.instances.value
@@ -181,41 +206,66 @@ def test_a_set_output_and_its_region():
         assert rows[:, table.columns.index(name)] == pytest.approx(values, rel=1e-6), name
 
 
-ROLES = "output_batch output_feature input_batch input_feature kernel_input_feature kernel_output_feature".split()
-FORWARD, GRADIENT = (0, 3, 0, 3, 2, 3), (2, 3, 3, 0, 0, 3)
+ROLES = (
+    "output_batch output_feature input_batch input_feature kernel_input_feature "
+    "kernel_output_feature"
+).split()
+FORWARD = (0, 3, 0, 3, 2, 3)
+GRADIENT = (2, 3, 3, 0, 0, 3)
 
 
 @pytest.mark.parametrize(
     ("roles", "image", "kernel", "output", "rows"),
     [
-        # Feature-minor {3,0}: 96 lanes take 128, the batch of 30 along the sublanes is not padded: 4/3. The kernel
-        # supplies the lanes: with its 64 input features in lanes it takes 128 x 96, with the 96 output features
-        # 128 x 64, so these lie there and the 64 contracted ones stay as they are. Batch-minor {0,3}: 30 take 128
-        # lanes. The input supplies them: its features in lanes take 128 x 32, its batch 128 x 64, so the features
-        # lie there and are rounded up to 128: twice.
+        # Feature-minor {3,0}: 96 lanes take 128, the batch of 30 along the sublanes is not padded:
+        # 4/3. The kernel supplies the lanes: with its 64 input features in lanes it takes 128 x 96,
+        # with the 96 output features 128 x 64, so these lie there and the 64 contracted ones stay
+        # as they are. Batch-minor {0,3}: 30 take 128 lanes. The input supplies them: its features
+        # in lanes take 128 x 32, its batch 128 x 64, so the features lie there and are rounded up
+        # to 128: twice.
         (
             *(FORWARD, (30, 28, 28, 64), (3, 3, 64, 96), (30, 28, 28, 96)),
             [(layout_row((3, 0)), 4 / 3, 4 / 3), (layout_row((0, 3)), 128 / 30 * 2, 128 / 30)],
         ),
-        # 3 input features take 8; the 64 output features lie along half of the lanes of output and kernel.
-        (FORWARD, (32, 32, 32, 3), (3, 3, 3, 64), (32, 32, 32, 64), [(layout_row((3, 0)), 2 * 8 / 3, 2)]),
-        # The minor-most dimension of size 1 is skipped: the batch of 32 lies along the lanes as above, 4 * 2.
-        (FORWARD, (32, 1, 30, 64), (1, 3, 64, 96), (32, 1, 28, 96), [(layout_row((1, 0, 3, 2)), 8, 4)]),
-        # But a batch of 1 that is supplied by features in lanes is not: 128 lanes, and the features rounded up. The
-        # output itself has 96 features in 128 lanes and 28 positions in 32 sublanes.
+        # 3 input features take 8; the 64 output features lie along half of the lanes of output and
+        # kernel.
+        (
+            FORWARD,
+            (32, 32, 32, 3),
+            (3, 3, 3, 64),
+            (32, 32, 32, 64),
+            [(layout_row((3, 0)), 2 * 8 / 3, 2)],
+        ),
+        # The minor-most dimension of size 1 is skipped: the batch of 32 lies along the lanes as
+        # above, 4 * 2.
+        (
+            FORWARD,
+            (32, 1, 30, 64),
+            (1, 3, 64, 96),
+            (32, 1, 28, 96),
+            [(layout_row((1, 0, 3, 2)), 8, 4)],
+        ),
+        # But a batch of 1 that is supplied by features in lanes is not: 128 lanes, and the features
+        # rounded up. The output itself has 96 features in 128 lanes and 28 positions in 32
+        # sublanes.
         (
             *(FORWARD, (1, 30, 30, 64), (3, 3, 64, 96), (1, 28, 28, 96)),
             [(layout_row((0, 3)), 128 * 2, 4 / 3 * 32 / 28)],
         ),
-        # The gradient of a kernel: the batch of 36 is contracted, the window is 14 x 14. {3,2}: 64 take 128 lanes,
-        # 3 take 8 sublanes. The lanes come from the second operand, which holds 64 features and the batch: batch in
-        # lanes takes 128 x 64, features 128 x 40, so the batch is not rounded. {2,3}: 3 take 128 lanes, and the
-        # input that supplies them lays 36 images along lanes (128 x 4 against 128 x 40): 36 become 128.
+        # The gradient of a kernel: the batch of 36 is contracted, the window is 14 x 14. {3,2}: 64
+        # take 128 lanes, 3 take 8 sublanes. The lanes come from the second operand, which holds 64
+        # features and the batch: batch in lanes takes 128 x 64, features 128 x 40, so the batch is
+        # not rounded. {2,3}: 3 take 128 lanes, and the input that supplies them lays 36 images
+        # along lanes (128 x 4 against 128 x 40): 36 become 128.
         (
             *(GRADIENT, (36, 16, 16, 3), (36, 14, 14, 64), (3, 3, 3, 64)),
-            [(layout_row((3, 2)), 2 * 8 / 3, 2 * 8 / 3), (layout_row((2, 3)), 128 / 3 * 128 / 36, 128 / 3)],
+            [
+                (layout_row((3, 2)), 2 * 8 / 3, 2 * 8 / 3),
+                (layout_row((2, 3)), 128 / 3 * 128 / 36, 128 / 3),
+            ],
         ),
-        # Both orders of the input pad alike, so its own layout decides whether 64 contracted images take 128 lanes.
+        # Both orders of the input pad alike, so its own layout decides whether 64 contracted images
+        # take 128 lanes.
         (
             *(GRADIENT, (64, 16, 16, 64), (64, 14, 14, 64), (3, 3, 64, 64)),
             [(layout_row((2, 3), (0, 3)), 2 * 2, 2), (layout_row((2, 3), (3, 0)), 2, 2)],
@@ -226,26 +276,37 @@ FORWARD, GRADIENT = (0, 3, 0, 3, 2, 3), (2, 3, 3, 0, 0, 3)
 def test_a_convolution_by_hand(roles, image, kernel, output, rows) -> None:
     """Each row has a layout, the padding of the work, the padding of the output."""
     window = kernel[:2] if roles is FORWARD else kernel[1:3]
-    columns = {f"convolution_dim_numbers_{name}_dim": dim for name, dim in zip(ROLES, roles, strict=True)}
-    convolution = Node("convolution", output, (0, 1), window=window, columns={**columns, "is_root": 1})
+    columns = {
+        f"convolution_dim_numbers_{name}_dim": dim for name, dim in zip(ROLES, roles, strict=True)
+    }
+    convolution = Node(
+        "convolution", output, (0, 1), window=window, columns={**columns, "is_root": 1}
+    )
     nodes = (parameter(*image), parameter(*kernel), convolution)
     graph = graph_of(layout_file(nodes, (2,), [[row] for row, _, _ in rows]))
     flops = 2 * prod(output) * prod(window) * image[roles[3]]
     for config, (_, work, padding) in enumerate(rows):
         moved = 4 * (prod(image) + prod(kernel) + prod(output) * padding)
         (node,) = config_times(graph, config)
-        assert node.nanoseconds == pytest.approx(1e9 * hypot(flops * work / PEAK_FLOPS, moved / BANDWIDTH))
+        assert node.nanoseconds == pytest.approx(
+            1e9 * hypot(flops * work / PEAK_FLOPS, moved / BANDWIDTH)
+        )
 
 
 def test_times_of_nodes_add_up_to_the_estimated_time_and_none_is_below_the_fastest() -> None:
     graph = read_graph(SAMPLE / "layout/tpu-estimate/random/valid/unet__a.npz", "layout")
-    rows, every = assemble(graph, only=[OVER_FASTEST, FASTEST]), assemble(graph)
+    rows = assemble(graph, only=[OVER_FASTEST, FASTEST])
+    every = assemble(graph)
     estimates = 2 ** (by_name(rows)[OVER_FASTEST].astype(float) + by_name(rows)[FASTEST])
     for config in range(graph.configs):
         nodes = config_times(graph, config)
-        assert sum(node.nanoseconds for node in nodes) == pytest.approx(estimates[rows.group[config]], rel=1e-5)
+        assert sum(node.nanoseconds for node in nodes) == pytest.approx(
+            estimates[rows.group[config]], rel=1e-5
+        )
         others = [node for node in nodes if graph.opcode[node.node] != OPCODE["convolution"]]
         assert others and all(node.fastest_ns <= node.nanoseconds * (1 + 1e-12) for node in others)
         assert all(node.lanes <= node.tile_lanes and node.tile_lanes % 128 == 0 for node in nodes)
     assert len(rows.columns) < 20
-    assert np.array_equal(rows.matrix(), every.matrix()[:, [every.columns.index(name) for name in rows.columns]])
+    assert np.array_equal(
+        rows.matrix(), every.matrix()[:, [every.columns.index(name) for name in rows.columns]]
+    )

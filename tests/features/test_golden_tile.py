@@ -1,16 +1,17 @@
-"""Tile columns, main nodes and loops worked out by hand, in both conventions of what a bound counts.
+"""Tile columns, main nodes and loops worked out by hand, in both conventions of what a bound
+counts.
 
 Elements: a matrix product [96,64] x [64,256] -> [96,256] in f32, K = 64.
 
     configuration   output    kernel (reduction)   input (vector)
     A               32,100    16                   4,20
     B               0,0       0                    0,0             0 = the whole dimension
-    C               96,256    64                   8,16            beyond 12 x 2 hardware tiles: elements
-    D               48,0      24                   1,8
+    C               96,256    64                   8,16            beyond 12 x 2 hardware tiles:
+    elements D               48,0      24                   1,8
 
-Hardware tiles: a copy of f32[32,5,5,256] to the layout {3,0,2,1}. Minor-most is dimension 3 (256 = 2 x 128
-lanes), then dimension 0 (32 = 4 x 8 sublanes), then 2 and 1 (5 each): from major to minor 5, 5, 4, 2. One unit
-is a tile of 8 * 128 * 4 = 4096 bytes.
+Hardware tiles: a copy of f32[32,5,5,256] to the layout {3,0,2,1}. Minor-most is dimension 3 (256 =
+2 x 128 lanes), then dimension 0 (32 = 4 x 8 sublanes), then 2 and 1 (5 each): from major to minor
+5, 5, 4, 2. One unit is a tile of 8 * 128 * 4 = 4096 bytes.
 
     configuration   output
     P               5,5,4,2
@@ -41,7 +42,10 @@ MATMUL_CONFIGS = (
     tile_row(output=(96, 256), kernel=(64,), input=(8, 16)),
     tile_row(output=(48, 0), kernel=(24,), input=(1, 8)),
 )
-COPY = (parameter(32, 5, 5, 256), Node("copy", (32, 5, 5, 256), (0,), layout=(3, 0, 2, 1), columns=ROOT))
+COPY = (
+    parameter(32, 5, 5, 256),
+    Node("copy", (32, 5, 5, 256), (0,), layout=(3, 0, 2, 1), columns=ROOT),
+)
 
 
 def context_of(nodes, *configs) -> TileContext:
@@ -57,8 +61,8 @@ def logs(*sizes: float) -> tuple[float, ...]:
     return tuple(log2(1 + size) for size in sizes)
 
 
-# Bytes of a tile and of what it reads: m n + m K + n K elements of 4 bytes, K = 64.
-#   A: 3200 + 2048 + 6400 = 11648;  B, C: 24576 + 6144 + 16384 = 47104;  D (48 x 256): 12288 + 3072 + 16384 = 31744
+# Bytes of a tile and of what it reads: m n + m K + n K elements of 4 bytes, K = 64. A: 3200 + 2048
+# + 6400 = 11648;  B, C: 24576 + 6144 + 16384 = 47104;  D (48 x 256): 12288 + 3072 + 16384 = 31744
 SETS = (4 * 11648, 4 * 47104, 4 * 47104, 4 * 31744)
 ELEMENTS = {
     # In force: 0 is the whole dimension; B gives nothing, D leaves the columns whole.
@@ -87,19 +91,22 @@ HARDWARE_TILES = {
     "tiles__output_edge_waste__ratio": (0, 0, 6 * 6 * 6 * 2 / 200 - 1, 0),
     "traffic__tile_bytes__log": logs(200 * 4096, 20 * 4096, 36 * 4096, 200 * 4096),
     "traffic__working_set__log": logs(*COPIED),
-    "traffic__flops_per_tile__log": logs(200 * 1024, 20 * 1024, 36 * 1024, 200 * 1024),  # one per element
+    "traffic__flops_per_tile__log": logs(
+        200 * 1024, 20 * 1024, 36 * 1024, 200 * 1024
+    ),  # one per element
     **{"kernel__is_transpose__flag": 1, "kernel__physical__flag": 1},
 }
 
-# The innermost loop and the estimate of the time: the product above, K = 64, with its four vector tiles m x n. A
-# register holds 8 elements; rows of the right side lie 256 * 4 / 64 = 16 lines apart. 64 of them do not fit the
-# first cache (64 / gcd(64, 16) = 4 sets of 8), but the second (1024 / 16 = 64 sets of 8): 2 cycles a line.
+# The innermost loop and the estimate of the time: the product above, K = 64, with its four vector
+# tiles m x n. A register holds 8 elements; rows of the right side lie 256 * 4 / 64 = 16 lines
+# apart. 64 of them do not fit the first cache (64 / gcd(64, 16) = 4 sets of 8), but the second
+# (1024 / 16 = 64 sets of 8): 2 cycles a line.
 #
-#     configuration   m x n     registers a row, in all   loads      lines   spilled
-#     A               4 x 20    3, 12                     4 + 3      2       12 + 3 + 1 < 16
-#     B               96 x 256  32, 3072                  96 + 32    16      3072 + 32 + 1 - 16 = 3089
-#     C               8 x 16    2, 16                     8 + 2      1       16 + 2 + 1 - 16 = 3
-#     D               1 x 8     1, 1                      1 + 1      1       none
+# configuration   m x n     registers a row, in all   loads      lines   spilled A               4 x
+# 20    3, 12                     4 + 3      2       12 + 3 + 1 < 16 B               96 x 256  32,
+# 3072                  96 + 32    16      3072 + 32 + 1 - 16 = 3089 C               8 x 16    2, 16
+# 8 + 2      1       16 + 2 + 1 - 16 = 3 D               1 x 8     1, 1                      1 + 1
+# 1       none
 #
 # Cycles for one step of the reduction, and for 8 multiply-adds of it:
 #
@@ -111,7 +118,8 @@ HARDWARE_TILES = {
 CYCLES = (0.6, 6169.5 * 8 / 24576, 12.5 * 8 / 128, 4.0)
 #: 64 multiply-adds an output element, 8 of them in the cycles above.
 COMPUTING = tuple(8 * cycles for cycles in CYCLES)
-#: 98304 bytes written and 90112 read for 24576 elements at 32 bytes a cycle; a run costs another 64 elements.
+#: 98304 bytes written and 90112 read for 24576 elements at 32 bytes a cycle; a run costs another 64
+#: elements.
 RUNS = (100, 256 * 96, 256 * 96, 256 * 48)
 MEMORY = tuple(188416 / 24576 / 32 * (1 + 64 / run) for run in RUNS)
 INNER = {
@@ -135,17 +143,20 @@ def test_columns_of_kernels_in_elements_and_in_hardware_tiles():
         (MATMUL, MATMUL_CONFIGS, ELEMENTS | INNER),
         (COPY, copies, HARDWARE_TILES | dict.fromkeys(INNER, 0)),
     ):
-        assert wrong_columns(assemble(context_of(nodes, *configs).graph), expected, absolute=1e-6) == []
+        assert (
+            wrong_columns(assemble(context_of(nodes, *configs).graph), expected, absolute=1e-6)
+            == []
+        )
 
 
 def test_vector_tiles_that_do_not_divide_and_operands_that_no_element_shares():
-    # 8 columns do not divide 100, 8 rows do not divide 36: 8 multiply-adds after each other, 4 cycles each;
-    # otherwise (8 + 1) / 2 cycles to load a step
+    # 8 columns do not divide 100, 8 rows do not divide 36: 8 multiply-adds after each other, 4
+    # cycles each; otherwise (8 + 1) / 2 cycles to load a step
     tiles = [tile_row(output=output, input=(8, 8)) for output in ((32, 100), (36, 64), (32, 64))]
     loop = InnerLoop(context_of(MATMUL, *tiles))
     assert (loop.divides.tolist(), loop.cycles.tolist()) == ([0, 0, 1], [32, 32, 4.5 * 8 / 64])
-    # 3 x 3 weights of each of 8 features, 2 elements by 8 features at once: two registers, nine steps at once,
-    # and a register of weights; then sums over 32 elements, four at once
+    # 3 x 3 weights of each of 8 features, 2 elements by 8 features at once: two registers, nine
+    # steps at once, and a register of weights; then sums over 32 elements, four at once
     columns = {**ROOT, "convolution_dim_numbers_kernel_output_feature_dim": 3}
     depthwise = Node("convolution", (1, 14, 14, 8), (0, 1), window=(3, 3), columns=columns)
     nodes = (parameter(1, 16, 16, 8), parameter(3, 3, 1, 8), depthwise)
@@ -195,24 +206,41 @@ def test_the_tensor_walked_over():
         assert (context.tiled_node, context.physical) == (walked, physical)
         assert [extent for extent in context.extents["output"].tolist() if extent] == extents
     # two bounds, of which one is met by the product [16,64] as by its reshape to [16,64,1]
-    nodes = (*SIDES, Node("dot", (16, 64), (0, 1)), Node("reshape", (16, 64, 1), (2,), columns=ROOT))
+    nodes = (
+        *SIDES,
+        Node("dot", (16, 64), (0, 1)),
+        Node("reshape", (16, 64, 1), (2,), columns=ROOT),
+    )
     assert context_of(nodes, *output_tiles((16, 32), (4, 8))).tiled_node == 2
     # bounds up to [64,512] meet the left operand, but a vector tile cuts the result
-    nodes = (parameter(64, 512), parameter(512, 1024), Node("dot", (64, 1024), (0, 1), columns=ROOT))
+    nodes = (
+        parameter(64, 512),
+        parameter(512, 1024),
+        Node("dot", (64, 1024), (0, 1), columns=ROOT),
+    )
     assert context_of(nodes, tile_row((8,), (64, 512), (8, 8))).tiled_node == 2
 
 
 def test_the_main_node_and_what_it_sums_over():
-    """The costliest operation, then the most bytes, then the last; operands with more bytes first."""
+    """The costliest operation, then the most bytes, then the last; operands with more bytes
+    first.
+    """
     columns = {**ROOT, "convolution_dim_numbers_kernel_output_feature_dim": 3}
-    vector, image, weights = parameter(64), parameter(9, 9, 4), parameter(3, 3, 4, 16)
+    vector = parameter(64)
+    image = parameter(9, 9, 4)
+    weights = parameter(3, 3, 4, 16)
     convolution = Node("convolution", (7, 7, 16), (0, 1), window=(3, 3), columns=columns)
     for nodes, main, operands, contracted in (
         ((*SIDES, Node("dot", (16, 64), (0, 1)), Node("add", (16, 16, 64), (2,))), 2, [1, 0], [8]),
         (REDUCTION, 1, [0], [1000]),
         ((image, Node("reduce-window", (7, 9, 2), (0,), window=(3, 1, 2))), 1, [0], [3, 2]),
         ((image, weights, convolution), 2, [1, 0], [3, 3, 4]),
-        ((vector, Node("add", (64,), (0,)), Node("tanh", (64,), (1,)), Node("abs", (8,), (2,))), 2, [1], []),
+        (
+            (vector, Node("add", (64,), (0,)), Node("tanh", (64,), (1,)), Node("abs", (8,), (2,))),
+            2,
+            [1],
+            [],
+        ),
     ):
         context = context_of(nodes, tile_row())
         assert (context.main, context.main_operands.tolist()) == (main, operands)
@@ -221,8 +249,12 @@ def test_the_main_node_and_what_it_sums_over():
     assert PRODUCT.extents["kernel"].tolist() == [128, 6, 0, 0, 0, 0], "in hardware tiles"
 
 
-#: 512 x 1024 times 1024 x 768: 64 x 8, 128 x 6 and 64 x 6 hardware tiles; and tanh of 512 x 256, 64 x 2 of them.
-_FEATURES = {f"convolution_dim_numbers_{name}_feature_dim": 1 for name in ("input", "kernel_output", "output")}
+#: 512 x 1024 times 1024 x 768: 64 x 8, 128 x 6 and 64 x 6 hardware tiles; and tanh of 512 x 256, 64
+#: x 2 of them.
+_FEATURES = {
+    f"convolution_dim_numbers_{name}_feature_dim": 1
+    for name in ("input", "kernel_output", "output")
+}
 _CONVOLUTION = Node("convolution", (512, 768), (0, 1), columns={**ROOT, **_FEATURES})
 _PRODUCT_TILES = tile_row((32, 6), (64, 6)), tile_row((32, 3), (32, 3)), tile_row((128, 6), (16, 6))
 PRODUCT = context_of((parameter(512, 1024), parameter(1024, 768), _CONVOLUTION), *_PRODUCT_TILES)
@@ -235,15 +267,16 @@ def test_a_product_runs_over_kernel_tiles_for_each_output_tile():
     loop = WindowLoop(PRODUCT)
     assert (loop.kind, loop.tiles.tolist()) == ("product", [1, 4, 4])
     assert loop.steps.tolist() == [4, 16, 4]
-    # 2 MiB of input and 3 MiB of kernel; in the second both halves of the output's other dimension fetch them
-    # again, in the third the kernel stays where it is; 1.5 MiB of output
+    # 2 MiB of input and 3 MiB of kernel; in the second both halves of the output's other dimension
+    # fetch them again, in the third the kernel stays where it is; 1.5 MiB of output
     assert (loop.moved / MIB).tolist() == [6.5, 11.5, 6.5]
     # blocks of 128 x 128 weights: 256 x 768, 256 x 384 and 1024 x 768 in a step
     assert loop.passes.tolist() == [4 * 12, 16 * 6, 4 * 48]
     assert loop.rows.tolist() == [48 * 512, 96 * 256, 192 * 128]
     # sums stay in vector memory from step to step, but for the third
     assert loop.summed.tolist() == [4 * 512 * 768, 16 * 256 * 384, 0]
-    # a kernel tile of full width lies in one piece, half of it in a piece for each of 32 rows of hardware tiles
+    # a kernel tile of full width lies in one piece, half of it in a piece for each of 32 rows of
+    # hardware tiles
     assert loop.kernel_runs.tolist() == [4, 16 * 32, 4]
 
 
@@ -261,7 +294,8 @@ def test_other_kernels_stream_their_operands_through():
 def test_the_time_is_the_longer_of_moving_and_computing_and_a_step_of_the_other(context):
     loop = WindowLoop(context)
     costs = COSTS[loop.kind]
-    moving, computing = costs.moving(loop), costs.computing(loop)
+    moving = costs.moving(loop)
+    computing = costs.computing(loop)
     bare = replace(costs, fixed=0, step=0, fused=0, tile=0, packed=0, drain=0)
     expected = np.maximum(moving, computing) + np.minimum(moving, computing) / loop.steps
     assert bare.cycles(loop) == pytest.approx(expected)
@@ -273,9 +307,16 @@ def test_the_time_is_the_longer_of_moving_and_computing_and_a_step_of_the_other(
 
 #: Kinds of kernels -> the families of the sample that were written as such.
 _FAMILIES = {
-    **{"convolution": "conv3x3 conv3x3_bias_relu", "convolution depthwise": "dwconv3x3 dwconv3x3_bias_relu"},
+    **{
+        "convolution": "conv3x3 conv3x3_bias_relu",
+        "convolution depthwise": "dwconv3x3 dwconv3x3_bias_relu",
+    },
     **{"convolution strided": "conv3x3_s2", "convolution strided pointwise": "conv1x1_s2"},
-    **{"dot": "matmul matmul_bias_relu", "dot left-transposed": "matmul_ta", "dot right-transposed": "matmul_tb"},
+    **{
+        "dot": "matmul matmul_bias_relu",
+        "dot left-transposed": "matmul_ta",
+        "dot right-transposed": "matmul_tb",
+    },
     **{"dot batched": "bmm", "dot batched right-transposed": "bmm_tb"},
     **{"reduce-window": "maxpool", "reduce": "reduce_mid", "reduce minor": "expsum"},
     **{"elementwise": "swish", "transpose": "transpose"},
@@ -286,7 +327,9 @@ KINDS = {family: kind for kind, families in _FAMILIES.items() for family in fami
 def test_the_sample_is_of_the_kinds_that_it_was_written_as():
     paths = SAMPLE.glob("tile/cpu/*/*.npz")
     kinds_of = {path.stem: kernel_kinds(TileContext(read_graph(path, "tile"))) for path in paths}
-    wrong = {name: kinds for name, kinds in kinds_of.items() if KINDS[name.split("__")[0]] not in kinds}
+    wrong = {
+        name: kinds for name, kinds in kinds_of.items() if KINDS[name.split("__")[0]] not in kinds
+    }
     assert kinds_of and wrong == {}
     # kernels with a square operand or result, in which either dimension could be the contracted one
     assert sum(len(kinds) > 1 for kinds in kinds_of.values()) == 13

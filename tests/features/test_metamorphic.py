@@ -1,4 +1,6 @@
-"""Columns that stay when a graph is written in another way, and that may move when it changes a little."""
+"""Columns that stay when a graph is written in another way, and that may move when it changes a
+little.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,8 +13,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.features.helpers import FITTING_GRAPHS, GRAPHS, KERNELS, SAMPLE, graph_of, layout_file, load, tile_file
-from tests.graphs import Arrays, Node, examples, layout_arrays, layout_row, relabelled, tile_arrays, tile_row
+from tests.features.helpers import (
+    FITTING_GRAPHS,
+    GRAPHS,
+    KERNELS,
+    SAMPLE,
+    graph_of,
+    layout_file,
+    load,
+    tile_file,
+)
+from tests.graphs import (
+    Arrays,
+    Node,
+    examples,
+    layout_arrays,
+    layout_row,
+    relabelled,
+    tile_arrays,
+    tile_row,
+)
 from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import MAX_ELEMENTS, MAX_FEATURE
 from xlarank.data.schema import NODE_COLUMNS
@@ -20,7 +40,12 @@ from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.rows import assemble
 
 PER_CONFIG = ("node_config_feat", "config_feat", "config_runtime", "config_runtime_normalizers")
-TILE_FILES = ("train/matmul_bias_relu__b", "train/conv3x3_bias_relu__a", "train/maxpool__a", "valid/expsum__a")
+TILE_FILES = (
+    "train/matmul_bias_relu__b",
+    "train/conv3x3_bias_relu__a",
+    "train/maxpool__a",
+    "valid/expsum__a",
+)
 Random = np.random.Generator
 
 
@@ -35,13 +60,16 @@ def renumbered(arrays: Arrays, random: Random) -> Arrays:
 
 def reordered(arrays: Arrays, random: Random) -> Arrays:
     """Write configurable nodes, and consumers among the edges, in another order."""
-    order, edges = random.permutation(len(arrays["node_config_ids"])), arrays["edge_index"]
+    order = random.permutation(len(arrays["node_config_ids"]))
+    edges = arrays["edge_index"]
     consumers = random.permutation(np.unique(edges[:, 0]))
     return {
         **arrays,
         "node_config_ids": arrays["node_config_ids"][order],
         "node_config_feat": arrays["node_config_feat"][:, order],
-        "edge_index": np.concatenate([edges[:0], *(edges[edges[:, 0] == consumer] for consumer in consumers)]),
+        "edge_index": np.concatenate(
+            [edges[:0], *(edges[edges[:, 0] == consumer] for consumer in consumers)]
+        ),
     }
 
 
@@ -51,7 +79,8 @@ def measured_anew(arrays: Arrays, random: Random) -> Arrays:
 
 def completed(arrays: Arrays, _: Random, *, unset_too: bool = False) -> Arrays:
     """Write full layouts for the same configurations, with ``unset_too`` for unset ones, too."""
-    context, feat = LayoutContext(graph_of(arrays)), arrays["node_config_feat"].copy()
+    context = LayoutContext(graph_of(arrays))
+    feat = arrays["node_config_feat"].copy()
     order = np.argsort(arrays["node_config_ids"])  # a graph has its nodes sorted, a file need not
     for place, tensors in zip(order, context.slot_tensor.tolist(), strict=True):
         for slot, tensor in enumerate(tensors):
@@ -59,30 +88,61 @@ def completed(arrays: Arrays, _: Random, *, unset_too: bool = False) -> Arrays:
             for row in feat[:, place, 6 * slot : 6 * slot + 6]:
                 first = [int(entry) for entry in row if entry >= 0]
                 if tensor >= 0 and (first or unset_too):
-                    row[: len(default)] = [*first, *(entry for entry in default if entry not in first)]
+                    row[: len(default)] = [
+                        *first,
+                        *(entry for entry in default if entry not in first),
+                    ]
     return {**arrays, "node_config_feat": feat}
 
 
 def twice(arrays: Arrays, _: Random) -> Arrays:
     """Add a copy of the graph beside it, configured alike."""
-    nodes, axis = len(arrays["node_feat"]), {"node_splits": 1, "node_config_feat": 1}
-    other = {name: arrays[name] + nodes for name in ("edge_index", "node_config_ids", "node_splits")}
+    nodes = len(arrays["node_feat"])
+    axis = {"node_splits": 1, "node_config_feat": 1}
+    other = {
+        name: arrays[name] + nodes for name in ("edge_index", "node_config_ids", "node_splits")
+    }
     other |= {name: arrays[name] for name in ("node_feat", "node_opcode", "node_config_feat")}
-    both = {name: np.concatenate([arrays[name], copy], axis.get(name, 0)) for name, copy in other.items()}
+    both = {
+        name: np.concatenate([arrays[name], copy], axis.get(name, 0))
+        for name, copy in other.items()
+    }
     return {**both, "config_runtime": arrays["config_runtime"]}
 
 
-#: Columns of neighbouring readers of a tensor, and of the producer that hands its layout on, by their ids.
+#: Columns of neighbouring readers of a tensor, and of the producer that hands its layout on, by
+#: their ids.
 BY_ID = ("siblings__*", "propagation__*")
 #: Columns about set layouts, be they the default.
 ABOUT_SET = (
-    *("change__*_set__share", "change__*_set_like_*__share", "propagation__*", "outputs__*", "groups__*"),
-    *(f"{block}__{what}_*" for block in ("disagreement", "siblings") for what in ("clash", "half", "agree")),
+    *(
+        "change__*_set__share",
+        "change__*_set_like_*__share",
+        "propagation__*",
+        "outputs__*",
+        "groups__*",
+    ),
+    *(
+        f"{block}__{what}_*"
+        for block in ("disagreement", "siblings")
+        for what in ("clash", "half", "agree")
+    ),
 )
 #: Numbers of nodes, bytes or operations, or the largest part of a whole.
 OF_SIZE = (
-    *("*__log", "candidates__log_frequency__sum", "size__depth__ratio", "size__*__max", "computations__*"),
-    *("work__largest_flops__share", "degrees__*__q*", "outputs__excess__max", "outputs__padded__max"),
+    *(
+        "*__log",
+        "candidates__log_frequency__sum",
+        "size__depth__ratio",
+        "size__*__max",
+        "computations__*",
+    ),
+    *(
+        "work__largest_flops__share",
+        "degrees__*__q*",
+        "outputs__excess__max",
+        "outputs__padded__max",
+    ),
     "time__node_change__ratio",
 )
 #: Columns that depend on the other candidates.
@@ -93,8 +153,9 @@ TRANSDUCTIVE = ("candidates__*", "rank__*", "zscore__*")
 class Rewrite:
     """Another way to write a graph, or a small change of it.
 
-    Columns keep their values but for those that may move: to the bit if ``exact``, else up to rounding. ``configs``
-    chooses configurations, in any order and number; ``layouts`` says that other layouts are written.
+    Columns keep their values but for those that may move: to the bit if ``exact``, else up to
+    rounding. ``configs`` chooses configurations, in any order and number; ``layouts`` says that
+    other layouts are written.
     """
 
     change: Callable[[Arrays, Random], Arrays] = lambda arrays, _: arrays
@@ -106,14 +167,19 @@ class Rewrite:
     def wrong_columns(self, arrays: Arrays, seed: int = 0) -> list[str]:
         random = np.random.default_rng(seed)
         which = self.configs(len(arrays["config_runtime"]), random)
-        chosen = {name: array[which] if name in PER_CONFIG else array for name, array in arrays.items()}
+        chosen = {
+            name: array[which] if name in PER_CONFIG else array for name, array in arrays.items()
+        }
         other = self.change(chosen, random)
         graphs = [graph_of(file) for file in (arrays, other)]
-        if "node_config_ids" in arrays and (self.layouts or len(which) < len(arrays["config_runtime"])):
+        if "node_config_ids" in arrays and (
+            self.layouts or len(which) < len(arrays["config_runtime"])
+        ):
             if not np.array_equal(*(LayoutContext(graph).slot_tensor for graph in graphs)):
                 return []  # the layouts now belong to other operands
         before, after = map(assemble, graphs)
-        left, right = before.matrix()[before.group][which], after.matrix()[after.group]
+        left = before.matrix()[before.group][which]
+        right = after.matrix()[after.group]
         same = np.isclose(left, right, rtol=1e-5, atol=1e-6).all(axis=0)
         if self.exact:
             of_graph = len(before.graph_columns)
@@ -126,8 +192,11 @@ def some(count: int, *always: int) -> Callable[[int, Random], np.ndarray]:
     return lambda n, random: np.append(random.integers(n, size=count), np.array(always, np.int64))
 
 
-SHUFFLED = Rewrite(configs=lambda n, random: np.append(random.permutation(n), random.integers(n, size=5)))
-FILLED, MEASURED_ANEW = partial(completed, unset_too=True), Rewrite(measured_anew)
+SHUFFLED = Rewrite(
+    configs=lambda n, random: np.append(random.permutation(n), random.integers(n, size=5))
+)
+FILLED = partial(completed, unset_too=True)
+MEASURED_ANEW = Rewrite(measured_anew)
 REWRITES = {
     "nodes renumbered": Rewrite(renumbered, BY_ID, exact=False),
     "configurable nodes and edges reordered": Rewrite(reordered),
@@ -136,11 +205,17 @@ REWRITES = {
     "a single configuration": Rewrite(may_move=TRANSDUCTIVE, configs=some(1)),
     "measured anew": MEASURED_ANEW,
     "layouts written in full": Rewrite(completed, TRANSDUCTIVE, layouts=True),
-    "the default written for unset ones": Rewrite(FILLED, (*ABOUT_SET, *TRANSDUCTIVE), layouts=True),
+    "the default written for unset ones": Rewrite(
+        FILLED, (*ABOUT_SET, *TRANSDUCTIVE), layouts=True
+    ),
     "with a copy beside it": Rewrite(twice, OF_SIZE, exact=False),
 }
 #: Rewrites of kernels; between equal nodes the numbers decide which one is main.
-TILE_REWRITES = {"renumbered": Rewrite(renumbered), "permuted": SHUFFLED, "measured anew": MEASURED_ANEW}
+TILE_REWRITES = {
+    "renumbered": Rewrite(renumbered),
+    "permuted": SHUFFLED,
+    "measured anew": MEASURED_ANEW,
+}
 
 
 @pytest.mark.slow
@@ -157,7 +232,9 @@ def test_columns_of_the_sample_in_other_words():
     assert REWRITES["nodes renumbered"].wrong_columns(arrays) == []
     for file in TILE_FILES:
         arrays = load(SAMPLE / "tile" / "cpu" / f"{file}.npz")
-        largest = arrays["config_feat"][:, 8:14].argmax(axis=0)  # they decide what the bounds divide
+        largest = arrays["config_feat"][:, 8:14].argmax(
+            axis=0
+        )  # they decide what the bounds divide
         few = Rewrite(may_move=TRANSDUCTIVE, configs=some(3, *largest))
         for name, rewrite in {**TILE_REWRITES, "a few of the configurations": few}.items():
             assert rewrite.wrong_columns(arrays) == [], (file, name)
@@ -193,13 +270,18 @@ def test_all_numbers_are_finite_and_shares_lie_between_0_and_1(arrays):
 
 
 def test_tensors_without_elements_scalars_and_the_largest_that_can_be_written_down():
-    """A dimension of size 0 is legal in HLO; the reader admits so many elements, spread or nearly all in one."""
+    """A dimension of size 0 is legal in HLO; the reader admits so many elements, spread or nearly
+    all in one.
+    """
     root = {"is_root": 1}
     nodes = (
         *(Node("parameter", (0, 128)), Node("parameter", ()), Node("add", (0, 128), (0, 1))),
         Node("reshape", (4, 0), (2,), columns=root),
     )
-    rows = [[layout_row()] * 3, [layout_row(output=(0, 1)), layout_row(output=(0, 1), input=(0,)), layout_row()]]
+    rows = [
+        [layout_row()] * 3,
+        [layout_row(output=(0, 1)), layout_row(output=(0, 1), input=(0,)), layout_row()],
+    ]
     columns = assert_numbers(layout_file(nodes, (0, 2, 3), rows))
     assert columns["change__nodes_changed__share"].tolist() == pytest.approx([0, 2 / 3])
     assert_numbers(tile_file(nodes, (tile_row(), tile_row(output=(4, 1)))))
@@ -208,7 +290,12 @@ def test_tensors_without_elements_scalars_and_the_largest_that_can_be_written_do
         huge = (Node("parameter", dims), Node("dot", dims, (0,), columns=root))
         rows = [[layout_row()], [layout_row(output=(0, 1, 2, 3, 4, 5), kernel=(3,))]]
         assert_numbers(layout_file(huge, (1,), rows))
-    assert_numbers({**tile_arrays(), "config_feat": np.stack([tile_row(kernel=(2**24,) * 6), *[tile_row()] * 4])})
+    assert_numbers(
+        {
+            **tile_arrays(),
+            "config_feat": np.stack([tile_row(kernel=(2**24,) * 6), *[tile_row()] * 4]),
+        }
+    )
 
 
 @pytest.mark.slow

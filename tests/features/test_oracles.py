@@ -1,4 +1,6 @@
-"""Every column but the TPU's time against a slow reference, on random programs and on files of the sample."""
+"""Every column but the TPU's time against a slow reference, on random programs and on files of the
+sample.
+"""
 
 from fnmatch import fnmatch
 
@@ -6,7 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 
-from tests.features.helpers import KERNELS, SAMPLE, SCRAMBLED_GRAPHS, fitting_graph, graph_of, load, wrong_columns
+from tests.features.helpers import (
+    KERNELS,
+    SAMPLE,
+    SCRAMBLED_GRAPHS,
+    fitting_graph,
+    graph_of,
+    load,
+    wrong_columns,
+)
 from tests.features.oracle_layout import LayoutOracle
 from tests.features.oracle_program import CLASS_OF
 from tests.features.oracle_tile import TileOracle
@@ -23,11 +33,20 @@ EXHAUSTIVE = pytest.mark.exhaustive
 #: Small files with many kinds of configurable nodes; in the last, a reduction has its array last.
 LAYOUTS = [
     "default/train/dlrm__a",
-    *(pytest.param(place, marks=EXHAUSTIVE) for place in ("random/train/gan__c", "default/train/densenet__b")),
+    *(
+        pytest.param(place, marks=EXHAUSTIVE)
+        for place in ("random/train/gan__c", "default/train/densenet__b")
+    ),
 ]
 #: Columns that are 0 in programs that make sense, or nearly always.
 STILL = (
-    *("*__reshape_kernel_*", "change__*_kernel_bytes__share", "*_broadcast_*", "*_slice_*", "types__*_rank*"),
+    *(
+        "*__reshape_kernel_*",
+        "change__*_kernel_bytes__share",
+        "*_broadcast_*",
+        "*_slice_*",
+        "types__*_rank*",
+    ),
     *("types__kernel_minor_from*", "types__input_minor_from512*"),
     *("neighbourhood__*_convolution_*", "neighbourhood__*_reduce_*", "time__kernel_gradient_*"),
 )
@@ -54,8 +73,12 @@ def test_programs_that_make_sense(count):
     graphs = [compare_layout(fitting_graph(seed)) for seed in range(count)]
     if count > 10:
         moves = np.any([(features.config_values != 0).any(axis=0) for features in graphs], axis=0)
-        still = [name for name, moved in zip(graphs[0].config_columns, moves, strict=True) if not moved]
-        assert [name for name in still if not any(fnmatch(name, pattern) for pattern in STILL)] == []
+        still = [
+            name for name, moved in zip(graphs[0].config_columns, moves, strict=True) if not moved
+        ]
+        assert [
+            name for name in still if not any(fnmatch(name, pattern) for pattern in STILL)
+        ] == []
         assert len(still) < len(moves) / 8
 
 

@@ -1,4 +1,6 @@
-"""Pairs of slots, followed down by hand; sums over nodes and pairs, in any batches; types of nodes."""
+"""Pairs of slots, followed down by hand; sums over nodes and pairs, in any batches; types of
+nodes.
+"""
 
 import numpy as np
 import pytest
@@ -26,7 +28,10 @@ def pairs_of(nodes, *configurable) -> list[Pairs]:
 def ends(nodes, *configurable) -> list[list[tuple[int, int]]]:
     """Consumer and producer of the pairs of an input and an output, by hops."""
     return [
-        [(configurable[left], configurable[right]) for left, right in zip(pairs.left, pairs.right, strict=True)]
+        [
+            (configurable[left], configurable[right])
+            for left, right in zip(pairs.left, pairs.right, strict=True)
+        ]
         for pairs in pairs_of(nodes, *configurable)
         if {*pairs.left_slot} <= {1} and {*pairs.right_slot} <= {0}
     ]
@@ -42,11 +47,21 @@ def chain(*between: Node | str, dims=(4, 8)) -> list[Node]:
 
 
 def turning(dims, operand, *order) -> Node:
-    return Node("transpose", dims, operand, columns={f"dimensions_{i}": dim for i, dim in enumerate(order)})
+    return Node(
+        "transpose", dims, operand, columns={f"dimensions_{i}": dim for i, dim in enumerate(order)}
+    )
 
 
 def test_operations_that_hand_a_layout_on():
-    for opcode in ("tanh", "convert", "select", "copy", "reverse", "all-reduce", "collective-permute"):
+    for opcode in (
+        "tanh",
+        "convert",
+        "select",
+        "copy",
+        "reverse",
+        "all-reduce",
+        "collective-permute",
+    ):
         assert ends(chain(opcode), 0, 2) == [[], [(2, 0)], []], opcode
     for node in (
         *("reshape", "bitcast", "broadcast", "sort", "concatenate", "pad", "fusion", "dot"),
@@ -60,7 +75,9 @@ def test_operations_that_hand_a_layout_on():
     square = chain(Node("transpose", (4, 4), (0,)), dims=(4, 4))
     assert ends(square, 0, 2) == NONE, "a square is turned only where the transpose says how"
     # dimensions 0, 1 and 2 are 2, 0 and 1 of the parameter; then 1, 0 and 2 of those
-    cube = chain(turning((16, 4, 8), (0,), 2, 0, 1), turning((4, 16, 8), (1,), 1, 0, 2), dims=(4, 8, 16))
+    cube = chain(
+        turning((16, 4, 8), (0,), 2, 0, 1), turning((4, 16, 8), (1,), 1, 0, 2), dims=(4, 8, 16)
+    )
     assert pairs_of(cube, 0, 3)[2].permutation.tolist() == [[0, 2, 1, 3, 4, 5]]
 
 
@@ -75,17 +92,31 @@ def test_distance():
 
 
 def test_layouts_are_compared_in_the_dimensions_of_the_consumer():
-    """Dimensions 0, 1 and 2 of what the reshape reads are 2, 0 and 1 of the parameter, whose 0,1,2 is its 1,2,0."""
-    nodes = (*chain(turning((16, 4, 8), (0,), 2, 0, 1), dims=(4, 8, 16))[:2], Node("reshape", (16, 32), (1,)))
+    """Dimensions 0, 1 and 2 of what the reshape reads are 2, 0 and 1 of the parameter, whose 0,1,2
+    is its 1,2,0.
+    """
+    nodes = (
+        *chain(turning((16, 4, 8), (0,), 2, 0, 1), dims=(4, 8, 16))[:2],
+        Node("reshape", (16, 32), (1,)),
+    )
     rows = [(layout_row((0, 1, 2)), layout_row(input=order)) for order in ((1, 2, 0), (2, 0, 1))]
     columns = columns_of(nodes, (0, 2), rows)
     assert columns["disagreement__agree_2hop__share"].tolist() == [1, 0]
     assert columns["disagreement__clash_2hop__share"].tolist() == [0, 1]
     # two readers alike, one of them behind a transpose
     sides = turning((4, 4), (0,), 1, 0), Node("copy", (4, 4), (0,))
-    nodes = (Node("parameter", (4, 4)), *sides, Node("reshape", (16,), (1,)), Node("reshape", (16,), (2,)))
+    nodes = (
+        Node("parameter", (4, 4)),
+        *sides,
+        Node("reshape", (16,), (1,)),
+        Node("reshape", (16,), (2,)),
+    )
     columns = columns_of(nodes, (0, 3, 4), [(layout_row((0, 1)), *[layout_row(input=(1, 0))] * 2)])
-    assert columns["disagreement__agree_2hop__share"] == columns["disagreement__clash_2hop__share"] == 1 / 2
+    assert (
+        columns["disagreement__agree_2hop__share"]
+        == columns["disagreement__clash_2hop__share"]
+        == 1 / 2
+    )
 
 
 @pytest.mark.slow
@@ -102,11 +133,15 @@ def test_batches_and_ways_to_add_up_do_not_show(monkeypatch):
             for name, value in settings.items():
                 patch.setattr(aggregation, name, value)
             for graph, rows in whole[:: 2 if "_CODES" in settings else 1]:
-                np.testing.assert_allclose(assemble(graph).config_values, rows, rtol=1e-5, atol=1e-6)
+                np.testing.assert_allclose(
+                    assemble(graph).config_values, rows, rtol=1e-5, atol=1e-6
+                )
 
 
 def test_the_pairs_with_most_combinations_are_left_out_if_there_are_too_many(monkeypatch):
-    layout = LayoutContext(graph_of(load(SAMPLE / "layout" / "cpu" / "random" / "train" / "cnn__nchw_a.npz")))
+    layout = LayoutContext(
+        graph_of(load(SAMPLE / "layout" / "cpu" / "random" / "train" / "cnn__nchw_a.npz"))
+    )
     every = instance_blocks.InstanceContext(layout)
     near, _, _, siblings = (part.total for part in every.by_relation)
     for most, totals in ((0, [0, 0]), (near, [near, 0]), (near + siblings, [near, siblings])):
@@ -119,10 +154,14 @@ def test_the_pairs_with_most_combinations_are_left_out_if_there_are_too_many(mon
 
 
 def test_convolutions_of_one_shape_with_other_dimension_numbers_are_not_alike():
-    """[4,4,4] with the features last or first: the same layout puts features or a batch along the lanes."""
+    """[4,4,4] with the features last or first: the same layout puts features or a batch along the
+    lanes.
+    """
     nodes = [Node("parameter", (4, 4, 4)), Node("parameter", (3, 4, 4))]
     for numbers in ({"batch": 0, "feature": 2}, {"batch": 2, "feature": 0}):
-        columns = {f"convolution_dim_numbers_output_{role}_dim": number for role, number in numbers.items()}
+        columns = {
+            f"convolution_dim_numbers_output_{role}_dim": number for role, number in numbers.items()
+        }
         nodes.append(Node("convolution", (4, 4, 4), (0, 1), window=(3,), columns=columns))
     columns = columns_of(nodes, (2, 3), [[layout_row(output=(2, 1, 0))] * 2])
     for role in ("feature", "batch"):

@@ -1,4 +1,6 @@
-"""Recipes: settings and how they are stored, the hash of the code, sampled rows; blocks, causes and targets."""
+"""Recipes: settings and how they are stored, the hash of the code, sampled rows; blocks, causes and
+targets.
+"""
 
 import json
 import subprocess
@@ -47,7 +49,9 @@ def test_the_hash_changes_with_every_setting_and_with_the_code(monkeypatch):
     chosen = [replace(settings, tiling=tiling) for settings in SETTINGS for tiling in tilings]
     hashes = [settings.code_hash(kind) for kind in KINDS for settings in chosen]
     assert len(set(hashes)) == len(hashes) and {len(text) for text in hashes} == {16}
-    assert FeatureSettings().code_hash("tile") == FeatureSettings(Tier.FULL, True, Tiling(8, 128)).code_hash("tile")
+    assert FeatureSettings().code_hash("tile") == FeatureSettings(
+        Tier.FULL, True, Tiling(8, 128)
+    ).code_hash("tile")
     monkeypatch.setattr(catalogue, "source_hash", lambda: "another version")
     assert FeatureSettings().code_hash("tile") not in hashes
 
@@ -57,7 +61,12 @@ def test_a_recipe_leads_back_to_its_settings():
         recipe = Recipe.of(settings, "layout", max_configs=5, seed=3)
         assert from_json(Recipe, json.loads(json.dumps(asdict(recipe)))) == recipe
     whole = asdict(recipe)
-    for value in ({}, {"code_hash": "a"}, {**whole, "settings": {"tier": "slow"}}, {**whole, "tier": "fast"}):
+    for value in (
+        {},
+        {"code_hash": "a"},
+        {**whole, "settings": {"tier": "slow"}},
+        {**whole, "tier": "fast"},
+    ):
         with pytest.raises(TypeError):
             from_json(Recipe, value)
     without_sample = [Recipe.of(FeatureSettings(), "tile", seed=seed) for seed in (1, 2)]
@@ -66,10 +75,15 @@ def test_a_recipe_leads_back_to_its_settings():
 
 def test_only_what_can_change_a_number_changes_the_hash(tmp_path):
     files = {
-        "features/rows.py": '"""One."""\nfrom xlarank.data import npz\nimport xlarank.data.errors\nX = 1.0\n',
+        "features/rows.py": (
+            '"""One."""\nfrom xlarank.data import npz\nimport xlarank.data.errors\nX = 1.0\n'
+        ),
         "features/tile/extra.py": "#: Not imported by assemble.\nY: int = 2\n",
         "features/meanings.py": "TITLE = 1\n",
-        "data/npz.py": "from xlarank.data import schema\ndef read():\n    'A docstring.'\n    return (1,\n 2)\n",
+        "data/npz.py": (
+            "from xlarank.data import schema\ndef read():\n    'A docstring.'\n    return "
+            "(1,\n 2)\n"
+        ),
         "data/schema.py": "RANK = 6\n",
         "data/errors.py": "class Wrong(Exception): ...\n",
         "data/other.py": "NOT_REACHED = 1\n",
@@ -81,7 +95,9 @@ def test_only_what_can_change_a_number_changes_the_hash(tmp_path):
     def hash_of(edited="", old="", new=""):
         assert old in files.get(edited, "")
         for file, text in files.items():
-            (tmp_path / file).write_bytes((text.replace(old, new) if file == edited else text).encode())
+            (tmp_path / file).write_bytes(
+                (text.replace(old, new) if file == edited else text).encode()
+            )
         source_hash.cache_clear()
         return source_hash(tmp_path)
 
@@ -94,29 +110,45 @@ def test_only_what_can_change_a_number_changes_the_hash(tmp_path):
         *((file, "\n", "\r\n") for file in files),  # a checkout on Windows
     ):
         assert hash_of(file, old, new) == now, file
-    changes = "features/rows.py 1.0 features/tile/extra.py 2 data/npz.py (1 data/schema.py 6".split()
+    changes = (
+        "features/rows.py 1.0 features/tile/extra.py 2 data/npz.py (1 data/schema.py 6".split()
+    )
     edits = zip(changes[::2], changes[1::2], strict=True)
     hashes = {now, *(hash_of(file, old, f"{old}9") for file, old in edits)}
     (tmp_path / "features/extra.py").write_text("EXTRA = 1\n")
     hashes.add(hash_of())
     (tmp_path / "features/extra.py").rename(tmp_path / "features/tile/another.py")
-    assert len(hashes | {hash_of()}) == 7, "each change gives another hash; so does a new file, by its path"
+    assert len(hashes | {hash_of()}) == 7, (
+        "each change gives another hash; so does a new file, by its path"
+    )
 
 
 def test_the_hash_covers_all_files_that_make_numbers(monkeypatch):
-    read, read_bytes = [], Path.read_bytes
+    read = []
+    read_bytes = Path.read_bytes
     monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or read_bytes(path))
     source_hash.cache_clear()
     source_hash()
     modules = (ROOT / "features").rglob("*.py")
-    files, features = ({path.relative_to(ROOT).as_posix() for path in paths} for paths in (read, modules))
-    assert {file for file in files if file.startswith("features")} == features - set(catalogue._PRESENTATION)
+    files, features = (
+        {path.relative_to(ROOT).as_posix() for path in paths} for paths in (read, modules)
+    )
+    assert {file for file in files if file.startswith("features")} == features - set(
+        catalogue._PRESENTATION
+    )
     assert {f"data/{name}.py" for name in ("config_table", "npz", "graph")} < files
-    # modules that only show columns take no part: a fresh process, so that nothing else has imported them
-    shown = [f"xlarank.{file.removesuffix('.py').replace('/', '.')}" for file in catalogue._PRESENTATION]
+    # modules that only show columns take no part: a fresh process, so that nothing else has
+    # imported them
+    shown = [
+        f"xlarank.{file.removesuffix('.py').replace('/', '.')}" for file in catalogue._PRESENTATION
+    ]
     code = f"import sys, xlarank.features.rows; print([m for m in {shown} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['xlarank.data.errors']", "which says what is wrong, and computes nothing"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "['xlarank.data.errors']", (
+        "which says what is wrong, and computes nothing"
+    )
 
 
 @given(st.integers(2, 60), st.integers(2, 60), st.integers(0, 3))
@@ -127,7 +159,9 @@ def test_both_ends_and_even_gaps_of_rank_are_kept(size, most, seed):
     ranks = np.sort(cost[kept])
     assert (ranks[0], ranks[-1]) == (1, size) and np.ptp(np.diff(ranks)) <= 1
     equal = [even_ranks(np.ones(100), 10, np.random.default_rng(s)) for s in (seed, seed + 1)]
-    assert not np.array_equal(*equal) and np.ptp(equal[0]) > 20, "drawn at random, not in the order of the file"
+    assert not np.array_equal(*equal) and np.ptp(equal[0]) > 20, (
+        "drawn at random, not in the order of the file"
+    )
 
 
 def test_measured_rows_are_sampled_by_the_graphs_name():
@@ -140,14 +174,17 @@ def test_measured_rows_are_sampled_by_the_graphs_name():
     assert sampled(broken, 4).row_cost.tolist() == [10, 20, 30], "the two that failed go first"
     assert len(sampled(broken, 2)) == 2 and np.isfinite(sampled(broken, 2).row_cost).all()
     unlabelled = replace(graph_rows("a", range(1, 101)), runtime=np.zeros(100, np.int64))
-    first, again, other = (sampled(replace(unlabelled, name=name), 10).ids.tolist() for name in "aab")
+    first, again, other = (
+        sampled(replace(unlabelled, name=name), 10).ids.tolist() for name in "aab"
+    )
     assert len(first) == 10 and sorted(first) == first == again != other
 
 
 def test_every_declared_block_is_listed():
     for module in walk_packages(xlarank.features.__path__, "xlarank.features."):
         import_module(module.name)
-    declared, classes = set(), [Block]
+    declared = set()
+    classes = [Block]
     while classes:
         cls = classes.pop()
         classes += cls.__subclasses__()
@@ -159,20 +196,32 @@ def test_every_declared_block_is_listed():
 @pytest.mark.parametrize("kind", KINDS)
 def test_names_tiers_and_the_order_of_blocks(kind):
     """Tier and candidates choose columns independently, and change no values."""
-    everything, full = names(blocks_of(kind)), by_name(assemble(GRAPHS[kind]))
+    everything = names(blocks_of(kind))
+    full = by_name(assemble(GRAPHS[kind]))
     assert len(everything) == len(set(everything)) > 100
-    assert set("".join(everything)) <= {*ascii_lowercase, *digits, "_"}, "every library accepts such names"
+    assert set("".join(everything)) <= {*ascii_lowercase, *digits, "_"}, (
+        "every library accepts such names"
+    )
     for settings in SETTINGS:
-        chosen, rows = settings.blocks(kind), assemble(GRAPHS[kind], settings)
+        chosen = settings.blocks(kind)
+        rows = assemble(GRAPHS[kind], settings)
         stage = [(block.scope is Scope.CONFIG) + block.transductive for block in chosen]
-        assert stage == sorted(stage) and set(stage) == {0, 1, *[2] * settings.candidates}, "graph columns first"
+        assert stage == sorted(stage) and set(stage) == {0, 1, *[2] * settings.candidates}, (
+            "graph columns first"
+        )
         assert {block.tier for block in chosen} == {Tier.FAST, settings.tier}
         gone = set(names(blocks_of(kind, settings.tier))) - set(names(chosen))
         assert all(name.startswith(("candidates__", "rank__", "zscore__")) for name in gone)
-        assert settings.graph_columns(kind) == names(block for block in chosen if block.scope is Scope.GRAPH)
-        assert rows.columns == settings.columns(kind) and rows.config_columns == settings.config_columns(kind)
+        assert settings.graph_columns(kind) == names(
+            block for block in chosen if block.scope is Scope.GRAPH
+        )
+        assert rows.columns == settings.columns(
+            kind
+        ) and rows.config_columns == settings.config_columns(kind)
         assert rows.matrix().shape[1] == len(names(chosen))
-        assert [n for n, values in by_name(rows).items() if values.tobytes() != full[n].tobytes()] == []
+        assert [
+            n for n, values in by_name(rows).items() if values.tobytes() != full[n].tobytes()
+        ] == []
 
 
 def test_every_column_stands_in_the_document_with_its_meaning():
@@ -185,7 +234,10 @@ def test_every_column_has_a_cause():
     for block in (*BLOCKS["layout"], *BLOCKS["tile"]):
         of_graph = block.scope is Scope.GRAPH
         wrong = [name for name in block.columns if (cause_of(name) is Cause.PROGRAM) != of_graph]
-        assert not wrong, f"set `cause` of {type(block).__name__}, or declare as Column(meaning, Cause...): {wrong}"
+        assert not wrong, (
+            f"set `cause` of {type(block).__name__}, or declare as Column(meaning, "
+            f"Cause...): {wrong}"
+        )
     instances = [name for name in names(INSTANCE_BLOCKS) if cause_of(name) is Cause.PROGRAM]
     assert {name.split("__")[0] for name in instances} == {"graph", "node"}
     for cause, columns in {
@@ -209,9 +261,13 @@ def test_collections_have_a_target_and_targets_share_no_columns():
     ):
         assert {target_of(Collection.parse(text)) for text in collections.split()} == {target}
     owned = names(TARGETS.values())
-    assert {*owned} <= {*names(BLOCKS["tile"])} - {*names(BLOCKS["layout"])} and len(owned) == len({*owned})
+    assert {*owned} <= {*names(BLOCKS["tile"])} - {*names(BLOCKS["layout"])} and len(owned) == len(
+        {*owned}
+    )
     for name, target in TARGETS.items():
         assert target.name == name and {*target.estimate["tile"]} <= target.columns
     assert foreign_columns(CPU) == TPU.columns and foreign_columns(TPU) == CPU.columns
-    assert "inner__cycles__log" in foreign_columns(TPU) and "traffic__vmem__ratio" in foreign_columns(CPU)
+    assert "inner__cycles__log" in foreign_columns(
+        TPU
+    ) and "traffic__vmem__ratio" in foreign_columns(CPU)
     assert foreign_columns(None) == frozenset()

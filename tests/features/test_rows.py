@@ -1,4 +1,6 @@
-"""Rows of a graph, with constant columns stored once; walks between its configurations; instances."""
+"""Rows of a graph, with constant columns stored once; walks between its configurations;
+instances.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -49,7 +51,11 @@ def test_the_matrix_of_some_rows_and_columns() -> None:
     # row 1 stands for configurations 1 and 3, row 0 for configuration 0
     some = PART.take(np.array([1, 0]))
     assert np.array_equal(some.matrix(), WHOLE[[1, 0]])
-    assert (some.ids.tolist(), some.group.tolist(), some.row_cost.tolist()) == ([0, 1, 3], [1, 0, 0], [20, 50])
+    assert (some.ids.tolist(), some.group.tolist(), some.row_cost.tolist()) == (
+        [0, 1, 3],
+        [1, 0, 0],
+        [20, 50],
+    )
 
 
 def test_measured_in_part_and_what_can_be_ranked() -> None:
@@ -58,7 +64,11 @@ def test_measured_in_part_and_what_can_be_ranked() -> None:
     assert rows.cost.tolist() == [50, np.inf, np.inf, 20, 10]
     assert rows.row_cost.tolist() == [50, 20, np.inf, 10]
     known = rows.measured()
-    assert np.array_equal(known.matrix(), WHOLE[[0, 1, 3]]) and known.row_cost.tolist() == [50, 20, 10]
+    assert np.array_equal(known.matrix(), WHOLE[[0, 1, 3]]) and known.row_cost.tolist() == [
+        50,
+        20,
+        10,
+    ]
     assert known.ids.tolist() == [0, 1, 3, 4] and PART.measured() is PART
     for runtime, labelled, rankable in (  # an order needs two measured rows of different cost
         ((0, 0, 0, 0, 0), False, True),
@@ -69,7 +79,9 @@ def test_measured_in_part_and_what_can_be_ranked() -> None:
     ):
         rows = replace(PART, runtime=np.array(runtime))
         assert (rows.labelled, rows.rankable) == (labelled, rankable), runtime
-    assert not replace(PART, runtime=np.zeros(5, np.int64)).take(np.array([1])).rankable, "one row, withheld"
+    assert not replace(PART, runtime=np.zeros(5, np.int64)).take(np.array([1])).rankable, (
+        "one row, withheld"
+    )
 
 
 SETTINGS = FeatureSettings()
@@ -80,20 +92,27 @@ def test_a_walk_goes_in_order_and_in_reverse() -> None:
     assert codes.tolist() == [[0, 1, 2], [5, 1, 2], [5, 1, 7], [0, 1, 2], [0, 1, 7], [5, 1, 7]]
     # forward the first node brings 3 and the second 1, in reverse 2 and 2: on average 2.5 and 1.5
     assert walk_steps(np.array([0.0, 3.0, 4.0, 0.0, 2.0, 4.0])).tolist() == [2.5, 1.5]
-    assert position_among(np.array([2 + 1e-6]), np.array([1.0, 2.0, 3.0]), True) == 0.5, "equal up to rounding"
+    assert position_among(np.array([2 + 1e-6]), np.array([1.0, 2.0, 3.0]), True) == 0.5, (
+        "equal up to rounding"
+    )
 
 
 def test_steps_by_hand() -> None:
-    """Configuration 2 changes the convolution (node 2) and the reshape (node 4), 4 the reshape alone.
+    """Configuration 2 changes the convolution (node 2) and the reshape (node 4), 4 the reshape
+    alone.
 
-    The reshape reads the convolution over an addition: a clash appears only with the second of two unlike layouts,
-    whichever way is walked, so each brings half of it.
+    The reshape reads the convolution over an addition: a clash appears only with the second of two
+    unlike layouts, whichever way is walked, so each brings half of it.
     """
     arrays = layout_arrays()
-    arrays["node_config_feat"][2] = [arrays["node_config_feat"][1][0], arrays["node_config_feat"][4][1]]
+    arrays["node_config_feat"][2] = [
+        arrays["node_config_feat"][1][0],
+        arrays["node_config_feat"][4][1],
+    ]
     graph = graph_of(arrays)
     rows = assemble(graph, SETTINGS)
-    clash, changed = "disagreement__clash_2hop__share", "change__output_set__share"
+    clash = "disagreement__clash_2hop__share"
+    changed = "change__output_set__share"
     for now, column, steps in ((2, clash, {2: 0.5, 4: 0.5}), (4, changed, {4: 0.5})):
         walk = walk_between(graph, rows, SETTINGS, now, 0)
         assert walk.by_node(walk.matrix[:, rows.columns.index(column)].astype(float)) == steps
@@ -102,9 +121,12 @@ def test_steps_by_hand() -> None:
 @pytest.mark.slow
 @examples(15)
 @given(SCRAMBLED_GRAPHS.filter(lambda arrays: len(arrays["node_config_ids"]) > 1))
-def test_a_candidate_on_the_way_has_its_row_and_the_ends_have_theirs_to_the_bit(arrays: Arrays) -> None:
+def test_a_candidate_on_the_way_has_its_row_and_the_ends_have_theirs_to_the_bit(
+    arrays: Arrays,
+) -> None:
     graph = graph_of(arrays)
-    rows, codes = assemble(graph, SETTINGS), graph.table.codes
+    rows = assemble(graph, SETTINGS)
+    codes = graph.table.codes
     matrix = rows.matrix()
     for now in range(min(3, graph.configs)):
         walk = walk_between(graph, rows, SETTINGS, now, 0)
@@ -112,7 +134,9 @@ def test_a_candidate_on_the_way_has_its_row_and_the_ends_have_theirs_to_the_bit(
         assert half == len(walk.nodes) + 1
         assert (walk.matrix[[0, half]] == matrix[rows.group[0]]).all()
         assert (walk.matrix[[half - 1, -1]] == matrix[rows.group[now]]).all()
-        for step, code in enumerate(walk_codes(codes[0], codes[now], np.flatnonzero(codes[0] != codes[now]))):
+        for step, code in enumerate(
+            walk_codes(codes[0], codes[now], np.flatnonzero(codes[0] != codes[now]))
+        ):
             for candidate in np.flatnonzero((codes == code).all(axis=1))[:1]:
                 expected = matrix[rows.group[candidate]]
                 np.testing.assert_allclose(walk.matrix[step], expected, rtol=2e-4, atol=2e-4)
@@ -126,14 +150,22 @@ def millionths(share: float) -> float:
     return log2(1 + 1e6 * share)
 
 
-#: Instances of `test_golden_layout`, whose outputs have 88 KiB. Configuration B sets output, input and kernel of
-#: the dot, the input to its default.
+#: Instances of `test_golden_layout`, whose outputs have 88 KiB. Configuration B sets output, input
+#: and kernel of the dot, the input to its default.
 DOT_IN_B = {
     **{"node__opcode__group": group_of("dot"), "node__consumer__opcode": group_of("add")},
-    **{"node__flops__log2": log2(1 + 2 * 12 * 128 * 128), "kernel__share__node": millionths(64 / 88)},
+    **{
+        "node__flops__log2": log2(1 + 2 * 12 * 128 * 128),
+        "kernel__share__node": millionths(64 / 88),
+    },
     **{"output__changed__row": 1, "output__distance__row": 1, "output__contiguity__row": 0},
     "output__kept__row": 0,  # it is stored in any case
-    **{"row__given__count": 3, "row__input_is_kernel__agrees": 1, "pair__kind__number": -1, "node__fused__flag": 0},
+    **{
+        "row__given__count": 3,
+        "row__input_is_kernel__agrees": 1,
+        "pair__kind__number": -1,
+        "node__fused__flag": 0,
+    },
 }
 #: The add runs as a loop with the reshape, so that a fusing compiler stores the other 82 KiB.
 ADD_IN_C = {
@@ -141,10 +173,21 @@ ADD_IN_C = {
     "output__kept__row": millionths(6 / 82),
     **{"row__input_is_output__agrees": 1, "row__input_is_kernel__agrees": 0},
 }
-#: What the add's kernel slot, set to {1,0}, and the dot's output, set to {0,1}, say of one tensor in C.
+#: What the add's kernel slot, set to {1,0}, and the dot's output, set to {0,1}, say of one tensor
+#: in C.
 CLASH_IN_C = {
-    **{"pair__kind__number": 0, "pair__unlike__flag": 1, "pair__minor_unlike__flag": 1, "pair__turned__flag": 0},
-    **{"pair__given__left": 1, "pair__changed__left": 0, "pair__changed__right": 1, "pair__distance__right": 1},
+    **{
+        "pair__kind__number": 0,
+        "pair__unlike__flag": 1,
+        "pair__minor_unlike__flag": 1,
+        "pair__turned__flag": 0,
+    },
+    **{
+        "pair__given__left": 1,
+        "pair__changed__left": 0,
+        "pair__changed__right": 1,
+        "pair__distance__right": 1,
+    },
     **{"pair__minor__left": log2(1 + 128), "pair__minor__right": log2(1 + 12)},
     **{"pair__opcode__left": group_of("add"), "pair__opcode__right": group_of("dot")},
     "node__opcode__group": -1,
@@ -152,7 +195,9 @@ CLASH_IN_C = {
 
 
 def test_instances_by_hand() -> None:
-    table = instance_table(LayoutContext(graph_of(layout_file(PROGRAM, (0, 2, 3, 4), (A, B, C, D)))))
+    table = instance_table(
+        LayoutContext(graph_of(layout_file(PROGRAM, (0, 2, 3, 4), (A, B, C, D))))
+    )
     for config, text, expected in (
         (1, "dot 2: output {0,1}, input {1,0}, kernel {1,0}", DOT_IN_B),
         (2, "add 3: output {0,1}, input {0,1}, kernel {1,0}", ADD_IN_C),
@@ -166,22 +211,33 @@ def test_instances_by_hand() -> None:
 
 
 def test_sums_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums are counts times scores, also in batches and for chosen configurations; no two instances are equal."""
-    instances = instance_table(LayoutContext(graph_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))))
-    counts, scores = instances.counts().toarray(), np.random.default_rng(0).normal(size=(len(instances), 3))
+    """Sums are counts times scores, also in batches and for chosen configurations; no two instances
+    are equal.
+    """
+    instances = instance_table(
+        LayoutContext(graph_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz")))
+    )
+    counts = instances.counts().toarray()
+    scores = np.random.default_rng(0).normal(size=(len(instances), 3))
     sums = instances.sums(scores)
     assert sums == pytest.approx(counts @ scores)
     assert instances.sums(scores[:, 0]) == pytest.approx(counts @ scores[:, 0])
-    assert (counts.sum(axis=0) > 0).all() and len(np.unique(instances.values, axis=0)) == len(instances)
+    assert (counts.sum(axis=0) > 0).all() and len(np.unique(instances.values, axis=0)) == len(
+        instances
+    )
     some = np.array([5, 2, 9])
     assert np.array_equal(instances.counts(some).toarray(), counts[some])
     assert np.array_equal(instances.take(some).counts().toarray(), counts[some])
     assert instances.counts(np.zeros(0, np.int64)).shape == (0, len(instances))
     monkeypatch.setattr("xlarank.features.instances.graph_instances._BATCH", 1)
-    assert np.array_equal(instances.counts().toarray(), counts) and np.array_equal(instances.sums(scores), sums)
+    assert np.array_equal(instances.counts().toarray(), counts) and np.array_equal(
+        instances.sums(scores), sums
+    )
     for config in (0, 7):
         parts = instances.parts(config)
-        assert Counter(part.instance for part in parts) == +Counter(dict(enumerate(counts[config].astype(int))))
+        assert Counter(part.instance for part in parts) == +Counter(
+            dict(enumerate(counts[config].astype(int)))
+        )
         assert all(str(part.nodes[0]) in part.text for part in parts if len(part.nodes) == 1)
 
 
@@ -192,17 +248,27 @@ def test_rarity_by_hand() -> None:
         graph = graph_of(layout_file(LAYOUT_PROGRAM, (2, 4), choices))
         return instance_table(LayoutContext(graph), candidates=candidates)
 
-    unset, first, second = layout_row(), layout_row(output=(1, 0)), layout_row(output=(0, 3))
+    unset = layout_row()
+    first = layout_row(output=(1, 0))
+    second = layout_row(output=(0, 3))
     choices = [(unset, unset), (unset, first), (second, unset), (layout_row(output=(3, 0)), unset)]
     table = instances(*choices)
     names = ["node__opcode__group", "output__given__row", *InstanceRarity.columns]
     values = table.values[:, [table.columns.index(name) for name in names]]
-    expected = {("convolution", 0): (1, 0), ("convolution", 1): (2, 1), ("reshape", 1): (2, log2(3))}
+    expected = {
+        ("convolution", 0): (1, 0),
+        ("convolution", 1): (2, 1),
+        ("reshape", 1): (2, log2(3)),
+    }
     for (opcode, is_set), shares in expected.items():
         rows = values[(values[:, 0] == group_of(opcode)) & (values[:, 1] == is_set)][:, 2:]
         assert len(rows) and rows == pytest.approx(np.tile(shares, (len(rows), 1)))
     inductive = instances(*choices, candidates=False)
-    assert inductive.columns == [name for name in table.columns if name not in InstanceRarity.columns]
+    assert inductive.columns == [
+        name for name in table.columns if name not in InstanceRarity.columns
+    ]
     alone = instances(*[(unset, unset)] * 3)
-    assert (len(alone), alone.counts().shape) == (0, (1, 0)), "a single distinct configuration has no instances"
+    assert (len(alone), alone.counts().shape) == (0, (1, 0)), (
+        "a single distinct configuration has no instances"
+    )
     assert alone.sums(np.zeros(0)).tolist() == [0.0]

@@ -1,8 +1,10 @@
-"""Columns and instances as they were frozen: of random programs, of files of the sample, and of real files.
+"""Columns and instances as they were frozen: of random programs, of files of the sample, and of
+real files.
 
-A snapshot holds a handful of rows of each graph. After a change that is meant to move numbers or to add columns,
-``python -m tests.features.test_snapshots`` freezes them anew and prints which columns moved; say why in the commit.
-Real files are those that `XLARANK_TEST_DATA` names; without it, their snapshots stay as they are.
+A snapshot holds a handful of rows of each graph. After a change that is meant to move numbers or to
+add columns, ``python -m tests.features.test_snapshots`` freezes them anew and prints which columns
+moved; say why in the commit. Real files are those that `XLARANK_TEST_DATA` names; without it, their
+snapshots stay as they are.
 """
 
 import os
@@ -28,14 +30,19 @@ REAL = {
     "tile_train": "tile/xla/train/alexnet_train_batch_32_4ae805e53b8d2b8a",
     "tile_test": "tile/xla/test/0abaea94d7b0a1c1f1b0bd23b73ce38c",
 }
-#: Files of the sample: small layouts with many kinds of configurable nodes, and tiles of many kinds of kernels.
+#: Files of the sample: small layouts with many kinds of configurable nodes, and tiles of many kinds
+#: of kernels.
 _LAYOUTS = "default/train/dlrm__a random/train/gan__c random/valid/mlp__a default/train/densenet__b"
 SAMPLE_KERNELS = (
-    "train/matmul__a train/matmul_bias_relu__b train/bmm__c train/conv3x3__a train/maxpool__a test/transpose__b "
+    "train/matmul__a train/matmul_bias_relu__b train/bmm__c train/conv3x3__a "
+    "train/maxpool__a test/transpose__b "
     "train/conv3x3_bias_relu__a train/dwconv3x3__b train/reduce_mid__b valid/bmm_tb__a "
     "valid/expsum__a test/swish__a"
 )
-_TPU = "batched concatenations convgradients convolutions dense llama normalisations pointwise products reductions"
+_TPU = (
+    "batched concatenations convgradients convolutions dense llama normalisations pointwise "
+    "products reductions"
+)
 
 
 def sample_tiles() -> list[Path]:
@@ -49,14 +56,19 @@ ROWS = 6
 
 def snapshot(graphs: Iterable[Graph]) -> Arrays:
     """Some rows of graphs as the code makes them now: ``values`` is ``(columns, rows)``."""
-    distinct, values, names = [], [], [""]
+    distinct = []
+    values = []
+    names = [""]
     for rows in map(assemble, graphs):
         at = np.unique(np.linspace(0, len(rows) - 1, ROWS).astype(np.int64))
-        matrix, names = rows.matrix(at), rows.columns
+        matrix = rows.matrix(at)
+        names = rows.columns
         if rows.instances is not None:
             table = rows.instances.value
             names = [*names, *(f"sum of {name} over instances" for name in table.columns)]
-            matrix = np.concatenate([matrix, table.counts(at) @ table.values.astype(np.float64)], axis=1)
+            matrix = np.concatenate(
+                [matrix, table.counts(at) @ table.values.astype(np.float64)], axis=1
+            )
         distinct.append(len(rows))
         values.append(matrix.astype(np.float32))
     return frozen(distinct, names, values)
@@ -67,7 +79,11 @@ def instance_snapshot(graphs: Iterable[Graph]) -> Arrays:
     tables = [assemble(graph).instances.value for graph in graphs]
     values = []
     for table in tables:
-        at = {part.text: part.instance for config in range(table.configs) for part in table.parts(config)}
+        at = {
+            part.text: part.instance
+            for config in range(table.configs)
+            for part in table.parts(config)
+        }
         assert set(at.values()) == set(range(len(table)))
         values.append(table.values[[at[text] for text in sorted(at)]])
     return frozen(list(map(len, tables)), tables[0].columns, values)
@@ -88,22 +104,33 @@ SMALL: dict[str, Callable[[], Arrays]] = {
     "kernels": lambda: snapshot(map(graph_of, map(fitting_kernel, range(60)))),
     "sample_layouts": lambda: snapshot(sample_layouts(_LAYOUTS)),
     "sample_tiles": lambda: snapshot(map(read_graph, sample_tiles())),
-    "instance_rows": lambda: instance_snapshot(sample_layouts("random/train/gan__c random/train/dlrm__a")),
+    "instance_rows": lambda: instance_snapshot(
+        sample_layouts("random/train/gan__c random/train/dlrm__a")
+    ),
 }
 
 
 def now(name: str, root: Path) -> Arrays:
     """A snapshot by the present code, of small graphs or of a file below the root of real ones."""
-    return SMALL[name]() if name in SMALL else snapshot([read_graph(root / "npz" / f"{REAL[name]}.npz")])
+    return (
+        SMALL[name]()
+        if name in SMALL
+        else snapshot([read_graph(root / "npz" / f"{REAL[name]}.npz")])
+    )
 
 
 def moved(before: Arrays, after: Arrays) -> list[str]:
     """Columns that are new, gone or different; all if the number of rows differs."""
     names = [arrays["names"].item().decode().split("\n") for arrays in (before, after)]
-    old, new = dict(zip(names[0], before["values"], strict=True)), dict(zip(names[1], after["values"], strict=True))
+    old = dict(zip(names[0], before["values"], strict=True))
+    new = dict(zip(names[1], after["values"], strict=True))
     if not np.array_equal(before["distinct"], after["distinct"]):
         return sorted(old)
-    same = {name for name in old.keys() & new.keys() if np.allclose(new[name], old[name], rtol=1e-5, atol=1e-6)}
+    same = {
+        name
+        for name in old.keys() & new.keys()
+        if np.allclose(new[name], old[name], rtol=1e-5, atol=1e-6)
+    }
     return sorted((old.keys() | new.keys()) - same)
 
 
@@ -116,7 +143,8 @@ def test_columns_are_as_they_were_frozen(name, request):
 if __name__ == "__main__":
     root = os.environ.get(TEST_DATA, "")
     for name in (*SMALL, *(REAL if root else ())):
-        path, made = FOLDER / f"{name}.npz", now(name, Path(root))
+        path = FOLDER / f"{name}.npz"
+        made = now(name, Path(root))
         before = load(path) if path.exists() else made
         print(f"{name}: moved {', '.join(moved(before, made)) or 'nothing'}")
         np.savez_compressed(path, **made)

@@ -37,8 +37,11 @@ def written(path, *graphs: GraphRows, recipe=RECIPE, source=SOURCE):
 def assert_equal_rows(rows: GraphRows, expected: GraphRows) -> None:
     assert (rows.name, rows.columns) == (expected.name, expected.columns)
     for name in ("graph_values", "config_values", "group", "ids", "runtime", "normalizer"):
-        array, wanted = getattr(rows, name), getattr(expected, name)
-        assert array.dtype == wanted.dtype == (np.float32 if name.endswith("values") else np.int64), name
+        array = getattr(rows, name)
+        wanted = getattr(expected, name)
+        assert (
+            array.dtype == wanted.dtype == (np.float32 if name.endswith("values") else np.int64)
+        ), name
         assert array.shape == wanted.shape and array.tobytes() == wanted.tobytes(), name
 
 
@@ -57,7 +60,9 @@ def test_rows_survive_the_file(arrays, data, next_path):
 
 
 def test_kept_rows_bring_all_their_configurations(tmp_path):
-    """The first, the second (configurations 1 and 3) and the last of five distinct configurations."""
+    """The first, the second (configurations 1 and 3) and the last of five distinct
+    configurations.
+    """
     kept = LAYOUT.take(np.array([0, 1, 4]))
     entry = store.StoredGraph(4, 3, kinds=[], labelled=True, rankable=True, part=0, source=SOURCE)
     assert store.stored_graphs(written(tmp_path / "a.parquet", kept), RECIPE) == {kept.name: entry}
@@ -65,7 +70,9 @@ def test_kept_rows_bring_all_their_configurations(tmp_path):
     assert (tiles.ids.tolist(), tiles.normalizer.tolist()) == ([1, 3, 4], [30_000, 2_500, 20_000])
 
 
-def test_the_same_rows_give_the_same_bytes_and_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+def test_the_same_rows_give_the_same_bytes_and_a_failed_write_leaves_the_old_file(
+    tmp_path, monkeypatch
+):
     path = written(tmp_path / "a.parquet", TILE)
     before = path.read_bytes()
     assert written(path, TILE).read_bytes() == before
@@ -81,22 +88,37 @@ def test_the_same_rows_give_the_same_bytes_and_a_failed_write_leaves_the_old_fil
 
 
 def test_a_file_is_read_without_this_package(tmp_path):
-    """A row for each distinct configuration: keys, lists of the identical ones, then the features."""
-    other = replace(LAYOUT.take(np.array([2, 3])), name="other__b", graph_values=LAYOUT.graph_values + 1)
+    """A row for each distinct configuration: keys, lists of the identical ones, then the
+    features.
+    """
+    other = replace(
+        LAYOUT.take(np.array([2, 3])), name="other__b", graph_values=LAYOUT.graph_values + 1
+    )
     path = written(tmp_path / "a.parquet", LAYOUT, other)
     table = pl.scan_parquet(tmp_path / "*.parquet").collect()
-    keys = "collection graph family split configuration repeats runtime_ns label configurations runtimes_ns"
+    keys = (
+        "collection graph family split configuration repeats runtime_ns label configurations "
+        "runtimes_ns"
+    )
     assert table.columns == [*keys.split(), "normalizers_ns", *LAYOUT.columns]
     assert set(table.dtypes[11:]) == {pl.Float32}
     assert table["graph"].to_list() == [LAYOUT.name] * 5 + ["other__b"] * 2
-    assert table["family"].unique().sort().to_list() == sorted({program_family(LAYOUT.name), "other"})
+    assert table["family"].unique().sort().to_list() == sorted(
+        {program_family(LAYOUT.name), "other"}
+    )
     assert table.select("collection", "split").unique().rows() == [("layout:cpu:random", "train")]
     assert table["configuration"].to_list() == [0, 1, 2, 4, 5, 2, 4]
     assert table["repeats"].to_list() == [1, 2, 1, 1, 1, 1, 1]
     assert table["configurations"].to_list()[:3] == [[0], [1, 3], [2]]
     assert table["runtimes_ns"].to_list()[1] == [20_000_001, 20_000_002]
-    assert table["runtime_ns"].to_list()[:5] == LAYOUT.row_cost.tolist() == table["label"].to_list()[:5]
-    np.testing.assert_array_equal(table[:, 11:].to_numpy(), np.concatenate([LAYOUT.matrix(), other.matrix()]))
+    assert (
+        table["runtime_ns"].to_list()[:5]
+        == LAYOUT.row_cost.tolist()
+        == table["label"].to_list()[:5]
+    )
+    np.testing.assert_array_equal(
+        table[:, 11:].to_numpy(), np.concatenate([LAYOUT.matrix(), other.matrix()])
+    )
     _, (rows, _) = store.read_rows(path).values()
     assert_equal_rows(rows, other)
     assert [*store.read_rows(path)] == [LAYOUT.name, "other__b"]
@@ -106,8 +128,12 @@ def test_tables_have_the_cost_of_tiles_and_null_where_nothing_was_measured(tmp_p
     """The fastest of identical configurations counts: cost is runtime over normalizer."""
     runtime = np.where(TILE.ids == 1, 0, TILE.runtime)  # configuration 4 is the same one
     table = pl.read_parquet(written(tmp_path / "a.parquet", replace(TILE, runtime=runtime)))
-    assert table["label"].to_list() == [2.0, 1.25, 0.5, 4.0] and table["configuration"].to_list() == [0, 1, 2, 3]
-    unlabelled = pl.read_parquet(written(tmp_path / "b.parquet", replace(TILE, runtime=0 * runtime)))
+    assert table["label"].to_list() == [2.0, 1.25, 0.5, 4.0] and table[
+        "configuration"
+    ].to_list() == [0, 1, 2, 3]
+    unlabelled = pl.read_parquet(
+        written(tmp_path / "b.parquet", replace(TILE, runtime=0 * runtime))
+    )
     assert unlabelled["label"].null_count() == unlabelled["runtime_ns"].null_count() == len(TILE)
 
 
@@ -121,7 +147,9 @@ def assert_unreadable(path):
 def test_a_broken_file_is_neither_current_nor_read(tmp_path):
     path = written(tmp_path / "a.parquet", LAYOUT)
     content = path.read_bytes()
-    footer = int.from_bytes(content[-8:-4], "little")  # the last eight bytes are its length and the magic word
+    footer = int.from_bytes(
+        content[-8:-4], "little"
+    )  # the last eight bytes are its length and the magic word
     for wrong in (
         *(content[:-1], content[: len(content) // 2], b"", content[:-4] + b"PAR0"),
         content[: -8 - footer] + bytes(footer) + content[-8:],
@@ -142,10 +170,14 @@ def test_another_recipe_means_build_again(tmp_path):
     path = written(tmp_path / "a.parquet", LAYOUT)
     settings = {"tier": Tier.FAST, "candidates": False, "tiling": Tiling(sublanes=16)}
     settings["block_files"] = (BlockFile("mine.py", "0123", {}),)
-    changes = [{"settings": replace(RECIPE.settings, **{name: value})} for name, value in settings.items()]
+    changes = [
+        {"settings": replace(RECIPE.settings, **{name: value})} for name, value in settings.items()
+    ]
     changes += [{"code_hash": "f"}, {"max_configs": 1000}, {"seed": 1}]
     assert {field.name for field in fields(RECIPE.settings)} == {*settings}
-    assert {field.name for field in fields(RECIPE)} == {name for change in changes for name in change}
+    assert {field.name for field in fields(RECIPE)} == {
+        name for change in changes for name in change
+    }
     for other in (replace(RECIPE, **change) for change in changes):
         assert store.stored_graphs(path, other) == {}
         with pytest.raises(FeatureStoreError, match="not those of manifest"):
@@ -169,8 +201,13 @@ PLAIN = store.Manifest(
 
 
 def test_a_manifest_is_read_back_and_collections_with_one_are_listed(tmp_path):
-    workspace, tile = Workspace(tmp_path), Collection.parse("tile:xla")
-    assert store.stored_collections(workspace) == list(store.each_graph(workspace, COLLECTION, "train")) == []
+    workspace = Workspace(tmp_path)
+    tile = Collection.parse("tile:xla")
+    assert (
+        store.stored_collections(workspace)
+        == list(store.each_graph(workspace, COLLECTION, "train"))
+        == []
+    )
     assert store.read_manifest(workspace, COLLECTION, "train") is None
     for collection, split in ((tile, "test"), (COLLECTION, "train"), (COLLECTION, "valid")):
         store.write_manifest(workspace, collection, split, PLAIN)
@@ -178,54 +215,82 @@ def test_a_manifest_is_read_back_and_collections_with_one_are_listed(tmp_path):
     manifest = store.read_manifest(workspace, COLLECTION, "train")
     assert manifest == PLAIN and list(manifest.graphs) == ["b", "a"], "the order is kept"
     with pytest.raises(FeatureStoreError, match=r"part-0000\.parquet cannot be read"):
-        list(store.each_graph(workspace, COLLECTION, "train"))  # a graph of the manifest that is gone
+        list(
+            store.each_graph(workspace, COLLECTION, "train")
+        )  # a graph of the manifest that is gone
 
 
 def test_a_broken_manifest_is_refused(tmp_path):
-    workspace, whole = Workspace(tmp_path), asdict(PLAIN)
+    workspace = Workspace(tmp_path)
+    whole = asdict(PLAIN)
     store.write_manifest(workspace, COLLECTION, "train", PLAIN)
     values = [{name: value for name, value in whole.items() if name != "config_columns"}]
     changes = ({"later": 1}, {"recipe": None}, {"recipe": {**asdict(RECIPE), "later": 1}})
     values += [{**whole, **change} for change in changes]
-    texts = (b"", b"{", b"[]", b"[" * 100_000, b"\xff\xfe", *(json.dumps(value).encode() for value in values))
+    texts = (
+        b"",
+        b"{",
+        b"[]",
+        b"[" * 100_000,
+        b"\xff\xfe",
+        *(json.dumps(value).encode() for value in values),
+    )
     for content in texts:
         (workspace.features(COLLECTION, "train") / store.MANIFEST).write_bytes(content)
         for read in (store.read_manifest, lambda *split: list(store.each_graph(*split))):
-            with pytest.raises(FeatureStoreError, match=r"manifest\.json cannot be read .*run build-feat"):
+            with pytest.raises(
+                FeatureStoreError, match=r"manifest\.json cannot be read .*run build-feat"
+            ):
                 read(workspace, COLLECTION, "train")
 
 
 def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
     """Two graphs of one file, then one of another."""
     workspace = Workspace(tmp_path)
-    a, b, c = (replace(LAYOUT.take(np.arange(number)), name=name) for number, name in enumerate("abc", 1))
+    a, b, c = (
+        replace(LAYOUT.take(np.arange(number)), name=name) for number, name in enumerate("abc", 1)
+    )
     written(workspace.rows(COLLECTION, "train", 0), c, a)
     written(workspace.rows(COLLECTION, "train", 1), b)
-    entries = {rows.name: store.StoredGraph.of(rows, part, SOURCE) for rows, part in ((c, 0), (a, 0), (b, 1))}
+    entries = {
+        rows.name: store.StoredGraph.of(rows, part, SOURCE)
+        for rows, part in ((c, 0), (a, 0), (b, 1))
+    }
     store.write_manifest(workspace, COLLECTION, "train", replace(PLAIN, graphs=entries))
     loaded = [(rows.name, len(rows)) for rows in store.each_graph(workspace, COLLECTION, "train")]
     assert loaded == [("c", 3), ("a", 1), ("b", 2)]
     # of another recipe, of a build that did not end, of another graph
-    for rows, changed in ((b, {"recipe": replace(RECIPE, code_hash="f")}), (b, {"source": Source(1, 3)}), (a, {})):
+    for rows, changed in (
+        (b, {"recipe": replace(RECIPE, code_hash="f")}),
+        (b, {"source": Source(1, 3)}),
+        (a, {}),
+    ):
         written(workspace.rows(COLLECTION, "train", 1), rows, **changed)
-        with pytest.raises(FeatureStoreError, match=r"part-0001\.parquet .*not those of manifest.*run build-feat"):
+        with pytest.raises(
+            FeatureStoreError, match=r"part-0001\.parquet .*not those of manifest.*run build-feat"
+        ):
             list(store.each_graph(workspace, COLLECTION, "train"))
 
 
 def test_instances_are_read_back_or_refused(tmp_path):
-    instances = assemble(graph_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))).instances.value
+    instances = assemble(
+        graph_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))
+    ).instances.value
     path = tmp_path / "a.instances.npz"
     store.write_instances(path, instances, RECIPE, SOURCE)
     content = path.read_bytes()
     loaded = store.read_instances(path, RECIPE, SOURCE)
     assert loaded.columns == instances.columns and store.instances_current(path, RECIPE, SOURCE)
     for name in ARRAYS:
-        array, expected = getattr(loaded, name), getattr(instances, name)
+        array = getattr(loaded, name)
+        expected = getattr(instances, name)
         assert np.array_equal(array, expected) and array.dtype == expected.dtype, name
     store.write_instances(path, instances, RECIPE, SOURCE)
     assert path.read_bytes() == content and list(tmp_path.iterdir()) == [path]
 
-    save_npz(tmp_path / "b.npz", {name: array for name, array in load(path).items() if name != "request"})
+    save_npz(
+        tmp_path / "b.npz", {name: array for name, array in load(path).items() if name != "request"}
+    )
     for share in (0.0, 0.5, 0.99):
         (tmp_path / f"{share}.npz").write_bytes(content[: int(len(content) * share)])
     for refused in (

@@ -15,7 +15,13 @@ from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
 from xlarank.models.objectives import RankNetLoss, row_weights
 from xlarank.models.rankers.boosted import InitScore, XGBPairwise, centred
-from xlarank.models.rankers.lightgbm import bin_rows, bin_sample, first_trees, require_tree, silence_lightgbm
+from xlarank.models.rankers.lightgbm import (
+    bin_rows,
+    bin_sample,
+    first_trees,
+    require_tree,
+    silence_lightgbm,
+)
 from xlarank.models.training_data import CPU, TPU, FitSettings, Task, TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
@@ -26,12 +32,23 @@ MODELS = ("lambdarank", "ranknet", "xgb-pairwise")
 def fits(monkeypatch):
     """Label, group, rows and parameters of each training of LightGBM."""
     calls, rows = [], []  # a data set drops its rows once it has its bins
-    train, made = lgb.train, lgb.Dataset
-    monkeypatch.setattr(lgb, "Dataset", lambda of, *args, **more: rows.append(of.copy()) or made(of, *args, **more))
+    train = lgb.train
+    made = lgb.Dataset
+    monkeypatch.setattr(
+        lgb, "Dataset", lambda of, *args, **more: rows.append(of.copy()) or made(of, *args, **more)
+    )
 
     def spy(params, data, count, **more):
         assert data.data is None, "a copy of the rows stays in memory while trees grow"
-        calls.append({**params, "label": data.label, "group": list(data.group), "rows": rows[-1], "rounds": count})
+        calls.append(
+            {
+                **params,
+                "label": data.label,
+                "group": list(data.group),
+                "rows": rows[-1],
+                "rounds": count,
+            }
+        )
         return train(params, data, count, **more)
 
     monkeypatch.setattr(lgb, "train", spy)
@@ -39,8 +56,12 @@ def fits(monkeypatch):
 
 
 def test_one_thread_at_a_time_constructs_a_booster(monkeypatch):
-    """LightGBM then replaces the label gains of the whole process: folds of other sizes crashed it at times."""
-    construct, running, counts = lgb.Booster.__init__, [], []
+    """LightGBM then replaces the label gains of the whole process: folds of other sizes crashed it
+    at times.
+    """
+    construct = lgb.Booster.__init__
+    running = []
+    counts = []
 
     def counted(self, *args, **more):
         inside = ["train_set"] if "train_set" in more else []
@@ -58,9 +79,14 @@ def test_one_thread_at_a_time_constructs_a_booster(monkeypatch):
 
 
 def test_every_data_set_sets_the_number_of_threads(monkeypatch):
-    """Otherwise it sets LightGBM's number for the process, and predictions of other threads crash."""
-    params, made = [], lgb.Dataset
-    monkeypatch.setattr(lgb, "Dataset", lambda *args, **more: params.append(more["params"]) or made(*args, **more))
+    """Otherwise it sets LightGBM's number for the process, and predictions of other threads
+    crash.
+    """
+    params = []
+    made = lgb.Dataset
+    monkeypatch.setattr(
+        lgb, "Dataset", lambda *args, **more: params.append(more["params"]) or made(*args, **more)
+    )
     fitted("lambdarank", easy_data(), rounds=4)
     silence_lightgbm(1)
     assert [values["num_threads"] for values in params] == [1, 1]
@@ -68,7 +94,9 @@ def test_every_data_set_sets_the_number_of_threads(monkeypatch):
 
 def test_labels_gains_and_truncation_are_those_for_kendall_tau(fits):
     # the last configuration was not measured, so it is not fitted
-    data = TrainingData.from_graphs([graph_rows("a", [30, 10, 20, 10, 0]), graph_rows("b", [5, 6, 7, 8, 9])])
+    data = TrainingData.from_graphs(
+        [graph_rows("a", [30, 10, 20, 10, 0]), graph_rows("b", [5, 6, 7, 8, 9])]
+    )
     fitted("lambdarank", data, rounds=4)
     (call,) = fits
     assert (call["objective"], call["rounds"], call["group"]) == ("lambdarank", 4, [4, 5])
@@ -83,34 +111,55 @@ def test_larger_graphs_are_dealt_into_query_groups_by_the_seed(fits):
     for seed, limit in ((0, 27), (0, 27), (1, 27), (0, 50)):
         fitted("lambdarank", data, max_group=limit, rounds=1, seed=seed)
     call, again, other, few = fits
-    assert (call["group"], few["group"]) == ([25] * 4 + [15, 15], [50, 50, 30]), "no part mixes two graphs"
+    assert (call["group"], few["group"]) == ([25] * 4 + [15, 15], [50, 50, 30]), (
+        "no part mixes two graphs"
+    )
     assert call["lambdarank_truncation_level"] == 25
-    labels = [sum(c > cost for c in {*costs}) for costs in (data.cost[:100], data.cost[100:]) for cost in costs]
+    labels = [
+        sum(c > cost for c in {*costs})
+        for costs in (data.cost[:100], data.cost[100:])
+        for cost in costs
+    ]
     label_of = {tuple(row): label for row, label in zip(data.matrix(), labels, strict=True)}
     assert [label_of[tuple(row)] for row in call["rows"]] == call["label"].tolist()
-    assert np.array_equal(call["rows"], again["rows"]) and not np.array_equal(call["rows"], other["rows"])
+    assert np.array_equal(call["rows"], again["rows"]) and not np.array_equal(
+        call["rows"], other["rows"]
+    )
     alone = data.take([1]).shuffled(3).orders[0]
     assert np.array_equal(data.shuffled(3).orders[1], alone), "by the seed and the graph alone"
 
 
 def test_first_trees_and_splits_that_are_no_tree():
-    """LightGBM takes 0 for all trees, so a clone would start from trees that saw its held-out graphs."""
+    """LightGBM takes 0 for all trees, so a clone would start from trees that saw its held-out
+    graphs.
+    """
     text = fitted("lambdarank", easy_data(3), rounds=4)._booster.trees.model_to_string()
     for count in (0, 1, 3):
         assert lgb.Booster(model_str=first_trees(text, count)).num_trees() == count
-    require_tree([], 1)  # splits count from 0, leaf i is -1 - i; LightGBM would follow a loop of splits for ever
+    require_tree(
+        [], 1
+    )  # splits count from 0, leaf i is -1 - i; LightGBM would follow a loop of splits for ever
     require_tree([(1, -1), (-2, -3)], 3)
-    for children, leaves in (([(1, -1), (0, -2)], 2), ([(-1, -1)], 1), ([(-1, -2), (-3, -4)], 4), ([(-1, -2)], 3)):
+    for children, leaves in (
+        ([(1, -1), (0, -2)], 2),
+        ([(-1, -1)], 1),
+        ([(-1, -2), (-3, -4)], 4),
+        ([(-1, -2)], 3),
+    ):
         with pytest.raises(ValueError, match=r"two parents|one tree"):
             require_tree(children, leaves)
 
 
 @pytest.mark.parametrize("model", ["lambdarank", "xgb-pairwise"])
 def test_no_tree_grows_deeper_than_can_be_read(model, monkeypatch, tmp_path):
-    """Contributions of a chain of 10,000 leaves take a minute and have no correct digit; longer ones crash."""
+    """Contributions of a chain of 10,000 leaves take a minute and have no correct digit; longer
+    ones crash.
+    """
     for module in ("lightgbm", "boosted"):
         monkeypatch.setattr(f"xlarank.models.rankers.{module}.MAX_DEPTH", 3)
-    ranker = fitted(model, easy_data(), **{"num_leaves" if model == "lambdarank" else "max_leaves": 30})
+    ranker = fitted(
+        model, easy_data(), **{"num_leaves" if model == "lambdarank" else "max_leaves": 30}
+    )
     saved(ranker, tmp_path / "model")
     type(ranker).load(tmp_path / "model")
     monkeypatch.setattr("xlarank.models.rankers.lightgbm.MAX_DEPTH", 2)
@@ -128,7 +177,9 @@ def test_ties_within_the_tolerance_teach_nothing(model):
 
 
 def test_the_first_tree_of_ranknet_is_a_newton_step_on_the_loss():
-    """Two leaves, nothing regularised: each leaf moves by -rate * sum of gradients / sum of hessians."""
+    """Two leaves, nothing regularised: each leaf moves by -rate * sum of gradients / sum of
+    hessians.
+    """
     costs = [10, 20, 30, 40, 50, 60, 70, 80]
     data = TrainingData.from_graphs([graph_rows("a", costs), graph_rows("b", costs[:5])])
     plain = {"num_leaves": 2, "min_data_in_leaf": 1, "lambda_l2": 0.0, "bagging_fraction": 1.0}
@@ -138,7 +189,9 @@ def test_the_first_tree_of_ranknet_is_a_newton_step_on_the_loss():
     loss = RankNetLoss(data.cost, data.indptr, row_weights(data.indptr, "sqrt"), 3, 0.0)
     gradient, hessian = loss.gradients(np.zeros(len(scores)), np.random.default_rng(4))
     leaves, leaf = np.unique(scores, return_inverse=True)
-    assert leaves == pytest.approx(0.5 * np.bincount(leaf, gradient) / np.bincount(leaf, hessian), rel=1e-5)
+    assert leaves == pytest.approx(
+        0.5 * np.bincount(leaf, gradient) / np.bincount(leaf, hessian), rel=1e-5
+    )
     assert len(leaves) == 2
 
 
@@ -146,12 +199,19 @@ def test_the_first_tree_of_ranknet_is_a_newton_step_on_the_loss():
 def test_batches_teach_what_one_matrix_teaches(model, monkeypatch, tmp_path):
     # XGBoost draws bins by weights, a little differently from batches
     params = {"max_group": 25} if model == "lambdarank" else {"graph_weight": "rows"}
-    data = TrainingData.from_graphs([easy_graph(f"f{number}__a", 20 + 15 * number, number) for number in range(4)])
+    data = TrainingData.from_graphs(
+        [easy_graph(f"f{number}__a", 20 + 15 * number, number) for number in range(4)]
+    )
     expected = saved(fitted(model, data, **params), tmp_path / "matrix")
-    calls, matrix = [], GraphRows.matrix
+    calls = []
+    matrix = GraphRows.matrix
     monkeypatch.setattr("xlarank.models.training_data.BATCHED", 0)
-    monkeypatch.setattr("xlarank.models.training_data.TrainingData.matrix", None)  # nothing may ask for all rows
-    monkeypatch.setattr(GraphRows, "matrix", lambda *args, **more: calls.append(1) or matrix(*args, **more))
+    monkeypatch.setattr(
+        "xlarank.models.training_data.TrainingData.matrix", None
+    )  # nothing may ask for all rows
+    monkeypatch.setattr(
+        GraphRows, "matrix", lambda *args, **more: calls.append(1) or matrix(*args, **more)
+    )
     assert saved(fitted(model, data, **params), tmp_path / "batches") == expected
     assert len(calls) >= data.groups
 
@@ -162,14 +222,19 @@ def test_bins_come_from_rows_of_all_graphs(monkeypatch):
     data = easy_data(graphs=6, configs=40)
     sample = bin_sample(data, np.arange(1, 4))
     assert sample is not None and len(sample) == 60
-    found = [sum((part.matrix()[:, 1:] == row).all(axis=1).any() for row in sample) for part in data.parts]
+    found = [
+        sum((part.matrix()[:, 1:] == row).all(axis=1).any() for row in sample)
+        for part in data.parts
+    ]
     assert sum(found) == 60 and min(found) >= 4, "10 of each graph on average"
     assert bin_sample(data.take([0]), np.arange(4)) is None
 
 
 def test_boosters_print_nothing(monkeypatch, capfd):
     """Too few rows to split, no column to split by, and a thread that LightGBM is new to."""
-    constant = TrainingData.from_graphs([graph_rows("a", list(range(1, 61)), features=np.ones((60, 3)))])
+    constant = TrainingData.from_graphs(
+        [graph_rows("a", list(range(1, 61)), features=np.ones((60, 3)))]
+    )
     few = easy_data(graphs=2, configs=3)
     for model in (*MODELS, "sum-pooled"):
         assert np.isfinite(fitted(model, few, rounds=3).predict(few.matrix(), COLUMNS)).all()
@@ -182,16 +247,32 @@ def test_boosters_print_nothing(monkeypatch, capfd):
 
 
 def test_parameters_labels_and_weights_of_xgboost(monkeypatch):
-    calls, train = [], xgb.train
+    calls = []
+    train = xgb.train
     monkeypatch.setattr(xgb, "train", lambda *given: calls.append(given) or train(*given))
-    data = TrainingData.from_graphs([graph_rows("a", [300, 100, 101, 200]), graph_rows("b", [5, 6])])
+    data = TrainingData.from_graphs(
+        [graph_rows("a", [300, 100, 101, 200]), graph_rows("b", [5, 6])]
+    )
     fitted("xgb-pairwise", data, rounds=4, seed=7, pairs=5, tie_tolerance=0.05)
     ((params, matrix, rounds),) = calls
     assert rounds == 4 and "eval_metric" in params
-    wanted = {"objective": "rank:pairwise", "lambdarank_pair_method": "mean", "lambdarank_num_pair_per_sample": 5}
-    wanted |= {"lambdarank_score_normalization": False, "tree_method": "hist", "seed": 7, "nthread": 1}
-    assert {name: params[name] for name in wanted} == wanted, "no pair is cut off, all count the same"
-    assert matrix.get_label() == pytest.approx([0, 5 / 6, 5 / 6, 1 / 3, 1, 0]), "higher is faster, near costs tie"
+    wanted = {
+        "objective": "rank:pairwise",
+        "lambdarank_pair_method": "mean",
+        "lambdarank_num_pair_per_sample": 5,
+    }
+    wanted |= {
+        "lambdarank_score_normalization": False,
+        "tree_method": "hist",
+        "seed": 7,
+        "nthread": 1,
+    }
+    assert {name: params[name] for name in wanted} == wanted, (
+        "no pair is cut off, all count the same"
+    )
+    assert matrix.get_label() == pytest.approx([0, 5 / 6, 5 / 6, 1 / 3, 1, 0]), (
+        "higher is faster, near costs tie"
+    )
     assert matrix.get_uint_info("group_ptr").tolist() == [0, 4, 6]
     assert matrix.get_weight() == pytest.approx([0.75, 1.5]), "a weight a graph: 3 in all for each"
 
@@ -200,26 +281,38 @@ def test_without_xgboost_it_says_what_to_install(monkeypatch, tmp_path):
     fitted("xgb-pairwise", easy_data(graphs=2), rounds=1).save(tmp_path)
     for module in [name for name in sys.modules if name.partition(".")[0] == "xgboost"]:
         monkeypatch.setitem(sys.modules, module, None)  # the import fails
-    for call in (lambda: fitted("xgb-pairwise", easy_data(graphs=2)), lambda: XGBPairwise.load(tmp_path)):
+    for call in (
+        lambda: fitted("xgb-pairwise", easy_data(graphs=2)),
+        lambda: XGBPairwise.load(tmp_path),
+    ):
         with pytest.raises(ModelError, match=r"needs the module xgboost .*pip install xgboost-cpu"):
             call()
     fitted("lambdarank", easy_data(graphs=2), rounds=1)
 
 
-(ESTIMATE,), (CYCLES,) = CPU.estimate["tile"], TPU.estimate["tile"]
-NAMES, TPU_NAMES = ["size", ESTIMATE, "wrong"], ["size", CYCLES, "wrong"]
+(ESTIMATE,) = CPU.estimate["tile"]
+(CYCLES,) = TPU.estimate["tile"]
+NAMES = ["size", ESTIMATE, "wrong"]
+TPU_NAMES = ["size", CYCLES, "wrong"]
 
 
 def kernel(name, seed, shift=0.0, columns=NAMES):
-    """Return a kernel whose estimate is off by a shift, and by a factor whose log2 is the last column."""
+    """Return a kernel whose estimate is off by a shift, and by a factor whose log2 is the last
+    column.
+    """
     rng = np.random.default_rng(seed)
-    estimate, wrong = rng.uniform(0, 4, 60), rng.uniform(0, 2, 60)
+    estimate = rng.uniform(0, 4, 60)
+    wrong = rng.uniform(0, 2, 60)
     cost = np.rint(1e5 * 2 ** (estimate + wrong)).astype(np.int64)
-    return graph_rows(name, cost.tolist(), features=np.stack([estimate + shift, wrong], 1), columns=columns)
+    return graph_rows(
+        name, cost.tolist(), features=np.stack([estimate + shift, wrong], 1), columns=columns
+    )
 
 
 def kernels(graphs, target=None, *, columns=NAMES, shift=0.0):
-    return TrainingData.from_graphs([kernel(f"f{n}__a", n, shift * n, columns) for n in range(graphs)], target)
+    return TrainingData.from_graphs(
+        [kernel(f"f{n}__a", n, shift * n, columns) for n in range(graphs)], target
+    )
 
 
 DATA = kernels(5, shift=5.0)
@@ -234,15 +327,20 @@ def test_relevance_falls_with_the_estimate_and_has_mean_0_in_each_graph():
     init_score = InitScore((1,), 2.0)
     assert init_score.relevance(rows).tolist() == [-6, -10, -2]
     features = ([[3, 0], [5, 0]], [[8, 0], [2, 0]])
-    data = TrainingData.from_graphs([graph_rows("a", [1, 2], features=rows, columns=NAMES) for rows in features])
+    data = TrainingData.from_graphs(
+        [graph_rows("a", [1, 2], features=rows, columns=NAMES) for rows in features]
+    )
     assert centred(init_score.training_relevance(data), data).tolist() == [2, -2, -6, 6]
     turned = replace(data, orders=[np.array([1, 0]), np.array([0, 1])])
     assert centred(init_score.training_relevance(turned), turned).tolist() == [-2, 2, -6, 6]
     for columns, weight, target, found in (
-        (NAMES, 2.0, CPU, InitScore((1,), 2.0)), (NAMES, 2.0, None, InitScore((1,), 2.0)), (NAMES, 0.0, CPU, None),
-        (["size", "wrong"], 2.0, CPU, None), (NAMES, 2.0, TPU, None),
+        (NAMES, 2.0, CPU, InitScore((1,), 2.0)),
+        (NAMES, 2.0, None, InitScore((1,), 2.0)),
+        (NAMES, 0.0, CPU, None),
+        (["size", "wrong"], 2.0, CPU, None),
+        (NAMES, 2.0, TPU, None),
         ([CYCLES, *NAMES], 2.0, TPU, InitScore((0,), 2.0)),
-    ):  # fmt: skip
+    ):
         assert InitScore.find(columns, weight, target) == found
 
 
@@ -250,7 +348,8 @@ def test_relevance_falls_with_the_estimate_and_has_mean_0_in_each_graph():
 def test_rankers_for_a_tpu_ignore_the_estimate_for_a_cpu(model):
     """Here only it tells configurations apart, beside a column that says nothing alone."""
     ranker, seeing = (on_tiles(model, replace(DATA, target=target), 10) for target in (TPU, CPU))
-    rows, moved = DATA.parts[0].matrix(), DATA.parts[0].matrix()
+    rows = DATA.parts[0].matrix()
+    moved = DATA.parts[0].matrix()
     moved[:, 1] += np.random.default_rng(0).normal(size=len(rows))
     assert np.array_equal(ranker.predict(rows, NAMES), ranker.predict(moved, NAMES))
     assert ESTIMATE not in ranker.importance()
@@ -260,10 +359,13 @@ def test_rankers_for_a_tpu_ignore_the_estimate_for_a_cpu(model):
 @pytest.mark.parametrize("model", MODELS)
 def test_trees_start_from_the_estimate_saved_and_in_every_stage(model, tmp_path):
     """After one round the order is still the estimate's, and after many it is better."""
-    unseen, rows = kernel("unseen__a", 99), DATA.matrix()[:60]
+    unseen = kernel("unseen__a", 99)
+    rows = DATA.matrix()[:60]
     estimate = kendall_tau(unseen.config_values[:, 0].astype(np.float64), unseen.row_cost)
     first, many = (on_tiles(model, DATA, rounds, init_score_weight=2.0) for rounds in (1, 100))
-    taus = [kendall_tau(one.predict(unseen.matrix(), NAMES), unseen.row_cost) for one in (first, many)]
+    taus = [
+        kendall_tau(one.predict(unseen.matrix(), NAMES), unseen.row_cost) for one in (first, many)
+    ]
     assert taus[0] > estimate - 0.02 and taus[1] > estimate + 0.05
     scores = many.predict(rows, NAMES)
     assert np.allclose(list(many.staged(rows, 40))[-1], scores, rtol=1e-6, atol=1e-9)
@@ -275,11 +377,16 @@ def test_trees_start_from_the_estimate_saved_and_in_every_stage(model, tmp_path)
 def test_pairs_that_the_estimate_settles_pull_no_more(model):
     """If it orders every kernel right and by far, the pairwise losses have little left to teach."""
     estimate = np.linspace(0, 5, 40)
-    cost, features = np.rint(1e5 * 2**estimate).astype(np.int64).tolist(), np.stack([estimate, estimate], 1)
+    cost = np.rint(1e5 * 2**estimate).astype(np.int64).tolist()
+    features = np.stack([estimate, estimate], 1)
     graphs = [graph_rows(f"f{n}__a", cost, features=features, columns=NAMES) for n in range(4)]
-    data, rows = TrainingData.from_graphs(graphs), graphs[0].matrix()
+    data = TrainingData.from_graphs(graphs)
+    rows = graphs[0].matrix()
     free, settled = (
-        np.ptp(on_tiles(model, data, 20, init_score_weight=weight).predict(rows, NAMES) - weight * rows[:, 1])
+        np.ptp(
+            on_tiles(model, data, 20, init_score_weight=weight).predict(rows, NAMES)
+            - weight * rows[:, 1]
+        )
         for weight in (0.0, 40.0)
     )
     assert settled < 0.7 * free
@@ -299,12 +406,15 @@ def test_time_trees_without_an_estimate_are_never_without_trees():
 
 def test_the_stage_before_new_trees_is_the_continued_model():
     data = kernels(4, TPU, columns=TPU_NAMES)
-    model, rows = on_tiles("time-trees", data, 20), data.parts[0].matrix()
+    model = on_tiles("time-trees", data, 20)
+    rows = data.parts[0].matrix()
     assert model.ranks_without_trees and not model.is_time_model
     assert on_tiles("time-trees", data, 0).is_time_model
     more = model.continuing().fit(data, FitSettings(10, 1, 1))
     first, *_, last = more.staged(rows, 5)
-    assert np.allclose(first, model.predict(rows, TPU_NAMES)) and np.allclose(last, more.predict(rows, TPU_NAMES))
+    assert np.allclose(first, model.predict(rows, TPU_NAMES)) and np.allclose(
+        last, more.predict(rows, TPU_NAMES)
+    )
     assert not np.allclose(first, last)
 
 
@@ -313,16 +423,26 @@ def test_time_trees_predict_times_of_kernels_larger_than_any_learned_from(tmp_pa
 
     def timed(name, seed, level):
         rng = np.random.default_rng(seed)
-        estimate, wrong = rng.uniform(level, level + 3, 40), rng.integers(0, 2, 40)
+        estimate = rng.uniform(level, level + 3, 40)
+        wrong = rng.integers(0, 2, 40)
         cost = np.rint(1.5 * 2**estimate * np.where(wrong, 2 / 3, 1)).astype(np.int64)
-        rows = graph_rows(name, cost.tolist(), features=np.stack([estimate, wrong], 1), columns=TPU_NAMES)
+        rows = graph_rows(
+            name, cost.tolist(), features=np.stack([estimate, wrong], 1), columns=TPU_NAMES
+        )
         return replace(rows, normalizer=np.full(40, 500 * seed + 7))
 
     data = TrainingData.from_graphs([timed(f"f{n}__a", n, 12 + n) for n in range(5)], TPU)
-    ranker, unseen = on_tiles("time-trees", data, 150, min_data_in_leaf=5), timed("unseen__a", 9, 20.0)
+    ranker = on_tiles("time-trees", data, 150, min_data_in_leaf=5)
+    unseen = timed("unseen__a", 9, 20.0)
     ranker.save(tmp_path)
-    rankers = (ranker, type(ranker).load(tmp_path), ranker.continuing().fit(data, FitSettings(20, 1, 1)))
-    times, loaded, later = (model.nanoseconds(model.predict(unseen.matrix(), TPU_NAMES)) for model in rankers)
+    rankers = (
+        ranker,
+        type(ranker).load(tmp_path),
+        ranker.continuing().fit(data, FitSettings(20, 1, 1)),
+    )
+    times, loaded, later = (
+        model.nanoseconds(model.predict(unseen.matrix(), TPU_NAMES)) for model in rankers
+    )
     assert np.array_equal(times, loaded)
     assert on_tiles("time-trees", data, 0).nanoseconds(np.ones(2)) is None, (
         "without trees it is the estimate, in cycles"

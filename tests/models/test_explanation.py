@@ -16,14 +16,21 @@ from xlarank.models.base import Parts, Place
 from xlarank.models.rankers.lightgbm import LightGBMBooster
 from xlarank.models.trained import RANKERS
 from xlarank.models.training_data import TrainingData
-from xlarank.models.validation.calibration import CERTAIN, Calibration, ScoredGraph, Trust, disagreement
+from xlarank.models.validation.calibration import (
+    CERTAIN,
+    Calibration,
+    ScoredGraph,
+    Trust,
+    disagreement,
+)
 
 #: XGBoost's contributions are float32; all other sums differ by the last bits of a float64.
 ROUNDING = {"xgb-pairwise": 1e-5, "ensemble": 1e-4, "sibling": 1e-4}
 
 
 def check_sums(parts, model):
-    columns, places = sum(parts.columns.values()), sum(place.value for place in parts.places)
+    columns = sum(parts.columns.values())
+    places = sum(place.value for place in parts.places)
     near = ROUNDING.get(model, 1e-9)
     assert columns + places == pytest.approx(parts.difference, rel=near, abs=near)
     assert sum(parts.instance_columns.values()) == pytest.approx(places, rel=near, abs=near)
@@ -31,7 +38,8 @@ def check_sums(parts, model):
 
 @pytest.mark.parametrize("model", RANKERS)
 def test_parts_add_up_to_the_difference_of_the_scores(model):
-    ranker, graph = fitted(model, easy_data()), easy_graph("unseen__a", 40, seed=5)
+    ranker = fitted(model, easy_data())
+    graph = easy_graph("unseen__a", 40, seed=5)
     scores = ranker.predict(graph.matrix(), graph.columns)
     for now, then in ((0, 1), (3, 39), (7, 7)):
         parts = ranker.contributions(graph, now, then)
@@ -40,28 +48,40 @@ def test_parts_add_up_to_the_difference_of_the_scores(model):
         assert sum(parts.members.values()) == pytest.approx(parts.difference, abs=1e-9)
     # the runtime is 1 + 3 waste + clash: between the cheapest and the dearest waste counts most
     parts = ranker.contributions(graph, int(graph.row_cost.argmin()), int(graph.row_cost.argmax()))
-    assert parts.difference < 0 and min(parts.columns, key=lambda name: parts.columns[name]) == "waste"
+    assert (
+        parts.difference < 0 and min(parts.columns, key=lambda name: parts.columns[name]) == "waste"
+    )
 
 
 def test_contributions_that_do_not_add_up_are_refused(monkeypatch):
-    """In a tree of 120 columns one below the other LightGBM's sums over their subsets lose all digits."""
-    ranker, rows = fitted("lambdarank", easy_data()), easy_graph("unseen__a", 40, seed=5)
+    """In a tree of 120 columns one below the other LightGBM's sums over their subsets lose all
+    digits.
+    """
+    ranker = fitted("lambdarank", easy_data())
+    rows = easy_graph("unseen__a", 40, seed=5)
     exact = LightGBMBooster.contributions
-    monkeypatch.setattr(LightGBMBooster, "contributions", lambda self, values: exact(self, values) + 1e-3)
-    with pytest.raises(ModelError, match=r"too deep for their contributions .*; rank works with it"):
+    monkeypatch.setattr(
+        LightGBMBooster, "contributions", lambda self, values: exact(self, values) + 1e-3
+    )
+    with pytest.raises(
+        ModelError, match=r"too deep for their contributions .*; rank works with it"
+    ):
         ranker.contributions(rows, 0, 1)
 
 
 @pytest.mark.parametrize("model", ["sum-pooled", "ensemble", "sibling"])
 def test_sums_over_instances_name_the_nodes_that_differ(model):
-    ranker, graph = fitted(model, pooled_data()), pooled_graph("unseen__a", 30, seed=77)
+    ranker = fitted(model, pooled_data())
+    graph = pooled_graph("unseen__a", 30, seed=77)
     changed = np.not_equal(*graph.instances.value.codes[[4, 9]])
     parts = ranker.contributions(graph, 4, 9)
     check_sums(parts, model)
     assert {place.nodes for place in parts.places} == {(k,) for k in np.flatnonzero(changed)}
 
 
-@pytest.mark.parametrize("model", ["lambdarank", "xgb-pairwise", "sibling"])  # sibling: of an ensemble of all
+@pytest.mark.parametrize(
+    "model", ["lambdarank", "xgb-pairwise", "sibling"]
+)  # sibling: of an ensemble of all
 def test_nodes_add_up_to_the_columns(model, graph_file):
     graph = read_graph(graph_file(layout_graph(3)))
     rows = assemble(graph, FAST)
@@ -75,29 +95,49 @@ def test_nodes_add_up_to_the_columns(model, graph_file):
 
 
 def test_parts_of_two_are_joined_place_by_place():
-    parts = Parts(-2.0, {"a": -1.0}, (Place((3,), "now", "then", -1.0),), {"c": -1.0}, {"x": -2.0}, {5: -1.0})
-    expected = Parts(-3.0, {"a": -1.5}, (Place((3,), "now", "then", -1.5),), {"c": -1.5}, {"x": -3.0}, {5: -1.5})
-    assert Parts.total([parts, Parts.total([parts], 0.5)]) == Parts.total([parts, parts], 0.75) == expected
+    parts = Parts(
+        -2.0, {"a": -1.0}, (Place((3,), "now", "then", -1.0),), {"c": -1.0}, {"x": -2.0}, {5: -1.0}
+    )
+    expected = Parts(
+        -3.0, {"a": -1.5}, (Place((3,), "now", "then", -1.5),), {"c": -1.5}, {"x": -3.0}, {5: -1.5}
+    )
+    assert (
+        Parts.total([parts, Parts.total([parts], 0.5)])
+        == Parts.total([parts, parts], 0.75)
+        == expected
+    )
 
 
 def scored_graphs(noise):
-    """Yield 24 graphs of 40 costs that three seeds score up to noise, one half of it the same for all."""
+    """Yield 24 graphs of 40 costs that three seeds score up to noise, one half of it the same for
+    all.
+    """
     for number in range(24):
         rng = np.random.default_rng(number)
-        cost, shared = rng.random(40), rng.normal(0, noise, 40)
-        yield ScoredGraph(f"family{number % 6}", cost + shared + rng.normal(0, noise, (3, 40)), cost)
+        cost = rng.random(40)
+        shared = rng.normal(0, noise, 40)
+        yield ScoredGraph(
+            f"family{number % 6}", cost + shared + rng.normal(0, noise, (3, 40)), cost
+        )
 
 
 def test_certain_pairs_are_right_as_often_as_promised_on_other_graphs():
-    # seeds differ by a constant (no disagreement), then by +-1 at two of two rows: variance 2 (ddof 1) of (1, -1)
+    # seeds differ by a constant (no disagreement), then by +-1 at two of two rows: variance 2 (ddof
+    # 1) of (1, -1)
     assert disagreement(np.array([[0.0, 1.0], [5.0, 6.0]])) == 1e-12
     assert disagreement(np.array([[1.0, -1.0], [-1.0, 1.0]])) == pytest.approx(2.0)
     graphs = [*scored_graphs(0.15)]
     calibration = Calibration.of(graphs)
     assert 0.05 < calibration.certain < 0.9
     assert calibration.right_low <= calibration.right <= calibration.right_high
-    assert (calibration.graphs, calibration.families, calibration.seeds, calibration.by) == (24, 6, 3, "family")
-    right, certain = 0, 0
+    assert (calibration.graphs, calibration.families, calibration.seeds, calibration.by) == (
+        24,
+        6,
+        3,
+        "family",
+    )
+    right = 0
+    certain = 0
     for graph in graphs:
         others = Calibration.of([other for other in graphs if other.family != graph.family])
         mean = graph.scores.mean(axis=0)
@@ -105,35 +145,55 @@ def test_certain_pairs_are_right_as_often_as_promised_on_other_graphs():
         trust = Trust(others, graph.scores, np.arange(40))
         assert trust.ahead_of.tolist() == sure.sum(axis=1).tolist()
         assert trust.certain == pytest.approx(sure.sum() / (40 * 39 / 2))
-        certain, right = certain + sure.sum(), right + (sure & (graph.cost > graph.cost[:, None])).sum()
+        certain = certain + sure.sum()
+        right = right + (sure & (graph.cost > graph.cost[:, None])).sum()
     assert right / certain == pytest.approx(calibration.right) == pytest.approx(CERTAIN, abs=0.02)
 
 
 def test_pure_noise_is_never_certain():
     rng = np.random.default_rng(3)
-    noise = Calibration.of([ScoredGraph(f"f{n % 5}", rng.random((3, 60)), rng.random(60)) for n in range(20)])
-    assert noise.threshold == np.inf and noise.certain == 0.0 and np.isnan(noise.right) and noise.first > 0.8
-    trust = Trust(noise, np.zeros((3, 60)), np.repeat(np.arange(60), 2))  # seeds that agree: inf * 0
+    noise = Calibration.of(
+        [ScoredGraph(f"f{n % 5}", rng.random((3, 60)), rng.random(60)) for n in range(20)]
+    )
+    assert (
+        noise.threshold == np.inf
+        and noise.certain == 0.0
+        and np.isnan(noise.right)
+        and noise.first > 0.8
+    )
+    trust = Trust(
+        noise, np.zeros((3, 60)), np.repeat(np.arange(60), 2)
+    )  # seeds that agree: inf * 0
     assert trust.certain == 0 and trust.ahead_of.tolist() == [0] * 120
     assert trust.as_json()["certain_right"] is trust.as_json()["certain_right_interval"] is None
     assert trust.lines()[0] == "no pair is certain: out of fold none reached 95% (20 graphs)"
 
 
 def test_the_first_hold_the_best_of_as_many_graphs_as_promised():
-    # of ten graphs the best stands second in nine, behind one that is nearly as good, and last in one
-    scores, cost = [[2.0, 1.0, 3.0, 4.0]] * 9 + [[4.0, 3.0, 2.0, 1.0]], np.array([1.0, 1.005, 2.0, 3.0])
-    graphs = [ScoredGraph(f"f{number % 2}", np.array([mean] * 2), cost) for number, mean in enumerate(scores)]
+    # of ten graphs the best stands second in nine, behind one that is nearly as good, and last in
+    # one
+    scores = [[2.0, 1.0, 3.0, 4.0]] * 9 + [[4.0, 3.0, 2.0, 1.0]]
+    cost = np.array([1.0, 1.005, 2.0, 3.0])
+    graphs = [
+        ScoredGraph(f"f{number % 2}", np.array([mean] * 2), cost)
+        for number, mean in enumerate(scores)
+    ]
     calibration = Calibration.of([*graphs[:9], *graphs])
     assert (calibration.first, calibration.first_nearly) == (0.5, 0.25)
-    assert Calibration.of(graphs[2:]).first == 1.0, "the worst of 8 is at most the 8/9 quantile of the next place"
+    assert Calibration.of(graphs[2:]).first == 1.0, (
+        "the worst of 8 is at most the 8/9 quantile of the next place"
+    )
     assert Calibration.of(graphs[:9]).first == 0.5, "of 9 it is the 9/10 quantile"
     assert Trust(calibration, np.zeros((2, 5)), np.arange(5)).first == 3
 
 
 @pytest.mark.parametrize("noise", [0.15, 3.0])
 def test_it_is_read_back_for_the_same_model_only(noise, tmp_path):
-    """An edited one is ignored: it is outside the booster's checksums, and rankings do without it."""
-    calibration, file = Calibration.of([*scored_graphs(noise)]), tmp_path / "calibration.json"
+    """An edited one is ignored: it is outside the booster's checksums, and rankings do without
+    it.
+    """
+    calibration = Calibration.of([*scored_graphs(noise)])
+    file = tmp_path / "calibration.json"
     calibration.save(tmp_path, "this")
     content = json.loads(file.read_text(encoding="utf-8"))
 
@@ -141,11 +201,19 @@ def test_it_is_read_back_for_the_same_model_only(noise, tmp_path):
         file.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
         return Calibration.load(tmp_path, model)
 
-    for value in (content, content | {"bins": [{"distance": 0.5, "pairs": 7}]}):  # of an earlier version
+    for value in (
+        content,
+        content | {"bins": [{"distance": 0.5, "pairs": 7}]},
+    ):  # of an earlier version
         assert loaded(value).as_json() == calibration.as_json()
         assert loaded(value, "another") is None
-    none_right = loaded(content | {"threshold": 1.0} | dict.fromkeys(("right", "right_low", "right_high")))
-    assert Trust(none_right, np.zeros((3, 4)), np.arange(4)).lines()[0] == "0% of the pairs are certain"
+    none_right = loaded(
+        content | {"threshold": 1.0} | dict.fromkeys(("right", "right_low", "right_high"))
+    )
+    assert (
+        Trust(none_right, np.zeros((3, 4)), np.arange(4)).lines()[0]
+        == "0% of the pairs are certain"
+    )
     edits = [(name, value) for name in content for value in ("x", [], {}, True, -1)]
     edits += [("first", None), ("certain", None), ("graphs", None)]
     edits += [("first", 1.5), ("right", 10**400), ("by", "moon"), ("graphs", 2.5), ("more", 1)]
@@ -155,4 +223,7 @@ def test_it_is_read_back_for_the_same_model_only(noise, tmp_path):
     for text in ("[" * 100_000, "[]", '{"model": "this"}', "{"):
         assert loaded(text) is None
     scores = np.random.default_rng(0).normal(size=(3, 5))
-    assert "no pair is certain" in Trust(loaded({**content, "threshold": None}), scores, np.arange(5)).lines()[0]
+    assert (
+        "no pair is certain"
+        in Trust(loaded({**content, "threshold": None}), scores, np.arange(5)).lines()[0]
+    )

@@ -17,7 +17,13 @@ from tests.pipelines.trees import LAYOUTS, TILES
 from xlarank.data.collection import Collection
 from xlarank.data.graph import read_graph
 from xlarank.models.validation import label_noise, metrics
-from xlarank.models.validation.label_noise import additive_r2, describe_labels, run_tau, set_tau, tau_ceiling
+from xlarank.models.validation.label_noise import (
+    additive_r2,
+    describe_labels,
+    run_tau,
+    set_tau,
+    tau_ceiling,
+)
 from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, graph_metrics, kendall_tau
 from xlarank.pipelines.support.evaluation import baselines, deduplicated
 
@@ -25,12 +31,17 @@ from xlarank.pipelines.support.evaluation import baselines, deduplicated
 _SCORES = st.sampled_from((-1.5, -0.0, 0.0, 0.25, 3.0, 1e9))
 _COSTS = st.sampled_from((0.5, 1.0, 2.0, 20_000_001.0, 20_000_002.0, 2.0**40))
 #: ``(score, cost)`` of a few configurations.
-RANKINGS = st.lists(st.tuples(_SCORES, _COSTS), min_size=1, max_size=12).map(lambda of: np.array(of).T)
+RANKINGS = st.lists(st.tuples(_SCORES, _COSTS), min_size=1, max_size=12).map(
+    lambda of: np.array(of).T
+)
 
 
 def taus_by_pairs(score, cost):
     """Return tau and accuracy, expected if ties of the score are broken at random, and tau-b."""
-    pairs = [np.sign([score[i] - score[j], cost[i] - cost[j]]) for i, j in combinations(range(len(cost)), 2)]
+    pairs = [
+        np.sign([score[i] - score[j], cost[i] - cost[j]])
+        for i, j in combinations(range(len(cost)), 2)
+    ]
     scores, costs = (sum(pair[side] != 0 for pair in pairs) for side in (0, 1))
     if not scores or not costs:
         return 0.0, 0.5, 0.0
@@ -44,7 +55,9 @@ def tries_one_by_one(k, best_first, group):
     tried = []
     while len(tried) < min(k, len(best_first)):
         left = [config for config in best_first if config not in tried]
-        tried.append(next((config for config in left if group[config] not in group[tried]), left[0]))
+        tried.append(
+            next((config for config in left if group[config] not in group[tried]), left[0])
+        )
     return tried
 
 
@@ -54,12 +67,15 @@ def test_few_and_many_configurations_are_counted_pair_by_pair(few, ranking):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("xlarank.models.validation.metrics._FEW", few)
         counts = metrics.pair_metrics(*ranking)
-        assert (counts.tau, counts.accuracy, counts.tau_b) == pytest.approx(taus_by_pairs(*ranking), abs=1e-12)
+        assert (counts.tau, counts.accuracy, counts.tau_b) == pytest.approx(
+            taus_by_pairs(*ranking), abs=1e-12
+        )
 
 
 @given(RANKINGS, st.integers(1, 14), st.lists(st.integers(0, 4), min_size=12, max_size=12))
 def test_the_first_k_and_identical_configurations_after_all_distinct_ones(ranking, k, groups):
-    (score, cost), group = ranking, np.array(groups[: ranking.shape[1]])
+    (score, cost) = ranking
+    group = np.array(groups[: ranking.shape[1]])
     best_first = sorted(range(len(cost)), key=lambda config: (score[config], config))
     assert metrics.top_of(k, score, group).tolist() == tries_one_by_one(k, best_first, group)
     assert metrics.order_of(score).tolist() == best_first, "equal scores in the order of their ids"
@@ -69,8 +85,11 @@ def test_the_first_k_and_identical_configurations_after_all_distinct_ones(rankin
 
 
 def test_score_is_tau_for_layouts_and_the_top_five_for_tiles():
-    """Seven configurations scored worst first: the five best-scored cost 7, 6, 5, 4, 3; the best costs 2."""
-    cost, score = np.array([7.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.0]), np.arange(7.0)
+    """Seven configurations scored worst first: the five best-scored cost 7, 6, 5, 4, 3; the best
+    costs 2.
+    """
+    cost = np.array([7.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.0])
+    score = np.arange(7.0)
     layout, tile = (graph_metrics(kind, score, cost, np.arange(7)) for kind in ("layout", "tile"))
     assert tuple(layout) == tuple(tile) == METRICS
     assert layout["score"] == layout["tau"] == -1.0
@@ -81,33 +100,55 @@ def test_score_is_tau_for_layouts_and_the_top_five_for_tiles():
 
 def test_summary_has_mean_spread_and_every_graph():
     first, second = ({metric: base + i for i, metric in enumerate(METRICS)} for base in (0.0, 2.0))
-    # the std is divided by 2: not the estimate for a larger population; a quarter of the resamples is alpha twice
+    # the std is divided by 2: not the estimate for a larger population; a quarter of the resamples
+    # is alpha twice
     assert metrics.summarise({"alpha": first, "beta": second}) == {
-        metric: {"mean": 1 + i, "std": 1, "low": i, "high": 2 + i, "graphs": {"alpha": i, "beta": 2 + i}}
+        metric: {
+            "mean": 1 + i,
+            "std": 1,
+            "low": i,
+            "high": 2 + i,
+            "graphs": {"alpha": i, "beta": 2 + i},
+        }
         for i, metric in enumerate(METRICS)
     }
 
 
 def test_cost_of_the_compilers_own_choice():
-    rows = graph_rows("a__a", [30, 20, 40], features=np.array([[0.5], [0.0], [1.0]]), columns=["size", LAYOUTS_SET])
+    rows = graph_rows(
+        "a__a",
+        [30, 20, 40],
+        features=np.array([[0.5], [0.0], [1.0]]),
+        columns=["size", LAYOUTS_SET],
+    )
     plain = graph_rows("a__a", [30, 20])
     for kind, of, cost in (
-        ("layout", rows, 20), ("layout", rows.take(np.array([0, 2])), None),  # it sets nothing; it is no candidate
-        ("layout", replace(rows, runtime=np.array([30, 0, 40])), None), ("layout", plain, None),  # not measured
-        ("tile", replace(plain, normalizer=np.array([25, 25])), 1), ("tile", plain, None),
-    ):  # fmt: skip
+        ("layout", rows, 20),
+        ("layout", rows.take(np.array([0, 2])), None),  # it sets nothing; it is no candidate
+        ("layout", replace(rows, runtime=np.array([30, 0, 40])), None),
+        ("layout", plain, None),  # not measured
+        ("tile", replace(plain, normalizer=np.array([25, 25])), 1),
+        ("tile", plain, None),
+    ):
         assert metrics.compiler_cost(kind, of) == cost
 
 
 def test_speedups_count_the_best_of_the_first_and_average_geometrically():
     score = np.arange(7.0)
     cost = np.array([np.inf, 50.0, 40.0, 80.0, 30.0, 25.0, 1.0])  # the first was never measured
-    assert metrics.speedups(score, cost, 100.0, np.arange(7)) == {"speedup@1": 2.0, "speedup@5": 4.0}
+    assert metrics.speedups(score, cost, 100.0, np.arange(7)) == {
+        "speedup@1": 2.0,
+        "speedup@5": 4.0,
+    }
     # the second and third are one configuration: a sixth comes in
-    assert metrics.speedups(score, cost, 100.0, np.array([0, 1, 1, 2, 3, 4, 5]))["speedup@5"] == 100.0
+    assert (
+        metrics.speedups(score, cost, 100.0, np.array([0, 1, 1, 2, 3, 4, 5]))["speedup@5"] == 100.0
+    )
     twice, half = (dict.fromkeys(metrics.SPEEDUPS, value) for value in (2.0, 0.5))
     report = metrics.summarise({"a": twice, "b": half})
-    assert (report["speedup@1"]["mean"], report["speedup@1"]["std"]) == pytest.approx((1.0, np.log(2)))
+    assert (report["speedup@1"]["mean"], report["speedup@1"]["std"]) == pytest.approx(
+        (1.0, np.log(2))
+    )
     assert report["speedup@5"]["graphs"] == {"a": 2.0, "b": 0.5}
     assert metrics.summarise({}) == {}
 
@@ -127,13 +168,18 @@ def rows_of(column="size", values=(0, 2, 1, 0)):
 
 
 def test_orders_that_need_no_model():
-    """Pairs (10, 40) and (10, 20) are in order, (40, 20) is not: tau = (2 - 1) / 3; the first is the best.
+    """Pairs (10, 40) and (10, 20) are in order, (40, 20) is not: tau = (2 - 1) / 3; the first is
+    the best.
 
-    The mean slowdown of the first of a random order is (0 + 3 + 1) / 3; five tries find the best of three.
+    The mean slowdown of the first of a random order is (0 + 3 + 1) / 3; five tries find the best of
+    three.
     """
     orders = baselines(TILES, rows_of())
     assert set(orders) == {"file order", "random"} and [*orders["random"]] == [*METRICS]
-    assert (orders["file order"]["tau"], orders["file order"]["slowdown@1"]) == (pytest.approx(1 / 3), 0)
+    assert (orders["file order"]["tau"], orders["file order"]["slowdown@1"]) == (
+        pytest.approx(1 / 3),
+        0,
+    )
     assert [*orders["random"].values()] == pytest.approx([0, 0.5, 4 / 3, 0, 1, 0])
     picked = baselines(LAYOUTS, rows_of(), np.array([2, 1]))
     assert picked["file order"]["tau"] == -1, "by places in the file, not among the picked rows"
@@ -143,16 +189,22 @@ def test_orders_that_need_no_model():
         (TILES, "estimate__sum__log", "estimated time"),
     ):
         assert baselines(collection, rows_of(column))[order]["tau"] == pytest.approx(1)
-    assert "estimated time" not in baselines(Collection.parse("tile:xla"), rows_of("estimate__sum__log")), "a CPU's"
+    assert "estimated time" not in baselines(
+        Collection.parse("tile:xla"), rows_of("estimate__sum__log")
+    ), "a CPU's"
 
 
 def test_a_robust_difference_and_its_error_by_hand():
-    """0, 0, 0.8 against 0: the mean is 0.8 / 3, less a quarter of the standard deviation 0.8 * sqrt(2) / 3.
+    """0, 0, 0.8 against 0: the mean is 0.8 / 3, less a quarter of the standard deviation 0.8 *
+    sqrt(2) / 3.
 
-    Without one graph each it is 0.4 - 0.4 / 4 = 0.3, 0.3 and 0. The jackknife's squared error is 2/3 of the sum of
-    their squares about 0.2, 0.01 + 0.01 + 0.04. With the means 0.4, 0.4 and 0 the error would be 0.267.
+    Without one graph each it is 0.4 - 0.4 / 4 = 0.3, 0.3 and 0. The jackknife's squared error is
+    2/3 of the sum of their squares about 0.2, 0.01 + 0.01 + 0.04. With the means 0.4, 0.4 and 0 the
+    error would be 0.267.
     """
-    difference = metrics.paired_difference({"a": 0.0, "b": 0.0, "c": 0.8}, dict.fromkeys("abc", 0.0), "robust")
+    difference = metrics.paired_difference(
+        {"a": 0.0, "b": 0.0, "c": 0.8}, dict.fromkeys("abc", 0.0), "robust"
+    )
     assert difference == pytest.approx((0.8 / 3 - 0.25 * 0.8 * np.sqrt(2) / 3, 0.2))
 
 
@@ -162,10 +214,16 @@ def test_rules_for_tiles():
     names = ["bounds__output_volume__log", "bounds__kernel_volume__log"]
     orders = baselines(TILES, replace(rows_of(), columns=names, config_values=volumes))
     assert orders["largest output tile"]["tau"] == pytest.approx(-1.0)
-    assert orders["largest tile"]["slowdown@1"] == 0, "5 elements on the logarithmic scale against 3 and 3"
-    assert orders["nearest to the first configuration"]["tau"] == pytest.approx(1.0), "0, 6 and 4 apart"
+    assert orders["largest tile"]["slowdown@1"] == 0, (
+        "5 elements on the logarithmic scale against 3 and 3"
+    )
+    assert orders["nearest to the first configuration"]["tau"] == pytest.approx(1.0), (
+        "0, 6 and 4 apart"
+    )
     # a repeated configuration counts once
-    score, cost, group = deduplicated(np.array([1.0, 2.0, 1.0]), np.array([12.0, 20.0, 10.0]), np.array([7, 8, 7]))
+    score, cost, group = deduplicated(
+        np.array([1.0, 2.0, 1.0]), np.array([12.0, 20.0, 10.0]), np.array([7, 8, 7])
+    )
     assert (score.tolist(), cost.tolist(), group.tolist()) == ([1.0, 2.0], [10.0, 20.0], [7, 8])
 
 
@@ -175,14 +233,19 @@ def rng():
 
 
 def test_noise_is_the_deviation_from_the_mean_of_equals():
-    """Logarithms 0 and 2 around 1, three of 5 without deviation: squares 2 over 1 + 2 degrees of freedom."""
+    """Logarithms 0 and 2 around 1, three of 5 without deviation: squares 2 over 1 + 2 degrees of
+    freedom.
+    """
     runtime = np.exp([0.0, 2.0, 5.0, 5.0, 5.0, 9.0])
-    assert label_noise.relative_std(runtime, np.array([0, 0, 1, 1, 1, 2])) == pytest.approx(sqrt(2 / 3))
+    assert label_noise.relative_std(runtime, np.array([0, 0, 1, 1, 1, 2])) == pytest.approx(
+        sqrt(2 / 3)
+    )
     assert label_noise.relative_std(runtime, np.arange(6)) is None, "nothing repeats"
 
 
 def test_the_ceiling_of_runs_that_agree_and_of_too_few_repeats(rng):
-    once, group = np.arange(1.0, 41.0), np.tile(np.arange(40), 2)
+    once = np.arange(1.0, 41.0)
+    group = np.tile(np.arange(40), 2)
     swapped = once + 0.1
     swapped[:2] = 2.1, 1.1  # one of 780 pairs changes places between the runs
     for again, tau in ((once + 0.1, 1.0), (once[::-1], -1.0), (swapped, 1 - 2 / 780)):
@@ -200,16 +263,21 @@ def test_the_ceiling_of_runs_that_agree_and_of_too_few_repeats(rng):
 
 @pytest.mark.parametrize("noise", [0.5, 1.0, 2.0])
 def test_no_order_passes_the_ceiling_and_the_true_one_passes_one_run(noise, rng):
-    """The true order agrees with a run more than another run does, and less than the root of that."""
+    """The true order agrees with a run more than another run does, and less than the root of
+    that.
+    """
     true = rng.normal(size=4000)
     runs = np.exp(np.concatenate([true + noise * rng.normal(size=4000) for _ in range(2)]))
     group = np.tile(np.arange(4000), 2)
-    between, most = run_tau(runs, group), tau_ceiling(runs, group)
+    between = run_tau(runs, group)
+    most = tau_ceiling(runs, group)
     assert between < kendall_tau(true[group], runs) < most < between + 0.3
 
 
 def test_sets_are_judged_by_configurations_outside_their_fold(rng):
-    """Two sets a factor of 3 apart. Left one out, the mean of the others orders each set backwards: tau 0."""
+    """Two sets a factor of 3 apart. Left one out, the mean of the others orders each set backwards:
+    tau 0.
+    """
     sets = np.arange(200) % 2
     runtime = np.exp(log(3) * sets + 0.01 * rng.normal(size=200))
     # 1 - 2 * 45 / 190 pairs or so of a fold of 40 are of equal sets
@@ -221,7 +289,9 @@ def test_sets_are_judged_by_configurations_outside_their_fold(rng):
 
 def test_nodes_are_tied_that_change_together_and_additive_terms_explain_what_is_additive(rng):
     codes = np.array([[7, 1, 4, 9], [8, 2, 4, 9], [7, 1, 4, 3], [8, 2, 4, 9]])
-    assert label_noise.tied_groups(codes).T.tolist() == [[0, 1, 0, 1], [0, 0, 1, 0]], "the third node never changes"
+    assert label_noise.tied_groups(codes).T.tolist() == [[0, 1, 0, 1], [0, 0, 1, 0]], (
+        "the third node never changes"
+    )
     codes = rng.integers(3, size=(300, 2))
     additive = np.array([0.0, 0.5, 2.0])[codes[:, 0]] + np.array([1.0, 0.0, 0.3])[codes[:, 1]]
     assert additive_r2(additive, codes) == pytest.approx(1.0)
@@ -233,38 +303,66 @@ def test_nodes_are_tied_that_change_together_and_additive_terms_explain_what_is_
 def test_a_small_graph_is_counted():
     """`layout_arrays`: of six configurations 1 and 3 are equal; the convolution has three orders.
 
-    Its (3, 0) completes to (3, 0, 2, 1), unlike the default (3, 2, 1, 0); the reshape's (1,) is its default (1, 0).
-    So configurations 0 and 4 are of one set: default and default. 2 and 5 differ in the reshape.
+    Its (3, 0) completes to (3, 0, 2, 1), unlike the default (3, 2, 1, 0); the reshape's (1,) is its
+    default (1, 0). So configurations 0 and 4 are of one set: default and default. 2 and 5 differ in
+    the reshape.
     """
     labels = SimpleNamespace(**describe_labels(graph_of(layout_arrays())))
-    assert (labels.configurations, labels.measured, labels.distinct, labels.output_sets) == (6, 6, 5, 4)
+    assert (labels.configurations, labels.measured, labels.distinct, labels.output_sets) == (
+        6,
+        6,
+        5,
+        4,
+    )
     assert labels.repeat_std == pytest.approx(1 / 20000002 / sqrt(2), rel=1e-6)
     assert labels.set_std == pytest.approx(sqrt((log(2) ** 2 / 2) / 2), rel=1e-6)
     assert (labels.run_tau, labels.ceiling, labels.set_tau, labels.additive_r2) == (None,) * 4
 
 
 def test_operands_make_no_set_and_no_labels_make_no_noise():
-    row, operands = layout_row(output=(3, 0)), layout_row(output=(3, 0), input=(0, 3))
+    row = layout_row(output=(3, 0))
+    operands = layout_row(output=(3, 0), input=(0, 3))
     arrays = layout_arrays() | program_arrays(LAYOUT_PROGRAM)
-    arrays["node_config_feat"] = np.array([[row, layout_row()], [operands, layout_row()]], np.float32)
+    arrays["node_config_feat"] = np.array(
+        [[row, layout_row()], [operands, layout_row()]], np.float32
+    )
     arrays["config_runtime"] = np.zeros(2, np.int64)
     labels = SimpleNamespace(**describe_labels(graph_of(arrays)))
-    assert (labels.distinct, labels.output_sets, labels.model_times, labels.measured) == (2, 1, 1, 0)
+    assert (labels.distinct, labels.output_sets, labels.model_times, labels.measured) == (
+        2,
+        1,
+        1,
+        0,
+    )
     assert (labels.repeat_std, labels.set_std, labels.ceiling) == (None, None, None)
 
 
 @pytest.mark.parametrize(
     ("place", "counts", "taus", "r2"),
     [
-        ("default/train/alexnet_train_batch_32", (38009, 23924, 26, 26), (0.663, 0.814, 0.773), 0.9999),
+        (
+            "default/train/alexnet_train_batch_32",
+            (38009, 23924, 26, 26),
+            (0.663, 0.814, 0.773),
+            0.9999,
+        ),
         ("default/train/unet3d", (1159, 681, 8, 9), (0.824, 0.908, 0.55), 0.0),
         ("default/valid/unet_3d.4x4.bf16", (1965, 1469, 52, 12), (0.298, 0.546, 0.34), 0.9999),
         ("random/valid/unet_3d.4x4.bf16", (481, 442, 94, 16), (None, None, 0.74), 0.9999),
     ],
 )
 def test_measured_layouts_are_sums_over_few_sets(place, counts, taus, r2, real_data):
-    """Only unet3d is no sum over outputs: the input of one kernel gradient makes 54 steps three times as long."""
-    labels = SimpleNamespace(**describe_labels(read_graph(real_data / f"npz/layout/xla/{place}.npz", "layout")))
-    assert (labels.configurations, labels.distinct, labels.output_sets, labels.model_times) == counts
+    """Only unet3d is no sum over outputs: the input of one kernel gradient makes 54 steps three
+    times as long.
+    """
+    labels = SimpleNamespace(
+        **describe_labels(read_graph(real_data / f"npz/layout/xla/{place}.npz", "layout"))
+    )
+    assert (
+        labels.configurations,
+        labels.distinct,
+        labels.output_sets,
+        labels.model_times,
+    ) == counts
     assert (labels.run_tau, labels.ceiling, labels.set_tau) == pytest.approx(taus, abs=0.02)
     assert labels.additive_r2 >= r2

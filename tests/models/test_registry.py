@@ -54,7 +54,8 @@ for name in sys.argv[1:]:
     if not (child := os.fork()):
         signal.alarm(30)
         again = ranker.clone().fit(data, settings)
-        os._exit(not all(np.array_equal(one.predict(data.matrix(), COLUMNS), scores) for one in (ranker, again)))
+        predictions = [one.predict(data.matrix(), COLUMNS) for one in (ranker, again)]
+        os._exit(not all(np.array_equal(prediction, scores) for prediction in predictions))
     print(name, os.waitpid(child, 0)[1])
 """
 
@@ -64,8 +65,10 @@ for name in sys.argv[1:]:
 def test_a_forked_child_of_a_process_that_used_threads_ends():
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SCRIPT, "lambdarank", "xgb-pairwise"],
-        cwd=Path(xlarank.__file__).parent.parent, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=Path(xlarank.__file__).parent.parent,
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout.splitlines() == ["lambdarank 0", "xgb-pairwise 0"], done.stderr
 
 
@@ -73,8 +76,11 @@ NO_WEIGHTS = {f"weight_{name.replace('-', '_')}": 0.0 for name in MEMBERS}
 
 
 def test_scores_are_the_blend_of_the_members_of_positive_weight(tmp_path):
-    data, graph = easy_data(), easy_graph("unseen__a", 40, seed=9).matrix()
-    ranker = fitted("ensemble", data, **{**NO_WEIGHTS, "weight_xgb_pairwise": 1.0, "weight_ranknet": 3.0})
+    data = easy_data()
+    graph = easy_graph("unseen__a", 40, seed=9).matrix()
+    ranker = fitted(
+        "ensemble", data, **{**NO_WEIGHTS, "weight_xgb_pairwise": 1.0, "weight_ranknet": 3.0}
+    )
     members = [fitted(name, data).predict(graph, COLUMNS) for name in ("xgb-pairwise", "ranknet")]
     assert ranker.predict(graph, COLUMNS) == pytest.approx(blend(members, [1, 3]))
     files = saved(ranker, tmp_path / "model")
@@ -82,9 +88,17 @@ def test_scores_are_the_blend_of_the_members_of_positive_weight(tmp_path):
 
 
 def test_a_member_that_runs_out_of_stages_keeps_its_last(monkeypatch):
-    data, last = easy_data(graphs=2), np.arange(120.0)
-    ranker = fitted("ensemble", data, rounds=6, **{**NO_WEIGHTS, "weight_lambdarank": 1.0, "weight_ranknet": 1.0})
-    monkeypatch.setattr(MEMBERS["ranknet"], "staged", lambda self, rows, every, instances: iter([last]))
+    data = easy_data(graphs=2)
+    last = np.arange(120.0)
+    ranker = fitted(
+        "ensemble",
+        data,
+        rounds=6,
+        **{**NO_WEIGHTS, "weight_lambdarank": 1.0, "weight_ranknet": 1.0},
+    )
+    monkeypatch.setattr(
+        MEMBERS["ranknet"], "staged", lambda self, rows, every, instances: iter([last])
+    )
     others = fitted("lambdarank", data, rounds=6).staged(data.matrix(), 2)
     for stage, other in zip(ranker.staged(data.matrix(), 2), others, strict=True):
         assert stage == pytest.approx(blend([other, last], [1, 1]))
@@ -93,7 +107,8 @@ def test_a_member_that_runs_out_of_stages_keeps_its_last(monkeypatch):
 def test_members_of_other_columns_and_missing_ones_are_refused(tmp_path):
     folder = tmp_path / "model"
     saved(fitted("ensemble", easy_data(graphs=2), rounds=2), folder)
-    path, member = folder / "ranker.json", folder / "ranknet" / "ranker.json"
+    path = folder / "ranker.json"
+    member = folder / "ranknet" / "ranker.json"
     state = json.loads(path.read_text())
     earlier = {"params": {**state["params"], "weight_pair_vote": 1.0}}
     for change, said in (
@@ -140,16 +155,21 @@ def base(request):
 @pytest.mark.parametrize("model", ["lambdarank", "ranknet", "sum-pooled"])
 def test_new_trees_learn_what_the_first_left(model):
     """Little is left of the same data: a first tree of its own would move scores by more."""
-    data, plain = easy_data(graphs=4), {"bagging_fraction": 1.0, "feature_fraction": 1.0}
+    data = easy_data(graphs=4)
+    plain = {"bagging_fraction": 1.0, "feature_fraction": 1.0}
     single, many = (fitted(model, data, rounds=rounds, **plain) for rounds in (1, 150))
     longer = many.continuing().fit(data, FitSettings(1, 0, 1))
-    first, before, after = (scores(ranker, data.parts[0].matrix()) for ranker in (single, many, longer))
+    first, before, after = (
+        scores(ranker, data.parts[0].matrix()) for ranker in (single, many, longer)
+    )
     assert 0 < np.std(after - before) < 0.8 * np.std(first)
 
 
 def test_stages_are_the_rounds_that_were_added_and_few_slow_ones_change_little(base):
     runs = ((0.1, 4), (1.0, 4), (1.0, 20), (1.0, 8))
-    slow, fast, tuned, short = (base.continuing(rate).fit(MORE, FitSettings(n, 0, 1)) for rate, n in runs)
+    slow, fast, tuned, short = (
+        base.continuing(rate).fit(MORE, FitSettings(n, 0, 1)) for rate, n in runs
+    )
     before, slower, faster = (scores(ranker, UNSEEN) for ranker in (base, slow, fast))
     assert kendall_tau(before, slower) > 0.9 and not np.array_equal(before, slower)
     assert np.abs(slower - before).sum() < 0.5 * np.abs(faster - before).sum()
@@ -172,26 +192,37 @@ def test_saved_and_read_back_it_can_be_fitted_again_from_the_same_start(base, tm
 
 
 def test_columns_are_found_by_name_and_others_left_alone(base):
-    columns, settings = [*COLUMNS, "answer"], FitSettings(10, 0, 1)
+    columns = [*COLUMNS, "answer"]
+    settings = FitSettings(10, 0, 1)
     graphs = (*MORE.parts, JUDGED)
-    *wider, judged = (replace(g, columns=columns, config_values=np.c_[g.config_values, g.row_cost]) for g in graphs)
-    tuned, same = (base.continuing().fit(data, settings) for data in (TrainingData.from_graphs(wider), MORE))
+    *wider, judged = (
+        replace(g, columns=columns, config_values=np.c_[g.config_values, g.row_cost])
+        for g in graphs
+    )
+    tuned, same = (
+        base.continuing().fit(data, settings) for data in (TrainingData.from_graphs(wider), MORE)
+    )
     assert tuned.columns == columns and "answer" not in tuned.importance()
     assert np.allclose(tuned.predict(judged.matrix(), columns), scores(same), atol=1e-9)
 
 
 def test_what_does_not_fit_and_a_damaged_start_are_refused(tmp_path):
-    with pytest.raises(ModelError, match="xgb-pairwise cannot be fine-tuned; expected trees of Light"):
+    with pytest.raises(
+        ModelError, match="xgb-pairwise cannot be fine-tuned; expected trees of Light"
+    ):
         fitted("xgb-pairwise", easy_data(graphs=2, configs=20), rounds=2).continuing()
     base = fitted("ranknet", easy_data(), rounds=40)
     for columns, said in (
         (["size", "waste", "noise"], r"lack 1 columns of the model to fine-tune \(clash"),
         (["size", "clash", "noise", "waste"], "in another order"),
     ):
-        graphs = [replace(graph.only(np.arange(len(columns))), columns=columns) for graph in MORE.parts]
+        graphs = [
+            replace(graph.only(np.arange(len(columns))), columns=columns) for graph in MORE.parts
+        ]
         with pytest.raises(ModelError, match=said):
             base.continuing().fit(TrainingData.from_graphs(graphs), FitSettings(3, 0, 1))
-    tuned, path = base.continuing().fit(MORE, FitSettings(15, 0, 1)), tmp_path / "ranker.json"
+    tuned = base.continuing().fit(MORE, FitSettings(15, 0, 1))
+    path = tmp_path / "ranker.json"
     tuned.save(tmp_path)
     state = json.loads(path.read_text("utf-8"))
     for name, value in (("trees", 999), ("trees", -1), ("rate", 0)):
@@ -201,16 +232,22 @@ def test_what_does_not_fit_and_a_damaged_start_are_refused(tmp_path):
 
 
 def test_the_search_space_is_that_of_stored_studies():
-    """The file has ``ranker kind parameter distribution`` on each line, in the order in which studies draw them.
+    """The file has ``ranker kind parameter distribution`` on each line, in the order in which
+    studies draw them.
 
-    A study can only be resumed with its search space: after a change every study starts anew, and the file must be
-    written again.
+    A study can only be resumed with its search space: after a change every study starts anew, and
+    the file must be written again.
     """
     lines = []
     for (name, ranker), kind in product(RANKERS.items(), contract.KINDS):
         ranker.params_class.suggest(trial := optuna.create_study().ask(), kind)
-        lines += [f"{name} {kind} {parameter} {space}" for parameter, space in trial.distributions.items()]
-    assert lines == Path(__file__).with_name("search_space.txt").read_text(encoding="utf-8").splitlines()
+        lines += [
+            f"{name} {kind} {parameter} {space}" for parameter, space in trial.distributions.items()
+        ]
+    assert (
+        lines
+        == Path(__file__).with_name("search_space.txt").read_text(encoding="utf-8").splitlines()
+    )
 
 
 def test_parameters_of_other_values_and_names_are_refused():
@@ -227,28 +264,49 @@ def test_parameters_of_other_values_and_names_are_refused():
         with pytest.raises(ModelError, match=said):
             LambdaRank({name: value}, kind="layout")
     misspelt = {"members": {"sum-pooled": {"leaf_l3": 1.0}}}
-    sibling, ensemble = SiblingParams, EnsembleParams
+    sibling = SiblingParams
+    ensemble = EnsembleParams
     for params, values, said in (
-        *((sibling, {"general": v}, "general is .*; expected parameters by name") for v in (3, None, [], "nope")),
-        (sibling, {"general": misspelt}, "'leaf_l3' is not a parameter of sum-pooled; .*did you mean leaf_l2"),
+        *(
+            (sibling, {"general": v}, "general is .*; expected parameters by name")
+            for v in (3, None, [], "nope")
+        ),
+        (
+            sibling,
+            {"general": misspelt},
+            "'leaf_l3' is not a parameter of sum-pooled; .*did you mean leaf_l2",
+        ),
         (ensemble, NO_WEIGHTS, "the weights are all 0; expected one member"),
-        (ensemble, {"members": {"sibling": {}}}, "'sibling' is not a member of an ensemble; expected lambdarank"),
+        (
+            ensemble,
+            {"members": {"sibling": {}}},
+            "'sibling' is not a member of an ensemble; expected lambdarank",
+        ),
         (ensemble, {"members": {"ranknet": {"num_leaves": 1}}}, "num_leaves is 1; expected"),
     ):
         with pytest.raises(ModelError, match=said):
             params.of("layout", values)
     for settings in ((-1,), (2.5,), (5, -1), (5, 0, -2)):
-        with pytest.raises(ModelError, match=r"(rounds|seed|threads) is .*; expected a whole number"):
+        with pytest.raises(
+            ModelError, match=r"(rounds|seed|threads) is .*; expected a whole number"
+        ):
             FitSettings(*settings)
     assert [FitSettings(5, 0, n).threads for n in (-1, 0, 1)] == [0, 0, 1], "-1: all cores"
     parsed = Number(0)("name", np.float32(0.5)), Number()("name", -3), Whole(1)("name", np.int64(3))
-    assert parsed == (0.5, -3.0, 3) and [*map(type, parsed)] == [float, float, int], "plain values for JSON"
+    assert parsed == (0.5, -3.0, 3) and [*map(type, parsed)] == [float, float, int], (
+        "plain values for JSON"
+    )
 
 
 @pytest.mark.parametrize("kind", contract.KINDS)
 def test_choices_of_columns_leave_out_graph_columns_and_candidates(kind):
     columns = FeatureSettings().columns(kind)
-    for choice, graph, candidates in (("all", 1, 1), ("no_graph", 0, 1), ("no_candidates", 1, 0), ("alone", 0, 0)):
+    for choice, graph, candidates in (
+        ("all", 1, 1),
+        ("no_graph", 0, 1),
+        ("no_candidates", 1, 0),
+        ("alone", 0, 0),
+    ):
         expected = [
             name
             for block in blocks_of(kind)
@@ -260,24 +318,35 @@ def test_choices_of_columns_leave_out_graph_columns_and_candidates(kind):
 
 
 def test_a_target_leaves_out_the_columns_of_others():
-    columns, layouts = FeatureSettings().columns("tile"), FeatureSettings().columns("layout")
+    columns = FeatureSettings().columns("tile")
+    layouts = FeatureSettings().columns("layout")
     for target, dropped in ((TPU, CPU), (CPU, TPU)):
         for choice in ("all", "alone"):
-            both, kept = ({columns[i] for i in chosen_columns(columns, choice, t)} for t in (None, target))
+            both, kept = (
+                {columns[i] for i in chosen_columns(columns, choice, t)} for t in (None, target)
+            )
             assert both - kept == both & dropped.columns != set()
             assert both & target.columns <= kept
         assert chosen_columns(layouts, "all", target).tolist() == list(range(len(layouts)))
 
 
 BEST = BestParams(
-    model="lambdarank", params={"learning_rate": 0.125, "labels": "log"}, rounds=75, mean=0.5, std=0.25,
-    select="robust", graphs={"cnn__a": 0.25, "mlp__a": 0.75}, trial=3, folds=[["cnn"], ["mlp"]],
+    model="lambdarank",
+    params={"learning_rate": 0.125, "labels": "log"},
+    rounds=75,
+    mean=0.5,
+    std=0.25,
+    select="robust",
+    graphs={"cnn__a": 0.25, "mlp__a": 0.75},
+    trial=3,
+    folds=[["cnn"], ["mlp"]],
     code_hash="0123456789abcdef",
-)  # fmt: skip
+)
 
 
 def test_each_ranker_has_its_file_and_members_of_an_ensemble_take_their_own(tmp_path):
-    folder, names = tmp_path / "studies" / "cpu", ("lambdarank", "ranknet", "ensemble")
+    folder = tmp_path / "studies" / "cpu"
+    names = ("lambdarank", "ranknet", "ensemble")
     lambdarank, ranknet, ensemble = (RANKERS[name].params_class.of("layout") for name in names)
 
     def params():
@@ -306,5 +375,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path):
     other = (tmp_path / "best-ranknet.json").read_bytes()
     for content in (other, b"", b"{", b"[]", b'{"model": "lambdarank"}', b"\xff\xfe"):
         (tmp_path / "best-lambdarank.json").write_bytes(content)
-        with pytest.raises(ModelError, match=r"best-lambdarank\.json cannot be read .*remove it, or tune again"):
+        with pytest.raises(
+            ModelError, match=r"best-lambdarank\.json cannot be read .*remove it, or tune again"
+        ):
             load_best(tmp_path, "lambdarank")

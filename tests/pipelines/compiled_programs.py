@@ -1,4 +1,6 @@
-"""Small JAX programs for tests that really compile; imported by the compiler's process, never by pytest."""
+"""Small JAX programs for tests that really compile; imported by the compiler's process, never by
+pytest.
+"""
 
 import os
 
@@ -19,22 +21,31 @@ _PRODUCT = ((256, 256), (256, 512), (512, 128))
 #: Two products: the hidden layout matters, and all compile within seconds.
 products = program(lambda x, first, second: jax.nn.gelu(x @ first) @ second, *_PRODUCT)
 #: Takes the arrays of `products` and never ends.
-endless = program(lambda x, first, second: jax.lax.while_loop(lambda _: True, lambda x: x + 1, x), *_PRODUCT)
+endless = program(
+    lambda x, first, second: jax.lax.while_loop(lambda _: True, lambda x: x + 1, x), *_PRODUCT
+)
 #: Two reductions and a division.
 softmax = program(jax.nn.softmax, (2048, 1024))
 sums = program(lambda x, y: x + y, (2048, 2048), (2048, 2048))
 crash = os.abort
 unfit = program(lambda x: x, (3,), (3,))  # one argument too many
-#: The same product seven times, in a loop's body, and all results: its counter says where each is put.
-loop = program(lambda x, w: jax.lax.scan(lambda h, _: (jnp.tanh(h @ w),) * 2, x, None, 7), *[(256, 256)] * 2)
+#: The same product seven times, in a loop's body, and all results: its counter says where each is
+#: put.
+loop = program(
+    lambda x, w: jax.lax.scan(lambda h, _: (jnp.tanh(h @ w),) * 2, x, None, 7), *[(256, 256)] * 2
+)
 
 
 def texts():
-    """Return convolutions over a text as in PyTorch, whose inputs need other layouts than the default ones."""
+    """Return convolutions over a text as in PyTorch, whose inputs need other layouts than the
+    default ones.
+    """
 
     def function(weights, x):
         def convolve(w):
-            return jax.lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=("NCW", "OIW", "NCW")).max(2)
+            return jax.lax.conv_general_dilated(
+                x, w, (1,), "SAME", dimension_numbers=("NCW", "OIW", "NCW")
+            ).max(2)
 
         return {"found": convolve(weights["narrow"]) + convolve(weights["wide"])}
 
@@ -64,7 +75,9 @@ def picked():
 
 
 def mixing():
-    """Return a step whose output state the compiler by itself lays out otherwise than the input state."""
+    """Return a step whose output state the compiler by itself lays out otherwise than the input
+    state.
+    """
 
     def step(state, mix):
         h = jnp.einsum("bkd,de->bke", state["h"], state["w"])
@@ -84,7 +97,9 @@ def nothing():
 
 
 def rows():
-    """Return a product in a loop whose users take it by rows: by columns it is transposed in every iteration."""
+    """Return a product in a loop whose users take it by rows: by columns it is transposed in every
+    iteration.
+    """
 
     def function(x, weight):
         def body(_, carry):

@@ -39,7 +39,9 @@ def shared_built(shared_tree, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def shared_trained(shared_built, tmp_path_factory):
-    """Workspace with rows and models of two seeds; only results and scores may be added, as `evaluate` does."""
+    """Workspace with rows and models of two seeds; only results and scores may be added, as
+    `evaluate` does.
+    """
     workspace = shutil.copytree(shared_built, tmp_path_factory.mktemp("trained") / "work")
     train_models(workspace, seeds=2, rounds=30)
     return workspace
@@ -60,7 +62,8 @@ tree, built, trained = map(copy_of, ("tree", "built", "trained"))
 @pytest.fixture
 def fits(monkeypatch):
     """Data, parameters and settings of every fit of boosted trees."""
-    calls, fit = [], BoostedRanker.fit
+    calls = []
+    fit = BoostedRanker.fit
 
     def spy(self, data, settings):
         calls.append({"data": data, "params": self.params.values(), **asdict(settings)})
@@ -77,19 +80,26 @@ def skip_or_fail(why):
 
 
 def need(package):
-    """Skip the test if a package of the extra for Dask is missing, or fail it if nothing may be skipped."""
+    """Skip the test if a package of the extra for Dask is missing, or fail it if nothing may be
+    skipped.
+    """
     if find_spec(package) is None:
         skip_or_fail(f"{package} is not installed (pip install 'xlarank[dask]')")
 
 
 class PostgresServer:
-    """A running server on a free port; PostgreSQL refuses to run as root, who starts it as ``postgres``."""
+    """A running server on a free port; PostgreSQL refuses to run as root, who starts it as
+    ``postgres``.
+    """
 
     def __init__(self):
-        path = ":".join([os.environ["PATH"], *map(str, Path("/usr/lib/postgresql").glob("*/bin"))])  # of Debian
+        path = ":".join(
+            [os.environ["PATH"], *map(str, Path("/usr/lib/postgresql").glob("*/bin"))]
+        )  # of Debian
         if (initdb := shutil.which("initdb", path=path)) is None:
             skip_or_fail("PostgreSQL is not installed (Debian: apt-get install postgresql)")
-        self._bin, root = Path(initdb).resolve().parent, os.geteuid() == 0
+        self._bin = Path(initdb).resolve().parent
+        root = os.geteuid() == 0
         self._as = {"user": "postgres", "group": "postgres", "extra_groups": []} if root else {}
         # Not below pytest's folder, which nobody else may enter; and the path of a socket is short.
         self.folder = Path(tempfile.mkdtemp(prefix="xlarank-pg-"))
@@ -98,13 +108,29 @@ class PostgresServer:
         (self.folder / "password").write_text(PASSWORD + "\n")
         for path in (self.folder, self.folder / "password") if root else ():
             shutil.chown(path, "postgres", "postgres")
-        self._run("initdb", "--pgdata=data", "--username=tuner", "--pwfile=password", "--auth-local=trust",
-                  "--auth-host=scram-sha-256", "--encoding=UTF8", "--no-sync", "--no-locale")  # fmt: skip
+        self._run(
+            "initdb",
+            "--pgdata=data",
+            "--username=tuner",
+            "--pwfile=password",
+            "--auth-local=trust",
+            "--auth-host=scram-sha-256",
+            "--encoding=UTF8",
+            "--no-sync",
+            "--no-locale",
+        )
         self.start()
 
     def _run(self, program, *arguments):
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **self._as}
-        done = subprocess.run([self._bin / program, *arguments], cwd=self.folder, text=True, timeout=120, **pipes)
+        pipes = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.STDOUT,
+            **self._as,
+        }
+        done = subprocess.run(
+            [self._bin / program, *arguments], cwd=self.folder, text=True, timeout=120, **pipes
+        )
         assert done.returncode == 0, f"{program}: {done.stdout}"
 
     def start(self):
@@ -120,7 +146,8 @@ class PostgresServer:
 
     def address(self, database, password=PASSWORD):
         """The address of a database over the network, with a password."""
-        return f"postgresql+psycopg://tuner:{quote(password, safe='')}@127.0.0.1:{self.port}/{database}"
+        user = f"tuner:{quote(password, safe='')}"
+        return f"postgresql+psycopg://{user}@127.0.0.1:{self.port}/{database}"
 
 
 @pytest.fixture(scope="session")

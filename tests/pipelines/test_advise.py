@@ -25,15 +25,20 @@ from xlarank.pipelines.advise.diagnosis import Leaf, changes_of, diagnose, opera
 from xlarank.pipelines.advise.search import Space, around_copies
 from xlarank.pipelines.programs.sources import Program, write_configurations
 
-TEXT = """HloModule m, entry_computation_layout={{(f32[64,128]{{1,0}}, f32[128,64]{{{weight}}})->f32[64,64]{{1,0}}}}
+LAYOUTS = "(f32[64,128]{{1,0}}, f32[128,64]{{{weight}}})->f32[64,64]{{1,0}}"
+TEXT = (
+    f"HloModule m, entry_computation_layout={{{{{LAYOUTS}}}}}"
+    + """
 
 ENTRY %main (x: f32[64,128], w: f32[128,64]) -> f32[64,64] {{
   %x = f32[64,128]{{1,0}} parameter(0)
   %w = f32[128,64]{{{weight}}} parameter(1)
   {copy}
-  ROOT %dot.3 = f32[64,64]{{1,0}} convolution(%x, %{operand}), backend_config={{"estimated_cycles":"{cycles}"}}
+  ROOT %dot.3 = f32[64,64]{{1,0}} convolution(%x, %{operand}), \
+backend_config={{"estimated_cycles":"{cycles}"}}
 }}
 """
+)
 
 
 def product_module():
@@ -41,34 +46,56 @@ def product_module():
     module = HloModuleProto(name="jit_f", entry_computation_id=1, entry_computation_name="main")
     main = module.computations.add(name="main", id=1)
     instruction(main, "parameter", (64, 128), id=1).metadata.op_name = "x"
-    instruction(main, "parameter", (128, 64), id=2, parameter_number=1).metadata.op_name = "layer['w']"
+    instruction(
+        main, "parameter", (128, 64), id=2, parameter_number=1
+    ).metadata.op_name = "layer['w']"
     dot = instruction(main, "dot", (64, 64), (1, 2), id=3)
     dot.dot_dimension_numbers.lhs_contracting_dimensions.append(1)
-    dot.metadata.op_name, dot.metadata.source_file, dot.metadata.source_line = "jit(f)/dot", "net.py", 7
-    module.host_program_shape.parameters.extend(parameter.shape for parameter in main.instructions[:2])
+    dot.metadata.op_name = "jit(f)/dot"
+    dot.metadata.source_file = "net.py"
+    dot.metadata.source_line = 7
+    module.host_program_shape.parameters.extend(
+        parameter.shape for parameter in main.instructions[:2]
+    )
     module.host_program_shape.result.CopyFrom(dot.shape)
     return module
 
 
 class FakeCompiler:
-    """Compiler that copies a weight unless its layout is free; a dot laid out anew costs 50 cycles fewer."""
+    """Compiler that copies a weight unless its layout is free; a dot laid out anew costs 50 cycles
+    fewer.
+    """
 
     target = target_of("tpu-v3")
-    fails_after, slow, unsettled, useless, broken, advised_seconds = 10**9, "", "", False, None, 0.5
+    fails_after = 10**9
+    slow = ""
+    unsettled = ""
+    useless = False
+    broken = None
+    advised_seconds = 0.5
     add_estimates = staticmethod(lambda *_: None)
     compare = staticmethod(lambda *_: 0.001)
 
     def __init__(self):
-        self.versions, self.compiled, self.pasted, self.one_hot = {"jax": "0"}, [], [], []
+        self.versions = {"jax": "0"}
+        self.compiled = []
+        self.pasted = []
+        self.one_hot = []
 
     def lower(self, *, one_hot=False, **_):
         self.one_hot.append(one_hot)
-        return Lowered(product_module().SerializeToString(), {"dot.3": (1, 0)}, [["[0]", "[1]['w']"], [""]])
+        return Lowered(
+            product_module().SerializeToString(), {"dot.3": (1, 0)}, [["[0]", "[1]['w']"], [""]]
+        )
 
     def compile_pasted(self, pasted):
-        """Return a compiled text in which the expression on a line gets a layout as the dot does."""
+        """Return a compiled text in which the expression on a line gets a layout as the dot
+        does.
+        """
         self.pasted.append((len(pasted.lines), len(pasted.places)))
-        text = TEXT.format(weight="0,1", operand="w", cycles=100 - 50 * bool(pasted.places), copy="")
+        text = TEXT.format(
+            weight="0,1", operand="w", cycles=100 - 50 * bool(pasted.places), copy=""
+        )
         return text, dict.fromkeys(pasted.places, "x @ w")
 
     def measure(self, _, programs, **__):
@@ -87,14 +114,25 @@ class FakeCompiler:
             if self.broken is not None:
                 yield at, self.broken
                 continue
-            if status := (self.slow if turned else "") or (self.unsettled if "auto" in inputs else ""):
+            if status := (self.slow if turned else "") or (
+                self.unsettled if "auto" in inputs else ""
+            ):
                 yield at, Outcome(Status(status), seconds=9.0, message="not done within 9 s")
                 continue
             free = inputs[1] in ("auto", "{0,1}") and not self.useless
-            copy = "" if free else '%copy.1 = f32[128,64]{0,1} copy(%w), backend_config={"estimated_cycles":"300"}'
+            copy = (
+                ""
+                if free
+                else (
+                    '%copy.1 = f32[128,64]{0,1} copy(%w), backend_config={"estimated_cycles":"300"}'
+                )
+            )
             layout, operand = ("0,1", "w") if free else ("1,0", "copy.1")
             text = TEXT.format(weight=layout, operand=operand, cycles=100 - 50 * turned, copy=copy)
-            yield at, Outcome(Status.OK, read_estimate(text), f"{free} {turned}", False, 1.0, text=text)
+            yield (
+                at,
+                Outcome(Status.OK, read_estimate(text), f"{free} {turned}", False, 1.0, text=text),
+            )
 
 
 @pytest.fixture
@@ -112,16 +150,24 @@ def test_entry_layouts_are_tried_first_and_the_search_continues_from_the_best(co
     result = run(tmp_path, budget=8)
     assert compiler.compiled[:4] == ["default False", "auto False", "auto False", "default False"]
     clock = target_of("tpu-v3").nanoseconds
-    assert (result.default_ns, result.best_ns, result.module_ns) == (clock(400), clock(50), clock(50))
+    assert (result.default_ns, result.best_ns, result.module_ns) == (
+        clock(400),
+        clock(50),
+        clock(50),
+    )
     (weight,) = result.inputs
     assert (weight.name, weight.kind, weight.path) == ("layer['w']", "weight", "[1]['w']")
     assert (weight.before, weight.minor_to_major) == ((1, 0), (0, 1))
     (change,) = result.changes
     assert (change.name, change.minor_to_major, change.code) == ("dot.3", (0, 1), "x @ w")
-    assert result.diagnosis.summary == "75% of the estimate is 1 copy forced by layouts: 1 of weights"
+    assert (
+        result.diagnosis.summary == "75% of the estimate is 1 copy forced by layouts: 1 of weights"
+    )
     moved = (result.diagnosis.moved_cycles, result.diagnosis_after.moved_cycles)
     assert (moved, result.difference) == ((300, 0), 0.001)
-    assert {"    \"[1]['w']\": (1, 0),  # weight layer['w'], f32[128,64]", "outputs = {}"} <= {*result.lines}
+    assert {"    \"[1]['w']\": (1, 0),  # weight layer['w'], f32[128,64]", "outputs = {}"} <= {
+        *result.lines
+    }
     compile("\n".join(result.lines), "lines", "exec")
     assert result.lines[-2:] == [
         "# net.py:7, dot f32[64,64], jit(f)/dot",
@@ -133,19 +179,28 @@ def test_entry_layouts_are_tried_first_and_the_search_continues_from_the_best(co
     edited = HloModuleProto.FromString((tmp_path / "program.advised.pb").read_bytes())
     assert entry_modes(edited) == [["default", "{0,1}"], ["default"]]
     value = json.loads((tmp_path / "program.advice.json").read_text())
-    assert value["inputs"][0]["major_to_minor"] == [1, 0] and value["speedup"] == pytest.approx(8, rel=0.01)
+    assert value["inputs"][0]["major_to_minor"] == [1, 0] and value["speedup"] == pytest.approx(
+        8, rel=0.01
+    )
     assert value["diagnosis"]["relayouts"][0]["tensor"] == "layer['w']"
 
 
-def test_printed_advice_separates_code_from_module_and_names_uncounted_costs(compiler, tmp_path, capsys):
+def test_printed_advice_separates_code_from_module_and_names_uncounted_costs(
+    compiler, tmp_path, capsys
+):
     result = run(tmp_path, budget=8)
     batch = replace(result.inputs[0], kind="input")
     unreached = replace(result.changes[0], code="", source="jit(f)/transpose(jvp())/dot")
-    _show_advice(replace(result, inputs=[batch], changes=[*result.changes, unreached], module_ns=40))
+    _show_advice(
+        replace(result, inputs=[batch], changes=[*result.changes, unreached], module_ns=40)
+    )
     printed = capsys.readouterr().out
     assert "code to paste" in printed and "edited module" in printed
     assert "1 operation cannot be laid out by code" in printed
-    assert "not counted: laying out layer['w'] anew in each call" in printed and "300 cycles" in printed
+    assert (
+        "not counted: laying out layer['w'] anew in each call" in printed
+        and "300 cycles" in printed
+    )
     _show_advice(replace(result, inputs=[replace(batch, looped=True)], speedup=1.019))
     printed = capsys.readouterr().out
     assert "1.019: nothing worth doing" in printed
@@ -158,10 +213,21 @@ def test_advice_that_measuring_does_not_confirm_is_dropped(compiler, tmp_path, c
         (1.0, "cannot be told from 1.00, nothing is kept", False),
         (1.5, "slower, nothing is kept", False),
     ):
-        compiler.advised_seconds, out = seconds, tmp_path / str(seconds)
+        compiler.advised_seconds = seconds
+        out = tmp_path / str(seconds)
         result = run(out, budget=8, measure=True)
-        assert result.measured is not None and text in result.measured.text and result.measured.expected == 8
-        assert (result.speedup > 1) == bool(result.lines) == bool(result.inputs) == result.is_worthwhile == kept
+        assert (
+            result.measured is not None
+            and text in result.measured.text
+            and result.measured.expected == 8
+        )
+        assert (
+            (result.speedup > 1)
+            == bool(result.lines)
+            == bool(result.inputs)
+            == result.is_worthwhile
+            == kept
+        )
         assert (out / "program.advised.pb").exists() == kept
         assert ("expected 8.000, measured -7" in result.measured.text) == kept
         _show_advice(result)
@@ -181,7 +247,11 @@ def test_an_interrupted_search_is_resumed(compiler, tmp_path):
             run(tmp_path / str(moment), budget=8)
         compiler.fails_after = 10**9
         again = run(tmp_path / str(moment), budget=8)
-        assert (again.best_ns, again.lines, again.compiled) == (whole.best_ns, whole.lines, whole.compiled)
+        assert (again.best_ns, again.lines, again.compiled) == (
+            whole.best_ns,
+            whole.lines,
+            whole.compiled,
+        )
         assert len(compiler.compiled) == compilations, "nothing is compiled twice"
     compiler.compiled.clear()
     run(tmp_path / "whole", budget=8)
@@ -192,10 +262,15 @@ def test_a_default_that_does_not_compile_is_explained(compiler, tmp_path):
     for status, message, error in (
         ("timeout", "not done within 9 s", "`limit`"),
         ("failed", "RESOURCE_EXHAUSTED: vmem", "compiles in JAX"),
-        ("failed", "INVALID_ARGUMENT: Custom emitter for GatherX not found", "the compiler itself fails.*one_hot"),
+        (
+            "failed",
+            "INVALID_ARGUMENT: Custom emitter for GatherX not found",
+            "the compiler itself fails.*one_hot",
+        ),
         ("crashed", "the compiler's process ended with signal 11", "the compiler itself failed"),
     ):
-        compiler.broken, compiler.one_hot = Outcome(Status(status), message=message), []
+        compiler.broken = Outcome(Status(status), message=message)
+        compiler.one_hot = []
         with pytest.raises(CompilerError, match=error):
             run(tmp_path / error, budget=3)
         assert compiler.one_hot == ([False, True] if "one_hot" in error else [False])
@@ -211,7 +286,9 @@ def test_timeouts_and_crashes_are_tried_again_by_a_later_run(compiler, tmp_path)
         assert ("auto False" in compiler.compiled) is again
 
 
-def test_estimates_counted_otherwise_are_not_used_again_and_old_modules_go(compiler, tmp_path, monkeypatch):
+def test_estimates_counted_otherwise_are_not_used_again_and_old_modules_go(
+    compiler, tmp_path, monkeypatch
+):
     advised = tmp_path / "program.advised.pb"
     assert str(advised) in run(tmp_path, budget=4).files
     first = list(compiler.compiled)
@@ -220,39 +297,59 @@ def test_estimates_counted_otherwise_are_not_used_again_and_old_modules_go(compi
     run(tmp_path, budget=4)
     assert compiler.compiled == first
     result = run(tmp_path, budget=1)
-    assert result.files == [str(tmp_path / f"program.{name}") for name in ("diagnosis.svg", "advice.json")]
+    assert result.files == [
+        str(tmp_path / f"program.{name}") for name in ("diagnosis.svg", "advice.json")
+    ]
     assert not advised.exists()
 
 
 def test_the_compilers_choice_is_kept_if_nothing_beats_it(compiler, tmp_path):
-    compiler.useless, compiler.slow = True, "given up"
+    compiler.useless = True
+    compiler.slow = "given up"
     result = run(tmp_path, budget=20)
-    assert result.speedup == 1 and not result.is_worthwhile and not result.lines and result.difference is None
+    assert (
+        result.speedup == 1
+        and not result.is_worthwhile
+        and not result.lines
+        and result.difference is None
+    )
     assert result.compiled["given up"] >= 1 and "failed" not in result.compiled
     assert not (tmp_path / "program.advised.pb").exists()
     assert run(tmp_path / "one", budget=1).compiled == {"ok": 1}
     assert run(tmp_path / "none", minutes=0.0).stopped == "the time is over"
-    for settings, message in (({"target": "tpu-v9"}, "'tpu-v9' is not"), ({"budget": 0}, "budget of 0")):
+    for settings, message in (
+        ({"target": "tpu-v9"}, "'tpu-v9' is not"),
+        ({"budget": 0}, "budget of 0"),
+    ):
         with pytest.raises(CompilerError, match=message):
             run(tmp_path, **settings)
 
 
 def test_copies_are_named_by_their_tensors():
-    copy = '%{0} = f32[8,8]{{0,1}} copy(%{1}), metadata={{op_name="{0}"}}, {{"estimated_cycles":"{2}"}}\n'
+    copy = (
+        '%{0} = f32[8,8]{{0,1}} copy(%{1}), metadata={{op_name="{0}"}}, '
+        '{{"estimated_cycles":"{2}"}}\n'
+    )
     dot = '%{0} = f32[8,8]{{1,0}} convolution(%{1}, %{2}), metadata={{op_name="{0}"}}\n'
     text = (
         "HloModule m\n\nENTRY %main (w: f32[8,8]) -> (f32[8,8]) {\n"
         "  %w = f32[8,8]{1,0} parameter(0)\n"
         f"  {copy.format('of_weight', 'w', 4)}  {dot.format('first', 'of_weight', 'w')}"
         f"  {copy.format('between', 'first', 3)}  {dot.format('second', 'between', 'w')}"
-        f"  {copy.format('of_output', 'second', 1)}  ROOT %r = (f32[8,8]{{0,1}}) tuple(%of_output)\n}}\n"
+        f"  {copy.format('of_output', 'second', 1)}  ROOT %r = (f32[8,8]{{0,1}}) "
+        "tuple(%of_output)\n}}\n"
     )
-    weight, output = Leaf("weight", "w", "", "f32[8,8]"), Leaf("output", "result", "", "f32[8,8]")
+    weight = Leaf("weight", "w", "", "f32[8,8]")
+    output = Leaf("output", "result", "", "f32[8,8]")
     result = diagnose(text, [weight], [output])
-    assert [(relayout.name, relayout.kind, relayout.tensor, relayout.cycles) for relayout in result.relayouts] == [
-        ("of_weight", "weight", "w", 4), ("between", "between", "first -> second", 3),
+    assert [
+        (relayout.name, relayout.kind, relayout.tensor, relayout.cycles)
+        for relayout in result.relayouts
+    ] == [
+        ("of_weight", "weight", "w", 4),
+        ("between", "between", "first -> second", 3),
         ("of_output", "output", "result", 1),
-    ]  # fmt: skip
+    ]
     copies = "3 copies forced by layouts: 1 of weights, 1 of outputs, 1 between two operations"
     assert result.summary == f"100% of the estimate are {copies}"
     drawn = diagnosis.picture(result, "<m>")
@@ -268,10 +365,18 @@ def test_operations_before_a_copy_take_its_layout_and_later_ones_the_old_layout(
         '  %copy = f32[4,6,8]{1,2,0} copy(%half), {"estimated_cycles":"9"}\n'
         "  ROOT %use = f32[4,8,6]{1,2,0} convolution(%copy)\n}\n"
     )
-    after, before = (1, 2, 0), (2, 1, 0)
+    after = (1, 2, 0)
+    before = (2, 1, 0)
     leads = {(4, 6, 8): after, (4, 6, 16): after}
     follows = {(4, 6, 8): before, (4, 8, 6): before}
-    assert around_copies(text) == [leads, follows, {(4, 6, 8): after}, leads, {(4, 6, 8): before}, follows]
+    assert around_copies(text) == [
+        leads,
+        follows,
+        {(4, 6, 8): after},
+        leads,
+        {(4, 6, 8): before},
+        follows,
+    ]
     assert around_copies(text.replace("{1,2,0} copy", "{2,1,0} copy")) == []
 
 
@@ -283,7 +388,9 @@ def test_inputs_of_a_loop_are_tied_to_the_outputs_that_they_become():
     inputs = leaves("[0]['w'] f32[8]", "[0]['b'] f32[8]", "[1] f32[8]")
     same = leaves("[0]['b'] f32[8]", "[0]['w'] f32[8]", "[1] f32[]")
     assert ties_of(module, inputs, same) == {0: 1, 1: 0}
-    assert ties_of(module, inputs, leaves("[0] f32[]", "[1]['b'] f32[8]", "[1]['w'] f32[9]")) == {1: 1}
+    assert ties_of(module, inputs, leaves("[0] f32[]", "[1]['b'] f32[8]", "[1]['w'] f32[9]")) == {
+        1: 1
+    }
     assert ties_of(module, inputs, leaves("['w'] f32[8]")) == {0: 0}
     assert ties_of(module, inputs, leaves(" f32[8]")) == {}
     module.input_output_alias.entries.add(parameter_number=2, output_shape_index=[1])
@@ -297,7 +404,10 @@ def test_outputs_that_lie_otherwise_than_the_inputs_they_become_are_no_advice():
     program = Program("p", Lowered(module.SerializeToString(), leaves=[["[0]", "[1]"], ["[1]"]]))
     space = Space.of(program, np.random.default_rng(0), 8)
     assert space.ties == {1: 0}
-    text = "HloModule m, entry_computation_layout={(f32[64,64]{1,0}, f32[64,64]{0,1})->f32[64,64]{1,0}}\n"
+    text = (
+        "HloModule m, entry_computation_layout={(f32[64,64]{1,0}, "
+        "f32[64,64]{0,1})->f32[64,64]{1,0}}\n"
+    )
     start = space.entry(True, False)[0]
     assert not space.tied(text) and space.tied(text.replace("{0,1}", "{1,0}"))
     grown, codes = space.tie(start, text)
@@ -308,7 +418,9 @@ def test_outputs_that_lie_otherwise_than_the_inputs_they_become_are_no_advice():
 
 def test_layouts_of_operations_become_lines_that_name_the_value():
     module = matmul_module()
-    at, dot = next((at, node) for at, (_, node) in enumerate(instructions(module)) if node.name == "dot.22")
+    at, dot = next(
+        (at, node) for at, (_, node) in enumerate(instructions(module)) if node.name == "dot.22"
+    )
     dot.metadata.op_name = "jit(f)/dot_general"
     (change,) = changes_of(module, {at: (0, 1)})
     assert change.place is None and change.source == "jit(f)/dot_general"
@@ -317,7 +429,8 @@ def test_layouts_of_operations_become_lines_that_name_the_value():
     assert name == "# dot f32[8,128], jit(f)/dot_general"
     assert call == "#   with_layout_constraint(VALUE, Layout(major_to_minor=(1, 0)))"
     assert operation_lines([]) == [] == diagnosis.entry_lines([], [])
-    index, dot.metadata.stack_frame_id = module.stack_frame_index, 2
+    index = module.stack_frame_index
+    dot.metadata.stack_frame_id = 2
     index.file_names.extend(["/lib/site-packages/flax/linear.py", "/home/me/net.py"])
     for file, line in ((1, 5), (2, 12)):
         index.file_locations.add(file_name_id=file, line=line)
@@ -328,8 +441,13 @@ def test_layouts_of_operations_become_lines_that_name_the_value():
     dot.metadata.op_name = "jit(f)/transpose(jvp())/dot_general"
     assert changes_of(module, {at: (0, 1)})[0].place is None
     dot.metadata.op_name = "x\nimport os"
-    assert operation_lines(changes_of(module, {at: (0, 1)}))[1].endswith(r"x\nimport os"), "one comment"
-    index.stack_frames[1].file_location_id, index.stack_frames[0].parent_frame_id = 1, 2  # a loop of library frames
+    assert operation_lines(changes_of(module, {at: (0, 1)}))[1].endswith(r"x\nimport os"), (
+        "one comment"
+    )
+    index.stack_frames[1].file_location_id, index.stack_frames[0].parent_frame_id = (
+        1,
+        2,
+    )  # a loop of library frames
     index.stack_frames[0].file_location_id = 1
     assert changes_of(module, {at: (0, 1)})[0].file == dot.metadata.source_file
     dot.metadata.stack_frame_id = 99
@@ -338,11 +456,14 @@ def test_layouts_of_operations_become_lines_that_name_the_value():
 
 def test_a_configuration_of_an_imported_program_becomes_lines(tmp_path):
     module = product_module()
-    path, configurations = tmp_path / "p.pb", tmp_path / "c.npz"
+    path = tmp_path / "p.pb"
+    configurations = tmp_path / "c.npz"
     path.write_bytes(module.SerializeToString())
     rows = np.full((2, 1, 18), -1, np.int8)
     rows[1, 0, :2] = 0, 1
-    write_configurations(configurations, module_graph(module, Path("p.pb")), rows, np.zeros(2, np.int64))
+    write_configurations(
+        configurations, module_graph(module, Path("p.pb")), rows, np.zeros(2, np.int64)
+    )
     _, lines, edited_file = apply_configuration(path, f"{configurations}:1", tmp_path)
     assert lines[-2] == "# net.py:7, dot f32[64,64], jit(f)/dot"
     edited = HloModuleProto.FromString(edited_file.read_bytes())
@@ -353,7 +474,12 @@ def test_a_configuration_of_an_imported_program_becomes_lines(tmp_path):
     for program, configuration, error, message in (
         (path, f"{configurations}:2", CompilerError, "has no configuration 2"),
         (path, "c.npz", CompilerError, "names no configuration"),
-        (tmp_path / "other.pb", f"{configurations}:1", HloError, "4 instructions, and c 3 nodes; expected"),
+        (
+            tmp_path / "other.pb",
+            f"{configurations}:1",
+            HloError,
+            "4 instructions, and c 3 nodes; expected",
+        ),
     ):
         with pytest.raises(error, match=message):
             apply_configuration(program, configuration, tmp_path)

@@ -1,4 +1,6 @@
-"""npz files to stored rows: what is built, what is kept, and what a broken file or a kill leaves behind."""
+"""npz files to stored rows: what is built, what is kept, and what a broken file or a kill leaves
+behind.
+"""
 
 import os
 import re
@@ -14,7 +16,18 @@ import pytest
 from tests.cli import conftest as cli
 from tests.graphs import save_npz
 from tests.pipelines import trees
-from tests.pipelines.trees import FAST, FILES, LAYOUT, TILE, TREE, Listener, build, contents, graph_path, stored
+from tests.pipelines.trees import (
+    FAST,
+    FILES,
+    LAYOUT,
+    TILE,
+    TREE,
+    Listener,
+    build,
+    contents,
+    graph_path,
+    stored,
+)
 from xlarank.api import load_rows
 from xlarank.data.collection import Collection, discover
 from xlarank.data.errors import CollectionError, DataRootError, WorkspaceError, XlarankError
@@ -34,12 +47,17 @@ def manifest(workspace, collection=LAYOUT, split="train"):
 
 def totals(report):
     parts = report.splits
-    return sum(p.built for p in parts), sum(p.kept for p in parts), sum(len(p.broken) for p in parts)
+    return (
+        sum(p.built for p in parts),
+        sum(p.kept for p in parts),
+        sum(len(p.broken) for p in parts),
+    )
 
 
 @pytest.mark.slow
 def test_every_graph_of_every_collection_and_split_is_stored(tree, tmp_path):
-    listener, work = Listener(), tmp_path / "work"
+    listener = Listener()
+    work = tmp_path / "work"
     report = build(tree, work, progress=listener)
     assert totals(report) == (FILES, 0, 0)
     assert listener.jobs == [("building features", FILES)] and listener.ended == 1
@@ -48,12 +66,20 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree, tmp_path):
     assert [(part.collection, part.split) for part in report.splits] == places
     for part in report.splits:
         names = list(TREE[part.collection][part.split])
-        assert list(stored(work, part.collection, part.split)) == names and part.graphs == part.built == len(names)
-    assert (report.splits[0].configs, report.splits[0].rows) == (5 * 24, 5 * 22), "two of each 24 are repeats"
-    widths = {kind: (len(FAST.graph_columns(kind)), len(FAST.config_columns(kind))) for kind in get_args(Kind)}
+        assert list(
+            stored(work, part.collection, part.split)
+        ) == names and part.graphs == part.built == len(names)
+    assert (report.splits[0].configs, report.splits[0].rows) == (5 * 24, 5 * 22), (
+        "two of each 24 are repeats"
+    )
+    widths = {
+        kind: (len(FAST.graph_columns(kind)), len(FAST.config_columns(kind)))
+        for kind in get_args(Kind)
+    }
     assert report.columns == widths
     path = graph_path(tree, LAYOUT, "train", "beta__a")
-    rows, written = stored(work)["beta__a"], manifest(work)
+    rows = stored(work)["beta__a"]
+    written = manifest(work)
     assert np.array_equal(rows.runtime, np.load(path)["config_runtime"])
     assert Path(written.data_root) == tree.resolve() and written.recipe == Recipe.of(FAST, "layout")
     assert written.columns == rows.columns == FAST.columns("layout")
@@ -64,7 +90,9 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree, tmp_path):
 
 @pytest.mark.slow
 def test_only_what_changed_is_built_again(tree, built):
-    """By size or date; what is gone or broken by now is no longer listed, and built again once it is mended."""
+    """By size or date; what is gone or broken by now is no longer listed, and built again once it
+    is mended.
+    """
 
     def inodes():  # every write moves a new file into place
         parts = built.glob("features/**/[!.]*.parquet")
@@ -77,14 +105,19 @@ def test_only_what_changed_is_built_again(tree, built):
     os.utime(touched, ns=(touched.stat().st_atime_ns, touched.stat().st_mtime_ns + 1_000_000))
     assert totals(build(tree, built)) == (2, FILES - 2, 0)
     rewritten = {name for name, inode in inodes().items() if inode != first[name]}
-    assert rewritten == {"layout/cpu/random/train/part-0000.parquet", "tile/cpu/valid/part-0000.parquet"}
+    assert rewritten == {
+        "layout/cpu/random/train/part-0000.parquet",
+        "tile/cpu/valid/part-0000.parquet",
+    }
     assert np.array_equal(stored(built)["beta__a"].runtime, np.load(changed)["config_runtime"])
     whole = changed.read_bytes()
     changed.write_bytes(whole[:-200])
     graph_path(tree, LAYOUT, "train", "alpha__a").unlink()
     report = build(tree, built)
     assert totals(report) == (0, FILES - 2, 1)
-    assert "beta__a.npz" in report.broken[f"{LAYOUT} train beta__a"] and list(manifest(built).broken) == ["beta__a"]
+    assert "beta__a.npz" in report.broken[f"{LAYOUT} train beta__a"] and list(
+        manifest(built).broken
+    ) == ["beta__a"]
     instances = (built / "features/layout/cpu/random/train").glob("*.instances.npz")
     names = sorted(path.name.partition(".")[0] for path in instances)
     assert names == list(stored(built)) == ["alpha__b", "beta__b", "gamma__a"]
@@ -94,38 +127,66 @@ def test_only_what_changed_is_built_again(tree, built):
     assert manifest(built).broken == {} and "beta__a" in stored(built)
 
 
-def test_graphs_share_a_file_up_to_so_many_graphs_and_configurations_that_are_kept(shared_tree, monkeypatch):
-    files = [file for file in discover(shared_tree / "npz") if file.path.match("layout/cpu/random/train/*")]
+def test_graphs_share_a_file_up_to_so_many_graphs_and_configurations_that_are_kept(
+    shared_tree, monkeypatch
+):
+    files = [
+        file
+        for file in discover(shared_tree / "npz")
+        if file.path.match("layout/cpu/random/train/*")
+    ]
     for configs, graphs, kept, sizes in (
-        (47, 9, 0, [1] * 5), (48, 9, 0, [2, 2, 1]), (48, 9, 16, [3, 2]), (9999, 4, 0, [4, 1]),
-    ):  # fmt: skip
+        (47, 9, 0, [1] * 5),
+        (48, 9, 0, [2, 2, 1]),
+        (48, 9, 16, [3, 2]),
+        (9999, 4, 0, [4, 1]),
+    ):
         monkeypatch.setattr(building, "_PART_CONFIGS", configs)
         monkeypatch.setattr(building, "_PART_GRAPHS", graphs)
-        workspace, recipe = Workspace(shared_tree / "work"), Recipe.of(FAST, "layout", max_configs=kept)
+        workspace = Workspace(shared_tree / "work")
+        recipe = Recipe.of(FAST, "layout", max_configs=kept)
         assert [len(job.files) for job in building.part_jobs(files, workspace, recipe)] == sizes
 
 
 @pytest.mark.slow
 def test_max_configs_thins_out_train_alone(tree, tmp_path, shared_built):
-    work, chosen = tmp_path / "work", {**VALID, "splits": ["train", "valid"]}
+    work = tmp_path / "work"
+    chosen = {**VALID, "splits": ["train", "valid"]}
     build(tree, work, max_configs=10, **chosen)
     for split in chosen["splits"]:
         drawn = stored(work, split=split)
         for name, full in stored(shared_built, split=split).items():
             assert len(drawn[name]) == (10 if split == "train" else len(full))
             values = {tuple(row) for row in full.config_values}
-            assert {tuple(row) for row in drawn[name].config_values} <= values, "features are of the whole graph"
+            assert {tuple(row) for row in drawn[name].config_values} <= values, (
+                "features are of the whole graph"
+            )
     before = stored(work)
     report = build(tree, work, max_configs=10, seed=1, **chosen)
-    assert [part.split for part in report.splits if part.built] == ["train"], "nothing is drawn of the others"
-    assert all(before[name].ids.tolist() != rows.ids.tolist() for name, rows in stored(work).items())
+    assert [part.split for part in report.splits if part.built] == ["train"], (
+        "nothing is drawn of the others"
+    )
+    assert all(
+        before[name].ids.tolist() != rows.ids.tolist() for name, rows in stored(work).items()
+    )
     assert totals(build(tree, work, max_configs=22, **chosen)) == (5, 2, 0), "another recipe"
 
 
 def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree, tmp_path):
     """Graphs that cannot be ranked are listed and kept: a submission needs every configuration."""
-    unsafe = ("new\nline__a", "a:b", "back\\slash", 'q"uote', "ü" * 122)  # the last is too long as .instances.npz
-    skipped = ("..", "..evil__a", ".hidden__a", "._alpha__a")  # half-written, or made by a file manager
+    unsafe = (
+        "new\nline__a",
+        "a:b",
+        "back\\slash",
+        'q"uote',
+        "ü" * 122,
+    )  # the last is too long as .instances.npz
+    skipped = (
+        "..",
+        "..evil__a",
+        ".hidden__a",
+        "._alpha__a",
+    )  # half-written, or made by a file manager
     harmless = ("with space__a", "-dash__a", "ünïcode__a", "dots.in.it__a")
     unreadable = ("folder__a", "dangling__a", "tile__a", "text__a")
     for name in (*unsafe, *skipped, *harmless):
@@ -138,9 +199,12 @@ def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree, tmp_path):
     text.write_text("hello")
     save_npz(graph_path(tree, LAYOUT, "valid", "alike__a"), trees.identical(trees.layout_graph(0)))
     save_npz(graph_path(tree, LAYOUT, "valid", "even__a"), trees.even(trees.layout_graph(1)))
-    harmful = "layout:c pu?:random"  # refused for itself; the collections beside it have their manifests
+    harmful = (
+        "layout:c pu?:random"  # refused for itself; the collections beside it have their manifests
+    )
     save_npz(graph_path(tree, harmful, "valid", "alpha__a"), trees.layout_graph(3))
-    before, work = set(tmp_path.rglob("*")), tmp_path / "work"
+    before = set(tmp_path.rglob("*"))
+    work = tmp_path / "work"
     report = build(tree, work, jobs=0, collections=[LAYOUT, harmful], splits=["valid"])
     refused = {f"{LAYOUT} valid {name}" for name in (*unsafe, *unreadable)}
     assert set(report.broken) == {*refused, f"{harmful} valid alpha__a"}
@@ -154,20 +218,30 @@ def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree, tmp_path):
     assert all(path.is_relative_to(work) for path in written), "nothing outside the workspace"
     graph_path(tree, TILE, "valid", "pool__a").write_bytes(b"no zip")
     report = build(tree, work, collections=[TILE], splits=["valid", "train"])
-    assert [(part.collection, part.split) for part in report.splits] == [(TILE, "train"), (TILE, "valid")]
+    assert [(part.collection, part.split) for part in report.splits] == [
+        (TILE, "train"),
+        (TILE, "valid"),
+    ]
     broken = manifest(work, TILE, "valid")
-    assert (broken.graphs, set(broken.broken)) == ({}, {"pool__a"}), "a manifest of broken files alone"
+    assert (broken.graphs, set(broken.broken)) == ({}, {"pool__a"}), (
+        "a manifest of broken files alone"
+    )
     assert set(stored(work, split="valid")) == set(rows), "other collections are left alone"
 
 
 def test_a_failed_write_ends_the_build_and_leaves_the_manifests(tree, tmp_path):
-    """A full disk says nothing about the graph files; the next build goes on from the rows that are whole."""
+    """A full disk says nothing about the graph files; the next build goes on from the rows that are
+    whole.
+    """
     work = tmp_path / "work"
     build(tree, work, **VALID)
-    before, rows = manifest(work, split="valid"), contents(work, "*.parquet")
+    before = manifest(work, split="valid")
+    rows = contents(work, "*.parquet")
     for jobs in (1, 2):
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limit[1]))  # bytes: all but the rows fit
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, (100_000, limit[1])
+        )  # bytes: all but the rows fit
         try:
             with pytest.raises(WorkspaceError, match=r"cannot write .*File too large"):
                 build(tree, work, jobs=jobs, settings=trees.FULL, **VALID)
@@ -176,14 +250,18 @@ def test_a_failed_write_ends_the_build_and_leaves_the_manifests(tree, tmp_path):
     assert contents(work, "*.parquet") == rows and manifest(work, split="valid") == before
     assert totals(build(tree, work, **VALID)) == (2, 0, 0), "instances were replaced"
     long = save_npz(graph_path(tree, LAYOUT, "valid", "long"), trees.layout_graph(1))
-    long = long.rename(long.with_name("x" * 243 + ".npz"))  # fits with .parquet, not with .instances.npz
+    long = long.rename(
+        long.with_name("x" * 243 + ".npz")
+    )  # fits with .parquet, not with .instances.npz
     assert list(build(tree, work, **VALID).broken) == [f"{LAYOUT} valid {long.stem}"]
 
 
 @pytest.mark.slow
 def test_two_processes_store_the_same_bytes(tree, tmp_path, monkeypatch):
     graph_path(tree, TILE, "test", "sort__a").write_bytes(b"no zip")
-    alone, shared = (build(tree, tmp_path / str(jobs), max_configs=10, jobs=jobs) for jobs in (1, 2))
+    alone, shared = (
+        build(tree, tmp_path / str(jobs), max_configs=10, jobs=jobs) for jobs in (1, 2)
+    )
     assert totals(shared) == totals(alone) == (FILES - 1, 0, 1) and shared.splits == alone.splits
     assert contents(tmp_path / "2") == contents(tmp_path / "1")
     monkeypatch.setattr("xlarank.pipelines.support.building.PartJob.build", trees.die)
@@ -201,7 +279,9 @@ def test_no_graph_is_begun_after_the_timeout_and_the_next_build_resumes(tree, tm
         left = sum(part.left for part in report.splits)
         begun = sum(part.left < part.graphs for part in report.splits)
         assert begun <= 2 * jobs + 1, "workers may have begun a few files of rows"
-        listed = sum(len(manifest(work, part.collection, part.split).graphs) for part in report.splits)
+        listed = sum(
+            len(manifest(work, part.collection, part.split).graphs) for part in report.splits
+        )
         assert listed == FILES - left and not report.broken
     assert totals(build(tree, work)) == (left, listed, 0)
 
@@ -209,7 +289,9 @@ def test_no_graph_is_begun_after_the_timeout_and_the_next_build_resumes(tree, tm
 @pytest.mark.exhaustive
 def test_a_killed_build_leaves_no_workers(tmp_path):
     """Each worker would hold its memory until the machine is started again."""
-    trees.write_tree(tmp_path / "tree", {TILE: {"train": [f"family{n % 9}__{n}" for n in range(320)]}})
+    trees.write_tree(
+        tmp_path / "tree", {TILE: {"train": [f"family{n % 9}__{n}" for n in range(320)]}}
+    )
     words = "build-features --jobs 2 --tier fast --data-root tree --workspace work".split()
     process = cli.start(*words, cwd=tmp_path)
     while len(list(tmp_path.glob("work/**/[!.]*.parquet"))) < 2 and process.poll() is None:
@@ -223,21 +305,35 @@ def test_a_killed_build_leaves_no_workers(tmp_path):
 
 
 def test_memory_disk_and_time_are_announced_before_a_build(tree, tmp_path):
-    plans, request = [], BuildRequest(settings=FAST, **VALID)
+    plans = []
+    request = BuildRequest(settings=FAST, **VALID)
     for _ in range(2):
         build_features(trees.data_root(tree), Workspace(tmp_path), request, on_plan=plans.append)
     (plan,) = plans  # nothing is left to build the second time
-    assert re.fullmatch(r"2 graphs, at most 48 rows: about .* GB of memory, .* MB of disk and .* s", plan)
+    assert re.fullmatch(
+        r"2 graphs, at most 48 rows: about .* GB of memory, .* MB of disk and .* s", plan
+    )
 
 
 def test_bad_requests(tree, tmp_path):
-    work, empty = tmp_path / "work", tmp_path / "empty"
+    work = tmp_path / "work"
+    empty = tmp_path / "empty"
     work.mkdir()
     (work / "features").write_text("in the way")
     (empty / "npz" / "layout" / "cpu").mkdir(parents=True)
     for root, options, kind, message in (
-        (tree, {}, WorkspaceError, r"cannot write .*features"),  # the disk is the trouble, not the graphs
-        (tree, {"splits": ["validation"]}, CollectionError, "'validation' is not a split; expected train, valid"),
+        (
+            tree,
+            {},
+            WorkspaceError,
+            r"cannot write .*features",
+        ),  # the disk is the trouble, not the graphs
+        (
+            tree,
+            {"splits": ["validation"]},
+            CollectionError,
+            "'validation' is not a split; expected train, valid",
+        ),
         (tree, {"jobs": -1}, XlarankError, "`jobs` is -1"),
         (empty, {}, DataRootError, "has no graph files"),
     ):

@@ -1,4 +1,6 @@
-"""A real Dask cluster of worker processes: the same rows and good models, whatever happens to a worker."""
+"""A real Dask cluster of worker processes: the same rows and good models, whatever happens to a
+worker.
+"""
 
 import os
 import re
@@ -16,7 +18,18 @@ import pytest
 from tests.models.contract import easy_data, saved
 from tests.pipelines import trees
 from tests.pipelines.conftest import need
-from tests.pipelines.trees import FAST, FILES, LAYOUT, TILE, Listener, build, contents, graph_path, model_of, stored
+from tests.pipelines.trees import (
+    FAST,
+    FILES,
+    LAYOUT,
+    TILE,
+    Listener,
+    build,
+    contents,
+    graph_path,
+    model_of,
+    stored,
+)
 from xlarank.data.collection import discover
 from xlarank.data.errors import ClusterError, ModelError
 from xlarank.data.workspace import Workspace
@@ -52,21 +65,33 @@ def test_a_cluster_stores_what_this_machine_would(client, tree, tmp_path, monkey
     graph_path(tree, TILE, "test", "sort__a").write_bytes(b"no zip")
     graph_path(tree, LAYOUT, "valid", "odd;name").write_bytes(b"no zip")
     here = build(tree, tmp_path / "here", max_configs=10)
-    listener, asked = Listener(), {"max_configs": 10, "scheduler": client.scheduler.address}
+    listener = Listener()
+    asked = {"max_configs": 10, "scheduler": client.scheduler.address}
     there = build(tree, tmp_path / "there", progress=listener, **asked)
-    assert contents(tmp_path / "there") == contents(tmp_path / "here") and there.splits == here.splits
+    assert (
+        contents(tmp_path / "there") == contents(tmp_path / "here") and there.splits == here.splits
+    )
     assert set(there.broken) == {f"{TILE} test sort__a", f"{LAYOUT} valid odd;name"}
     assert listener.jobs == [("building features", FILES + 1)] and listener.ended == 1
     assert len(listener.notes) == FILES + 1 and f"{LAYOUT} train alpha__a" in listener.notes
     again = build(tree, tmp_path / "there", **asked)
-    assert (sum(part.built for part in again.splits), sum(part.kept for part in again.splits)) == (0, FILES - 1)
+    assert (sum(part.built for part in again.splits), sum(part.kept for part in again.splits)) == (
+        0,
+        FILES - 1,
+    )
     monkeypatch.setattr("xlarank.features.catalogue.source_hash", lambda: "other code")
-    with pytest.raises(ClusterError, match=r"worker on .* has the feature code .*install the same xlarank"):
+    with pytest.raises(
+        ClusterError, match=r"worker on .* has the feature code .*install the same xlarank"
+    ):
         build(tree, tmp_path / "work", **asked)
 
 
 def test_a_file_that_a_worker_does_not_see_is_broken_alone(tree, tmp_path):
-    files = [file for file in discover(tree / "npz") if (str(file.collection), file.split) == (TILE, "train")]
+    files = [
+        file
+        for file in discover(tree / "npz")
+        if (str(file.collection), file.split) == (TILE, "train")
+    ]
     sources = {file.name: module.Outcome(Source.of(file.path)) for file in files}
     files[0].path.unlink()
     sources[files[1].name] = module.Outcome(replace(sources[files[1].name].source, size=1))
@@ -89,17 +114,28 @@ def test_files_that_do_not_fit_into_memory_together_are_named(tree, tmp_path, mo
 
 @pytest.mark.slow
 def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(client, built, tmp_path):
-    first, second, here = (fitted(cluster) for cluster in (TreeCluster(client), TreeCluster(client), None))
+    first, second, here = (
+        fitted(cluster) for cluster in (TreeCluster(client), TreeCluster(client), None)
+    )
     files = saved(first, tmp_path / "one")
-    assert files == saved(second, tmp_path / "two") and b"127.0.0.1" not in files[LightGBMBooster.file_name]
+    assert (
+        files == saved(second, tmp_path / "two")
+        and b"127.0.0.1" not in files[LightGBMBooster.file_name]
+    )
     part = easy_data(8, 80, seed=1).parts[0]
-    assert np.corrcoef([ranker.predict(part.matrix(), part.columns) for ranker in (first, here)])[0, 1] > 0.98
+    assert (
+        np.corrcoef([ranker.predict(part.matrix(), part.columns) for ranker in (first, here)])[0, 1]
+        > 0.98
+    )
     local = shutil.copytree(built, tmp_path / "local")
     request = {"collections": [LAYOUT], "rounds": 10}
-    (result,) = trees.train_models(built, engine="dask", scheduler=client.scheduler.address, **request)
+    (result,) = trees.train_models(
+        built, engine="dask", scheduler=client.scheduler.address, **request
+    )
     trees.train_models(local, **request)
     assert result.chosen_by == "3 folds by family"
-    there, card = model_of(built), model_of(local).card
+    there = model_of(built)
+    card = model_of(local).card
     differing = {"seeds": 0, "folds": 0, "rounds": 0}
     assert vars(there.card) | differing == vars(card) | differing
     assert len(there.card.seeds) == 1 and there.card.folds.keys() == card.folds.keys()
@@ -108,11 +144,17 @@ def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(client
 
 @pytest.mark.slow
 def test_workers_that_are_killed(client, tmp_path, monkeypatch):
-    monkeypatch.setattr("xlarank.pipelines.support.building._PART_GRAPHS", 1)  # a job for each graph
+    monkeypatch.setattr(
+        "xlarank.pipelines.support.building._PART_GRAPHS", 1
+    )  # a job for each graph
     victim, other = pids(client)
-    trees.write_tree(tmp_path / "tree", {TILE: {"train": [f"family{n % 9}__{n}" for n in range(24)]}})
+    trees.write_tree(
+        tmp_path / "tree", {TILE: {"train": [f"family{n % 9}__{n}" for n in range(24)]}}
+    )
     killer = Listener(1, lambda: os.kill(victim, signal.SIGKILL))
-    report = build(tmp_path / "tree", tmp_path / "there", scheduler=client.scheduler.address, progress=killer)
+    report = build(
+        tmp_path / "tree", tmp_path / "there", scheduler=client.scheduler.address, progress=killer
+    )
     assert len(killer.notes) == 24 and not report.broken
     assert victim not in pids(client) and other in pids(client)
     build(tmp_path / "tree", tmp_path / "here")
@@ -127,37 +169,61 @@ def test_workers_that_are_killed(client, tmp_path, monkeypatch):
         os.kill(victim, signal.SIGKILL)
 
     client.wait_for_workers(2)
-    undisturbed, thread = fitted(TreeCluster(client)), threading.Thread(target=kill)
+    undisturbed = fitted(TreeCluster(client))
+    thread = threading.Thread(target=kill)
     thread.start()
     with pytest.raises(ClusterError, match=r"a training on the cluster broke off \(.*train again"):
         fitted(TreeCluster(client), rounds=2000)
     thread.join()
     assert len(pids(client)) == 2
-    assert saved(fitted(TreeCluster(client)), tmp_path / "again") == saved(undisturbed, tmp_path / "undisturbed")
+    assert saved(fitted(TreeCluster(client)), tmp_path / "again") == saved(
+        undisturbed, tmp_path / "undisturbed"
+    )
 
 
 @pytest.mark.slow
-def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(tree, tmp_path, monkeypatch):
+def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(
+    tree, tmp_path, monkeypatch
+):
     dask = pytest.importorskip("dask")
-    with dask.config.set({"distributed.scheduler.allowed-failures": 0}), connected("local", 1) as client:
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        connected("local", 1) as client,
+    ):
         there, here = (fitted(cluster) for cluster in (TreeCluster(client), None))
         assert saved(there, tmp_path / "one") == saved(here, tmp_path / "here")
         with monkeypatch.context() as patch:
             patch.setattr(module, "build_remotely", trees.die)
-            asked = {"collections": [TILE], "splits": ["valid"], "scheduler": client.scheduler.address}
+            asked = {
+                "collections": [TILE],
+                "splits": ["valid"],
+                "scheduler": client.scheduler.address,
+            }
             (why,) = build(tree, tmp_path / "work", **asked).broken.values()
-        assert why.startswith("pool__a.npz: 1 workers died while they built it; expected workers with enough")
+        assert why.startswith(
+            "pool__a.npz: 1 workers died while they built it; expected workers with enough"
+        )
     with local_cluster(1) as stopping, pytest.raises(ClusterError, match="cluster is gone; start"):
-        build(tree, tmp_path / "gone", scheduler=stopping.scheduler_address, progress=Listener(1, stopping.close))
+        build(
+            tree,
+            tmp_path / "gone",
+            scheduler=stopping.scheduler_address,
+            progress=Listener(1, stopping.close),
+        )
 
 
 @pytest.mark.slow
 def test_unusable_clusters_are_refused(tree, tmp_path, monkeypatch):
     monkeypatch.setattr("xlarank.pipelines.support.processes._MAX_WAIT", 0.5)
-    with local_cluster(0) as idle, pytest.raises(ClusterError, match=r"has no workers.*dask worker tcp://"):
+    with (
+        local_cluster(0) as idle,
+        pytest.raises(ClusterError, match=r"has no workers.*dask worker tcp://"),
+    ):
         build(tree, tmp_path / "work", scheduler=idle.scheduler_address)
     for nobody in ("tcp://127.0.0.1:1", "nonsense://x"):
-        with pytest.raises(ClusterError, match=r"no Dask scheduler answers at .*host:port .*dask scheduler"):
+        with pytest.raises(
+            ClusterError, match=r"no Dask scheduler answers at .*host:port .*dask scheduler"
+        ):
             build(tree, tmp_path / "work", scheduler=nobody)
 
 
@@ -165,7 +231,10 @@ def test_unusable_engines_are_refused(shared_built, monkeypatch):
     lambdarank = r"`engine=dask` with `model={0}`; expected lambdarank: .*; leave out"
     local = {"engine": "dask", "scheduler": "local"}
     for options, message in (
-        *(({**local, "model": name}, lambdarank.format(name)) for name in ("ranknet", "ensemble", "auto")),
+        *(
+            ({**local, "model": name}, lambdarank.format(name))
+            for name in ("ranknet", "ensemble", "auto")
+        ),
         ({"engine": "dask"}, "`scheduler` is None; expected `engine=dask` with"),
         ({"scheduler": "local"}, "`engine` is local and `scheduler` is local; expected"),
         ({"engine": "spark", "scheduler": "local"}, "`engine` is 'spark'; expected local or dask"),
@@ -173,5 +242,7 @@ def test_unusable_engines_are_refused(shared_built, monkeypatch):
         with pytest.raises((ClusterError, ModelError), match=message):
             trees.train_models(shared_built, **options)
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(ClusterError, match=r"not installed; expected the extra dask; pip install 'xlarank"):
+    with pytest.raises(
+        ClusterError, match=r"not installed; expected the extra dask; pip install 'xlarank"
+    ):
         trees.train_models(shared_built, **local)

@@ -23,21 +23,33 @@ from xlarank.data.hlo.reading import module_graph
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.collect_tiles import NO_ESTIMATE, TileSettings, collect_tiles, remaining
 from xlarank.pipelines.programs import candidates as drawn
-from xlarank.pipelines.programs.candidates import Candidates, breed, evolve, random_configurations, tied_candidates
+from xlarank.pipelines.programs.candidates import (
+    Candidates,
+    breed,
+    evolve,
+    random_configurations,
+    tied_candidates,
+)
 from xlarank.pipelines.programs.sources import ROUNDS, Stopwatch, Timings, fastest, time_programs
 
 
 def test_random_tied_configurations_set_dots_always_and_reshapes_sometimes():
     graph = unconfigured(
-        parameter(256, 512), parameter(512, 1024), Node("dot", (256, 1024), (0, 1)),
-        Node("reshape", (4, 64, 1024), (2,)), Node("dot", (256, 1024), (0, 1)), Node("reshape", (4, 2), (3,)),
+        parameter(256, 512),
+        parameter(512, 1024),
+        Node("dot", (256, 1024), (0, 1)),
+        Node("reshape", (4, 64, 1024), (2,)),
+        Node("dot", (256, 1024), (0, 1)),
+        Node("reshape", (4, 2), (3,)),
         configurable=(2, 3, 4, 5),
-    )  # fmt: skip
+    )
     candidates = tied_candidates(graph)
     assert candidates.group.tolist() == [0, 1, 0, -1]  # 8 elements: left alone
     assert candidates.free.tolist() == [0, 1]
     codes = random_configurations(candidates, 100, rng())
-    assert len(codes) == 1 + 2 * 3  # two orders of the dots, three rows of the reshape, and the compiler's choice
+    assert (
+        len(codes) == 1 + 2 * 3
+    )  # two orders of the dots, three rows of the reshape, and the compiler's choice
     assert (codes[1:, 0] > 0).all() and set(codes[1:, 1].tolist()) == {0, 1, 2}
     assert len(breed(candidates, codes[:1], 100, rng())) == candidates.space - 1 == 8
 
@@ -61,11 +73,15 @@ def test_rows_are_orders_of_the_output_s_dimensions(graph):
     candidates = drawn.candidate_rows(graph, rng(), per_node=100)
     dot, reshape = candidates.rows
     assert sorted(dot[:, :2].tolist()) == [[-1, -1], [0, 1], [1, 0]]
-    assert len({tuple(row[:3]) for row in reshape.tolist()}) == len(reshape) == 7  # 3! and the compiler's choice
+    assert (
+        len({tuple(row[:3]) for row in reshape.tolist()}) == len(reshape) == 7
+    )  # 3! and the compiler's choice
     assert all((rows[0] == -1).all() and (rows[:, 3:] == -1).all() for rows in candidates.rows)
     assert candidates.space == 3 * 7
     small = drawn.candidate_rows(graph, rng(), min_elements=1025)  # left to the compiler
-    assert small.choices.tolist() == [1, 1] and random_configurations(small, 10, rng()).tolist() == [[0, 0]]
+    assert small.choices.tolist() == [1, 1] and random_configurations(
+        small, 10, rng()
+    ).tolist() == [[0, 0]]
     # a default layout that is stated comes first
     columns = graph.node_feat.copy()
     columns[5, 134:137] = (1, 2, 0)
@@ -77,7 +93,11 @@ def test_rows_are_orders_of_the_output_s_dimensions(graph):
 @given(arrays=SCRAMBLED_GRAPHS, seed=st.integers(0, 99), tie=st.booleans())
 def test_whatever_the_program_every_configuration_is_valid(next_path, arrays, seed, tie):
     graph = write_graph(next_path(), **arrays)
-    made = tied_candidates(graph, min_elements=0) if tie else drawn.candidate_rows(graph, rng(seed), min_elements=0)
+    made = (
+        tied_candidates(graph, min_elements=0)
+        if tie
+        else drawn.candidate_rows(graph, rng(seed), min_elements=0)
+    )
     codes = random_configurations(made, 6, rng(seed))
     assert (codes >= 0).all() and (codes < made.choices).all() and not codes[0].any()
     rows = made.expand(codes)
@@ -86,7 +106,9 @@ def test_whatever_the_program_every_configuration_is_valid(next_path, arrays, se
         assert np.array_equal(rows[:, node], expected), "nodes of a group change together"
     arrays |= {"node_config_ids": graph.configurable, "node_config_feat": rows}
     arrays["config_runtime"] = np.zeros(len(codes), np.int64)
-    read = write_graph(next_path(), **arrays)  # refuses what is no permutation of the tensor's dimensions
+    read = write_graph(
+        next_path(), **arrays
+    )  # refuses what is no permutation of the tensor's dimensions
     assert np.array_equal(made.graph(graph, codes).table.codes, read.table.codes)
 
 
@@ -106,28 +128,38 @@ def test_evolving_finds_the_best_rows_that_a_score_prefers():
     def distance(codes):
         return (codes != best[: codes.shape[1]]).sum(axis=1).astype(float)
 
-    evolved, again = (evolve(free(12), distance, 20, rng(), population=40, generations=25) for _ in range(2))
+    evolved, again = (
+        evolve(free(12), distance, 20, rng(), population=40, generations=25) for _ in range(2)
+    )
     assert not evolved[0].any() and len(np.unique(evolved, axis=0)) == len(evolved) == 20
     assert distance(evolved[1:2])[0] == 0, "random draws of this many would reach about 6 of 12"
     assert (np.diff(distance(evolved[1:])) >= 0).all() and np.array_equal(evolved, again)
-    assert len(evolve(free(2), distance, 100, rng(), population=64, generations=2)) == 25, "everything is seen"
+    assert len(evolve(free(2), distance, 100, rng(), population=64, generations=2)) == 25, (
+        "everything is seen"
+    )
 
 
 PLAIN = matmul_module()
 
 
 class Device:
-    """Device on which a program takes as many milliseconds as its name says, with relative ``noise``."""
+    """Device on which a program takes as many milliseconds as its name says, with relative
+    ``noise``.
+    """
 
     def __init__(self, noise=0.0):
-        self.noise, self.rounds, self.requests = noise, 0, []
+        self.noise = noise
+        self.rounds = 0
+        self.requests = []
 
     def measure(self, _, programs, *, seed, done):
         random = rng([seed, done])
         self.requests.append(list(programs))
         while True:
             self.rounds += 1
-            seconds = {name: int(name) / 1e3 * (1 + self.noise * random.exponential()) for name in programs}
+            seconds = {
+                name: int(name) / 1e3 * (1 + self.noise * random.exponential()) for name in programs
+            }
             yield seconds | ({"0": "no memory"} if "0" in seconds else {})
 
 
@@ -136,13 +168,17 @@ def programs(*names):
 
 
 def test_measuring_stops_when_the_order_of_the_fastest_no_longer_changes(tmp_path):
-    steady, noisy = Device(), Device(noise=0.5)
+    steady = Device()
+    noisy = Device(noise=0.5)
     timings = time_programs(steady, PLAIN, programs("1", "2", "3"), minutes=1)
     assert steady.rounds == ROUNDS == timings.seconds.shape[1]
     assert timings.nanoseconds() == {"1": 10**6, "2": 2 * 10**6, "3": 3 * 10**6}
     timings = time_programs(noisy, PLAIN, programs(*map(str, range(1000, 1040))), minutes=1)
     assert noisy.rounds > ROUNDS and noisy.rounds % 8 == 0
-    orders = [np.argsort(fastest(timings.seconds[:, : noisy.rounds - n]), kind="stable")[:5] for n in (16, 8, 0)]
+    orders = [
+        np.argsort(fastest(timings.seconds[:, : noisy.rounds - n]), kind="stable")[:5]
+        for n in (16, 8, 0)
+    ]
     assert (orders[0] == orders[1]).all() and (orders[1] == orders[2]).all()
     short = Device()
     time_programs(short, PLAIN, programs("1", "2"), minutes=0)
@@ -154,13 +190,17 @@ def test_rounds_of_a_journal_count_and_programs_that_fail_are_named(tmp_path):
     for minutes, rounds, known in ((0, 2, 0), (1, ROUNDS, 2), (1, ROUNDS, ROUNDS)):
         with Journal(tmp_path / "j", {}) as journal:
             assert len(journal.rounds) == known
-            timings = time_programs(device, PLAIN, programs("0", "5"), minutes=minutes, journal=journal)
+            timings = time_programs(
+                device, PLAIN, programs("0", "5"), minutes=minutes, journal=journal
+            )
         assert timings.seconds.shape == (1, rounds) and timings.problems == {"0": "no memory"}
     assert device.rounds == ROUNDS, "the last of them measured nothing"
 
 
 def test_standard_errors_and_intervals_are_those_of_repeated_measurements():
-    labels, errors, covered = [], [], []
+    labels = []
+    errors = []
+    covered = []
     for seed in range(200):
         noise = 1 + 0.2 * rng(seed).exponential(size=(96, 2))
         timings = Timings([{"a": a, "b": b} for a, b in noise.tolist()])
@@ -168,7 +208,9 @@ def test_standard_errors_and_intervals_are_those_of_repeated_measurements():
         errors.append(timings.standard_errors()["a"])
         _, low, high = timings.speedup("a", "b")
         covered.append(low <= 1 <= high)
-    assert np.mean(errors) == pytest.approx(np.std(labels), rel=0.25) and 0.9 <= np.mean(covered) <= 1
+    assert (
+        np.mean(errors) == pytest.approx(np.std(labels), rel=0.25) and 0.9 <= np.mean(covered) <= 1
+    )
     assert Timings([{"a": 2.0, "b": 1.0}] * 9).speedup("a", "b") == (2, 2, 2)
 
 
@@ -176,11 +218,17 @@ def test_a_search_is_guided_by_times_beside_the_default(tmp_path):
     device = Device()
     with Journal(tmp_path / "j", {}) as journal:
         stopwatch = Stopwatch(device, journal)
-        outcomes = [[Outcome(Status.OK, fingerprint=name) for name in batch] for batch in ("8", "480", "88")]
-        timed = [outcome for batch in outcomes for outcome in stopwatch.time(batch, lambda _: PLAIN)]
+        outcomes = [
+            [Outcome(Status.OK, fingerprint=name) for name in batch] for batch in ("8", "480", "88")
+        ]
+        timed = [
+            outcome for batch in outcomes for outcome in stopwatch.time(batch, lambda _: PLAIN)
+        ]
     estimates = [outcome.estimate for outcome in timed if outcome.status is Status.OK]
     assert estimates == [Estimate(ms * 10**6) for ms in (8, 4, 8, 8, 8)]
-    assert [outcome.message for outcome in timed if outcome.status is Status.FAILED] == ["no memory"]
+    assert [outcome.message for outcome in timed if outcome.status is Status.FAILED] == [
+        "no memory"
+    ]
     assert device.requests == [["8"], ["8", "4", "0"]], "nothing is measured twice"
 
 
@@ -188,7 +236,9 @@ SETTINGS = TileSettings(limits=8)
 
 
 def module(limit=0):
-    """Return a product whose tile has as many rows as fit, and a copy with the same tile under all limits."""
+    """Return a product whose tile has as many rows as fit, and a copy with the same tile under all
+    limits.
+    """
     made = HloModuleProto(name="jit_f", entry_computation_id=2, entry_computation_name="main")
     main = made.computations.add(name="main", id=2)
     instruction(main, "parameter", (4096, 128), id=20)
@@ -197,7 +247,9 @@ def module(limit=0):
         cycles = NO_ESTIMATE + 7 if rows < 10 else 940 + 94000 // bound
         tile = {"output_window_bounds": [str(bound), "1"], "estimated_cycles": str(cycles)}
         used = [{"memory_space": "1", "offset": "0", "size": "14000000"}]
-        text = json.dumps({"window_config": tile, "used_scoped_memory_configs": used}, separators=(",", ":"))
+        text = json.dumps(
+            {"window_config": tile, "used_scoped_memory_configs": used}, separators=(",", ":")
+        )
         instruction(main, opcode, (4096, 128), (20,), id=number, backend_config=text.encode())
     return made
 
@@ -206,7 +258,9 @@ class Compiler:
     """Compiler that is interrupted after ``dies`` limits."""
 
     def __init__(self, dies=99):
-        self.versions, self.dies, self.compiled = {"jax": "0"}, dies, []
+        self.versions = {"jax": "0"}
+        self.dies = dies
+        self.compiled = []
 
     def lower(self, **_):
         return Lowered(module().SerializeToString())
@@ -249,7 +303,9 @@ def test_interrupted_and_run_again_it_gives_the_same_files(tmp_path):
         tiles(tmp_path / "killed", Compiler(dies=4))
     again = Compiler()
     tiles(tmp_path / "killed", again)
-    killed, whole = (contents(tmp_path / name / "npz/tile/tpu-estimate/train") for name in ("killed", "whole"))
+    killed, whole = (
+        contents(tmp_path / name / "npz/tile/tpu-estimate/train") for name in ("killed", "whole")
+    )
     assert killed == whole and len(again.compiled) == 9 - 4
 
 

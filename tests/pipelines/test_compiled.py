@@ -1,4 +1,6 @@
-"""collect and advise with the real compiler; skipped, visibly, if the extra ``collect`` is not installed."""
+"""collect and advise with the real compiler; skipped, visibly, if the extra ``collect`` is not
+installed.
+"""
 
 import importlib.util
 import os
@@ -28,9 +30,13 @@ from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
 from xlarank.pipelines.programs.sources import load_program
 
 INSTALLED = all(importlib.util.find_spec(name) for name in ("jax", "libtpu"))
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not INSTALLED, reason="needs the extra collect: jax and libtpu")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not INSTALLED, reason="needs the extra collect: jax and libtpu"),
+]
 PROGRAMS = "tests.pipelines.compiled_programs"
-PRODUCTS, TEXTS = f"{PROGRAMS}:products", f"{PROGRAMS}:texts"
+PRODUCTS = f"{PROGRAMS}:products"
+TEXTS = f"{PROGRAMS}:texts"
 
 
 def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
@@ -50,16 +56,34 @@ def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
     with pytest.raises(CompilerError, match="another counting"):
         collect(PRODUCTS, tmp_path, settings)
     loop = collect(f"{PROGRAMS}:loop", tmp_path, CollectSettings("tpu-v3", configs=3))
-    assert loop.manifest["loops_counted_once"] == 0 and len(np.unique(read_graph(loop.path).runtime)) > 1
+    assert (
+        loop.manifest["loops_counted_once"] == 0
+        and len(np.unique(read_graph(loop.path).runtime)) > 1
+    )
 
 
 def kill(program, out, settings, lines):
-    """Kill a collection soon after its journal has more than ``lines``; return the path of the journal."""
-    words = ["--program", program, "--configs", str(settings.configs), "--target", settings.target, "--out", out]
-    process = subprocess.Popen([sys.executable, "-m", "xlarank", "collect", *words], stderr=subprocess.DEVNULL)
+    """Kill a collection soon after its journal has more than ``lines``; return the path of the
+    journal.
+    """
+    words = [
+        "--program",
+        program,
+        "--configs",
+        str(settings.configs),
+        "--target",
+        settings.target,
+        "--out",
+        out,
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "xlarank", "collect", *words], stderr=subprocess.DEVNULL
+    )
     source = "cpu" if settings.target == "cpu" else "tpu-estimate"
     journal = out / f"npz/layout/{source}/random/train/.{program.partition(':')[2]}.journal"
-    while process.poll() is None and not (journal.exists() and journal.read_bytes().count(b"\n") > lines):
+    while process.poll() is None and not (
+        journal.exists() and journal.read_bytes().count(b"\n") > lines
+    ):
         time.sleep(0.01)
     time.sleep(np.random.default_rng().uniform(0, 0.1))
     process.kill()
@@ -70,12 +94,15 @@ def kill(program, out, settings, lines):
 def test_killed_and_run_again_it_gives_the_same_file(tmp_path):
     settings = CollectSettings("tpu-v3", configs=6)
     journal = kill(PRODUCTS, tmp_path / "killed", settings, 2)
-    whole, again = (collect(PRODUCTS, tmp_path / name, settings).path for name in ("whole", "killed"))
+    whole, again = (
+        collect(PRODUCTS, tmp_path / name, settings).path for name in ("whole", "killed")
+    )
     assert whole.read_bytes() == again.read_bytes() and not journal.exists()
 
 
 def test_killed_at_random_moments_a_measured_collection_is_completed(tmp_path):
-    program, settings = f"{PROGRAMS}:rows", CollectSettings("cpu", configs=3)
+    program = f"{PROGRAMS}:rows"
+    settings = CollectSettings("cpu", configs=3)
     for lines in (1, 3, 6, 12):  # compiled first, then measured
         journal = kill(program, tmp_path, settings, lines)
     kept = journal.read_text().count('"round"')
@@ -104,15 +131,23 @@ def test_the_cpu_measures_and_checks_outputs(tmp_path):
     assert collected.manifest["label"].endswith(f"{collected.manifest['rounds']} shuffled rounds")
     programs = {entry["program"] for entry in collected.manifest["configurations"]}
     assert collected.manifest["standard_errors"].keys() == programs
-    again = collect(PRODUCTS, tmp_path, CollectSettings("device", configs=3, minutes=1))  # it is this CPU
+    again = collect(
+        PRODUCTS, tmp_path, CollectSettings("device", configs=3, minutes=1)
+    )  # it is this CPU
     assert again.path == collected.path and not again.fresh
 
 
-@pytest.mark.parametrize(("name", "reason"), [("crash", "signal 6"), ("endless", "not done within its limit")])
+@pytest.mark.parametrize(
+    ("name", "reason"), [("crash", "signal 6"), ("endless", "not done within its limit")]
+)
 def test_a_program_that_crashes_or_hangs_is_named_and_the_others_are_measured(name, reason):
     with Compiler(target_of("cpu"), limit=12) as compiler:
         module = load_program(PRODUCTS, compiler).module
-        programs = {"written": module, name: Pasted(f"{PROGRAMS}:{name}", (), (), False), "again": module}
+        programs = {
+            "written": module,
+            name: Pasted(f"{PROGRAMS}:{name}", (), (), False),
+            "again": module,
+        }
         rounds = list(islice(compiler.measure(module, programs, seed=0), 2))
     assert all(seconds.keys() == programs.keys() for seconds in rounds)
     assert reason in rounds[0][name] and rounds[1]["written"] > 0 < rounds[1]["again"]
@@ -123,7 +158,9 @@ def test_the_fastest_layout_of_a_loop_is_found_by_measuring(tmp_path, seed):
     settings = CollectSettings("device", search="evolve", configs=3, seed=seed)
     collected = collect(f"{PROGRAMS}:rows", tmp_path, settings)
     graph = read_graph(collected.path)
-    first = graph.table.rows[graph.table.codes[:, 0]][:, 0]  # the minor-most dimension of the product
+    first = graph.table.rows[graph.table.codes[:, 0]][
+        :, 0
+    ]  # the minor-most dimension of the product
     assert sorted(first.tolist()) == [-1, 0, 1]
     assert graph.runtime[first == 0].item() > 1.2 * graph.runtime[first != 0].max(), "by columns"
     assert collected.manifest["retest_tau"] == 1
@@ -136,15 +173,23 @@ def test_advice_is_measured_on_targets_without_estimates(tmp_path):
     path = tmp_path / "sums.pb"
     path.write_bytes(with_entry_modes(module, ["{0,1}", "{1,0}"], ["{1,0}"]).SerializeToString())
     advice = advise(str(path), AdviceSettings("device", budget=4), out=tmp_path)
-    assert [(change.before, change.minor_to_major) for change in advice.inputs] == [((0, 1), (1, 0))]
+    assert [(change.before, change.minor_to_major) for change in advice.inputs] == [
+        ((0, 1), (1, 0))
+    ]
     assert advice.measured is not None and advice.measured.low > 1 and advice.is_worthwhile
     assert "measured on cpu" in advice.measured.text
-    again = advise(str(tmp_path / "sums.advised.pb"), AdviceSettings("device", budget=4), out=tmp_path)
-    assert not again.inputs and not again.lines and again.speedup == 1, "there is nothing more to gain"
+    again = advise(
+        str(tmp_path / "sums.advised.pb"), AdviceSettings("device", budget=4), out=tmp_path
+    )
+    assert not again.inputs and not again.lines and again.speedup == 1, (
+        "there is nothing more to gain"
+    )
 
 
 def test_measuring_needs_the_device_that_is_compiled_for(tmp_path):
-    with pytest.raises(CompilerError, match=r"no tpu-v3 to measure on: the device is cpu.*`target=device`"):
+    with pytest.raises(
+        CompilerError, match=r"no tpu-v3 to measure on: the device is cpu.*`target=device`"
+    ):
         advise(PRODUCTS, AdviceSettings("tpu-v3", measure=True), out=tmp_path)
 
 
@@ -153,7 +198,9 @@ def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
     assert 2 <= advice.compiled["ok"] <= 6 and advice.best_ns < advice.default_ns
     entry = advise(TEXTS, AdviceSettings("tpu-v3", budget=2, check=False), out=tmp_path / "entry")
     assert entry.best_ns == entry.module_ns == _pasted_ns(entry.lines, PROGRAMS, "texts")
-    assert advice.diagnosis.cycles == sum(operation.cycles for operation in advice.diagnosis.operations)
+    assert advice.diagnosis.cycles == sum(
+        operation.cycles for operation in advice.diagnosis.operations
+    )
     assert {leaf.name for leaf in advice.inputs} <= {"x", "weights['narrow']", "weights['wide']"}
     assert isinstance(advice.difference, float) and advice.difference < 1e-3
     edited = HloModuleProto.FromString((tmp_path / "texts.advised.pb").read_bytes())
@@ -161,7 +208,11 @@ def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
         ((_, outcome),) = compiler.compile([edited])
     assert target_of("tpu-v3").nanoseconds(outcome.estimate.cycles) == advice.best_ns
     assert advise(TEXTS, AdviceSettings("tpu-v3", budget=6, jobs=2), out=tmp_path) == advice
-    again = advise(str(tmp_path / "texts.advised.pb"), AdviceSettings("tpu-v3", budget=1), out=tmp_path / "again")
+    again = advise(
+        str(tmp_path / "texts.advised.pb"),
+        AdviceSettings("tpu-v3", budget=1),
+        out=tmp_path / "again",
+    )
     assert again.default_ns == advice.best_ns
 
 
@@ -195,11 +246,17 @@ def program():
 """
 
 
-def test_constraints_of_advice_written_into_the_source_give_the_estimate_that_was_promised(tmp_path, monkeypatch):
+def test_constraints_of_advice_written_into_the_source_give_the_estimate_that_was_promised(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     Path("layers.py").write_text(LAYERS)
     advice = advise("layers:program", AdviceSettings("tpu-v3", budget=6, jobs=2), out=tmp_path)
-    reached = {(change.line, change.code, change.major_to_minor) for change in advice.changes if change.code}
+    reached = {
+        (change.line, change.code, change.major_to_minor)
+        for change in advice.changes
+        if change.code
+    }
     assert advice.speedup > 1.02 and reached
     assert all(not change.code for change in advice.changes if "transpose(" in change.source)
     assert isinstance(advice.difference, float) and advice.difference < 1e-3
@@ -217,27 +274,45 @@ def _pasted_ns(lines, module, function):
     """Return the estimate of a program with the lines of its advice."""
     text = "\n".join(lines)
     if "in_formats" not in text:
-        text += "\nsharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])\nstep = jax.jit(step)\n"
+        text += (
+            "\nsharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])\nstep = "
+            "jax.jit(step)\n"
+        )
         text += "in_formats = jax.tree.map(lambda _: sharding, arguments)\n"
         text += "arguments = jax.device_put(arguments, in_formats)"
     topology = 'topologies.get_topology_desc(platform="tpu", topology_name="v3:2x2")'
     text = text.replace("jax.devices()[0]", f"{topology}.devices[0]")
-    shapes = "jax.tree.map(lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f), arguments, in_formats)"
+    shapes = (
+        "jax.tree.map(lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f), "
+        "arguments, in_formats)"
+    )
     text = text.replace("jax.device_put(arguments, in_formats)", shapes)
-    script = f"import jax\nfrom jax.experimental import topologies\nfrom {module} import {function}\n"
-    script += f"step, arguments = {function}()\n{text}\nprint(step.lower(*arguments).compile().as_text())\n"
-    command, env = [sys.executable, "-c", script], os.environ | ENVIRONMENT
+    script = (
+        f"import jax\nfrom jax.experimental import topologies\nfrom {module} import {function}\n"
+    )
+    script += (
+        "step, arguments = "
+        f"{function}()\n{text}\nprint(step.lower(*arguments).compile().as_text())\n"
+    )
+    command = [sys.executable, "-c", script]
+    env = os.environ | ENVIRONMENT
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
     return target_of("tpu-v3").nanoseconds(read_estimate(done.stdout).cycles)
 
 
 def test_the_lines_of_advice_run_in_a_loop_whose_outputs_go_in_again(tmp_path):
-    advice = advise(f"{PROGRAMS}:mixing", AdviceSettings("tpu-v3", budget=6, check=True), out=tmp_path)
-    script = f"import jax, jax.numpy as jnp\nfrom {PROGRAMS} import mixing\nstep, arguments = mixing()\n"
+    advice = advise(
+        f"{PROGRAMS}:mixing", AdviceSettings("tpu-v3", budget=6, check=True), out=tmp_path
+    )
+    script = (
+        f"import jax, jax.numpy as jnp\nfrom {PROGRAMS} import mixing\nstep, arguments = mixing()\n"
+    )
     script += "arguments = jax.tree.map(jnp.ones_like, arguments)\n" + "\n".join(advice.lines)
     script += "\nstate, batch = arguments\nfor _ in range(3):\n    state, _ = step(state, batch)\n"
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment
+    )
     assert done.returncode == 0, done.stderr
     assert advice.speedup > 1.02 and advice.difference < 1e-3
 
@@ -247,7 +322,9 @@ def test_one_hot_replaces_picked_elements_if_the_compiler_has_no_code_for_them(t
     advice = advise(f"{PROGRAMS}:cross_entropy", settings, out=tmp_path)
     assert "take_along_axis" in advice.replaced and "one_hot" in advice.replaced
     assert advice.default_ns > 0 and advice.diagnosis.operations
-    with pytest.raises(CompilerError, match=r"the compiler itself fails.*compiled_programs.py:\d+.*one_hot"):
+    with pytest.raises(
+        CompilerError, match=r"the compiler itself fails.*compiled_programs.py:\d+.*one_hot"
+    ):
         advise(f"{PROGRAMS}:picked", settings, out=tmp_path)
 
 
@@ -265,7 +342,9 @@ def test_invalid_programs_are_explained():
 
 @pytest.mark.parametrize("name", ["mlp_train__a", "crossattn__a"])
 def test_labels_of_another_tool_are_reproduced_exactly(name, real_data):
-    """The tool shares no code with this one; its files are made with jax 0.10.2 and libtpu 0.0.42.1."""
+    """The tool shares no code with this one; its files are made with jax 0.10.2 and libtpu
+    0.0.42.1.
+    """
     folder = real_data.parent / "tpu_estimate"
     if not folder.is_dir():
         pytest.skip(f"{folder} does not exist")
@@ -276,7 +355,11 @@ def test_labels_of_another_tool_are_reproduced_exactly(name, real_data):
     with Compiler(target_of("tpu-v3"), jobs=2) as compiler:
         if compiler.versions != {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}:
             pytest.skip(f"the labels are of another compiler: {compiler.versions}")
-        constrained = [constrain(module, layouts_of(module, graph.configurable, layouts)) for layouts in rows]
+        constrained = [
+            constrain(module, layouts_of(module, graph.configurable, layouts)) for layouts in rows
+        ]
         outcomes = dict(compiler.compile(constrained))
-    labels = [target_of("tpu-v3").nanoseconds(outcomes[at].estimate.cycles) for at in range(len(configs))]
+    labels = [
+        target_of("tpu-v3").nanoseconds(outcomes[at].estimate.cycles) for at in range(len(configs))
+    ]
     assert labels == graph.runtime[configs].tolist()

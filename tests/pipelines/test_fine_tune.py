@@ -1,4 +1,6 @@
-"""Training that begins from a model or takes graphs of other collections along; commands that use such a model."""
+"""Training that begins from a model or takes graphs of other collections along; commands that use
+such a model.
+"""
 
 import json
 import shutil
@@ -6,7 +8,17 @@ import shutil
 import pytest
 
 from tests.pipelines import trees
-from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TREE, build, edit_json, graph_path, model_of, stored
+from tests.pipelines.trees import (
+    LAYOUT,
+    LAYOUTS,
+    TILE,
+    TREE,
+    build,
+    edit_json,
+    graph_path,
+    model_of,
+    stored,
+)
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
@@ -15,7 +27,14 @@ from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.explain import explain
-from xlarank.pipelines.fine_tune import CONTINUED_RATE, CONTINUED_ROUNDS, RATES, find_model, fine_tune, new_families
+from xlarank.pipelines.fine_tune import (
+    CONTINUED_RATE,
+    CONTINUED_ROUNDS,
+    RATES,
+    find_model,
+    fine_tune,
+    new_families,
+)
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.support.results import read_results
 from xlarank.pipelines.training.fitting import TrainRequest
@@ -27,13 +46,21 @@ OTHERS = Collection.parse(OTHER)
 
 @pytest.fixture
 def two(trained):
-    """A workspace whose only layout model is of another collection and, by its card, of other families."""
-    shutil.copytree(trained / "features/layout/cpu/random", trained / "features/layout/tpu-estimate/random")
+    """A workspace whose only layout model is of another collection and, by its card, of other
+    families.
+    """
+    shutil.copytree(
+        trained / "features/layout/cpu/random", trained / "features/layout/tpu-estimate/random"
+    )
     place = Workspace(trained)
     folder = place.model(OTHERS)
     folder.parent.mkdir(parents=True)
     shutil.move(place.model(LAYOUTS), folder)
-    edit_json(folder / "model.json", collection=OTHER, trained_on={"train": ["elsewhere__a", "elsewhere__b"]})
+    edit_json(
+        folder / "model.json",
+        collection=OTHER,
+        trained_on={"train": ["elsewhere__a", "elsewhere__b"]},
+    )
     return place
 
 
@@ -48,22 +75,32 @@ def test_folds_choose_rounds_and_rate_and_the_card_says_which(two, shared_tree):
     base = model_of(two.root, OTHER)
     result, model = tune(two, OTHER, seeds=3)
     card = model.card
-    assert (card.continues.collection, card.continues.fingerprint) == (OTHER, fingerprint(base.card))
-    assert card.continues.graphs == ["elsewhere__a", "elsewhere__b"] and card.continues.rate in RATES
+    assert (card.continues.collection, card.continues.fingerprint) == (
+        OTHER,
+        fingerprint(base.card),
+    )
+    assert (
+        card.continues.graphs == ["elsewhere__a", "elsewhere__b"] and card.continues.rate in RATES
+    )
     assert result.chosen_by == "3 folds by family" and result.rounds == card.rounds <= 30
     assert set(card.folds) == {"alpha__a", "alpha__b", "beta__a", "beta__b", "gamma__a"}
     assert f"fine-tuned from the model at {two.model(OTHERS)} ({OTHER}, 2 programs)" in result.why
     assert "5 graphs of new families" in result.why
-    kept = read_results(two).filter(collection=LAYOUT, split="train", held_out_by="family", tuned=card.tuned)
+    kept = read_results(two).filter(
+        collection=LAYOUT, split="train", held_out_by="family", tuned=card.tuned
+    )
     assert len(kept) == sum(map(len, card.folds.values())), "of the chosen rate alone"
     path = graph_path(shared_tree, LAYOUT, "valid", "delta__a")
-    ranking, parts = rank(two, path, collection=LAYOUT), explain(two, path, collection=LAYOUT, config=3, against=9)
+    ranking = rank(two, path, collection=LAYOUT)
+    parts = explain(two, path, collection=LAYOUT, config=3, against=9)
     assert parts.difference == pytest.approx(ranking.scores[3] - ranking.scores[9])
     assert sum(parts.columns.values()) == pytest.approx(parts.difference, abs=1e-6)
     boosters = [ranker._booster.trees for ranker in (*base.rankers, *model.rankers)]
     first, second, *counts = (booster.num_trees() for booster in boosters)
     assert counts == [first + card.rounds, second + card.rounds, first + card.rounds]
-    first, second, *firsts = (booster.dump_model(num_iteration=1)["tree_info"] for booster in boosters)
+    first, second, *firsts = (
+        booster.dump_model(num_iteration=1)["tree_info"] for booster in boosters
+    )
     assert firsts == [first, second, first] != [first] * 3, "seeds take the rankers in turn"
 
 
@@ -86,8 +123,13 @@ def test_families_that_the_model_knows_are_not_judged(two):
     data = training.data
     known = {data.names[group] for group in range(data.groups) if data.families[group] == "alpha"}
     held = new_families(find_model(OTHER, two, "layout")[0], training).folds
-    assert len(held) == 3 and {data.names[group] for fold in held for group in fold.held} == {*data.names} - known
-    assert tune(two, OTHER)[0].chosen_by == "default (fewer than 3 families that are new to the model)"
+    assert (
+        len(held) == 3
+        and {data.names[group] for fold in held for group in fold.held} == {*data.names} - known
+    )
+    assert (
+        tune(two, OTHER)[0].chosen_by == "default (fewer than 3 families that are new to the model)"
+    )
 
 
 @pytest.mark.slow
@@ -106,11 +148,17 @@ def test_the_shipped_ranker_of_a_collections_kind_is_continued(tmp_path):
     place = Workspace(tmp_path / "work")
     build(tmp_path / "tree", place.root, settings=trees.FULL)
     results = fine_tune(place, "shipped", TrainRequest(seeds=1, rounds=25, threads=1))
-    for result, kind, collection in zip(results, ("layout", "tile"), ("layout:tpu:any", "tile:"), strict=True):
+    for result, kind, collection in zip(
+        results, ("layout", "tile"), ("layout:tpu:any", "tile:"), strict=True
+    ):
         continues = model_of(place.root, result.collection).card.continues
-        assert (continues.where, continues.fingerprint) == ("shipped", fingerprint(pretrained_model(kind).card))
+        assert (continues.where, continues.fingerprint) == (
+            "shipped",
+            fingerprint(pretrained_model(kind).card),
+        )
         assert f"fine-tuned from the shipped ranker ({collection}" in result.why
-    model, shipped = model_of(place.root), pretrained_model()
+    model = model_of(place.root)
+    shipped = pretrained_model()
     assert (model.card.model, model.shipped) == ("time-trees", False)
     (graph,) = stored(place.root, LAYOUT, "valid").values()
     before = kendall_tau(shipped.score(shipped.select(graph)).mean, graph.row_cost)
@@ -121,39 +169,59 @@ def test_every_collection_continues_the_model_from_before(two):
     """The model of the first collection is replaced while the second one is still to come."""
     before = fingerprint(model_of(two.root, OTHER).card)
     fine_tune(two, OTHER, TrainRequest(collections=[OTHER, LAYOUT], seeds=1, rounds=2, threads=1))
-    assert {model_of(two.root, name).card.continues.fingerprint for name in (OTHER, LAYOUT)} == {before}
+    assert {model_of(two.root, name).card.continues.fingerprint for name in (OTHER, LAYOUT)} == {
+        before
+    }
 
 
 @pytest.mark.slow
 def test_models_that_cannot_be_continued_are_refused(two):
     for start, options, error, message in (
-        ("nowhere", {}, ModelError, "no model 'nowhere' to fine-tune; expected shipped, a folder with model.json"),
+        (
+            "nowhere",
+            {},
+            ModelError,
+            "no model 'nowhere' to fine-tune; expected shipped, a folder with model.json",
+        ),
         (TILE, {}, CollectionError, f"{LAYOUT} holds layout graphs; expected tile graphs"),
-        (OTHER, {"model": "ranknet"}, ModelError, "`model=ranknet` beside a model to fine-tune, .* of lambdarank"),
+        (
+            OTHER,
+            {"model": "ranknet"},
+            ModelError,
+            "`model=ranknet` beside a model to fine-tune, .* of lambdarank",
+        ),
     ):
         with pytest.raises(error, match=message):
             tune(two, start, **options)
     path = two.model(OTHERS) / "model.json"
     path.write_text(path.read_text("utf-8").replace('"code_hash": "', '"code_hash": "0'), "utf-8")
-    with pytest.raises(ModelError, match=r"computed by version .* which the model of layout:tpu-estimate"):
+    with pytest.raises(
+        ModelError, match=r"computed by version .* which the model of layout:tpu-estimate"
+    ):
         tune(two, OTHER)
 
 
 @pytest.fixture
 def pair(built):
     """A workspace with two collections of the same layout graphs."""
-    shutil.copytree(built / "features" / "layout/cpu/random", built / "features" / "layout/tpu-estimate/random")
+    shutil.copytree(
+        built / "features" / "layout/cpu/random", built / "features" / "layout/tpu-estimate/random"
+    )
     return Workspace(built)
 
 
 def learn(place, also, **options):
-    trees.train_models(place.root, **{"collections": [LAYOUT], "also_from": [also], "rounds": 10, **options})
+    trees.train_models(
+        place.root, **{"collections": [LAYOUT], "also_from": [also], "rounds": 10, **options}
+    )
     return model_of(place.root)
 
 
 def lacks_a_family(fold):
     """Return whether a fold of three families in two collections lacks one in both."""
-    return sorted(fold.names) == sorted(2 * sorted(set(fold.names))) and len(set(fold.families)) == 2
+    return (
+        sorted(fold.names) == sorted(2 * sorted(set(fold.names))) and len(set(fold.families)) == 2
+    )
 
 
 def test_other_collections_are_learned_from_by_weight_and_not_judged_on(pair, fits):
@@ -169,14 +237,18 @@ def test_other_collections_are_learned_from_by_weight_and_not_judged_on(pair, fi
 
 
 @pytest.mark.slow
-def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_rank(pair, shared_tree, fits):
+def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_rank(
+    pair, shared_tree, fits
+):
     path = graph_path(shared_tree, LAYOUT, "valid", "delta__a")
     learn(pair, f"{OTHER}=0.5", seeds=2)
     assert cross_validate(pair, collections=[LAYOUT], by="graph").report[LAYOUT]
     assert rank(pair, path, collection=LAYOUT).trust is None
     fits.clear()
     calibrations, left_out = calibrate(pair, collections=[LAYOUT], threads=1)
-    assert not left_out and calibrations[LAYOUT].graphs == 5, "only graphs of the collection itself are judged"
+    assert not left_out and calibrations[LAYOUT].graphs == 5, (
+        "only graphs of the collection itself are judged"
+    )
     assert (calibrations[LAYOUT].seeds, calibrations[LAYOUT].families, len(fits)) == (2, 3, 2 * 3)
     folds = [fit["data"] for fit in fits]
     assert all(lacks_a_family(fold) and set(fold.group_weight) == {0.5, 1.0} for fold in folds)
@@ -185,11 +257,18 @@ def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_ran
     shown = json.loads(json.dumps(ranking.as_json()))["trust"]
     assert shown["best_among_first"] == ranking.trust.first and len(ranking.trust.lines()) == 2
     ahead = [entry.certainly_ahead_of for entry in ranking.best()]
-    assert ahead == sorted(ahead, key=lambda count: -(count or 0)), "the better the rank, the more lie behind"
-    edit_json(pair.model(LAYOUTS) / "model.json", also_from={OTHER: ["alpha__z", *TREE[LAYOUT]["train"][1:]]})
+    assert ahead == sorted(ahead, key=lambda count: -(count or 0)), (
+        "the better the rank, the more lie behind"
+    )
+    edit_json(
+        pair.model(LAYOUTS) / "model.json",
+        also_from={OTHER: ["alpha__z", *TREE[LAYOUT]["train"][1:]]},
+    )
     with pytest.raises(ModelError, match="are of other graphs than its model was trained on"):
         calibrate(pair, collections=[LAYOUT], threads=1)
-    assert learn(pair, OTHER, seeds=2, rounds=2).calibration is None, "that of another model is not used"
+    assert learn(pair, OTHER, seeds=2, rounds=2).calibration is None, (
+        "that of another model is not used"
+    )
     shutil.rmtree(pair.root / "features/layout/tpu-estimate")
     with pytest.raises(CollectionError, match=f"{OTHER} has no train split"):
         calibrate(pair, collections=[LAYOUT], threads=1)
@@ -200,9 +279,13 @@ def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_ran
 
 def test_weights_that_are_refused(pair):
     for weight in ("0", "-1", "half", "", "nan", "inf", "1001"):
-        with pytest.raises(CollectionError, match=rf"weight of {OTHER} is '{weight}'; expected a number"):
+        with pytest.raises(
+            CollectionError, match=rf"weight of {OTHER} is '{weight}'; expected a number"
+        ):
             learn(pair, f"{OTHER}={weight}")
     with pytest.raises(CollectionError, match="layout:cpu:random is given two weights, 1 and 2"):
         extra_collections(pair, ["layout:cpu:random", "layout:cpu:r*=2"])
-    with pytest.raises(CollectionError, match=r"collection 'layout:tpu:random' is not in .*did you mean"):
+    with pytest.raises(
+        CollectionError, match=r"collection 'layout:tpu:random' is not in .*did you mean"
+    ):
         learn(pair, "layout:tpu:random=0.5")

@@ -1,4 +1,6 @@
-"""Import of programs into a data root, and proposed configurations: what is written, left out and refused."""
+"""Import of programs into a data root, and proposed configurations: what is written, left out and
+refused.
+"""
 
 import os
 from dataclasses import replace
@@ -32,12 +34,19 @@ def test_a_program_becomes_a_graph_of_the_data_root(tmp_path):
     report = import_hlo([file], tmp_path / "root")
     assert not report.broken and not report.left_out
     (graph,) = report.graphs
-    assert (graph.graph, graph.collection, graph.nodes, graph.configurable) == ("f", "layout:own:default", 9, 2)
+    assert (graph.graph, graph.collection, graph.nodes, graph.configurable) == (
+        "f",
+        "layout:own:default",
+        9,
+        2,
+    )
     assert (graph.configs, graph.labelled, graph.edges) == (1, False, 9)
     path = tmp_path / "root/npz/layout/own/default/test/f.npz"
     arrays = np.load(path)
     assert set(arrays.files) == set(LAYOUT_KEYS) and arrays["config_runtime"].tolist() == [0]
-    assert arrays["node_config_feat"].dtype == np.float32 and (arrays["node_config_feat"] == -1).all()
+    assert (
+        arrays["node_config_feat"].dtype == np.float32 and (arrays["node_config_feat"] == -1).all()
+    )
     read = read_graph(path)
     assert isinstance(read, LayoutGraph) and read.splits.tolist() == [0, 6, 9]
     assert [part.graphs for part in info(find_data_root(tmp_path / "root"))] == [1]
@@ -49,7 +58,11 @@ def test_collection_split_and_name_are_the_caller_s(tmp_path):
     file = saved(tmp_path / "f.pb", layouts())
     report = import_hlo([file], tmp_path, collection="layout:lab:random", split="train", name="g")
     (written,) = discover(tmp_path / "npz")
-    assert (str(written.collection), written.split, written.name) == ("layout:lab:random", "train", "g")
+    assert (str(written.collection), written.split, written.name) == (
+        "layout:lab:random",
+        "train",
+        "g",
+    )
     assert report.graphs[0].labelled and read_graph(written.path).runtime.tolist() == [50, 60]
     for given, error, message in (
         ({"collection": "layout:lab"}, CollectionError, "is not a collection name"),
@@ -64,7 +77,8 @@ def test_collection_split_and_name_are_the_caller_s(tmp_path):
 
 def test_every_kernel_becomes_a_file_and_broken_ones_are_named(tmp_path):
     """One kernel with two runs, one with a single run, one without a measured default."""
-    data, twice = kernels(), tmp_path / "twice.pb"
+    data = kernels()
+    twice = tmp_path / "twice.pb"
     first = data.modules[0]
     first.runs[0].profile.compute_time_ns = 100
     first.runs.add(op_config=first.runs[0].op_config).profile.compute_time_ns = 200
@@ -88,16 +102,21 @@ def test_every_kernel_becomes_a_file_and_broken_ones_are_named(tmp_path):
 
 
 def test_a_broken_file_or_a_name_taken_does_not_stop_the_others(tmp_path):
-    cut, absent = tmp_path / "cut.pb", tmp_path / "absent.pb"
+    cut = tmp_path / "cut.pb"
+    absent = tmp_path / "absent.pb"
     cut.write_bytes(matmul_module().SerializeToString()[:-5])
-    cyclic, new = matmul_module(), matmul_module()
+    cyclic = matmul_module()
+    new = matmul_module()
     cyclic.computations[2].instructions[0].operand_ids.append(32)
     new.computations[2].instructions[2].opcode = "ragged-dot"
-    good, same = saved(tmp_path / "good.pb", new), saved(tmp_path / "good.hlo", new)
+    good = saved(tmp_path / "good.pb", new)
+    same = saved(tmp_path / "good.hlo", new)
     report = import_hlo([cut, saved(tmp_path / "cyclic.pb", cyclic), absent, good, same], tmp_path)
     (graph,) = report.graphs
     assert graph.graph == "good"
-    assert graph.notes == ("opcodes that the format does not know, written as unknown: ragged-dot (1)",)
+    assert graph.notes == (
+        "opcodes that the format does not know, written as unknown: ragged-dot (1)",
+    )
     reasons = {"cut.pb": "cut off", "cyclic.pb": "cycle", "absent.pb": "cannot be read"}
     reasons["good.hlo"] = "good.npz was written from"
     assert list(report.broken) == [str(tmp_path / name) for name in reasons]
@@ -114,11 +133,16 @@ def test_real_tuning_data_gives_google_s_files(real_data, tmp_path):
     for graph in report.graphs:
         place = Path(graph.path).relative_to(tmp_path)
         with np.load(graph.path) as ours, np.load(real_data / place) as theirs:
-            files = ({name: (a.dtype, a.tobytes()) for name, a in file.items()} for file in (ours, theirs))
+            files = (
+                {name: (a.dtype, a.tobytes()) for name, a in file.items()}
+                for file in (ours, theirs)
+            )
             assert next(files) == next(files), place
 
 
-@pytest.mark.skipif("XLARANK_TEST_HLO" not in os.environ, reason="XLARANK_TEST_HLO is not set: no programs to read")
+@pytest.mark.skipif(
+    "XLARANK_TEST_HLO" not in os.environ, reason="XLARANK_TEST_HLO is not set: no programs to read"
+)
 def test_real_programs_go_in(tmp_path):
     pytest.importorskip("jaxlib")
     files = sorted(Path(os.environ["XLARANK_TEST_HLO"]).glob("*.hlo"))
@@ -129,14 +153,19 @@ def test_real_programs_go_in(tmp_path):
 
 def proposed(path, folder, **settings):
     out = folder / "p.npz"
-    proposal = propose(path, out, ProposeSettings(**settings), workspace=Workspace(folder), collection=LAYOUT)
+    proposal = propose(
+        path, out, ProposeSettings(**settings), workspace=Workspace(folder), collection=LAYOUT
+    )
     return proposal, read_graph(out)
 
 
 def test_the_program_of_a_graph_file_stays_as_it_was(shared_tree, tmp_path):
     path = next((shared_tree / "npz" / "layout").rglob("test/*.npz"))
-    before, (proposal, after) = read_graph(path), proposed(path, tmp_path, configs=5, min_elements=0)
-    assert proposal.configs == after.configs == after.duplicates.distinct == 5 and not after.labelled
+    before = read_graph(path)
+    (proposal, after) = proposed(path, tmp_path, configs=5, min_elements=0)
+    assert (
+        proposal.configs == after.configs == after.duplicates.distinct == 5 and not after.labelled
+    )
     assert proposal.guided_by is None and proposal.default_place is None
     for name in ("node_feat", "opcode", "edges", "splits", "configurable"):
         assert np.array_equal(getattr(before, name), getattr(after, name)), name
@@ -144,10 +173,14 @@ def test_the_program_of_a_graph_file_stays_as_it_was(shared_tree, tmp_path):
 
 @pytest.mark.slow
 def test_evolving_finds_what_the_model_ranks_higher(shared_tree, shared_trained, tmp_path):
-    path, place = graph_path(shared_tree, LAYOUT, "valid", "delta__a"), Workspace(shared_trained)
-    settings = ProposeSettings(search="evolve", configs=20, min_elements=0, population=30, generations=4)
+    path = graph_path(shared_tree, LAYOUT, "valid", "delta__a")
+    place = Workspace(shared_trained)
+    settings = ProposeSettings(
+        search="evolve", configs=20, min_elements=0, population=30, generations=4
+    )
     random = ProposeSettings(configs=20, min_elements=0)
-    proposals, contents = [], []
+    proposals = []
+    contents = []
     for number, chosen in enumerate((settings, settings, random, random, replace(random, seed=1))):
         out = tmp_path / f"{number}.npz"
         proposals.append(propose(path, out, chosen, workspace=place, collection=LAYOUT))
@@ -156,16 +189,29 @@ def test_evolving_finds_what_the_model_ranks_higher(shared_tree, shared_trained,
     scores = rank(place, tmp_path / "0.npz", collection=LAYOUT).scores
     assert int((scores < scores[0]).sum()) == proposals[0].default_place
     evolved, again, drawn, same_seed, other_seed = contents
-    assert evolved == again and drawn == same_seed and len({evolved, drawn, other_seed}) == 3, "by the seed"
+    assert evolved == again and drawn == same_seed and len({evolved, drawn, other_seed}) == 3, (
+        "by the seed"
+    )
 
 
 def test_requests_that_cannot_be_met_are_refused(shared_tree, tmp_path):
-    program, tile = saved(tmp_path / "matmul.pb", matmul_module()), next((shared_tree / "npz/tile").rglob("*.npz"))
+    program = saved(tmp_path / "matmul.pb", matmul_module())
+    tile = next((shared_tree / "npz/tile").rglob("*.npz"))
     for source, settings, error, message in (
-        (program, {"search": "anneal"}, XlarankError, "the search is 'anneal'; expected random or evolve"),
+        (
+            program,
+            {"search": "anneal"},
+            XlarankError,
+            "the search is 'anneal'; expected random or evolve",
+        ),
         (program, {"configs": 0}, XlarankError, "0 configurations"),
         (program, {"tie": "all"}, XlarankError, "the tie is 'all'; expected rule or none"),
-        (program, {"min_elements": 10**9}, GraphFileError, "none of 2 configurable nodes has a choice.*`min_elem"),
+        (
+            program,
+            {"min_elements": 10**9},
+            GraphFileError,
+            "none of 2 configurable nodes has a choice.*`min_elem",
+        ),
         (program, {"search": "evolve"}, ModelError, "no trained model"),
         (tile, {}, GraphFileError, "kernel with tile sizes"),
     ):

@@ -1,4 +1,6 @@
-"""Ranking and explanation of a graph: which model is chosen, what is shown, and parts that add up."""
+"""Ranking and explanation of a graph: which model is chosen, what is shown, and parts that add
+up.
+"""
 
 import csv
 import json
@@ -16,11 +18,26 @@ import xlarank
 from tests.features.helpers import graph_of, layout_file
 from tests.graphs import Node, layout_row, save_npz
 from tests.pipelines import trees
-from tests.pipelines.trees import LAYOUT, TILE, edit_json, graph_path, layout_graph, model_of, stored, tile_graph
+from tests.pipelines.trees import (
+    LAYOUT,
+    TILE,
+    edit_json,
+    graph_path,
+    layout_graph,
+    model_of,
+    stored,
+    tile_graph,
+)
 from xlarank.cli.ranking import explain as explain_command
 from xlarank.cli.ranking import rank as command
 from xlarank.data.collection import SAMPLE, Collection
-from xlarank.data.errors import CollectionError, GraphFileError, ModelError, WorkspaceError, XlarankError
+from xlarank.data.errors import (
+    CollectionError,
+    GraphFileError,
+    ModelError,
+    WorkspaceError,
+    XlarankError,
+)
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.data.schema import OPCODES, TILE_COLUMNS
@@ -30,7 +47,12 @@ from xlarank.models.validation.metrics import SPEEDUPS, graph_metrics
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank, rank_folder, write_rankings
 from xlarank.pipelines.ranking.model_choice import model_for_collection, rows_for_model
-from xlarank.pipelines.ranking.score_difference import Segment, explain_graph, program_graph, segments_of
+from xlarank.pipelines.ranking.score_difference import (
+    Segment,
+    explain_graph,
+    program_graph,
+    segments_of,
+)
 from xlarank.pipelines.support.evaluation import evaluate_graph
 
 
@@ -53,20 +75,33 @@ def test_the_order_is_that_of_the_scores_of_the_stored_rows(path, shared_trained
     assert ranking.metrics == graph_metrics("layout", score, graph.cost, graph.group)
     best = ranking.best()
     assert [entry.rank for entry in best] == list(range(1, 23))
-    assert sorted(config for entry in best for config in (entry.configuration, *entry.identical)) == list(range(24))
-    assert [(entry.configuration, entry.identical) for entry in best if entry.identical] == [(0, [22, 23])]
-    assert [entry.score for entry in best] == sorted(ranking.scores[entry.configuration] for entry in best)
+    assert sorted(
+        config for entry in best for config in (entry.configuration, *entry.identical)
+    ) == list(range(24))
+    assert [(entry.configuration, entry.identical) for entry in best if entry.identical] == [
+        (0, [22, 23])
+    ]
+    assert [entry.score for entry in best] == sorted(
+        ranking.scores[entry.configuration] for entry in best
+    )
     assert ranking.best(3) == best[:3] and ranking.best(100) == best
 
 
-def test_every_view_shows_own_runtimes_and_speedups_by_the_least_of_the_repeats(shared_trained, tmp_path):
-    """The default of 5 ms and 3 ms is once as fast as itself; `evaluate` and `report` agree with `rank`."""
+def test_every_view_shows_own_runtimes_and_speedups_by_the_least_of_the_repeats(
+    shared_trained, tmp_path
+):
+    """The default of 5 ms and 3 ms is once as fast as itself; `evaluate` and `report` agree with
+    `rank`.
+    """
     arrays = layout_graph(71)
     arrays["config_runtime"][[0, 22, 23]] = 5_000_000, 3_000_000, 0  # identical: no layouts set
     path = save_npz(tmp_path / "x__a.npz", arrays)
     ranking = xlarank.rank(str(path), workspace=str(shared_trained))
     assert isinstance(ranking, xlarank.Ranking)
-    assert ranking.order.tolist() == xlarank.rank(xlarank.read_graph(path), shared_trained).order.tolist()
+    assert (
+        ranking.order.tolist()
+        == xlarank.rank(xlarank.read_graph(path), shared_trained).order.tolist()
+    )
     best = {entry.configuration: entry for entry in ranking.best()}
     default = best[0]
     assert (default.runtime_ns, default.speedup) == (5_000_000, 1.0)
@@ -77,12 +112,19 @@ def test_every_view_shows_own_runtimes_and_speedups_by_the_least_of_the_repeats(
     table = ranking.to_polars()
     assert table.columns == ["rank", "configuration", "score", "same_as", "runtime_ns", "speedup"]
     assert table["rank"].to_list() == list(range(1, 25)) and table["score"].is_sorted()
-    assert table.filter(pl.col("same_as") != pl.col("configuration"))["configuration"].sort().to_list() == [22, 23]
+    assert table.filter(pl.col("same_as") != pl.col("configuration"))[
+        "configuration"
+    ].sort().to_list() == [22, 23]
     measured = [int(runtime) or None for runtime in arrays["config_runtime"]]
     assert table.sort("configuration")["runtime_ns"].to_list() == measured
-    assert table.filter(same_as=0)["speedup"].to_list() == [1.0] * 3, "the repeat that was not measured, too"
+    assert table.filter(same_as=0)["speedup"].to_list() == [1.0] * 3, (
+        "the repeat that was not measured, too"
+    )
     frame = ranking.to_pandas()
-    assert frame.columns.tolist() == table.columns and frame["configuration"].tolist() == ranking.order.tolist()
+    assert (
+        frame.columns.tolist() == table.columns
+        and frame["configuration"].tolist() == ranking.order.tolist()
+    )
     rows = rows_for_model(*ranking.source)
     scores = (rows.row_cost != 3_000_000).astype(float)  # the default first
     for picked in (slice(None), np.array([0, 5])):
@@ -92,13 +134,17 @@ def test_every_view_shows_own_runtimes_and_speedups_by_the_least_of_the_repeats(
 
 
 def test_speedup_over_the_compilers_own_choice(shared_trained, tmp_path):
-    """A tile's normalizer is the compiler's own runtime, a layout's that of the configuration without layouts."""
+    """A tile's normalizer is the compiler's own runtime, a layout's that of the configuration
+    without layouts.
+    """
     arrays = tile_graph(3)
     arrays["config_runtime_normalizers"][:] = 500
     ranking = run(shared_trained, save_npz(tmp_path / "a.npz", arrays))
     best = ranking.best(5)
     speedups = [entry.speedup for entry in best]
-    assert speedups == pytest.approx([500 / arrays["config_runtime"][row.configuration] for row in best])
+    assert speedups == pytest.approx(
+        [500 / arrays["config_runtime"][row.configuration] for row in best]
+    )
     assert ranking.speedups == pytest.approx({"speedup@1": speedups[0], "speedup@5": max(speedups)})
     assert json.loads(json.dumps(ranking.as_json()))["speedups"] == ranking.speedups
     write_rankings(tmp_path / "out.csv", {"a": ranking})
@@ -122,27 +168,39 @@ def test_without_labels_or_default(shared_tree, shared_trained, tmp_path):
 
 
 def test_the_model_is_chosen_by_collection_folder_or_kind(trained, tmp_path, monkeypatch):
-    """The named collection, that of the file's folder, or the only one of kind and target; without features."""
+    """The named collection, that of the file's folder, or the only one of kind and target; without
+    features.
+    """
     other = "layout:cpu:default"
     shutil.rmtree(trained / "features")
     for collection, shipped in (("layout:tpu-estimate:random", True), (other, False)):
         path = save_npz(graph_path(tmp_path, collection, "valid", "x__a"), layout_graph(5))
         assert run(trained, path).shipped is shipped, "the only layout model is of a CPU"
-    layout, tile = save_npz(tmp_path / "x.npz", layout_graph(5)), save_npz(tmp_path / "b.npz", tile_graph(5))
+    layout = save_npz(tmp_path / "x.npz", layout_graph(5))
+    tile = save_npz(tmp_path / "b.npz", tile_graph(5))
     assert (run(trained, layout).collection, run(trained, tile).collection) == (LAYOUT, TILE)
     with pytest.raises(ModelError, match=rf"x is a layout graph; expected a tile graph for {TILE}"):
         run(trained, layout, TILE)
     with pytest.raises(CollectionError, match=f"did you mean {LAYOUT}"):
         run(trained, layout, "layout:cpu:rando")
-    new = shutil.copytree(trained / "models/layout/cpu/random", trained / "models/layout/cpu/default")
+    new = shutil.copytree(
+        trained / "models/layout/cpu/random", trained / "models/layout/cpu/default"
+    )
     edit_json(new / "model.json", collection=other)
     for collection in (LAYOUT, other):
         path = save_npz(graph_path(tmp_path / "tree", collection, "valid", "x__a"), layout_graph(5))
-        assert [run(trained, path, name).collection for name in (None, other)] == [collection, other]
+        assert [run(trained, path, name).collection for name in (None, other)] == [
+            collection,
+            other,
+        ]
     (tmp_path / "link.npz").symlink_to(path)
     monkeypatch.chdir(path.parent)
-    assert {run(trained, name).collection for name in (Path("x__a.npz"), tmp_path / "link.npz")} == {other}
-    with pytest.raises(ModelError, match=f"by 2 models; expected {other}, {LAYOUT}; pass `collection`"):
+    assert {
+        run(trained, name).collection for name in (Path("x__a.npz"), tmp_path / "link.npz")
+    } == {other}
+    with pytest.raises(
+        ModelError, match=f"by 2 models; expected {other}, {LAYOUT}; pass `collection`"
+    ):
         run(trained, layout)
     given = rank(Workspace(tmp_path / "nothing"), tile, model=model_of(trained, TILE))
     assert given.order.tolist() == run(trained, tile).order.tolist()
@@ -150,18 +208,24 @@ def test_the_model_is_chosen_by_collection_folder_or_kind(trained, tmp_path, mon
 
 def test_without_a_model_of_the_kind(trained, tmp_path):
     """The shipped ranker orders layouts and tiles of a TPU, with times; no tiles of a CPU."""
-    layout, tile = save_npz(tmp_path / "x.npz", layout_graph(5)), save_npz(tmp_path / "t.npz", tile_graph(5))
+    layout = save_npz(tmp_path / "x.npz", layout_graph(5))
+    tile = save_npz(tmp_path / "t.npz", tile_graph(5))
     arrays = tile_graph(5)
     arrays["config_feat"][:, TILE_COLUMNS.index("input_bounds_0")] = 1  # a vector tile
     cpu = save_npz(tmp_path / "cpu.npz", arrays)
     assert not run(trained, layout).shipped and run(trained, tile).estimated is None
     shutil.rmtree(trained / "models" / "tile")
-    with pytest.raises(ModelError, match=r"there is no trained tile model in .* is for TPUs; run train first"):
+    with pytest.raises(
+        ModelError, match=r"there is no trained tile model in .* is for TPUs; run train first"
+    ):
         run(trained, cpu)
     ranking = run(trained, tile)
     assert ranking.shipped and ranking.estimated is not None
     times = [entry.estimated_ns for entry in ranking.best()]
-    assert times == sorted(times, key=float) and times[0] == ranking.as_json(1)["best"][0]["estimated_ns"]
+    assert (
+        times == sorted(times, key=float)
+        and times[0] == ranking.as_json(1)["best"][0]["estimated_ns"]
+    )
     shutil.rmtree(trained / "models" / "layout")
     assert run(trained, layout).shipped
     for collection, message in ((None, "is for TPUs; run train first"), (TILE, "run train first")):
@@ -170,13 +234,18 @@ def test_without_a_model_of_the_kind(trained, tmp_path):
         with pytest.raises(WorkspaceError, match=r"the workspace .*absent does not exist"):
             run(tmp_path / "absent", cpu, collection)
     empty = Workspace(tmp_path)
-    assert model_for_collection(empty, Collection.parse("tile:xla")).card.collection == "tile:tpu-estimate"
+    assert (
+        model_for_collection(empty, Collection.parse("tile:xla")).card.collection
+        == "tile:tpu-estimate"
+    )
     with pytest.raises(ModelError, match="is for TPUs; run train first"):
         model_for_collection(empty, trees.TILES)
 
 
 def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_trained, tmp_path):
-    with pytest.raises(TypeError, match="42 is no graph; expected a LayoutGraph, a TileGraph or a path"):
+    with pytest.raises(
+        TypeError, match="42 is no graph; expected a LayoutGraph, a TileGraph or a path"
+    ):
         xlarank.rank(42, shared_trained)
     with pytest.raises(GraphFileError, match="cannot be opened"):
         xlarank.rank(tmp_path, shared_trained)
@@ -193,12 +262,20 @@ def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_traine
     alone = run(shared_trained, folder / "delta__a.npz")
     write_rankings(tmp_path / "out.csv", rankings)
     first = pl.read_csv(tmp_path / "out.csv").filter(pl.col("graph") == "delta__a")
-    assert first["configuration", "score"].rows() == [(entry.configuration, entry.score) for entry in alone.best()]
-    names = [name for start in ("=1+1", "+1", "-1", "@A1", "\t=1", "\r=1") for name in (start, f"a{start}")]
+    assert first["configuration", "score"].rows() == [
+        (entry.configuration, entry.score) for entry in alone.best()
+    ]
+    names = [
+        name
+        for start in ("=1+1", "+1", "-1", "@A1", "\t=1", "\r=1")
+        for name in (start, f"a{start}")
+    ]
     write_rankings(tmp_path / "out.csv", dict.fromkeys(names, alone))
     with (tmp_path / "out.csv").open(newline="") as stream:
         written = list(dict.fromkeys(row["graph"] for row in csv.DictReader(stream)))
-    assert written == [("" if name[0] == "a" else "'") + name.replace("\r", " ") for name in names], "no formulas"
+    assert written == [
+        ("" if name[0] == "a" else "'") + name.replace("\r", " ") for name in names
+    ], "no formulas"
 
 
 def explained(workspace, path, **asked):
@@ -209,24 +286,34 @@ def test_nodes_causes_and_columns_add_up_to_the_difference(shared_trained, path,
     ranking = run(shared_trained, path)
     explain_command(path, config=2, against="13", workspace=shared_trained)
     shown = " ".join(capsys.readouterr().out.split())
-    assert re.search(r" 13 \(rank \d+\), by the ", shown) and "configuration 13" not in shown, "named once"
+    assert re.search(r" 13 \(rank \d+\), by the ", shown) and "configuration 13" not in shown, (
+        "named once"
+    )
     for config in (0, 5, 11):
         result = explained(shared_trained, path, config=config, against=20)
         assert result.difference == pytest.approx(ranking.scores[config] - ranking.scores[20])
-        assert sum(node.value for node in result.nodes) + result.rest == pytest.approx(result.difference, abs=1e-9)
+        assert sum(node.value for node in result.nodes) + result.rest == pytest.approx(
+            result.difference, abs=1e-9
+        )
         for parts in (result.causes, result.columns):
             assert sum(parts.values()) == pytest.approx(result.difference, abs=1e-6)
         assert {node.node for node in result.nodes} <= {2, 4}
         assert json.dumps(ranking.explain(config, 20).as_json()) == json.dumps(result.as_json())
     feat = np.load(path)["node_config_feat"]
     pairs = combinations(range(len(feat)), 2)
-    config, against = next((a, b) for a, b in pairs if (feat[a] != feat[b]).any(axis=1).tolist() == [False, True])
+    config, against = next(
+        (a, b) for a, b in pairs if (feat[a] != feat[b]).any(axis=1).tolist() == [False, True]
+    )
     (node,) = explained(shared_trained, path, config=config, against=against).nodes
-    assert (node.node, node.opcode) == (4, "reshape") and node.now != node.then, "only nodes that differ"
+    assert (node.node, node.opcode) == (4, "reshape") and node.now != node.then, (
+        "only nodes that differ"
+    )
 
 
 def test_which_configurations_are_compared(shared_trained, path, tmp_path):
-    """The best with the compiler's default if that is a candidate, else with the middle of the ranking."""
+    """The best with the compiler's default if that is a candidate, else with the middle of the
+    ranking.
+    """
     for asked, message in (
         ({"config": 24}, "no configuration 24; expected a number from 0 to 23"),
         ({"config": -1}, "no configuration -1"),
@@ -236,7 +323,12 @@ def test_which_configurations_are_compared(shared_trained, path, tmp_path):
         with pytest.raises(XlarankError, match=message):
             explained(shared_trained, path, **asked)
     alike = explained(shared_trained, path, config=22, against=23)  # the last two repeat the first
-    assert alike.difference == 0 and not alike.nodes and not alike.segments and "identical" in alike.notes[0]
+    assert (
+        alike.difference == 0
+        and not alike.nodes
+        and not alike.segments
+        and "identical" in alike.notes[0]
+    )
     arrays = layout_graph(3)
     kept = (arrays["node_config_feat"] >= 0).any(axis=(1, 2))
     arrays |= {name: arrays[name][kept] for name in ("node_config_feat", "config_runtime")}
@@ -244,11 +336,18 @@ def test_which_configurations_are_compared(shared_trained, path, tmp_path):
     with pytest.raises(XlarankError, match="no candidate of own is the compiler's default"):
         explained(shared_trained, without, against="default")
     middle = explained(shared_trained, without)
-    assert (middle.against, middle.ranks[1]) == ("the middle of the ranking", middle.configurations // 2 + 1)
+    assert (middle.against, middle.ranks[1]) == (
+        "the middle of the ranking",
+        middle.configurations // 2 + 1,
+    )
     arrays["node_config_feat"][[7, 9]] = layout_row()
     with_default = save_npz(tmp_path / "with.npz", arrays)
     best = explained(shared_trained, with_default)
-    assert (best.then, best.against, best.ranks[0]) == (7, "the compiler's default", 1) and best.difference < 0
+    assert (best.then, best.against, best.ranks[0]) == (
+        7,
+        "the compiler's default",
+        1,
+    ) and best.difference < 0
     assert explained(shared_trained, with_default, against="default").then == 7
     assert explained(shared_trained, with_default, config=9).against == middle.against
 
@@ -273,18 +372,26 @@ def test_segments_are_drawn_and_nodes_named(shared_trained, path, tmp_path):
     explanation = explained(shared_trained, path, module=file, svg=svg)
     assert explanation.nodes and explanation.called(2) == "2 own_2"
     for shown in explanation.as_json()["nodes"]:
-        assert (shown["name"], shown["op_name"]) == (f"own_{shown['node']}", f"jit(f)/step{shown['node']}")
+        assert (shown["name"], shown["op_name"]) == (
+            f"own_{shown['node']}",
+            f"jit(f)/step{shown['node']}",
+        )
         assert f"own_{shown['node']}" in svg.read_text(encoding="utf-8")
 
 
 def test_segments_are_connected_nodes_of_one_sign():
     # 0 and 1 are connected by a matrix, 2 and 3 by a vector only; 4 reads 1
     nodes = [
-        Node("parameter", (8, 128)), Node("add", (8, 128), (0, 0)), Node("reduce", (8,), (1,)),
-        Node("broadcast", (4, 4), (2,)), Node("multiply", (8, 128), (1, 1)),
-    ]  # fmt: skip
+        Node("parameter", (8, 128)),
+        Node("add", (8, 128), (0, 0)),
+        Node("reduce", (8,), (1,)),
+        Node("broadcast", (4, 4), (2,)),
+        Node("multiply", (8, 128), (1, 1)),
+    ]
     graph = graph_of(layout_file(nodes, [0], [[layout_row()]]))
-    assert set(program_graph(graph).edges) == {(0, 1), (1, 2), (1, 4)}, "a vector passes no layout on"
+    assert set(program_graph(graph).edges) == {(0, 1), (1, 2), (1, 4)}, (
+        "a vector passes no layout on"
+    )
     expected = (Segment((0, 1), -2.0), Segment((3,), -0.9), Segment((4,), 0.8))
     assert segments_of(graph, {0: -1.0, 1: -1.0, 3: -0.9, 4: 0.8}) == expected
     # 5 of 5.2 is more than four fifths: the rest is left out
@@ -303,25 +410,35 @@ def test_tiles_have_causes_but_no_nodes(shared_tree, shared_trained, tmp_path):
 
 
 def test_the_time_model_explains_itself_in_nanoseconds_that_add_up():
-    """Times of nodes are those of the model to the last bit; contributions to the score are float32 sums."""
+    """Times of nodes are those of the model to the last bit; contributions to the score are float32
+    sums.
+    """
     graph = read_graph(SAMPLE / "npz/layout/tpu-estimate/random/valid/unet__a.npz", "layout")
     explanation = explain_graph(graph, pretrained_model("layout"), config=13, against="default")
     assert explanation.estimated is not None and explanation.nodes
     difference = pytest.approx(np.subtract(*explanation.estimated), rel=1e-9)
     assert sum(node.nanoseconds for node in explanation.nodes) == difference
-    assert explanation.difference == pytest.approx(np.log2(np.divide(*explanation.estimated)), abs=1e-5)
+    assert explanation.difference == pytest.approx(
+        np.log2(np.divide(*explanation.estimated)), abs=1e-5
+    )
 
 
 def test_rank_names_the_nodes_that_lose_time(tmp_path, capsys):
-    command(SAMPLE / "npz/layout/tpu-estimate/random/train/cnn_train__a.npz", top=3, workspace=tmp_path)
+    command(
+        SAMPLE / "npz/layout/tpu-estimate/random/train/cnn_train__a.npz", top=3, workspace=tmp_path
+    )
     out = " ".join(capsys.readouterr().out.split())
     assert "the shipped time model of TPU layouts, in which nothing is learned" in out
-    assert re.search(r"configuration \d+: \d+\.\d% of the estimated \d+\.\d+ ms is lost by node \d+, \w+", out)
+    assert re.search(
+        r"configuration \d+: \d+\.\d% of the estimated \d+\.\d+ ms is lost by node \d+, \w+", out
+    )
 
 
 def test_a_program_without_configurable_nodes_is_explained(tmp_path):
     arrays = layout_graph(7)
     arrays["node_config_ids"] = arrays["node_config_ids"][:0]
     arrays["node_config_feat"] = arrays["node_config_feat"][:, :0]
-    explanation = explain(Workspace(tmp_path), save_npz(tmp_path / "fixed.npz", arrays), config=1, against=0)
+    explanation = explain(
+        Workspace(tmp_path), save_npz(tmp_path / "fixed.npz", arrays), config=1, against=0
+    )
     assert explanation.difference == 0 and "identical" in explanation.notes[-1]

@@ -11,7 +11,16 @@ import pytest
 
 from tests.graphs import LAYOUT_PROGRAM, save_npz
 from tests.pipelines import trees
-from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TREE, edit_json, graph_path, layout_graph, tile_graph
+from tests.pipelines.trees import (
+    LAYOUT,
+    LAYOUTS,
+    TILE,
+    TREE,
+    edit_json,
+    graph_path,
+    layout_graph,
+    tile_graph,
+)
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.workspace import Workspace
@@ -25,15 +34,21 @@ from xlarank.pipelines.report import MODEL, compared, gather, mean_row, paired_t
 def read(page):
     """Return the text of a page and its words; raise an error if tags are not closed."""
     text = page.read_text(encoding="utf-8")
-    plain = re.sub(r"<!doctype html>|<(meta|link)[^>]*>|<(style|script)>.*?</\2>", "", text, flags=re.S)
+    plain = re.sub(
+        r"<!doctype html>|<(meta|link)[^>]*>|<(style|script)>.*?</\2>", "", text, flags=re.S
+    )
     return text, re.sub(r"\s+", " ", " ".join(ElementTree.fromstring(plain).itertext()))
 
 
 @pytest.mark.slow
-def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(shared_trained, tmp_path):
+def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(
+    shared_trained, tmp_path
+):
     page = report(Workspace(shared_trained), tmp_path / "report.html").out
     text, words = read(page)
-    assert set(re.findall(r"https?://[^\s\"'<>)/]+", text)) == {"http://www.w3.org"}, "names of XML, never fetched"
+    assert set(re.findall(r"https?://[^\s\"'<>)/]+", text)) == {"http://www.w3.org"}, (
+        "names of XML, never fetched"
+    )
     assert not re.search(r"<(script|img|iframe|link)[^>]+(src|href)=\"(?!data:)", text)
     assert "prefers-color-scheme:dark" in text and "width=device-width" in text
     assert page.stat().st_size < 1_000_000
@@ -49,7 +64,8 @@ def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(
         assert evaluated.verdicts[collection] in words
         facts = gather(Workspace(shared_trained), Collection.parse(collection), explained=False)
         assert sum(facts.importance.values()) == pytest.approx(1.0)
-        rows, metrics = facts.score_rows(), evaluated.report[collection]
+        rows = facts.score_rows()
+        metrics = evaluated.report[collection]
         assert {row["graph"]: row["slowdown@1"] for row in rows} == metrics["slowdown@1"]["graphs"]
         for rule, mean in metrics["score"]["baselines"].items():
             assert np.mean([row[rule] for row in rows]) == pytest.approx(mean)
@@ -62,11 +78,21 @@ def test_graphs_of_other_collections_and_earlier_models_are_in_the_training_set(
     place = Workspace(trained)
     card = place.model(LAYOUTS) / "model.json"
     edit_json(card, also_from={"layout:cpu:default": ["delta__z"]})
-    assert "Valid graphs, 0 of 2 of families outside" in read(report(place, tmp_path / "a.html").out)[1]
-    first = {"where": "shipped", "collection": "layout:tpu-estimate:all", "fingerprint": "", "rate": 1.0}
+    assert (
+        "Valid graphs, 0 of 2 of families outside"
+        in read(report(place, tmp_path / "a.html").out)[1]
+    )
+    first = {
+        "where": "shipped",
+        "collection": "layout:tpu-estimate:all",
+        "fingerprint": "",
+        "rate": 1.0,
+    }
     edit_json(card, also_from={}, continues={**first, "graphs": ["delta__b"]})
     facts = gather(place, LAYOUTS)
-    assert facts.left_out == {"delta__b": "in the training set of the model"} and [*facts.metrics] == ["delta__a"]
+    assert facts.left_out == {"delta__b": "in the training set of the model"} and [
+        *facts.metrics
+    ] == ["delta__a"]
     notes = evaluate(place, split="valid", collections=[LAYOUT]).notes
     assert notes == [f"{LAYOUT}: the model was trained on 1 of the 2 graphs scored here"]
 
@@ -78,7 +104,9 @@ def test_without_models_and_with_names_that_look_like_html(built, tmp_path):
     picture.parent.mkdir(exist_ok=True)
     picture.write_text('<svg xmlns="http://www.w3.org/2000/svg"><script>alert(2)</script></svg>')
     made = report(Workspace(built), tmp_path / "report.html")
-    assert made.left_out == dict.fromkeys((LAYOUT, TILE), "no model was trained") and not made.scores
+    assert (
+        made.left_out == dict.fromkeys((LAYOUT, TILE), "no model was trained") and not made.scores
+    )
     text, words = read(made.out)
     assert f"Without a model: {LAYOUT}; {TILE}." in words
     assert 'src="data:image/svg+xml;base64,' in text, "browsers run no script of an image"
@@ -99,7 +127,11 @@ def test_intervals_and_the_paired_test(shared_trained):
     assert "no more than chance" in paired_test(np.array([0.1, -0.1, 0.2, -0.2, 0.3, -0.3, 0.05]))
     assert paired_test(np.array([0.1, 0.0, 0.2])) == "Too few graphs differ for a test: 2."
     rows = [{"graph": "a", "n": 3, "tau": 0.5}, {"graph": "b", "n": 4, "tau": 0.5}]
-    assert mean_row(rows) == {"graph": "mean, 95 % interval", "n": None, "tau": "0.500 (0.500 to 0.500)"}
+    assert mean_row(rows) == {
+        "graph": "mean, 95 % interval",
+        "n": None,
+        "tau": "0.500 (0.500 to 0.500)",
+    }
 
 
 def splits_of(root, **options):
@@ -113,9 +145,12 @@ def test_every_split_is_counted(shared_tree):
         names = TREE[collection][split]
         assert (part.graphs, part.labelled) == (len(names), 0 if split == "test" else len(names))
         assert part.families == {name.split("__")[0] for name in names}
-        assert part.bytes == sum(graph_path(shared_tree, collection, split, name).stat().st_size for name in names)
+        assert part.bytes == sum(
+            graph_path(shared_tree, collection, split, name).stat().st_size for name in names
+        )
         assert (part.unrankable, part.broken) == ([], {})
-    layout, tile = parts[LAYOUT, "train"], parts[TILE, "train"]
+    layout = parts[LAYOUT, "train"]
+    tile = parts[TILE, "train"]
     assert (layout.configs, layout.distinct) == (5 * 24, 5 * 22)
     assert (layout.nodes, layout.configurable) == ([len(LAYOUT_PROGRAM)] * 5, [2] * 5)
     assert (tile.configs, tile.distinct, tile.configurable) == (4 * 24, 4 * 23, [])
@@ -135,7 +170,10 @@ def test_broken_and_unrankable_files_are_named(tree):
     save_npz(graph_path(tree, TILE, "valid", "without"), tile_graph(3, labelled=False))
     os.mkfifo(graph_path(tree, TILE, "valid", "pipe__a"))
     part = splits_of(tree)[LAYOUT, "train"]
-    assert set(part.broken) == {"alpha__a", "folder"} and "alpha__a.npz cannot be opened" in part.broken["alpha__a"]
+    assert (
+        set(part.broken) == {"alpha__a", "folder"}
+        and "alpha__a.npz cannot be opened" in part.broken["alpha__a"]
+    )
     assert (part.graphs, part.labelled, part.unrankable) == (5 + 3, 6, ["alike", "even"])
     parts = {}
     reader = Thread(target=lambda: parts.update(splits_of(tree, collections=[TILE])), daemon=True)
@@ -143,14 +181,27 @@ def test_broken_and_unrankable_files_are_named(tree):
     reader.join(10)
     assert {collection for collection, _ in parts} == {TILE}
     part = parts[TILE, "valid"]
-    assert (part.graphs, part.labelled, part.unrankable, list(part.broken)) == (4, 2, ["even"], ["pipe__a"])
+    assert (part.graphs, part.labelled, part.unrankable, list(part.broken)) == (
+        4,
+        2,
+        ["even"],
+        ["pipe__a"],
+    )
 
 
 def test_siblings_are_graphs_of_the_structure_of_a_train_graph(tmp_path):
-    """One program twice in train and once in valid, another (an edge less) once in train and in test."""
+    """One program twice in train and once in valid, another (an edge less) once in train and in
+    test.
+    """
     arrays = layout_graph(0)
     cut = {**arrays, "edge_index": arrays["edge_index"][1:]}
-    places = {"train a__a": arrays, "train a__b": arrays, "train b__a": cut, "valid a__c": arrays, "test b__b": cut}
+    places = {
+        "train a__a": arrays,
+        "train a__b": arrays,
+        "train b__a": cut,
+        "valid a__c": arrays,
+        "test b__b": cut,
+    }
     for place, graph in places.items():
         save_npz(graph_path(tmp_path, LAYOUT, *place.split()), graph)
     siblings = {split: part.siblings for (_, split), part in splits_of(tmp_path).items()}
@@ -163,14 +214,20 @@ def test_columns_are_found_by_name_or_pattern():
     assert (column.kinds, column.block, column.scope) == (("layout",), "Padding", "configuration")
     assert column.tier == "fast" and "128 x 8" in column.about and not column.transductive
     (column,) = describe_columns("size__nodes__log")
-    assert (column.kinds, column.scope) == (("layout", "tile"), "graph"), "a column of both kinds is named once"
+    assert (column.kinds, column.scope) == (("layout", "tile"), "graph"), (
+        "a column of both kinds is named once"
+    )
     assert describe_columns("candidates__minority__share")[0].transductive
     blocks = [*every_block("layout"), *every_block("tile")]
     declared = {name: type(block).__name__ for block in blocks for name in block.columns}
     assert {column.name for column in describe_columns("*")} == declared.keys()
     names = [column.name for column in describe_columns("propagation__*")]
-    assert names == [name for name, block in declared.items() if block == "Propagation"], "in column order"
-    with pytest.raises(XlarankError, match=r"outptu_waste__max' is not a column.*padding__output_waste__max"):
+    assert names == [name for name, block in declared.items() if block == "Propagation"], (
+        "in column order"
+    )
+    with pytest.raises(
+        XlarankError, match=r"outptu_waste__max' is not a column.*padding__output_waste__max"
+    ):
         describe_columns("padding__outptu_waste__max")
     with pytest.raises(XlarankError, match=r"expected one of [0-9]+ columns;"):
         describe_columns("qqqqqq")

@@ -10,9 +10,25 @@ import pytest
 
 import xlarank
 from tests.pipelines import trees
-from tests.pipelines.trees import FAST, LAYOUT, LAYOUTS, TILE, TREE, build, contents, model_of, stored
+from tests.pipelines.trees import (
+    FAST,
+    LAYOUT,
+    LAYOUTS,
+    TILE,
+    TREE,
+    build,
+    contents,
+    model_of,
+    stored,
+)
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, FeatureStoreError, ScoreFileError, WorkspaceError, XlarankError
+from xlarank.data.errors import (
+    CollectionError,
+    FeatureStoreError,
+    ScoreFileError,
+    WorkspaceError,
+    XlarankError,
+)
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
 from xlarank.models.validation.folds import FoldPlan
@@ -23,28 +39,38 @@ from xlarank.pipelines.support.results import ScoreFiles, results_table, write_r
 from xlarank.pipelines.support.workspaces import LOCK
 from xlarank.pipelines.training.training_sets import read_training_set
 
-COLUMNS = "collection split held_out_by ranker tuned seed graph family metric value seconds version time".split()
+COLUMNS = (
+    "collection split held_out_by ranker tuned seed graph family metric value seconds version time"
+).split()
 
 
 def predictions(workspace, collection):
-    return pl.read_parquet(Workspace(workspace).predictions(Collection.parse(collection), "lambdarank"))
+    return pl.read_parquet(
+        Workspace(workspace).predictions(Collection.parse(collection), "lambdarank")
+    )
 
 
 def test_every_evaluation_is_in_the_table(trained):
-    """Training leaves the out-of-fold metrics of the card; a second evaluation replaces the first."""
+    """Training leaves the out-of-fold metrics of the card; a second evaluation replaces the
+    first.
+    """
     table = pl.read_parquet(trained / "results.parquet")
     assert table.columns == COLUMNS and set(table["version"]) == {xlarank.__version__}
     for collection in (LAYOUT, TILE):
         card = model_of(trained, collection).card
         folds = table.filter(collection=collection, held_out_by=card.folds_by)
-        values = [(graph, *metric) for graph, metrics in card.folds.items() for metric in metrics.items()]
+        values = [
+            (graph, *metric) for graph, metrics in card.folds.items() for metric in metrics.items()
+        ]
         assert sorted(folds["graph", "metric", "value"].rows()) == sorted(values)
         assert set(folds["split"]) == {"train"} and folds["seconds"].min() > 0
     evaluation = evaluate(Workspace(trained))
     evaluate(Workspace(trained))
     table = pl.read_parquet(trained / "results.parquet").filter(split="valid", collection=LAYOUT)
     of_model = table.filter(pl.col("seed").is_null(), ranker="lambdarank", metric="tau")
-    assert sorted(of_model["graph", "value"].rows()) == sorted(evaluation.report[LAYOUT]["tau"]["graphs"].items())
+    assert sorted(of_model["graph", "value"].rows()) == sorted(
+        evaluation.report[LAYOUT]["tau"]["graphs"].items()
+    )
     rules = table.filter(pl.col("ranker").str.starts_with("rule: "), metric="tau")
     means = dict(rules.group_by("ranker").agg(pl.col("value").mean()).iter_rows())
     baselines = evaluation.report[LAYOUT]["tau"]["baselines"]
@@ -55,27 +81,44 @@ def test_every_evaluation_is_in_the_table(trained):
 def test_the_leaderboard_is_paired_by_hand(tmp_path):
     workspace = Workspace(tmp_path)
     for ranker, scores in {"x": [0.5, 0.6, 0.1], "y": [0.6, 0.7, 0.8], "z": [0.4, 0.8]}.items():
-        metrics = {graph: {"score": x, "slowdown@1": 1 - x} for graph, x in zip("abc", scores, strict=False)}
+        metrics = {
+            graph: {"score": x, "slowdown@1": 1 - x}
+            for graph, x in zip("abc", scores, strict=False)
+        }
         seconds = {"a": 0.5, "b": 1.0, "c": 1.5}
-        write_results(workspace, [results_table(metrics, ranker, scope=(TILE, "valid", None), seconds=seconds)])
-    write_results(workspace, [results_table({"a": {"score": 0.1}}, "y", scope=(TILE, "train", "kind"))])
+        write_results(
+            workspace,
+            [results_table(metrics, ranker, scope=(TILE, "valid", None), seconds=seconds)],
+        )
+    write_results(
+        workspace, [results_table({"a": {"score": 0.1}}, "y", scope=(TILE, "train", "kind"))]
+    )
     board = leaderboard(workspace)
     assert board["split", "ranker", "graphs"].rows() == [
-        ("train", "y", 1), ("valid", "y", 3), ("valid", "z", 2), ("valid", "x", 3)
-    ]  # fmt: skip
+        ("train", "y", 1),
+        ("valid", "y", 3),
+        ("valid", "z", 2),
+        ("valid", "x", 3),
+    ]
     assert board["mean"].to_list() == pytest.approx([0.1, 0.7, 0.6, 0.4])
     assert board["standard_error"].to_list()[1:3] == pytest.approx([0.1 / np.sqrt(3), 0.2])
     assert board["difference"].to_list() == pytest.approx([0.0, 0.0, -0.05, -0.3])
-    assert board["difference_error"].to_list()[2] == pytest.approx(np.std([-0.2, 0.1], ddof=1) / np.sqrt(2))
+    assert board["difference_error"].to_list()[2] == pytest.approx(
+        np.std([-0.2, 0.1], ddof=1) / np.sqrt(2)
+    )
     assert board["seconds"].to_list() == [None, 3.0, 1.5, 3.0]
     assert leaderboard(workspace, metric="slowdown@1")["ranker"].to_list() == ["y", "z", "x"]
 
 
 def test_results_that_are_missing_or_damaged(tmp_path):
     workspace = Workspace(tmp_path)
-    with pytest.raises(CollectionError, match="has no results; run train, evaluate or cross-validate first"):
+    with pytest.raises(
+        CollectionError, match="has no results; run train, evaluate or cross-validate first"
+    ):
         leaderboard(workspace)
-    write_results(workspace, [results_table({"a": {"score": 0.1}}, "y", scope=(TILE, "valid", None))])
+    write_results(
+        workspace, [results_table({"a": {"score": 0.1}}, "y", scope=(TILE, "valid", None))]
+    )
     with pytest.raises(XlarankError, match="`metric` is 'taw'; expected tau, "):
         leaderboard(workspace, metric="taw")
     with pytest.raises(CollectionError, match="did you mean tile:cpu"):
@@ -90,25 +133,43 @@ def scores_of(workspace, split="test", **changed):
     tables = []
     for name, graph in stored(workspace, LAYOUT, split).items():
         first = graph.ids[np.unique(graph.group, return_index=True)[1]]
-        tables.append(pl.DataFrame({"graph": name, "configuration": first, "score": first.astype(float)}))
+        tables.append(
+            pl.DataFrame({"graph": name, "configuration": first, "score": first.astype(float)})
+        )
     return pl.concat(tables).with_columns(**changed)
 
 
 def test_train_evaluate_and_submit_leave_their_scores(trained, tmp_path):
-    """Scores of valid and test give the model's order; out-of-fold scores give the metrics of the card (below)."""
+    """Scores of valid and test give the model's order; out-of-fold scores give the metrics of the
+    card (below).
+    """
     evaluate(Workspace(trained))
     submit(Workspace(trained), tmp_path / "out.csv")
     table = predictions(trained, TILE)
-    assert table.columns == ["graph", "configuration", "split", "held_out_by", "seed", "fold", "score"]
+    assert table.columns == [
+        "graph",
+        "configuration",
+        "split",
+        "held_out_by",
+        "seed",
+        "fold",
+        "score",
+    ]
     assert set(table["split"]) == {"train", "valid", "test"}
     held_out = table.drop_nulls("fold")
-    assert set(held_out["split"]) == {"train"} and held_out["graph", "seed", "configuration"].is_unique().all()
+    assert (
+        set(held_out["split"]) == {"train"}
+        and held_out["graph", "seed", "configuration"].is_unique().all()
+    )
     seeds = len(model_of(trained, TILE).rankers)
     for split in ("valid", "test"):
         for name, graph in stored(trained, TILE, split).items():
             rows = table.filter(pl.col("graph") == name, pl.col("split") == split)
             expected = model_of(trained, TILE).score(graph).per_seed
-            assert rows["score"].to_list() == expected.ravel().tolist() and rows["seed"].n_unique() == seeds
+            assert (
+                rows["score"].to_list() == expected.ravel().tolist()
+                and rows["seed"].n_unique() == seeds
+            )
     files = ScoreFiles.read([Workspace(trained).predictions(LAYOUTS, "lambdarank")], "test")
     submit(Workspace(trained), tmp_path / "again.csv", collections=[LAYOUT], scores=files)
     first, again = (read_submission(tmp_path / name) for name in ("out.csv", "again.csv"))
@@ -116,25 +177,38 @@ def test_train_evaluate_and_submit_leave_their_scores(trained, tmp_path):
 
 
 def test_a_workspace_that_cannot_be_written_is_a_note(trained, tmp_path, monkeypatch):
-    expected, before = evaluate(Workspace(trained)).report, contents(trained)
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != trained)  # to root nothing is read-only
+    expected = evaluate(Workspace(trained)).report
+    before = contents(trained)
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: Path(path) != trained
+    )  # to root nothing is read-only
     evaluation = evaluate(Workspace(trained))
     report = submit(Workspace(trained), tmp_path / "out.csv")
-    note = f"results and scores are not kept: the workspace {trained} cannot be written (permission denied)"
+    note = (
+        f"results and scores are not kept: the workspace {trained} cannot be written "
+        "(permission denied)"
+    )
     assert evaluation.notes == report.notes == [note] and evaluation.report == expected
     assert len(read_submission(tmp_path / "out.csv")) == 4 and contents(trained) == before
 
 
 @pytest.mark.parametrize(("with_valid", "split"), [(False, "train"), (True, "valid")])
 def test_files_that_commands_wrote_are_scored(built, with_valid, split):
-    """Scores of train graphs are out of fold, those of valid graphs the model's; training drops earlier ones."""
+    """Scores of train graphs are out of fold, those of valid graphs the model's; training drops
+    earlier ones.
+    """
     workspace = Workspace(built)
     trees.train_models(built, collections=[LAYOUT], rounds=10, with_valid=with_valid)
     model = evaluate(workspace, split=split, collections=[LAYOUT]).report[LAYOUT]
-    path, table = workspace.predictions(LAYOUTS, "lambdarank"), predictions(built, LAYOUT)
-    by_graph = table.filter(held_out_by="family").with_columns(held_out_by=pl.lit("graph"), score=0.0)
+    path = workspace.predictions(LAYOUTS, "lambdarank")
+    table = predictions(built, LAYOUT)
+    by_graph = table.filter(held_out_by="family").with_columns(
+        held_out_by=pl.lit("graph"), score=0.0
+    )
     pl.concat([by_graph, table]).write_parquet(path)
-    evaluation = evaluate(workspace, split=split, collections=[LAYOUT], scores=ScoreFiles.read([path], split))
+    evaluation = evaluate(
+        workspace, split=split, collections=[LAYOUT], scores=ScoreFiles.read([path], split)
+    )
     folds = {name: metrics["tau"] for name, metrics in model_of(built).card.folds.items()}
     expected = folds if split == "train" else model["tau"]["graphs"]
     assert evaluation.report[LAYOUT]["tau"]["graphs"] == expected
@@ -143,24 +217,41 @@ def test_files_that_commands_wrote_are_scored(built, with_valid, split):
 
 
 def test_folds_are_chosen_for_each_collection_of_a_file(tmp_path):
-    rows = [("tile:a", "graph"), ("tile:a", "kind"), ("tile:a", "family"), ("tile:b", "graph"), ("tile:b", "kind")]
-    table = pl.DataFrame(rows, ["collection", "held_out_by"], orient="row").with_row_index("configuration")
+    rows = [
+        ("tile:a", "graph"),
+        ("tile:a", "kind"),
+        ("tile:a", "family"),
+        ("tile:b", "graph"),
+        ("tile:b", "kind"),
+    ]
+    table = pl.DataFrame(rows, ["collection", "held_out_by"], orient="row").with_row_index(
+        "configuration"
+    )
     table.with_columns(graph=pl.lit("x"), score=0.0).write_parquet(tmp_path / "scores.parquet")
     (chosen,) = ScoreFiles.read([tmp_path / "scores.parquet"], "train").tables
     assert chosen["collection", "held_out_by"].rows() == [("tile:a", "family"), ("tile:b", "kind")]
 
 
 def test_columns_of_other_types_and_names(shared_built, tmp_path):
-    path, right = tmp_path / "scores.parquet", scores_of(shared_built)
+    path = tmp_path / "scores.parquet"
+    right = scores_of(shared_built)
     for columns in ({"row": 1}, {"split": pl.lit("test", pl.Categorical)}, {"seed": 1.0}):
         right.with_columns(**columns).write_parquet(path)
-        assert submit(Workspace(shared_built), tmp_path / "out.csv", scores=ScoreFiles.read([path], "test")).rows
+        assert submit(
+            Workspace(shared_built), tmp_path / "out.csv", scores=ScoreFiles.read([path], "test")
+        ).rows
     for columns in ({"split": 3}, {"collection": 3}):
         right.with_columns(**columns).write_parquet(path)
         with pytest.raises(XlarankError):
-            submit(Workspace(shared_built), tmp_path / "out.csv", scores=ScoreFiles.read([path], "test"))
+            submit(
+                Workspace(shared_built),
+                tmp_path / "out.csv",
+                scores=ScoreFiles.read([path], "test"),
+            )
     (tmp_path / "digits.csv").write_text("graph,configuration,score\n007,0,1.5\n")
-    assert ScoreFiles.read([tmp_path / "digits.csv"], "test").tables[0]["graph"].to_list() == ["007"]
+    assert ScoreFiles.read([tmp_path / "digits.csv"], "test").tables[0]["graph"].to_list() == [
+        "007"
+    ]
     right.with_columns(split=pl.concat_list("score")).write_parquet(path)
     with pytest.raises(ScoreFileError, match="cannot be read"):
         ScoreFiles.read([path], "test")
@@ -169,7 +260,9 @@ def test_columns_of_other_types_and_names(shared_built, tmp_path):
 def test_only_a_collections_own_model_leaves_its_scores(trained, tmp_path):
     other = "layout:xla:random"
     for folder in ("features", "models"):
-        shutil.copytree(trained / folder / "layout/cpu/random", trained / folder / "layout/xla/random")
+        shutil.copytree(
+            trained / folder / "layout/cpu/random", trained / folder / "layout/xla/random"
+        )
     trees.edit_json(trained / "models/layout/xla/random/model.json", collection=other)
     folder = Workspace(trained).predictions(Collection.parse(other), "lambdarank").parent
     notes = evaluate(Workspace(trained), collections=[other], model_from=LAYOUT).notes
@@ -196,42 +289,75 @@ def test_scores_are_written_under_the_lock(trained, tmp_path, monkeypatch):
 
 
 def test_scores_are_submitted_and_blended_by_rank(shared_built, tmp_path):
-    first, second = tmp_path / "one.parquet", tmp_path / "two.csv"
+    first = tmp_path / "one.parquet"
+    second = tmp_path / "two.csv"
     scores_of(shared_built).write_parquet(first)
     scores_of(shared_built, score=-1000.0 * pl.col("configuration")).write_csv(second)
-    out, names = tmp_path / "out.csv", [f"{LAYOUT}:{name}" for name in TREE[LAYOUT]["test"]]
+    out = tmp_path / "out.csv"
+    names = [f"{LAYOUT}:{name}" for name in TREE[LAYOUT]["test"]]
     for paths, weights, best in (
-        ([second], (), 21), ([first, second], (2, 1), 0), ([first, second], (1, 2), 21),
+        ([second], (), 21),
+        ([first, second], (2, 1), 0),
+        ([first, second], (1, 2), 21),
         ([first, second], (), 0),  # all are equal: the order of the file
         ([first], (), 0),
-    ):  # fmt: skip
-        report = submit(Workspace(shared_built), out, scores=ScoreFiles.read(paths, "test", weights))
+    ):
+        report = submit(
+            Workspace(shared_built), out, scores=ScoreFiles.read(paths, "test", weights)
+        )
         assert report.rows == {LAYOUT: 2, TILE: 0} and report.unranked() == {"default": 2}
         assert [read_submission(out)[name][0] for name in names] == [best, best]
     assert read_submission(out)[names[0]][:3] == [0, 22, 23], "repeats have the score of the first"
 
 
 def test_the_first_wrong_row_is_named(shared_built, tmp_path):
-    path, right = tmp_path / "scores.csv", scores_of(shared_built)
+    path = tmp_path / "scores.csv"
+    right = scores_of(shared_built)
 
     def changed(row, column, value):
         is_row = pl.int_range(pl.len()) == row
-        return right.with_columns(pl.when(is_row).then(pl.lit(value)).otherwise(column).alias(column))
+        return right.with_columns(
+            pl.when(is_row).then(pl.lit(value)).otherwise(column).alias(column)
+        )
 
     for wrong, message in (
-        (right.drop("score"), "scores.csv cannot be read .it has no column score.; expected parquet or csv"),
+        (
+            right.drop("score"),
+            "scores.csv cannot be read .it has no column score.; expected parquet or csv",
+        ),
         (right.with_columns(score=pl.lit("fast")), "cannot be read"),
         (changed(7, "score", None), "row 8 of .*scores.csv gives conf.*no score"),
-        (changed(3, "graph", "alpha"), f"row 4 of .*csv scores 'alpha'; expected test graphs of {LAYOUT}, {TILE}"),
-        (changed(5, "configuration", 24), "row 6 .* configuration 24 of omega__a; expected configurations 0 to 23"),
+        (
+            changed(3, "graph", "alpha"),
+            f"row 4 of .*csv scores 'alpha'; expected test graphs of {LAYOUT}, {TILE}",
+        ),
+        (
+            changed(5, "configuration", 24),
+            "row 6 .* configuration 24 of omega__a; expected configurations 0 to 23",
+        ),
         (pl.concat([right, right[3:]]), "row 45 of .* scores configuration 3 of omega__a again"),
-        (right[1:], "has no score of configuration 0 of omega__a; expected one of it, or of a configuration ident"),
+        (
+            right[1:],
+            (
+                "has no score of configuration 0 of omega__a; expected one of it, or of a "
+                "configuration ident"
+            ),
+        ),
     ):
         wrong.write_csv(path)
         with pytest.raises(ScoreFileError, match=message):
-            submit(Workspace(shared_built), tmp_path / "out.csv", scores=ScoreFiles.read([path], "test"))
+            submit(
+                Workspace(shared_built),
+                tmp_path / "out.csv",
+                scores=ScoreFiles.read([path], "test"),
+            )
         assert not (tmp_path / "out.csv").exists()
-    for paths, weights in (([path], (1, 2)), ([path], (0,)), ([path, path], (1, float("nan"))), ([], (1,))):
+    for paths, weights in (
+        ([path], (1, 2)),
+        ([path], (0,)),
+        ([path, path], (1, float("nan"))),
+        ([], (1,)),
+    ):
         with pytest.raises(ScoreFileError, match="a weight above 0 for each of"):
             ScoreFiles.read(paths, "test", weights)
     with pytest.raises(ScoreFileError, match="cannot be read"):
@@ -242,16 +368,21 @@ def test_the_first_wrong_row_is_named(shared_built, tmp_path):
 def test_rows_are_those_of_the_store_with_the_folds_of_train(shared_built, collection):
     rows = xlarank.load_rows(shared_built, collection, "train")
     graphs = stored(shared_built, collection)
-    keys = "collection graph family split configuration repeats runtime_ns label fold held_out".split()
+    keys = (
+        "collection graph family split configuration repeats runtime_ns label fold held_out".split()
+    )
     assert rows.columns == [*keys, *graphs[rows["graph"][0]].columns]
     matrix = np.concatenate([graph.matrix() for graph in graphs.values()])
     np.testing.assert_array_equal(rows[:, 10:].to_numpy(), matrix)
-    assert rows["label"].to_list() == [cost for graph in graphs.values() for cost in graph.row_cost.tolist()]
+    assert rows["label"].to_list() == [
+        cost for graph in graphs.values() for cost in graph.row_cost.tolist()
+    ]
     data = read_training_set(Workspace(shared_built), Collection.parse(collection)).data
     folds = FoldPlan.of(data).folds
     assert len(folds) > 1
     for number, fold in enumerate(folds):
-        scored, held = pl.col("fold") == number, pl.col("held_out").list.contains(number)
+        scored = pl.col("fold") == number
+        held = pl.col("held_out").list.contains(number)
         for groups, selected in ((fold.scored, scored), (fold.held, held)):
             assert {*rows.filter(selected)["graph"]} == {data.names[group] for group in groups}
 
@@ -274,7 +405,11 @@ def test_rows_that_cannot_be_loaded_are_refused(tree, built):
         (CollectionError, f"no collection was named; expected {LAYOUT}, {TILE}", {}),
         (CollectionError, "did you mean tile:cpu", {"collection": "tile:cpus"}),
         (CollectionError, "'later' is not a split", {"collection": TILE, "split": "later"}),
-        (FeatureStoreError, "no column 'kernel__is_dot'; did", {"collection": TILE, "columns": ["kernel__is_dot"]}),
+        (
+            FeatureStoreError,
+            "no column 'kernel__is_dot'; did",
+            {"collection": TILE, "columns": ["kernel__is_dot"]},
+        ),
     ):
         with pytest.raises(error, match=message):
             xlarank.load_rows(built, **arguments)

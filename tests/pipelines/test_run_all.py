@@ -23,7 +23,12 @@ from xlarank.models.trained import load_model
 from xlarank.pipelines.run_all import ATTACHED, DEFAULT_ORDER, EARLIER, FINAL, FIRST, run_all
 from xlarank.pipelines.submit import check_submission, submit
 from xlarank.pipelines.support.processes import environment, isolated
-from xlarank.pipelines.training.budget import RunSettings, first_scores, plan_collection, read_first_scores
+from xlarank.pipelines.training.budget import (
+    RunSettings,
+    first_scores,
+    plan_collection,
+    read_first_scores,
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +48,9 @@ def same_process(monkeypatch):
 
 def job(tree, folder, *, hours=1.0, models=None, **options):
     settings = RunSettings(hours, 4, 1, seeds=1, trials=0, jobs=1, models=models)
-    return run_all(data_root(tree), Workspace(folder / "work"), folder / "out.csv", settings, **options)
+    return run_all(
+        data_root(tree), Workspace(folder / "work"), folder / "out.csv", settings, **options
+    )
 
 
 def right(folder, tree):
@@ -55,7 +62,9 @@ def test_no_time_at_all_leaves_the_default_order(tree, tmp_path, monkeypatch):
     (outcome,) = job(tree, tmp_path, hours=1e-9, on_plan=plans.append).outcomes
     assert right(tmp_path, tree)
     assert read_submission(tmp_path / "out.csv")[f"{TILE}:sort__a"] == [0, 1, 2, 3, 4]
-    assert outcome.ranked_by == DEFAULT_ORDER and outcome.notes == ["no time left for build_features"]
+    assert outcome.ranked_by == DEFAULT_ORDER and outcome.notes == [
+        "no time left for build_features"
+    ]
     assert [str(part.collection) for part in plans[0]] == [TILE]
     assert not (tmp_path / "work" / "features").exists()
     write_tree(tmp_path / "tree", {TILE: {"train": ["dot__a"]}})
@@ -69,7 +78,9 @@ def test_no_time_at_all_leaves_the_default_order(tree, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_failing_collection_does_not_lose_the_other(tmp_path, same_process):
-    """Labels withheld in train: there is nothing to learn the layouts from, which no header tells."""
+    """Labels withheld in train: there is nothing to learn the layouts from, which no header
+    tells.
+    """
     write_tree(tmp_path / "tree", {LAYOUT: {"test": ["omega__a", "omega__b"]}, TILE: TREE[TILE]})
     unlabelled = graph_path(tmp_path / "tree", LAYOUT, "train", "alpha__a")
     unlabelled.parent.mkdir()
@@ -89,7 +100,8 @@ def test_a_failing_collection_does_not_lose_the_other(tmp_path, same_process):
 
 @pytest.mark.slow
 def test_models_from_elsewhere_rank_without_learning(tree, tmp_path, same_process):
-    there, learned = tmp_path / "there", tmp_path / "learned"
+    there = tmp_path / "there"
+    learned = tmp_path / "learned"
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("xlarank.pipelines.run_all.evaluate", Mock(side_effect=KeyboardInterrupt))
         job(tree, learned)  # what was trained is scored by the next one
@@ -99,7 +111,8 @@ def test_models_from_elsewhere_rank_without_learning(tree, tmp_path, same_proces
     assert job(tree, there, models=learned / "work").outcomes[0].ranked_by == ATTACHED
     assert (there / "out.csv").read_bytes() == (learned / "out.csv").read_bytes()
     assert not (there / "work/features/tile/cpu/train").exists()
-    # a finished job has nothing left to do, and a model is used even if the plan has no time for one
+    # a finished job has nothing left to do, and a model is used even if the plan has no time for
+    # one
     for damaged in ("[" * 100_000, '{"report": 3}', '{"report": {"score": {"mean": 1}}}'):
         first_scores(Workspace(learned / "work"), Collection.parse(TILE)).write_text(damaged)
         assert read_first_scores(Workspace(learned / "work"), Collection.parse(TILE)) == {}
@@ -139,17 +152,24 @@ def test_a_killed_run_is_resumed(tree, tmp_path, number, trials):
     stored = {path: path.stat().st_mtime_ns for path in (work / "features").rglob("[!.]*.parquet")}
     journals = {path: path.read_bytes() for path in work.rglob("journal.log")}
     assert len(stored) == 3 and len(journals) == (trials > 0)
-    out, err = start(tree, tmp_path, "--trials", trials, "--budget-hours", 0.05).communicate(timeout=240)
+    out, err = start(tree, tmp_path, "--trials", trials, "--budget-hours", 0.05).communicate(
+        timeout=240
+    )
     assert "Traceback" not in err and right(tmp_path, tree)
     assert {path: path.stat().st_mtime_ns for path in stored} == stored, "no graph built again"
     for path, done in journals.items():
-        assert path.read_bytes().startswith(done[: done.rfind(b"\n") + 1]), "finished trials are kept"
+        assert path.read_bytes().startswith(done[: done.rfind(b"\n") + 1]), (
+            "finished trials are kept"
+        )
     assert FIRST in out or FINAL in out
 
 
 def official():
-    """Yield the sizes of TpuGraphs; layout graphs of valid and test count with 1000 configurations each."""
-    # Graphs by split and configurations in all, of the dataset; configurable nodes and nodes of a graph, set high.
+    """Yield the sizes of TpuGraphs; layout graphs of valid and test count with 1000 configurations
+    each.
+    """
+    # Graphs by split and configurations in all, of the dataset; configurable nodes and nodes of a
+    # graph, set high.
     counts = {
         "layout:xla:random": ((69, 7, 8), 900_000, 120, 5_000),
         "layout:xla:default": ((61, 7, 8), 800_000, 120, 5_000),
@@ -160,16 +180,24 @@ def official():
     for name, (graphs, configs, configurable, nodes) in counts.items():
         trained = configs // sum(graphs)
         split = {
-            part: [GraphCounts(1000 if configurable and part != "train" else trained, nodes, configurable)] * count
+            part: [
+                GraphCounts(
+                    1000 if configurable and part != "train" else trained, nodes, configurable
+                )
+            ]
+            * count
             for part, count in zip(("train", "valid", "test"), graphs, strict=True)
         }
         yield CollectionSize(Collection.parse(name), split, families=30)
 
 
 def test_the_real_dataset_fits_kaggle():
-    sizes, settings = [*official()], RunSettings(hours=12, ram_gb=30, cores=4)
+    sizes = [*official()]
+    settings = RunSettings(hours=12, ram_gb=30, cores=4)
     plan = [plan_collection(size, settings, len(sizes)) for size in sizes]
-    assert sum(part.first_seconds for part in plan) < 4 * 3600 and all(part.memory_gb <= 30 for part in plan)
+    assert sum(part.first_seconds for part in plan) < 4 * 3600 and all(
+        part.memory_gb <= 30 for part in plan
+    )
     assert all(part.max_configs >= 200 for part in plan if part.collection.kind == "layout")
 
 
@@ -179,15 +207,28 @@ def test_memory_is_not_exceeded_and_more_of_anything_never_keeps_less(hours, ram
         part = plan_collection(size, RunSettings(hours, ram, cores), 1)
         more = plan_collection(size, RunSettings(2 * hours, 2 * ram, cores), 1)
         assert part.memory_gb <= ram or not part.rows
-        assert part.first_seconds <= 660.1 * hours or part.max_configs == 16, "11 fits of 60 in the time"
-        assert part.rows <= more.rows and part.max_configs <= more.max_configs and part.jobs <= more.jobs
+        assert part.first_seconds <= 660.1 * hours or part.max_configs == 16, (
+            "11 fits of 60 in the time"
+        )
+        assert (
+            part.rows <= more.rows
+            and part.max_configs <= more.max_configs
+            and part.jobs <= more.jobs
+        )
 
 
 def test_cases_at_the_edge():
-    """The largest files are not built side by side if memory is short; nothing to learn from or to rank."""
-    huge = CollectionSize(Collection.parse("layout:nlp:random"), {"train": [GraphCounts(100_000, 20_000, 3143)]}, 1)
+    """The largest files are not built side by side if memory is short; nothing to learn from or to
+    rank.
+    """
+    huge = CollectionSize(
+        Collection.parse("layout:nlp:random"), {"train": [GraphCounts(100_000, 20_000, 3143)]}, 1
+    )
     assert [plan_collection(huge, RunSettings(1, ram, 4), 1).jobs for ram in (4, 64)] == [1, 4]
-    sizes = (CollectionSize(Collection.parse("layout:x:y"), {"train": [GraphCounts(1000, 3)]}, n) for n in (10, 64))
+    sizes = (
+        CollectionSize(Collection.parse("layout:x:y"), {"train": [GraphCounts(1000, 3)]}, n)
+        for n in (10, 64)
+    )
     first, second = (plan_collection(size, RunSettings(1, 8, 64), 1).most_configs for size in sizes)
     assert first == second, "at most ten folds are fitted, whatever the number of families"
     for split in ("train", "test"):
@@ -201,7 +242,11 @@ def test_cases_at_the_edge():
 def double(value, *, progress, fail=""):
     progress.begin("doubling", 1)
     if fail in ("clearly", "as a bug"):
-        raise CollectionError("made up", do="nothing") if fail == "clearly" else ZeroDivisionError("made up")
+        raise (
+            CollectionError("made up", do="nothing")
+            if fail == "clearly"
+            else ZeroDivisionError("made up")
+        )
     if fail == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if fail == "with a semaphore":
@@ -217,7 +262,8 @@ def double(value, *, progress, fail=""):
 def test_what_a_killed_step_leaves_behind_is_freed_silently() -> None:
     code = (
         "import tests.pipelines.test_run_all as test\n"
-        "try: test.isolated(test.double, 1, fail='with a semaphore', limit=15, progress=test.Mock())\n"
+        "try: test.isolated(test.double, 1, fail='with a semaphore', limit=15, "
+        "progress=test.Mock())\n"
         "except test.XlarankError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -235,9 +281,12 @@ def test_results_errors_and_progress_come_back():
         ("killed", XlarankError, "signal 9, most likely for want of memory"),
         ("never done", XlarankError, "double was not done in time"),
     ):
-        listener, started = Listener(), time.monotonic()
+        listener = Listener()
+        started = time.monotonic()
         with pytest.raises(kind, match=message):
-            isolated(double, 1, fail=fail, limit=2 if fail == "never done" else 300, progress=listener)
+            isolated(
+                double, 1, fail=fail, limit=2 if fail == "never done" else 300, progress=listener
+            )
         assert time.monotonic() - started < 300
         assert listener.ended == len(listener.jobs), "no job is left open"
 

@@ -1,4 +1,6 @@
-"""Scores on a split and of held-out graphs; configurations without a runtime, instances, unseen kernel families."""
+"""Scores on a split and of held-out graphs; configurations without a runtime, instances, unseen
+kernel families.
+"""
 
 import json
 import shutil
@@ -9,7 +11,18 @@ import pytest
 
 from tests.graphs import save_npz
 from tests.pipelines import trees
-from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TILES, TREE, Listener, build, graph_path, model_of, stored
+from tests.pipelines.trees import (
+    LAYOUT,
+    LAYOUTS,
+    TILE,
+    TILES,
+    TREE,
+    Listener,
+    build,
+    graph_path,
+    model_of,
+    stored,
+)
 from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.submission import read_submission
@@ -42,20 +55,30 @@ def held_out(workspace, rounds=300, **options):
 
 
 def is_by_hand(metrics, workspace, model, collection, split="valid"):
-    """Return whether a report is that of the model's scores of all configurations of the stored graphs."""
+    """Return whether a report is that of the model's scores of all configurations of the stored
+    graphs.
+    """
     expected = {
-        name: graph_metrics(model.card.kind, model.score(graph).mean[graph.group], graph.cost, graph.group)
+        name: graph_metrics(
+            model.card.kind, model.score(graph).mean[graph.group], graph.cost, graph.group
+        )
         for name, graph in stored(workspace, collection, split).items()
     }
     extra = {"baselines", "repeats_once", "seeds_std", "ceiling"}
-    reported = {name: {key: metrics[name][key] for key in metrics[name].keys() - extra} for name in METRICS}
+    reported = {
+        name: {key: metrics[name][key] for key in metrics[name].keys() - extra} for name in METRICS
+    }
     return reported == summarise(expected)
 
 
 def test_models_and_rows_are_only_read(trained):
     def files():
         folders = ("features", "models", "studies")
-        return {path: path.stat().st_mtime_ns for folder in folders for path in (trained / folder).rglob("*")}
+        return {
+            path: path.stat().st_mtime_ns
+            for folder in folders
+            for path in (trained / folder).rglob("*")
+        }
 
     before = files()
     for collection, metrics in run(trained, split="train").report.items():
@@ -66,35 +89,65 @@ def test_models_and_rows_are_only_read(trained):
 
 def test_scores_have_baselines_and_the_spread_of_seeds_beside_them(shared_trained):
     listener = Listener()
-    result, model = run(shared_trained, progress=listener), model_of(shared_trained)
-    assert (listener.jobs, listener.notes, listener.ended) == ([("evaluating on valid", 2)], [LAYOUT, TILE], 1)
+    result = run(shared_trained, progress=listener)
+    model = model_of(shared_trained)
+    assert (listener.jobs, listener.notes, listener.ended) == (
+        [("evaluating on valid", 2)],
+        [LAYOUT, TILE],
+        1,
+    )
     report = result.report
     assert json.loads(json.dumps(report)) == report and (result.left_out, result.notes) == ({}, [])
     for collection, metrics in report.items():
         assert is_by_hand(metrics, shared_trained, model_of(shared_trained, collection), collection)
-    tau, graphs = report[LAYOUT]["tau"], stored(shared_trained, LAYOUT, "valid").values()
+    tau = report[LAYOUT]["tau"]
+    graphs = stored(shared_trained, LAYOUT, "valid").values()
     assert set(tau["baselines"]) == {
-        "file order", "random", "fewest layouts set", "padded bytes of set outputs", "bytes of changed layouts",
+        "file order",
+        "random",
+        "fewest layouts set",
+        "padded bytes of set outputs",
+        "bytes of changed layouts",
         "bytes of disagreeing layouts",
-    }  # fmt: skip
+    }
     assert set(report[TILE]["tau"]["baselines"]) == {
-        "file order", "random", "estimated time",
-        "largest output tile", "largest tile", "nearest to the first configuration",
-    }  # fmt: skip
+        "file order",
+        "random",
+        "estimated time",
+        "largest output tile",
+        "largest tile",
+        "nearest to the first configuration",
+    }
     in_order = [kendall_tau(np.arange(len(graph.cost)), graph.cost) for graph in graphs]
-    assert tau["baselines"]["file order"] == pytest.approx(np.mean(in_order)) and tau["baselines"]["random"] == 0
+    assert (
+        tau["baselines"]["file order"] == pytest.approx(np.mean(in_order))
+        and tau["baselines"]["random"] == 0
+    )
     once = [kendall_tau(model.score(graph).mean, graph.row_cost) for graph in graphs]
-    assert tau["repeats_once"] == pytest.approx(np.mean(once)) and tau["repeats_once"] != tau["mean"]
+    assert (
+        tau["repeats_once"] == pytest.approx(np.mean(once)) and tau["repeats_once"] != tau["mean"]
+    )
     per_seed = [(graph, model.score(graph).per_seed) for graph in graphs]
-    first, second = np.mean([[kendall_tau(x[g.group], g.cost) for x in scores] for g, scores in per_seed], axis=0)
-    assert tau["seeds_std"] == pytest.approx(abs(first - second) / np.sqrt(2)) and tau["seeds_std"] > 0
+    first, second = np.mean(
+        [[kendall_tau(x[g.group], g.cost) for x in scores] for g, scores in per_seed], axis=0
+    )
+    assert (
+        tau["seeds_std"] == pytest.approx(abs(first - second) / np.sqrt(2)) and tau["seeds_std"] > 0
+    )
 
 
 def test_a_ceiling_stands_beside_tau_if_labels_are_measured_again(shared_trained, monkeypatch):
-    assert run(shared_trained).report[LAYOUT]["tau"]["ceiling"] is None, "one of 22 configurations has three runs"
-    monkeypatch.setattr(evaluation, "tau_ceiling", lambda cost, group: cost[0] / cost[group == 0].sum())
+    assert run(shared_trained).report[LAYOUT]["tau"]["ceiling"] is None, (
+        "one of 22 configurations has three runs"
+    )
+    monkeypatch.setattr(
+        evaluation, "tau_ceiling", lambda cost, group: cost[0] / cost[group == 0].sum()
+    )
     report = run(shared_trained).report
-    runs = {name: graph.cost[[0, -2, -1]] for name, graph in stored(shared_trained, LAYOUT, "valid").items()}
+    runs = {
+        name: graph.cost[[0, -2, -1]]
+        for name, graph in stored(shared_trained, LAYOUT, "valid").items()
+    }
     expected = {name: costs[0] / costs.sum() for name, costs in runs.items()}
     assert report[LAYOUT]["tau"]["ceiling"] == expected
     assert "ceiling" not in report[TILE]["tau"] and "ceiling" not in report[LAYOUT]["slowdown@1"]
@@ -104,9 +157,15 @@ def test_a_ceiling_stands_beside_tau_if_labels_are_measured_again(shared_trained
 
 @pytest.mark.slow
 def test_model_of_another_collection(shared_trained, shared_built, tmp_path):
-    root, work, other = tmp_path / "tree", tmp_path / "work", "layout:cpu:default"
-    # of a second layout collection one graph has a learned name, one is of a learned family, one is new
-    trees.write_tree(root, {**TREE, other: {"train": ("delta__x",), "valid": ("alpha__a", "beta__z", "kappa__a")}})
+    root = tmp_path / "tree"
+    work = tmp_path / "work"
+    other = "layout:cpu:default"
+    # of a second layout collection one graph has a learned name, one is of a learned family, one is
+    # new
+    trees.write_tree(
+        root,
+        {**TREE, other: {"train": ("delta__x",), "valid": ("alpha__a", "beta__z", "kappa__a")}},
+    )
     shutil.copytree(shared_trained, work)
     build(root, work, replace=True, collections=[other])
     result = run(work, model_from=LAYOUT)
@@ -114,17 +173,27 @@ def test_model_of_another_collection(shared_trained, shared_built, tmp_path):
     assert is_by_hand(result.report[other], work, model_of(work), other)
     assert result.report[LAYOUT] == run(work, collections=[LAYOUT]).report[LAYOUT]
     assert result.notes == [
-        f"{other}: scored by the model of {LAYOUT}, which was trained on 1 of these 3 programs (by name) "
+        f"{other}: scored by the model of {LAYOUT}, which was trained on 1 of these 3 "
+        "programs (by name) "
         "and on the families of 2"
     ]
-    assert f"the model of {LAYOUT} ranks layout graphs, {TILE} has tile graphs" in result.left_out[TILE]
+    assert (
+        f"the model of {LAYOUT} ranks layout graphs, {TILE} has tile graphs"
+        in result.left_out[TILE]
+    )
     build(root, work, collections=[other], splits=["valid"], settings=trees.NO_CANDIDATES)
     for place, collections, model_from, error, message in (
-        (work, [other], LAYOUT, ModelError, rf"of {LAYOUT} cannot score {other}: the rows lack \d+ \("),
+        (
+            work,
+            [other],
+            LAYOUT,
+            ModelError,
+            rf"of {LAYOUT} cannot score {other}: the rows lack \d+ \(",
+        ),
         (work, [other], TILE, ModelError, f"{TILE} ranks tile graphs, {other} has layout graphs"),
         (work, [], "layout:cpu:randm", CollectionError, f"is not in .*did you mean {LAYOUT}"),
         (shared_built, [], LAYOUT, ModelError, r"there is no trained model in .*run train first"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(error, match=message):
             run(place, collections=collections, model_from=model_from)
 
@@ -134,16 +203,25 @@ def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
     folder.mkdir()
 
     def scored(indices, **options):
-        (folder / "cpu_random.json").write_text(indices if isinstance(indices, str) else json.dumps(indices))
+        (folder / "cpu_random.json").write_text(
+            indices if isinstance(indices, str) else json.dumps(indices)
+        )
         return run(shared_trained, official_indices=folder, **options)
 
-    few, chosen = {"delta__b": [0, 2, 3], "of_another_split": [1]}, [1, 4, 9, 16, 23, 22]
+    few = {"delta__b": [0, 2, 3], "of_another_split": [1]}
+    chosen = [1, 4, 9, 16, 23, 22]
     result = scored({**few, "delta__a": chosen})
     graph = stored(shared_trained, LAYOUT, "valid")["delta__a"]
     score = trees.scores_by_model(shared_trained, graph)[chosen]
-    expected = graph_metrics("layout", score, graph.runtime[chosen].astype(float), graph.group[chosen])
-    assert {metric: result.report[LAYOUT][metric]["graphs"]["delta__a"] for metric in METRICS} == expected
-    assert result.report[TILE] == run(shared_trained).report[TILE], "tiles are judged on all of theirs"
+    expected = graph_metrics(
+        "layout", score, graph.runtime[chosen].astype(float), graph.group[chosen]
+    )
+    assert {
+        metric: result.report[LAYOUT][metric]["graphs"]["delta__a"] for metric in METRICS
+    } == expected
+    assert result.report[TILE] == run(shared_trained).report[TILE], (
+        "tiles are judged on all of theirs"
+    )
     assert result.left_out == {}
     result = scored(few)
     assert list(result.report[LAYOUT]["tau"]["graphs"]) == ["delta__b"]
@@ -152,7 +230,10 @@ def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
         ({**few, "delta__a": [0, 24]}, "indices of delta__a reach beyond its 24 configurations"),
         ({**few, "delta__a": [-1, 3]}, "indices of delta__a reach beyond its 24 configurations"),
         ({**few, "delta__a": []}, "none of the official configurations of delta__a was measured"),
-        *((text, r"cpu_random\.json cannot be") for text in ("[1]", "7", '{"a": 3}', '{"a": ["x"]}', "{")),
+        *(
+            (text, r"cpu_random\.json cannot be")
+            for text in ("[1]", "7", '{"a": 3}', '{"a": ["x"]}', "{")
+        ),
     ):
         with pytest.raises(CollectionError, match=message):
             scored(content, collections=[LAYOUT])
@@ -160,7 +241,9 @@ def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
     assert list(result.report) == [TILE] and "cannot be read" in result.left_out[LAYOUT]
     (folder / "cpu_random.json").rename(folder / "xla_default.json")
     for place in (folder, tmp_path / "absent"):
-        with pytest.raises(CollectionError, match=r"no file of any chosen .*; expected cpu_random\.json"):
+        with pytest.raises(
+            CollectionError, match=r"no file of any chosen .*; expected cpu_random\.json"
+        ):
             run(shared_trained, official_indices=place)
 
 
@@ -210,10 +293,14 @@ def test_by_family_are_the_scores_that_training_kept(shared_trained, fits):
         assert result.report[collection] == summarise(folds)
         assert list(result.report[collection]["tau"]["graphs"]) == list(folds)
     assert (result.graphs, result.notes) == ("out of fold, unseen families", [])
-    assert held_out(shared_trained, by="family").report == result.report, "no kernel families are known here"
+    assert held_out(shared_trained, by="family").report == result.report, (
+        "no kernel families are known here"
+    )
     assert fits == []
     fitted = held_out(shared_trained, model="lambdarank", rounds=30)
-    assert fitted.report == result.report, "nothing of held-out graphs is in the scores of training, not even bins"
+    assert fitted.report == result.report, (
+        "nothing of held-out graphs is in the scores of training, not even bins"
+    )
 
 
 @pytest.mark.slow
@@ -223,22 +310,36 @@ def test_graphs_are_held_out_while_their_family_stays(trained, fits):
     assert listener.jobs == [(f"cross-validating {LAYOUT}", 4), (f"cross-validating {TILE}", 2)]
     names = list(TREE[LAYOUT]["train"])
     folds = [fit["data"].names for fit in fits if {*names[:2]} & {*fit["data"].names}]
-    assert [[name for name in names if name not in fold] for fold in folds] == [[name] for name in names[:4]]
+    assert [[name for name in names if name not in fold] for fold in folds] == [
+        [name] for name in names[:4]
+    ]
     assert result.graphs == "out of fold, same families in the training set"
     assert list(result.report[LAYOUT]["tau"]["graphs"]) == names[:4]
     assert result.left_out[f"{LAYOUT} gamma__a"] == "no other graph is of its family"
     mean = np.mean([model_of(trained).card.folds[name]["score"] for name in names[:4]])
     assert "so this is no score for new programs" in result.notes[0]
     assert f"these 4 graphs by folds of families: score {mean:.3f}" in result.notes[1]
-    model, data = model_of(trained, TILE), read_training_set(Workspace(trained), TILES).data
+    model = model_of(trained, TILE)
+    data = read_training_set(Workspace(trained), TILES).data
     group = [data.names.index("conv__b")]
-    curves = validate_fold(data, Fold(group, group), model.rankers[0], FitSettings(model.card.rounds, threads=1))
+    curves = validate_fold(
+        data, Fold(group, group), model.rankers[0], FitSettings(model.card.rounds, threads=1)
+    )
     tiles = result.report[TILE]["score"]["graphs"]
-    assert list(tiles) == ["conv__a", "conv__b"] and tiles["conv__b"] == curves.at(-1)["conv__b"]["score"]
-    table = pl.read_parquet(Workspace(trained).predictions(LAYOUTS, "lambdarank")).drop_nulls("held_out_by")
-    for (name,), rows in table.filter(held_out_by="graph").partition_by("graph", as_dict=True).items():
+    assert (
+        list(tiles) == ["conv__a", "conv__b"]
+        and tiles["conv__b"] == curves.at(-1)["conv__b"]["score"]
+    )
+    table = pl.read_parquet(Workspace(trained).predictions(LAYOUTS, "lambdarank")).drop_nulls(
+        "held_out_by"
+    )
+    for (name,), rows in (
+        table.filter(held_out_by="graph").partition_by("graph", as_dict=True).items()
+    ):
         graph = stored(trained)[name]
-        metrics = graph_metrics("layout", rows["score"].to_numpy()[graph.group], graph.cost, graph.group)
+        metrics = graph_metrics(
+            "layout", rows["score"].to_numpy()[graph.group], graph.cost, graph.group
+        )
         assert result.report[LAYOUT]["tau"]["graphs"][name] == metrics["tau"]
     board = leaderboard(Workspace(trained)).drop_nulls("held_out_by")
     assert {"family", "graph"} == set(table["held_out_by"]) == set(board["held_out_by"])
@@ -250,27 +351,46 @@ def test_the_graphs_are_those_that_the_model_learned_from(tree, built):
     trees.train_models(built, collections=[LAYOUT], with_valid=True, **options)
     result = held_out(built, by="graph", collections=[LAYOUT])
     assert list(result.report[LAYOUT]["tau"]["graphs"])[-2:] == ["delta__a", "delta__b"]
-    for collection, name in ((LAYOUT, "alpha__b"), (LAYOUT, "beta__b"), (TILE, "dot__a"), (TILE, "tanh__a")):
+    for collection, name in (
+        (LAYOUT, "alpha__b"),
+        (LAYOUT, "beta__b"),
+        (TILE, "dot__a"),
+        (TILE, "tanh__a"),
+    ):
         graph_path(tree, collection, "train", name).unlink()
     build(tree, built)
-    with pytest.raises(ModelError, match="are of other graphs than its model was trained on; train again"):
+    with pytest.raises(
+        ModelError, match="are of other graphs than its model was trained on; train again"
+    ):
         held_out(built, by="graph", collections=[LAYOUT])
     trees.train_models(built, **options)  # one family of tiles, no two layouts of one family
     result = held_out(built)
     assert list(result.report) == [LAYOUT]
     assert "tile:cpu was trained without folds" in result.left_out[TILE]
     for by, collection, message in (
-        ("family", TILE, "of the 2 graphs of tile:cpu; expected graphs of two or more program families"),
-        ("graph", LAYOUT, f"of the 3 graphs of {LAYOUT}; expected two or more graphs of one family"),
+        (
+            "family",
+            TILE,
+            "of the 2 graphs of tile:cpu; expected graphs of two or more program families",
+        ),
+        (
+            "graph",
+            LAYOUT,
+            f"of the 3 graphs of {LAYOUT}; expected two or more graphs of one family",
+        ),
     ):
-        with pytest.raises(CollectionError, match=f"nothing to hold out by {by} {message}; pass another `by`"):
+        with pytest.raises(
+            CollectionError, match=f"nothing to hold out by {by} {message}; pass another `by`"
+        ):
             held_out(built, by=by, collections=[collection], model="ranknet")
 
 
 def test_a_ranker_by_name_needs_no_model_and_is_scored_at_its_best_number_of_rounds(built):
     result = held_out(built, model="lambdarank", rounds=110, collections=[TILE])
     data = read_training_set(Workspace(built), TILES).data
-    curves = FoldPlan.of(data).curves(data, LambdaRank(kind="tile"), FitSettings(110, threads=1), id)
+    curves = FoldPlan.of(data).curves(
+        data, LambdaRank(kind="tile"), FitSettings(110, threads=1), id
+    )
     stage = curves.best_stage()
     assert stage < len(curves.rounds) - 1 and result.report[TILE] == summarise(curves.at(stage))
     rounds = f"{curves.rounds[stage]} rounds, the best on these folds"
@@ -279,16 +399,23 @@ def test_a_ranker_by_name_needs_no_model_and_is_scored_at_its_best_number_of_rou
 
 @pytest.mark.slow
 def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built, fits):
-    names, layouts = ("ranknet", "lambdarank"), {"collections": [LAYOUT]}
+    names = ("ranknet", "lambdarank")
+    layouts = {"collections": [LAYOUT]}
     alone = {name: held_out(built, model=name, rounds=60, **layouts) for name in names}
     assert len(fits) == 2 * 3, "a fit for each family"
     assert alone["ranknet"].notes[0].startswith(f"{LAYOUT}: ranknet with default parameters, ")
     assert not (built / "models").exists()
-    result = cross_validate(Workspace(built), [*names, "ranknet"], fit=FitSettings(60, threads=1), **layouts)
+    result = cross_validate(
+        Workspace(built), [*names, "ranknet"], fit=FitSettings(60, threads=1), **layouts
+    )
     comparison = result.comparison[LAYOUT]
-    assert result.report[LAYOUT] == comparison["ranknet"] != comparison["lambdarank"], "the shape of one ranker"
+    assert result.report[LAYOUT] == comparison["ranknet"] != comparison["lambdarank"], (
+        "the shape of one ranker"
+    )
     board = leaderboard(Workspace(built), collections=[LAYOUT])["ranker", "mean"]
-    assert dict(board.iter_rows()) == {name: report["score"]["mean"] for name, report in comparison.items()}
+    assert dict(board.iter_rows()) == {
+        name: report["score"]["mean"] for name, report in comparison.items()
+    }
     for metrics in comparison.values():
         for values in metrics.values():
             values.pop("difference", None)
@@ -300,19 +427,31 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built
 @pytest.mark.slow
 @pytest.mark.parametrize("models", [(), ("lambdarank",)])
 def test_a_block_is_left_out_on_the_same_folds(trained, fits, models):
-    """The worth by hand: the score of each graph with and without its columns; no ranker: the trained model."""
-    workspace, fit = Workspace(trained), FitSettings(25, threads=1)
+    """The worth by hand: the score of each graph with and without its columns; no ranker: the
+    trained model.
+    """
+    workspace = Workspace(trained)
+    fit = FitSettings(25, threads=1)
     result = cross_validate(workspace, models, without=["Padding", "InnerChange"], fit=fit)
     whole, rest = result.comparison[LAYOUT].values()
-    assert "no columns of Padding or InnerChange" in result.left_out[TILE] and TILE not in result.report
+    assert (
+        "no columns of Padding or InnerChange" in result.left_out[TILE]
+        and TILE not in result.report
+    )
     scores = [[*metrics["score"]["graphs"].items()] for metrics in (whole, rest)]
     assert [name for name, _ in scores[0]] == [name for name, _ in scores[1]]
     worth = np.array([full - part for (_, full), (_, part) in zip(*scores, strict=True)])
     error = worth.std(ddof=1) / np.sqrt(len(worth))
-    text = f"columns of Padding and InnerChange add {worth.mean():+.4f} of Kendall tau (standard error {error:.4f})"
+    text = (
+        f"columns of Padding and InnerChange add {worth.mean():+.4f} of Kendall tau (standard "
+        f"error {error:.4f})"
+    )
     assert worth_of_blocks(result, ["Padding", "InnerChange"]) == {LAYOUT: text}
-    half, columns = len(fits) // 2, {*Padding.columns, *InnerChange.columns}
-    assert [[*fit["data"].families] for fit in fits[:half]] == [[*fit["data"].families] for fit in fits[half:]]
+    half = len(fits) // 2
+    columns = {*Padding.columns, *InnerChange.columns}
+    assert [[*fit["data"].families] for fit in fits[:half]] == [
+        [*fit["data"].families] for fit in fits[half:]
+    ]
     assert all(columns.isdisjoint(fit["data"].columns) for fit in fits[:half])
     assert all(columns <= {*fit["data"].columns} for fit in fits[half:])
     assert fits[-1]["data"].matrix().shape[1] - fits[0]["data"].matrix().shape[1] == len(columns)
@@ -321,20 +460,55 @@ def test_a_block_is_left_out_on_the_same_folds(trained, fits, models):
 
 
 def test_bad_requests(shared_trained, shared_built, tmp_path):
-    trained, built = Workspace(shared_trained), Workspace(shared_built)
+    trained = Workspace(shared_trained)
+    built = Workspace(shared_built)
     tiles = {"collections": [TILE]}
     for pipeline, workspace, options, error, message in (
-        (evaluate, trained, {"split": "validation"}, XlarankError, "'validation' is not a split; expected"),
-        (cross_validate, trained, {"by": "program"}, XlarankError, "'program'; expected kind or family or graph"),
-        (cross_validate, built, tiles, ModelError, "tile:cpu has no trained model; run train first"),
-        (cross_validate, built, {}, CollectionError, "nothing could be cross-validated: .*run train first"),
+        (
+            evaluate,
+            trained,
+            {"split": "validation"},
+            XlarankError,
+            "'validation' is not a split; expected",
+        ),
+        (
+            cross_validate,
+            trained,
+            {"by": "program"},
+            XlarankError,
+            "'program'; expected kind or family or graph",
+        ),
+        (
+            cross_validate,
+            built,
+            tiles,
+            ModelError,
+            "tile:cpu has no trained model; run train first",
+        ),
+        (
+            cross_validate,
+            built,
+            {},
+            CollectionError,
+            "nothing could be cross-validated: .*run train first",
+        ),
         (cross_validate, trained, {"without": ["Paddin"]}, XlarankError, "did you mean Padding"),
         (cross_validate, trained, {"without": ["Unlike"]}, XlarankError, "no block Unlike"),
-        (cross_validate, trained, {"model": ["ranknet"], **tiles, "without": ["Padding"]},
-         CollectionError, "has no columns of Padding"),
-        (cross_validate, trained, {"model": ["ranknet", "lambdarank"], "without": ["Padding"]},
-         XlarankError, "2 rankers without blocks"),
-    ):  # fmt: skip
+        (
+            cross_validate,
+            trained,
+            {"model": ["ranknet"], **tiles, "without": ["Padding"]},
+            CollectionError,
+            "has no columns of Padding",
+        ),
+        (
+            cross_validate,
+            trained,
+            {"model": ["ranknet", "lambdarank"], "without": ["Padding"]},
+            XlarankError,
+            "2 rankers without blocks",
+        ),
+    ):
         with pytest.raises(error, match=message):
             pipeline(workspace, **options)
 
@@ -342,7 +516,8 @@ def test_bad_requests(shared_trained, shared_built, tmp_path):
 @pytest.mark.slow
 def test_measured_configurations_are_learned_from_and_all_are_ranked(tree, tmp_path):
     """Three configurations of a train and of a valid graph of each collection were not measured."""
-    work, unmeasured = Workspace(tmp_path / "work"), [3, 5, 8]
+    work = Workspace(tmp_path / "work")
+    unmeasured = [3, 5, 8]
     for collection, *names in ((LAYOUT, "alpha__a", "delta__a"), (TILE, "conv__a", "pool__a")):
         for split, name in zip(("train", "valid"), names, strict=True):
             path = graph_path(tree, collection, split, name)
@@ -350,18 +525,27 @@ def test_measured_configurations_are_learned_from_and_all_are_ranked(tree, tmp_p
             arrays["config_runtime"][unmeasured] = 0
             save_npz(path, arrays)
     assert not build(tree, work.root).broken
-    assert all(part.labelled == part.graphs for part in info(trees.data_root(tree)) if part.split != "test")
+    assert all(
+        part.labelled == part.graphs for part in info(trees.data_root(tree)) if part.split != "test"
+    )
     data = read_training_set(work, LAYOUTS).data
     (graph,) = (graph for graph in data.parts if graph.name == "alpha__a")
     assert np.isfinite(data.cost).all() and not {*unmeasured} & {*graph.ids.tolist()}
     trees.train_models(work.root, rounds=10)
     report = evaluate(work).report
-    assert {name: len(metrics["tau"]["graphs"]) for name, metrics in report.items()} == {LAYOUT: 2, TILE: 1}
-    assert all(np.isfinite(metric["mean"]) for metrics in report.values() for metric in metrics.values())
+    assert {name: len(metrics["tau"]["graphs"]) for name, metrics in report.items()} == {
+        LAYOUT: 2,
+        TILE: 1,
+    }
+    assert all(
+        np.isfinite(metric["mean"]) for metrics in report.values() for metric in metrics.values()
+    )
     ranking = rank(work, graph_path(tree, LAYOUT, "valid", "delta__a"))
     assert sorted(ranking.order.tolist()) == list(range(24)), "a submission lists them all"
     assert ranking.metrics is not None and np.isfinite(ranking.metrics["tau"])
-    assert {entry.configuration for entry in ranking.best() if entry.runtime_ns is None} == {*unmeasured}
+    assert {entry.configuration for entry in ranking.best() if entry.runtime_ns is None} == {
+        *unmeasured
+    }
     assert submit(work, tmp_path / "submission.csv").rows == {LAYOUT: 2, TILE: 2}
 
 
@@ -371,9 +555,12 @@ def test_instances_are_stored_and_scored(tree, built):
     trees.train_models(built, model="sum-pooled", seeds=2, rounds=30)
     assert len(list(built.rglob("*.instances.npz"))) == sum(map(len, TREE[LAYOUT].values()))
     assert {graph.instances for graph in stored(built, TILE).values()} == {None}
-    tau, rows = evaluate(work).report[LAYOUT]["tau"], stored(built, split="valid")["delta__a"]
+    tau = evaluate(work).report[LAYOUT]["tau"]
+    rows = stored(built, split="valid")["delta__a"]
     scores = trees.scores_by_model(built, rows)
-    assert tau["mean"] > 0.6 and tau["graphs"]["delta__a"] == pytest.approx(kendall_tau(scores, rows.cost))
+    assert tau["mean"] > 0.6 and tau["graphs"]["delta__a"] == pytest.approx(
+        kendall_tau(scores, rows.cost)
+    )
     assert rank(work, graph_path(tree, LAYOUT, "valid", "delta__a")).scores == pytest.approx(scores)
     build(tree, built, max_configs=20, collections=[LAYOUT], splits=["train"])
     graph = stored(built)["alpha__a"]
@@ -394,8 +581,11 @@ KERNELS = {
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory):
     """A workspace trained on three kernel families, with the result of training."""
-    root, workspace = tmp_path_factory.mktemp("kernels"), Workspace(tmp_path_factory.mktemp("kernels_work"))
-    for path in (graph_path(SAMPLE, TILE, split, name) for split, names in KERNELS.items() for name in names):
+    root = tmp_path_factory.mktemp("kernels")
+    workspace = Workspace(tmp_path_factory.mktemp("kernels_work"))
+    for path in (
+        graph_path(SAMPLE, TILE, split, name) for split, names in KERNELS.items() for name in names
+    ):
         copy = root / path.relative_to(SAMPLE)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
@@ -409,30 +599,44 @@ def test_training_and_cross_validation_go_by_kinds(kernels):
     assert result.chosen_by == "3 folds by kind"
     card = model_of(workspace.root, TILE).card
     assert (card.target, card.folds_by) == ("cpu", "kind")
-    assert card.kinds == ["convolution", "dot", "dot batched"] and set(card.folds) == set(KERNELS["train"])
+    assert card.kinds == ["convolution", "dot", "dot batched"] and set(card.folds) == set(
+        KERNELS["train"]
+    )
     for model in (None, "lambdarank"):  # kernel families are held out by default, as in training
         found = cross_validate(workspace, model, fit=FitSettings(5, threads=1))
         assert found.report[TILE] == result.folds
         assert f"{TILE}: fallback for unseen kernel families: {Fallback()}" in found.notes
     assert f"{TILE}: 3 kernel families in 3 folds" in found.notes
     assert set(read_results(workspace)["held_out_by"]) == {"kind"}
-    again = cross_validate(workspace, by="kind", model="lambdarank", with_valid=True, fit=FitSettings(3))
+    again = cross_validate(
+        workspace, by="kind", model="lambdarank", with_valid=True, fit=FitSettings(3)
+    )
     assert set(again.report[TILE]["score"]["graphs"]) == {*KERNELS["train"], "expsum__b"}
 
 
 def test_a_kind_never_seen_falls_back_and_is_named(kernels, tmp_path):
     workspace, _ = kernels
     path = graph_path(SAMPLE, TILE, "test", "transpose__b")
-    unseen, explained = rank(workspace, path), explain(workspace, path)
+    unseen = rank(workspace, path)
+    explained = explain(workspace, path)
     weights = "weight 0.5 on the compiler's default, the rest on the model"
-    assert unseen.as_json(1)["fallback"] == unseen.fallback == f"unseen kernel family (transpose): {weights}"
+    assert (
+        unseen.as_json(1)["fallback"]
+        == unseen.fallback
+        == f"unseen kernel family (transpose): {weights}"
+    )
     assert unseen.order[0] == 0
     assert rank(workspace, graph_path(SAMPLE, TILE, "train", "conv3x3__a")).fallback == ""
-    assert explained.notes[0] == f"{unseen.fallback}; ranks are of both, contributions of the model alone"
+    assert (
+        explained.notes[0]
+        == f"{unseen.fallback}; ranks are of both, contributions of the model alone"
+    )
     assert (explained.now, explained.ranks[0]) == (0, 1)
     submit(workspace, tmp_path / "out.csv", collections=[TILE])
     for name in KERNELS["test"]:
         best = rank(workspace, graph_path(SAMPLE, TILE, "test", name)).best(5)
-        assert read_submission(tmp_path / "out.csv")[f"{TILE}:{name}"] == [entry.configuration for entry in best]
+        assert read_submission(tmp_path / "out.csv")[f"{TILE}:{name}"] == [
+            entry.configuration for entry in best
+        ]
     score = evaluate(workspace, collections=[TILE]).report[TILE]["score"]["graphs"]["expsum__b"]
     assert score == rank(workspace, graph_path(SAMPLE, TILE, "valid", "expsum__b")).metrics["score"]

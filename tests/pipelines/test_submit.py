@@ -1,4 +1,6 @@
-"""Submissions: all test graphs, complete, checked, written atomically; which files are refused, and why."""
+"""Submissions: all test graphs, complete, checked, written atomically; which files are refused, and
+why.
+"""
 
 import csv
 import shutil
@@ -9,10 +11,24 @@ import pytest
 
 from tests.graphs import save_npz
 from tests.pipelines import trees
-from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, stored, tile_graph
+from tests.pipelines.trees import (
+    LAYOUT,
+    TILE,
+    TREE,
+    Listener,
+    build,
+    graph_path,
+    stored,
+    tile_graph,
+)
 from xlarank.data import submission
 from xlarank.data.errors import CollectionError, ModelError, SubmissionError
-from xlarank.data.submission import check_submission, complete_submission, read_submission, write_submission
+from xlarank.data.submission import (
+    check_submission,
+    complete_submission,
+    read_submission,
+    write_submission,
+)
 from xlarank.data.workspace import Workspace
 from xlarank.models.rankers.boosted import LambdaRank
 from xlarank.pipelines import submit as module
@@ -37,11 +53,17 @@ def test_every_test_graph_is_listed_with_the_best_first(shared_trained, tmp_path
     report = run(shared_trained, out)
     rows = rows_of(out)
     assert list(rows) == [f"{of}:{name}" for of in (LAYOUT, TILE) for name in TREE[of]["test"]]
-    assert (report.rows, report.out, report.left_out, report.broken) == ({LAYOUT: 2, TILE: 2}, out, {}, {})
+    assert (report.rows, report.out, report.left_out, report.broken) == (
+        {LAYOUT: 2, TILE: 2},
+        out,
+        {},
+        {},
+    )
     for row_id, order in rows.items():
         collection, _, name = row_id.rpartition(":")
         graph = stored(shared_trained, collection, "test")[name]
-        group, score = graph.group, trees.scores_by_model(shared_trained, graph, collection)
+        group = graph.group
+        score = trees.scores_by_model(shared_trained, graph, collection)
         if collection == LAYOUT:
             assert sorted(order) == list(range(24)), "repeated configurations too"
             assert (np.diff(score[order]) >= 0).all() and score[order[0]] < score[order[-1]]
@@ -51,23 +73,41 @@ def test_every_test_graph_is_listed_with_the_best_first(shared_trained, tmp_path
             assert sorted(score[order].tolist()) == distinct[:5]
 
 
-def test_files_without_features_are_named_and_listed_as_far_as_they_can_be_read(tree, trained, tmp_path):
-    """The last of 4 and of 6 tiles repeats the first. Nothing of a runtime leaks into a submission."""
+def test_files_without_features_are_named_and_listed_as_far_as_they_can_be_read(
+    tree, trained, tmp_path
+):
+    """The last of 4 and of 6 tiles repeats the first. Nothing of a runtime leaks into a
+    submission.
+    """
     run(trained, tmp_path / "before.csv")
-    odd, listed = 'ü✓ "quoted", and;\ttabs\r\n', {1: 1, 3: 3, 4: 4, 6: 5}
-    unlabelled, measured = tile_graph(80, labelled=False), ((LAYOUT, "omega__b"), (TILE, "sort__b"))
+    odd = 'ü✓ "quoted", and;\ttabs\r\n'
+    listed = {1: 1, 3: 3, 4: 4, 6: 5}
+    unlabelled = tile_graph(80, labelled=False)
+    measured = ((LAYOUT, "omega__b"), (TILE, "sort__b"))
     for collection, name in measured:
         arrays = dict(np.load(graph_path(tree, collection, "test", name)))
-        save_npz(graph_path(tree, collection, "test", name), {**arrays, "config_runtime": np.arange(24)[::-1] + 1})
+        save_npz(
+            graph_path(tree, collection, "test", name),
+            {**arrays, "config_runtime": np.arange(24)[::-1] + 1},
+        )
     for name, arrays in {
-        odd: unlabelled, "not UTF-8 \udcff": unlabelled, "alike": trees.identical(unlabelled),
-        **{f"tiny__{configs}": tile_graph(80, configs=configs, labelled=False) for configs in listed},
-    }.items():  # fmt: skip
+        odd: unlabelled,
+        "not UTF-8 \udcff": unlabelled,
+        "alike": trees.identical(unlabelled),
+        **{
+            f"tiny__{configs}": tile_graph(80, configs=configs, labelled=False)
+            for configs in listed
+        },
+    }.items():
         save_npz(graph_path(tree, TILE, "test", name), arrays)
     graph_path(tree, LAYOUT, "test", "omega__a").write_bytes(b"no zip")
     build(tree, trained)
     report = run(trained, tmp_path / "out.csv")
-    assert sorted(report.broken) == [f"{LAYOUT} omega__a", f"{TILE} not UTF-8 \udcff", f"{TILE} {odd}"]
+    assert sorted(report.broken) == [
+        f"{LAYOUT} omega__a",
+        f"{TILE} not UTF-8 \udcff",
+        f"{TILE} {odd}",
+    ]
     rows, before = (rows_of(tmp_path / name) for name in ("out.csv", "before.csv"))
     assert f"{LAYOUT}:omega__a" not in rows and report.rows == {LAYOUT: 1, TILE: 7}
     assert rows[f"{TILE}:{odd}"] == [0, 1, 2, 3, 4] and report.origin[f"{TILE}:{odd}"] == "default"
@@ -77,16 +117,26 @@ def test_files_without_features_are_named_and_listed_as_far_as_they_can_be_read(
         order = rows[f"{TILE}:tiny__{configs}"]
         assert len(order) == len(set(order)) == count and set(order) <= set(range(configs))
     named = run(trained, tmp_path / "out.csv", collections=[TILE])
-    assert rows_of(tmp_path / "out.csv").keys() == named.origin.keys() == {row for row in rows if TILE in row}
+    assert (
+        rows_of(tmp_path / "out.csv").keys()
+        == named.origin.keys()
+        == {row for row in rows if TILE in row}
+    )
 
 
 @pytest.mark.slow
 def test_the_model_of_each_collection_is_chosen_as_by_rank(trained, tmp_path):
-    """The report names its own, that of ``model_from``, the only one of its kind or the shipped one."""
-    default, another, out = "layout:cpu:default", "layout:xla:random", tmp_path / "out.csv"
+    """The report names its own, that of ``model_from``, the only one of its kind or the shipped
+    one.
+    """
+    default = "layout:cpu:default"
+    another = "layout:xla:random"
+    out = tmp_path / "out.csv"
     shipped = "the shipped ranker"
     for name in (default, another):
-        shutil.copytree(trained / "features/layout/cpu/random", trained.joinpath("features", *name.split(":")))
+        shutil.copytree(
+            trained / "features/layout/cpu/random", trained.joinpath("features", *name.split(":"))
+        )
     for model_from in (None, LAYOUT, TILE):
         report = run(trained, out, model_from=model_from)
         for_tpu = LAYOUT if model_from == LAYOUT else shipped
@@ -95,7 +145,9 @@ def test_the_model_of_each_collection_is_chosen_as_by_rank(trained, tmp_path):
     report = run(trained, tmp_path / "shipped.csv", model_from="shipped")
     assert report.models == {default: shipped, LAYOUT: LAYOUT, another: shipped, TILE: TILE}
     orders = rows_of(out)
-    assert all(orders[f"{default}:{name}"] == orders[f"{LAYOUT}:{name}"] for name in TREE[LAYOUT]["test"])
+    assert all(
+        orders[f"{default}:{name}"] == orders[f"{LAYOUT}:{name}"] for name in TREE[LAYOUT]["test"]
+    )
     shutil.copytree(trained / "models/layout/cpu/random", trained / "models/layout/cpu/default")
     trees.edit_json(trained / "models/layout/cpu/default/model.json", collection=default)
     report = run(trained, out, model_from=LAYOUT)
@@ -103,15 +155,20 @@ def test_the_model_of_each_collection_is_chosen_as_by_rank(trained, tmp_path):
     assert run(trained, out).models[another] == shipped, "not one of several others"
     with pytest.raises(CollectionError, match="did you mean"):
         run(trained, out, model_from="layout:cpu:randm")
-    with pytest.raises(ModelError, match=r"layout:\* matches 2 models; expected one of layout:cpu:default"):
+    with pytest.raises(
+        ModelError, match=r"layout:\* matches 2 models; expected one of layout:cpu:default"
+    ):
         run(trained, out, model_from="layout:*")
     shutil.rmtree(trained / "features/layout/xla/random/test")
     several = run(trained, out, collections=["layout:*"])
-    assert several.models == {default: default, LAYOUT: LAYOUT} and set(several.left_out) == {another}
+    assert several.models == {default: default, LAYOUT: LAYOUT} and set(several.left_out) == {
+        another
+    }
 
 
 def test_layouts_without_any_model_are_ranked_as_rank_does(tree, tmp_path):
-    work, out = tmp_path / "work", tmp_path / "out.csv"
+    work = tmp_path / "work"
+    out = tmp_path / "out.csv"
     build(tree, work, collections=[LAYOUT], splits=["test"], settings=trees.FULL)
     assert run(work, out, collections=[LAYOUT]).models == {LAYOUT: "the shipped ranker"}
     for name in TREE[LAYOUT]["test"]:
@@ -121,7 +178,8 @@ def test_layouts_without_any_model_are_ranked_as_rank_does(tree, tmp_path):
 
 @pytest.mark.slow
 def test_collections_without_rows_or_model_are_left_out(tree, trained, tmp_path):
-    out, named = tmp_path / "out.csv", tmp_path / "named.csv"
+    out = tmp_path / "out.csv"
+    named = tmp_path / "named.csv"
     run(trained, out)
     build(tree, trained, splits=["test"], collections=[TILE], settings=trees.NO_CANDIDATES)
     with pytest.raises(ModelError, match=r"the rows lack \d+ \("):
@@ -133,9 +191,12 @@ def test_collections_without_rows_or_model_are_left_out(tree, trained, tmp_path)
         ("features/tile", "its features were not built", None),
     ):
         shutil.rmtree(trained / gone)
-        report, rows = run(trained, out), rows_of(out)
+        report = run(trained, out)
+        rows = rows_of(out)
         assert set(report.rows) == {LAYOUT} and why in report.left_out[TILE]
-        assert [rows[f"{TILE}:{name}"] for name in TREE[TILE]["test"]] == [[0, 1, 2, 3, 4]] * 2, "Kaggle needs all"
+        assert [rows[f"{TILE}:{name}"] for name in TREE[TILE]["test"]] == [[0, 1, 2, 3, 4]] * 2, (
+            "Kaggle needs all"
+        )
         assert report.unranked() == {"default": 2}, "rows of the older file are not taken over"
         assert run(trained, out, keep=True).unranked() == {"kept": 2}
         if error is not None:
@@ -149,7 +210,8 @@ def test_collections_without_rows_or_model_are_left_out(tree, trained, tmp_path)
 
 
 def test_a_submission_is_checked_before_it_is_in_place(shared_trained, tmp_path, monkeypatch):
-    out, check = tmp_path / "out.csv", Mock(side_effect=SubmissionError("made up"))
+    out = tmp_path / "out.csv"
+    check = Mock(side_effect=SubmissionError("made up"))
     out.write_text("what was there before")
     with monkeypatch.context() as patched, pytest.raises(SubmissionError, match="made up"):
         patched.setattr("xlarank.data.submission.check_submission", check)
@@ -164,15 +226,20 @@ def test_a_submission_is_checked_before_it_is_in_place(shared_trained, tmp_path,
     assert out.read_text() == "what was there before"
 
 
-NET, DOT, SMALL = f"{LAYOUT}:net__a", f"{TILE}:dot__a", "tile:xla:small"
+NET = f"{LAYOUT}:net__a"
+DOT = f"{TILE}:dot__a"
+SMALL = "tile:xla:small"
 CONFIGS = {NET: 4, DOT: 9, SMALL: 3}
 GOOD = f"ID,TopConfigs\n{NET},3;1;0;2\n{DOT},8;0;3;1;7\n{SMALL},2;0;1\n"
 RIGHT = {NET: list(range(24)), DOT: [4, 3, 2, 1, 0]}
 
 
 def test_the_file_is_what_kaggle_asks_for(tmp_path):
-    """A graph may be called anything, and have 100,040 configurations, beyond the limit of the csv module."""
-    marked, out = tmp_path / "marked.csv", tmp_path / "out.csv"
+    """A graph may be called anything, and have 100,040 configurations, beyond the limit of the csv
+    module.
+    """
+    marked = tmp_path / "marked.csv"
+    out = tmp_path / "out.csv"
     write_submission(out, {NET: [3, 1, 0, 2], DOT: [8, 0, 3, 1, 7], SMALL: [2, 0, 1]})
     assert out.read_bytes() == GOOD.encode()
     check_submission(out, CONFIGS)
@@ -180,7 +247,9 @@ def test_the_file_is_what_kaggle_asks_for(tmp_path):
     marked.write_bytes("\r\n".join([header, *reversed(lines)]).encode())
     check_submission(marked, CONFIGS)
     assert [submission.required_count(row_id, 7) for row_id in (NET, DOT)] == [7, 5]
-    ids = [f"tile:xla:{name}" for name in ('a,b "c" d', '"', "\r", "\n", "\t", ";", "ü✓", "=1+1", " ")]
+    ids = [
+        f"tile:xla:{name}" for name in ('a,b "c" d', '"', "\r", "\n", "\t", ";", "ü✓", "=1+1", " ")
+    ]
     write_submission(out, {row_id: [1, 0] for row_id in ids})
     marked.write_bytes(b"\xef\xbb\xbf" + out.read_bytes())
     for path in (out, marked):
@@ -207,15 +276,23 @@ def test_malformed_files_are_refused(tmp_path):
         *(
             (GOOD.replace("3;1;0;2", wrong), "configuration numbers joined by ;")
             for wrong in (
-                "3;1;0;2;", "3.0;1;0;2", "3;1;0_0;2", "3; 1;0;2", "3;+1;0;2", "3;1;0;٢", '"3;1;0;2', "3;1;-0;2",
-                "3;01;0;2", "3;1;00;2",
+                "3;1;0;2;",
+                "3.0;1;0;2",
+                "3;1;0_0;2",
+                "3; 1;0;2",
+                "3;+1;0;2",
+                "3;1;0;٢",
+                '"3;1;0;2',
+                "3;1;-0;2",
+                "3;01;0;2",
+                "3;1;00;2",
             )
         ),
         (GOOD.replace("3;1;0;2", "3,1,0,2"), "line 2 .* has 5 fields; expected 2"),
         (GOOD + "\n", "line 5 .* has 0 fields"),
         (GOOD.encode("utf-16"), "cannot be read|starts with"),
         (b"\xff\xfe\x00ID", "cannot be read"),
-    ]  # fmt: skip
+    ]
     with pytest.raises(SubmissionError, match="cannot be read"):
         check_submission(tmp_path / "absent.csv", CONFIGS)
     for text, message in malformed:
@@ -232,13 +309,21 @@ def test_a_file_is_completed_from_what_is_there(tmp_path):
     assert read_submission(path) == {NET: [0, 1, 2, 3], DOT: [0, 1, 2, 3, 4], SMALL: [0, 1, 2]}
     assert complete_submission(path, {NET: [3, 2, 1, 0]}, CONFIGS)[NET] == "ranked"
     origin = complete_submission(path, {DOT: [8, 7, 6, 5, 4]}, CONFIGS)
-    assert origin == {NET: "kept", DOT: "ranked", SMALL: "kept"} and read_submission(path)[NET] == [3, 2, 1, 0]
+    assert origin == {NET: "kept", DOT: "ranked", SMALL: "kept"} and read_submission(path)[NET] == [
+        3,
+        2,
+        1,
+        0,
+    ]
 
 
 def test_against_the_test_graphs_or_a_sample(tmp_path):
     """A tile may list more than the five that count; all problems are found, not only the first."""
-    root = trees.write_tree(tmp_path / "tree", {LAYOUT: {"test": ["net__a"]}, TILE: {"test": ["dot__a"]}})
-    other, cut = "tile:cpu:other", f"{TILE}:dot__b"
+    root = trees.write_tree(
+        tmp_path / "tree", {LAYOUT: {"test": ["net__a"]}, TILE: {"test": ["dot__a"]}}
+    )
+    other = "tile:cpu:other"
+    cut = f"{TILE}:dot__b"
 
     def checked(rows, **against):
         write_submission(tmp_path / "a.csv", {**RIGHT, **rows})
@@ -252,15 +337,21 @@ def test_against_the_test_graphs_or_a_sample(tmp_path):
     ):
         check = checked(rows, data_root=root)
         assert (check.rows, check.against, check.unknown) == (2, "2 test graphs", {})
-        assert all(map(str.startswith, check.problems, expected)) and len(check.problems) == len(expected)
+        assert all(map(str.startswith, check.problems, expected)) and len(check.problems) == len(
+            expected
+        )
     graph_path(tmp_path / "tree", TILE, "test", "dot__b").write_bytes(b"cut")
     check = checked({cut: [0, 1, 2, 3, 99]}, data_root=root)
     assert check.problems == [] and list(check.unknown) == [cut], "as far as possible"
-    # the ids of a sample count; layouts list as many as it does, tiles five different ones or as many as it does
-    sample, few = tmp_path / "sample.csv", tmp_path / "few.csv"
+    # the ids of a sample count; layouts list as many as it does, tiles five different ones or as
+    # many as it does
+    sample = tmp_path / "sample.csv"
+    few = tmp_path / "few.csv"
     write_submission(sample, RIGHT)
     write_submission(few, {**RIGHT, DOT: [2, 0, 1]})
-    assert not checked({}, sample=sample, data_root=root).unknown, "of what the sample leaves out nothing is asked"
+    assert not checked({}, sample=sample, data_root=root).unknown, (
+        "of what the sample leaves out nothing is asked"
+    )
     for rows, against, message in (
         ({}, sample, ""),
         ({DOT: [2, 0, 1]}, few, ""),

@@ -8,7 +8,17 @@ import pytest
 from tests.cli.conftest import here
 from tests.graphs import save_npz
 from tests.pipelines import trees
-from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, model_of, stored, tile_graph
+from tests.pipelines.trees import (
+    LAYOUT,
+    TILE,
+    TREE,
+    Listener,
+    build,
+    graph_path,
+    model_of,
+    stored,
+    tile_graph,
+)
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
@@ -22,17 +32,29 @@ from xlarank.pipelines.training.training_sets import read_training_set
 
 
 def run(workspace, *, progress=None, **options):
-    """Train models; by default of the tile collection alone, whose rows may be too few for a split."""
+    """Train models; by default of the tile collection alone, whose rows may be too few for a
+    split.
+    """
     chosen = {"collections": [TILE], "rounds": 10, "allow_constant": True, **options}
     return trees.train_models(workspace, progress=progress, **chosen)
 
 
 def save_best(workspace, collection=TILE, **changes):
     values = {
-        "model": "lambdarank", "params": {"learning_rate": 0.125, "labels": "log"}, "rounds": 7, "mean": 0.5,
-        "std": 0.1, "select": "mean", "graphs": {}, "trial": 0, "folds": [], "code_hash": "",
-    }  # fmt: skip
-    BestParams(**{**values, **changes}).save(Workspace(workspace).study(Collection.parse(collection)))
+        "model": "lambdarank",
+        "params": {"learning_rate": 0.125, "labels": "log"},
+        "rounds": 7,
+        "mean": 0.5,
+        "std": 0.1,
+        "select": "mean",
+        "graphs": {},
+        "trial": 0,
+        "folds": [],
+        "code_hash": "",
+    }
+    BestParams(**{**values, **changes}).save(
+        Workspace(workspace).study(Collection.parse(collection))
+    )
 
 
 def test_out_of_fold_scores_are_kept_and_seeds_are_averaged(built, fits):
@@ -48,9 +70,13 @@ def test_out_of_fold_scores_are_kept_and_seeds_are_averaged(built, fits):
     families = [sorted(set(fit["data"].families)) for fit in fits]
     assert sorted(families[:3]) == [["alpha", "beta"], ["alpha", "gamma"], ["beta", "gamma"]]
     assert families[3:] == [["alpha", "beta", "gamma"]] * 3
-    assert [(fit["seed"], fit["rounds"]) for fit in fits[3:]] == [(n, result.rounds) for n in (5, 6, 7)]
+    assert [(fit["seed"], fit["rounds"]) for fit in fits[3:]] == [
+        (n, result.rounds) for n in (5, 6, 7)
+    ]
     graph = stored(built)["alpha__a"]
-    scores = [ranker.predict(graph.matrix(), graph.columns, graph.instances) for ranker in model.rankers]
+    scores = [
+        ranker.predict(graph.matrix(), graph.columns, graph.instances) for ranker in model.rankers
+    ]
     assert len(scores) == 3 and not np.array_equal(scores[0], scores[1])
     by_seed = [ranker.importance() for ranker in model.rankers]
     shares = {name: np.mean([seed.get(name, 0) for seed in by_seed]) for name in result.importance}
@@ -59,13 +85,19 @@ def test_out_of_fold_scores_are_kept_and_seeds_are_averaged(built, fits):
 
 
 def test_the_number_of_rounds_is_the_best_of_the_folds(built, fits, monkeypatch):
-    """In the second and third cases the mean grows with every round, and so does the spread: robust stops early."""
-    peak, gain, loss = (0.0, 0.25, 0.5, 0.25), (0.5, 0.6, 0.7, 0.8), (0.5, 0.42, 0.34, 0.26)
+    """In the second and third cases the mean grows with every round, and so does the spread: robust
+    stops early.
+    """
+    peak = (0.0, 0.25, 0.5, 0.25)
+    gain = (0.5, 0.6, 0.7, 0.8)
+    loss = (0.5, 0.42, 0.34, 0.26)
     cases = (("mean", peak, peak, 75), ("mean", gain, loss, 110), ("robust", gain, loss, 25))
 
     def validate(data, fold, ranker, settings, *rest):
         names = [data.names[g] for g in fold.scored]
-        stages = {name: [dict.fromkeys(METRICS, v) for v in values[name[:4] == "conv"]] for name in names}
+        stages = {
+            name: [dict.fromkeys(METRICS, v) for v in values[name[:4] == "conv"]] for name in names
+        }
         return Curves([25, 50, 75, settings.rounds], stages)
 
     monkeypatch.setattr("xlarank.models.validation.folds.validate_fold", validate)
@@ -73,30 +105,53 @@ def test_the_number_of_rounds_is_the_best_of_the_folds(built, fits, monkeypatch)
     for select, values[True], values[False], rounds in cases:
         (result,) = run(built, rounds=110, select=select)
         card = model_of(built, TILE).card
-        assert (result.rounds, card.rounds, card.select, fits[-1]["rounds"]) == (rounds, rounds, select, rounds)
+        assert (result.rounds, card.rounds, card.select, fits[-1]["rounds"]) == (
+            rounds,
+            rounds,
+            select,
+            rounds,
+        )
 
 
 def test_one_family_has_no_folds_and_is_left_to_the_time_model_if_measured_on_a_tpu(tmp_path):
     """Folds cannot tell whether trees help; with two families they may choose none."""
     collection = "layout:xla:random"
-    tree = {collection: {"train": ("alpha__a", "alpha__b"), "valid": ()}, TILE: {"train": ("conv__a", "conv__b")}}
+    tree = {
+        collection: {"train": ("alpha__a", "alpha__b"), "valid": ()},
+        TILE: {"train": ("conv__a", "conv__b")},
+    }
     trees.write_tree(tmp_path / "tree", tree)
     build(tmp_path / "tree", tmp_path / "work")
     (result,) = run(tmp_path / "work", rounds=2, with_valid=True)
-    assert (result.chosen_by, result.rounds, result.folds) == ("default (one family, no folds)", 2, {})
+    assert (result.chosen_by, result.rounds, result.folds) == (
+        "default (one family, no folds)",
+        2,
+        {},
+    )
     tile, layout = run(tmp_path / "work", collections=[TILE, collection], model="auto", rounds=3)
-    assert tile.model == DEFAULT and all("one program family" in result.why for result in (tile, layout))
-    assert (layout.model, layout.rounds, layout.importance, layout.note) == ("time-trees", 0, {}, "")
+    assert tile.model == DEFAULT and all(
+        "one program family" in result.why for result in (tile, layout)
+    )
+    assert (layout.model, layout.rounds, layout.importance, layout.note) == (
+        "time-trees",
+        0,
+        {},
+        "",
+    )
     model = model_of(tmp_path / "work", collection)
     assert model.is_time_model and model.card.params["init_score_weight"] == 1
-    assert run(tmp_path / "work", collections=[collection], model="lambdarank", rounds=3)[0].rounds == 3
+    assert (
+        run(tmp_path / "work", collections=[collection], model="lambdarank", rounds=3)[0].rounds
+        == 3
+    )
 
 
 def test_tuned_parameters_of_the_collection_are_used(built, fits):
     for collection, changes in ((LAYOUT, {}), (TILE, {"learning_rate": 0.125, "labels": "log"})):
         save_best(built, collection)
         (result,) = run(built, rounds=2)
-        params, tuned = LambdaRankParams.of("tile", changes).values(), collection == TILE
+        params = LambdaRankParams.of("tile", changes).values()
+        tuned = collection == TILE
         assert [fit["params"] for fit in fits] == [params] * 4
         card = model_of(built, TILE).card
         assert (result.tuned, card.tuned, card.params) == (tuned, tuned, params)
@@ -104,7 +159,9 @@ def test_tuned_parameters_of_the_collection_are_used(built, fits):
 
 
 def scored(scores):
-    """Return a stand-in for `validate_fold` with a score for each ranker, a little different for each graph."""
+    """Return a stand-in for `validate_fold` with a score for each ranker, a little different for
+    each graph.
+    """
 
     def validate(data, fold, ranker, settings, *rest):
         if ranker.name in ("xgb-pairwise", "ensemble"):
@@ -117,17 +174,31 @@ def scored(scores):
 
 
 def test_auto_trains_the_ranker_of_the_best_score_and_says_why(built, monkeypatch):
-    """Collection by collection; what cannot run here is left out, and of equals the default is taken."""
+    """Collection by collection; what cannot run here is left out, and of equals the default is
+    taken.
+    """
     validate = "xlarank.models.validation.folds.validate_fold"
-    monkeypatch.setattr(validate, scored({"sum-pooled": 0.4, "ranknet": 0.3, "ranknet layout": 0.5}))
+    monkeypatch.setattr(
+        validate, scored({"sum-pooled": 0.4, "ranknet": 0.3, "ranknet layout": 0.5})
+    )
     save_best(built, model="ranknet", params={"pairs": 3})
     save_best(built, LAYOUT, model="ranknet", params={"pairs": 3})
     listener = Listener()
     layout, tile = run(built, collections=[], model="auto", rounds=2, progress=listener)
-    assert (layout.model, layout.tuned, model_of(built, LAYOUT).card.params["pairs"]) == ("ranknet", True, 3)
-    assert (tile.model, tile.tuned, model_of(built, TILE).card.model) == ("sum-pooled", False, "sum-pooled")
+    assert (layout.model, layout.tuned, model_of(built, LAYOUT).card.params["pairs"]) == (
+        "ranknet",
+        True,
+        3,
+    )
+    assert (tile.model, tile.tuned, model_of(built, TILE).card.model) == (
+        "sum-pooled",
+        False,
+        "sum-pooled",
+    )
     assert tile.why.startswith("sum-pooled 0.415, ranknet (tuned) 0.315, lambdarank 0.115, ")
-    assert " out of fold; xgb-pairwise is left out: it needs xgboost; ensemble is left out" in tile.why
+    assert (
+        " out of fold; xgb-pairwise is left out: it needs xgboost; ensemble is left out" in tile.why
+    )
     assert listener.jobs[1] == (f"training {TILE}", 3 * len(RANKERS) + 1)
     assert any(note.startswith("lambdarank, held out ") for note in listener.notes)
     with pytest.raises(ModelError, match="it needs xgboost"):
@@ -147,7 +218,9 @@ def test_the_valid_split_is_trained_on_only_if_requested(tree, built, fits):
     card = model_of(built, LAYOUT).card
     assert card.trained_on == splits and set(card.folds) == set(names)
     build(tree, built, splits=["valid"], settings=trees.NO_CANDIDATES)
-    with pytest.raises(CollectionError, match=r"built by different feature code or settings.*build-features again"):
+    with pytest.raises(
+        CollectionError, match=r"built by different feature code or settings.*build-features again"
+    ):
         run(built, with_valid=True)
     run(built, rounds=1)
 
@@ -161,8 +234,13 @@ def test_a_valid_graph_gives_no_more_rows_than_a_train_graph(tree, built):
     assert min(len(graph) for graph in whole_graphs.values()) > 9, "they are stored whole"
     for graph in [graph for graph in data.parts if graph.name in whole_graphs]:
         whole = whole_graphs[graph.name]
-        rows = [int(np.flatnonzero((whole.config_values == row).all(axis=1))[0]) for row in graph.config_values]
-        assert rows == sorted(set(rows)) and graph.row_cost.tolist() == whole.row_cost[rows].tolist()
+        rows = [
+            int(np.flatnonzero((whole.config_values == row).all(axis=1))[0])
+            for row in graph.config_values
+        ]
+        assert (
+            rows == sorted(set(rows)) and graph.row_cost.tolist() == whole.row_cost[rows].tolist()
+        )
     odd = trees.layout_graph(9) | {"config_runtime": np.where(np.arange(24) == 11, 1, 20_000_000)}
     save_npz(graph_path(tree, LAYOUT, "valid", "odd__a"), odd)
     build(tree, built, splits=["valid"], collections=[LAYOUT])
@@ -173,11 +251,14 @@ def test_a_valid_graph_gives_no_more_rows_than_a_train_graph(tree, built):
 
 def test_collections_that_cannot_be_learned_from(tmp_path):
     """An error if one was named, a reason if all were requested."""
-    root, work = tmp_path / "tree", tmp_path / "work"
+    root = tmp_path / "tree"
+    work = tmp_path / "work"
     for collection, split, arrays in (
-        ("alike", "train", trees.identical(tile_graph(1))), ("withheld", "train", tile_graph(0, labelled=False)),
-        ("valid", "valid", tile_graph(0)), ("torn", "train", tile_graph(1)),
-    ):  # fmt: skip
+        ("alike", "train", trees.identical(tile_graph(1))),
+        ("withheld", "train", tile_graph(0, labelled=False)),
+        ("valid", "valid", tile_graph(0)),
+        ("torn", "train", tile_graph(1)),
+    ):
         save_npz(graph_path(root, f"tile:{collection}", split, "conv__a"), arrays)
     graph_path(root, "tile:torn", "train", "conv__a").write_bytes(b"no zip")
     none = "has 1 graph in train, none of which can be trained on"
@@ -196,9 +277,14 @@ def test_collections_that_cannot_be_learned_from(tmp_path):
     with pytest.raises(CollectionError, match=none):
         run(work, collections=[TILE, "tile:alike"])
     results = {result.collection: result for result in run(work, collections=[], rounds=2)}
-    assert (results.pop(TILE).graphs, model_of(work, TILE).card.trained_on) == (2, {"train": ["conv__a", "dot__a"]})
+    assert (results.pop(TILE).graphs, model_of(work, TILE).card.trained_on) == (
+        2,
+        {"train": ["conv__a", "dot__a"]},
+    )
     assert results.keys() == reasons.keys()
-    assert all(result.skipped.startswith(f"{name} {reasons[name]}") for name, result in results.items())
+    assert all(
+        result.skipped.startswith(f"{name} {reasons[name]}") for name, result in results.items()
+    )
     assert [*work.glob("models/tile/*")] == [work / "models/tile/cpu"]
 
 
@@ -217,7 +303,9 @@ def test_bad_requests(built, tmp_path, monkeypatch):
     limit = tmp_path / "memory.max"  # of a container
     monkeypatch.setattr(budget, "_LIMITS", (str(limit),))
     limit.write_text("1000\n")
-    with pytest.raises(CollectionError, match=r"takes .* GB; expected no more than the 1e-06 .*`max_configs="):
+    with pytest.raises(
+        CollectionError, match=r"takes .* GB; expected no more than the 1e-06 .*`max_configs="
+    ):
         run(built)
     limit.write_text("max")
     assert budget.machine_memory() > 1e6
@@ -232,7 +320,9 @@ def test_an_interruption_and_a_model_that_learned_nothing_keep_the_model_there_w
             run(trained, collections=[LAYOUT], seeds=2, progress=listener)
         assert listener.ended == 1 and card.read_bytes() == before
     save_best(trained, LAYOUT, params={"min_data_in_leaf": 5000})
-    with pytest.raises(CollectionError, match=r"no tree has a split: too few rows .* scores are equal.*tune"):
+    with pytest.raises(
+        CollectionError, match=r"no tree has a split: too few rows .* scores are equal.*tune"
+    ):
         run(trained, collections=[LAYOUT], allow_constant=False)
     assert card.read_bytes() == before
     (result,) = run(trained, collections=[LAYOUT])
@@ -246,7 +336,9 @@ def test_rows_memory_and_time_are_told_before_training(shared_built, monkeypatch
     plan = budget.forecast(*rows, FitSettings(300, threads=1), fits=1000)
     assert re.fullmatch(rf"{TILE}: {number:,} rows, about 0.4 GB of memory, about \d+ s", plan)
     assert "about" not in budget.forecast(*rows, FitSettings(300)).split("memory")[1]
-    monkeypatch.setattr(budget, "machine_memory", lambda: 350e6 + 20 * len(TREE[TILE]["train"]) * 12_800)
+    monkeypatch.setattr(
+        budget, "machine_memory", lambda: 350e6 + 20 * len(TREE[TILE]["train"]) * 12_800
+    )
     with pytest.raises(CollectionError, match=r"takes about 0.35.* GB; .*`max_configs=20`"):
         budget.forecast(*rows, FitSettings(300, threads=1))
 
@@ -256,8 +348,17 @@ def test_a_collection_too_large_for_the_memory_does_not_stop_the_others(built, m
     rows = len(read_training_set(Workspace(built), trees.LAYOUTS).data.cost)
     monkeypatch.setattr(budget, "machine_memory", lambda: 350e6 + 23_000 * rows)
     few = ("--workspace", built, "--threads", "1", "--rounds", "2")
-    for words in (("train", *few, "--seeds", "1", "--allow-constant"), ("tune", *few, "--trials", "1")):
+    for words in (
+        ("train", *few, "--seeds", "1", "--allow-constant"),
+        ("tune", *few, "--trials", "1"),
+    ):
         done = here(*words)
-        assert done.code == 1 and f"training on the {rows:,} rows of {LAYOUT} takes about" in done.out
-        assert [path.parent for path in built.rglob("models/**/model.json")] == [built / "models/tile/cpu"]
-        assert "--max-configs" in here(*words, "-c", LAYOUT).errors[0], "a named collection stops the command"
+        assert (
+            done.code == 1 and f"training on the {rows:,} rows of {LAYOUT} takes about" in done.out
+        )
+        assert [path.parent for path in built.rglob("models/**/model.json")] == [
+            built / "models/tile/cpu"
+        ]
+        assert "--max-configs" in here(*words, "-c", LAYOUT).errors[0], (
+            "a named collection stops the command"
+        )

@@ -1,4 +1,6 @@
-"""Studies: what they leave and choose; storages that processes share, kills, locks, servers and passwords."""
+"""Studies: what they leave and choose; storages that processes share, kills, locks, servers and
+passwords.
+"""
 
 import csv
 import json
@@ -18,7 +20,16 @@ import pytest
 from optuna.trial import TrialState
 
 from tests.graphs import save_npz
-from tests.pipelines.trees import LAYOUT, TILE, Listener, build, edit_json, graph_path, tile_graph, write_tree
+from tests.pipelines.trees import (
+    LAYOUT,
+    TILE,
+    Listener,
+    build,
+    edit_json,
+    graph_path,
+    tile_graph,
+    write_tree,
+)
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.workspace import Workspace
@@ -36,7 +47,9 @@ CLIMB = "xlarank.pipelines.tune.climb"
 
 
 def made_up(score):
-    """Return a stand-in for `climb` whose score depends on the parameters alone, not on the rung or the graph."""
+    """Return a stand-in for `climb` whose score depends on the parameters alone, not on the rung or
+    the graph.
+    """
 
     def climb(rungs, data, folds, ranker, settings):
         for rounds in rungs:
@@ -63,7 +76,9 @@ def trials_of(workspace, storage=None):
 
 
 def states(workspace):
-    """Return the first letters of the trials' states: complete, pruned, failed, running, waiting."""
+    """Return the first letters of the trials' states: complete, pruned, failed, running,
+    waiting.
+    """
     return "".join(trial.state.name[0] for trial in trials_of(workspace))
 
 
@@ -79,8 +94,12 @@ def by_learning_rate(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_study_in_two_calls_leaves_what_one_does_and_pictures(built, shared_built, tmp_path, by_learning_rate):
-    """Same seed, same trials and files; a call with nothing to do trains nothing, and brings lost files back."""
+def test_a_study_in_two_calls_leaves_what_one_does_and_pictures(
+    built, shared_built, tmp_path, by_learning_rate
+):
+    """Same seed, same trials and files; a call with nothing to do trains nothing, and brings lost
+    files back.
+    """
     other = shutil.copytree(shared_built, tmp_path / "other")
     run(other, trials=11)
     layout, tile = run(built, trials=2, collections=[])
@@ -105,7 +124,9 @@ def test_a_study_in_two_calls_leaves_what_one_does_and_pictures(built, shared_bu
         assert (best.params, best.rounds, best.mean, best.std) == shown
         with (place / "trials-lambdarank.csv").open(newline="") as stream:
             assert [row["state"] for row in csv.DictReader(stream)] == ["COMPLETE"] * result.trials
-        assert result.pictures[0].name == f"tune-{result.collection.replace(':', '-')}-lambdarank.svg"
+        assert (
+            result.pictures[0].name == f"tune-{result.collection.replace(':', '-')}-lambdarank.svg"
+        )
         assert result.pictures[0].read_text().startswith("<svg")
     assert len(layout.pictures) == 1 and "learning_rate" in more.pictures[1].read_text()
 
@@ -116,12 +137,19 @@ def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families
     best = load_best(folder(built, LAYOUT), DEFAULT)
     training = read_training_set(Workspace(built), Collection.parse(LAYOUT))
     plan = FoldPlan.of(training.data, 5)
-    assert best.folds == [sorted({training.data.families[g] for g in fold.held}) for fold in plan.folds]
-    assert sorted(name for fold in best.folds for name in fold) == ["alpha", "beta", "gamma"], "no family is split"
-    ranker, settings = LambdaRank(kind="layout"), FitSettings(30, threads=1)
+    assert best.folds == [
+        sorted({training.data.families[g] for g in fold.held}) for fold in plan.folds
+    ]
+    assert sorted(name for fold in best.folds for name in fold) == ["alpha", "beta", "gamma"], (
+        "no family is split"
+    )
+    ranker = LambdaRank(kind="layout")
+    settings = FitSettings(30, threads=1)
     *_, curves = climb(rungs_of(30), training.data, plan.folds, ranker, settings)
     assert best.rounds == curves.rounds[curves.best_stage()]
-    assert best.mean == pytest.approx(curves.column("score")[:, curves.best_stage()].mean(), abs=0.05)
+    assert best.mean == pytest.approx(
+        curves.column("score")[:, curves.best_stage()].mean(), abs=0.05
+    )
 
 
 def test_an_interrupted_study_keeps_its_best_and_repeats_the_trial(built, monkeypatch):
@@ -140,7 +168,9 @@ def test_an_interrupted_study_keeps_its_best_and_repeats_the_trial(built, monkey
 
 
 def test_poor_trials_stop_on_the_first_rung_but_not_the_defaults(built, monkeypatch):
-    """The first trial does all the work, worse ones the first of three rungs; defaults that come late do all."""
+    """The first trial does all the work, worse ones the first of three rungs; defaults that come
+    late do all.
+    """
     seen = []
 
     def worse(rungs, data, *_):
@@ -155,7 +185,9 @@ def test_poor_trials_stop_on_the_first_rung_but_not_the_defaults(built, monkeypa
     assert (result.trials, result.pruned, result.params) == (6, 5, DEFAULTS)
     assert run(built, trials=6, rounds=60)[0].fresh == 0, "a pruned trial is finished"
     training = read_training_set(Workspace(built), Collection.parse(TILE))
-    objective = Objective(training, FoldPlan.of(training.data, 5), DEFAULT, {}, FitSettings(60), "mean")
+    objective = Objective(
+        training, FoldPlan.of(training.data, 5), DEFAULT, {}, FitSettings(60), "mean"
+    )
     pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=4)
     study = optuna.create_study(direction="maximize", pruner=pruner)
     study.optimize(objective, n_trials=4)
@@ -165,11 +197,16 @@ def test_poor_trials_stop_on_the_first_rung_but_not_the_defaults(built, monkeypa
 
 
 def test_the_bar_shows_the_score_of_the_table(built, monkeypatch):
-    """The best trial beats the defaults by luck alone, so they stay: the bar must not show the best one's score."""
+    """The best trial beats the defaults by luck alone, so they stay: the bar must not show the best
+    one's score.
+    """
 
     def lucky(rungs, data, folds, ranker, *_):
         tuned = ranker.params.values() != DEFAULTS
-        yield Curves(rungs, {g: [{"score": 0.5 + 0.4 * (tuned and n == 0)}] for n, g in enumerate(data.names)})
+        yield Curves(
+            rungs,
+            {g: [{"score": 0.5 + 0.4 * (tuned and n == 0)}] for n, g in enumerate(data.names)},
+        )
 
     monkeypatch.setattr(CLIMB, lucky)
     run(built, trials=1)
@@ -198,7 +235,9 @@ def test_one_family_cannot_be_tuned(tmp_path):
     build(tmp_path / "tree", tmp_path / "work")
     with pytest.raises(CollectionError, match=rf"{TILE} has one program family \(conv\)"):
         run(tmp_path / "work")
-    with pytest.raises(CollectionError, match=rf"{LAYOUT} has no train split .*; {TILE} has one program family"):
+    with pytest.raises(
+        CollectionError, match=rf"{LAYOUT} has no train split .*; {TILE} has one program family"
+    ):
         run(tmp_path / "work", collections=[])
 
 
@@ -211,14 +250,22 @@ def test_an_ensemble_is_tuned_with_its_members_own_parameters(built, monkeypatch
     params = json.loads(path.read_text())["params"]
     edit_json(path, params=params | {"learning_rate": 0.125})
     assert run(built, trials=1, model="ensemble")[0].fresh == 1
-    members = [call.args[0]["members"]["ranknet"] for call in score.call_args_list if "members" in call.args[0]]
+    members = [
+        call.args[0]["members"]["ranknet"]
+        for call in score.call_args_list
+        if "members" in call.args[0]
+    ]
     assert [member["learning_rate"] for member in members] == [params["learning_rate"], 0.125]
 
 
 def test_the_best_must_beat_the_defaults_by_more_than_luck():
     leaves = {"leaves": optuna.distributions.IntDistribution(0, 1)}
     for best, select, chosen in (
-        ((0.2, 0.3, 0.4, 0.6), "mean", 1),  # gains 0.1, 0.1, 0.1, 0.2: mean 0.125, standard error 0.025
+        (
+            (0.2, 0.3, 0.4, 0.6),
+            "mean",
+            1,
+        ),  # gains 0.1, 0.1, 0.1, 0.2: mean 0.125, standard error 0.025
         ((0.1, 0.2, 0.3, 0.8), "mean", 0),  # one gain of 0.4: mean 0.1, standard error 0.1
         ((0.1, 0.2, 0.3, 0.3), "mean", 0),
         ((0.1, 0.3, 0.5, 0.5), "robust", 0),  # a clearly better mean, but a wider spread
@@ -228,11 +275,17 @@ def test_the_best_must_beat_the_defaults_by_more_than_luck():
         assert choose(study, objective) == (None, "")
         for number, scores in enumerate([(0.1, 0.2, 0.3, 0.4), best]):
             result = {RESULT: {"graphs": dict(zip("abcd", scores, strict=True))}}
-            params, value = {"leaves": number}, sum(scores) / 4
-            trial = optuna.create_trial(params=params, distributions=leaves, value=value, user_attrs=result)
+            params = {"leaves": number}
+            value = sum(scores) / 4
+            trial = optuna.create_trial(
+                params=params, distributions=leaves, value=value, user_attrs=result
+            )
             study.add_trial(trial)
         trial, note = choose(study, objective)
-        assert (trial.number, "the defaults stay" in note) == (chosen, study.best_trial.number != chosen)
+        assert (trial.number, "the defaults stay" in note) == (
+            chosen,
+            study.best_trial.number != chosen,
+        )
 
 
 ROOT = Path(__file__).parents[2]
@@ -250,19 +303,29 @@ def storages_of(now):
 def storage(request, tmp_path):
     """The address of an empty storage; None for the workspace's own."""
     if request.param == "postgresql":
-        return request.getfixturevalue("postgres_server").address(request.getfixturevalue("database"))
-    return {"sqlite": f"sqlite:///{tmp_path}/study.db", "journal": f"journal:{tmp_path}/s.log"}.get(request.param)
+        return request.getfixturevalue("postgres_server").address(
+            request.getfixturevalue("database")
+        )
+    return {"sqlite": f"sqlite:///{tmp_path}/study.db", "journal": f"journal:{tmp_path}/s.log"}.get(
+        request.param
+    )
 
 
 def start(workspace, storage, seconds):
-    """Start a process that tunes: a trial takes so many seconds, prints a line and scores its learning rate."""
+    """Start a process that tunes: a trial takes so many seconds, prints a line and scores its
+    learning rate.
+    """
     command = [sys.executable, "-m", __name__, str(workspace), storage or "", str(seconds)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def points(workspace, storage, *states):
     trials = trials_of(workspace, storage)
-    return Counter(json.dumps(trial.params, sort_keys=True) for trial in trials if trial.state in states)
+    return Counter(
+        json.dumps(trial.params, sort_keys=True) for trial in trials if trial.state in states
+    )
 
 
 def test_an_entry_that_another_process_left_unfinished_costs_no_trial(tmp_path):
@@ -279,11 +342,15 @@ def test_an_entry_that_another_process_left_unfinished_costs_no_trial(tmp_path):
 @pytest.mark.slow
 @storages_of("postgresql")
 def test_processes_share_a_study(built, storage, by_learning_rate):
-    """Together they run as many trials as were asked for, none twice, and then there is nothing left to do."""
+    """Together they run as many trials as were asked for, none twice, and then there is nothing
+    left to do.
+    """
     processes = [start(built, storage, 0.3) for _ in range(2)]
     outputs = [process.communicate(timeout=200)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
-    assert all("trial" in output and "Traceback" not in output for output in outputs), "both had some"
+    assert all("trial" in output and "Traceback" not in output for output in outputs), (
+        "both had some"
+    )
     assert [*points(built, storage, *FINISHED).values()] == [1] * TRIALS
     assert run(built, TRIALS, study=StudyOptions(storage))[0].fresh == 0
 
@@ -291,7 +358,9 @@ def test_processes_share_a_study(built, storage, by_learning_rate):
 @pytest.mark.slow
 @storages_of("own")
 def test_a_killed_process_is_made_up_for(built, storage, by_learning_rate, monkeypatch):
-    """Its point is run again: on the same machine at once, from another one after a time without heartbeats."""
+    """Its point is run again: on the same machine at once, from another one after a time without
+    heartbeats.
+    """
     process = start(built, storage, 60 if storage else 0.2)
     for _ in range(1 if storage else 3):
         assert process.stdout.readline() == "trial\n"
@@ -302,7 +371,8 @@ def test_a_killed_process_is_made_up_for(built, storage, by_learning_rate, monke
         monkeypatch.setattr("xlarank.pipelines.training.studies.GRACE", 1)
         time.sleep(1.5)
     (result,) = run(built, TRIALS, study=StudyOptions(storage))
-    over, lost = points(built, storage, *FINISHED), points(built, storage, TrialState.FAIL)
+    over = points(built, storage, *FINISHED)
+    lost = points(built, storage, TrialState.FAIL)
     assert [*over.values()] == [1] * TRIALS and result.trials == TRIALS
     assert sum(lost.values()) == 1 and set(lost) <= set(over)
     assert not points(built, storage, TrialState.RUNNING, TrialState.WAITING)
@@ -329,7 +399,9 @@ def test_a_point_at_which_processes_are_lost_again_and_again_is_given_up(built, 
 
 @pytest.mark.slow
 def test_a_lock_left_by_a_kill_and_bad_journals(built, tmp_path, by_learning_rate, monkeypatch):
-    """A link would have any file of the user's truncated after its last line, a pipe be waited for without end."""
+    """A link would have any file of the user's truncated after its last line, a pipe be waited for
+    without end.
+    """
     run(built, 2)
     path = folder(built) / "journal.log"
     path.write_bytes(path.read_bytes()[:-9])
@@ -363,7 +435,10 @@ def test_unusable_addresses_are_refused_without_their_password(built, tmp_path):
     (tmp_path / "file").write_text("")
     for address, why in (
         ("nonsense", "is not an address"),
-        (f"sqlite:///{tmp_path}/no/such/study.db", "cannot be used .*unable to open.*check `storage`"),
+        (
+            f"sqlite:///{tmp_path}/no/such/study.db",
+            "cannot be used .*unable to open.*check `storage`",
+        ),
         ("journal:", "expected .* journal:PATH"),
         (f"journal:{tmp_path}/file/study.log", "study storage .*/file/study.log cannot be used"),
         ("postgresql+nodriver://host/db", "cannot be used .*nodriver"),
@@ -377,7 +452,9 @@ def test_unusable_addresses_are_refused_without_their_password(built, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_worker_joins_only_a_study_of_its_own_rows_and_settings(tree, built, tmp_path, by_learning_rate):
+def test_a_worker_joins_only_a_study_of_its_own_rows_and_settings(
+    tree, built, tmp_path, by_learning_rate
+):
     for own in (None, f"sqlite:///{tmp_path}/study.db"):
         with pytest.raises(XlarankError, match=r"`worker` cannot share .*journal:PATH"):
             StudyOptions(own, worker=True)
@@ -387,11 +464,15 @@ def test_a_worker_joins_only_a_study_of_its_own_rows_and_settings(tree, built, t
         run(built, 2, rounds=20, study=worker)
     save_npz(graph_path(tree, TILE, "train", "dot__a"), tile_graph(50))
     build(tree, tmp_path / "other", collections=[TILE])
-    with pytest.raises(XlarankError, match=r"cannot join the study .*: other graphs, rows or runtimes;"):
+    with pytest.raises(
+        XlarankError, match=r"cannot join the study .*: other graphs, rows or runtimes;"
+    ):
         run(tmp_path / "other", 2, study=worker)
     assert run(built, 2, study=worker)[0].fresh == 1
     for other in ({"rounds": 20}, {"study": StudyOptions(worker.storage, select="robust")}):
-        assert run(built, 1, **{"study": StudyOptions(worker.storage), **other})[0].fresh == 1, "another study"
+        assert run(built, 1, **{"study": StudyOptions(worker.storage), **other})[0].fresh == 1, (
+            "another study"
+        )
     save_npz(graph_path(tree, TILE, "train", "dot__a"), tile_graph(51))
     build(tree, built, collections=[TILE])
     assert run(built, 1, study=StudyOptions(worker.storage))[0].fresh == 1, "graphs measured again"
@@ -399,7 +480,9 @@ def test_a_worker_joins_only_a_study_of_its_own_rows_and_settings(tree, built, t
 
 @pytest.mark.slow
 def test_a_server_that_goes_away(built, postgres_server, database, monkeypatch):
-    """Between two trials it may; within one it is an error in one line, and the study goes on when it is back."""
+    """Between two trials it may; within one it is an error in one line, and the study goes on when
+    it is back.
+    """
     options = StudyOptions(postgres_server.address(database), worker=True)
     calls = []
 
@@ -412,7 +495,9 @@ def test_a_server_that_goes_away(built, postgres_server, database, monkeypatch):
         return float(params["learning_rate"])
 
     monkeypatch.setattr(CLIMB, made_up(away))
-    with pytest.raises(XlarankError, match=r"\*\*\*.*cannot be used .*run the same command again") as caught:
+    with pytest.raises(
+        XlarankError, match=r"\*\*\*.*cannot be used .*run the same command again"
+    ) as caught:
         run(built, study=options, trials=TRIALS)
     postgres_server.start()
     assert "s3cret" not in str(caught.value) and len(calls) == 4
@@ -421,14 +506,35 @@ def test_a_server_that_goes_away(built, postgres_server, database, monkeypatch):
 
 @pytest.mark.slow
 def test_the_password_is_nowhere(built, postgres_server, database):
-    """Neither in what is printed nor in any file of the workspace: the log, the record of commands, the study."""
+    """Neither in what is printed nor in any file of the workspace: the log, the record of commands,
+    the study.
+    """
     command = [
-        sys.executable, "run.py", "tune", "--worker", "--trials", "1", "--rounds", "3", "--threads", "1",
-        "--collection", TILE, "--workspace", str(built), "--log-file", str(built / "log"), "--verbose", "--storage",
-    ]  # fmt: skip
-    right, wrong = postgres_server.address(database), postgres_server.address(database, "s3cretive")
+        sys.executable,
+        "run.py",
+        "tune",
+        "--worker",
+        "--trials",
+        "1",
+        "--rounds",
+        "3",
+        "--threads",
+        "1",
+        "--collection",
+        TILE,
+        "--workspace",
+        str(built),
+        "--log-file",
+        str(built / "log"),
+        "--verbose",
+        "--storage",
+    ]
+    right = postgres_server.address(database)
+    wrong = postgres_server.address(database, "s3cretive")
     for address, code, text in ((right, 0, ""), (wrong, 1, "password authentication failed")):
-        done = subprocess.run([*command, address], cwd=ROOT, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, address], cwd=ROOT, capture_output=True, text=True, check=False
+        )
         assert done.returncode == code, done.stderr
         assert text in done.stderr
         assert "s3cret" not in done.stdout + done.stderr and "Traceback" not in done.stderr

@@ -1,4 +1,6 @@
-"""Workspaces have one data root and one writer at a time; damaged files and links in them are refused."""
+"""Workspaces have one data root and one writer at a time; damaged files and links in them are
+refused.
+"""
 
 import dataclasses
 import json
@@ -14,12 +16,29 @@ import polars as pl
 import pytest
 
 from tests.pipelines import trees
-from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TILES, TREE, Listener, build, contents, graph_path, stored
+from tests.pipelines.trees import (
+    LAYOUT,
+    LAYOUTS,
+    TILE,
+    TILES,
+    TREE,
+    Listener,
+    build,
+    contents,
+    graph_path,
+    stored,
+)
 from xlarank.cli import options
 from xlarank.data.errors import FeatureStoreError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
-from xlarank.features.store import each_graph, read_instances, read_manifest, read_rows, stored_roots
+from xlarank.features.store import (
+    each_graph,
+    read_instances,
+    read_manifest,
+    read_rows,
+    stored_roots,
+)
 from xlarank.models.rankers.boosted import LambdaRank
 from xlarank.models.trained import CARD, load_best, load_model, model_of
 from xlarank.pipelines import build_features
@@ -41,13 +60,17 @@ fit = partial(trees.train_models, collections=[TILE], rounds=5)
 @pytest.fixture
 def second(tmp_path):
     """Another data root: a collection that the first one lacks, and one of the same name."""
-    collections = {"layout:cpu:default": {"test": ["x__a"]}, TILE: {"train": ["y__a"], "test": ["z__a"]}}
+    collections = {
+        "layout:cpu:default": {"test": ["x__a"]},
+        TILE: {"train": ["y__a"], "test": ["z__a"]},
+    }
     return trees.write_tree(tmp_path / "second", collections).path
 
 
 def call_first(monkeypatch, place, name, first):
     """Call ``first`` before the first call of a function."""
-    function, todo = getattr(place, name), [first]
+    function = getattr(place, name)
+    todo = [first]
 
     def call(*args, **options):
         if todo:
@@ -59,7 +82,8 @@ def call_first(monkeypatch, place, name, first):
 
 @pytest.mark.slow
 def test_a_training_that_saves_while_another_one_does_destroys_nothing(built, monkeypatch):
-    failed, other = [], threading.Thread(target=fit, args=(built,))
+    failed = []
+    other = threading.Thread(target=fit, args=(built,))
     monkeypatch.setattr(threading, "excepthook", failed.append)
     call_first(monkeypatch, LambdaRank, "save", lambda: [other.start(), other.join(1.0)])
     fit(built)
@@ -70,10 +94,14 @@ def test_a_training_that_saves_while_another_one_does_destroys_nothing(built, mo
 
 
 @pytest.mark.slow
-def test_a_simultaneous_build_of_another_root_stays_and_no_model_is_saved(tree, built, second, monkeypatch):
+def test_a_simultaneous_build_of_another_root_stays_and_no_model_is_saved(
+    tree, built, second, monkeypatch
+):
     for root, changes in ((tree, {"settings": trees.NO_CANDIDATES}), (second, {"replace": True})):
         call_first(monkeypatch, LambdaRank, "fit", partial(build, root, built, **changes))
-        with pytest.raises(FeatureStoreError, match=r"train rows of tile:cpu were replaced .* the same command"):
+        with pytest.raises(
+            FeatureStoreError, match=r"train rows of tile:cpu were replaced .* the same command"
+        ):
             fit(built)
         assert not list(built.rglob(CARD))
     moved = shutil.copytree(tree, second.parent / "moved")
@@ -88,10 +116,14 @@ def test_a_simultaneous_build_of_another_root_stays_and_no_model_is_saved(tree, 
 
 def test_only_a_file_of_the_workspace_is_its_lock(tmp_path):
     (tmp_path / "precious").write_text("kept")
-    workspace, lock = Workspace(tmp_path), tmp_path / LOCK
+    workspace = Workspace(tmp_path)
+    lock = tmp_path / LOCK
     for make in (os.mkfifo, lambda path: path.symlink_to("precious")):
         make(lock)
-        with pytest.raises(WorkspaceError, match="cannot be locked"), workspace_lock(workspace, Listener()):
+        with (
+            pytest.raises(WorkspaceError, match="cannot be locked"),
+            workspace_lock(workspace, Listener()),
+        ):
             pytest.fail("it is not held")
         lock.unlink()
     assert (tmp_path / "precious").read_text() == "kept"
@@ -104,28 +136,44 @@ def test_the_lock_of_a_killed_process_is_free_and_others_say_that_they_wait(tmp_
         "with workspace_lock(Workspace(pathlib.Path(sys.argv[1]))):\n"
         "    print('held', flush=True)\n    input()\n"
     )
-    command, pipe = [sys.executable, "-c", code, str(tmp_path)], subprocess.PIPE
-    holder, listener = subprocess.Popen(command, stdin=pipe, stdout=pipe), Listener()
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    pipe = subprocess.PIPE
+    holder = subprocess.Popen(command, stdin=pipe, stdout=pipe)
+    listener = Listener()
     assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
     threading.Timer(0.3, holder.kill).start()
     with workspace_lock(Workspace(tmp_path), listener):
         pass
     holder.communicate(timeout=30)
-    assert listener.jobs == [(f"another process writes {tmp_path}; waiting", 1)] and listener.ended == 1
+    assert (
+        listener.jobs == [(f"another process writes {tmp_path}; waiting", 1)]
+        and listener.ended == 1
+    )
 
 
 def test_rows_of_a_second_root_are_refused_or_replace_all(trained, second, tmp_path):
     before = contents(trained, "features/**/*.parquet")
-    with pytest.raises(WorkspaceError, match=r"holds layout:cpu:random of .*; expected one data root a workspace"):
+    with pytest.raises(
+        WorkspaceError, match=r"holds layout:cpu:random of .*; expected one data root a workspace"
+    ):
         build(second, trained)
     with pytest.raises(WorkspaceError, match="`replace`"):
-        run_all(trees.data_root(second), Workspace(trained), tmp_path / "out.csv", RunSettings(0.01, 1, 1))
-    assert contents(trained, "features/**/*.parquet") == before and not (tmp_path / "out.csv").exists()
+        run_all(
+            trees.data_root(second),
+            Workspace(trained),
+            tmp_path / "out.csv",
+            RunSettings(0.01, 1, 1),
+        )
+    assert (
+        contents(trained, "features/**/*.parquet") == before and not (tmp_path / "out.csv").exists()
+    )
     build(second, trained, replace=True)
     assert stored_roots(Workspace(trained)) == {str(second.resolve())}
     names = {name for path in trained.rglob("*.parquet") for name in pl.read_parquet(path)["graph"]}
     assert names == {"x__a", "y__a", "z__a"}, "no scores or results of the first root"
-    assert list(trained.rglob(CARD)) == [], "models of the first root would rank the second's graphs"
+    assert list(trained.rglob(CARD)) == [], (
+        "models of the first root would rank the second's graphs"
+    )
 
 
 def test_a_model_in_the_folder_of_another_collection_is_refused(trained, tmp_path):
@@ -133,21 +181,32 @@ def test_a_model_in_the_folder_of_another_collection_is_refused(trained, tmp_pat
     shutil.rmtree(work.model(TILES))
     shutil.copytree(work.model(LAYOUTS), work.model(TILES))
     for command in (partial(submit, out=tmp_path / "out.csv"), evaluate):
-        with pytest.raises(ModelError, match=f"is of {LAYOUT}; expected a model of {TILE}; .*`model_from"):
+        with pytest.raises(
+            ModelError, match=f"is of {LAYOUT}; expected a model of {TILE}; .*`model_from"
+        ):
             command(work, collections=[TILE])
 
 
-def test_rows_of_other_feature_code_are_refused_and_built_again(tree, trained, tmp_path, monkeypatch):
-    """They fit the model of their time, which `rank` rejects; training on them again would change nothing."""
+def test_rows_of_other_feature_code_are_refused_and_built_again(
+    tree, trained, tmp_path, monkeypatch
+):
+    """They fit the model of their time, which `rank` rejects; training on them again would change
+    nothing.
+    """
     monkeypatch.setattr("xlarank.features.catalogue.source_hash", lambda: "edited block")
-    work, request = Workspace(trained), TrainRequest(collections=[TILE], seeds=1, rounds=2, threads=1)
+    work = Workspace(trained)
+    request = TrainRequest(collections=[TILE], seeds=1, rounds=2, threads=1)
     commands = [
-        partial(train, request=request), partial(train, request=dataclasses.replace(request, collections=())),
-        evaluate, partial(evaluate, collections=[TILE]),
-        partial(submit, out=tmp_path / "out.csv"), partial(submit, out=tmp_path / "out.csv", collections=[TILE]),
-        partial(cross_validate, by="graph", collections=[TILE]), partial(calibrate, collections=[TILE]),
+        partial(train, request=request),
+        partial(train, request=dataclasses.replace(request, collections=())),
+        evaluate,
+        partial(evaluate, collections=[TILE]),
+        partial(submit, out=tmp_path / "out.csv"),
+        partial(submit, out=tmp_path / "out.csv", collections=[TILE]),
+        partial(cross_validate, by="graph", collections=[TILE]),
+        partial(calibrate, collections=[TILE]),
         partial(tune, trials=1, collections=[TILE]),
-    ]  # fmt: skip
+    ]
     message = r"rows of .* by other feature code; .*; run build-features `data_root="
     for command in commands:
         with pytest.raises(FeatureStoreError, match=message):
@@ -164,12 +223,20 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(tree, trained, t
 
 @pytest.mark.parametrize("of", ["rows", "instances"])
 def test_flipped_bits_are_seen_and_mended_by_building(tree, built, of, request):
-    work, graph = Workspace(built), (LAYOUTS, "train", "alpha__a")
+    work = Workspace(built)
+    graph = (LAYOUTS, "train", "alpha__a")
     path = work.rows(*graph[:2], 0) if of == "rows" else work.graph_instances(*graph)
     manifest = read_manifest(work, LAYOUTS, "train")
-    source, whole = manifest.graphs["alpha__a"].source, path.read_bytes()
-    read = partial(read_rows, path) if of == "rows" else partial(read_instances, path, manifest.recipe, source)
-    bits = np.random.default_rng(0).integers(8 * len(whole), size=120 if request.config.option.exhaustive else 20)
+    source = manifest.graphs["alpha__a"].source
+    whole = path.read_bytes()
+    read = (
+        partial(read_rows, path)
+        if of == "rows"
+        else partial(read_instances, path, manifest.recipe, source)
+    )
+    bits = np.random.default_rng(0).integers(
+        8 * len(whole), size=120 if request.config.option.exhaustive else 20
+    )
     for bit in [*bits, 4 * len(whole)]:  # the last: a value, not the footer
         spoilt = bytearray(whole)
         spoilt[bit // 8] ^= 1 << int(bit % 8)
@@ -191,9 +258,12 @@ def test_flipped_bits_are_seen_and_mended_by_building(tree, built, of, request):
 
 
 def test_only_regular_files_are_read_and_building_mends_a_manifest(tree, trained):
-    """A device stands for a pipe, for which no command may wait. The record of commands follows no link."""
+    """A device stands for a pipe, for which no command may wait. The record of commands follows no
+    link.
+    """
     workspace = Workspace(trained)
-    model, study = workspace.model(LAYOUTS), workspace.study(LAYOUTS)
+    model = workspace.model(LAYOUTS)
+    study = workspace.study(LAYOUTS)
     graph = next(iter(each_graph(workspace, LAYOUTS, "train")))
     readers = [
         (next(model.glob("boosters-*/seed-0")) / "device", lambda: model_of(workspace, LAYOUTS)),
@@ -212,7 +282,9 @@ def test_only_regular_files_are_read_and_building_mends_a_manifest(tree, trained
             read()
     manifest = workspace.features(LAYOUTS, "test") / "manifest.json"
     graphs = json.loads(manifest.read_text())["graphs"]
-    trees.edit_json(manifest, graphs=graphs | {"omega__a": graphs["omega__a"] | {"configs": "many"}})
+    trees.edit_json(
+        manifest, graphs=graphs | {"omega__a": graphs["omega__a"] | {"configs": "many"}}
+    )
     with pytest.raises(FeatureStoreError, match=r"manifest\.json cannot be read"):
         read_manifest(workspace, LAYOUTS, "test")
     build(tree, trained, collections=[LAYOUT], splits=["test"])

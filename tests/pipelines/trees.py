@@ -1,4 +1,6 @@
-"""Small data trees whose graphs can be learned from in a second, and helpers of the tests of pipelines."""
+"""Small data trees whose graphs can be learned from in a second, and helpers of the tests of
+pipelines.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from tests.graphs import LAYOUT_PROGRAM, TILE_PROGRAM, Arrays, layout_row, program_arrays, save_npz, tile_row
+from tests.graphs import (
+    LAYOUT_PROGRAM,
+    TILE_PROGRAM,
+    Arrays,
+    layout_row,
+    program_arrays,
+    save_npz,
+    tile_row,
+)
 from xlarank.data.collection import Collection, DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
@@ -24,38 +34,51 @@ from xlarank.pipelines.support.progress import Progress
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training.fitting import TrainRequest, TrainResult
 
-LAYOUT, TILE = "layout:cpu:random", "tile:cpu"
-LAYOUTS, TILES = Collection.parse(LAYOUT), Collection.parse(TILE)
+LAYOUT = "layout:cpu:random"
+TILE = "tile:cpu"
+LAYOUTS = Collection.parse(LAYOUT)
+TILES = Collection.parse(TILE)
 #: Most tests build few columns: most of their time is spent on columns.
-FAST, FULL = FeatureSettings(Tier.FAST), FeatureSettings()
+FAST = FeatureSettings(Tier.FAST)
+FULL = FeatureSettings()
 NO_CANDIDATES = FeatureSettings(Tier.FAST, candidates=False)
 
 #: What the convolution and the reshape of `LAYOUT_PROGRAM` can take; later in the list is slower.
 _CONVOLUTION = (
     layout_row(output=(3, 2, 1, 0), input=(3, 2, 1, 0), kernel=(3, 2, 1, 0)),
-    layout_row(output=(3, 0), input=(3, 0), kernel=(3, 2)), layout_row(), layout_row(output=(0, 3), input=(3, 0)),
+    layout_row(output=(3, 0), input=(3, 0), kernel=(3, 2)),
+    layout_row(),
+    layout_row(output=(0, 3), input=(3, 0)),
     layout_row(output=(1, 3), input=(1, 3), kernel=(0, 1)),
     layout_row(output=(0, 1, 2, 3), input=(0, 1, 2, 3), kernel=(0, 1, 2, 3)),
-)  # fmt: skip
+)
 _RESHAPE = (
-    layout_row(output=(1, 0), input=(3, 2, 1, 0)), layout_row(),
-    layout_row(output=(0, 1)), layout_row(output=(0, 1), input=(0, 1, 2, 3)),
-)  # fmt: skip
+    layout_row(output=(1, 0), input=(3, 2, 1, 0)),
+    layout_row(),
+    layout_row(output=(0, 1)),
+    layout_row(output=(0, 1), input=(0, 1, 2, 3)),
+)
 _CHOICES = tuple(product(range(len(_CONVOLUTION)), range(len(_RESHAPE))))
 _TILE_CHOICES = tuple(product((8, 32, 64, 256), (16, 128, 1024), (64, 512)))
 
 
 def layout_graph(seed: int, *, configs: int = 24, labelled: bool = True) -> Arrays:
-    """Return a layout graph; the last two configurations repeat the first, a nanosecond slower each."""
+    """Return a layout graph; the last two configurations repeat the first, a nanosecond slower
+    each.
+    """
     picked = np.random.default_rng(seed).permutation(len(_CHOICES))[: configs - 2].tolist()
     chosen = [_CHOICES[i] for i in [*picked, picked[0], picked[0]]]
-    runtime = np.array([20_000_000 + seed + 3_000_000 * c + 1_000_000 * r for c, r in chosen], np.int64)
+    runtime = np.array(
+        [20_000_000 + seed + 3_000_000 * c + 1_000_000 * r for c, r in chosen], np.int64
+    )
     runtime[-2:] += (1, 2)
     return {
         **program_arrays(LAYOUT_PROGRAM),
         "node_splits": np.array([[0, len(LAYOUT_PROGRAM)]], np.int64),
         "node_config_ids": np.array([2, 4], np.int64),
-        "node_config_feat": np.array([(_CONVOLUTION[c], _RESHAPE[r]) for c, r in chosen], np.float32),
+        "node_config_feat": np.array(
+            [(_CONVOLUTION[c], _RESHAPE[r]) for c, r in chosen], np.float32
+        ),
         "config_runtime": runtime * labelled,
     }
 
@@ -69,7 +92,9 @@ def tile_graph(seed: int, *, configs: int = 24, labelled: bool = True) -> Arrays
     runtime = [100_000 * 1024 // (rows * columns) + depth + 7 for rows, columns, depth in chosen]
     return {
         **program_arrays(TILE_PROGRAM),
-        "config_feat": np.stack([tile_row(output=(r, c), kernel=(depth,)) for r, c, depth in chosen]),
+        "config_feat": np.stack(
+            [tile_row(output=(r, c), kernel=(depth,)) for r, c, depth in chosen]
+        ),
         "config_runtime": np.array(runtime, np.int64) * labelled,
         "config_runtime_normalizers": np.full(configs, 10_000 + seed, np.int64),
     }
@@ -83,7 +108,9 @@ def identical(arrays: Arrays) -> Arrays:
 
 def even(arrays: Arrays) -> Arrays:
     """Give all configurations of a graph the same cost."""
-    cost = arrays.get("config_runtime_normalizers", np.full_like(arrays["config_runtime"], 10_000_000))
+    cost = arrays.get(
+        "config_runtime_normalizers", np.full_like(arrays["config_runtime"], 10_000_000)
+    )
     return {**arrays, "config_runtime": 3 * cost}
 
 
@@ -109,7 +136,12 @@ def graph_path(root: Path, collection: str, split: str, name: str) -> Path:
 
 def write_tree(root: Path, tree: Mapping[str, Mapping[str, Sequence[str]]] = TREE) -> DataRoot:
     """Write graphs of a tree; test graphs have no labels."""
-    graphs = [(c, split, name) for c, splits in tree.items() for split, names in splits.items() for name in names]
+    graphs = [
+        (c, split, name)
+        for c, splits in tree.items()
+        for split, names in splits.items()
+        for name in names
+    ]
     for number, (collection, split, name) in enumerate(graphs):
         make = layout_graph if collection.startswith("layout") else tile_graph
         save_npz(graph_path(root, collection, split, name), make(number, labelled=split != "test"))
@@ -120,19 +152,30 @@ def data_root(root: Path) -> DataRoot:
     return DataRoot(root, root / "npz", "made by a test")
 
 
-def build(root: Path, workspace: Path, *, progress: Progress | None = None, **chosen: Any) -> BuildReport:
+def build(
+    root: Path, workspace: Path, *, progress: Progress | None = None, **chosen: Any
+) -> BuildReport:
     """Build features; the fast columns in one process, by default."""
     request = BuildRequest(**{"settings": FAST, "jobs": 1, **chosen})
     return build_features(data_root(root), Workspace(workspace), request, progress=progress)
 
 
-def train_models(workspace: Path, *, progress: Progress | None = None, **chosen: Any) -> list[TrainResult]:
+def train_models(
+    workspace: Path, *, progress: Progress | None = None, **chosen: Any
+) -> list[TrainResult]:
     """Train models; with one seed and one thread, by default."""
-    return train(Workspace(workspace), TrainRequest(**{"seeds": 1, "threads": 1, **chosen}), progress=progress)
+    return train(
+        Workspace(workspace),
+        TrainRequest(**{"seeds": 1, "threads": 1, **chosen}),
+        progress=progress,
+    )
 
 
 def stored(workspace: Path, collection: str = LAYOUT, split: str = "train") -> dict[str, GraphRows]:
-    return {graph.name: graph for graph in each_graph(Workspace(workspace), Collection.parse(collection), split)}
+    return {
+        graph.name: graph
+        for graph in each_graph(Workspace(workspace), Collection.parse(collection), split)
+    }
 
 
 def model_of(workspace: Path, collection: str = LAYOUT) -> TrainedModel:
@@ -161,11 +204,16 @@ def die(*_: object) -> None:
 
 
 class Listener:
-    """A `Progress` that records its calls, and interrupts the work at a step or calls ``act`` there."""
+    """A `Progress` that records its calls, and interrupts the work at a step or calls ``act``
+    there.
+    """
 
     def __init__(self, stop_at: int = 0, act: Callable[[], object] | None = None) -> None:
-        self.jobs, self.notes, self.ended = list[tuple[str, int]](), list[str](), 0
-        self._stop_at, self._act = stop_at, act
+        self.jobs = list[tuple[str, int]]()
+        self.notes = list[str]()
+        self.ended = 0
+        self._stop_at = stop_at
+        self._act = act
 
     def begin(self, what: str, total: int) -> None:
         assert self.ended == len(self.jobs), "jobs do not nest"

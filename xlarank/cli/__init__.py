@@ -1,1 +1,3 @@
-"""Command line: parse arguments, call one pipeline, show the result. One module per group of commands."""
+"""Command line: parse arguments, call one pipeline, show the result. One module per group of
+commands.
+"""

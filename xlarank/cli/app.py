@@ -36,20 +36,28 @@ _PLACEHOLDERS: Final = {"Path": "PATH", "str": "TEXT", "bool": "", "int": "N", "
 #: Errors of any write, in libraries too: a full disk, a quota, a limit on the size of files.
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 #: Messages of errors that libraries raise instead of `MemoryError`.
-_NO_MEMORY = ("can't start new thread", "error return without exception", "allocate memory", "map segment")
+_NO_MEMORY = (
+    "can't start new thread",
+    "error return without exception",
+    "allocate memory",
+    "map segment",
+)
 #: Signals received so far: a library may swallow the exception of a handler.
 _received: list[int] = []
 #: Seconds after a signal to remove partial files; a second signal ends the program at once.
 _GRACE = 10.0
-_MEMORY = b"error: not enough memory; raise the limit (ulimit -v), or use fewer --jobs or --threads\n"
+_MEMORY = (
+    b"error: not enough memory; raise the limit (ulimit -v), or use fewer --jobs or --threads\n"
+)
 _INTERRUPTED = b"error: interrupted; finished work is kept, run the same command again to resume\n"
 
 
 class Guide(NamedTuple):
     """Examples of a command, the next command, and whether its help lists the rankers.
 
-    In ``then``, ``{work}``, ``{data}``, ``{model}``, ``{collection}`` and ``{blocks}`` stand for options of the
-    finished command, ``{file}`` for the argument that it recorded; if that is missing, no command is shown.
+    In ``then``, ``{work}``, ``{data}``, ``{model}``, ``{collection}`` and ``{blocks}`` stand for
+    options of the finished command, ``{file}`` for the argument that it recorded; if that is
+    missing, no command is shown.
     """
 
     examples: tuple[str, str]
@@ -59,46 +67,97 @@ class Guide(NamedTuple):
 
 _CHECK: Final = "check-submission {file}{work}{collection} # then upload the file"
 GUIDES: Final = {
-    "info": Guide(("info --data-root ~/data/tpugraphs -c 'layout:*'", "info GRAPH.npz"),
-                  "build-features{data}{collection}"),
-    "build-features": Guide(("build-features", "build-features --data-root ~/data/tpugraphs --max-configs 1000"),
-                            "train{work}{collection} # tune first for better parameters"),
-    "explain-feature": Guide(("explain-feature padding__output_waste__mean", "explain-feature 'disagreement__*'")),
-    "tune": Guide(("tune --trials 200", "tune --trials 20 -c tile:xla --model ranknet"),
-                  "train{work}{collection}{model} # takes these parameters", rankers=True),
-    "train": Guide(("train --seeds 5", "train -c layout:mine:random --fine-tune shipped"),
-                   "evaluate{work}{collection} # then rank a graph", rankers=True),
-    "evaluate": Guide(("evaluate", "evaluate --official-indices eval_indices --json scores.json"),
-                      "leaderboard{work}{collection} # all rankers side by side; report has pictures"),
-    "cross-validate": Guide(
-        ("cross-validate --model lambdarank --model ranknet", "cross-validate --by kind -c tile:xla"),
-        "train{work}{collection} # --model chooses the ranker", rankers=True,
+    "info": Guide(
+        ("info --data-root ~/data/tpugraphs -c 'layout:*'", "info GRAPH.npz"),
+        "build-features{data}{collection}",
     ),
-    "leaderboard": Guide(("leaderboard", "leaderboard -c tile:xla --metric tau --csv leaderboard.csv")),
-    "rank": Guide(("rank net__a.npz", "rank own/npz/tile/tpu-estimate/train --csv orders.csv"),
-                  "explain {file}{work}{collection}{blocks} # why the first is first; measure the first five"),
-    "submit": Guide(("submit --out submission.csv", "submit --model-from layout:xla:random --strict"), _CHECK),
-    "check-submission": Guide(("check-submission submission.csv",
-                               "check-submission submission.csv --sample sample_submission.csv")),
-    "explain": Guide(("explain net__a.npz --against default", "explain net__a.npz --config 17 --svg why.svg"),
-                     "explain-feature {file} # the meaning of a column"),
-    "calibrate": Guide(("calibrate", "calibrate -c layout:cpu:random --threads 2"),
-                       "report{work}{collection} # shows how certain rankings are, as rank does"),
+    "build-features": Guide(
+        ("build-features", "build-features --data-root ~/data/tpugraphs --max-configs 1000"),
+        "train{work}{collection} # tune first for better parameters",
+    ),
+    "explain-feature": Guide(
+        ("explain-feature padding__output_waste__mean", "explain-feature 'disagreement__*'")
+    ),
+    "tune": Guide(
+        ("tune --trials 200", "tune --trials 20 -c tile:xla --model ranknet"),
+        "train{work}{collection}{model} # takes these parameters",
+        rankers=True,
+    ),
+    "train": Guide(
+        ("train --seeds 5", "train -c layout:mine:random --fine-tune shipped"),
+        "evaluate{work}{collection} # then rank a graph",
+        rankers=True,
+    ),
+    "evaluate": Guide(
+        ("evaluate", "evaluate --official-indices eval_indices --json scores.json"),
+        "leaderboard{work}{collection} # all rankers side by side; report has pictures",
+    ),
+    "cross-validate": Guide(
+        (
+            "cross-validate --model lambdarank --model ranknet",
+            "cross-validate --by kind -c tile:xla",
+        ),
+        "train{work}{collection} # --model chooses the ranker",
+        rankers=True,
+    ),
+    "leaderboard": Guide(
+        ("leaderboard", "leaderboard -c tile:xla --metric tau --csv leaderboard.csv")
+    ),
+    "rank": Guide(
+        ("rank net__a.npz", "rank own/npz/tile/tpu-estimate/train --csv orders.csv"),
+        "explain {file}{work}{collection}{blocks} # why the first is first; measure the first five",
+    ),
+    "submit": Guide(
+        ("submit --out submission.csv", "submit --model-from layout:xla:random --strict"), _CHECK
+    ),
+    "check-submission": Guide(
+        (
+            "check-submission submission.csv",
+            "check-submission submission.csv --sample sample_submission.csv",
+        )
+    ),
+    "explain": Guide(
+        ("explain net__a.npz --against default", "explain net__a.npz --config 17 --svg why.svg"),
+        "explain-feature {file} # the meaning of a column",
+    ),
+    "calibrate": Guide(
+        ("calibrate", "calibrate -c layout:cpu:random --threads 2"),
+        "report{work}{collection} # shows how certain rankings are, as rank does",
+    ),
     "report": Guide(("report", "report --out report.html --compare other-workspace")),
-    "import-hlo": Guide(("import-hlo step.hlo.pb --out own", "import-hlo dump/*.pb --out own --split train"),
-                        "propose {file} --out candidates.npz"),
-    "propose": Guide(("propose net__a.npz --out candidates.npz",
-                      "propose step.hlo.pb --search evolve --configs 200 --out candidates.npz"),
-                     "rank {file}{work}{collection}{blocks}"),
-    "collect": Guide(("collect --program mynet:program --configs 64 --out own",
-                      "collect --tiles --program step.hlo.pb --out own"),
-                     "build-features --data-root {file} # then train"),
-    "advise": Guide(("advise mynet:program --budget 1", "advise step.hlo.pb --budget 20 --minutes 30 --out advice"),
-                    "advise {file} # searches; measure before you keep a layout"),
-    "run-all": Guide(("run-all --budget-hours 11", "run-all --models trained --out submission.csv"), _CHECK),
-    "package-kaggle": Guide(("package-kaggle --owner NAME", "package-kaggle --out xlarank.zip --models work")),
+    "import-hlo": Guide(
+        ("import-hlo step.hlo.pb --out own", "import-hlo dump/*.pb --out own --split train"),
+        "propose {file} --out candidates.npz",
+    ),
+    "propose": Guide(
+        (
+            "propose net__a.npz --out candidates.npz",
+            "propose step.hlo.pb --search evolve --configs 200 --out candidates.npz",
+        ),
+        "rank {file}{work}{collection}{blocks}",
+    ),
+    "collect": Guide(
+        (
+            "collect --program mynet:program --configs 64 --out own",
+            "collect --tiles --program step.hlo.pb --out own",
+        ),
+        "build-features --data-root {file} # then train",
+    ),
+    "advise": Guide(
+        (
+            "advise mynet:program --budget 1",
+            "advise step.hlo.pb --budget 20 --minutes 30 --out advice",
+        ),
+        "advise {file} # searches; measure before you keep a layout",
+    ),
+    "run-all": Guide(
+        ("run-all --budget-hours 11", "run-all --models trained --out submission.csv"), _CHECK
+    ),
+    "package-kaggle": Guide(
+        ("package-kaggle --owner NAME", "package-kaggle --out xlarank.zip --models work")
+    ),
     "demo": Guide(("demo", "demo --trials 20 --workspace work/demo")),
-}  # fmt: skip
+}
 
 
 app = typer.Typer(
@@ -131,11 +190,20 @@ def common(
     version: Annotated[
         bool, Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
-    quiet: Annotated[bool, Option("--quiet", help="Print errors only (and JSON with --json -).")] = False,
-    verbose: Annotated[bool, Option("--verbose", help="Print each step, and lists in full.")] = False,
-    log_file: Annotated[Path | None, Option(help="Append all output to this file, with the time.")] = None,
+    quiet: Annotated[
+        bool, Option("--quiet", help="Print errors only (and JSON with --json -).")
+    ] = False,
+    verbose: Annotated[
+        bool, Option("--verbose", help="Print each step, and lists in full.")
+    ] = False,
+    log_file: Annotated[
+        Path | None, Option(help="Append all output to this file, with the time.")
+    ] = None,
     config_file: Annotated[
-        Path | None, Option(help="TOML file with values of options: top level for all commands, \\[train] for one.")
+        Path | None,
+        Option(
+            help="TOML file with values of options: top level for all commands, \\[train] for one."
+        ),
     ] = None,
 ) -> None:
     """Rank compiler configurations without running them: boosted trees on TpuGraphs data.
@@ -163,12 +231,16 @@ def commands() -> Any:
                 parameter.display_type_rich = lambda ctx: None
             else:
                 hint = str(hints.get(parameter.name, bool))
-                parameter.metavar = next(word for kind, word in _PLACEHOLDERS.items() if kind in hint)
+                parameter.metavar = next(
+                    word for kind, word in _PLACEHOLDERS.items() if kind in hint
+                )
             parameter._get_number_range_help_str = partial(number_span, parameter)
         if guide := GUIDES.get(name):
             lines = ["Examples:", *(f"python run.py {example}" for example in guide.examples)]
             rankers = [f"{ranker}: {text}" for ranker, text in RANKERS.items()]
-            command.epilog = "\n".join([*lines, "", "Rankers:", *rankers] if guide.rankers else lines)
+            command.epilog = "\n".join(
+                [*lines, "", "Rankers:", *rankers] if guide.rankers else lines
+            )
     return group
 
 
@@ -176,10 +248,12 @@ def number_span(option: Any) -> str | None:
     """Return the valid values of a numeric option as text; None without limits.
 
     >>> from types import SimpleNamespace as Option
-    >>> number_span(Option(min=1, max=64)), number_span(Option(min=0, max=2**31 - 1)), number_span(Option())
+    >>> number_span(Option(min=1, max=64)), number_span(Option(min=0,
+    ...     max=2**31 - 1)), number_span(Option())
     ('1 to 64', '0 or more', None)
     """
-    low, high = getattr(option, "min", None), getattr(option, "max", None)
+    low = getattr(option, "min", None)
+    high = getattr(option, "max", None)
     if low is None:
         return None
     return f"{low:g} or more" if high is None or high >= MAX_ROUNDS else f"{low:g} to {high:g}"
@@ -225,18 +299,24 @@ def _interrupt(number: int, frame: Any) -> None:
 def _leave(number: int) -> NoReturn:
     """Exit at once with 128 + the signal; writes are atomic, so no thread needs to finish."""
     show_cursor = b"\x1b[?25h" if sys.stderr.isatty() else b""
-    os.write(2, show_cursor + _INTERRUPTED)  # not through the console: the signal may have stopped it half way
+    os.write(
+        2, show_cursor + _INTERRUPTED
+    )  # not through the console: the signal may have stopped it half way
     os._exit(128 + number)
 
 
 def _require_streams() -> None:
-    """Raise `XlarankError` if standard output is closed: the next opened file would receive the output."""
+    """Raise `XlarankError` if standard output is closed: the next opened file would receive the
+    output.
+    """
     if not os.environ.get("COLUMNS", "1").strip("0"):
         del os.environ["COLUMNS"]  # rich would print nothing
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")
     if sys.stdout is None:
-        raise XlarankError("standard output is closed", do="send it to /dev/null if you do not need it")
+        raise XlarankError(
+            "standard output is closed", do="send it to /dev/null if you do not need it"
+        )
 
 
 def _user_error(error: BaseException) -> XlarankError | None:
@@ -244,13 +324,24 @@ def _user_error(error: BaseException) -> XlarankError | None:
     if isinstance(error, XlarankError):
         return error
     for cause in _causes(error):
-        if isinstance(cause, OSError) and cause.errno in _DISK_FULL:  # raised by any library that writes
-            got, do = f"a file cannot be written ({cause.strerror})", "make room and run the same command again"
-            return XlarankError(got, expected="free space on the disk", do=f"{do}; finished work is kept")
+        if (
+            isinstance(cause, OSError) and cause.errno in _DISK_FULL
+        ):  # raised by any library that writes
+            got = f"a file cannot be written ({cause.strerror})"
+            do = "make room and run the same command again"
+            return XlarankError(
+                got, expected="free space on the disk", do=f"{do}; finished work is kept"
+            )
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return XlarankError(f"the path {str(error.filename)[:40]}... is too long", do="choose a shorter name")
-    if isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:  # stand for undecodable bytes
-        return XlarankError(f"the path {error.object!r} is not valid UTF-8", do="rename it, or choose another")
+        return XlarankError(
+            f"the path {str(error.filename)[:40]}... is too long", do="choose a shorter name"
+        )
+    if (
+        isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason
+    ):  # stand for undecodable bytes
+        return XlarankError(
+            f"the path {error.object!r} is not valid UTF-8", do="rename it, or choose another"
+        )
     return None
 
 

@@ -29,9 +29,11 @@ from xlarank.data import files
 from xlarank.data.errors import WorkspaceError, counted, reasons
 
 #: Minimum width of a column of prose, and cells between columns.
-_PROSE, _GAP = 20, 2
+_PROSE = 20
+_GAP = 2
 #: Maximum number of lines of a list, and width in characters if the output is not a terminal.
-_MAX_LINES, _FILE_WIDTH = 20, 150
+_MAX_LINES = 20
+_FILE_WIDTH = 150
 #: A parameter in a message, perhaps with a value.
 _PARAMETER: Final = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
 #: Parameters whose options have another name.
@@ -41,9 +43,13 @@ STDOUT: Final = Path("-")
 
 
 def new_table(*heads: str) -> Table:
-    """Return an empty table; heads that start with > are aligned right, those with ~ are prose and wrapped."""
+    """Return an empty table; heads that start with > are aligned right, those with ~ are prose and
+    wrapped.
+    """
     return _grid(
-        Column(head.lstrip(">~"), justify="right" if head[0] == ">" else "left", no_wrap=head[0] != "~")
+        Column(
+            head.lstrip(">~"), justify="right" if head[0] == ">" else "left", no_wrap=head[0] != "~"
+        )
         for head in heads
     )
 
@@ -67,40 +73,68 @@ def print_table(table: Table, console: Console) -> None:
             console.print(part)
             continue
         for row, _, *cells in group:
-            pairs = [f"{column.header}: {cell}" for column, cell in zip(other_columns, cells, strict=True) if cell]
-            text = block(f"{first.header}: {name}" if first.justify == "right" else name, pairs, console.width)
+            pairs = [
+                f"{column.header}: {cell}"
+                for column, cell in zip(other_columns, cells, strict=True)
+                if cell
+            ]
+            text = block(
+                f"{first.header}: {name}" if first.justify == "right" else name,
+                pairs,
+                console.width,
+            )
             console.print(text, style=row.style, highlight=False, soft_wrap=True)
 
 
 def block(name: str, pairs: Iterable[str], width: int) -> str:
     """Return one row as lines: its name, then ``key: value`` pairs, as many per line as fit.
 
-    >>> print(block("tile:cpu", ["graphs: 30", "rows: 1,920", "why: these are more words than fit"], 30))
+    >>> print(block("tile:cpu", ["graphs: 30", "rows: 1,920",
+    ...     "why: these are more words than fit"], 30))
     tile:cpu
       graphs: 30  rows: 1,920
       why: these are more words
         than fit
     """
     # a pair that fits a line is not broken, a longer one has lines of its own
-    cells = [pair.replace(" ", "\xa0") if cell_len(pair) + 2 <= width else f"\n{pair}\n" for pair in pairs]
+    cells = [
+        pair.replace(" ", "\xa0") if cell_len(pair) + 2 <= width else f"\n{pair}\n"
+        for pair in pairs
+    ]
     lines = [name]
     for text in "  ".join(cells).splitlines():
         indent = "  " if "\xa0" in text else "    "
-        lines += textwrap.wrap(text.strip(" "), width, initial_indent="  ", subsequent_indent=indent,
-                               break_long_words=False, break_on_hyphens=False)  # fmt: skip
+        lines += textwrap.wrap(
+            text.strip(" "),
+            width,
+            initial_indent="  ",
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
     return "\n".join(lines).replace("\xa0", " ")
 
 
 def _grid(columns: Iterable[Column], head: bool = True) -> Table:
-    return Table(*columns, box=box.SIMPLE_HEAD if head else box.SIMPLE, show_header=head, show_edge=False,
-                 pad_edge=False, padding=(0, 1, 0, 0))  # fmt: skip
+    return Table(
+        *columns,
+        box=box.SIMPLE_HEAD if head else box.SIMPLE,
+        show_header=head,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
 
 
 def _min_width(column: Column) -> int:
     """Return the minimum width of a column in cells; prose wraps between words."""
     texts = [str(column.header), *map(str, column.cells)]
     longest = max(map(cell_len, texts))
-    return longest if column.no_wrap else max([min(longest, _PROSE), *map(cell_len, " ".join(texts).split())])
+    return (
+        longest
+        if column.no_wrap
+        else max([min(longest, _PROSE), *map(cell_len, " ".join(texts).split())])
+    )
 
 
 def _width(columns: Sequence[Column]) -> int:
@@ -109,7 +143,9 @@ def _width(columns: Sequence[Column]) -> int:
 
 @dataclass
 class Settings:
-    """Output settings; with ``json_on_stdout``, only JSON goes to standard output, all else to standard error."""
+    """Output settings; with ``json_on_stdout``, only JSON goes to standard output, all else to
+    standard error.
+    """
 
     quiet: bool = False
     verbose: bool = False
@@ -123,7 +159,9 @@ settings = Settings()
 def configure(*, quiet: bool = False, verbose: bool = False, log_file: Path | None = None) -> None:
     """Set the output of a command; raises `WorkspaceError` for a log that cannot be written."""
     close_log()
-    settings.quiet, settings.verbose, settings.json_on_stdout = quiet, verbose, False
+    settings.quiet = quiet
+    settings.verbose = verbose
+    settings.json_on_stdout = False
     if log_file is not None:
         target = files.output_target(log_file)
         try:
@@ -157,7 +195,10 @@ def progress_bars() -> Iterator[JobProgress]:
         if not settings.quiet and display is None:
             print(line, file=sys.stderr, flush=True)
 
-    with display or nullcontext(), closing(JobProgress(write, display, every=settings.verbose)) as progress:
+    with (
+        display or nullcontext(),
+        closing(JobProgress(write, display, every=settings.verbose)) as progress,
+    ):
         yield progress
 
 
@@ -184,7 +225,9 @@ def as_options(text: str) -> str:
 
 
 def say(text: str, style: str = "", *, label: str = "", error: bool = False) -> None:
-    """Print and log a line; ``style`` applies to the label, if any. Errors are printed even if quiet."""
+    """Print and log a line; ``style`` applies to the label, if any. Errors are printed even if
+    quiet.
+    """
     text = plain(as_options(text))
     line = Text.assemble((label, style), text) if label else Text(text, style)
     _log(line.plain)
@@ -214,8 +257,11 @@ def error_line(text: str) -> None:
 
 
 def show_rows(heads: Sequence[str], rows: Iterable[Sequence[str]], *, extra: int = 0) -> None:
-    """Print rows, if any, under heads (`new_table`); omit the last ``extra`` columns in a narrow window."""
-    table, rows = new_table(*heads), list(rows)
+    """Print rows, if any, under heads (`new_table`); omit the last ``extra`` columns in a narrow
+    window.
+    """
+    table = new_table(*heads)
+    rows = list(rows)
     for row in rows:
         table.add_row(*row)
     if extra and _width(table.columns) > console().width:
@@ -244,7 +290,9 @@ def finish(broken: dict[str, str]) -> None:
     names_of: dict[str, list[str]] = {}
     for name, reason in broken.items():
         file = f"{name.rsplit(' ', 1)[-1]}.npz"  # the reason often begins with the name again
-        names_of.setdefault(reason.removeprefix(f"{file}: ").removeprefix(f"{file} "), []).append(name)
+        names_of.setdefault(reason.removeprefix(f"{file}: ").removeprefix(f"{file} "), []).append(
+            name
+        )
     lines = []
     for reason, names in names_of.items():
         if settings.verbose or len(names) <= 3:
@@ -261,7 +309,9 @@ def finish(broken: dict[str, str]) -> None:
 
 
 def plain_values(value: Any) -> Any:
-    """Convert a result to JSON values: dataclasses as objects, paths as text, NaN and infinity as null."""
+    """Convert a result to JSON values: dataclasses as objects, paths as text, NaN and infinity as
+    null.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         return {part.name: plain_values(getattr(value, part.name)) for part in fields(value)}
     if isinstance(value, dict):
@@ -285,9 +335,11 @@ def write_json(path: Path | None, result: Any) -> None:
 
 
 #: Seconds before the first line of a job, and maximum seconds between later ones.
-_FIRST, _MAX_PAUSE = 2.0, 15.0
+_FIRST = 2.0
+_MAX_PAUSE = 15.0
 #: Maximum characters of a line, and minimum characters of its note, the only part that is cut.
-_WIDTH, _MIN_NOTE = 80, 21
+_WIDTH = 80
+_MIN_NOTE = 21
 
 
 def plain(text: str) -> str:
@@ -296,16 +348,26 @@ def plain(text: str) -> str:
 
 
 class JobProgress:
-    """Progress of jobs: lines at intervals, with ``every`` also after each step, and ``bars`` if given."""
+    """Progress of jobs: lines at intervals, with ``every`` also after each step, and ``bars`` if
+    given.
+    """
 
-    def __init__(self, write: Callable[[str], None], bars: Progress | None = None, *, every: bool = False) -> None:
-        self.write, self.bars, self.every = write, bars, every
+    def __init__(
+        self, write: Callable[[str], None], bars: Progress | None = None, *, every: bool = False
+    ) -> None:
+        self.write = write
+        self.bars = bars
+        self.every = every
         self._ended: threading.Event | None = None
 
     def begin(self, title: str, total: int) -> None:
         self.close()
-        self.title, self.total, self.done, self.note = title, total, 0, ""
-        self.began, self.printed = time.monotonic(), False
+        self.title = title
+        self.total = total
+        self.done = 0
+        self.note = ""
+        self.began = time.monotonic()
+        self.printed = False
         self._ended = threading.Event()
         self._clock = threading.Thread(target=self._watch, args=(self._ended,), daemon=True)
         self._clock.start()
@@ -349,7 +411,11 @@ class JobProgress:
         line = f"{self.title}: {self.done} of {self.total}, {passed:.0f} s"
         if 0 < self.done < self.total:
             line += f", about {passed / self.done * (self.total - self.done):.0f} s left"
-        return f"{line}; last: {_tail(self.note, max(_WIDTH - len(line) - 8, _MIN_NOTE))}" if self.note else line
+        return (
+            f"{line}; last: {_tail(self.note, max(_WIDTH - len(line) - 8, _MIN_NOTE))}"
+            if self.note
+            else line
+        )
 
 
 def _tail(note: str, width: int) -> str:

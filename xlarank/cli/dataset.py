@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 from typer import Argument, Option, Typer
 
 from xlarank.cli import options
-from xlarank.cli.console import finish, headline, list_reasons, progress_bars, say, show_rows, write_json
+from xlarank.cli.console import (
+    finish,
+    headline,
+    list_reasons,
+    progress_bars,
+    say,
+    show_rows,
+    write_json,
+)
 from xlarank.data.errors import XlarankError
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
@@ -17,8 +25,19 @@ if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
 app = Typer()
 
 #: Heads of the table of `info`.
-INFO: Final = ("collection", "split", ">graphs", ">labelled", ">families", ">configs", ">distinct", ">nodes",
-               ">configurable", ">siblings", ">MB")  # fmt: skip
+INFO: Final = (
+    "collection",
+    "split",
+    ">graphs",
+    ">labelled",
+    ">families",
+    ">configs",
+    ">distinct",
+    ">nodes",
+    ">configurable",
+    ">siblings",
+    ">MB",
+)
 #: Heads and formats of the quantities of a graph file.
 LABELS: Final = {
     "configurations": ("configurations", ","),
@@ -39,7 +58,9 @@ LABELS: Final = {
 
 @app.command()
 def info(
-    graph: Annotated[Path | None, Argument(help="npz file of a graph: show its labels and their noise.")] = None,
+    graph: Annotated[
+        Path | None, Argument(help="npz file of a graph: show its labels and their noise.")
+    ] = None,
     data_root: options.Root = None,
     collection: options.Collections = None,
     json_file: options.Json = None,
@@ -50,12 +71,18 @@ def info(
 
     if graph is not None:
         if data_root is not None or collection:
-            raise XlarankError(f"both {graph} and a data root or collection are named", expected="one of them")
+            raise XlarankError(
+                f"both {graph} and a data root or collection are named", expected="one of them"
+            )
         values = file_info(graph)
-        show_rows(("~quantity", ">value"), (
-            (head, "-" if values[name] is None else f"{values[name]:{form}}")
-            for name, (head, form) in LABELS.items() if name in values
-        ))  # fmt: skip
+        show_rows(
+            ("~quantity", ">value"),
+            (
+                (head, "-" if values[name] is None else f"{values[name]:{form}}")
+                for name, (head, form) in LABELS.items()
+                if name in values
+            ),
+        )
         write_json(json_file, values)
         return
     root = options.data_root_of(data_root)
@@ -66,7 +93,9 @@ def info(
         unrankable = dict.fromkeys(part.unrankable, options.UNRANKABLE)
         list_reasons(f"cannot be ranked ({part.collection} {part.split})", unrankable)
     broken = {
-        f"{part.collection} {part.split} {name}": text for part in parts for name, text in part.broken.items()
+        f"{part.collection} {part.split} {name}": text
+        for part in parts
+        for name, text in part.broken.items()
     }
     broken |= options.warn_of_skipped_files(root)
     write_json(json_file, parts)
@@ -76,10 +105,18 @@ def info(
 def info_row(part: SplitInfo) -> list[str]:
     """Return the cells of a split: large numbers rounded, so that the table fits 100 characters."""
     return [
-        part.collection, part.split, f"{part.graphs:,}", f"{part.labelled:,}", f"{len(part.families):,}",
-        rounded(part.configs), rounded(part.distinct), _span(part.nodes), _span(part.configurable),
-        f"{part.siblings:,}" if part.configurable else "-", f"{part.bytes / 1e6:.1f}",
-    ]  # fmt: skip
+        part.collection,
+        part.split,
+        f"{part.graphs:,}",
+        f"{part.labelled:,}",
+        f"{len(part.families):,}",
+        rounded(part.configs),
+        rounded(part.distinct),
+        _span(part.nodes),
+        _span(part.configurable),
+        f"{part.siblings:,}" if part.configurable else "-",
+        f"{part.bytes / 1e6:.1f}",
+    ]
 
 
 def rounded(number: int) -> str:
@@ -88,7 +125,13 @@ def rounded(number: int) -> str:
     >>> rounded(99_999), rounded(361_000), rounded(16_100_000)
     ('99,999', '361k', '16.1M')
     """
-    return f"{number:,}" if number < 1e5 else f"{number / 1e3:.0f}k" if number < 1e6 else f"{number / 1e6:.1f}M"
+    return (
+        f"{number:,}"
+        if number < 1e5
+        else f"{number / 1e3:.0f}k"
+        if number < 1e6
+        else f"{number / 1e6:.1f}M"
+    )
 
 
 def _span(values: list[int]) -> str:
@@ -100,16 +143,27 @@ def build_features(
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
-    split: Annotated[list[str] | None, Option(help="train, valid or test; repeatable. Default: all.")] = None,
+    split: Annotated[
+        list[str] | None, Option(help="train, valid or test; repeatable. Default: all.")
+    ] = None,
     max_configs: Annotated[
-        int, Option(min=0, max=2**31 - 1, help="Maximum configurations of a train graph, drawn at random; 0: all.")
+        int,
+        Option(
+            min=0,
+            max=2**31 - 1,
+            help="Maximum configurations of a train graph, drawn at random; 0: all.",
+        ),
     ] = 0,
     jobs: options.Jobs = 0,
     tier: Annotated[str, Option(help="Columns: fast or full.")] = "full",
-    candidates: Annotated[bool, Option(help="Include transductive columns (of all candidates of a graph).")] = True,
+    candidates: Annotated[
+        bool, Option(help="Include transductive columns (of all candidates of a graph).")
+    ] = True,
     blocks: options.Blocks = None,
     seed: options.Seed = 0,
-    replace: Annotated[bool, Option("--replace", help="Delete features and models of another data root.")] = False,
+    replace: Annotated[
+        bool, Option("--replace", help="Delete features and models of another data root.")
+    ] = False,
     scheduler: options.Scheduler = None,
     json_file: options.Json = None,
 ) -> None:
@@ -119,10 +173,18 @@ def build_features(
 
     settings = FeatureSettings.of(tier, candidates, blocks or ())
     request = BuildRequest(
-        collections=collection or (), splits=split or (), settings=settings,
-        max_configs=max_configs, jobs=jobs, seed=seed, replace=replace, scheduler=scheduler,
-    )  # fmt: skip
-    options.build(options.data_root_of(data_root), options.workspace_at(workspace), request, json_file)
+        collections=collection or (),
+        splits=split or (),
+        settings=settings,
+        max_configs=max_configs,
+        jobs=jobs,
+        seed=seed,
+        replace=replace,
+        scheduler=scheduler,
+    )
+    options.build(
+        options.data_root_of(data_root), options.workspace_at(workspace), request, json_file
+    )
 
 
 @app.command()
@@ -136,15 +198,25 @@ def explain_feature(
     columns = describe_columns(name)
     write_json(json_file, columns)
     if len(columns) > 1:
-        show_rows(("column", "~meaning", "scope", "tier"), (
-            (column.name, column.meaning, column.scope + ", transductive" * column.transductive, column.tier)
-            for column in columns
-        ))  # fmt: skip
+        show_rows(
+            ("column", "~meaning", "scope", "tier"),
+            (
+                (
+                    column.name,
+                    column.meaning,
+                    column.scope + ", transductive" * column.transductive,
+                    column.tier,
+                )
+                for column in columns
+            ),
+        )
         return
     (column,) = columns
     headline(column.name)
     kinds = f"{column.block}, {' and '.join(column.kinds)} graphs"
     lines = [column.meaning, "", f"{kinds}: one value per {column.scope}; {column.tier} tier"]
-    lines += ["transductive: computed from all candidates of the graph, without labels"] * column.transductive
+    lines += [
+        "transductive: computed from all candidates of the graph, without labels"
+    ] * column.transductive
     for line in [*lines, "", *column.about.splitlines()]:
         say(line)

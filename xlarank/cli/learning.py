@@ -13,7 +13,16 @@ from rich.table import Table
 from typer import Exit, Option, Typer
 
 from xlarank.cli import options
-from xlarank.cli.console import list_lines, list_reasons, new_table, progress_bars, say, show, show_rows, write_json
+from xlarank.cli.console import (
+    list_lines,
+    list_reasons,
+    new_table,
+    progress_bars,
+    say,
+    show,
+    show_rows,
+    write_json,
+)
 from xlarank.cli.options import built_workspace, read_scores, workspace_at
 from xlarank.data.errors import counted
 
@@ -37,7 +46,9 @@ def spread(score: dict[str, Any] | None) -> str:
 def _announce(
     workspace: Workspace, named: Sequence[str], splits: Sequence[str], fit: FitSettings, fits: float
 ) -> dict[str, str]:
-    """Print the rows, memory and time of each collection; return why some do not fit into memory."""
+    """Print the rows, memory and time of each collection; return why some do not fit into
+    memory.
+    """
     from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named
     from xlarank.pipelines.training.budget import forecast
 
@@ -58,11 +69,14 @@ def tune(
     storage: Annotated[
         str | None,
         Option(
-            help="Storage of studies: journal:PATH, postgresql+psycopg://USER@HOST/DATABASE or another SQLAlchemy "
+            help="Storage of studies: journal:PATH, postgresql+psycopg://USER@HOST/DATABASE or "
+            "another SQLAlchemy "
             "URL. Default: a journal in the workspace."
         ),
     ] = None,
-    worker: Annotated[bool, Option("--worker", help="Join the study at --storage as another process.")] = False,
+    worker: Annotated[
+        bool, Option("--worker", help="Join the study at --storage as another process.")
+    ] = False,
     timeout: options.Timeout = None,
     rounds: options.Rounds = 300,
     select: options.Select = "mean",
@@ -70,30 +84,60 @@ def tune(
     threads: options.Threads = 0,
     json_file: options.Json = None,
 ) -> None:
-    """Tune parameters with Optuna, cross-validated by family (tiles: kernel family). Rerun to resume."""
+    """Tune parameters with Optuna, cross-validated by family (tiles: kernel family). Rerun to
+    resume.
+    """
     from xlarank.models.rankers.boosted import LambdaRank
     from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.training.budget import TRIAL_FITS
     from xlarank.pipelines.training.studies import StudyOptions
     from xlarank.pipelines.tune import tune as run
 
-    work, fit = built_workspace(data_root, workspace, collection), FitSettings(rounds, seed, threads)
+    work = built_workspace(data_root, workspace, collection)
+    fit = FitSettings(rounds, seed, threads)
     fits = TRIAL_FITS * trials if model == LambdaRank.name else 0
     too_large = _announce(work, collection or (), ("train",), fit, fits)
     with progress_bars() as progress:
         results = run(
-            work, trials=trials, collections=collection or (), timeout=timeout, model=model,
-            fit=fit, study=StudyOptions(storage, worker, select), progress=progress,
-        )  # fmt: skip
-    heads = ("collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "~best parameters", ">s")
-    show_rows(heads, (
-        (result.collection, str(result.trials), str(result.fresh), str(result.pruned),
-         f"{result.mean:.3f} ± {result.std:.3f}", str(result.rounds),
-         ", ".join(f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
-                   for name, value in result.params.items()),
-         f"{result.seconds:.0f}")
-        for result in results if result.params is not None
-    ))  # fmt: skip
+            work,
+            trials=trials,
+            collections=collection or (),
+            timeout=timeout,
+            model=model,
+            fit=fit,
+            study=StudyOptions(storage, worker, select),
+            progress=progress,
+        )
+    heads = (
+        "collection",
+        ">trials",
+        ">new",
+        ">pruned",
+        ">out-of-fold score",
+        ">rounds",
+        "~best parameters",
+        ">s",
+    )
+    show_rows(
+        heads,
+        (
+            (
+                result.collection,
+                str(result.trials),
+                str(result.fresh),
+                str(result.pruned),
+                f"{result.mean:.3f} ± {result.std:.3f}",
+                str(result.rounds),
+                ", ".join(
+                    f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
+                    for name, value in result.params.items()
+                ),
+                f"{result.seconds:.0f}",
+            )
+            for result in results
+            if result.params is not None
+        ),
+    )
     list_lines("note", [f"{result.collection}: {result.note}" for result in results if result.note])
     for path in (path for result in results for path in result.pictures):
         say(f"wrote {path}")
@@ -111,31 +155,46 @@ def train(
     also_from: Annotated[
         list[str] | None,
         Option(
-            help="Additional training collection of the same kind; repeatable. NAME=WEIGHT weights its graphs "
+            help="Additional training collection of the same kind; repeatable. NAME=WEIGHT "
+            "weights its graphs "
             "(default 1). Only graphs of --collection are scored."
         ),
     ] = None,
     fine_tune: Annotated[
         str | None,
         Option(
-            help="Fine-tune a model with up to --rounds more trees: shipped (the shipped ranker), a collection "
+            help="Fine-tune a model with up to --rounds more trees: shipped (the shipped "
+            "ranker), a collection "
             "with a model in the workspace, or the folder of a model."
         ),
     ] = None,
     model: Annotated[
-        str, Option(help=f"Ranker: {options.RANKERS}; or auto: the one with the best out-of-fold score.")
+        str,
+        Option(
+            help=f"Ranker: {options.RANKERS}; or auto: the one with the best out-of-fold score."
+        ),
     ] = "lambdarank",
     seeds: options.Seeds = 3,
-    with_valid: Annotated[bool, Option("--with-valid", help="Train on the valid split, too.")] = False,
+    with_valid: Annotated[
+        bool, Option("--with-valid", help="Train on the valid split, too.")
+    ] = False,
     rounds: options.Rounds = 300,
     select: options.Select = "mean",
     seed: options.Seed = 0,
     threads: options.Threads = 0,
     engine: Annotated[
-        str, Option(help="local, or dask: train each booster on all workers of --scheduler (lambdarank only).")
+        str,
+        Option(
+            help=(
+                "local, or dask: train each booster on all workers of --scheduler (lambdarank "
+                "only)."
+            )
+        ),
     ] = "local",
     scheduler: options.Scheduler = None,
-    allow_constant: Annotated[bool, Option("--allow-constant", help="Save models with equal scores, too.")] = False,
+    allow_constant: Annotated[
+        bool, Option("--allow-constant", help="Save models with equal scores, too.")
+    ] = False,
     json_file: options.Json = None,
 ) -> Any:
     """Train the final models, with tuned parameters if there are any."""
@@ -149,27 +208,61 @@ def train(
     extra = [name.partition("=")[0] for name in also_from or ()]
     work = built_workspace(data_root, workspace, [*collection, *extra] if collection else None)
     request = TrainRequest(
-        collections=collection or (), also_from=also_from or (), model=model, seeds=seeds,
-        with_valid=with_valid, rounds=rounds, select=select, seed=seed, threads=threads, engine=engine,
-        scheduler=scheduler, allow_constant=allow_constant,
-    )  # fmt: skip
+        collections=collection or (),
+        also_from=also_from or (),
+        model=model,
+        seeds=seeds,
+        with_valid=with_valid,
+        rounds=rounds,
+        select=select,
+        seed=seed,
+        threads=threads,
+        engine=engine,
+        scheduler=scheduler,
+        allow_constant=allow_constant,
+    )
     too_large: dict[str, str] = {}
     if scheduler is None:
         fits = MOST_FOLDS + seeds if model == LambdaRank.name and fine_tune is None else 0
-        too_large = _announce(work, collection or (), request.splits, FitSettings(rounds, seed, threads), fits)
+        too_large = _announce(
+            work, collection or (), request.splits, FitSettings(rounds, seed, threads), fits
+        )
     with progress_bars() as progress:
         if fine_tune is None:
             results = run(work, request, progress=progress)
         else:
             results = run_fine_tune(work, fine_tune, request, progress=progress)
-    heads = ("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
-             ">out-of-fold score", ">seeds", ">s")  # fmt: skip
-    show_rows(heads, (
-        (result.collection, result.model + (" (tuned)" if result.tuned else ""), str(result.graphs),
-         f"{result.rows:,}", str(result.families), str(result.rounds), result.chosen_by,
-         spread(result.folds.get("score")), str(result.seeds), f"{result.seconds:.0f}")
-        for result in results if not result.skipped
-    ))  # fmt: skip
+    heads = (
+        "collection",
+        "model",
+        ">graphs",
+        ">rows",
+        ">families",
+        ">rounds",
+        "rounds chosen by",
+        ">out-of-fold score",
+        ">seeds",
+        ">s",
+    )
+    show_rows(
+        heads,
+        (
+            (
+                result.collection,
+                result.model + (" (tuned)" if result.tuned else ""),
+                str(result.graphs),
+                f"{result.rows:,}",
+                str(result.families),
+                str(result.rounds),
+                result.chosen_by,
+                spread(result.folds.get("score")),
+                str(result.seeds),
+                f"{result.seconds:.0f}",
+            )
+            for result in results
+            if not result.skipped
+        ),
+    )
     list_lines("note", [result.note for result in results if result.note])
     for result in results:
         if result.why:
@@ -195,22 +288,31 @@ def evaluate(
     official_indices: Annotated[
         Path | None, Option(help="Folder of <source>_<search>.json: configurations to score.")
     ] = None,
-    model_from: Annotated[str | None, Option(help="Collection whose model scores all collections.")] = None,
+    model_from: Annotated[
+        str | None, Option(help="Collection whose model scores all collections.")
+    ] = None,
     scores: options.ScoresOf = None,
     weights: options.Weights = None,
     json_file: options.Json = None,
     graphs: _ShowGraphs = True,
 ) -> Any:
-    """Score trained models on a split with labels: per graph, mean, spread and a bootstrap interval."""
+    """Score trained models on a split with labels: per graph, mean, spread and a bootstrap
+    interval.
+    """
     from xlarank.pipelines.evaluate import evaluate as run
     from xlarank.pipelines.support.evaluation import with_interval
 
     built = built_workspace(data_root, workspace, collection, trained=not scores)
     with progress_bars() as progress:
         evaluation = run(
-            built, split=split, collections=collection or (), official_indices=official_indices,
-            model_from=model_from, scores=read_scores(scores, weights, split), progress=progress,
-        )  # fmt: skip
+            built,
+            split=split,
+            collections=collection or (),
+            official_indices=official_indices,
+            model_from=model_from,
+            scores=read_scores(scores, weights, split),
+            progress=progress,
+        )
     report = evaluation.report
     _show(evaluation, {name: score_table(metrics, graphs) for name, metrics in report.items()})
     for name, text in evaluation.verdicts.items():
@@ -219,7 +321,10 @@ def evaluate(
         if "speedup@1" in metrics:
             first, five = (with_interval(metrics[metric]) for metric in ("speedup@1", "speedup@5"))
             count = counted(len(metrics["speedup@1"]["graphs"]), "graph")
-            say(f"{name}: {first} times as fast as the compiler's default, best of the first five {five}; {count}")
+            say(
+                f"{name}: {first} times as fast as the compiler's default, best of the "
+                f"first five {five}; {count}"
+            )
     _finish(evaluation, report, json_file)
     return evaluation
 
@@ -227,17 +332,34 @@ def evaluate(
 @app.command()
 def cross_validate(
     by: Annotated[
-        str, Option(help="Unit to hold out: kind (a kernel family; layouts: family), family (a program) or graph.")
+        str,
+        Option(
+            help=(
+                "Unit to hold out: kind (a kernel family; layouts: family), family (a "
+                "program) or graph."
+            )
+        ),
     ] = "kind",
     model: Annotated[
         list[str] | None,
-        Option(help=f"Ranker to fit instead of that of the model: {options.RANKERS}. Repeat to compare."),
+        Option(
+            help=(
+                f"Ranker to fit instead of that of the model: {options.RANKERS}. Repeat to compare."
+            )
+        ),
     ] = None,
     without: Annotated[
         list[str] | None,
-        Option(help="Block of columns to leave out, by the name of its class: what it is worth; repeatable."),
+        Option(
+            help=(
+                "Block of columns to leave out, by the name of its class: what it is worth; "
+                "repeatable."
+            )
+        ),
     ] = None,
-    with_valid: Annotated[bool, Option("--with-valid", help="With --model: fit on train and valid.")] = False,
+    with_valid: Annotated[
+        bool, Option("--with-valid", help="With --model: fit on train and valid.")
+    ] = False,
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
@@ -255,9 +377,15 @@ def cross_validate(
     built = built_workspace(data_root, workspace, collection)
     with progress_bars() as progress:
         evaluation = run(
-            built, model, by=by, collections=collection or (), with_valid=with_valid,
-            fit=FitSettings(rounds, seed, threads), without=without or (), progress=progress,
-        )  # fmt: skip
+            built,
+            model,
+            by=by,
+            collections=collection or (),
+            with_valid=with_valid,
+            fit=FitSettings(rounds, seed, threads),
+            without=without or (),
+            progress=progress,
+        )
     if len(set(model or ())) > 1 or without:
         result = evaluation.comparison
         tables = {name: comparison_table(name, rankers) for name, rankers in result.items()}
@@ -285,7 +413,9 @@ def _finish(evaluation: Evaluation, result: Any, json_file: Path | None) -> None
 
 
 def comparison_table(collection: str, rankers: dict[str, dict[str, Any]]) -> Table:
-    """Return a table of the rankers' metrics, and of their differences to the first, with intervals."""
+    """Return a table of the rankers' metrics, and of their differences to the first, with
+    intervals.
+    """
     metrics = [*["score"] * collection.startswith("tile:"), "tau", "slowdown@1", "slowdown@5"]
     table = new_table("ranker", *(f">{metric}" for metric in metrics))
     for name, report in rankers.items():
@@ -294,22 +424,35 @@ def comparison_table(collection: str, rankers: dict[str, dict[str, Any]]) -> Tab
     for name in challengers:
         table.add_section()
         gaps = [rankers[name][metric]["difference"] for metric in metrics]
-        table.add_row(f"{name} minus {first}", *(f"{gap['mean']:+.3f}" if gap else "-" for gap in gaps))
-        table.add_row("95 % (paired)", *(f"{gap['low']:+.3f} to {gap['high']:+.3f}" if gap else "" for gap in gaps))
+        table.add_row(
+            f"{name} minus {first}", *(f"{gap['mean']:+.3f}" if gap else "-" for gap in gaps)
+        )
+        table.add_row(
+            "95 % (paired)",
+            *(f"{gap['low']:+.3f} to {gap['high']:+.3f}" if gap else "" for gap in gaps),
+        )
     return table
 
 
 def score_table(report: dict[str, Any], graphs: bool) -> Table:
-    """Return a table of a collection's metrics: per graph if ``graphs``, then mean, spread, interval and rules."""
+    """Return a table of a collection's metrics: per graph if ``graphs``, then mean, spread,
+    interval and rules.
+    """
     metrics = {name: scores for name, scores in report.items() if not name.startswith("speedup")}
     first = next(iter(metrics.values()))
     ceilings = metrics.get("tau", {}).get("ceiling") or {}  # for graphs with repeated measurements
-    heads = ("in order" if name == "ordered_pair_accuracy" else name for name in metrics)  # fits the window
+    heads = (
+        "in order" if name == "ordered_pair_accuracy" else name for name in metrics
+    )  # fits the window
     table = new_table("~graph", *(f">{head}" for head in heads), *[">ceiling"] * bool(ceilings))
 
     def add(label: str, *path: str, ceiling: float | None = None, style: str = "") -> None:
         values = [reduce(getitem, path, scores) for scores in metrics.values()]
-        table.add_row(label, *(f"{value:.3f}" for value in values + [ceiling] * (ceiling is not None)), style=style)
+        table.add_row(
+            label,
+            *(f"{value:.3f}" for value in values + [ceiling] * (ceiling is not None)),
+            style=style,
+        )
 
     if graphs:
         for name in first["graphs"]:
@@ -338,25 +481,53 @@ def score_table(report: dict[str, Any], graphs: bool) -> Table:
 def leaderboard(
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
-    metric: Annotated[str, Option(help="Metric to order by: score, tau, slowdown@1, slowdown@5, ...")] = "score",
-    csv: Annotated[Path | None, Option(callback=options.out_file, help="Write the table to this file.")] = None,
+    metric: Annotated[
+        str, Option(help="Metric to order by: score, tau, slowdown@1, slowdown@5, ...")
+    ] = "score",
+    csv: Annotated[
+        Path | None, Option(callback=options.out_file, help="Write the table to this file.")
+    ] = None,
     json_file: options.Json = None,
 ) -> None:
     """Show rankers and rules side by side, from all evaluations of the workspace."""
     from xlarank.pipelines.leaderboard import leaderboard as run
 
     board = run(workspace_at(workspace), collections=collection or (), metric=metric)
-    heads = ("collection", "scored on", "ranker", ">graphs", f">{metric}", ">s.e.", ">to the first", ">s.e.", ">s",
-             "version", "when")  # fmt: skip
+    heads = (
+        "collection",
+        "scored on",
+        "ranker",
+        ">graphs",
+        f">{metric}",
+        ">s.e.",
+        ">to the first",
+        ">s.e.",
+        ">s",
+        "version",
+        "when",
+    )
     columns = ("mean", "standard_error", "difference", "difference_error", "seconds")
     forms = dict(zip(columns, (".3f", ".3f", "+.3f", ".3f", ".1f"), strict=True))
-    show_rows(heads, (
-        (row["collection"], row["split"] + (f", held out by {row['held_out_by']}" if row["held_out_by"] else ""),
-         row["ranker"] + (" (tuned)" if row["tuned"] else ""), str(row["graphs"]),
-         *("-" if row[name] is None else f"{row[name]:{form}}" for name, form in forms.items()), row["version"],
-         f"{row['time']:%Y-%m-%d %H:%M}")
-        for row in board.iter_rows(named=True)
-    ), extra=2)  # fmt: skip
+    show_rows(
+        heads,
+        (
+            (
+                row["collection"],
+                row["split"]
+                + (f", held out by {row['held_out_by']}" if row["held_out_by"] else ""),
+                row["ranker"] + (" (tuned)" if row["tuned"] else ""),
+                str(row["graphs"]),
+                *(
+                    "-" if row[name] is None else f"{row[name]:{form}}"
+                    for name, form in forms.items()
+                ),
+                row["version"],
+                f"{row['time']:%Y-%m-%d %H:%M}",
+            )
+            for row in board.iter_rows(named=True)
+        ),
+        extra=2,
+    )
     if csv is not None:
         board.write_csv(csv)
         say(f"wrote {csv}")

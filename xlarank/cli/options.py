@@ -1,4 +1,6 @@
-"""Options shared by several commands, the data root and workspace that they name, and the record of a run."""
+"""Options shared by several commands, the data root and workspace that they name, and the record of
+a run.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,24 @@ from typer import BadParameter, CallbackParam, Option
 
 import xlarank
 from xlarank.cli import console
-from xlarank.cli.console import finish, list_lines, list_reasons, progress_bars, say, show_rows, write_json
-from xlarank.data.errors import MAX_HOURS, MAX_ROUNDS, MAX_SEED, MAX_SEEDS, MAX_THREADS, MAX_TRIALS, XlarankError
+from xlarank.cli.console import (
+    finish,
+    list_lines,
+    list_reasons,
+    progress_bars,
+    say,
+    show_rows,
+    write_json,
+)
+from xlarank.data.errors import (
+    MAX_HOURS,
+    MAX_ROUNDS,
+    MAX_SEED,
+    MAX_SEEDS,
+    MAX_THREADS,
+    MAX_TRIALS,
+    XlarankError,
+)
 from xlarank.data.files import output_target, read_text, regular_no_link
 from xlarank.data.passwords import without_password
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
@@ -36,7 +54,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class Run:
-    """A running command; ``words`` are parts of the suggested next command (`xlarank.cli.app.Guide.then`)."""
+    """A running command; ``words`` are parts of the suggested next command
+    (`xlarank.cli.app.Guide.then`).
+    """
 
     command: str = ""
     config: dict[str, Any] | None = None
@@ -52,7 +72,9 @@ class Run:
         self.words["file"] = shlex.join(map(str, words))
 
     def end(self, code: object) -> None:
-        """Append the record, as JSON, to ``reports/runs.jsonl`` of the workspace, if any; ignore write errors."""
+        """Append the record, as JSON, to ``reports/runs.jsonl`` of the workspace, if any; ignore
+        write errors.
+        """
         if self.workspace is None or not os.path.isdir(self.workspace):
             return
         entry = {
@@ -67,25 +89,33 @@ class Run:
             import resource
 
             processes = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-            peak = max(resource.getrusage(who).ru_maxrss for who in processes)  # of the largest single process
+            peak = max(
+                resource.getrusage(who).ru_maxrss for who in processes
+            )  # of the largest single process
             entry["peak_mb"] = round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10))
         reports = self.workspace / "reports"
         with suppress(OSError):
             reports.mkdir(exist_ok=True)
-            with open(reports / "runs.jsonl", "a", encoding="utf-8", opener=regular_no_link) as stream:
+            with open(
+                reports / "runs.jsonl", "a", encoding="utf-8", opener=regular_no_link
+            ) as stream:
                 stream.write(json.dumps(entry, default=str) + "\n")
 
 
 def without_passwords(value: Any, option: str = "") -> Any:
     """Hide passwords in command-line words or a configuration.
 
-    >>> without_passwords(["tune", "--storage=mysql://me:secret@host/db", "--storage", "password=x"])
+    >>> without_passwords(["tune", "--storage=mysql://me:secret@host/db", "--storage",
+    ...     "password=x"])
     ['tune', '--storage=mysql://me:***@host/db', '--storage', '***']
     """
     if isinstance(value, dict):
         return {name: without_passwords(entry, f"--{name}") for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [without_passwords(entry, str(word)) for word, entry in zip([option, *value], value, strict=False)]
+        return [
+            without_passwords(entry, str(word))
+            for word, entry in zip([option, *value], value, strict=False)
+        ]
     if isinstance(value, str) and value.startswith("--storage="):
         return "--storage=" + without_password(value.removeprefix("--storage="))
     hidden = isinstance(value, str) and (option == "--storage" or "://" in value)
@@ -113,11 +143,21 @@ def out_file(param: CallbackParam, path: Path | None) -> Path | None:
 
 
 def recorded(word: str, option: str) -> Callable[[Any], Any]:
-    """Return a callback that records an option for the next command, unless it is None or the default workspace."""
+    """Return a callback that records an option for the next command, unless it is None or the
+    default workspace.
+    """
 
     def record_values(value: Any) -> Any:
-        values = value if isinstance(value, list | tuple) else [value] if value not in (None, WORK) else []
-        current_run.words[word] = "".join(f" {option} {shlex.quote(str(entry))}" for entry in values)
+        values = (
+            value
+            if isinstance(value, list | tuple)
+            else [value]
+            if value not in (None, WORK)
+            else []
+        )
+        current_run.words[word] = "".join(
+            f" {option} {shlex.quote(str(entry))}" for entry in values
+        )
         return value
 
     return record_values
@@ -139,44 +179,95 @@ def _load_blocks(names: list[str] | None) -> list[str] | None:
 
 
 WORK = DEFAULT_ROOT
-Root = Annotated[Path | None, Option(
-    "--data-root", callback=recorded("data", "--data-root"),
-    help="Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, ~/data/tpugraphs, the sample.",
-)]  # fmt: skip
-Work = Annotated[Path, Option(
-    "--workspace", callback=recorded("work", "--workspace"),
-    help="Folder for features, studies, models and reports.",
-)]  # fmt: skip
-Collections = Annotated[list[str] | None, Option(
-    "--collection", "-c", callback=recorded("collection", "-c"),
-    help="layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); repeatable. Default: all.",
-)]  # fmt: skip
+Root = Annotated[
+    Path | None,
+    Option(
+        "--data-root",
+        callback=recorded("data", "--data-root"),
+        help=(
+            "Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, ~/data/tpugraphs, the "
+            "sample."
+        ),
+    ),
+]
+Work = Annotated[
+    Path,
+    Option(
+        "--workspace",
+        callback=recorded("work", "--workspace"),
+        help="Folder for features, studies, models and reports.",
+    ),
+]
+Collections = Annotated[
+    list[str] | None,
+    Option(
+        "--collection",
+        "-c",
+        callback=recorded("collection", "-c"),
+        help=(
+            "layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); repeatable. Default: all."
+        ),
+    ),
+]
 ModelOf = Annotated[
-    str | None, Option("--collection", "-c", callback=recorded("collection", "-c"), help="Collection of the model.")
+    str | None,
+    Option(
+        "--collection", "-c", callback=recorded("collection", "-c"), help="Collection of the model."
+    ),
 ]
 Split = Annotated[str, Option(help="train, valid or test.")]
 Seed = Annotated[int, Option(min=0, max=MAX_SEED, help="Seed of all random numbers.")]
-Threads = Annotated[int, Option(min=-1, max=MAX_THREADS, help="Threads for training; 0 or -1: all cores.")]
-Rounds = Annotated[int, Option(min=1, max=MAX_ROUNDS, help="Maximum boosting rounds; cross-validation chooses.")]
-Seeds = Annotated[int, Option(min=1, max=MAX_SEEDS, help="Number of boosters whose scores are averaged.")]
-Trials = Annotated[int, Option(min=1, max=MAX_TRIALS, help="Trials of each study, earlier ones included.")]
-Jobs = Annotated[int, Option(min=0, max=MAX_THREADS, help="Number of processes; 0: by cores and sizes of graphs.")]
-Scheduler = Annotated[str | None, Option(help="host:port of a Dask scheduler, or local (extra: dask).")]
-Timeout = Annotated[float | None, Option(min=0, callback=_number, help="Maximum seconds per collection.")]
-Hours = Annotated[float, Option(min=0, max=MAX_HOURS, callback=_number, help="Time budget in hours.")]
-Ram = Annotated[float, Option(min=0, callback=_number, help="Gigabytes of memory; 0: 90 % of the machine's.")]
+Threads = Annotated[
+    int, Option(min=-1, max=MAX_THREADS, help="Threads for training; 0 or -1: all cores.")
+]
+Rounds = Annotated[
+    int, Option(min=1, max=MAX_ROUNDS, help="Maximum boosting rounds; cross-validation chooses.")
+]
+Seeds = Annotated[
+    int, Option(min=1, max=MAX_SEEDS, help="Number of boosters whose scores are averaged.")
+]
+Trials = Annotated[
+    int, Option(min=1, max=MAX_TRIALS, help="Trials of each study, earlier ones included.")
+]
+Jobs = Annotated[
+    int,
+    Option(min=0, max=MAX_THREADS, help="Number of processes; 0: by cores and sizes of graphs."),
+]
+Scheduler = Annotated[
+    str | None, Option(help="host:port of a Dask scheduler, or local (extra: dask).")
+]
+Timeout = Annotated[
+    float | None, Option(min=0, callback=_number, help="Maximum seconds per collection.")
+]
+Hours = Annotated[
+    float, Option(min=0, max=MAX_HOURS, callback=_number, help="Time budget in hours.")
+]
+Ram = Annotated[
+    float, Option(min=0, callback=_number, help="Gigabytes of memory; 0: 90 % of the machine's.")
+]
 ScoresOf = Annotated[
     list[Path] | None,
-    Option("--scores", help="Parquet or csv with graph, configuration, score, to use or blend instead of a model."),
+    Option(
+        "--scores",
+        help="Parquet or csv with graph, configuration, score, to use or blend instead of a model.",
+    ),
 ]
-Weights = Annotated[list[float] | None, Option("--weights", help="Weight of a file of --scores; repeatable.")]
+Weights = Annotated[
+    list[float] | None, Option("--weights", help="Weight of a file of --scores; repeatable.")
+]
 RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, time-trees or ensemble"
 Model = Annotated[str, Option(callback=recorded("model", "--model"), help=f"Ranker: {RANKERS}.")]
-Select = Annotated[str, Option(help="Score to select by: mean, or robust: mean - std / 4 over graphs.")]
-Json = Annotated[Path | None, Option("--json", callback=_json, help="Write JSON to this file; -: standard output.")]
+Select = Annotated[
+    str, Option(help="Score to select by: mean, or robust: mean - std / 4 over graphs.")
+]
+Json = Annotated[
+    Path | None,
+    Option("--json", callback=_json, help="Write JSON to this file; -: standard output."),
+]
 Out = Annotated[Path, Option(callback=out_file, help="File to write.")]
 Blocks = Annotated[
-    list[str] | None, Option(callback=_load_blocks, help="File with blocks, which is run; repeatable.")
+    list[str] | None,
+    Option(callback=_load_blocks, help="File with blocks, which is run; repeatable."),
 ]
 
 #: Why a graph cannot be ranked.
@@ -212,7 +303,9 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
     try:
         settings = tomllib.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise XlarankError(f"{path} cannot be read ({error})", expected="TOML", do="check --config-file") from error
+        raise XlarankError(
+            f"{path} cannot be read ({error})", expected="TOML", do="check --config-file"
+        ) from error
 
     def checked(key: str, names: Iterable[str], kind: str, shown: str) -> str:
         if key not in names:
@@ -227,15 +320,21 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
     for key, value in settings.items():
         if isinstance(value, dict):
             checked(key, commands, "a command", f"[{key}]")
-        elif (option := checked(key.replace("-", "_"), all_options, "an option of any command", key)) in options:
+        elif (
+            option := checked(key.replace("-", "_"), all_options, "an option of any command", key)
+        ) in options:
             values[options[option]] = value  # the others belong to other commands
     for key, value in settings.get(name, {}).items():
-        values[options[checked(key.replace("-", "_"), options, f"an option of {name}", key)]] = value
+        values[options[checked(key.replace("-", "_"), options, f"an option of {name}", key)]] = (
+            value
+        )
     flags = {param.name for param in commands[name].params if getattr(param, "is_flag", False)}
     for option, value in values.items():
         entries = value if isinstance(value, list) else [value]
         if option not in flags and any(isinstance(entry, bool) for entry in entries):
-            got = f"{path} sets {option.replace('_', '-')} to {str(value).lower()}"  # an int to Typer
+            got = (
+                f"{path} sets {option.replace('_', '-')} to {str(value).lower()}"  # an int to Typer
+            )
             raise XlarankError(got, expected="a number or text", do="correct the file")
     return values
 
@@ -243,7 +342,9 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
 def _names(command: Any) -> dict[str, str]:
     """Map the names allowed in a file to parameters; ``json`` and ``json_file`` are the same."""
     options = [param for param in command.params if param.param_type_name == "option"]
-    named = {text.lstrip("-").replace("-", "_"): param.name for param in options for text in param.opts}
+    named = {
+        text.lstrip("-").replace("-", "_"): param.name for param in options for text in param.opts
+    }
     return named | {param.name: param.name for param in options}
 
 
@@ -270,13 +371,18 @@ def workspace_at(path: Path) -> Workspace:
 
 
 def built_workspace(
-    data_root: Path | None, workspace: Path, collections: Sequence[str] | None = None, *, trained: bool = False
+    data_root: Path | None,
+    workspace: Path,
+    collections: Sequence[str] | None = None,
+    *,
+    trained: bool = False,
 ) -> Workspace:
     """Return the workspace, after building features of the named collections that it lacks.
 
-    If it has none of the data root, all collections are built unless some are named. Stored features keep the
-    settings they were built with. With ``trained``, a workspace without features and models raises `ModelError`.
-    Raises `CollectionError` for a collection that is in neither the workspace nor a data root.
+    If it has none of the data root, all collections are built unless some are named. Stored
+    features keep the settings they were built with. With ``trained``, a workspace without features
+    and models raises `ModelError`. Raises `CollectionError` for a collection that is in neither the
+    workspace nor a data root.
     """
     from xlarank.data.collection import SAMPLE
     from xlarank.data.errors import CollectionError, ModelError
@@ -285,14 +391,20 @@ def built_workspace(
     from xlarank.pipelines.build_features import BuildRequest
 
     work = workspace_at(workspace)
-    stored, available = stored_roots(work), list(map(str, stored_collections(work)))
-    missing = [name for name in collections or () if name not in available and not fnmatch.filter(available, name)]
+    stored = stored_roots(work)
+    available = list(map(str, stored_collections(work)))
+    missing = [
+        name
+        for name in collections or ()
+        if name not in available and not fnmatch.filter(available, name)
+    ]
     if data_root is None and stored and not missing:
         return work
     source = Path(next(iter(stored))) if data_root is None and stored else data_root
     if data_root is None and source is not None and not source.exists():
         raise CollectionError(
-            f"the workspace {workspace} has no features of {', '.join(missing)}, and its data root {source} "
+            f"the workspace {workspace} has no features of {', '.join(missing)}, and its "
+            f"data root {source} "
             "does not exist any more",
             expected=f"one of {', '.join(available)}",
             do="check --collection, or pass the data root of those collections by --data-root",
@@ -301,38 +413,74 @@ def built_workspace(
     if trained and not stored and not trained_collections(work):
         if exists := workspace.exists():
             work.require_writable()
-        got = f"the workspace {workspace} {'holds no trained model' if exists else 'does not exist'}"
+        got = (
+            f"the workspace {workspace} {'holds no trained model' if exists else 'does not exist'}"
+        )
         raise ModelError(got, do="run train first, or check --workspace")
     if str(root.path.resolve()) not in stored or missing:
         named = ", ".join(missing or collections or ()) or "all collections"
-        say(f"the workspace {workspace} has no features of {named} of {root.path}: building them first")
+        say(
+            f"the workspace {workspace} has no features of {named} of {root.path}: "
+            "building them first"
+        )
         if data_root is None and root.path == SAMPLE:
-            list_lines("note", ["no data root was given: these results are for the embedded sample"])
+            list_lines(
+                "note", ["no data root was given: these results are for the embedded sample"]
+            )
         build(root, work, BuildRequest(collections=tuple(missing or collections or ())))
     return work
 
 
-def read_scores(paths: Sequence[Path] | None, weights: Sequence[float] | None, split: str) -> ScoreFiles | None:
+def read_scores(
+    paths: Sequence[Path] | None, weights: Sequence[float] | None, split: str
+) -> ScoreFiles | None:
     """Read the scores given by ``--scores`` and ``--weights``, if any."""
     from xlarank.pipelines.support.results import ScoreFiles
 
     return ScoreFiles.read(paths or (), split, weights or ()) if paths or weights else None
 
 
-def build(root: DataRoot, workspace: Workspace, request: BuildRequest, json_file: Path | None = None) -> None:
+def build(
+    root: DataRoot, workspace: Workspace, request: BuildRequest, json_file: Path | None = None
+) -> None:
     """Build features and print the result."""
     from xlarank.pipelines.build_features import build_features as run
 
     with progress_bars() as progress:
-        report = run(root, workspace, request, progress=progress, on_plan=lambda plan: say(plan, "dim"))
-    heads = ("collection", "split", ">graphs", ">built", ">kept", ">configurations", ">rows", ">broken")
-    show_rows(heads, (
-        (part.collection, part.split, str(part.graphs), str(part.built), str(part.kept), f"{part.configs:,}",
-         f"{part.rows:,}", str(len(part.broken)))
-        for part in report.splits
-    ))  # fmt: skip
+        report = run(
+            root, workspace, request, progress=progress, on_plan=lambda plan: say(plan, "dim")
+        )
+    heads = (
+        "collection",
+        "split",
+        ">graphs",
+        ">built",
+        ">kept",
+        ">configurations",
+        ">rows",
+        ">broken",
+    )
+    show_rows(
+        heads,
+        (
+            (
+                part.collection,
+                part.split,
+                str(part.graphs),
+                str(part.built),
+                str(part.kept),
+                f"{part.configs:,}",
+                f"{part.rows:,}",
+                str(len(part.broken)),
+            )
+            for part in report.splits
+        ),
+    )
     for kind, (constant, varying) in report.columns.items():
-        say(f"{kind}: {constant} columns per graph + {varying} per configuration; {report.seconds:.1f} s in all")
+        say(
+            f"{kind}: {constant} columns per graph + {varying} per configuration; "
+            f"{report.seconds:.1f} s in all"
+        )
     for part in report.splits:
         title = f"cannot be ranked, kept for prediction ({part.collection} {part.split})"
         list_reasons(title, dict.fromkeys(part.unrankable, UNRANKABLE))

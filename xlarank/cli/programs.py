@@ -17,34 +17,61 @@ if TYPE_CHECKING:
     from xlarank.pipelines.advise.diagnosis import Change, Cost, Diagnosis
 
 app = Typer()
-#: Display names of `xlarank.pipelines.advise.search.LayoutSearch.statuses`; others are shown as they are.
-_STATUS: Final = {"ok": "compiled", "screened": "screened out", "known": "duplicates of known programs"}
+#: Display names of `xlarank.pipelines.advise.search.LayoutSearch.statuses`; others are shown as
+#: they are.
+_STATUS: Final = {
+    "ok": "compiled",
+    "screened": "screened out",
+    "known": "duplicates of known programs",
+}
 #: Maximum number of operations and copies shown in a table; --json lists all.
 _SHOWN: Final = 10
 
-_Target = Annotated[str, Option(help="tpu-v3, -v4, -v5e or -v6e, estimated; cpu or device (JAX's own), measured.")]
+_Target = Annotated[
+    str, Option(help="tpu-v3, -v4, -v5e or -v6e, estimated; cpu or device (JAX's own), measured.")
+]
 _Jobs = Annotated[int, Option(min=1, max=64, help="Number of configurations compiled at a time.")]
-_Tie = Annotated[str, Option(help="rule: set tied nodes together, as in Google's files; none: separately.")]
+_Tie = Annotated[
+    str, Option(help="rule: set tied nodes together, as in Google's files; none: separately.")
+]
 #: `xlarank.data.hlo.compiler.targets.DEFAULT_TARGET`, repeated because that module imports numpy.
 _DEFAULT_TARGET: Final = "tpu-v3"
 _PROGRAM: Final = "HLO file, or module:function that returns a JAX callable and its arguments."
-_PerNode = Annotated[int, Option(min=2, help="Candidate layouts of a node with --tie none, the default included.")]
-_Configs = Annotated[int, Option(min=1, help="Number of configurations, the compiler's default first.")]
-_Into = Annotated[str | None, Option("--collection", "-c", help="Default: layout:own:default, tile:own.")]
-_Limit = Annotated[
-    float, Option(min=1, help="Maximum seconds to compile or run a configuration (--tiles: mean per compilation).")
+_PerNode = Annotated[
+    int, Option(min=2, help="Candidate layouts of a node with --tie none, the default included.")
 ]
-_Effort = Annotated[float | None, Option(min=-1, max=1, help="XLA's effort; -1: faster, with other labels.")]
-_Measure = Annotated[bool, Option("--measure", help="Run as written and as advised in turn; keep gains.")]
+_Configs = Annotated[
+    int, Option(min=1, help="Number of configurations, the compiler's default first.")
+]
+_Into = Annotated[
+    str | None, Option("--collection", "-c", help="Default: layout:own:default, tile:own.")
+]
+_Limit = Annotated[
+    float,
+    Option(
+        min=1,
+        help="Maximum seconds to compile or run a configuration (--tiles: mean per compilation).",
+    ),
+]
+_Effort = Annotated[
+    float | None, Option(min=-1, max=1, help="XLA's effort; -1: faster, with other labels.")
+]
+_Measure = Annotated[
+    bool, Option("--measure", help="Run as written and as advised in turn; keep gains.")
+]
 
 
 @app.command()
 def import_hlo(
-    files: Annotated[list[Path], Argument(help="HLO files (binary or text) or TpuGraphs protobufs.")],
+    files: Annotated[
+        list[Path], Argument(help="HLO files (binary or text) or TpuGraphs protobufs.")
+    ],
     out: Annotated[Path, Option(help="Data root to write to; graphs go into its npz/.")],
     collection: _Into = None,
     split: Split = "test",
-    name: Annotated[str | None, Option(help="Name of the graph, with a single file. Default: the file's.")] = None,
+    name: Annotated[
+        str | None, Option(help="Name of the graph, with a single file. Default: the file's.")
+    ] = None,
     json_file: Json = None,
 ) -> None:
     """Convert HLO programs or TpuGraphs protobufs to graph files in TpuGraphs format."""
@@ -52,12 +79,32 @@ def import_hlo(
 
     with progress_bars() as progress:
         report = run(files, out, collection=collection, split=split, name=name, progress=progress)
-    heads = ("graph", "collection", ">nodes", ">edges", ">configurable", ">configurations", "labels", ">s")
-    show_rows(heads, (
-        (graph.graph, graph.collection, f"{graph.nodes:,}", f"{graph.edges:,}", f"{graph.configurable:,}",
-         f"{graph.configs:,}", "yes" if graph.labelled else "-", f"{graph.seconds:.2f}")
-        for graph in report.graphs
-    ))  # fmt: skip
+    heads = (
+        "graph",
+        "collection",
+        ">nodes",
+        ">edges",
+        ">configurable",
+        ">configurations",
+        "labels",
+        ">s",
+    )
+    show_rows(
+        heads,
+        (
+            (
+                graph.graph,
+                graph.collection,
+                f"{graph.nodes:,}",
+                f"{graph.edges:,}",
+                f"{graph.configurable:,}",
+                f"{graph.configs:,}",
+                "yes" if graph.labelled else "-",
+                f"{graph.seconds:.2f}",
+            )
+            for graph in report.graphs
+        ),
+    )
     for graph in report.graphs:
         list_lines(f"note ({graph.graph})", list(graph.notes))
         if graph.configurable:
@@ -73,14 +120,18 @@ def import_hlo(
 def propose(
     graph: Annotated[Path, Argument(help="A layout graph's npz file, or an HLO program.")],
     out: Out,
-    search: Annotated[str, Option(help="random, or evolve: a genetic search by a model's scores.")] = "random",
+    search: Annotated[
+        str, Option(help="random, or evolve: a genetic search by a model's scores.")
+    ] = "random",
     configs: _Configs = 1000,
     workspace: Work = WORK,
     collection: ModelOf = None,
     blocks: Blocks = None,
     tie: _Tie = "rule",
     per_node: _PerNode = 8,
-    min_elements: Annotated[int, Option(min=0, help="Leave outputs with fewer elements to the compiler.")] = 1024,
+    min_elements: Annotated[
+        int, Option(min=0, help="Leave outputs with fewer elements to the compiler.")
+    ] = 1024,
     generations: Annotated[int, Option(min=1, help="Generations of evolve.")] = 12,
     seed: Seed = 0,
     json_file: Json = None,
@@ -90,17 +141,27 @@ def propose(
     from xlarank.pipelines.propose import propose as run
 
     settings = ProposeSettings(
-        search=search, configs=configs, tie=tie, per_node=per_node,
-        min_elements=min_elements, generations=generations, seed=seed,
-    )  # fmt: skip
+        search=search,
+        configs=configs,
+        tie=tie,
+        per_node=per_node,
+        min_elements=min_elements,
+        generations=generations,
+        seed=seed,
+    )
     proposal = run(graph, out, settings, workspace=workspace_at(workspace), collection=collection)
     low, high = proposal.choices
     say(
-        f"{proposal.graph}: {proposal.free} of {proposal.configurable} configurable nodes have a choice, in "
-        f"{counted(proposal.groups, 'group')} of {low} to {high} rows each (10^{proposal.space:.1f} configurations)"
+        f"{proposal.graph}: {proposal.free} of {proposal.configurable} configurable nodes "
+        "have a choice, in "
+        f"{counted(proposal.groups, 'group')} of {low} to {high} rows each "
+        f"(10^{proposal.space:.1f} configurations)"
     )
     if proposal.guided_by is not None:
-        say(f"the model of {proposal.guided_by} ranks {proposal.default_place:,} of them ahead of the default")
+        say(
+            f"the model of {proposal.guided_by} ranks {proposal.default_place:,} of them "
+            "ahead of the default"
+        )
     if proposal.configs < configs:
         say(f"only {proposal.configs:,} distinct configurations were found")
     number = counted(proposal.configs, "configuration")
@@ -114,44 +175,73 @@ def collect(
     program: Annotated[str, Option(help=_PROGRAM)],
     out: Annotated[Path, Option(help="Data root to write to; graphs go below its npz/.")],
     target: _Target = _DEFAULT_TARGET,
-    search: Annotated[str, Option(help="random, or evolve: a genetic search by the labels.")] = "random",
+    search: Annotated[
+        str, Option(help="random, or evolve: a genetic search by the labels.")
+    ] = "random",
     configs: _Configs = 64,
-    tiles: Annotated[bool, Option("--tiles", help="Label tiles of each kernel instead of layouts (TPU).")] = False,
+    tiles: Annotated[
+        bool, Option("--tiles", help="Label tiles of each kernel instead of layouts (TPU).")
+    ] = False,
     split: Split = "train",
-    name: Annotated[str | None, Option(help="Name of the graph; default: that of the program.")] = None,
+    name: Annotated[
+        str | None, Option(help="Name of the graph; default: that of the program.")
+    ] = None,
     jobs: _Jobs = 1,
     limit: _Limit = 120.0,
     tie: _Tie = "rule",
     per_node: _PerNode = 8,
     effort: _Effort = None,
-    minutes: Annotated[float, Option(min=0, help="Maximum minutes to measure programs (cpu, device).")] = 10.0,
+    minutes: Annotated[
+        float, Option(min=0, help="Maximum minutes to measure programs (cpu, device).")
+    ] = 10.0,
     seed: Seed = 0,
     json_file: Json = None,
 ) -> None:
-    """Label layouts of a program: estimated by the TPU compiler (no TPU needed) or measured on this machine."""
+    """Label layouts of a program: estimated by the TPU compiler (no TPU needed) or measured on this
+    machine.
+    """
     from xlarank.pipelines.collect import CollectSettings
     from xlarank.pipelines.collect import collect as run
     from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
 
     if tiles:
-        labels = collect_tiles(program, out, TileSettings(target, limit=limit), split=split, name=name)
+        labels = collect_tiles(
+            program, out, TileSettings(target, limit=limit), split=split, name=name
+        )
     else:
         settings = CollectSettings(
-            target=target, search=search, configs=configs, seed=seed, tie=tie,
-            per_node=per_node, limit=limit, effort=effort, minutes=minutes,
-        )  # fmt: skip
+            target=target,
+            search=search,
+            configs=configs,
+            seed=seed,
+            tie=tie,
+            per_node=per_node,
+            limit=limit,
+            effort=effort,
+            minutes=minutes,
+        )
         with progress_bars() as progress:
-            labels = run(program, out, settings, split=split, name=name, jobs=jobs, progress=progress)
+            labels = run(
+                program, out, settings, split=split, name=name, jobs=jobs, progress=progress
+            )
     options.current_run.keep(out)
     counts = ", ".join(f"{count} {status}" for status, count in labels.statuses.items())
     status = "wrote" if labels.fresh else "there already:"
-    say(f"{status} {labels.path} ({'kernels: ' if tiles else ''}{counts}); labels are {labels.manifest['source']}")
+    say(
+        f"{status} {labels.path} ({'kernels: ' if tiles else ''}{counts}); labels are "
+        f"{labels.manifest['source']}"
+    )
     tried = sum(labels.statuses.values())
     if not tiles and tried < configs:
         say(f"{tried} of {counted(configs, 'configuration')}: no others of this program differ")
-    list_lines("kernels, with their tiles", [f"{file}: {count}" for file, count in labels.files.items()])
+    list_lines(
+        "kernels, with their tiles", [f"{file}: {count}" for file, count in labels.files.items()]
+    )
     if (tau := labels.manifest.get("retest_tau")) is not None:
-        say(f"two halves of the rounds agree with Kendall tau {tau:.3f}, an upper bound for any ranker")
+        say(
+            f"two halves of the rounds agree with Kendall tau {tau:.3f}, an upper bound "
+            "for any ranker"
+        )
     if labels.manifest.get("loops_counted_once"):
         say("a loop's number of runs is not known; its body was counted once")
     write_json(json_file, labels.manifest)
@@ -163,17 +253,28 @@ def advise(
     target: _Target = _DEFAULT_TARGET,
     budget: Annotated[int, Option(min=1, help="Number of compilations; 1: diagnosis only.")] = 20,
     minutes: Annotated[float, Option(min=0, help="Stop after this many minutes.")] = 60.0,
-    out: Annotated[Path, Option(help="Folder for the advice and the edited module.")] = WORK / "advice",
-    check: Annotated[bool | None, Option(help="Compare outputs on this CPU. Default: if within a minute.")] = None,
+    out: Annotated[Path, Option(help="Folder for the advice and the edited module.")] = WORK
+    / "advice",
+    check: Annotated[
+        bool | None, Option(help="Compare outputs on this CPU. Default: if within a minute.")
+    ] = None,
     measure: _Measure = False,
-    apply: Annotated[str | None, Option(help="FILE.npz:N: print and write configuration N instead.")] = None,
+    apply: Annotated[
+        str | None, Option(help="FILE.npz:N: print and write configuration N instead.")
+    ] = None,
     jobs: _Jobs = 1,
-    limit: Annotated[float, Option(min=1, help="Maximum seconds to compile one configuration.")] = 120.0,
-    per_node: Annotated[int, Option(min=2, help="Candidate layouts of a node, the default included.")] = 8,
+    limit: Annotated[
+        float, Option(min=1, help="Maximum seconds to compile one configuration.")
+    ] = 120.0,
+    per_node: Annotated[
+        int, Option(min=2, help="Candidate layouts of a node, the default included.")
+    ] = 8,
     seed: Seed = 0,
     json_file: Json = None,
 ) -> None:
-    """Show the copies that layouts force and search for faster layouts (TPUs: by the compiler, no TPU needed)."""
+    """Show the copies that layouts force and search for faster layouts (TPUs: by the compiler, no
+    TPU needed).
+    """
     from xlarank.pipelines.advise.advice import AdviceSettings, apply_configuration
     from xlarank.pipelines.advise.advice import advise as run
 
@@ -200,7 +301,9 @@ def advise(
 
 
 def _show_advice(advice: Advice) -> None:
-    counts = ", ".join(f"{count} {_STATUS.get(status, status)}" for status, count in advice.compiled.items())
+    counts = ", ".join(
+        f"{count} {_STATUS.get(status, status)}" for status, count in advice.compiled.items()
+    )
     say(f"{advice.program} for {advice.target}: {counts}; {advice.stopped}")
     inputs = f"{counted(len(advice.inputs), 'input')}, {counted(len(advice.outputs), 'output')}"
     reached = sum(bool(change.code) for change in advice.changes)
@@ -208,27 +311,50 @@ def _show_advice(advice: Advice) -> None:
     if advice.function:
         laid_out = f"{inputs}, {counted(reached, 'operation')}" if advice.lines else "nothing gains"
         variants.append(("code to paste", laid_out, advice.best_ns))
-    variants.append(("edited module", f"{inputs}, {counted(len(advice.changes), 'operation')}", advice.module_ns))
-    source = "estimated by the compiler" if "estimated" in advice.labels else "measured in the search"
-    show_rows((source, "layouts set", ">ms", ">times as fast"), (
-        (name, laid_out, f"{ns / 1e6:.4f}", f"{advice.default_ns / ns:.3f}") for name, laid_out, ns in variants
-    ))  # fmt: skip
+    variants.append(
+        (
+            "edited module",
+            f"{inputs}, {counted(len(advice.changes), 'operation')}",
+            advice.module_ns,
+        )
+    )
+    source = (
+        "estimated by the compiler" if "estimated" in advice.labels else "measured in the search"
+    )
+    show_rows(
+        (source, "layouts set", ">ms", ">times as fast"),
+        (
+            (name, laid_out, f"{ns / 1e6:.4f}", f"{advice.default_ns / ns:.3f}")
+            for name, laid_out, ns in variants
+        ),
+    )
     if advice.function and reached < len(advice.changes):
         unreached = counted(len(advice.changes) - reached, "operation")
         say(f"{unreached} cannot be laid out by code: no value of the source is known to be theirs")
     if advice.measured:
         say(advice.measured.text)
     if not advice.is_worthwhile:
-        say(f"{advice.speedup:.3f}: nothing worth doing (less than 2 %); leave the layouts to the compiler")
+        say(
+            f"{advice.speedup:.3f}: nothing worth doing (less than 2 %); leave the "
+            "layouts to the compiler"
+        )
     else:
         heads = ("lay out", "name", "shape", "minor to major now", "then", "major to minor")
-        show_rows(heads, (
-            (entry.kind, entry.name, entry.shape,
-             *map(_order, (entry.before, entry.minor_to_major, entry.major_to_minor)))
-            for entry in (*advice.inputs, *advice.outputs)
-        ))  # fmt: skip
+        show_rows(
+            heads,
+            (
+                (
+                    entry.kind,
+                    entry.name,
+                    entry.shape,
+                    *map(_order, (entry.before, entry.minor_to_major, entry.major_to_minor)),
+                )
+                for entry in (*advice.inputs, *advice.outputs)
+            ),
+        )
         _show_changes(advice.changes)
-        before, after = advice.diagnosis.moved_cycles, advice.diagnosis_after.moved_cycles
+        before = advice.diagnosis.moved_cycles
+        after = advice.diagnosis_after.moved_cycles
         say(f"copies forced by layouts: {before:,} cycles before, {after:,} after")
         say(advice.difference_text)
         if advice.conversion_text:
@@ -242,23 +368,72 @@ def _show_diagnosis(diagnosis: Diagnosis) -> None:
     def cells(cost: Cost) -> list[str]:
         return [cost.name, f"{cost.cycles:,}", f"{cost.share:.1%}", cost.shape]
 
-    heads = [f"of {diagnosis.cycles:,} estimated cycles", ">cycles", ">share", "shape", "from", "source"]
-    show_rows(heads, ([*cells(cost), cost.origin, cost.source] for cost in diagnosis.operations[:_SHOWN]))
+    heads = [
+        f"of {diagnosis.cycles:,} estimated cycles",
+        ">cycles",
+        ">share",
+        "shape",
+        "from",
+        "source",
+    ]
+    show_rows(
+        heads, ([*cells(cost), cost.origin, cost.source] for cost in diagnosis.operations[:_SHOWN])
+    )
     say(diagnosis.summary)
-    heads = ["copy", ">cycles", ">share", "shape", "from layout", "to layout", "of", "name", "source"]
-    show_rows(heads, (
-        [*cells(copy), _order(copy.before), _order(copy.after), copy.kind, copy.tensor, copy.source]
-        for copy in diagnosis.relayouts[:_SHOWN]
-    ))  # fmt: skip
+    heads = [
+        "copy",
+        ">cycles",
+        ">share",
+        "shape",
+        "from layout",
+        "to layout",
+        "of",
+        "name",
+        "source",
+    ]
+    show_rows(
+        heads,
+        (
+            [
+                *cells(copy),
+                _order(copy.before),
+                _order(copy.after),
+                copy.kind,
+                copy.tensor,
+                copy.source,
+            ]
+            for copy in diagnosis.relayouts[:_SHOWN]
+        ),
+    )
 
 
 def _show_changes(changes: list[Change]) -> None:
-    heads = ("operation", "opcode", "shape", "minor to major", "major to minor", "from", "source", "expression")
-    show_rows(heads, (
-        (change.name, change.opcode, change.shape, _order(change.minor_to_major), _order(change.major_to_minor),
-         change.source, f"{change.file}:{change.line}" if change.file else "", change.code or "-")
-        for change in changes
-    ))  # fmt: skip
+    heads = (
+        "operation",
+        "opcode",
+        "shape",
+        "minor to major",
+        "major to minor",
+        "from",
+        "source",
+        "expression",
+    )
+    show_rows(
+        heads,
+        (
+            (
+                change.name,
+                change.opcode,
+                change.shape,
+                _order(change.minor_to_major),
+                _order(change.major_to_minor),
+                change.source,
+                f"{change.file}:{change.line}" if change.file else "",
+                change.code or "-",
+            )
+            for change in changes
+        ),
+    )
 
 
 def _order(dimensions: tuple[int, ...]) -> str:

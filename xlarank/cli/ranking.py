@@ -10,8 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Exit, Option, Typer
 
 from xlarank.cli import console, options
-from xlarank.cli.console import error_line, finish, list_lines, list_reasons, say, show_rows, write_json
-from xlarank.cli.options import WORK, Blocks, Collections, Json, ModelOf, Threads, Work, out_file, workspace_at
+from xlarank.cli.console import (
+    error_line,
+    finish,
+    list_lines,
+    list_reasons,
+    say,
+    show_rows,
+    write_json,
+)
+from xlarank.cli.options import (
+    WORK,
+    Blocks,
+    Collections,
+    Json,
+    ModelOf,
+    Threads,
+    Work,
+    out_file,
+    workspace_at,
+)
 from xlarank.data.errors import counted, reasons
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
@@ -27,8 +45,12 @@ _SHIPPED = {
 
 @app.command()
 def rank(
-    graph: Annotated[Path, Argument(help="npz file in TpuGraphs format, or a folder of such files.")],
-    top: Annotated[int, Option(min=1, max=2**31 - 1, help="Number of configurations to show.")] = 10,
+    graph: Annotated[
+        Path, Argument(help="npz file in TpuGraphs format, or a folder of such files.")
+    ],
+    top: Annotated[
+        int, Option(min=1, max=2**31 - 1, help="Number of configurations to show.")
+    ] = 10,
     workspace: Work = WORK,
     collection: ModelOf = None,
     blocks: Blocks = None,
@@ -69,30 +91,48 @@ def _show_ranking(ranking: Ranking, top: int) -> None:
         say(f"the workspace has no {kind} model for this target: using {_SHIPPED[kind]}")
     if ranking.fallback:
         say(ranking.fallback)
-    timed, has_speedups = ranking.estimated is not None, bool(ranking.speedups)
+    timed = ranking.estimated is not None
+    has_speedups = bool(ranking.speedups)
     heads = [">estimated µs"] * timed + [">ms in file"] + [">speedup"] * has_speedups
-    show_rows((">rank", ">configuration", ">score (lower is faster)", *heads, "~identical"), (
-        (str(entry.rank), str(entry.configuration), f"{entry.score:.4f}",
-         *[f"{(entry.estimated_ns or 0) / 1000:.3f}"] * timed, _milliseconds(entry.runtime_ns),
-         *[f"{entry.speedup:.3f}" if entry.speedup else "-"] * has_speedups, _identical(entry))
-        for entry in ranking.best(top)
-    ))  # fmt: skip
+    show_rows(
+        (">rank", ">configuration", ">score (lower is faster)", *heads, "~identical"),
+        (
+            (
+                str(entry.rank),
+                str(entry.configuration),
+                f"{entry.score:.4f}",
+                *[f"{(entry.estimated_ns or 0) / 1000:.3f}"] * timed,
+                _milliseconds(entry.runtime_ns),
+                *[f"{entry.speedup:.3f}" if entry.speedup else "-"] * has_speedups,
+                _identical(entry),
+            )
+            for entry in ranking.best(top)
+        ),
+    )
     _show_losses(ranking)
     if ranking.metrics:
-        metrics = (f"{name} {value:.3f}" for name, value in ranking.metrics.items() if name != "score")
+        metrics = (
+            f"{name} {value:.3f}" for name, value in ranking.metrics.items() if name != "score"
+        )
         say(f"agreement with the labels: {', '.join(metrics)}")
     if ranking.speedups:
         first, five = ranking.speedups.values()
-        say(f"{first:.3f} times as fast as the compiler's default, best of the first five {five:.3f}")
+        say(
+            f"{first:.3f} times as fast as the compiler's default, best of the first five "
+            f"{five:.3f}"
+        )
     for line in ranking.trust.lines() if ranking.trust else ():
         say(line)
 
 
 def _show_losses(ranking: Ranking) -> None:
-    """Print up to three nodes of the best configuration that would be faster with another layout."""
+    """Print up to three nodes of the best configuration that would be faster with another
+    layout.
+    """
     from xlarank.features.meanings import describe_node
 
-    first, graph = int(ranking.order[0]), ranking.source[0]
+    first = int(ranking.order[0])
+    graph = ranking.source[0]
     times = ranking.node_times(first)
     total = sum(node.nanoseconds for node in times)
     largest_losses = sorted(times, key=lambda node: node.fastest_ns - node.nanoseconds)[:3]
@@ -103,9 +143,15 @@ def _show_losses(ranking: Ranking) -> None:
                 cause = "an operand has the contracted dimension along its lanes"
             else:
                 order = ",".join(map(str, node.fastest_order))
-                cause = f"{node.lanes} of {node.tile_lanes} lanes are used; output {{{order},...}} saves it"
-            say(f"configuration {first}: {share:.1%} of the estimated {total / 1e6:.3f} ms is lost by node "
-                f"{node.node}, {' '.join(describe_node(graph, node.node))}: {cause}")  # fmt: skip
+                cause = (
+                    f"{node.lanes} of {node.tile_lanes} lanes are used; output "
+                    f"{{{order},...}} saves it"
+                )
+            say(
+                f"configuration {first}: {share:.1%} of the estimated {total / 1e6:.3f} "
+                "ms is lost by node "
+                f"{node.node}, {' '.join(describe_node(graph, node.node))}: {cause}"
+            )
 
 
 def _milliseconds(runtime_ns: int | None) -> str:
@@ -123,13 +169,24 @@ def _identical(entry: Ranked) -> str:
 
 
 def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:
-    show_rows(("graph", "model", ">configurations", "~best", ">tau", ">speedup@1", ">speedup@5"), (
-        (name, ranking.collection, f"{len(ranking.order):,}",
-         ", ".join(str(entry.configuration) for entry in ranking.best(min(top, 5))),
-         f"{ranking.metrics['tau']:.3f}" if ranking.metrics else "-",
-         *([f"{value:.3f}" for value in ranking.speedups.values()] if ranking.speedups else "--"))
-        for name, ranking in rankings.items()
-    ))  # fmt: skip
+    show_rows(
+        ("graph", "model", ">configurations", "~best", ">tau", ">speedup@1", ">speedup@5"),
+        (
+            (
+                name,
+                ranking.collection,
+                f"{len(ranking.order):,}",
+                ", ".join(str(entry.configuration) for entry in ranking.best(min(top, 5))),
+                f"{ranking.metrics['tau']:.3f}" if ranking.metrics else "-",
+                *(
+                    [f"{value:.3f}" for value in ranking.speedups.values()]
+                    if ranking.speedups
+                    else "--"
+                ),
+            )
+            for name, ranking in rankings.items()
+        ),
+    )
 
 
 @app.command()
@@ -143,24 +200,36 @@ def submit(
     ] = None,
     scores: options.ScoresOf = None,
     weights: options.Weights = None,
-    strict: Annotated[bool, Option("--strict", help="Fail if a test graph is not ranked by a model.")] = False,
+    strict: Annotated[
+        bool, Option("--strict", help="Fail if a test graph is not ranked by a model.")
+    ] = False,
     json_file: Json = None,
 ) -> None:
     """Write the Kaggle submission: all test graphs, unranked ones in their default order."""
     from xlarank.pipelines.submit import submit as run
 
-    work = options.built_workspace(data_root, workspace, collection, trained=not scores and model_from != "shipped")
+    work = options.built_workspace(
+        data_root, workspace, collection, trained=not scores and model_from != "shipped"
+    )
     with console.progress_bars() as progress:
         report = run(
-            work, out, collections=collection or (), model_from=model_from,
-            scores=options.read_scores(scores, weights, "test"), progress=progress,
-        )  # fmt: skip
+            work,
+            out,
+            collections=collection or (),
+            model_from=model_from,
+            scores=options.read_scores(scores, weights, "test"),
+            progress=progress,
+        )
     ranked = ((name, str(count), report.models[name]) for name, count in report.rows.items())
-    show_rows(("collection", ">test graphs", "ranked by" if scores else "ranked by the model of"), ranked)
+    show_rows(
+        ("collection", ">test graphs", "ranked by" if scores else "ranked by the model of"), ranked
+    )
     options.current_run.keep(out)
     rows = counted(len(report.origin), "row")
     say(f"wrote {report.out}: {rows}, checked")
-    causes = reasons({name: reason for name, reason in report.left_out.items() if report.covers(name)})
+    causes = reasons(
+        {name: reason for name, reason in report.left_out.items() if report.covers(name)}
+    )
     causes += [counted(len(report.broken), "broken file")] if report.broken else []
     unranked = [
         f"{count} of {rows} are not ranked by a model ({'; '.join(causes)}): {origin} order"
@@ -179,7 +248,9 @@ def submit(
 @app.command()
 def check_submission(
     file: Annotated[Path, Argument(help="Submission to check.")],
-    sample: Annotated[Path | None, Option(help="File with the expected ids. Default: the test graphs.")] = None,
+    sample: Annotated[
+        Path | None, Option(help="File with the expected ids. Default: the test graphs.")
+    ] = None,
     data_root: options.Root = None,
     workspace: Work = WORK,
     collection: Collections = None,
@@ -208,14 +279,18 @@ def check_submission(
         return
     for problem in checked.problems[:20]:
         error_line(problem)
-    error_line(f"{counted(len(checked.problems), 'problem')} in {file} (checked against {checked.against})")
+    error_line(
+        f"{counted(len(checked.problems), 'problem')} in {file} (checked against {checked.against})"
+    )
     raise Exit(1)
 
 
 @app.command()
 def explain(
     graph: Annotated[Path, Argument(help="An npz file in TpuGraphs format.")],
-    config: Annotated[int | None, Option(help="Configuration to explain. Default: the best.")] = None,
+    config: Annotated[
+        int | None, Option(help="Configuration to explain. Default: the best.")
+    ] = None,
     against: Annotated[
         str | None, Option(help="Configuration to compare with, or default (sets no layout).")
     ] = None,
@@ -223,28 +298,50 @@ def explain(
     workspace: Work = WORK,
     collection: ModelOf = None,
     blocks: Blocks = None,
-    module: Annotated[Path | None, Option(help="HLO module of the graph, for names of nodes.")] = None,
-    svg: Annotated[Path | None, Option(callback=out_file, help="Draw the largest segment into this file.")] = None,
+    module: Annotated[
+        Path | None, Option(help="HLO module of the graph, for names of nodes.")
+    ] = None,
+    svg: Annotated[
+        Path | None, Option(callback=out_file, help="Draw the largest segment into this file.")
+    ] = None,
     json_file: Json = None,
 ) -> None:
     """Explain why one configuration is ranked ahead of another: by node, pair, cause and column."""
     from xlarank.features.meanings import column_meanings
     from xlarank.pipelines.explain import explain as run
 
-    result = run(workspace_at(workspace), graph, config=config, against=against, collection=collection, svg=svg,
-                 module=module)  # fmt: skip
-    relation = "ahead of" if result.difference < 0 else "behind" if result.difference > 0 else "level with"
+    result = run(
+        workspace_at(workspace),
+        graph,
+        config=config,
+        against=against,
+        collection=collection,
+        svg=svg,
+        module=module,
+    )
+    relation = (
+        "ahead of" if result.difference < 0 else "behind" if result.difference > 0 else "level with"
+    )
     first, second = result.ranks
     against = f", {result.against}" if result.against != f"configuration {result.then}" else ""
-    say(f"{result.graph}: configuration {result.now} (rank {first} of {result.configurations:,}) is ranked "
+    say(
+        f"{result.graph}: configuration {result.now} (rank {first} of "
+        f"{result.configurations:,}) is ranked "
         f"{relation} {result.then} (rank {second}{against}), by the {result.model} of "
-        f"{result.collection}")  # fmt: skip
-    say(f"score difference {result.difference:+.4f} (below 0: configuration {result.now} is faster)")
+        f"{result.collection}"
+    )
+    say(
+        f"score difference {result.difference:+.4f} (below 0: configuration {result.now} is faster)"
+    )
     for title, pair in (("estimated", result.estimated), ("runtimes", result.runtime)):
         if pair:
             say(f"{title} {pair[0] / 1e6:.4f} against {pair[1] / 1e6:.4f} ms")
-    show_rows((">contribution", "cause"), ((f"{value:+.4f}", name) for name, value in result.causes.items()))
-    nodes, other_nodes = result.nodes[:top], result.nodes[top:]
+    show_rows(
+        (">contribution", "cause"),
+        ((f"{value:+.4f}", name) for name, value in result.causes.items()),
+    )
+    nodes = result.nodes[:top]
+    other_nodes = result.nodes[top:]
     timed = [">estimated µs"] if result.estimated else []
     rows = []
     for node in nodes:
@@ -258,17 +355,22 @@ def explain(
         remaining[counted(len(other_nodes), "other node")] = sum(node.value for node in other_nodes)
     if nodes and abs(result.rest) >= 5e-5:
         remaining["not attributed to a single node"] = result.rest
-    rows += [(f"{value:+.4f}", *[""] * len(timed), "", text, "", "") for text, value in remaining.items()]
+    rows += [
+        (f"{value:+.4f}", *[""] * len(timed), "", text, "", "") for text, value in remaining.items()
+    ]
     show_rows((">contribution", *timed, ">node", "operation", "now", "then"), rows)
     pairs = ((f"{pair.value:+.4f}", pair.now, pair.then) for pair in result.pairs[:top])
     show_rows((">contribution", "pair now", "pair then"), pairs)
-    meanings, columns = column_meanings(), list(result.columns.items())[:top]
+    meanings = column_meanings()
+    columns = list(result.columns.items())[:top]
     if columns and not blocks:
         options.current_run.keep(columns[0][0])
     named_columns = ((f"{value:+.4f}", name, meanings.get(name, "")) for name, value in columns)
     show_rows((">contribution", "column", "~meaning"), named_columns)
     for number, segment in enumerate(result.segments, 1):
-        inside = ", ".join(map(result.called, segment.nodes[:12])) + (" ..." if len(segment.nodes) > 12 else "")
+        inside = ", ".join(map(result.called, segment.nodes[:12])) + (
+            " ..." if len(segment.nodes) > 12 else ""
+        )
         say(f"segment {number}: {segment.value:+.4f}, nodes {inside}")
     list_lines("note", list(result.notes))
     if svg is not None:
@@ -278,22 +380,38 @@ def explain(
 
 @app.command()
 def calibrate(
-    workspace: Work = WORK, collection: Collections = None, threads: Threads = 0, json_file: Json = None
+    workspace: Work = WORK,
+    collection: Collections = None,
+    threads: Threads = 0,
+    json_file: Json = None,
 ) -> None:
     """Measure out of fold how certain rankings are; rank and report then show it."""
     from xlarank.models.validation.folds import FOLDS_OF
     from xlarank.pipelines.calibrate import calibrate as run
 
     with console.progress_bars() as progress:
-        calibrations, left_out = run(workspace_at(workspace), collections=collection or (), threads=threads,
-                                     progress=progress)  # fmt: skip
-    heads = ("collection", ">graphs", ">held out", ">seeds", ">pairs certain", ">of these right", ">best in first",
-             ">nearly best in first")  # fmt: skip
+        calibrations, left_out = run(
+            workspace_at(workspace),
+            collections=collection or (),
+            threads=threads,
+            progress=progress,
+        )
+    heads = (
+        "collection",
+        ">graphs",
+        ">held out",
+        ">seeds",
+        ">pairs certain",
+        ">of these right",
+        ">best in first",
+        ">nearly best in first",
+    )
     rows = []
     for name, trust in calibrations.items():
         interval = f"{trust.right_low:.1%} to {trust.right_high:.1%}"
         right = "-" if isnan(trust.right) else f"{trust.right:.1%} ({interval})"
-        held_out, certain = f"{trust.families} {FOLDS_OF[trust.by]}", f"{trust.certain:.1%}"
+        held_out = f"{trust.families} {FOLDS_OF[trust.by]}"
+        certain = f"{trust.certain:.1%}"
         first = f"{trust.first:.0%}", f"{trust.first_nearly:.0%}"
         rows.append((name, str(trust.graphs), held_out, str(trust.seeds), certain, right, *first))
     show_rows(heads, rows)
@@ -304,9 +422,12 @@ def calibrate(
 @app.command()
 def report(
     out: Annotated[
-        Path | None, Option(callback=out_file, help="Default: reports/report.html in the workspace.")
+        Path | None,
+        Option(callback=out_file, help="Default: reports/report.html in the workspace."),
     ] = None,
-    compare: Annotated[Path | None, Option(help="Workspace to compare with, graph by graph (paired test).")] = None,
+    compare: Annotated[
+        Path | None, Option(help="Workspace to compare with, graph by graph (paired test).")
+    ] = None,
     workspace: Work = WORK,
     collection: Collections = None,
     json_file: Json = None,
@@ -317,10 +438,18 @@ def report(
 
     other = Workspace(compare) if compare is not None else None
     with console.progress_bars() as progress:
-        written = run(workspace_at(workspace), out, compare=other, collections=collection or (), progress=progress)
+        written = run(
+            workspace_at(workspace),
+            out,
+            compare=other,
+            collections=collection or (),
+            progress=progress,
+        )
     for name, (score, graphs) in written.scores.items():
         say(f"{name}: {score:.3f} on {counted(graphs, 'graph')}")
     list_reasons("not scored", written.left_out)
     say(f"wrote {written.out}: {written.size / 1e6:.1f} MB, opens in any browser without a network")
-    write_json(json_file, {"out": str(written.out), "bytes": written.size, "judged": written.scores})
+    write_json(
+        json_file, {"out": str(written.out), "bytes": written.size, "judged": written.scores}
+    )
     return written

@@ -8,9 +8,30 @@ from typing import Annotated, Final
 from typer import Option, Typer
 
 from xlarank.cli import console, options
-from xlarank.cli.console import finish, headline, list_lines, plain_values, say, show_rows, write_json
+from xlarank.cli.console import (
+    finish,
+    headline,
+    list_lines,
+    plain_values,
+    say,
+    show_rows,
+    write_json,
+)
 from xlarank.cli.learning import evaluate, spread, train, tune
-from xlarank.cli.options import WORK, Collections, Hours, Jobs, Json, Ram, Root, Seed, Seeds, Trials, Work, out_file
+from xlarank.cli.options import (
+    WORK,
+    Collections,
+    Hours,
+    Jobs,
+    Json,
+    Ram,
+    Root,
+    Seed,
+    Seeds,
+    Trials,
+    Work,
+    out_file,
+)
 from xlarank.cli.ranking import rank, report, submit
 from xlarank.data.errors import MAX_TRIALS, counted
 
@@ -22,16 +43,22 @@ app = Typer()
 
 @app.command()
 def run_all(
-    out: Annotated[Path, Option(callback=out_file, help="Submission, improved later.")] = Path("submission.csv"),
+    out: Annotated[Path, Option(callback=out_file, help="Submission, improved later.")] = Path(
+        "submission.csv"
+    ),
     budget_hours: Hours = 12.0,
     budget_ram_gb: Ram = 0.0,
     data_root: Root = None,
     workspace: Work = WORK,
     collection: Collections = None,
     seeds: Seeds = 3,
-    trials: Annotated[int, Option(min=0, max=MAX_TRIALS, help="Maximum tuning trials per collection.")] = 100,
+    trials: Annotated[
+        int, Option(min=0, max=MAX_TRIALS, help="Maximum tuning trials per collection.")
+    ] = 100,
     jobs: Jobs = 0,
-    models: Annotated[Path | None, Option(help="Workspace with trained models to use instead of training.")] = None,
+    models: Annotated[
+        Path | None, Option(help="Workspace with trained models to use instead of training.")
+    ] = None,
     blocks: options.Blocks = None,
     seed: Seed = 0,
     json_file: Json = None,
@@ -40,30 +67,69 @@ def run_all(
     from xlarank.pipelines.run_all import run_all as run
     from xlarank.pipelines.training.budget import CollectionPlan, RunSettings
 
-    root, opened = options.data_root_of(data_root), options.workspace_at(workspace)
-    settings = RunSettings(budget_hours, budget_ram_gb, seeds=seeds, trials=trials, jobs=jobs, models=models,
-                           seed=seed)  # fmt: skip
-    say(f"budget: {settings.hours:g} h, {settings.ram_gb:.1f} GB of memory, {counted(settings.cores, 'core')}")
+    root = options.data_root_of(data_root)
+    opened = options.workspace_at(workspace)
+    settings = RunSettings(
+        budget_hours, budget_ram_gb, seeds=seeds, trials=trials, jobs=jobs, models=models, seed=seed
+    )
+    say(
+        f"budget: {settings.hours:g} h, {settings.ram_gb:.1f} GB of memory, "
+        f"{counted(settings.cores, 'core')}"
+    )
 
     def show_plan(plan: list[CollectionPlan]) -> None:
-        show_rows(("collection", ">configurations kept", ">rows", ">min to first model", ">GB memory"), (
-            (str(part.collection), *((f"{part.max_configs:,}", f"{part.rows:,}", f"{part.first_seconds / 60:.1f}",
-                                      f"{part.memory_gb:.1f}") if part.rows else "----"))
-            for part in plan if not models
-        ))  # fmt: skip
+        show_rows(
+            ("collection", ">configurations kept", ">rows", ">min to first model", ">GB memory"),
+            (
+                (
+                    str(part.collection),
+                    *(
+                        (
+                            f"{part.max_configs:,}",
+                            f"{part.rows:,}",
+                            f"{part.first_seconds / 60:.1f}",
+                            f"{part.memory_gb:.1f}",
+                        )
+                        if part.rows
+                        else "----"
+                    ),
+                )
+                for part in plan
+                if not models
+            ),
+        )
 
     with console.progress_bars() as progress:
-        summary = run(root, opened, out, settings, collections=collection or (), progress=progress,
-                      on_plan=show_plan)  # fmt: skip
+        summary = run(
+            root,
+            opened,
+            out,
+            settings,
+            collections=collection or (),
+            progress=progress,
+            on_plan=show_plan,
+        )
     heads = ("collection", "ranked by", ">valid, first model", ">trials", ">out of fold", ">s")
-    show_rows(heads, (
-        (outcome.collection, outcome.ranked_by, spread(outcome.valid.get("score")), str(outcome.trials or "-"),
-         spread(outcome.folds.get("score")), f"{outcome.seconds:.0f}")
-        for outcome in summary.outcomes
-    ))  # fmt: skip
+    show_rows(
+        heads,
+        (
+            (
+                outcome.collection,
+                outcome.ranked_by,
+                spread(outcome.valid.get("score")),
+                str(outcome.trials or "-"),
+                spread(outcome.folds.get("score")),
+                f"{outcome.seconds:.0f}",
+            )
+            for outcome in summary.outcomes
+        ),
+    )
     for outcome in summary.outcomes:
         list_lines(f"note ({outcome.collection})", outcome.notes)
-    say(f"wrote {summary.out}: {counted(summary.rows, 'row')}, checked; {summary.seconds / 60:.1f} min")
+    say(
+        f"wrote {summary.out}: {counted(summary.rows, 'row')}, checked; "
+        f"{summary.seconds / 60:.1f} min"
+    )
     options.current_run.keep(out)
     write_json(json_file, {**plain_values(summary), "settings": plain_values(settings)})
     finish(summary.broken)
@@ -71,10 +137,16 @@ def run_all(
 
 @app.command()
 def package_kaggle(
-    out: Annotated[Path, Option(help="Folder or .zip file to write.")] = Path("work/kaggle-dataset"),
-    models: Annotated[Path | None, Option(help="Workspace whose trained models to include.")] = None,
+    out: Annotated[Path, Option(help="Folder or .zip file to write.")] = Path(
+        "work/kaggle-dataset"
+    ),
+    models: Annotated[
+        Path | None, Option(help="Workspace whose trained models to include.")
+    ] = None,
     blocks: options.Blocks = None,
-    wheelhouse: Annotated[bool, Option("--wheelhouse", help="Include packages that Kaggle's image lacks.")] = False,
+    wheelhouse: Annotated[
+        bool, Option("--wheelhouse", help="Include packages that Kaggle's image lacks.")
+    ] = False,
     owner: Annotated[str, Option(help="Your Kaggle user name.")] = "YOUR-KAGGLE-NAME",
     json_file: Json = None,
 ) -> None:
@@ -95,7 +167,8 @@ def demo(workspace: Work = Path("work/demo"), trials: Trials = 8) -> None:
     from xlarank.data.collection import SAMPLE, find_data_root
     from xlarank.pipelines.build_features import BuildRequest
 
-    root, work = find_data_root(SAMPLE), options.workspace_at(workspace)
+    root = find_data_root(SAMPLE)
+    work = options.workspace_at(workspace)
     headline("1. build-features")
     say("layouts and tiles measured on a CPU (data/sample/README.md)")
     options.build(root, work, BuildRequest(collections=DEMO))
@@ -106,7 +179,9 @@ def demo(workspace: Work = Path("work/demo"), trials: Trials = 8) -> None:
     models = train(workspace=workspace, collection=names)
     headline("4. evaluate on valid (families that were never trained on)")
     json_file = work.reports() / "valid.json"
-    verdicts = evaluate(workspace=workspace, collection=names, json_file=json_file, graphs=False).verdicts
+    verdicts = evaluate(
+        workspace=workspace, collection=names, json_file=json_file, graphs=False
+    ).verdicts
     headline("5. submit")
     submit(out=work.reports() / "submission.csv", workspace=workspace, collection=names)
     headline("6. rank one graph")
@@ -114,7 +189,10 @@ def demo(workspace: Work = Path("work/demo"), trials: Trials = 8) -> None:
     headline("7. report")
     page = report(workspace=workspace, collection=names).out
     headline("In short")
-    sizes = (f"{m.collection} ({m.rows:,} configurations of {counted(m.graphs, 'graph')})" for m in models)
+    sizes = (
+        f"{m.collection} ({m.rows:,} configurations of {counted(m.graphs, 'graph')})"
+        for m in models
+    )
     say(f"learned to rank {' and '.join(sizes)}")
     results = (f"{name}: {text.partition(', ahead')[0]}" for name, text in verdicts.items())
     say(f"result on valid: {'; '.join(results)}")

@@ -1,1 +1,3 @@
-"""Labels from the XLA compiler: cycle estimates for TPUs, made without one, or measurements on this machine."""
+"""Labels from the XLA compiler: cycle estimates for TPUs, made without one, or measurements on this
+machine.
+"""

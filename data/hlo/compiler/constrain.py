@@ -1,8 +1,9 @@
 """Layout constraints in modules before layout assignment, the state that TpuGraphs stores.
 
-A ``LayoutConstraint`` custom call takes the place of the value it constrains, in every later use and as the root;
-`with_layout_constraint` of JAX becomes the same call. Two attributes of the module hold the modes of the program's
-inputs and outputs: ``default``, ``auto`` (the compiler chooses) or an order such as ``{0,1}``, minor to major.
+A ``LayoutConstraint`` custom call takes the place of the value it constrains, in every later use
+and as the root; `with_layout_constraint` of JAX becomes the same call. Two attributes of the module
+hold the modes of the program's inputs and outputs: ``default``, ``auto`` (the compiler chooses) or
+an order such as ``{0,1}``, minor to major.
 """
 
 from __future__ import annotations
@@ -29,30 +30,42 @@ _ARRAY: Final = re.compile(r"\w+\[[\d,]*\](?:\{([\d,]*)[^}]*\})?|token\[\]")
 Order = tuple[int, ...]
 
 
-def layouts_of(module: Message, nodes: Sequence[int] | NDArray[np.int64], rows: NDArray[Any]) -> dict[int, Order]:
-    """Return the output layouts that a configuration ``rows (nodes, 18)`` sets: node id -> minor-to-major order.
+def layouts_of(
+    module: Message, nodes: Sequence[int] | NDArray[np.int64], rows: NDArray[Any]
+) -> dict[int, Order]:
+    """Return the output layouts that a configuration ``rows (nodes, 18)`` sets: node id ->
+    minor-to-major order.
 
-    Dimensions that a row does not name follow in descending order. Layouts of operands are left to the compiler:
-    constraining them adds copies that cancel one another, and the estimate no longer follows measurements. Raises
-    `CompilerError` for a node that is not in the module or an order of another rank.
+    Dimensions that a row does not name follow in descending order. Layouts of operands are left to
+    the compiler: constraining them adds copies that cancel one another, and the estimate no longer
+    follows measurements. Raises `CompilerError` for a node that is not in the module or an order of
+    another rank.
     """
     nodes_of_module = [instruction for _, instruction in instructions(module)]
     orders = {}
     for node, row in zip(nodes, rows, strict=True):
         if not 0 <= node < len(nodes_of_module):
-            raise CompilerError(f"node {node} is not in the module", expected=f"0 to {len(nodes_of_module) - 1}")
+            raise CompilerError(
+                f"node {node} is not in the module", expected=f"0 to {len(nodes_of_module) - 1}"
+            )
         if named := [int(entry) for entry in row[:MAX_RANK] if entry >= 0]:
-            rank, name = len(nodes_of_module[node].shape.dimensions), nodes_of_module[node].name
+            rank = len(nodes_of_module[node].shape.dimensions)
+            name = nodes_of_module[node].name
             if len(set(named)) != len(named) or not set(named) <= set(range(rank)):
                 got = f"the layout {list(named)} of {name} does not fit its {rank} dimensions"
                 do = "take configurations that were made for this module"
                 raise CompilerError(got, expected="every dimension at most once", do=do)
-            orders[int(node)] = (*named, *(entry for entry in reversed(range(rank)) if entry not in named))
+            orders[int(node)] = (
+                *named,
+                *(entry for entry in reversed(range(rank)) if entry not in named),
+            )
     return orders
 
 
 def row_of(order: Order) -> list[int]:
-    """Return the row of 18 entries that sets an order of the output's dimensions; an empty order sets nothing."""
+    """Return the row of 18 entries that sets an order of the output's dimensions; an empty order
+    sets nothing.
+    """
     return [*order, *[-1] * (len(LAYOUT_COLUMNS) - len(order))]
 
 
@@ -62,7 +75,11 @@ def constrain(module: Message, layouts: Mapping[int, Order]) -> Message:
     last = max((instruction.id for _, instruction in instructions(module)), default=0)
     new_ids, first = count(last + 1), 0  # ids unique in the module
     for computation in edited.computations:
-        selected = {at: layouts[first + at] for at in range(len(computation.instructions)) if first + at in layouts}
+        selected = {
+            at: layouts[first + at]
+            for at in range(len(computation.instructions))
+            if first + at in layouts
+        }
         first += len(computation.instructions)
         if selected:
             if last >= _COMPOSITE:
@@ -71,20 +88,29 @@ def constrain(module: Message, layouts: Mapping[int, Order]) -> Message:
     return edited
 
 
-def _constrain_computation(computation: Message, layouts: Mapping[int, Order], new_ids: Iterator[int]) -> None:
+def _constrain_computation(
+    computation: Message, layouts: Mapping[int, Order], new_ids: Iterator[int]
+) -> None:
     originals = list(map(deepcopy, computation.instructions))
     replaced: dict[int, int] = {}
     del computation.instructions[:]
     for at, instruction in enumerate(originals):
-        instruction.operand_ids[:] = [replaced.get(operand, operand) for operand in instruction.operand_ids]
+        instruction.operand_ids[:] = [
+            replaced.get(operand, operand) for operand in instruction.operand_ids
+        ]
         computation.instructions.append(instruction)
         if at not in layouts:
             continue
         call_id = replaced[instruction.id] = next(new_ids)
         call = computation.instructions.add(
-            name=f"layout_constraint.{call_id}", id=call_id, opcode="custom-call", operand_ids=[instruction.id],
-            custom_call_target="LayoutConstraint", custom_call_api_version=1, constrain_layout=True,
-        )  # fmt: skip
+            name=f"layout_constraint.{call_id}",
+            id=call_id,
+            opcode="custom-call",
+            operand_ids=[instruction.id],
+            custom_call_target="LayoutConstraint",
+            custom_call_api_version=1,
+            constrain_layout=True,
+        )
         call.shape.CopyFrom(instruction.shape)
         _set_layout(call.shape, layouts[at])
         call.operand_shapes_with_layout.add().CopyFrom(call.shape)
@@ -103,7 +129,9 @@ def entry_shapes(module: Message) -> tuple[list[Message], list[Message]]:
 
 
 def with_entry_modes(module: Message, inputs: Sequence[str], outputs: Sequence[str]) -> Message:
-    """Return a copy of the module with a mode for each input and output; orders also become entry layouts."""
+    """Return a copy of the module with a mode for each input and output; orders also become entry
+    layouts.
+    """
     edited = deepcopy(module)
     drop_entry_modes(edited)
     for key, modes, shapes in zip(_MODES, (inputs, outputs), entry_shapes(edited), strict=True):
@@ -116,14 +144,18 @@ def with_entry_modes(module: Message, inputs: Sequence[str], outputs: Sequence[s
 
 def drop_entry_modes(module: Message) -> None:
     """Remove the modes of inputs and outputs from a module."""
-    remaining = [attribute for attribute in module.frontend_attributes.map if attribute.key not in _MODES]
+    remaining = [
+        attribute for attribute in module.frontend_attributes.map if attribute.key not in _MODES
+    ]
     del module.frontend_attributes.map[:]
     module.frontend_attributes.map.extend(remaining)
 
 
 def entry_modes(module: Message) -> list[list[str]] | None:
     """Return the modes of inputs and of outputs in a module; None if all are the default."""
-    modes_by_key = {attribute.key: attribute.value.split(";") for attribute in module.frontend_attributes.map}
+    modes_by_key = {
+        attribute.key: attribute.value.split(";") for attribute in module.frontend_attributes.map
+    }
     modes = [modes_by_key.get(key, []) for key in _MODES]
     return modes if any(mode != DEFAULT for side in modes for mode in side) else None
 
@@ -136,12 +168,19 @@ def mode_of(order: Order) -> str:
 def compiled_entry_layouts(text: str) -> tuple[list[Order], list[Order]]:
     """Return the minor-to-major layouts of inputs and outputs in the text of a compiled program.
 
-    >>> compiled_entry_layouts("HloModule m, entry_computation_layout={(f32[8,4]{0,1:T(8)}, s32[])->bf16[8]{0}}")
+    >>> compiled_entry_layouts(
+    ...     "HloModule m, entry_computation_layout={(f32[8,4]{0,1:T(8)}, s32[])->bf16[8]{0}}"
+    ... )
     ([(0, 1), ()], [(0,)])
     """
-    header = re.search(r"entry_computation_layout=\{(.*?)\}(?:, \w+=|\n|$)", text.partition("\n")[0])
+    header = re.search(
+        r"entry_computation_layout=\{(.*?)\}(?:, \w+=|\n|$)", text.partition("\n")[0]
+    )
     inputs, outputs = (
-        [tuple(map(int, filter(None, (array[1] or "").split(",")))) for array in _ARRAY.finditer(shapes)]
+        [
+            tuple(map(int, filter(None, (array[1] or "").split(","))))
+            for array in _ARRAY.finditer(shapes)
+        ]
         for shapes in (header[1] if header else "->").split("->", 1)
     )
     return inputs, outputs

@@ -1,7 +1,9 @@
-"""The text of a compiled program: its operations, the compiler's own estimate of their cycles, and predictions.
+"""The text of a compiled program: its operations, the compiler's own estimate of their cycles, and
+predictions.
 
-XLA:TPU writes ``"estimated_cycles":"N"`` into the backend configuration of fusions, convolutions, copies, ... once
-their code is generated. Reshape, select-and-scatter and collectives have none and count as 0.
+XLA:TPU writes ``"estimated_cycles":"N"`` into the backend configuration of fusions, convolutions,
+copies, ... once their code is generated. Reshape, select-and-scatter and collectives have none and
+count as 0.
 """
 
 from __future__ import annotations
@@ -23,25 +25,35 @@ COUNTING: Final = 2
 
 _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) \(")
 _INSTRUCTION: Final = re.compile(r"\s*(?:ROOT )?%?(\S+) = (\(.*?\)|\S+) ([\w\-]+)(\(.*)")
-_BRANCHES: Final = re.compile(r"\bbranch_computations=\{([^}]*)\}|\b(?:true|false)_computation=%?([\w.\-]+)")
+_BRANCHES: Final = re.compile(
+    r"\bbranch_computations=\{([^}]*)\}|\b(?:true|false)_computation=%?([\w.\-]+)"
+)
 #: Attribute with the computation that an operation runs, by opcode.
 _CALLED: Final = {"while": "body", "call": "to_apply"}
 #: Opcodes that return a counter unchanged.
 _IDENTITIES: Final = frozenset({"copy", "bitcast", "copy-done", "copy-start"})
 
 #: Opcodes in the body of a fusion that only moves data.
-_MOVES: Final = frozenset({"parameter", "copy", "transpose", "bitcast", "convert", "reshape", "tuple"})
+_MOVES: Final = frozenset(
+    {"parameter", "copy", "transpose", "bitcast", "convert", "reshape", "tuple"}
+)
 #: Opcodes without a kernel.
-FREE: Final = frozenset({"bitcast", "get-tuple-element", "parameter", "constant", "tuple", "opt-barrier", "while"})
+FREE: Final = frozenset(
+    {"bitcast", "get-tuple-element", "parameter", "constant", "tuple", "opt-barrier", "while"}
+)
 _TILE: Final = re.compile(r"T\(([\d,]+)\)")
 _SHAPE: Final = re.compile(r"(\w+)\[([\d,]*)\](?:\{([\d,]*)([^}]*)\})?")
-#: For unseen kernels: quantile of their opcode's cycles per byte, and factor applied to predictions. Both are low:
-#: a program screened out by mistake is lost, one kept by mistake only costs a compilation.
-_QUANTILE, _OPTIMISM = 0.25, 0.7
+#: For unseen kernels: quantile of their opcode's cycles per byte, and factor applied to
+#: predictions. Both are low: a program screened out by mistake is lost, one kept by mistake only
+#: costs a compilation.
+_QUANTILE = 0.25
+_OPTIMISM = 0.7
 
 
 class Line(NamedTuple):
-    """One instruction of HLO text: ``name = shape opcode``, and the rest from the opening bracket on."""
+    """One instruction of HLO text: ``name = shape opcode``, and the rest from the opening bracket
+    on.
+    """
 
     text: str
     name: str
@@ -71,17 +83,20 @@ Lines = Mapping[str, Line]
 def read_estimate(text: str) -> Estimate:
     """Return the estimate in a compiled program's text.
 
-    The cycles of ``while`` bodies are multiplied by their trip count (1 if unknown), a ``conditional`` counts as
-    its most expensive branch, and computations of a ``fusion`` are ignored. Raises `CompilerError` if the text has
-    no entry computation.
+    The cycles of ``while`` bodies are multiplied by their trip count (1 if unknown), a
+    ``conditional`` counts as its most expensive branch, and computations of a ``fusion`` are
+    ignored. Raises `CompilerError` if the text has no entry computation.
     """
     return _read(text)[0]
 
 
 def _read(text: str) -> tuple[Estimate, Mapping[str, int], Mapping[str, Lines]]:
-    """Return the estimate, the number of runs of each computation that it counts, and all computations."""
+    """Return the estimate, the number of runs of each computation that it counts, and all
+    computations.
+    """
     computations: dict[str, dict[str, Line]] = {}
-    entry, lines = "", dict[str, Line]()
+    entry = ""
+    lines = dict[str, Line]()
     for row in text.splitlines():
         if not row.startswith(" ") and (header := _HEADER.match(row)):
             lines = computations[header[2]] = {}
@@ -94,9 +109,13 @@ def _read(text: str) -> tuple[Estimate, Mapping[str, int], Mapping[str, Lines]]:
 
 
 def _estimate_run(name: str, computations: Mapping[str, Lines]) -> tuple[Estimate, Counter[str]]:
-    """Return the estimate of one run of a computation, calls included, and the runs of those it counts."""
+    """Return the estimate of one run of a computation, calls included, and the runs of those it
+    counts.
+    """
     lines = computations[name]
-    cycles, unknown, runs = 0, 0, Counter({name: 1})
+    cycles = 0
+    unknown = 0
+    runs = Counter({name: 1})
     for line in lines.values():
         cycles += line.cycles
         if called := _called(line):  # HLO has no recursion
@@ -111,18 +130,24 @@ def _estimate_run(name: str, computations: Mapping[str, Lines]) -> tuple[Estimat
 
 
 def _called(line: Line) -> list[str]:
-    """Return the names of the computation that an operation runs, or of the branches of a ``conditional``."""
+    """Return the names of the computation that an operation runs, or of the branches of a
+    ``conditional``.
+    """
     if line.opcode != "conditional":
         return [line.attribute(_CALLED[line.opcode])] if line.opcode in _CALLED else []
-    names = [name for branches, single in _BRANCHES.findall(line.rest) for name in (branches or single).split(",")]
+    names = [
+        name
+        for branches, single in _BRANCHES.findall(line.rest)
+        for name in (branches or single).split(",")
+    ]
     return [name.strip().lstrip("%") for name in names]
 
 
 def trip_count(loop: Line, outside: Lines, computations: Mapping[str, Lines]) -> int | None:
     """Return the trip count of a ``while`` among the lines ``outside``; None if unknown.
 
-    The compiler's annotation takes precedence. Otherwise the usual form is recognized: a counter that starts
-    at a constant, grows or shrinks by a constant and is compared with a constant.
+    The compiler's annotation takes precedence. Otherwise the usual form is recognized: a counter
+    that starts at a constant, grows or shrinks by a constant and is compared with a constant.
     """
     if annotation := re.search(r'known_trip_count\\?":\s*\{\\?"n\\?":\\?"(\d+)', loop.rest):
         return int(annotation[1])
@@ -132,7 +157,8 @@ def trip_count(loop: Line, outside: Lines, computations: Mapping[str, Lines]) ->
     if test.opcode != "compare" or direction not in ("LT", "LE", "GT", "GE"):
         return None
     counter, limit = test.operands
-    index, end = _tuple_index(counter, condition), _constant(limit, condition)
+    index = _tuple_index(counter, condition)
+    end = _constant(limit, condition)
     if index is None or end is None:
         return None
     start = _constant(_element(outside.get(loop.operands[0]), index), outside)
@@ -145,11 +171,15 @@ def trip_count(loop: Line, outside: Lines, computations: Mapping[str, Lines]) ->
 
 
 def _step(addition: Line | None, index: int, body: Lines) -> int | None:
-    """Return the constant that a line adds to a loop's counter, the element ``index`` of its tuple."""
+    """Return the constant that a line adds to a loop's counter, the element ``index`` of its
+    tuple.
+    """
     if addition is None or addition.opcode != "add":
         return None
     pairs = (addition.operands, addition.operands[::-1])
-    steps = (_constant(step, body) for counter, step in pairs if _tuple_index(counter, body) == index)
+    steps = (
+        _constant(step, body) for counter, step in pairs if _tuple_index(counter, body) == index
+    )
     return next((step for step in steps if step is not None), None)
 
 
@@ -162,7 +192,11 @@ def _skip_copies(name: str, lines: Lines) -> Line | None:
 
 def _constant(name: str, lines: Lines) -> int | None:
     line = _skip_copies(name, lines)
-    number = re.match(r"\((-?\d+)\)", line.rest) if line is not None and line.opcode == "constant" else None
+    number = (
+        re.match(r"\((-?\d+)\)", line.rest)
+        if line is not None and line.opcode == "constant"
+        else None
+    )
     return int(number[1]) if number else None
 
 
@@ -171,12 +205,18 @@ def _element(line: Line | None, index: int) -> str:
 
 
 def _tuple_index(name: str, lines: Lines) -> int | None:
-    """Return the index of a value in the loop's tuple; None if it is not an element of the tuple."""
+    """Return the index of a value in the loop's tuple; None if it is not an element of the
+    tuple.
+    """
     line = _skip_copies(name, lines)
     if line is None or line.opcode != "get-tuple-element":
         return None
     source = _skip_copies(line.operands[0], lines)
-    return int(line.attribute("index")) if source is not None and source.opcode == "parameter" else None
+    return (
+        int(line.attribute("index"))
+        if source is not None and source.opcode == "parameter"
+        else None
+    )
 
 
 @dataclass(frozen=True)
@@ -188,8 +228,10 @@ class Operation:
         before: layout of the first operand.
         cycles: estimated cycles per run; 0 without an estimate.
         origin, source: name in the framework's program, and ``file:line``, if known.
-        relayout: whether it only changes a value's layout or order of dimensions (a fusion: also type and shape).
-        kernel, likeness: hash of text, operand shapes and fusion body, without names; the same without layouts.
+        relayout: whether it only changes a value's layout or order of dimensions (a fusion: also
+            type and shape).
+        kernel, likeness: hash of text, operand shapes and fusion body, without names; the same
+            without layouts.
         bytes: size of result and operands, padded to tiles.
         number: parameter number; -1 for other operations.
     """
@@ -223,8 +265,11 @@ class Operation:
 
 
 def read_operations(text: str) -> list[Operation]:
-    """Return the operations of the computations that the estimate of a compiled or optimised program counts."""
-    (_, runs_of, computations), sources = _read(text), _sources(text)
+    """Return the operations of the computations that the estimate of a compiled or optimised
+    program counts.
+    """
+    (_, runs_of, computations) = _read(text)
+    sources = _sources(text)
     operations = []
     for computation, runs in runs_of.items():
         lines = computations[computation]
@@ -234,19 +279,36 @@ def read_operations(text: str) -> list[Operation]:
             body = computations.get(line.attribute("calls"), {})
             layouts = " ".join([NAME.sub("%", _without_origin(line).partition(" = ")[2]), *inputs])
             layouts += "\n" + numbered("\n".join(map(_without_origin, body.values())))
-            after, before = _shape_and_layout(line.shape), _shape_and_layout(inputs[0]) if inputs else ("", ())
+            after = _shape_and_layout(line.shape)
+            before = _shape_and_layout(inputs[0]) if inputs else ("", ())
             origin = re.search(r'\bop_name="((?:[^"\\]|\\.)*)"', line.rest)
             source = re.search(r'\bsource_file="([^"]*)" source_line=(\d+)', line.rest)
             number = re.match(r"\((\d+)\)", line.rest)
-            location = ":".join(source.groups()) if source else sources.get(line.attribute("stack_frame_id"), "")
-            operations.append(Operation(
-                line.name, line.opcode, computation, *after, tuple(operands), before[1], line.cycles, runs,
-                origin[1] if origin else "", location, _is_relayout(line, body, before, after),
-                hash(layouts), hash(_SHAPE.sub(r"\1[\2]", layouts)),
-                sum(map(padded_bytes, (line.shape, *inputs))),
-                int(number[1]) if number and line.opcode == "parameter" else -1,
-                line.text.lstrip().startswith("ROOT "),
-            ))  # fmt: skip
+            location = (
+                ":".join(source.groups())
+                if source
+                else sources.get(line.attribute("stack_frame_id"), "")
+            )
+            operations.append(
+                Operation(
+                    line.name,
+                    line.opcode,
+                    computation,
+                    *after,
+                    tuple(operands),
+                    before[1],
+                    line.cycles,
+                    runs,
+                    origin[1] if origin else "",
+                    location,
+                    _is_relayout(line, body, before, after),
+                    hash(layouts),
+                    hash(_SHAPE.sub(r"\1[\2]", layouts)),
+                    sum(map(padded_bytes, (line.shape, *inputs))),
+                    int(number[1]) if number and line.opcode == "parameter" else -1,
+                    line.text.lstrip().startswith("ROOT "),
+                )
+            )
     return operations
 
 
@@ -259,11 +321,15 @@ def _is_relayout(
     opcodes = {inner.opcode for inner in body.values()}
     if line.opcode != "fusion" or not opcodes <= _MOVES or not opcodes & {"copy", "transpose"}:
         return False
-    return moved or "transpose" in opcodes or before[0].partition("[")[2] != after[0].partition("[")[2]
+    return (
+        moved or "transpose" in opcodes or before[0].partition("[")[2] != after[0].partition("[")[2]
+    )
 
 
 def _shape_and_layout(shape: str) -> tuple[str, tuple[int, ...]]:
-    """Return shape and layout of the first array of a shape, such as ``f32[8,128]`` and ``(0, 1)``."""
+    """Return shape and layout of the first array of a shape, such as ``f32[8,128]`` and ``(0,
+    1)``.
+    """
     if not (array := _SHAPE.search(shape)):
         return shape, ()
     return f"{array[1]}[{array[2]}]", _numbers(array[3])
@@ -274,14 +340,17 @@ def _numbers(text: str | None) -> tuple[int, ...]:
 
 
 def padded_bytes(shape: str) -> int:
-    """Return the bytes of all arrays of a shape, with minor-most dimensions padded to the first tile.
+    """Return the bytes of all arrays of a shape, with minor-most dimensions padded to the first
+    tile.
 
     >>> padded_bytes("f32[16,3]{1,0:T(8,128)}"), padded_bytes("bf16[3,200]{0,1:T(8,128)(2,1)}")
     (8192, 51200)
     """
     total = 0
     for element_type, dimensions, order, rest in _SHAPE.findall(shape):
-        sizes, tile, bits = list(_numbers(dimensions)), _TILE.search(rest), re.search(r"\d+", element_type)
+        sizes = list(_numbers(dimensions))
+        tile = _TILE.search(rest)
+        bits = re.search(r"\d+", element_type)
         for side, dimension in zip(_numbers(tile and tile[1])[::-1], _numbers(order), strict=False):
             sizes[dimension] = -(-sizes[dimension] // side) * side
         total += math.prod(sizes) * max(1, int(bits[0]) // 8 if bits else 1)
@@ -289,14 +358,18 @@ def padded_bytes(shape: str) -> int:
 
 
 def _without_origin(line: Line) -> str:
-    return re.sub(r"\bcalls=%?[\w.\-]+|, backend_config=\{.*", "", PROVENANCE.sub("", line.text)).strip()
+    return re.sub(
+        r"\bcalls=%?[\w.\-]+|, backend_config=\{.*", "", PROVENANCE.sub("", line.text)
+    ).strip()
 
 
 def _sources(text: str) -> dict[str, str]:
     """Return ``file:line`` by stack frame id, from the tables above the computations."""
 
     def entries(name: str, pattern: str) -> list[Any]:
-        return re.findall(pattern, text.partition(f"\n{name}\n")[2].partition("\n\n")[0], re.MULTILINE)
+        return re.findall(
+            pattern, text.partition(f"\n{name}\n")[2].partition("\n\n")[0], re.MULTILINE
+        )
 
     files = dict(entries("FileNames", r'^(\d+) "([^"]*)"$'))
     locations = entries("FileLocations", r"^(\d+) \{file_name_id=(\d+) .*?\bline=(\d+)")
@@ -307,7 +380,9 @@ def _sources(text: str) -> dict[str, str]:
 
 @dataclass
 class Kernels:
-    """Known kernels: cycles by `Operation.kernel`, lowest ones by `Operation.likeness`, and per byte by opcode."""
+    """Known kernels: cycles by `Operation.kernel`, lowest ones by `Operation.likeness`, and per
+    byte by opcode.
+    """
 
     exact: dict[int, int] = field(default_factory=dict)
     alike: dict[int, int] = field(default_factory=dict)

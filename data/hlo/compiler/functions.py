@@ -1,4 +1,5 @@
-"""JAX functions of the user's modules: import, lowering, and compilation with the code that `advise` prints.
+"""JAX functions of the user's modules: import, lowering, and compilation with the code that
+`advise` prints.
 
 Runs in child processes of `xlarank.data.hlo.compiler.xla`, each of which imports the modules anew.
 """
@@ -25,7 +26,9 @@ _HOOK: Final = "__xlarank_constrain__"
 
 @dataclass(frozen=True)
 class Place:
-    """A value to constrain: that of the first call or binary operator evaluated on a line with these dimensions."""
+    """A value to constrain: that of the first call or binary operator evaluated on a line with
+    these dimensions.
+    """
 
     file: str
     line: int
@@ -35,7 +38,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Pasted:
-    """Lines to run after ``step, arguments = function()``, and values to constrain in any source file."""
+    """Lines to run after ``step, arguments = function()``, and values to constrain in any source
+    file.
+    """
 
     function: str
     lines: Sequence[str]
@@ -43,7 +48,9 @@ class Pasted:
     one_hot: bool
 
     def load(self, device: Any) -> tuple[Any, Any, Any, dict[Place, str]]:
-        """Return the step, its arguments, their formats, and a dict that lowering fills: expressions by place."""
+        """Return the step, its arguments, their formats, and a dict that lowering fills:
+        expressions by place.
+        """
         import jax
 
         expressions = _constrain_sources(self.places)
@@ -55,7 +62,9 @@ class Pasted:
             code = "\n".join(self.lines[:-1]).replace("jax.devices()[0]", "device")
             exec(code.replace("jax.jit(step", "jax.jit(step, keep_unused=True"), scope)
         else:
-            scope["step"] = jax.jit(step, keep_unused=True, in_shardings=sharding, out_shardings=sharding)
+            scope["step"] = jax.jit(
+                step, keep_unused=True, in_shardings=sharding, out_shardings=sharding
+            )
         return scope["step"], arguments, scope["in_formats"], expressions
 
 
@@ -69,7 +78,9 @@ def compile_pasted(xla: Xla, folder: Path, *, pasted: Pasted) -> tuple[str, dict
 
 
 def _constrain_sources(places: Sequence[Place]) -> dict[Place, str]:
-    """Constrain values in modules imported later; return their expressions by place, added as they are traced."""
+    """Constrain values in modules imported later; return their expressions by place, added as they
+    are traced.
+    """
     import builtins
 
     import jax
@@ -79,7 +90,11 @@ def _constrain_sources(places: Sequence[Place]) -> dict[Place, str]:
 
     def hook(value: Any, file: str, first: int, last: int, text: str) -> Any:
         for place in places if isinstance(value, jax.core.Tracer) else ():
-            matches = place.file == file and first <= place.line <= last and value.shape == place.dimensions
+            matches = (
+                place.file == file
+                and first <= place.line <= last
+                and value.shape == place.dimensions
+            )
             if matches and expressions.setdefault(place, text) == text:
                 value = with_layout_constraint(value, Layout(place.major_to_minor))
         return value
@@ -100,32 +115,47 @@ def _constrain_sources(places: Sequence[Place]) -> dict[Place, str]:
 
 
 class _Hooks(ast.NodeTransformer):
-    """Transformer that passes the values of calls and binary operators on some lines through the hook."""
+    """Transformer that passes the values of calls and binary operators on some lines through the
+    hook.
+    """
 
     def __init__(self, source: str, path: str, lines: Sequence[int]) -> None:
-        self.source, self.path, self.lines = source, path, lines
+        self.source = source
+        self.path = path
+        self.lines = lines
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         super().generic_visit(node)
         if not isinstance(node, ast.Call | ast.BinOp):
             return node
-        first, last = node.lineno, node.end_lineno or node.lineno
+        first = node.lineno
+        last = node.end_lineno or node.lineno
         if not any(first <= line <= last for line in self.lines):
             return node
         text = " ".join((ast.get_source_segment(self.source, node) or "").split())
         arguments = [ast.Constant(value) for value in (self.path, first, last, text)]
-        return ast.copy_location(ast.Call(ast.Name(_HOOK, ast.Load()), [node, *arguments], []), node)
+        return ast.copy_location(
+            ast.Call(ast.Name(_HOOK, ast.Load()), [node, *arguments], []), node
+        )
 
 
 def _shape_of(leaf: Any, sharding: Any) -> Any:
     import jax
 
-    return jax.ShapeDtypeStruct(jax.numpy.shape(leaf), jax.numpy.result_type(leaf), sharding=sharding)
+    return jax.ShapeDtypeStruct(
+        jax.numpy.shape(leaf), jax.numpy.result_type(leaf), sharding=sharding
+    )
 
 
-def lower(xla: Xla, folder: Path, *, function: str, module: bytes, one_hot: bool) -> Lowered | Outcome:
+def lower(
+    xla: Xla, folder: Path, *, function: str, module: bytes, one_hot: bool
+) -> Lowered | Outcome:
     """Compile ``module:function`` or a module, and return the dumps around layout assignment."""
-    dumps = {"xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "layout-assignment", "xla_dump_hlo_as_proto": True}
+    dumps = {
+        "xla_dump_to": str(folder),
+        "xla_dump_hlo_pass_re": "layout-assignment",
+        "xla_dump_hlo_as_proto": True,
+    }
     if function:
         _lower_function(xla, folder, function, one_hot).compile(compiler_options=dumps)
     else:
@@ -134,7 +164,9 @@ def lower(xla: Xla, folder: Path, *, function: str, module: bytes, one_hot: bool
 
 
 def _lower_function(xla: Xla, folder: Path, name: str, one_hot: bool) -> Any:
-    """Lower the result of `import_function` with JAX, and write the paths of its inputs and outputs to a file."""
+    """Lower the result of `import_function` with JAX, and write the paths of its inputs and outputs
+    to a file.
+    """
     import jax
     from jax.tree_util import keystr, tree_leaves, tree_leaves_with_path, tree_map_with_path
 
@@ -147,14 +179,18 @@ def _lower_function(xla: Xla, folder: Path, name: str, one_hot: bool) -> Any:
         except TypeError as error:
             got = f"argument {keystr(path)} of {name} has no shape: it is {type(leaf).__name__}"
             do = "bind what is no array with functools.partial or a lambda"
-            raise CompilerError(got, expected="arrays or jax.ShapeDtypeStruct(shape, dtype)", do=do) from error
+            raise CompilerError(
+                got, expected="arrays or jax.ShapeDtypeStruct(shape, dtype)", do=do
+            ) from error
 
     shapes = tree_map_with_path(shape_of, arguments)
     try:
         donated: tuple[int, ...] = ()
         if hasattr(function, "lower"):  # already jitted, perhaps with donated arguments
             infos = enumerate(function.lower(*shapes).args_info[0])
-            donated = tuple(at for at, info in infos if any(leaf.donated for leaf in tree_leaves(info)))
+            donated = tuple(
+                at for at, info in infos if any(leaf.donated for leaf in tree_leaves(info))
+            )
         options = {"keep_unused": True, "in_shardings": sharding, "out_shardings": sharding}
         lowered = jax.jit(function, donate_argnums=donated, **options).lower(*shapes)
     except Exception as error:  # any error of the program
@@ -168,7 +204,9 @@ def _lower_function(xla: Xla, folder: Path, name: str, one_hot: bool) -> Any:
 
 
 def import_function(name: str, one_hot: bool) -> tuple[Any, Any]:
-    """Return the callable and arguments of ``module:function()``; ``one_hot`` replaces take_along_axis."""
+    """Return the callable and arguments of ``module:function()``; ``one_hot`` replaces
+    take_along_axis.
+    """
     if one_hot:
         import jax.numpy
 

@@ -1,4 +1,6 @@
-"""Times and outputs of programs on the target's device, in child processes of `xlarank.data.hlo.compiler.xla`."""
+"""Times and outputs of programs on the target's device, in child processes of
+`xlarank.data.hlo.compiler.xla`.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,17 @@ from xlarank.data.hlo.messages import HloModuleProto
 
 #: Maximum relative difference of outputs: another layout sums in another order.
 TOLERANCE: Final = 2e-2
-#: File with the name of the program that is being loaded or run for the first time, which may end the process.
+#: File with the name of the program that is being loaded or run for the first time, which may end
+#: the process.
 PROGRAM_FILE: Final = "program"
 ROUNDS_FILE: Final = "rounds"
 _MAX_ROUNDS: Final = 1000
 #: Names of numpy's types by XLA's element type.
 _TYPES: Final = dict(
-    enumerate("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split(), start=1)
+    enumerate(
+        "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split(),
+        start=1,
+    )
 ) | {16: "bfloat16"}
 #: A compiled program as a function of a list of arrays, and arrays laid out for it.
 _Loaded = tuple[Callable[[list[Any]], list[Any]], list[Any]]
@@ -36,7 +42,8 @@ _Loaded = tuple[Callable[[list[Any]], list[Any]], list[Any]]
 class _Inputs:
     """Random inputs of a module; modules with equal entry layouts share the arrays on the device.
 
-    Integers are 0 or 1: valid indices. Raises `CompilerError` unless all inputs are arrays of numbers.
+    Integers are 0 or 1: valid indices. Raises `CompilerError` unless all inputs are arrays of
+    numbers.
     """
 
     def __init__(self, xla: Xla, module: bytes, seed: int) -> None:
@@ -52,11 +59,19 @@ class _Inputs:
                 got = f"a parameter has element type {shape.element_type}"
                 raise CompilerError(got, expected="arrays of numbers, to run the program")
             dimensions = tuple(shape.dimensions)
-            values = rng.standard_normal(dimensions) if "float" in name else rng.integers(0, 2, dimensions)
-            self.values.append(np.asarray(values).astype(ml_dtypes.bfloat16 if name == "bfloat16" else name))
+            values = (
+                rng.standard_normal(dimensions)
+                if "float" in name
+                else rng.integers(0, 2, dimensions)
+            )
+            self.values.append(
+                np.asarray(values).astype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+            )
 
     def load(self, program: bytes | Pasted) -> _Loaded:
-        """Compile a program; return it as a function of a list of arrays, and the inputs laid out for it."""
+        """Compile a program; return it as a function of a list of arrays, and the inputs laid out
+        for it.
+        """
         import jax
         from jax.experimental.layout import Format, Layout
 
@@ -65,14 +80,17 @@ class _Inputs:
             orders = tuple(compiled_entry_layouts(executable.hlo_modules()[0].to_string())[0])
             if orders not in self._laid_out:
                 device = jax.sharding.SingleDeviceSharding(self.xla.device)
-                formats = [Format(Layout(order[::-1]), device) if order else device for order in orders]
+                formats = [
+                    Format(Layout(order[::-1]), device) if order else device for order in orders
+                ]
                 self._laid_out[orders] = jax.device_put(self.values, formats)
             return executable.execute, self._laid_out[orders]
         step, arguments, formats, _ = program.load(self.xla.device)
         tree = jax.tree.structure(arguments)
         arguments = jax.device_put(jax.tree.unflatten(tree, self.values), formats)
         compiled = step.lower(*arguments).compile()
-        jax.clear_caches()  # the same function may be loaded again without the constraints in its source
+        # the same function may be loaded again without the constraints in its source
+        jax.clear_caches()
 
         def execute(arrays: list[Any]) -> list[Any]:
             return list(jax.tree.leaves(compiled(*jax.tree.unflatten(tree, arrays))))
@@ -81,34 +99,48 @@ class _Inputs:
 
 
 def measure(
-    xla: Xla, folder: Path, *, plain: bytes, programs: Mapping[str, bytes | Pasted], seed: int, done: int,
+    xla: Xla,
+    folder: Path,
+    *,
+    plain: bytes,
+    programs: Mapping[str, bytes | Pasted],
+    seed: int,
+    done: int,
     limit: float,
-) -> str:  # fmt: skip
-    """Write `_MAX_ROUNDS` rounds to a file as they end, one line of JSON each: the seconds of every program.
+) -> str:
+    """Write `_MAX_ROUNDS` rounds to a file as they end, one line of JSON each: the seconds of every
+    program.
 
-    The programs of a round run in shuffled order. If a program fails before the rounds, or its outputs differ from
-    the first one's by more than `TOLERANCE`, the reason replaces its seconds. One that takes ``limit`` seconds to
-    load or run ends the process. Inputs are those of the module ``plain``; ``done`` rounds were measured before.
+    The programs of a round run in shuffled order. If a program fails before the rounds, or its
+    outputs differ from the first one's by more than `TOLERANCE`, the reason replaces its seconds.
+    One that takes ``limit`` seconds to load or run ends the process. Inputs are those of the module
+    ``plain``; ``done`` rounds were measured before.
     """
     import jax
 
-    inputs, rng = _Inputs(xla, plain, seed), np.random.default_rng([seed, done])
+    inputs = _Inputs(xla, plain, seed)
+    rng = np.random.default_rng([seed, done])
     loaded: dict[str, _Loaded] = {}
     problems: dict[str, str] = {}
 
     @contextmanager
     def attempt(name: str) -> Iterator[None]:
         (folder / PROGRAM_FILE).write_text(name, encoding="utf-8")
-        signal.setitimer(signal.ITIMER_REAL, limit)  # without a handler: nothing else ends a loop on the device
+        signal.setitimer(
+            signal.ITIMER_REAL, limit
+        )  # without a handler: nothing else ends a loop on the device
         try:
             yield
         except Exception as error:  # any error of the compiler or the device
             problems[name] = first_line(error)
 
-    for name in reversed(list(programs)):  # the first, unconstrained, last: sources are imported once
+    for name in reversed(
+        list(programs)
+    ):  # the first, unconstrained, last: sources are imported once
         with attempt(name):
             loaded[name] = inputs.load(programs[name])
-    first, reference = next(iter(programs)), None
+    first = next(iter(programs))
+    reference = None
     for name in [first, *loaded] if first in loaded else []:
         with attempt(name):
             execute, arrays = loaded[name]
@@ -126,7 +158,9 @@ def measure(
     with open(folder / ROUNDS_FILE, "w", encoding="utf-8") as stream:
         for _ in range(_MAX_ROUNDS):
             line: dict[str, float | str] = dict(problems)
-            for name in rng.permutation([name for name in programs if name not in problems]).tolist():
+            for name in rng.permutation(
+                [name for name in programs if name not in problems]
+            ).tolist():
                 execute, arrays = loaded[name]
                 signal.setitimer(signal.ITIMER_REAL, limit)
                 start = time.perf_counter()
@@ -137,10 +171,13 @@ def measure(
     return f"{_MAX_ROUNDS} rounds"
 
 
-def compare(xla: Xla, folder: Path, *, plain: bytes, edited: bytes | Pasted, ties: Mapping[int, int]) -> float:
+def compare(
+    xla: Xla, folder: Path, *, plain: bytes, edited: bytes | Pasted, ties: Mapping[int, int]
+) -> float:
     """Return the `difference` of outputs between a module and an edited one, or pasted code.
 
-    ``ties`` maps inputs to the outputs that replace them in a second step, whose outputs are compared.
+    ``ties`` maps inputs to the outputs that replace them in a second step, whose outputs are
+    compared.
     """
     inputs = _Inputs(xla, plain, 0)
 
@@ -158,8 +195,11 @@ def _floats(outputs: Sequence[Any]) -> list[NDArray[np.float64]]:
     return [np.asarray(output).astype(np.float64) for output in outputs]
 
 
-def difference(outputs: Sequence[NDArray[np.float64]], expected: Sequence[NDArray[np.float64]]) -> float:
-    """Return the largest error over its output's largest expected value; inf if shapes or finite entries differ.
+def difference(
+    outputs: Sequence[NDArray[np.float64]], expected: Sequence[NDArray[np.float64]]
+) -> float:
+    """Return the largest error over its output's largest expected value; inf if shapes or finite
+    entries differ.
 
     >>> round(difference([np.array([1.0, 2.0, np.nan])], [np.array([1.0, 4.0, np.nan])]), 6)
     0.5

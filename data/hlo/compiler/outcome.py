@@ -28,7 +28,9 @@ NAME: Final = re.compile(r"%[\w.\-]+")
 
 
 class Status(StrEnum):
-    """Status of a compilation: given up if far slower than the default's, screened if predicted not to improve."""
+    """Status of a compilation: given up if far slower than the default's, screened if predicted not
+    to improve.
+    """
 
     OK = "ok"
     FAILED = "failed"
@@ -40,7 +42,9 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Estimate:
-    """Sum of the estimated cycles of operations; bodies of loops without a known trip count are counted once."""
+    """Sum of the estimated cycles of operations; bodies of loops without a known trip count are
+    counted once.
+    """
 
     cycles: int = 0
     unknown_loops: int = 0
@@ -51,7 +55,8 @@ class Outcome:
     """Result of compiling one module.
 
     Attributes:
-        estimate: the compiler's if the status is ``ok`` (once timed: nanoseconds); a prediction if screened out.
+        estimate: the compiler's if the status is ``ok`` (once timed: nanoseconds); a prediction if
+            screened out.
         fingerprint: hash of the optimised module; empty if there is none.
         shared: whether an equal optimised module was seen before, so that no code was generated.
         text: text of the compiled program, if requested and code was generated.
@@ -81,7 +86,8 @@ def numbered(text: str) -> str:
 class Journal(AbstractContextManager["Journal", None]):
     """Append-only file of outcomes by configuration and rounds of measurements; a context manager.
 
-    An incomplete last line is dropped. Raises `WorkspaceError` if the file has other ``settings`` or is unusable.
+    An incomplete last line is dropped. Raises `WorkspaceError` if the file has other ``settings``
+    or is unusable.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
@@ -92,8 +98,13 @@ class Journal(AbstractContextManager["Journal", None]):
             path.parent.mkdir(parents=True, exist_ok=True)
             text = read_text(path) if path.exists() else ""
             complete = text[: text.rfind("\n") + 1]
-            self._read([json.loads(line) for line in complete.splitlines()], json.loads(json.dumps(settings)))
-            self._stream = open(path, "r+" if path.exists() else "w", encoding="utf-8", opener=regular_no_link)
+            self._read(
+                [json.loads(line) for line in complete.splitlines()],
+                json.loads(json.dumps(settings)),
+            )
+            self._stream = open(
+                path, "r+" if path.exists() else "w", encoding="utf-8", opener=regular_no_link
+            )
             self._stream.truncate(len(complete.encode()))
             self._stream.seek(0, 2)
             if not complete:
@@ -104,26 +115,44 @@ class Journal(AbstractContextManager["Journal", None]):
 
     def _read(self, lines: list[dict[str, Any]], settings: dict[str, Any]) -> None:
         first = lines[0] if lines else settings
-        if changed := sorted(key for key in first | settings if first.get(key) != settings.get(key)):
+        if changed := sorted(
+            key for key in first | settings if first.get(key) != settings.get(key)
+        ):
             raise WorkspaceError(
                 f"{self.path} was started with another {' and '.join(changed)}",
-                expected=", ".join(f"{key} {first.get(key, 'of an earlier version')}" for key in changed),
+                expected=", ".join(
+                    f"{key} {first.get(key, 'of an earlier version')}" for key in changed
+                ),
                 do="use those settings, remove the file, or pass another `out`",
             )
-        self.rounds: list[dict[str, float | str]] = [line["round"] for line in lines[1:] if "round" in line]
+        self.rounds: list[dict[str, float | str]] = [
+            line["round"] for line in lines[1:] if "round" in line
+        ]
         for line in (line for line in lines[1:] if "round" not in line):
-            status, key = Status(line["status"]), line["fingerprint"]
+            status = Status(line["status"])
+            key = line["fingerprint"]
             if "cycles" in line:
                 self.estimates[key] = Estimate(int(line["cycles"]), int(line["unknown_loops"]))
-            estimate = self.estimates[key] if status is Status.OK else Estimate(line.get("predicted", 0))
-            text = zlib.decompress(base64.b64decode(line["text"])).decode() if "text" in line else ""
-            outcome = Outcome(status, estimate, key, line["shared"], line["seconds"], line["message"], text)
+            estimate = (
+                self.estimates[key] if status is Status.OK else Estimate(line.get("predicted", 0))
+            )
+            text = (
+                zlib.decompress(base64.b64decode(line["text"])).decode() if "text" in line else ""
+            )
+            outcome = Outcome(
+                status, estimate, key, line["shared"], line["seconds"], line["message"], text
+            )
             self.outcomes[line["configuration"]] = outcome
 
     def add(self, configuration: str, outcome: Outcome) -> None:
         """Append an outcome and flush it to the file."""
-        line = {"configuration": configuration, **asdict(outcome), "seconds": round(outcome.seconds, 3)}
-        estimate, text = line.pop("estimate"), line.pop("text")
+        line = {
+            "configuration": configuration,
+            **asdict(outcome),
+            "seconds": round(outcome.seconds, 3),
+        }
+        estimate = line.pop("estimate")
+        text = line.pop("text")
         if outcome.status is Status.OK and outcome.fingerprint not in self.estimates:
             self.estimates[outcome.fingerprint] = outcome.estimate
             line |= estimate

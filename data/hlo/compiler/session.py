@@ -40,7 +40,9 @@ _MEMORY: Final = Path("/dev/shm")
 
 @dataclass(eq=False)
 class _Job:
-    """Work in a child process, and the jobs with an equal optimised program, which wait for its answer."""
+    """Work in a child process, and the jobs with an equal optimised program, which wait for its
+    answer.
+    """
 
     folder: Path
     limit: float
@@ -65,14 +67,22 @@ class _Job:
 class Compiler(AbstractContextManager["Compiler", None]):
     """XLA for one target, in a separate process; a context manager.
 
-    ``jobs`` modules are compiled at a time, each for at most ``limit`` seconds, with XLA's optimisation ``effort``.
-    Raises `CompilerError` if jax or libtpu is missing or does not support the machine.
+    ``jobs`` modules are compiled at a time, each for at most ``limit`` seconds, with XLA's
+    optimisation ``effort``. Raises `CompilerError` if jax or libtpu is missing or does not support
+    the machine.
     """
 
-    def __init__(self, target: Target, *, jobs: int = 1, limit: float = 120.0, effort: float | None = None) -> None:
+    def __init__(
+        self, target: Target, *, jobs: int = 1, limit: float = 120.0, effort: float | None = None
+    ) -> None:
         if not hasattr(os, "fork"):
-            raise CompilerError("this system has no fork", expected="Linux on x86-64", do="run it there, or in WSL")
-        self.target, self._jobs, self._limit, self._numbers = target, jobs, limit, count()
+            raise CompilerError(
+                "this system has no fork", expected="Linux on x86-64", do="run it there, or in WSL"
+            )
+        self.target = target
+        self._jobs = jobs
+        self._limit = limit
+        self._numbers = count()
         self._estimates: dict[str, Estimate] = {}
         self._kernels = Kernels()
         memory = _MEMORY if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else None
@@ -82,10 +92,14 @@ class Compiler(AbstractContextManager["Compiler", None]):
         self._stderr = tempfile.TemporaryFile()
         with child_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _SERVICE, str(child_end.fileno())], pass_fds=[child_end.fileno()],
-                stdin=subprocess.DEVNULL, stdout=self._stderr, stderr=self._stderr,
-                env=os.environ | {"PYTHONPATH": path}, start_new_session=True,  # Ctrl-C goes to the client alone
-            )  # fmt: skip
+                [sys.executable, "-c", _SERVICE, str(child_end.fileno())],
+                pass_fds=[child_end.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._stderr,
+                stderr=self._stderr,
+                env=os.environ | {"PYTHONPATH": path},
+                start_new_session=True,  # Ctrl-C goes to the client alone
+            )
         try:
             self._send(self._scratch, target, effort)
             if not self._connection.poll(_START):
@@ -99,7 +113,9 @@ class Compiler(AbstractContextManager["Compiler", None]):
         self.versions: dict[str, str] = reply
         if target.name == "device":
             self.target = device_target(reply["device"], reply["platform"])
-            if reply["platform"] != "cpu":  # a TPU allows one process; a GPU autotunes by timing kernels
+            if (
+                reply["platform"] != "cpu"
+            ):  # a TPU allows one process; a GPU autotunes by timing kernels
                 self._jobs = 1
 
     def __exit__(self, *_: object) -> None:
@@ -117,22 +133,30 @@ class Compiler(AbstractContextManager["Compiler", None]):
         shutil.rmtree(self._scratch, ignore_errors=True)  # in case the process was killed
 
     def add_estimates(self, estimates: Mapping[str, Estimate], texts: Iterable[str] = ()) -> None:
-        """Register estimates by fingerprint, to reuse without generating code, and compiled texts for screening."""
+        """Register estimates by fingerprint, to reuse without generating code, and compiled texts
+        for screening.
+        """
         self._estimates |= estimates
         for text in texts:
             self._kernels.learn(read_operations(text))
 
     def compile(
-        self, modules: Iterable[Message], *, limit: float | None = None, keep: bool = False,
+        self,
+        modules: Iterable[Message],
+        *,
+        limit: float | None = None,
+        keep: bool = False,
         screen: float | None = None,
-    ) -> Iterator[tuple[int, Outcome]]:  # fmt: skip
+    ) -> Iterator[tuple[int, Outcome]]:
         """Yield position and outcome of every module in order of completion.
 
-        A module takes at most ``limit`` seconds. ``keep`` requests compiled texts, whose kernels predict the cycles
-        of later programs; code is not generated for programs predicted to take ``screen`` cycles or more.
+        A module takes at most ``limit`` seconds. ``keep`` requests compiled texts, whose kernels
+        predict the cycles of later programs; code is not generated for programs predicted to take
+        ``screen`` cycles or more.
         """
         seconds = min(self._limit, limit or self._limit)
-        waiting, running = enumerate(modules), list[_Job]()
+        waiting = enumerate(modules)
+        running = list[_Job]()
         try:
             while True:
                 for position, module in islice(waiting, self._jobs - len(running)):
@@ -151,14 +175,19 @@ class Compiler(AbstractContextManager["Compiler", None]):
                 self._end(job)
 
     def _answer(self, job: _Job, running: list[_Job], screen: float | None) -> Any:
-        """Return a job's answer, or its optimised module's known or predicted outcome; make duplicates wait."""
+        """Return a job's answer, or its optimised module's known or predicted outcome; make
+        duplicates wait.
+        """
         answer = job.answer()  # before dumps are read, so that none can be overlooked
         if job.fingerprint or (text := xla.optimised_text(job.folder, self.target)) is None:
             return answer
         job.fingerprint = fingerprint(text)
         if job.fingerprint in self._estimates:
             return Outcome(Status.OK, self._estimates[job.fingerprint], shared=True)
-        if screen is not None and (predicted := self._kernels.predict(read_operations(text))) >= screen:
+        if (
+            screen is not None
+            and (predicted := self._kernels.predict(read_operations(text))) >= screen
+        ):
             return Outcome(Status.SCREENED, Estimate(round(predicted)))
         for twin in running:
             if twin.fingerprint == job.fingerprint and twin is not job:
@@ -185,11 +214,14 @@ class Compiler(AbstractContextManager["Compiler", None]):
         for duplicate in job.waiting:
             yield duplicate.position, replace(shared, seconds=duplicate.seconds)
 
-    def lower(self, *, function: str = "", module: Message | None = None, one_hot: bool = False) -> xla.Lowered:
-        """Return a program as layout assignment sees it: ``module:function`` or a module in an earlier state.
+    def lower(
+        self, *, function: str = "", module: Message | None = None, one_hot: bool = False
+    ) -> xla.Lowered:
+        """Return a program as layout assignment sees it: ``module:function`` or a module in an
+        earlier state.
 
-        With ``one_hot`` the function's calls of take_along_axis become products with one-hot vectors.
-        Raises `CompilerError` if the program cannot be imported, traced or compiled.
+        With ``one_hot`` the function's calls of take_along_axis become products with one-hot
+        vectors. Raises `CompilerError` if the program cannot be imported, traced or compiled.
         """
         serialized = b"" if module is None else module.SerializeToString()
         work = partial(functions.lower, function=function, module=serialized, one_hot=one_hot)
@@ -213,23 +245,34 @@ class Compiler(AbstractContextManager["Compiler", None]):
         return answer.message if isinstance(answer, Outcome) else float(answer)
 
     def compile_pasted(self, pasted: Pasted) -> tuple[str, dict[Place, str]] | Outcome:
-        """Return the compiled program of pasted code and the expressions constrained, or the failure."""
+        """Return the compiled program of pasted code and the expressions constrained, or the
+        failure.
+        """
         answer = self._ask(partial(functions.compile_pasted, pasted=pasted), self._limit)
         return cast(tuple[str, dict[Place, str]] | Outcome, answer)
 
     def measure(
         self, plain: Message, programs: Mapping[str, Message | Pasted], *, seed: int, done: int = 0
     ) -> Generator[dict[str, float | str], None, None]:
-        """Yield rounds: every program's seconds on the device, or the reason for failure (`measuring.measure`).
+        """Yield rounds: every program's seconds on the device, or the reason for failure
+        (`measuring.measure`).
 
-        If a program ends the process or reaches the limit when it is loaded or first run, every round holds the
-        reason. Raises `CompilerError` if the first program cannot be run, or the process ends later.
+        If a program ends the process or reaches the limit when it is loaded or first run, every
+        round holds the reason. Raises `CompilerError` if the first program cannot be run, or the
+        process ends later.
         """
         work = partial(
-            measuring.measure, plain=plain.SerializeToString(), seed=seed, done=done, limit=self._limit,
+            measuring.measure,
+            plain=plain.SerializeToString(),
+            seed=seed,
+            done=done,
+            limit=self._limit,
             programs={name: _portable(program) for name, program in programs.items()},
-        )  # fmt: skip
-        job, offset, answer, crashed = self._start(work, float("inf")), 0, None, ""
+        )
+        job = self._start(work, float("inf"))
+        offset = 0
+        answer = None
+        crashed = ""
         try:
             while answer is None:
                 answer = job.answer()  # before the rounds are read, so that none can be overlooked
@@ -240,7 +283,10 @@ class Compiler(AbstractContextManager["Compiler", None]):
                     offset += sum(len(line) + 1 for line in lines)
                     yield from map(json.loads, lines)
                 self._wait()
-            if isinstance(answer, Outcome) and (path := job.folder / measuring.PROGRAM_FILE).exists():
+            if (
+                isinstance(answer, Outcome)
+                and (path := job.folder / measuring.PROGRAM_FILE).exists()
+            ):
                 crashed = path.read_text(encoding="utf-8")
         finally:
             self._end(job)
@@ -251,17 +297,26 @@ class Compiler(AbstractContextManager["Compiler", None]):
             for seconds in self.measure(plain, remaining, seed=seed, done=done):
                 yield seconds | {crashed: answer.message}
         elif isinstance(answer, Outcome):
-            got, expected = f"the programs cannot be measured ({answer.message})", "programs that run on one device"
+            got = f"the programs cannot be measured ({answer.message})"
+            expected = "programs that run on one device"
             do = "measure fewer configurations; rounds measured so far are kept"
             raise CompilerError(got, expected=expected, do=do)
 
     def under_limit(self, module: Message, kib: int, seconds: float) -> bytes | str:
-        """Return the module compiled under a limit of vector memory (0: the default), or the error message."""
-        answer = self._ask(partial(xla.under_limit, module=module.SerializeToString(), kib=kib), seconds)
+        """Return the module compiled under a limit of vector memory (0: the default), or the error
+        message.
+        """
+        answer = self._ask(
+            partial(xla.under_limit, module=module.SerializeToString(), kib=kib), seconds
+        )
         return answer if isinstance(answer, bytes) else answer.message
 
-    def _ask(self, work: xla.Work, seconds: float, early: Callable[[Path], Any] = lambda folder: None) -> Any:
-        """Return the answer to a single request, or the first result of ``early`` on its dumps; raise errors."""
+    def _ask(
+        self, work: xla.Work, seconds: float, early: Callable[[Path], Any] = lambda folder: None
+    ) -> Any:
+        """Return the answer to a single request, or the first result of ``early`` on its dumps;
+        raise errors.
+        """
         job = self._start(work, seconds)
         try:
             while (answer := job.answer()) is None and (answer := early(job.folder)) is None:
@@ -298,7 +353,9 @@ class Compiler(AbstractContextManager["Compiler", None]):
             self._process.wait(10)
             self._stderr.seek(0)
             output = self._stderr.read().decode(errors="replace").strip().splitlines()
-            got = f"the compiler's process ended ({output[-1][:300] if output else 'without output'})"
+            got = (
+                f"the compiler's process ended ({output[-1][:300] if output else 'without output'})"
+            )
             raise CompilerError(got, do="run it again; what was done is kept") from error
 
 

@@ -15,7 +15,8 @@ class Target:
     """A chip to compile for.
 
     Attributes:
-        topology: libtpu's name of its smallest slice; empty if programs are measured on this machine.
+        topology: libtpu's name of its smallest slice; empty if programs are measured on this
+            machine.
         megahertz: clock rate; measured "cycles" are nanoseconds.
         chip: display name, if programs are measured.
     """
@@ -52,9 +53,10 @@ class Target:
         return round(cycles * 1000 / self.megahertz)
 
 
-#: Clock rates are published for v3 (940 MHz) and v4 (1050 MHz), and derived for v5e and v6e from the published
-#: peaks, 197 and 918 bf16 teraflop/s: 2 operations a cycle in each cell of 4 matrix units (v6e: an assumption), of
-#: 128 x 128 and 256 x 256 cells. They scale labels without changing the order.
+#: Clock rates are published for v3 (940 MHz) and v4 (1050 MHz), and derived for v5e and v6e from
+#: the published peaks, 197 and 918 bf16 teraflop/s: 2 operations a cycle in each cell of 4 matrix
+#: units (v6e: an assumption), of 128 x 128 and 256 x 256 cells. They scale labels without changing
+#: the order.
 TARGETS: Final[dict[str, Target]] = {
     target.name: target
     for target in (

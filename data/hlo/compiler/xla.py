@@ -1,8 +1,9 @@
-"""Process that owns JAX and XLA, and forks a child for each piece of work, to isolate crashes and hangs.
+"""Process that owns JAX and XLA, and forks a child for each piece of work, to isolate crashes and
+hangs.
 
-It never compiles itself: a child forked from a process without compiled programs is cheap and free of locks.
-Serialized modules are converted to StableHLO and parsed by jaxlib. For estimates, the client of a topology compiles
-them without a chip.
+It never compiles itself: a child forked from a process without compiled programs is cheap and free
+of locks. Serialized modules are converted to StableHLO and parsed by jaxlib. For estimates, the
+client of a topology compiles them without a chip.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from xlarank.data.hlo.compiler.outcome import Outcome, Status, fingerprint
 from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message, instructions
 
-#: Custom calls of the TPU compiler on halves of 64-bit integers; conversions have the same shapes and similar cost.
+#: Custom calls of the TPU compiler on halves of 64-bit integers; conversions have the same shapes
+#: and similar cost.
 _X64_CALLS: Final = frozenset({"X64SplitLow", "X64SplitHigh", "X64Combine"})
 
 LEAVES_FILE: Final = "leaves.json"
@@ -42,7 +44,10 @@ LEAVES_FILE: Final = "leaves.json"
 POLL: Final = 0.02
 ANSWER: Final = "answer.pickle"
 #: Dumps of the optimised module: for CPUs and GPUs, and for estimates of TPUs.
-_OPTIMISED: Final = ("*[cg]pu_after_optimizations.txt", "*after_optimizations_before_buffer_assignment.txt")
+_OPTIMISED: Final = (
+    "*[cg]pu_after_optimizations.txt",
+    "*after_optimizations_before_buffer_assignment.txt",
+)
 ENVIRONMENT: Final = {
     "JAX_PLATFORMS": "cpu",  # never ask for a chip
     "TPU_SKIP_MDS_QUERY": "1",  # never query a cloud's metadata
@@ -72,7 +77,9 @@ class Lowered:
 
 
 class Xla:
-    """XLA for one target; raises `CompilerError` if jax or libtpu is missing or refuses to start."""
+    """XLA for one target; raises `CompilerError` if jax or libtpu is missing or refuses to
+    start.
+    """
 
     def __init__(self, target: Target, effort: float | None = None) -> None:
         os.environ.update(_DEVICE_ENVIRONMENT if target.name == "device" else ENVIRONMENT)
@@ -87,18 +94,28 @@ class Xla:
 
                 self.versions["libtpu"] = libtpu.__version__
             else:
-                with get_context("fork").Pool(1) as pool:  # a client has threads, which a fork loses
+                with get_context("fork").Pool(
+                    1
+                ) as pool:  # a client has threads, which a fork loses
                     self.versions |= pool.apply(_device_facts)
                 if self.versions["platform"] == "cpu":
-                    jax.config.update("jax_platforms", "cpu")  # children must not look for other devices
+                    jax.config.update(
+                        "jax_platforms", "cpu"
+                    )  # children must not look for other devices
         except ImportError as error:
-            expected = "jax 0.10.2 or later and, for TPUs, Google's libtpu (x86-64 Linux, its own terms)"
-            got, do = f"the compiler cannot be imported ({error})", 'run: pip install "xlarank[collect]"'
+            expected = (
+                "jax 0.10.2 or later and, for TPUs, Google's libtpu (x86-64 Linux, its own terms)"
+            )
+            got = f"the compiler cannot be imported ({error})"
+            do = 'run: pip install "xlarank[collect]"'
             raise CompilerError(got, expected=expected, do=do) from error
-        self.target, self.effort = target, effort
+        self.target = target
+        self.effort = effort
         if target.estimated:
             try:
-                topology = topologies.get_topology_desc(platform="tpu", topology_name=target.topology)
+                topology = topologies.get_topology_desc(
+                    platform="tpu", topology_name=target.topology
+                )
             except Exception as error:  # libtpu does not document its errors
                 got = f"libtpu does not start for {target.topology} ({first_line(error)})"
                 raise CompilerError(got, do="update jax and libtpu together") from error
@@ -112,7 +129,9 @@ class Xla:
         return jax.devices()[0]
 
     def compile(self, module: bytes, options: dict[str, Any] | None = None) -> Any:
-        """Return the executable of a serialized HLO module, with the entry layouts that its modes request."""
+        """Return the executable of a serialized HLO module, with the entry layouts that its modes
+        request.
+        """
         from jax._src.interpreters import mlir
         from jax._src.lib import xla_client
         from jaxlib import _jax
@@ -122,7 +141,9 @@ class Xla:
         stablehlo = _jax.mlir.hlo_to_stablehlo(repaired(message).SerializeToString())
         with mlir.make_ir_context():
             parsed = ir.Module.parse(stablehlo)
-            for key, modes in zip(("arg_attrs", "res_attrs"), entry_modes(message) or (), strict=False):
+            for key, modes in zip(
+                ("arg_attrs", "res_attrs"), entry_modes(message) or (), strict=False
+            ):
                 _set_modes(parsed, key, modes)
         settings = _jax.CompileOptions()
         settings.num_replicas = 1
@@ -139,24 +160,38 @@ def _device_facts() -> dict[str, str]:
     import jax
 
     device = jax.devices()[0]
-    return {"device": device.device_kind, "platform": device.platform, "driver": device.client.platform_version}
+    return {
+        "device": device.device_kind,
+        "platform": device.platform,
+        "driver": device.client.platform_version,
+    }
 
 
 def _set_modes(parsed: Any, key: str, modes: list[str]) -> None:
     """Set the mode of each argument or result of the main function of an MLIR module."""
     from jaxlib.mlir import ir
 
-    (main,) = (op for op in parsed.body.operations if op.attributes["sym_name"] == ir.StringAttr.get("main"))
-    old = list(main.attributes[key]) if key in main.attributes else [ir.DictAttr.get({})] * len(modes)
+    (main,) = (
+        op
+        for op in parsed.body.operations
+        if op.attributes["sym_name"] == ir.StringAttr.get("main")
+    )
+    old = (
+        list(main.attributes[key]) if key in main.attributes else [ir.DictAttr.get({})] * len(modes)
+    )
     merged = [
-        ir.DictAttr.get({part.name: part.attr for part in parts} | {"mhlo.layout_mode": ir.StringAttr.get(mode)})
+        ir.DictAttr.get(
+            {part.name: part.attr for part in parts} | {"mhlo.layout_mode": ir.StringAttr.get(mode)}
+        )
         for parts, mode in zip(old, modes, strict=True)
     ]
     main.attributes[key] = ir.ArrayAttr.get(merged)
 
 
 def compile_module(xla: Xla, folder: Path, *, module: bytes, keep: bool) -> Outcome:
-    """Return the outcome of a module, with the compiled text if ``keep``; the optimised module is dumped."""
+    """Return the outcome of a module, with the compiled text if ``keep``; the optimised module is
+    dumped.
+    """
     executable = xla.compile(module, {"xla_dump_to": str(folder), "xla_dump_hlo_as_text": True})
     text = str(executable.hlo_modules()[0].to_string())
     # fallback for real TPUs, whose dumps have other names
@@ -202,8 +237,8 @@ def first_line(error: BaseException) -> str:
 def repaired(module: Message) -> Message:
     """Return a copy that XLA can compile again.
 
-    Halves of 64-bit values become conversions, aliases and layout modes are removed, and fusions made before layout
-    assignment become calls, which the compiler inlines and fuses anew.
+    Halves of 64-bit values become conversions, aliases and layout modes are removed, and fusions
+    made before layout assignment become calls, which the compiler inlines and fuses anew.
     """
     edited = deepcopy(module)
     edited.ClearField("input_output_alias")
@@ -213,11 +248,14 @@ def repaired(module: Message) -> Message:
         computation.is_fusion_computation = False
         for instruction in computation.instructions:
             if instruction.opcode == "custom-call" and instruction.custom_call_target in _X64_CALLS:
-                instruction.opcode, instruction.custom_call_target = "convert", ""
+                instruction.opcode = "convert"
+                instruction.custom_call_target = ""
                 instruction.custom_call_api_version = 0
                 del instruction.operand_ids[1:]
             elif instruction.opcode == "fusion":
-                instruction.opcode, instruction.fusion_kind, instruction.backend_config = "call", "", b""
+                instruction.opcode = "call"
+                instruction.fusion_kind = ""
+                instruction.backend_config = b""
     return edited
 
 
@@ -226,10 +264,11 @@ Work = Callable[[Xla, Path], Any]
 
 
 def main(load: Callable[..., Xla] = Xla) -> None:
-    """Serve the client on a socket, whose file descriptor is the only command-line argument, until it closes.
+    """Serve the client on a socket, whose file descriptor is the only command-line argument, until
+    it closes.
 
-    ``(folder, work)`` starts a child, ``(folder, None)`` ends it. The answer, or the error raised, is written to a
-    file in the folder.
+    ``(folder, work)`` starts a child, ``(folder, None)`` ends it. The answer, or the error raised,
+    is written to a file in the folder.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # this process ends with its connection
     connection = Connection(int(sys.argv[1]))

@@ -11,7 +11,13 @@ import pytest
 from tests.data.hlo.programs import instruction, kernels, matmul_module, tuning_data
 from tests.graphs import LAYOUT_KEYS, TILE_KEYS
 from xlarank.data.errors import HloError
-from xlarank.data.hlo.encoding import Arrays, encode_program, layout_arrays, tile_arrays, unexpressed
+from xlarank.data.hlo.encoding import (
+    Arrays,
+    encode_program,
+    layout_arrays,
+    tile_arrays,
+    unexpressed,
+)
 from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData
 from xlarank.data.schema import NODE_COLUMN, NODE_COLUMNS, OPCODE, OPCODES
 from xlarank.pipelines.collect_tiles import NO_ESTIMATE, Kernel, add_tiles
@@ -26,7 +32,9 @@ def check_columns(program: Arrays, node: int, expected: dict[str, list[int]]) ->
 
 def one_instruction(**fields: object) -> tuple[Message, Message]:
     module = HloModuleProto(name="m", entry_computation_id=1)
-    return module, instruction(module.computations.add(name="main", id=1), "parameter", **{"id": 1, **fields})
+    return module, instruction(
+        module.computations.add(name="main", id=1), "parameter", **{"id": 1, **fields}
+    )
 
 
 def test_edges_splits_and_configurable_nodes_of_a_program_written_by_hand() -> None:
@@ -37,53 +45,102 @@ def test_edges_splits_and_configurable_nodes_of_a_program_written_by_hand() -> N
     assert np.array_equal(program["edge_index"], edges)
     # One split ends with the computation called while_..., one with the program.
     assert program["node_splits"].tolist() == [[0, 6, 9]]
-    # The dot and the reshape of the loop's body; the reshape inside the fusion has no layout of its own.
+    # The dot and the reshape of the loop's body; the reshape inside the fusion has no layout of its
+    # own.
     assert program["node_config_ids"].tolist() == [4, 5]
     (marked := matmul_module()).computations[1].is_fusion_computation = True
-    assert not len(encode_program(marked)["node_config_ids"]), "a body is marked, or called by a fusion"
-    opcodes = ["parameter", "reshape", "parameter", "parameter", "dot", "reshape", "parameter", "while", "fusion"]
+    assert not len(encode_program(marked)["node_config_ids"]), (
+        "a body is marked, or called by a fusion"
+    )
+    opcodes = [
+        "parameter",
+        "reshape",
+        "parameter",
+        "parameter",
+        "dot",
+        "reshape",
+        "parameter",
+        "while",
+        "fusion",
+    ]
     assert program["node_opcode"].tolist() == [OPCODE[name] for name in opcodes]
     assert program["node_feat"][:, NODE_COLUMN["is_root"]].tolist() == [0, 1, 0, 0, 0, 1, 0, 0, 1]
     assert unexpressed(matmul_module()) == ()
     columns = {"layout_minor_to_major": [0, 1, 0, 0, 0, 0], "parameter_number": [1]}
-    check_columns(program, 3, columns | {"shape_dimensions": [64, 128, 0, 0, 0, 0, 64 + 128, 64 * 128]})
+    check_columns(
+        program, 3, columns | {"shape_dimensions": [64, 128, 0, 0, 0, 0, 64 + 128, 64 * 128]}
+    )
 
 
 def test_absent_columns_are_0_their_products_1_and_large_numbers_are_rounded_once() -> None:
     row = encode_program(one_instruction(dims=())[0])["node_feat"][0]
-    ones = {"is_root", "shape_element_type_is_f32"} | {name for name in NODE_COLUMNS if name.endswith("_product")}
+    ones = {"is_root", "shape_element_type_is_f32"} | {
+        name for name in NODE_COLUMNS if name.endswith("_product")
+    }
     assert row.tolist() == [float(name in ones) for name in NODE_COLUMNS]
-    # 2**54 + 2**30 + 1 lies just above the middle of two float32 (2**54 and 2**54 + 2**31); through float64 it
-    # would first become the middle itself and then the even neighbour 2**54.
+    # 2**54 + 2**30 + 1 lies just above the middle of two float32 (2**54 and 2**54 + 2**31); through
+    # float64 it would first become the middle itself and then the even neighbour 2**54.
     module, _ = one_instruction(dims=(2**54 + 2**30 + 1,))
     check_columns(encode_program(module), 0, {"shape_dimensions_0": [2**54 + 2**31]})
 
 
 def test_the_columns_of_convolutions_slices_and_padding() -> None:
     common = {"stride": 2, "padding_low": -1, "window_dilation": 1, "base_dilation": 3}
-    sizes = [{"size": i + 1, "padding_high": i, "window_reversal": i == 2, **common} for i in (1, 2, 3)]
-    padding = [{"edge_padding_low": -2, "edge_padding_high": 3, "interior_padding": 1}, {"edge_padding_high": 5}]
+    sizes = [
+        {"size": i + 1, "padding_high": i, "window_reversal": i == 2, **common} for i in (1, 2, 3)
+    ]
+    padding = [
+        {"edge_padding_low": -2, "edge_padding_high": 3, "interior_padding": 1},
+        {"edge_padding_high": 5},
+    ]
     numbers = {
-        "input_batch_dimension": 4, "input_feature_dimension": 3, "input_spatial_dimensions": [1, 2, 0],
-        "kernel_input_feature_dimension": 2, "kernel_output_feature_dimension": 1,
-        "kernel_spatial_dimensions": [0, 3, 4], "output_batch_dimension": 5, "output_feature_dimension": 6,
-    }  # fmt: skip
+        "input_batch_dimension": 4,
+        "input_feature_dimension": 3,
+        "input_spatial_dimensions": [1, 2, 0],
+        "kernel_input_feature_dimension": 2,
+        "kernel_output_feature_dimension": 1,
+        "kernel_spatial_dimensions": [0, 3, 4],
+        "output_batch_dimension": 5,
+        "output_feature_dimension": 6,
+    }
     module, _ = one_instruction(
-        dims=(1, 2), feature_group_count=3, batch_group_count=2, dimensions=[7, 5], dynamic_slice_sizes=[3, 4, 5],
-        is_stable=True, window={"dimensions": sizes}, convolution_dimension_numbers=numbers,
-        slice_dimensions=[{"start": 1, "limit": 9, "stride": 2}], padding_config={"dimensions": padding},
-    )  # fmt: skip
-    check_columns(encode_program(module), 0, {
-        "window_size": [2, 3, 4, 0, 0, 0, 9, 24], "window_stride": [2, 2, 2, 0, 0, 0, 6, 8],
-        "window_padding_low": [-1, -1, -1, 0, 0, 0, -3, -1], "window_padding_high": [1, 2, 3, 0, 0, 0, 6, 6],
-        "window_window_dilation": [1, 1, 1, 0, 0, 0, 3, 1], "window_base_dilation": [3, 3, 3, 0, 0, 0, 9, 27],
-        "window_window_reversal": [0, 1, 0, 0, 0, 0, 1, 2], "convolution_dim_numbers_input": [4, 3, 1, 2, 0, 0],
-        "convolution_dim_numbers_kernel": [2, 1, 0, 3, 4, 0], "convolution_dim_numbers_output": [5, 6],
-        "feature_group_count": [3], "batch_group_count": [2], "is_stable": [1], "dimensions_": [7, 5, 0, 0, 0, 0],
-        "slice_dims_start": [1, 0, 1, 1], "slice_dims_stride": [2, 0, 2, 2], "slice_dims_limit": [9, 0, 9, 9],
-        "dynamic_slice_sizes": [3, 4, 12, 60], "padding_config_edge_padding_low": [-2, 0, -2, 0],
-        "padding_config_edge_padding_high": [3, 5, 8, 15],
-    })  # fmt: skip
+        dims=(1, 2),
+        feature_group_count=3,
+        batch_group_count=2,
+        dimensions=[7, 5],
+        dynamic_slice_sizes=[3, 4, 5],
+        is_stable=True,
+        window={"dimensions": sizes},
+        convolution_dimension_numbers=numbers,
+        slice_dimensions=[{"start": 1, "limit": 9, "stride": 2}],
+        padding_config={"dimensions": padding},
+    )
+    check_columns(
+        encode_program(module),
+        0,
+        {
+            "window_size": [2, 3, 4, 0, 0, 0, 9, 24],
+            "window_stride": [2, 2, 2, 0, 0, 0, 6, 8],
+            "window_padding_low": [-1, -1, -1, 0, 0, 0, -3, -1],
+            "window_padding_high": [1, 2, 3, 0, 0, 0, 6, 6],
+            "window_window_dilation": [1, 1, 1, 0, 0, 0, 3, 1],
+            "window_base_dilation": [3, 3, 3, 0, 0, 0, 9, 27],
+            "window_window_reversal": [0, 1, 0, 0, 0, 0, 1, 2],
+            "convolution_dim_numbers_input": [4, 3, 1, 2, 0, 0],
+            "convolution_dim_numbers_kernel": [2, 1, 0, 3, 4, 0],
+            "convolution_dim_numbers_output": [5, 6],
+            "feature_group_count": [3],
+            "batch_group_count": [2],
+            "is_stable": [1],
+            "dimensions_": [7, 5, 0, 0, 0, 0],
+            "slice_dims_start": [1, 0, 1, 1],
+            "slice_dims_stride": [2, 0, 2, 2],
+            "slice_dims_limit": [9, 0, 9, 9],
+            "dynamic_slice_sizes": [3, 4, 12, 60],
+            "padding_config_edge_padding_low": [-2, 0, -2, 0],
+            "padding_config_edge_padding_high": [3, 5, 8, 15],
+        },
+    )
 
 
 def test_values_that_the_format_cannot_express_are_named() -> None:
@@ -94,7 +151,9 @@ def test_values_that_the_format_cannot_express_are_named() -> None:
     expected = {"shape_dimensions": [2, 2, 2, 2, 2, 2, 14, 128], "layout_minor_to_major": [0] * 6}
     check_columns(program, 0, expected)
     text = " / ".join(unexpressed(module))
-    assert all(words in text for words in ("ragged-dot (1)", "20 (1)", "more than 6 dimensions", "7 (1)"))
+    assert all(
+        words in text for words in ("ragged-dot (1)", "20 (1)", "more than 6 dimensions", "7 (1)")
+    )
     added.opcode = "dot"
     assert encode_program(module)["node_config_ids"].tolist() == []
 
@@ -106,7 +165,9 @@ def test_ids_are_unique_within_a_computation_and_the_last_split_is_not_repeated(
         instruction(computation, "parameter", (4,), id=0)
         instruction(computation, "negate", (4,), (0,), id=1)
     program = encode_program(module)
-    assert program["edge_index"].tolist() == [[1, 0], [3, 2]] and program["node_splits"].tolist() == [[0, 2, 4]]
+    assert program["edge_index"].tolist() == [[1, 0], [3, 2]] and program[
+        "node_splits"
+    ].tolist() == [[0, 2, 4]]
 
 
 @pytest.mark.parametrize(
@@ -115,16 +176,25 @@ def test_ids_are_unique_within_a_computation_and_the_last_split_is_not_repeated(
         ({"dims": (2**40, 2**40)}, "overflows"),
         ({"dims": (2**62, 2**62, 0)}, "overflows"),  # the product is 0, the sum is not
         ({"dims": (-1, 8)}, "has size -1"),
-        *(({"dims": (4, 4), "layout": order}, "no order of 2 dimensions") for order in ((0, 0), (1,))),
+        *(
+            ({"dims": (4, 4), "layout": order}, "no order of 2 dimensions")
+            for order in ((0, 0), (1,))
+        ),
         ({"operands": (99,)}, "operand 99, which does not exist"),
         ({"calls": (7,)}, "called computation 7"),
         *((fields, "cycle") for fields in ({"operands": (1,)}, {"calls": (1,)})),
         ({"control_predecessor_ids": (5,)}, "control predecessor 5"),
-        (lambda m: setattr(m[1].instructions[1], "id", 20), "two instructions of %while_body have the id 20"),
+        (
+            lambda m: setattr(m[1].instructions[1], "id", 20),
+            "two instructions of %while_body have the id 20",
+        ),
         (lambda m: setattr(m[2], "id", 1), "two computations have the id 1"),
         (lambda m: setattr(m[0], "root_id", 30), "root of %fused_computation is instruction 30"),
         (lambda m: setattr(m[0].instructions[0], "opcode", "no opcode\n"), "has the opcode"),
-        (lambda m: [computation.ClearField("instructions") for computation in m], "no instructions"),
+        (
+            lambda m: [computation.ClearField("instructions") for computation in m],
+            "no instructions",
+        ),
     ],
 )
 def test_inconsistent_modules_are_refused(fields: Any, words: str) -> None:
@@ -137,19 +207,33 @@ def test_inconsistent_modules_are_refused(fields: Any, words: str) -> None:
 
 
 def window(cycles, output, kernel=()):
-    tile = {"kernel_window_bounds": kernel, "output_window_bounds": output, "estimated_cycles": str(cycles)}
+    tile = {
+        "kernel_window_bounds": kernel,
+        "output_window_bounds": output,
+        "estimated_cycles": str(cycles),
+    }
     return json.dumps({"window_config": tile}).encode()
 
 
 def compiled(cycles=700, placed=0, first=1):
-    """Return a fusion that doubles, a copy whose operand may be in vector memory, and a reshape without a tile."""
+    """Return a fusion that doubles, a copy whose operand may be in vector memory, and a reshape
+    without a tile.
+    """
     module = HloModuleProto(name="jit_f", entry_computation_id=2, entry_computation_name="main")
     fused = module.computations.add(name="fused_computation", id=1, is_fusion_computation=True)
     instruction(fused, "parameter", (64, 128), id=10)
     instruction(fused, "add", (64, 128), (10, 10), id=11, backend_config=window(1, ["9"]))
     main = module.computations.add(name="main", id=2)
     instruction(main, "parameter", (64, 128), id=20).shape.layout.memory_space = placed
-    instruction(main, "copy", (64, 128), (20,), id=21, layout=(0, 1), backend_config=window(cycles, ["2", "1"]))
+    instruction(
+        main,
+        "copy",
+        (64, 128),
+        (20,),
+        id=21,
+        layout=(0, 1),
+        backend_config=window(cycles, ["2", "1"]),
+    )
     instruction(main, "reshape", (8192,), (21,), id=22)
     tile = window(50, [str(first), "1"], ["4"])
     instruction(main, "fusion", (64, 128), (21,), id=23, calls=(1,), backend_config=tile)
@@ -165,13 +249,22 @@ def kernels_of(module):
 def test_a_kernel_is_a_module_with_parameters_for_operands():
     copy, fusion = kernels_of(compiled())
     assert [OPCODES[code] for code in copy.program["node_opcode"]] == ["parameter", "copy"]
-    assert [OPCODES[code] for code in fusion.program["node_opcode"]] == ["parameter", "add", "parameter", "fusion"]
+    assert [OPCODES[code] for code in fusion.program["node_opcode"]] == [
+        "parameter",
+        "add",
+        "parameter",
+        "fusion",
+    ]
     assert fusion.program["edge_index"].tolist() == [[1, 0], [3, 1], [3, 2]]
     assert fusion.tiles == {((4,), (1, 1)): 50}
     other = kernels_of(compiled(cycles=NO_ESTIMATE, first=2))
-    assert [kernel.digest for kernel in other] == [copy.digest, fusion.digest], "independent of the tile"
+    assert [kernel.digest for kernel in other] == [copy.digest, fusion.digest], (
+        "independent of the tile"
+    )
     assert copy.digest != fusion.digest
-    assert [kernel.opcode for kernel in kernels_of(compiled(placed=1))] == ["fusion"], "not in vector memory"
+    assert [kernel.opcode for kernel in kernels_of(compiled(placed=1))] == ["fusion"], (
+        "not in vector memory"
+    )
 
 
 def layouts() -> ModuleTuningData:
@@ -182,14 +275,19 @@ def layouts() -> ModuleTuningData:
         run = data.runs.add(error=error, is_default=time == 50)
         run.profile.compute_time_ns = time
         for layouts in ([0, 1], [], [1]), ([2, 0, 1],):  # of the dot and of the reshape
-            run.module_config.layout_config.nodes.add(tensors=[{"dims": layout} for layout in layouts])
+            run.module_config.layout_config.nodes.add(
+                tensors=[{"dims": layout} for layout in layouts]
+            )
     return data
 
 
 def test_usable_runs_become_configurations_in_their_order() -> None:
     arrays = layout_arrays(layouts())
     assert set(arrays) == set(LAYOUT_KEYS)
-    assert arrays["config_runtime"].tolist() == [50, 60] and arrays["node_config_ids"].tolist() == [4, 5]
+    assert arrays["config_runtime"].tolist() == [50, 60] and arrays["node_config_ids"].tolist() == [
+        4,
+        5,
+    ]
     none = [-1] * 6
     dot = [0, 1, -1, -1, -1, -1, *none, 1, -1, -1, -1, -1, -1]
     assert arrays["node_config_feat"].tolist() == [[dot, [2, 0, 1, -1, -1, -1, *none, *none]]] * 2
@@ -199,12 +297,17 @@ def test_usable_runs_become_configurations_in_their_order() -> None:
     ("change", "words"),
     [
         (lambda data: data.config_index_to_node.append(9), "names node 9; expected 0 to 8"),
-        (lambda data: data.runs[3].module_config.layout_config.nodes.pop(), "run 1 configures 1 nodes; expected 2"),
+        (
+            lambda data: data.runs[3].module_config.layout_config.nodes.pop(),
+            "run 1 configures 1 nodes; expected 2",
+        ),
         (lambda data: data.runs[0].module_config.layout_config.nodes[0].tensors.add(), "4 tensors"),
         (lambda data: [data.runs.pop(at) for at in (3, 0)], "none of 2 runs"),
     ],
 )
-def test_layouts_that_do_not_fit_the_program_are_refused(change: Callable[[Any], Any], words: str) -> None:
+def test_layouts_that_do_not_fit_the_program_are_refused(
+    change: Callable[[Any], Any], words: str
+) -> None:
     data = layouts()
     change(data)
     with pytest.raises(HloError, match=words):
@@ -215,7 +318,11 @@ def test_the_columns_and_the_normalizer_of_a_kernel() -> None:
     kernel = kernels().modules[0]
     del kernel.runs[:]
     tile = {"output_bounds": [2, 3], "kernel_bounds": [1, 2, 3, 4, 5, 6, 7]}
-    for time, default, bounds in ((300, False, {"output_bounds": [4]}), (100, True, tile), (1, True, tile)):
+    for time, default, bounds in (
+        (300, False, {"output_bounds": [4]}),
+        (100, True, tile),
+        (1, True, tile),
+    ):
         run = kernel.runs.add(is_default=default, op_config={"tile_size_config": bounds})
         run.profile.compute_time_ns = time  # 1: not measured
     arrays = tile_arrays(kernel)
@@ -235,14 +342,21 @@ def test_the_columns_and_the_normalizer_of_a_kernel() -> None:
 
 
 def test_a_real_program_is_encoded_as_in_google_s_file(real_data: Path) -> None:
-    """The program's protobuf has 112 of the file's 1965 configurations. Kernels: tests of `import_hlo`."""
+    """The program's protobuf has 112 of the file's 1965 configurations. Kernels: tests of
+    `import_hlo`.
+    """
     data = ModuleTuningData.FromString((real_data / "pb/module_tuning_data_layout.pb").read_bytes())
-    ours, program = layout_arrays(data), encode_program(data.module)
+    ours = layout_arrays(data)
+    program = encode_program(data.module)
     with np.load(real_data / "npz/layout/xla/default/valid/unet_3d.4x4.bf16.npz") as theirs:
         assert set(ours) == set(theirs.files)
         for name in program:
             arrays = (source[name] for source in (program, theirs, ours))
             assert len({(array.dtype, array.shape, array.tobytes()) for array in arrays}) == 1, name
-        columns = [(arrays["node_config_feat"], arrays["config_runtime"]) for arrays in (ours, theirs)]
-    labels = [{(row.tobytes(), int(time)) for row, time in zip(*pair, strict=True)} for pair in columns]
+        columns = [
+            (arrays["node_config_feat"], arrays["config_runtime"]) for arrays in (ours, theirs)
+        ]
+    labels = [
+        {(row.tobytes(), int(time)) for row, time in zip(*pair, strict=True)} for pair in columns
+    ]
     assert len(ours["config_runtime"]) == 112 and labels[0] <= labels[1]

@@ -1,4 +1,6 @@
-"""Programs in files: recognised by content or refused with a clear error, read as graphs and as names of nodes."""
+"""Programs in files: recognised by content or refused with a clear error, read as graphs and as
+names of nodes.
+"""
 
 import contextlib
 import functools
@@ -17,7 +19,13 @@ from tests.graphs import arrays_of
 from xlarank.data.errors import HloError
 from xlarank.data.hlo import reading
 from xlarank.data.hlo.encoding import encode_program
-from xlarank.data.hlo.messages import HloInstructionProto, HloModuleProto, HloProto, HloSnapshot, Message
+from xlarank.data.hlo.messages import (
+    HloInstructionProto,
+    HloModuleProto,
+    HloProto,
+    HloSnapshot,
+    Message,
+)
 from xlarank.data.writing import write_graph
 
 TEXT = "HloModule jit_f\n\nENTRY main {\n  ROOT p = f32[8,128]{1,0} parameter(0)\n}\n"
@@ -37,7 +45,8 @@ def test_every_kind_of_binary_is_recognized() -> None:
     for message in (tuning_data(), kernels()):
         assert reading.parse_program(message.SerializeToString()) == message
         assert reading.module_of(message) == module
-    # Field 3 of HloProto and of ModuleTuningData are both messages: here logical buffers (1) and aliases (2).
+    # Field 3 of HloProto and of ModuleTuningData are both messages: here logical buffers (1) and
+    # aliases (2).
     assignment = b"\x1a\x0c" + b"\x0a\x04\x08\x01\x10\x40" + b"\x12\x04\x08\x01\x12\x00"
     assert reading.parse_program(WHOLE.SerializeToString() + assignment) == module, "no tuning data"
     data = kernels()
@@ -57,14 +66,23 @@ NESTED = functools.reduce(lambda inner, _: sized(b"\x22", inner), range(200), b"
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        *((WHOLE.SerializeToString()[:kept], r"cut off|no program") for kept in (1, 2, 50, 300, -1)),
+        *(
+            (WHOLE.SerializeToString()[:kept], r"cut off|no program")
+            for kept in (1, 2, 50, 300, -1)
+        ),
         (b"", "is empty"),
         *((data, "no protobuf of a program") for data in (b"\x89PNG\r\n", b"hello\n", bytes(1000))),
         (b"\x0a\xff\xff\xff\xff\x07" + b"m" * 100, "cut off"),  # a module that claims 2 GB
         (b"\x1a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", "cut off"),  # a length of 2**63
         (HloModuleProto(name="nothing in it").SerializeToString(), "no program"),
-        *((text, "MLIR") for text in (b"module @jit_f {\n}\n", b"#loc = loc(unknown)\nmodule @jit_f {}")),
-        (sized(b"\x1a", sized(b"\x12", b"\x12\x05tuple" + sized(b"\x1a", NESTED))), "cut off|no program"),
+        *(
+            (text, "MLIR")
+            for text in (b"module @jit_f {\n}\n", b"#loc = loc(unknown)\nmodule @jit_f {}")
+        ),
+        (
+            sized(b"\x1a", sized(b"\x12", b"\x12\x05tuple" + sized(b"\x1a", NESTED))),
+            "cut off|no program",
+        ),
     ],
 )
 def test_other_bytes_than_programs_are_refused(data: bytes, words: str) -> None:
@@ -100,14 +118,22 @@ def test_text_is_parsed_by_jaxlib(monkeypatch: pytest.MonkeyPatch) -> None:
     module = reading.module_of(reading.parse_program(TEXT.encode()))
     assert (module.name, module.computations[0].instructions[0].opcode) == ("jit_f", "parameter")
     for text, words in (
-        (TEXT.replace("parameter", "no-such-opcode").encode(), r"XLA cannot parse the text \(INVALID_ARGUMENT"),
+        (
+            TEXT.replace("parameter", "no-such-opcode").encode(),
+            r"XLA cannot parse the text \(INVALID_ARGUMENT",
+        ),
         (TEXT.encode() + b"\xff", "UTF-8"),
     ):
         with pytest.raises(HloError, match=words):
             reading.parse_program(text)
-    assert reading.parse_program(ELIDED.encode()).computations[0].instructions[0].opcode == "constant"
+    assert (
+        reading.parse_program(ELIDED.encode()).computations[0].instructions[0].opcode == "constant"
+    )
     monkeypatch.setattr(reading, "_MAX_NESTING", 100_000)
-    for depth, words in ((20_000, r"its parser ended with -\d+"), (200, "XLA cannot parse the text")):
+    for depth, words in (
+        (20_000, r"its parser ended with -\d+"),
+        (200, "XLA cannot parse the text"),
+    ):
         text = TEXT.replace("f32[8,128]{1,0}", "(" * depth + "f32[]" + ")" * depth)
         with pytest.raises(HloError, match=words):  # protobuf reads no 100 levels
             reading.parse_program(text.encode())
@@ -116,16 +142,26 @@ def test_text_is_parsed_by_jaxlib(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (TEXT.replace("f32[8,128]{1,0}", "(" * 9999 + ")" * 9999), "nested 10,000 deep; expected at most 64"),
+        (
+            TEXT.replace("f32[8,128]{1,0}", "(" * 9999 + ")" * 9999),
+            "nested 10,000 deep; expected at most 64",
+        ),
         ("HloModule m" + ")" * 99 + "(" * 99, "nested 99 deep"),
-        (ELIDED.replace("8,128", "268435456"), "constants have 268,435,456 values; expected at most 67,108,864"),
+        (
+            ELIDED.replace("8,128", "268435456"),
+            "constants have 268,435,456 values; expected at most 67,108,864",
+        ),
         (ELIDED.replace("8,128]{1,0}", "9999,9999] /* = */\n"), "constants have 99,980,001"),
         (ELIDED.replace("f32[8,128]{1,0}", "(f32[67108864], s8[1])"), "constants have 67,108,865"),
         (ELIDED.replace("8,128", "9" * 5000), "constants have"),
     ],
 )
-def test_text_that_would_crash_the_parser_never_reaches_it(text: str, words: str, monkeypatch) -> None:
-    monkeypatch.setattr(reading.subprocess, "run", lambda *_, **__: pytest.fail("it reached the parser"))
+def test_text_that_would_crash_the_parser_never_reaches_it(
+    text: str, words: str, monkeypatch
+) -> None:
+    monkeypatch.setattr(
+        reading.subprocess, "run", lambda *_, **__: pytest.fail("it reached the parser")
+    )
     with pytest.raises(HloError, match=words):
         reading.parse_program(text.encode())
 
@@ -133,9 +169,16 @@ def test_text_that_would_crash_the_parser_never_reaches_it(text: str, words: str
 @pytest.mark.usefixtures("no_parser")
 def test_brackets_in_strings_and_comments_are_not_counted() -> None:
     many = "(" * 1000
-    parts = [f"/* {many} */", f"// {many}\n", f'metadata={{op_name="{many} \\" {many}"}}', f'"{many}']
+    parts = [
+        f"/* {many} */",
+        f"// {many}\n",
+        f'metadata={{op_name="{many} \\" {many}"}}',
+        f'"{many}',
+    ]
     texts = [TEXT.replace("parameter(0)", f"parameter(0) {part}") for part in parts]
-    texts += [TEXT + part for part in ('"' + '\\"' * 200_000, "/*" * 200_000, '"' * 200_001)]  # in linear time
+    texts += [
+        TEXT + part for part in ('"' + '\\"' * 200_000, "/*" * 200_000, '"' * 200_001)
+    ]  # in linear time
     for text in texts:
         with pytest.raises(HloError, match="is not installed"):
             reading.parse_program(text.encode())
@@ -143,10 +186,14 @@ def test_brackets_in_strings_and_comments_are_not_counted() -> None:
 
 @given(
     at=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=8),
-    program=st.sampled_from([make().SerializeToString() for make in (matmul_module, tuning_data, kernels)]),
+    program=st.sampled_from(
+        [make().SerializeToString() for make in (matmul_module, tuning_data, kernels)]
+    ),
     cut=st.integers(0, 30),
 )
-def test_damaged_bytes_give_an_error_or_a_program(at: list[tuple[int, int]], program: bytes, cut: int) -> None:
+def test_damaged_bytes_give_an_error_or_a_program(
+    at: list[tuple[int, int]], program: bytes, cut: int
+) -> None:
     data = bytearray(program)
     for position, byte in at:
         data[position % len(data)] = byte
@@ -158,7 +205,9 @@ def test_the_graph_equals_its_written_and_read_arrays(tmp_path: Path) -> None:
     graph = xlarank.read_hlo(str(saved(tmp_path / "module_0007.jit_f.hlo.pb", WHOLE)))
     assert (graph.name, graph.nodes, graph.configs) == ("module_0007.jit_f", 9, 1)
     assert (graph.table.rows == -1).all() and not graph.labelled
-    written = arrays_of(write_graph(tmp_path / "graph.npz", **reading.unlabelled_arrays(matmul_module())))
+    written = arrays_of(
+        write_graph(tmp_path / "graph.npz", **reading.unlabelled_arrays(matmul_module()))
+    )
     np.testing.assert_equal(arrays_of(graph), written)
     assert all(array.dtype == written[name].dtype for name, array in arrays_of(graph).items())
 
@@ -167,10 +216,14 @@ def test_warnings_and_errors_name_the_file(tmp_path: Path) -> None:
     module = matmul_module()
     fusion = module.computations[2].instructions[2]
     fusion.opcode = "ragged-dot"
-    with pytest.warns(reading.HloWarning, match=r"new\.pb: opcodes .*format does not know.*: ragged-dot \(1\)"):
+    with pytest.warns(
+        reading.HloWarning, match=r"new\.pb: opcodes .*format does not know.*: ragged-dot \(1\)"
+    ):
         assert reading.read_hlo(saved(tmp_path / "new.pb", module)).opcode[8] == 0
     fusion.operand_ids.append(404)
-    with pytest.raises(HloError, match=r"^dangling\.pb: %fusion\.32 names operand 404, which does not exist"):
+    with pytest.raises(
+        HloError, match=r"^dangling\.pb: %fusion\.32 names operand 404, which does not exist"
+    ):
         reading.read_hlo(saved(tmp_path / "dangling.pb", module))
 
 
@@ -180,14 +233,21 @@ def test_nodes_have_the_names_of_their_module_and_another_module_is_refused(tmp_
     path = saved(tmp_path / "own.pb", HloProto(hlo_module=module))
     graph = reading.read_hlo(path)
     names = reading.node_names(path, graph)
-    assert " ".join(node.name for node in names[:4]) == "parameter.10 reshape.11 parameter.20 parameter.21"
+    assert (
+        " ".join(node.name for node in names[:4])
+        == "parameter.10 reshape.11 parameter.20 parameter.21"
+    )
     assert names[4] == reading.NodeName("dot.22", "jit(f)/dot_general?[31m") and len(names) == 9
     other = matmul_module()
     other.computations[1].instructions[3].opcode = "copy"
-    with pytest.raises(HloError, match=r"^x\.pb: instruction 5 is a copy, and node 5 of own a reshape"):
+    with pytest.raises(
+        HloError, match=r"^x\.pb: instruction 5 is a copy, and node 5 of own a reshape"
+    ):
         reading.node_names(saved(tmp_path / "x.pb", other), graph)
     other.computations[2].instructions.add(name="p", opcode="parameter", id=99)
-    with pytest.raises(HloError, match=r"^x\.pb: the module has 10 instructions, and own 9 nodes; expected the"):
+    with pytest.raises(
+        HloError, match=r"^x\.pb: the module has 10 instructions, and own 9 nodes; expected the"
+    ):
         reading.node_names(saved(tmp_path / "x.pb", other), graph)
 
 
@@ -198,8 +258,12 @@ def test_an_instruction_has_the_published_field_numbers_and_keeps_unknown_fields
     #   id = 35:                   35 << 3 | 0 = 280 = 0x98 0x02 as a varint, value 9
     #   operand_ids = 36, packed:  36 << 3 | 2 = 290 = 0xa2 0x02, length 2, values 7 and 8
     #   constrain_layout = 56:     56 << 3 | 0 = 448 = 0xc0 0x03, value 1
-    instruction = HloInstructionProto(name="c", opcode="copy", id=9, operand_ids=[7, 8], constrain_layout=True)
-    expected = b"\x0a\x01c" + b"\x12\x04copy" + b"\x98\x02\x09" + b"\xa2\x02\x02\x07\x08" + b"\xc0\x03\x01"
+    instruction = HloInstructionProto(
+        name="c", opcode="copy", id=9, operand_ids=[7, 8], constrain_layout=True
+    )
+    expected = (
+        b"\x0a\x01c" + b"\x12\x04copy" + b"\x98\x02\x09" + b"\xa2\x02\x02\x07\x08" + b"\xc0\x03\x01"
+    )
     assert instruction.SerializeToString(deterministic=True) == expected
     unknown = b"\xf8\x07\x2a"  # field 127, which is not declared, a varint of 42
     instruction = HloInstructionProto.FromString(b"\x0a\x01c" + unknown)

@@ -1,4 +1,6 @@
-"""Cycles, operations and kernels read from the text of compiled programs; expected sums are worked out by hand."""
+"""Cycles, operations and kernels read from the text of compiled programs; expected sums are worked
+out by hand.
+"""
 
 import pytest
 
@@ -23,8 +25,12 @@ def program(before: str, entry: str) -> str:
     return f"HloModule jit_f\n\n{before}ENTRY %main (p: f32[8,128]) -> f32[8,128] {{\n{entry}}}\n"
 
 
-def loop(name: str, start: int, direction: str, end: int, step: int, inside: str) -> tuple[str, str]:
-    """Return condition and body of a loop as compiled for TPU v3, its counter behind copies, and its call."""
+def loop(
+    name: str, start: int, direction: str, end: int, step: int, inside: str
+) -> tuple[str, str]:
+    """Return condition and body of a loop as compiled for TPU v3, its counter behind copies, and
+    its call.
+    """
     values = "(s32[]{:T(128)}, f32[8,128]{1,0:T(8,128)})"
     lines = f"""%{name}_body (t: (s32[], f32[8,128])) -> (s32[], f32[8,128]) {{
   %step = s32[]{{:T(128)}} constant({step})
@@ -52,7 +58,9 @@ def loop(name: str, start: int, direction: str, end: int, step: int, inside: str
 
 
 def test_the_sum_is_over_the_entry_and_a_fusion_counts_once():
-    text = program(FUSED, op("one", 10) + op("two", 5) + "  ROOT %r = f32[8,128]{1,0} reshape(%two)\n")
+    text = program(
+        FUSED, op("one", 10) + op("two", 5) + "  ROOT %r = f32[8,128]{1,0} reshape(%two)\n"
+    )
     assert read_estimate(text) == Estimate(15, 0)
     with pytest.raises(CompilerError, match="no entry computation"):
         read_estimate("nothing of the kind")
@@ -68,17 +76,23 @@ def test_the_sum_is_over_the_entry_and_a_fusion_counts_once():
 def test_the_body_of_a_loop_counts_once_per_iteration(start, direction, end, step, times):
     text = program(*loop("one", start, direction, end, step, op("inner", 11, "%j")))
     assert read_estimate(text) == Estimate(11 * times)
-    known = text.replace("body=%one_body", 'body=%one_body, backend_config={"known_trip_count":{"n":"5"}}')
+    known = text.replace(
+        "body=%one_body", 'body=%one_body, backend_config={"known_trip_count":{"n":"5"}}'
+    )
     assert read_estimate(known) == Estimate(11 * 5), "the compiler's count has priority"
 
 
 def test_loops_within_loops_are_multiplied():
     inner, call = loop("inner", 0, "LT", 3, 1, op("inner", 11, "%j"))
-    outer, entry = loop("outer", 0, "LT", 5, 1, op("before", 7, "%j") + call.replace("%while_inner", "%inner"))
+    outer, entry = loop(
+        "outer", 0, "LT", 5, 1, op("before", 7, "%j") + call.replace("%while_inner", "%inner")
+    )
     text = program(inner + outer, entry + op("after", 2))
     assert read_estimate(text) == Estimate(5 * (7 + 3 * 11) + 2)
     assert by_name(text)["while_outer"].shape == "s32[]"  # the first of several
-    assert read_estimate(text.replace("direction=LT", "direction=NE", 1)) == Estimate(5 * (7 + 11) + 2, 1)
+    assert read_estimate(text.replace("direction=LT", "direction=NE", 1)) == Estimate(
+        5 * (7 + 11) + 2, 1
+    )
     # element 0 of an inner loop's result is not element 0 of this loop
     other = outer.replace("copy(%i)", "get-tuple-element(%inner), index=0")
     assert read_estimate(program(inner + other, entry)).unknown_loops == 1
@@ -95,7 +109,12 @@ def test_a_loop_of_unknown_length_counts_once_and_a_conditional_as_its_most_expe
     branch = "%{name} (x: f32[8,128]) -> f32[8,128] {{\n{op}}}\n\n"
     branches = branch.format(name="yes", op=op("a", 3)) + branch.format(name="no", op=op("b", 8))
     call = "conditional(%q, %p, %p), true_computation=%yes, false_computation=%no\n"
-    assert read_estimate(program(branches, op("one", 1) + f"  ROOT %c = f32[8,128]{{1,0}} {call}")).cycles == 9
+    assert (
+        read_estimate(
+            program(branches, op("one", 1) + f"  ROOT %c = f32[8,128]{{1,0}} {call}")
+        ).cycles
+        == 9
+    )
 
 
 RELAID = """HloModule jit_f, entry_computation_layout={(f32[16,8]{1,0:T(8,128)})->f32[8,16]{1,0:T(8,128)}}
@@ -160,10 +179,14 @@ def test_predictions_are_exact_for_known_kernels_and_cautious_for_others():
     kernels = Kernels()
     kernels.learn(read_operations(RELAID))
     assert kernels.predict(read_operations(RELAID)) == 7 + 3 + 5 + 11
-    other = RELAID.replace("add(%c, %b)", "subtract(%c, %b)")  # unknown: 5 or 11 cycles for the same bytes
+    other = RELAID.replace(
+        "add(%c, %b)", "subtract(%c, %b)"
+    )  # unknown: 5 or 11 cycles for the same bytes
     rates = sorted(op.cycles / op.bytes for op in read_operations(RELAID) if op.opcode == "fusion")
     unknown = 0.7 * by_name(other)["two"].bytes * (rates[0] + 0.25 * (rates[1] - rates[0]))
     assert kernels.predict(read_operations(other)) == pytest.approx(7 + 3 + 5 + unknown)
-    turned = RELAID.replace("%two = f32[8,16]{1,0", "%two = f32[8,16]{0,1")  # alike but for the layout
+    turned = RELAID.replace(
+        "%two = f32[8,16]{1,0", "%two = f32[8,16]{0,1"
+    )  # alike but for the layout
     assert kernels.predict(read_operations(turned)) == pytest.approx(7 + 3 + 5 + 0.7 * 11)
     assert Kernels().predict(read_operations(RELAID)) == 0

@@ -1,4 +1,6 @@
-"""A compiler's process that crashes, hangs and repeats itself; the journal of outcomes; edits of modules."""
+"""A compiler's process that crashes, hangs and repeats itself; the journal of outcomes; edits of
+modules.
+"""
 
 import importlib.util
 import os
@@ -22,18 +24,24 @@ from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.hlo.messages import HloModuleProto, HloProto
 
-TEXT = "HloModule m\n\nENTRY %main (p: f32[8]) -> f32[8] {{\n  ROOT %a = f32[8]{{0}} copy(%p){}\n}}\n"
-#: Environment variable with the path to which the made-up compiler writes the names of compiled modules.
+TEXT = (
+    "HloModule m\n\nENTRY %main (p: f32[8]) -> f32[8] {{\n  ROOT %a = f32[8]{{0}} copy(%p){}\n}}\n"
+)
+#: Environment variable with the path to which the made-up compiler writes the names of compiled
+#: modules.
 GENERATED = "XLARANK_TEST_GENERATED"
 DOT, RESHAPE = 4, 5  # nodes of `matmul_module`
 CALL = "custom-call"
 
 
 class Xla:
-    """Compiler that obeys a module's name; the optimised module depends on the part before the dash."""
+    """Compiler that obeys a module's name; the optimised module depends on the part before the
+    dash.
+    """
 
     def __init__(self, target, effort):
-        self.target, self.versions = target, {"target": target.name, "effort": str(effort)}
+        self.target = target
+        self.versions = {"target": target.name, "effort": str(effort)}
 
     def compile(self, module, options):
         name = HloModuleProto.FromString(module).name
@@ -42,12 +50,18 @@ class Xla:
         if name == "leave":
             os._exit(3)
         if name in ("refuse", "bug"):
-            raise CompilerError("no such layout") if name == "refuse" else ValueError("one line\nand another")
+            raise (
+                CompilerError("no such layout")
+                if name == "refuse"
+                else ValueError("one line\nand another")
+            )
         optimised = TEXT.format(f", kind={name.partition('-')[0]}")
         if name == "poor":  # another program of the kernels of "rich"
             optimised = TEXT.format("") + "\n%other () -> f32[] {\n  %c = f32[] constant(0)\n}\n"
         if name != "undumped" and "xla_dump_to" in options:
-            dump = Path(options["xla_dump_to"]) / "m.after_optimizations_before_buffer_assignment.txt"
+            dump = (
+                Path(options["xla_dump_to"]) / "m.after_optimizations_before_buffer_assignment.txt"
+            )
             dump.write_text(optimised)
         if name.startswith("hang"):
             time.sleep(8)
@@ -79,14 +93,28 @@ def compiled(compiler, *names, **options):
 
 @pytest.mark.slow
 def test_crashes_hangs_and_repetitions(compiler, tmp_path):
-    names = "one", "crash", "one-again", "refuse", "hang", "three", "one-late", "undumped", "leave", "bug"
+    names = (
+        "one",
+        "crash",
+        "one-again",
+        "refuse",
+        "hang",
+        "three",
+        "one-late",
+        "undumped",
+        "leave",
+        "bug",
+    )
     outcomes = compiled(compiler, *names)
     assert set(outcomes) == set(names)
     failures = {
-        "crash": ("crashed", "signal 9"), "leave": ("crashed", "status 3"), "bug": ("failed", "^one line$"),
-        "undumped": ("crashed", "^no optimised module was dumped$"), "refuse": ("failed", "^no such layout$"),
+        "crash": ("crashed", "signal 9"),
+        "leave": ("crashed", "status 3"),
+        "bug": ("failed", "^one line$"),
+        "undumped": ("crashed", "^no optimised module was dumped$"),
+        "refuse": ("failed", "^no such layout$"),
         "hang": ("timeout", "^not done within 2 s$"),
-    }  # fmt: skip
+    }
     for name, outcome in outcomes.items():
         status, message = failures.get(name, ("ok", ""))
         assert outcome.status == Status(status) and re.search(message, outcome.message), name
@@ -95,7 +123,10 @@ def test_crashes_hangs_and_repetitions(compiler, tmp_path):
     ones = [outcomes[name] for name in ("one", "one-again", "one-late")]
     assert len({outcome.estimate.cycles for outcome in ones}) == 1
     assert sorted(outcome.shared for outcome in ones) == [False, True, True]
-    assert len(set((tmp_path / "generated").read_text().split()) & {"one", "one-again", "one-late"}) == 1
+    assert (
+        len(set((tmp_path / "generated").read_text().split()) & {"one", "one-again", "one-late"})
+        == 1
+    )
 
 
 @pytest.mark.slow
@@ -103,12 +134,18 @@ def test_slow_and_unpromising_modules_are_given_up(compiler):
     assert compiled(compiler, "hang", limit=0.5)["hang"].status is Status.GIVEN_UP
     assert compiled(compiler, "rich", keep=True)["rich"].text.startswith("HloModule")
     poor = compiled(compiler, "poor", screen=3.0)["poor"]
-    assert (poor.status, poor.estimate.cycles) == (Status.SCREENED, 4)  # the kernel of "rich", known by then
+    assert (poor.status, poor.estimate.cycles) == (
+        Status.SCREENED,
+        4,
+    )  # the kernel of "rich", known by then
     assert compiler.under_limit(*modules("hang"), 512, 0.5) == "not done within 0.5 s"
     outcomes = compiler.compile(modules("first", "hang", "hanging"))
     assert next(outcomes)[0] == 0
     outcomes.close()  # ends the others
-    assert compiled(compiler, "next")["next"].status is Status.OK and list(compiler._scratch.iterdir()) == []
+    assert (
+        compiled(compiler, "next")["next"].status is Status.OK
+        and list(compiler._scratch.iterdir()) == []
+    )
 
 
 @pytest.mark.slow
@@ -116,7 +153,9 @@ def test_a_process_that_ended_is_reported(compiler):
     outcomes = compiler.compile(modules("first", "hang"))
     next(outcomes)
     compiler._process.kill()
-    with pytest.raises(CompilerError, match=r"the compiler's process ended \(without output\); run it again"):
+    with pytest.raises(
+        CompilerError, match=r"the compiler's process ended \(without output\); run it again"
+    ):
         next(outcomes)
     with pytest.raises(CompilerError, match="the compiler's process ended"):
         compiled(compiler, "first")
@@ -138,9 +177,14 @@ def test_dumps_count_once_both_files_are_complete(tmp_path):
 
 
 def test_a_journal_keeps_outcomes_drops_a_cut_line_and_refuses_other_settings(tmp_path):
-    path, estimate = tmp_path / "journal", Estimate(12, 1)
+    path = tmp_path / "journal"
+    estimate = Estimate(12, 1)
     ok, shared = (Outcome(Status.OK, estimate, "f", shared, 1.5) for shared in (False, True))
-    outcomes = {"": ok, "0:10": shared, "1:10": Outcome(Status.CRASHED, seconds=2.0, message="signal 11")}
+    outcomes = {
+        "": ok,
+        "0:10": shared,
+        "1:10": Outcome(Status.CRASHED, seconds=2.0, message="signal 11"),
+    }
     with Journal(path, {"seed": 0}) as journal:
         for configuration, outcome in outcomes.items():
             journal.add(configuration, outcome)
@@ -148,11 +192,16 @@ def test_a_journal_keeps_outcomes_drops_a_cut_line_and_refuses_other_settings(tm
     path.write_bytes(complete + b'{"configuration": "2:1')
     with Journal(path, {"seed": 0}) as journal:
         assert [*journal.outcomes] == [*outcomes] and journal.estimates == {"f": estimate}
-        assert journal.outcomes["0:10"] == outcomes["0:10"] and journal.outcomes["1:10"].message == "signal 11"
+        assert (
+            journal.outcomes["0:10"] == outcomes["0:10"]
+            and journal.outcomes["1:10"].message == "signal 11"
+        )
     assert path.read_bytes() == complete
     with pytest.raises(WorkspaceError, match="another seed; expected seed 0"):
         Journal(path, {"seed": 1})
-    with pytest.raises(WorkspaceError, match="another counting; expected counting of an earlier version"):
+    with pytest.raises(
+        WorkspaceError, match="another counting; expected counting of an earlier version"
+    ):
         Journal(path, {"seed": 0, "counting": 2})
     path.write_bytes(complete.replace(b'"message": ""', b'"message": "", "text": "bm8gemxpYg=="'))
     with pytest.raises(WorkspaceError, match=r"journal cannot be used .*incorrect header check"):
@@ -161,10 +210,20 @@ def test_a_journal_keeps_outcomes_drops_a_cut_line_and_refuses_other_settings(tm
 
 def test_layouts_change_a_fingerprint_but_names_and_origins_do_not():
     origin = 'metadata={op_name="a{}\\"}" source_line=3}'
-    text = f"HloModule a\nENTRY %m {{\n  %x = f32[8]{{0}} add(%a, %b), {origin}, sharding={{replicated}}\n}}"
-    for equal in (text.replace("HloModule a", "HloModule b"), text.replace("%x", "%y.1").replace("=3", "=4")):
+    text = (
+        f"HloModule a\nENTRY %m {{\n  %x = f32[8]{{0}} add(%a, %b), {origin}, "
+        f"sharding={{replicated}}\n}}"
+    )
+    for equal in (
+        text.replace("HloModule a", "HloModule b"),
+        text.replace("%x", "%y.1").replace("=3", "=4"),
+    ):
         assert equal != text and fingerprint(equal) == fingerprint(text)
-    for old, new in (("{0}", "{0:T(128)}"), ("add(%a, %b)", "add(%a, %a)"), ("replicated", "maximal")):
+    for old, new in (
+        ("{0}", "{0:T(128)}"),
+        ("add(%a, %b)", "add(%a, %a)"),
+        ("replicated", "maximal"),
+    ):
         assert fingerprint(text.replace(old, new)) != fingerprint(text)
 
 
@@ -178,18 +237,29 @@ def test_constraints_replace_outputs_under_new_ids():
     assert call.custom_call_target == "LayoutConstraint"
     assert list(call.operand_ids) == [dot.id] and list(reshape.operand_ids) == [call.id]
     for shape in (call.shape, call.operand_shapes_with_layout[0]):
-        assert list(shape.layout.minor_to_major) == [0, 1] and shape.dimensions == dot.shape.dimensions
+        assert (
+            list(shape.layout.minor_to_major) == [0, 1] and shape.dimensions == dot.shape.dimensions
+        )
     assert list(dot.shape.layout.minor_to_major) == [1, 0]  # unchanged
     assert body.root_id == root.id
-    ids = [instruction.id for computation in edited.computations for instruction in computation.instructions]
+    ids = [
+        instruction.id
+        for computation in edited.computations
+        for instruction in computation.instructions
+    ]
     assert len(set(ids)) == len(ids)
-    assert constrain(module, layouts_of(module, [DOT, RESHAPE], np.stack([layout_row()] * 2))) == module
+    assert (
+        constrain(module, layouts_of(module, [DOT, RESHAPE], np.stack([layout_row()] * 2)))
+        == module
+    )
     # composite ids stay in their computation
     module = HloModuleProto(entry_computation_id=1)
     main = module.computations.add(name="main", id=1)
     instruction(main, "parameter", (8, 128), id=(1 << 32) + 1)
     instruction(main, "reshape", (128, 8), ((1 << 32) + 1,), id=(1 << 32) + 2)
-    instruction(module.computations.add(name="other", id=2), "parameter", (8, 128), id=(2 << 32) + 9)
+    instruction(
+        module.computations.add(name="other", id=2), "parameter", (8, 128), id=(2 << 32) + 9
+    )
     edited = constrain(module, layouts_of(module, [1], layout_row((0, 1))[None]))
     assert edited.computations[0].root_id == (1 << 32) + 3
 
