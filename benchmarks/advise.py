@@ -24,13 +24,13 @@ import numpy as np
 import polars as pl
 
 from xlarank.data.errors import XlarankError
-from xlarank.data.hlo.compiler.cycles import read_operations
-from xlarank.data.hlo.compiler.outcome import Status
-from xlarank.data.hlo.compiler.session import Compiler
-from xlarank.data.hlo.compiler.targets import target_of
-from xlarank.pipelines.advise.advice import open_journal
-from xlarank.pipelines.advise.search import LayoutSearch, Space
+from xlarank.pipelines.programs.advise.advice import open_journal
+from xlarank.pipelines.programs.advise.search import LayoutSearch, Space
 from xlarank.pipelines.programs.candidates import Candidates, Codes, breed, random_configurations
+from xlarank.pipelines.programs.compiler.cycles import read_operations
+from xlarank.pipelines.programs.compiler.outcome import Status
+from xlarank.pipelines.programs.compiler.session import Compiler
+from xlarank.pipelines.programs.compiler.targets import target_of
 from xlarank.pipelines.programs.sources import load_program
 
 AT = (4, 10, 20)

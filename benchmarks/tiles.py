@@ -20,9 +20,9 @@ from benchmarks import adopt
 from benchmarks.programs import MODULES, PROGRAMS, kernels
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import program_family
-from xlarank.data.hlo.compiler.session import Compiler
-from xlarank.data.hlo.compiler.targets import target_of
-from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
+from xlarank.pipelines.programs.collect_tiles import TileSettings, collect_tiles
+from xlarank.pipelines.programs.compiler.session import Compiler
+from xlarank.pipelines.programs.compiler.targets import target_of
 
 #: Never collected: their kernels are held out.
 RESERVED = adopt.RESERVED | adopt.MEASURED

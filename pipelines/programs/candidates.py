@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from xlarank.data.config_table import ConfigTable
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph
-from xlarank.data.hlo.compiler.constrain import row_of
 from xlarank.features.layout.change import groups_of, tied_nodes
 from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.pipelines.programs.compiler.constrain import row_of
 
 Codes = NDArray[np.int32]
 

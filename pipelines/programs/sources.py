@@ -23,15 +23,15 @@ from numpy.typing import NDArray
 from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.files import read_text
 from xlarank.data.graph import LayoutGraph
-from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
-from xlarank.data.hlo.compiler.functions import Pasted
-from xlarank.data.hlo.compiler.outcome import Estimate, Journal, Outcome, Status
-from xlarank.data.hlo.compiler.session import Compiler
-from xlarank.data.hlo.compiler.xla import Lowered
 from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData
 from xlarank.data.hlo.reading import graph_name, module_graph, module_of, read_program
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.candidates import Candidates, candidate_rows, tied_candidates
+from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of
+from xlarank.pipelines.programs.compiler.functions import Pasted
+from xlarank.pipelines.programs.compiler.outcome import Estimate, Journal, Outcome, Status
+from xlarank.pipelines.programs.compiler.session import Compiler
+from xlarank.pipelines.programs.compiler.xla import Lowered
 
 #: Minimum number of rounds in which programs are timed, unless the time is over.
 ROUNDS: Final = 24

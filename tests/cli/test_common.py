@@ -159,7 +159,7 @@ def test_fewer_labels_than_asked_for_are_explained(monkeypatch, tmp_path):
         "configurations": [{"status": "ok"}] * 3,
     }
     made = Collected(tmp_path / "net.npz", manifest, fresh=True)
-    monkeypatch.setattr("xlarank.pipelines.collect.collect", lambda *_, **__: made)
+    monkeypatch.setattr("xlarank.pipelines.programs.collect.collect", lambda *_, **__: made)
     words = [
         "collect",
         "--program",

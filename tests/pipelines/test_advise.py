@@ -11,18 +11,24 @@ import pytest
 from tests.data.hlo.programs import instruction, matmul_module
 from xlarank.cli.programs import _show_advice
 from xlarank.data.errors import CompilerError, HloError
-from xlarank.data.hlo.compiler.constrain import entry_modes
-from xlarank.data.hlo.compiler.cycles import COUNTING, read_estimate
-from xlarank.data.hlo.compiler.functions import Place
-from xlarank.data.hlo.compiler.outcome import Outcome, Status
-from xlarank.data.hlo.compiler.targets import target_of
-from xlarank.data.hlo.compiler.xla import Lowered
 from xlarank.data.hlo.messages import HloModuleProto, instructions
 from xlarank.data.hlo.reading import module_graph
-from xlarank.pipelines.advise import advice, diagnosis
-from xlarank.pipelines.advise.advice import AdviceSettings, advise, apply_configuration
-from xlarank.pipelines.advise.diagnosis import Leaf, changes_of, diagnose, operation_lines, ties_of
-from xlarank.pipelines.advise.search import Space, around_copies
+from xlarank.pipelines.programs.advise import advice, diagnosis
+from xlarank.pipelines.programs.advise.advice import AdviceSettings, advise, apply_configuration
+from xlarank.pipelines.programs.advise.diagnosis import (
+    Leaf,
+    changes_of,
+    diagnose,
+    operation_lines,
+    ties_of,
+)
+from xlarank.pipelines.programs.advise.search import Space, around_copies
+from xlarank.pipelines.programs.compiler.constrain import entry_modes
+from xlarank.pipelines.programs.compiler.cycles import COUNTING, read_estimate
+from xlarank.pipelines.programs.compiler.functions import Place
+from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
+from xlarank.pipelines.programs.compiler.targets import target_of
+from xlarank.pipelines.programs.compiler.xla import Lowered
 from xlarank.pipelines.programs.sources import Program, write_configurations
 
 LAYOUTS = "(f32[64,128]{{1,0}}, f32[128,64]{{{weight}}})->f32[64,64]{{1,0}}"
@@ -293,7 +299,7 @@ def test_estimates_counted_otherwise_are_not_used_again_and_old_modules_go(
     assert str(advised) in run(tmp_path, budget=4).files
     first = list(compiler.compiled)
     compiler.compiled.clear()
-    monkeypatch.setattr("xlarank.pipelines.advise.advice.COUNTING", COUNTING - 1)
+    monkeypatch.setattr("xlarank.pipelines.programs.advise.advice.COUNTING", COUNTING - 1)
     run(tmp_path, budget=4)
     assert compiler.compiled == first
     result = run(tmp_path, budget=1)

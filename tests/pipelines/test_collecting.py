@@ -15,13 +15,9 @@ from tests.graphs import Node, examples, parameter, unconfigured
 from tests.pipelines.trees import contents
 from xlarank.data.errors import CompilerError
 from xlarank.data.graph import read_graph
-from xlarank.data.hlo.compiler.cycles import Estimate
-from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
-from xlarank.data.hlo.compiler.xla import Lowered
 from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.data.hlo.reading import module_graph
 from xlarank.data.writing import write_graph
-from xlarank.pipelines.collect_tiles import NO_ESTIMATE, TileSettings, collect_tiles, remaining
 from xlarank.pipelines.programs import candidates as drawn
 from xlarank.pipelines.programs.candidates import (
     Candidates,
@@ -30,6 +26,15 @@ from xlarank.pipelines.programs.candidates import (
     random_configurations,
     tied_candidates,
 )
+from xlarank.pipelines.programs.collect_tiles import (
+    NO_ESTIMATE,
+    TileSettings,
+    collect_tiles,
+    remaining,
+)
+from xlarank.pipelines.programs.compiler.cycles import Estimate
+from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
+from xlarank.pipelines.programs.compiler.xla import Lowered
 from xlarank.pipelines.programs.sources import ROUNDS, Stopwatch, Timings, fastest, time_programs
 
 

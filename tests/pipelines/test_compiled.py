@@ -17,16 +17,16 @@ import pytest
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import write_json
 from xlarank.data.graph import read_graph
-from xlarank.data.hlo.compiler.constrain import constrain, layouts_of, with_entry_modes
-from xlarank.data.hlo.compiler.cycles import COUNTING, read_estimate
-from xlarank.data.hlo.compiler.functions import Pasted
-from xlarank.data.hlo.compiler.session import Compiler
-from xlarank.data.hlo.compiler.targets import target_of
-from xlarank.data.hlo.compiler.xla import ENVIRONMENT
 from xlarank.data.hlo.messages import HloModuleProto
-from xlarank.pipelines.advise.advice import AdviceSettings, advise
-from xlarank.pipelines.collect import CollectSettings, collect
-from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
+from xlarank.pipelines.programs.advise.advice import AdviceSettings, advise
+from xlarank.pipelines.programs.collect import CollectSettings, collect
+from xlarank.pipelines.programs.collect_tiles import TileSettings, collect_tiles
+from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of, with_entry_modes
+from xlarank.pipelines.programs.compiler.cycles import COUNTING, read_estimate
+from xlarank.pipelines.programs.compiler.functions import Pasted
+from xlarank.pipelines.programs.compiler.session import Compiler
+from xlarank.pipelines.programs.compiler.targets import target_of
+from xlarank.pipelines.programs.compiler.xla import ENVIRONMENT
 from xlarank.pipelines.programs.sources import load_program
 
 INSTALLED = all(importlib.util.find_spec(name) for name in ("jax", "libtpu"))

@@ -20,7 +20,7 @@ from xlarank.data.hlo.messages import HloProto
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.import_hlo import import_hlo
 from xlarank.pipelines.info import info
-from xlarank.pipelines.propose import ProposeSettings, propose
+from xlarank.pipelines.programs.propose import ProposeSettings, propose
 from xlarank.pipelines.rank import rank
 
 

@@ -13,12 +13,12 @@ from xlarank.cli.options import WORK, Blocks, Json, ModelOf, Out, Seed, Split, W
 from xlarank.data.errors import counted
 
 if TYPE_CHECKING:
-    from xlarank.pipelines.advise.advice import Advice
-    from xlarank.pipelines.advise.diagnosis import Change, Cost, Diagnosis
+    from xlarank.pipelines.programs.advise.advice import Advice
+    from xlarank.pipelines.programs.advise.diagnosis import Change, Cost, Diagnosis
 
 app = Typer()
-#: Display names of `xlarank.pipelines.advise.search.LayoutSearch.statuses`; others are shown as
-#: they are.
+#: Display names of `xlarank.pipelines.programs.advise.search.LayoutSearch.statuses`; others are
+#: shown as they are.
 _STATUS: Final = {
     "ok": "compiled",
     "screened": "screened out",
@@ -34,7 +34,8 @@ _Jobs = Annotated[int, Option(min=1, max=64, help="Number of configurations comp
 _Tie = Annotated[
     str, Option(help="rule: set tied nodes together, as in Google's files; none: separately.")
 ]
-#: `xlarank.data.hlo.compiler.targets.DEFAULT_TARGET`, repeated because that module imports numpy.
+#: `xlarank.pipelines.programs.compiler.targets.DEFAULT_TARGET`, repeated because that module
+#: imports numpy.
 _DEFAULT_TARGET: Final = "tpu-v3"
 _PROGRAM: Final = "HLO file, or module:function that returns a JAX callable and its arguments."
 _PerNode = Annotated[
@@ -137,8 +138,8 @@ def propose(
     json_file: Json = None,
 ) -> None:
     """Propose layout configurations for a program and write them as a graph file."""
-    from xlarank.pipelines.propose import ProposeSettings
-    from xlarank.pipelines.propose import propose as run
+    from xlarank.pipelines.programs.propose import ProposeSettings
+    from xlarank.pipelines.programs.propose import propose as run
 
     settings = ProposeSettings(
         search=search,
@@ -200,9 +201,9 @@ def collect(
     """Label layouts of a program: estimated by the TPU compiler (no TPU needed) or measured on this
     machine.
     """
-    from xlarank.pipelines.collect import CollectSettings
-    from xlarank.pipelines.collect import collect as run
-    from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
+    from xlarank.pipelines.programs.collect import CollectSettings
+    from xlarank.pipelines.programs.collect import collect as run
+    from xlarank.pipelines.programs.collect_tiles import TileSettings, collect_tiles
 
     if tiles:
         labels = collect_tiles(
@@ -275,8 +276,8 @@ def advise(
     """Show the copies that layouts force and search for faster layouts (TPUs: by the compiler, no
     TPU needed).
     """
-    from xlarank.pipelines.advise.advice import AdviceSettings, apply_configuration
-    from xlarank.pipelines.advise.advice import advise as run
+    from xlarank.pipelines.programs.advise.advice import AdviceSettings, apply_configuration
+    from xlarank.pipelines.programs.advise.advice import advise as run
 
     if apply is not None:
         changes, lines, module = apply_configuration(Path(program), apply, out)

@@ -13,18 +13,18 @@ import numpy as np
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.graph import LayoutGraph, read_graph
-from xlarank.data.hlo.compiler import constrain as layouts
-from xlarank.data.hlo.compiler.cycles import COUNTING
-from xlarank.data.hlo.compiler.functions import Pasted
-from xlarank.data.hlo.compiler.measuring import TOLERANCE
-from xlarank.data.hlo.compiler.outcome import Journal, Status
-from xlarank.data.hlo.compiler.session import Compiler
-from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET, target_of
 from xlarank.data.hlo.messages import Message
 from xlarank.data.hlo.reading import graph_name, module_of, node_names, read_program
-from xlarank.pipelines.advise import diagnosis
-from xlarank.pipelines.advise.diagnosis import Change, Diagnosis, EntryChange, Version
-from xlarank.pipelines.advise.search import LayoutSearch, NoCodeError, Space
+from xlarank.pipelines.programs.advise import diagnosis
+from xlarank.pipelines.programs.advise.diagnosis import Change, Diagnosis, EntryChange, Version
+from xlarank.pipelines.programs.advise.search import LayoutSearch, NoCodeError, Space
+from xlarank.pipelines.programs.compiler import constrain as layouts
+from xlarank.pipelines.programs.compiler.cycles import COUNTING
+from xlarank.pipelines.programs.compiler.functions import Pasted
+from xlarank.pipelines.programs.compiler.measuring import TOLERANCE
+from xlarank.pipelines.programs.compiler.outcome import Journal, Status
+from xlarank.pipelines.programs.compiler.session import Compiler
+from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, target_of
 from xlarank.pipelines.programs.sources import (
     Program,
     digest_of,

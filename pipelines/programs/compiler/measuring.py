@@ -1,5 +1,5 @@
 """Times and outputs of programs on the target's device, in child processes of
-`xlarank.data.hlo.compiler.xla`.
+`xlarank.pipelines.programs.compiler.xla`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.compiler.constrain import Order, compiled_entry_layouts
-from xlarank.data.hlo.compiler.functions import Pasted
-from xlarank.data.hlo.compiler.xla import Xla, first_line
 from xlarank.data.hlo.messages import HloModuleProto
+from xlarank.pipelines.programs.compiler.constrain import Order, compiled_entry_layouts
+from xlarank.pipelines.programs.compiler.functions import Pasted
+from xlarank.pipelines.programs.compiler.xla import Xla, first_line
 
 #: Maximum relative difference of outputs: another layout sums in another order.
 TOLERANCE: Final = 2e-2

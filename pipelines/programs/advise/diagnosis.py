@@ -13,13 +13,18 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.hlo.compiler.constrain import Order, entry_shapes
-from xlarank.data.hlo.compiler.cycles import FREE, Operation, read_estimate, read_operations
-from xlarank.data.hlo.compiler.functions import Pasted, Place
-from xlarank.data.hlo.compiler.outcome import Outcome
-from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.encoding import ELEMENT_TYPES
 from xlarank.data.hlo.messages import Message, instructions
+from xlarank.pipelines.programs.compiler.constrain import Order, entry_shapes
+from xlarank.pipelines.programs.compiler.cycles import (
+    FREE,
+    Operation,
+    read_estimate,
+    read_operations,
+)
+from xlarank.pipelines.programs.compiler.functions import Pasted, Place
+from xlarank.pipelines.programs.compiler.outcome import Outcome
+from xlarank.pipelines.programs.compiler.session import Compiler
 
 #: Maximum number of operations in a picture.
 _MAX_BARS: Final = 24

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.compiler.outcome import NAME, PROVENANCE, Estimate, numbered
+from xlarank.pipelines.programs.compiler.outcome import NAME, PROVENANCE, Estimate, numbered
 
 #: Version of the counting of cycles: labels of different versions are never mixed in one file.
 COUNTING: Final = 2

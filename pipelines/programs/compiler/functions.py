@@ -1,7 +1,8 @@
 """JAX functions of the user's modules: import, lowering, and compilation with the code that
 `advise` prints.
 
-Runs in child processes of `xlarank.data.hlo.compiler.xla`, each of which imports the modules anew.
+Runs in child processes of `xlarank.pipelines.programs.compiler.xla`, each of which imports the
+modules anew.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.compiler.outcome import Outcome, Status
-from xlarank.data.hlo.compiler.xla import LEAVES_FILE, Lowered, Xla, dumped, first_line
+from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
+from xlarank.pipelines.programs.compiler.xla import LEAVES_FILE, Lowered, Xla, dumped, first_line
 
 _HOOK: Final = "__xlarank_constrain__"
 

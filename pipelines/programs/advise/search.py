@@ -16,12 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.compiler import constrain as layouts
-from xlarank.data.hlo.compiler.constrain import AUTO, DEFAULT, Order
-from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
-from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.messages import Message, instructions
-from xlarank.pipelines.advise.diagnosis import Leaf, data_flow, leaves_of, source_line, ties_of
+from xlarank.pipelines.programs.advise.diagnosis import (
+    Leaf,
+    data_flow,
+    leaves_of,
+    source_line,
+    ties_of,
+)
 from xlarank.pipelines.programs.candidates import (
     Candidates,
     Codes,
@@ -29,6 +31,10 @@ from xlarank.pipelines.programs.candidates import (
     candidate_rows,
     random_configurations,
 )
+from xlarank.pipelines.programs.compiler import constrain as layouts
+from xlarank.pipelines.programs.compiler.constrain import AUTO, DEFAULT, Order
+from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
+from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.sources import Program, Stopwatch, compile_new, configuration_key
 from xlarank.pipelines.support.progress import Progress, steps_of
 

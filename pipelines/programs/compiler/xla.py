@@ -29,11 +29,11 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from xlarank.data.errors import CompilerError, XlarankError
-from xlarank.data.hlo.compiler.constrain import drop_entry_modes, entry_modes
-from xlarank.data.hlo.compiler.cycles import read_estimate
-from xlarank.data.hlo.compiler.outcome import Outcome, Status, fingerprint
-from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message, instructions
+from xlarank.pipelines.programs.compiler.constrain import drop_entry_modes, entry_modes
+from xlarank.pipelines.programs.compiler.cycles import read_estimate
+from xlarank.pipelines.programs.compiler.outcome import Outcome, Status, fingerprint
+from xlarank.pipelines.programs.compiler.targets import Target
 
 #: Custom calls of the TPU compiler on halves of 64-bit integers; conversions have the same shapes
 #: and similar cost.

@@ -5,8 +5,13 @@ out by hand.
 import pytest
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.compiler.cycles import Kernels, Operation, read_estimate, read_operations
-from xlarank.data.hlo.compiler.outcome import Estimate
+from xlarank.pipelines.programs.compiler.cycles import (
+    Kernels,
+    Operation,
+    read_estimate,
+    read_operations,
+)
+from xlarank.pipelines.programs.compiler.outcome import Estimate
 
 CONFIG = 'backend_config={"window_config":{"kernel_window_bounds":["1"],"estimated_cycles":"%d"}}'
 FUSED = f"""%fused (a: f32[8,128]) -> f32[8,128] {{

@@ -14,14 +14,14 @@ import numpy as np
 from xlarank.data.collection import choose_splits
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
-from xlarank.data.hlo.compiler.cycles import COUNTING
-from xlarank.data.hlo.compiler.outcome import Estimate, Journal, Outcome, Status
-from xlarank.data.hlo.compiler.session import Compiler
-from xlarank.data.hlo.compiler.targets import Target, target_of
 from xlarank.data.hlo.messages import Message
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.programs import sources
 from xlarank.pipelines.programs.candidates import Candidates, Codes, breed, random_configurations
+from xlarank.pipelines.programs.compiler.cycles import COUNTING
+from xlarank.pipelines.programs.compiler.outcome import Estimate, Journal, Outcome, Status
+from xlarank.pipelines.programs.compiler.session import Compiler
+from xlarank.pipelines.programs.compiler.targets import Target, target_of
 from xlarank.pipelines.programs.sources import Collected, Program, SearchSettings, Stopwatch
 from xlarank.pipelines.support.progress import Progress, steps_of
 

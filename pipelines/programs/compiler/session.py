@@ -1,4 +1,6 @@
-"""Client of the compiler process (`xlarank.data.hlo.compiler.xla`): modules in, outcomes out."""
+"""Client of the compiler process (`xlarank.pipelines.programs.compiler.xla`): modules in, outcomes
+out.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,15 @@ from typing import Any, Final, cast
 
 import xlarank
 from xlarank.data.errors import CompilerError, XlarankError
-from xlarank.data.hlo.compiler import functions, measuring, xla
-from xlarank.data.hlo.compiler.cycles import Kernels, read_operations
-from xlarank.data.hlo.compiler.functions import Pasted, Place
-from xlarank.data.hlo.compiler.outcome import Estimate, Outcome, Status, fingerprint
-from xlarank.data.hlo.compiler.targets import Target, device_target
 from xlarank.data.hlo.messages import Message
+from xlarank.pipelines.programs.compiler import functions, measuring, xla
+from xlarank.pipelines.programs.compiler.cycles import Kernels, read_operations
+from xlarank.pipelines.programs.compiler.functions import Pasted, Place
+from xlarank.pipelines.programs.compiler.outcome import Estimate, Outcome, Status, fingerprint
+from xlarank.pipelines.programs.compiler.targets import Target, device_target
 
 #: Not run by ``-m``: pickled objects must name the module, not ``__main__``.
-_SERVICE: Final = "from xlarank.data.hlo.compiler.xla import main; main()"
+_SERVICE: Final = "from xlarank.pipelines.programs.compiler.xla import main; main()"
 #: Added to the PYTHONPATH of the process, which imports this package, installed or not.
 _ROOT: Final = str(Path(xlarank.__file__).resolve().parents[1])
 #: Seconds for loading jax and libtpu on a busy machine.

@@ -17,12 +17,23 @@ from tests.data.hlo.programs import instruction, matmul_module
 from tests.graphs import layout_row
 from tests.pipelines.test_advise import product_module
 from xlarank.data.errors import CompilerError, WorkspaceError
-from xlarank.data.hlo.compiler import session, xla
-from xlarank.data.hlo.compiler.constrain import constrain, entry_modes, layouts_of, with_entry_modes
-from xlarank.data.hlo.compiler.outcome import Estimate, Journal, Outcome, Status, fingerprint
-from xlarank.data.hlo.compiler.session import Compiler
-from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.hlo.messages import HloModuleProto, HloProto
+from xlarank.pipelines.programs.compiler import session, xla
+from xlarank.pipelines.programs.compiler.constrain import (
+    constrain,
+    entry_modes,
+    layouts_of,
+    with_entry_modes,
+)
+from xlarank.pipelines.programs.compiler.outcome import (
+    Estimate,
+    Journal,
+    Outcome,
+    Status,
+    fingerprint,
+)
+from xlarank.pipelines.programs.compiler.session import Compiler
+from xlarank.pipelines.programs.compiler.targets import target_of
 
 TEXT = (
     "HloModule m\n\nENTRY %main (p: f32[8]) -> f32[8] {{\n  ROOT %a = f32[8]{{0}} copy(%p){}\n}}\n"

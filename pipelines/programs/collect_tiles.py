@@ -22,12 +22,12 @@ import numpy as np
 from xlarank.data.collection import choose_splits
 from xlarank.data.errors import CompilerError, HloError
 from xlarank.data.files import atomic_write, write_json
-from xlarank.data.hlo.compiler.session import Compiler
-from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET, Target, target_of
 from xlarank.data.hlo.encoding import Arrays, encode_kernel, fused_computations, tile_row
 from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.data.schema import OPCODE
 from xlarank.data.writing import write_graph
+from xlarank.pipelines.programs.compiler.session import Compiler
+from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, Target, target_of
 from xlarank.pipelines.programs.sources import (
     Collected,
     digest_of,
@@ -97,13 +97,13 @@ def collect_tiles(
     """Write ``npz/tile/<source>/<split>/NAME_DIGEST.npz`` below ``out`` for every kernel, and a
     manifest.
 
-    ``program`` is a file of HLO or ``module:function`` as for `xlarank.pipelines.collect.collect`.
-    A kernel's tiles are those that the compiler chooses under different limits of vector memory.
-    The first row is the choice under the default or else the largest limit with this kernel, whose
-    estimate (ns) is the normalizer; other rows are shuffled. A kernel with a file from another
-    program or split, or with fewer than `MIN_TILES`, is not written. An interrupted run resumes
-    when repeated. Raises `CompilerError` without a compiler, for other targets than TPUs, or if the
-    first compilation fails.
+    ``program`` is a file of HLO or ``module:function`` as for
+    `xlarank.pipelines.programs.collect.collect`. A kernel's tiles are those that the compiler
+    chooses under different limits of vector memory. The first row is the choice under the default
+    or else the largest limit with this kernel, whose estimate (ns) is the normalizer; other rows
+    are shuffled. A kernel with a file from another program or split, or with fewer than
+    `MIN_TILES`, is not written. An interrupted run resumes when repeated. Raises `CompilerError`
+    without a compiler, for other targets than TPUs, or if the first compilation fails.
     """
     target = target_of(settings.target)
     choose_splits([split])
