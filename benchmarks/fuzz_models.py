@@ -30,10 +30,12 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.store import each_graph
-from xlarank.models.trained import CARD, _checksum, load_model
+from xlarank.models.card import CARD
+from xlarank.models.files import _checksum
+from xlarank.models.model import Model
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.train import train
-from xlarank.pipelines.training.fitting import TrainRequest
+from xlarank.pipelines.training.settings import TrainSettings
 
 COLLECTION = Collection.parse("tile:cpu")
 #: Maximum seconds for a ranking, the start of a process included; a sound one takes hundredths.
@@ -89,9 +91,9 @@ def mutated(text: str, rng: random.Random) -> str:
 def planted(folder: Path, booster: str, text: str) -> None:
     """Write the text in place of the booster, and its checksum into the card."""
     card = json.loads((folder / CARD).read_text(encoding="utf-8"))
-    (name,) = card["seeds"]
+    (name,) = card["members"]
     (folder / name / booster).write_text(text, encoding="utf-8")
-    card["seeds"] = {name: _checksum(folder / name)}
+    card["members"] = {name: _checksum(folder / name)}
     write_json(folder / CARD, card)
 
 
@@ -99,7 +101,7 @@ def ranking(workspace: Workspace) -> str:
     """Return the outcome of ranking a graph."""
     (graph, *_) = each_graph(workspace, COLLECTION, "valid")
     try:
-        scores = load_model(workspace.model(COLLECTION)).score(graph).mean
+        scores = Model.load(workspace.model(COLLECTION)).score(graph).mean
         return "ranked" if np.isfinite(scores).all() else "no numbers"
     except ModelError:
         return "refused"
@@ -141,7 +143,7 @@ def fuzz(place: Path, mutations: int, seed: int = 0) -> dict[str, Counter[str]]:
     build_features(find_data_root(SAMPLE), workspace, request)
     for model, booster in MODELS.items():
         shutil.rmtree(workspace.model(COLLECTION), ignore_errors=True)
-        train(workspace, TrainRequest(model=model, seeds=1, rounds=8, threads=1))
+        train(workspace, TrainSettings(model=model, seeds=1, rounds=8, threads=1))
         folder = workspace.model(COLLECTION)
         (path,) = folder.rglob(booster)
         text = path.read_text(encoding="utf-8")

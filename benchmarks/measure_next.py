@@ -39,7 +39,7 @@ from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.program.tensors import complete_layout, layout_key
 from xlarank.graph_ranker import GraphRanker
-from xlarank.models.trained import pretrained_model
+from xlarank.models.stored import pretrained_model
 from xlarank.models.training_data import TPU, target_of
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.label_noise import tied_groups

@@ -27,9 +27,9 @@ from xlarank.data.graph import Kind, read_graph
 from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.layout.padding import FASTEST, OVER_FASTEST
 from xlarank.features.rows import GraphRows, Recipe, assemble
-from xlarank.models.base import Ranker
-from xlarank.models.rankers.time_trees import TimeTrees
-from xlarank.models.trained import SHIPPED, SHIPPED_COLLECTION, ModelCard, save_model
+from xlarank.models.card import ModelCard
+from xlarank.models.model import Model
+from xlarank.models.stored import SHIPPED_COLLECTION, SHIPPED_MODELS
 from xlarank.models.training_data import TPU, FitSettings, TrainingData
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import LAYOUTS_SET, graph_metrics
@@ -67,41 +67,39 @@ def estimated_tiles(data_root: Path | None) -> list[GraphRows]:
     return labelled_rows([file.path for file in files], "tile")
 
 
-def fitted(graphs: list[GraphRows], settings: FitSettings) -> Ranker[Any]:
-    return TimeTrees(kind="tile").fit(TrainingData.from_graphs(graphs, TPU), settings)
+def fitted(graphs: list[GraphRows], settings: FitSettings, seeds: int = 1) -> Model:
+    data = TrainingData.from_graphs(graphs, TPU)
+    return Model.of("time-trees", "tile").fit(data, settings, seeds)
 
 
 def out_of_fold(graphs: list[GraphRows], settings: FitSettings) -> list[NDArray[Any]]:
-    """Return the scores of each graph by a ranker fitted on other families."""
+    """Return the scores of each graph by a model fitted on other families."""
     scores: dict[int, NDArray[Any]] = {}
     for _, held in family_folds(TrainingData.from_graphs(graphs).families, _FOLDS):
-        ranker = fitted(
+        model = fitted(
             [graph for number, graph in enumerate(graphs) if number not in set(held)], settings
         )
         for number in held:
             graph = graphs[number]
-            scores[number] = ranker.predict(graph.matrix(), graph.columns, graph.instances)[
-                graph.group
-            ]
+            scores[number] = model.score(graph).mean[graph.group]
     return [scores[number] for number in range(len(graphs))]
 
 
-def time_model() -> tuple[ModelCard, list[Ranker[Any]]]:
-    """Return the ranker of layouts; its rows only determine the columns."""
+def time_model() -> tuple[Model, ModelCard]:
+    """Return the model of layouts; its rows only determine the columns."""
     columns = [FASTEST, LAYOUTS_SET, OVER_FASTEST]
     path = next((SAMPLE / "npz/layout/tpu-estimate").rglob("train/*.npz"))
     rows = assemble(read_graph(path), FeatureSettings(), columns)
     rows = rows.only(
         np.array([number for number, name in enumerate(rows.columns) if name in columns])
     )
-    ranker = TimeTrees(kind="layout").fit(TrainingData.from_graphs([rows], TPU), FitSettings(0))
-    return card_of(ranker, SHIPPED_COLLECTION, 0, rows.columns), [ranker]
+    data = TrainingData.from_graphs([rows], TPU)
+    model = Model.of("time-trees", "layout").fit(data, FitSettings(0))
+    return model, card_of(model, SHIPPED_COLLECTION, 0)
 
 
-def tile_ranker(
-    data_root: Path, rounds: int, seeds: int, threads: int
-) -> tuple[ModelCard, list[Ranker[Any]]]:
-    """Return the ranker of tiles, and print its metrics out of fold."""
+def tile_ranker(data_root: Path, rounds: int, seeds: int, threads: int) -> tuple[Model, ModelCard]:
+    """Return the model of tiles, and print its metrics out of fold."""
     graphs = estimated_tiles(data_root)
     scores = out_of_fold(graphs, FitSettings(rounds, 0, threads))
     folds = {
@@ -120,22 +118,22 @@ def tile_ranker(
         [np.exp2(score) for score in scores], [graph.runtime for graph in graphs]
     )
     print(f"relative error of the times: median {error:.3f}; tau across kernels {across:.3f}")
-    rankers = [fitted(graphs, FitSettings(rounds, seed, threads)) for seed in range(seeds)]
-    card = card_of(rankers[0], "tile:tpu-estimate", rounds, graphs[0].columns)
+    model = fitted(graphs, FitSettings(rounds, 0, threads), seeds)
+    card = card_of(model, "tile:tpu-estimate", rounds)
     card.trained_on = {"train": sorted({graph.name for graph in graphs})}
     card.folds = folds
-    return card, rankers
+    return model, card
 
 
-def card_of(ranker: Ranker[Any], collection: str, rounds: int, columns: list[str]) -> ModelCard:
+def card_of(model: Model, collection: str, rounds: int) -> ModelCard:
     return ModelCard(
         collection=collection,
-        model=ranker.name,
-        params=ranker.params.values(),
+        model=model.name,
+        params=dict(model.params),
         rounds=rounds,
         tuned=False,
-        recipe=Recipe.of(FeatureSettings(), ranker.kind),
-        columns=columns,
+        recipe=Recipe.of(FeatureSettings(), model.kind),
+        columns=model.columns,
         trained_on={},
         folds={},
         target=TPU.name,
@@ -151,11 +149,11 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     args = parser.parse_args()
     tile = args.kind == "tile"
-    card, rankers = (
+    model, card = (
         tile_ranker(args.data_root, args.rounds, args.seeds, args.threads) if tile else time_model()
     )
-    out = args.out or SHIPPED / args.kind
-    save_model(out, card, rankers)
+    out = args.out or SHIPPED_MODELS / args.kind
+    model.save(out, card)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     print(f"wrote {out}: {size / 1e6:.2f} MB")
 

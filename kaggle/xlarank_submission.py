@@ -88,7 +88,7 @@ import polars as pl
 import xlarank
 from xlarank.data.collection import find_data_root
 from xlarank.data.workspace import Workspace
-from xlarank.models.trained import trained_collections
+from xlarank.models.stored import trained_collections
 from xlarank.pipelines.run_all import run_all
 from xlarank.pipelines.submit import check_submission
 from xlarank.pipelines.training.budget import RunSettings

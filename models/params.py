@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from xlarank.data.errors import ArgumentError, ParameterError, did_you_mean
 from xlarank.data.graph import Kind
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 #: Largest integer that boosters store, in 32 bits.
 INT_MAX: Final = 2**31 - 1
-_SPEC: Final = "spec"
 
 #: Function of a name and a value; returns the value as a plain Python number or text, or raises
 #: `ParameterError`.
@@ -96,6 +95,7 @@ class ParamSpec:
         search: distribution in studies of the kinds ``searched_for``; if None, studies keep the
             default.
         complete: function that checks nested parameters and adds their defaults.
+        meaning: description in the documentation.
     """
 
     layout: Any
@@ -104,82 +104,64 @@ class ParamSpec:
     search: Between | OneOf | None
     searched_for: tuple[Kind, ...]
     complete: Callable[[Kind, Any], Any] | None = None
+    meaning: str = ""
+
+
+#: Declarations by name, in the order in which studies sample them.
+Specs = Mapping[str, ParamSpec]
 
 
 def param(
     default: Any,
     check: Check,
     search: Between | OneOf | None = None,
+    meaning: str = "",
     *,
     tile: Any = None,
     searched_for: tuple[Kind, ...] = ("layout", "tile"),
-) -> Any:
-    """Declare a field of `RankerParams`; ``tile`` is the default for tiles, if different."""
-    spec = ParamSpec(default, default if tile is None else tile, check, search, searched_for)
-    return field(metadata={_SPEC: spec})
+) -> ParamSpec:
+    """Declare a parameter; ``tile`` is the default for tiles, if different."""
+    for_tiles = default if tile is None else tile
+    return ParamSpec(default, for_tiles, check, search, searched_for, meaning=meaning)
 
 
-def nested_params(complete: Callable[[Kind, Any], Any]) -> Any:
-    """Declare a field of nested rankers' parameters; ``complete(kind, values)`` checks and
-    completes them.
+def nested_params(complete: Callable[[Kind, Any], Any], meaning: str) -> ParamSpec:
+    """Declare parameters of members; ``complete(kind, values)`` checks and completes them."""
+    return ParamSpec({}, {}, None, None, (), complete, meaning)
+
+
+def complete_params(
+    owner: str, specs: Specs, kind: Kind, changes: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the defaults for a kind of graphs, updated by ``changes``; raise `ParameterError`.
+
+    ``owner`` is the name used in messages.
+
+    >>> specs = {"leaves": param(15, Whole(2), tile=7)}
+    >>> complete_params("ranknet", specs, "tile"), complete_params("ranknet", specs, "layout")
+    ({'leaves': 7}, {'leaves': 15})
     """
-    return field(metadata={_SPEC: ParamSpec({}, {}, None, None, (), complete)})
+    changes = dict(changes or {})
+    for name in changes:
+        if name not in specs:
+            got = f"{name!r} is not a parameter of {owner}"
+            do = did_you_mean(str(name), specs)
+            raise ParameterError(got, expected=", ".join(specs), do=do)
+    values: dict[str, Any] = {}
+    for name, spec in specs.items():
+        value = changes.get(name, spec.tile if kind == "tile" else spec.layout)
+        if spec.complete is not None:
+            if not isinstance(value, Mapping):
+                raise ArgumentError(f"{name} is {value!r}", expected="parameters by name")
+            value = spec.complete(kind, value)
+        values[name] = value if spec.check is None else spec.check(name, value)
+    return values
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankerParams:
-    """Checked parameters of the ranker named ``ranker``; a subclass declares its fields by
-    `param`.
-    """
-
-    ranker: ClassVar[str]
-
-    def __post_init__(self) -> None:
-        for name, spec in self.declared().items():
-            if spec.check is not None:
-                object.__setattr__(self, name, spec.check(name, getattr(self, name)))
-
-    @classmethod
-    def declared(cls) -> dict[str, ParamSpec]:
-        """Return the parameters by name, in the order in which studies sample them."""
-        return {parameter.name: parameter.metadata[_SPEC] for parameter in fields(cls)}
-
-    @classmethod
-    def of(cls, kind: Kind, changes: Mapping[str, Any] | None = None) -> Self:
-        """Return the defaults for a kind of graphs, updated by ``changes``; raises `ModelError` for
-        bad values.
-
-        >>> from xlarank.models.rankers.boosted import RankNetParams
-        >>> RankNetParams.of("tile").num_leaves, RankNetParams.of("layout",
-        ...     {"num_leaves": 5}).num_leaves
-        (7, 5)
-        """
-        changes = dict(changes or {})
-        values = {}
-        specs = cls.declared()
-        for name in changes:
-            if name not in specs:
-                got = f"{name!r} is not a parameter of {cls.ranker}"
-                do = did_you_mean(str(name), specs)
-                raise ParameterError(got, expected=", ".join(specs), do=do)
-        for name, spec in specs.items():
-            value = changes.get(name, spec.tile if kind == "tile" else spec.layout)
-            if spec.complete:
-                if not isinstance(value, Mapping | RankerParams):
-                    raise ArgumentError(f"{name} is {value!r}", expected="parameters by name")
-                value = spec.complete(kind, value)
-            values[name] = value
-        return cls(**values)
-
-    @classmethod
-    def suggest(cls, trial: optuna.trial.BaseTrial, kind: Kind) -> Self:
-        """Sample the parameters searched for ``kind``; the rest keep their defaults."""
-        specs = {name: spec for name, spec in cls.declared().items() if kind in spec.searched_for}
-        return cls.of(
-            kind,
-            {name: spec.search.suggest(trial, name) for name, spec in specs.items() if spec.search},
-        )
-
-    def values(self) -> dict[str, Any]:
-        """Return the values by name, serialisable as JSON and accepted by `of`."""
-        return asdict(self)
+def suggest_params(specs: Specs, trial: optuna.trial.BaseTrial, kind: Kind) -> dict[str, Any]:
+    """Sample the parameters that are searched for ``kind``, in the order of their declaration."""
+    values = {}
+    for name, spec in specs.items():
+        if spec.search is not None and kind in spec.searched_for:
+            values[name] = spec.search.suggest(trial, name)
+    return values

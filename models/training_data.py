@@ -102,7 +102,7 @@ class FitSettings:
         threads: number of threads; 0 and -1 mean all cores.
         cluster: `TreeCluster` that grows LightGBM's trees instead of this process; for `lambdarank`
             only.
-        grows: whether to keep the state that `xlarank.models.base.Ranker.grow` needs, mostly the
+        grows: whether to keep the state that `xlarank.models.model.Model.grow` needs, mostly the
             binned rows.
     """
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -15,19 +15,22 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError, counted, did_you_mean, reasons
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import BLOCKS
-from xlarank.models.base import Ranker
-from xlarank.models.trained import model_of, params_for, ranker_class
+from xlarank.models.card import FAMILY, FOLDS_OF, KIND, Fallback
+from xlarank.models.model import Model
+from xlarank.models.rankers import specs_of
+from xlarank.models.stored import model_of
 from xlarank.models.training_data import FitSettings, TrainingData
+from xlarank.models.tuned import params_for
 from xlarank.models.validation import folds
-from xlarank.models.validation.folds import FAMILY, KIND, MOST_FOLDS, Curves, Fallback, FoldPlan
+from xlarank.models.validation.folds import MOST_FOLDS, Curves, FoldPlan
 from xlarank.models.validation.metrics import paired_difference
-from xlarank.pipelines.support.evaluation import Evaluation, Metrics, score_name
+from xlarank.pipelines.support.evaluation import Evaluation, Metrics, Rankings, score_name
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.workspaces import (
     chosen_collections,
+    each_collection,
     note_errors,
-    skip_unless_named,
     workspace_lock,
 )
 from xlarank.pipelines.training.training_sets import (
@@ -85,17 +88,20 @@ def cross_validate(
             f"{len(names)} rankers without blocks", expected="one ranker, or the trained model's"
         )
     for name in names:
-        ranker_class(name)
+        specs_of(name)
     settings = fit or FitSettings(ROUNDS)
     evaluation = Evaluation(HELD_OUT[by])
-    for collection in chosen_collections(workspace, collections):
-        with skip_unless_named(collection, collections, evaluation.left_out):
-            job = _Job(workspace, collection, by, with_valid, settings, None, progress, evaluation)
-            scored = []
-            # first without the blocks: fails early if a collection has none of their columns
-            for blocks in (without, ()) if without else (None,):
-                scored += [replace(job, without=blocks).score(name) for name in names or (None,)]
-            evaluation.rankings[str(collection)] = dict(reversed(scored) if without else scored)
+
+    def run(collection: Collection) -> Rankings:
+        job = _Job(workspace, collection, by, with_valid, settings, None, progress, evaluation)
+        scored = []
+        # first without the blocks: fails early if a collection has none of their columns
+        for blocks in (without, ()) if without else (None,):
+            scored += [replace(job, without=blocks).score(name) for name in names or (None,)]
+        return dict(reversed(scored) if without else scored)
+
+    chosen = chosen_collections(workspace, collections)
+    evaluation.rankings = each_collection(chosen, collections, evaluation.left_out, run)
     if not evaluation.rankings:
         raise CollectionError(
             "nothing could be cross-validated: " + "; ".join(reasons(evaluation.left_out))
@@ -140,7 +146,7 @@ class _Job:
         """
         if name is None:
             model = model_of(self.workspace, self.collection)
-            card = model.card
+            card = model.require_card()
             if self.without is None and self.by in (KIND, card.folds_by):
                 if not card.folds:
                     raise CollectionError(
@@ -150,7 +156,6 @@ class _Job:
                     self._note(f"fallback for unseen kernel families: {card.fallback}")
                 return (card.model, None), card.folds
             training = self._without_blocks(training_set_of(self.workspace, self.collection, model))
-            ranker = model.rankers[0]
             tuned = card.tuned
             settings = replace(self.settings, rounds=card.rounds)
         else:
@@ -159,13 +164,13 @@ class _Job:
                 read_training_set(self.workspace, self.collection, splits)
             )
             params, tuned = params_for(self.workspace.study(self.collection), name, training.kind)
-            ranker = ranker_class(name)(params, kind=training.kind)
+            model = Model.of(name, training.kind, params)
             settings = self.settings
         plan = self._plan(training.data)
         began = time.perf_counter()
-        curves = self._curves(training.data, plan, ranker, settings)
+        curves = self._curves(training.data, plan, model, settings)
         stage = -1
-        label = ranker.name + (f" without {' and '.join(self.without)}" if self.without else "")
+        label = model.name + (f" without {' and '.join(self.without)}" if self.without else "")
         if name is not None:
             stage = curves.best_stage()
             rounds = f"{counted(curves.rounds[stage], 'round')}, the best on these folds"
@@ -175,9 +180,7 @@ class _Job:
             graphs = (
                 "this graph" if len(curves.metrics) == 1 else f"these {len(curves.metrics)} graphs"
             )
-            self._note(
-                f"{graphs} by folds of {folds.FOLDS_OF[card.folds_by]}: score {mean_score:.3f}"
-            )
+            self._note(f"{graphs} by folds of {FOLDS_OF[card.folds_by]}: score {mean_score:.3f}")
         scope = (str(self.collection), "train", plan.by)
         seconds = time.perf_counter() - began
         table = results_table(curves.at(stage), label, scope=scope, tuned=tuned, seconds=seconds)
@@ -185,7 +188,7 @@ class _Job:
             write_results(self.workspace, [table])
             if not self.without:
                 scores = curves.scores_at(stage)
-                training.write_scores(self.workspace, plan, ranker.name, scores, self.settings.seed)
+                training.write_scores(self.workspace, plan, model.name, scores, self.settings.seed)
         return (label, None), curves.at(stage)
 
     def _without_blocks(self, training: StoredTrainingSet) -> StoredTrainingSet:
@@ -232,14 +235,14 @@ class _Job:
         return plan
 
     def _curves(
-        self, data: TrainingData, plan: FoldPlan, ranker: Ranker[Any], settings: FitSettings
+        self, data: TrainingData, plan: FoldPlan, model: Model, settings: FitSettings
     ) -> Curves:
         graphs = counted(data.groups, "graph")
         with steps_of(
             self.progress, f"cross-validating {self.collection}", len(plan.folds)
         ) as step:
             curves = plan.curves(
-                data, ranker, settings, lambda f: step(f"held out {len(f.held)} of {graphs}")
+                data, model, settings, lambda f: step(f"held out {len(f.held)} of {graphs}")
             )
         reason = (
             "no other graph is of its family"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence, Set
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,8 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import read_manifest
 from xlarank.models.arrays import Indices
-from xlarank.models.trained import TrainedModel, model_of
+from xlarank.models.model import Model
+from xlarank.models.stored import model_of
 from xlarank.pipelines.ranking.model_choice import model_named
 from xlarank.pipelines.support import results
 from xlarank.pipelines.support.evaluation import (
@@ -31,8 +33,8 @@ from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import ScoreFiles
 from xlarank.pipelines.support.workspaces import (
     chosen_collections,
+    each_collection,
     note_errors,
-    skip_unless_named,
     workspace_lock,
 )
 
@@ -72,21 +74,20 @@ def evaluate(
     if scores is not None:
         scores.require_known_graphs(workspace, chosen, split)
     files = {} if official_indices is None else _official_files(official_indices, chosen)
-    tables: list[pl.DataFrame] = []
     with steps_of(progress, f"evaluating on {split}", len(chosen)) as step:
-        for collection in chosen:
-            with skip_unless_named(collection, collections, evaluation.left_out):
-                ranker = scores or other_model or model_of(workspace, collection)
-                tables += _evaluate(
-                    workspace, collection, evaluation, ranker, files.get(collection)
-                )
+
+        def run(collection: Collection) -> list[pl.DataFrame]:
             step(str(collection))
+            ranker = scores or other_model or model_of(workspace, collection)
+            return _evaluate(workspace, collection, evaluation, ranker, files.get(collection))
+
+        tables = each_collection(chosen, collections, evaluation.left_out, run)
     if not evaluation.rankings:
         raise CollectionError(
             f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out))
         )
     with note_errors(evaluation.notes), workspace_lock(workspace, progress):
-        results.write_results(workspace, tables)
+        results.write_results(workspace, [*chain(*tables.values())])
     return evaluation
 
 
@@ -94,7 +95,7 @@ def _evaluate(
     workspace: Workspace,
     collection: Collection,
     evaluation: Evaluation,
-    ranker: TrainedModel | ScoreFiles,
+    ranker: Model | ScoreFiles,
     indices_file: Path | None,
 ) -> list[pl.DataFrame]:
     """Add a ranker's metrics and return them as tables; write predictions of the collection's own
@@ -105,10 +106,11 @@ def _evaluate(
     if manifest is None:
         raise CollectionError(f"{collection} has no {split} split in {workspace.root}")
     name = ranker.name
-    model = ranker if isinstance(ranker, TrainedModel) else None
+    model = ranker if isinstance(ranker, Model) else None
     if model is not None:
-        source = model.card.collection
-        kind = model.card.kind
+        card = model.require_card()
+        source = card.collection
+        kind = model.kind
         if kind != collection.kind:
             got = (
                 f"the model of {source} ranks {kind} graphs, {collection} has "
@@ -117,7 +119,10 @@ def _evaluate(
             raise ModelError(got, do="pass another `model_from`")
         with naming(f"the model of {source} cannot score {collection}"):
             model.require(manifest)
-        name = model.card.model + ("" if model.name == str(collection) else f" of {model.name}")
+        is_own = source == str(collection) and not model.shipped
+        name = model.name + (
+            "" if is_own else f" of {'the shipped ranker' if model.shipped else source}"
+        )
     official = None if indices_file is None else _official_indices(indices_file)
     rankings = Rankings()
     left_out = dict[str, str]()
@@ -129,9 +134,7 @@ def _evaluate(
         picked = slice(None) if official is None else _picked(graph, official[graph.name])
         began = time.perf_counter()
         scores = (
-            ranker.score(graph)
-            if isinstance(ranker, TrainedModel)
-            else ranker.score(collection, graph)
+            ranker.score(graph) if isinstance(ranker, Model) else ranker.score(collection, graph)
         )
         seconds[graph.name] = time.perf_counter() - began
         if scores is None:
@@ -145,7 +148,7 @@ def _evaluate(
     evaluation.rankings[str(collection)] = rankings
     if model is not None:
         evaluation.notes += _overlap_notes(model, collection, split, rankings[name, None].keys())
-        if model.name == str(collection):
+        if is_own:
             with note_errors(evaluation.notes), workspace_lock(workspace):
                 results.write_predictions(workspace, collection, name, predictions)
     scope = (
@@ -155,7 +158,7 @@ def _evaluate(
     )
     tables = []
     for (label, seed), metrics in rankings.items():
-        tuned = model.card.tuned if model is not None and label == name else None
+        tuned = card.tuned if model is not None and label == name else None
         times = seconds if tuned is not None and seed is None else None
         tables.append(
             results.results_table(
@@ -165,14 +168,13 @@ def _evaluate(
     return tables
 
 
-def _overlap_notes(
-    model: TrainedModel, collection: Collection, split: str, graphs: Set[str]
-) -> list[str]:
+def _overlap_notes(model: Model, collection: Collection, split: str, graphs: Set[str]) -> list[str]:
     """Return a note if the model is of another collection or (except on train) was trained on these
     graphs.
     """
-    seen = len(model.card.known_graphs & graphs)
-    source = model.card.collection
+    card = model.require_card()
+    seen = len(card.known_graphs & graphs)
+    source = card.collection
     if source != str(collection):
         related = len(graphs) - count_unseen(model, graphs)
         overlap = (

@@ -18,7 +18,9 @@ from typing import Final
 from xlarank.data.errors import ModelError, WorkspaceError, XlarankError
 from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
-from xlarank.models.trained import CARD, load_model, trained_collections
+from xlarank.models.card import CARD
+from xlarank.models.model import Model
+from xlarank.models.stored import trained_collections
 from xlarank.pipelines.training.budget import first_scores
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -128,11 +130,15 @@ def _add_models(root: Path, content: dict[str, bytes]) -> tuple[str, ...]:
     for collection in collections:
         folder = workspace.model(collection)
         study = workspace.study(collection)
-        model = load_model(folder)
+        model = Model.load(folder)
         model.require()
         paths = [
             folder / CARD,
-            *(path for seed in model.card.seeds for path in (folder / seed).rglob("*")),
+            *(
+                path
+                for member in model.require_card().members
+                for path in (folder / member).rglob("*")
+            ),
         ]
         paths += [
             *study.glob("best-*.json"),

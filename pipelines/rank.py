@@ -18,7 +18,7 @@ from xlarank.data.graph import Graph, LayoutGraph, TileGraph, read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.features.layout.time_model import NodeTime, config_times
 from xlarank.features.rows import GraphRows
-from xlarank.models.trained import TrainedModel
+from xlarank.models.model import Model
 from xlarank.models.validation.calibration import Trust
 from xlarank.models.validation.metrics import compiler_cost, graph_metrics, order_of, speedups
 from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_model
@@ -36,7 +36,7 @@ def rank(
     graph: Path | Graph,
     *,
     collection: str | None = None,
-    model: TrainedModel | None = None,
+    model: Model | None = None,
 ) -> Ranking:
     """Rank every configuration of a graph or of an npz file, with ``model`` or the choice of
     `model_for_graph`.
@@ -158,12 +158,12 @@ class Ranking:
     speedups: dict[str, float] | None = None
     estimated: NDArray[np.float64] | None = None
 
-    def __init__(self, graph: Graph, rows: GraphRows, model: TrainedModel) -> None:
+    def __init__(self, graph: Graph, rows: GraphRows, model: Model) -> None:
         scored = model.score(rows)
-        kind = model.card.kind
+        kind = model.kind
         group = rows.group
         self.graph = graph.name
-        self.collection = model.card.collection
+        self.collection = model.require_card().collection
         self.source = (graph, model)
         self.fallback = scored.fallback
         self.shipped = model.shipped

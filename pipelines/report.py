@@ -22,9 +22,11 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.meanings import cause_of, column_meanings
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.arrays import Floats
-from xlarank.models.base import mean_importance, sum_by_key
+from xlarank.models.card import CARD
+from xlarank.models.contributions import sum_by_key
+from xlarank.models.model import Model, Scores
 from xlarank.models.objectives import mean_rank
-from xlarank.models.trained import CARD, Scores, TrainedModel, model_of
+from xlarank.models.stored import model_of
 from xlarank.models.validation import calibration
 from xlarank.models.validation.calibration import Trust
 from xlarank.models.validation.metrics import summary
@@ -65,7 +67,7 @@ class CollectionFacts:
     name: str
     collection: Collection
     manifests: dict[str, Manifest]
-    model: TrainedModel | None = None
+    model: Model | None = None
     reason: str = ""
     rankings: evaluation.Rankings = field(default_factory=dict)
     ranks: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
@@ -190,12 +192,14 @@ def gather(
 
     try:
         facts.model = model = model_of(workspace, collection)
-        facts.importance = mean_importance(model.rankers)
+        facts.importance = model.importance() if model.members else {}
         if SPLIT not in manifests:
             facts.reason = f"there is no {SPLIT} split to score the model on"
             return facts
         model.require(manifests[SPLIT])
-        trained = dict.fromkeys(model.card.known_graphs, "in the training set of the model")
+        trained = dict.fromkeys(
+            model.require_card().known_graphs, "in the training set of the model"
+        )
         for rows in evaluation.graphs_to_score(
             workspace, collection, SPLIT, manifests[SPLIT], facts.left_out, trained
         ):
@@ -216,7 +220,7 @@ def gather(
     return facts
 
 
-def _explain_median(facts: CollectionFacts, model: TrainedModel) -> tuple[Explanation, str]:
+def _explain_median(facts: CollectionFacts, model: Model) -> tuple[Explanation, str]:
     name = facts.worst_first()[len(facts.metrics) // 2]
     npz = find_data_root(Path(facts.manifests[SPLIT].data_root)).npz
     graph = read_graph(
@@ -297,7 +301,7 @@ def compared(ours: CollectionFacts, theirs: CollectionFacts) -> tuple[list[Row],
     """Return the scores of the graphs that two workspaces share, and the differences of
     ``score``.
     """
-    runs = [facts.model.card.model if facts.model else "-" for facts in (ours, theirs)]
+    runs = [facts.model.name if facts.model else "-" for facts in (ours, theirs)]
     headings = {
         metric: [f"{metric}, {run}" for run in ("this", "other", "difference")]
         for metric in _METRICS

@@ -23,8 +23,9 @@ from xlarank.data.graph import graph_size
 from xlarank.data.submission import complete_submission, submission_id
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import each_graph, read_manifest
+from xlarank.models.card import ModelCard, read_card
 from xlarank.models.objectives import mean_rank
-from xlarank.models.trained import ModelCard, model_of, read_card
+from xlarank.models.stored import model_of
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.build_features import BuildRequest, build_features
@@ -37,14 +38,14 @@ from xlarank.pipelines.support.workspaces import require_one_root, workspace_loc
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training import budget
 from xlarank.pipelines.training.budget import CollectionPlan, RunSettings, read_first_scores
-from xlarank.pipelines.training.fitting import TrainRequest
+from xlarank.pipelines.training.settings import TrainSettings
 from xlarank.pipelines.tune import ROUNDS, tune
 
 #: Fraction of the time after which no step begins, except the ranking by a new model.
 _LAST: Final = 0.95
 #: Time reserved for the last trial and the final model, in multiples of the first model's.
 _RESERVED: Final = 2.5
-#: Values of `CollectionOutcome.ranked_by`; any other value is the `TrainedModel.name` of another
+#: Values of `CollectionOutcome.ranked_by`; any other value names another
 #: model.
 DEFAULT_ORDER = "default order"
 EARLIER = "an earlier run"
@@ -203,16 +204,14 @@ class _Job:
         for splits in (("test",), ("train", "valid")):
             self.build(plan, *splits, end=end, max_configs=max_configs, seed=settings.seed)
         names = [str(plan.collection)]
-        request = TrainRequest(
+        request = TrainSettings(
             collections=names, seeds=1, seed=settings.seed, threads=settings.cores
         )
         card = self.card(plan)
         first = read_first_scores(workspace, plan.collection)
         if card is None or not ("report" in first or "valid" in card.trained_on):
             self.run(first_model, workspace, plan.collection, None if card else request, end=end)
-        final = (
-            card is not None and "valid" in card.trained_on and len(card.seeds) == settings.seeds
-        )
+        final = card is not None and "valid" in card.trained_on and card.seeds == settings.seeds
         self.rank(plan, FINAL if final else FIRST)
         if final:
             return
@@ -296,9 +295,10 @@ class _Job:
         with suppress(XlarankError):  # a broken model is retrained
             manifest = read_manifest(self.workspace, plan.collection, "train")
             model = model_of(self.workspace, plan.collection)
-            if manifest is not None and model.card.recipe == manifest.recipe:
+            card = model.require_card()
+            if manifest is not None and card.recipe == manifest.recipe:
                 model.require(manifest)
-                return model.card
+                return card
         return None
 
     def attach(self, source: Workspace, collection: Collection) -> ModelCard:
@@ -319,7 +319,7 @@ class _Job:
 def first_model(
     workspace: Workspace,
     collection: Collection,
-    request: TrainRequest | None,
+    request: TrainSettings | None,
     *,
     progress: Progress | None,
 ) -> None:

@@ -29,8 +29,8 @@ from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import ScoreFiles
 from xlarank.pipelines.support.workspaces import (
     chosen_collections,
+    each_collection,
     note_errors,
-    skip_unless_named,
     workspace_lock,
 )
 
@@ -108,12 +108,13 @@ def submit(
         scores.require_known_graphs(workspace, chosen, "test")
 
     with steps_of(progress, "ranking test graphs", len(chosen)) as step:
-        for collection in chosen:
-            with skip_unless_named(collection, collections, report.left_out):
-                ranked |= _rank_collection(
-                    workspace, collection, model_from, scores, configs, report
-                )
+
+        def run(collection: Collection) -> dict[str, list[int]]:
             step(str(collection))
+            return _rank_collection(workspace, collection, model_from, scores, configs, report)
+
+        for orders in each_collection(chosen, collections, report.left_out, run).values():
+            ranked |= orders
     if not ranked and not cover:
         raise CollectionError(
             "there is nothing to submit: " + "; ".join(reasons(report.left_out | report.broken))
@@ -148,9 +149,7 @@ def _rank_collection(
     orders = dict[str, list[int]]()
     predictions = []
     for graph in each_graph(workspace, collection, "test", manifest):
-        scored = (
-            model.score(model.select(graph)) if scores is None else scores.score(collection, graph)
-        )
+        scored = model.score(graph) if scores is None else scores.score(collection, graph)
         if scored is not None:
             predictions.append(results.prediction_table(graph, scored.per_seed, "test"))
             score = scored.mean[graph.group]
@@ -161,10 +160,14 @@ def _rank_collection(
             )
             orders[submission_id(collection, graph.name)] = graph.ids[best].tolist()
     report.rows[str(collection)] = len(orders)
-    report.models[str(collection)] = model.name if scores is None else scores.name
-    if orders and scores is None and not model.shipped and model.name == str(collection):
+    if scores is not None:
+        report.models[str(collection)] = scores.name
+        return orders
+    source = model.require_card().collection
+    report.models[str(collection)] = model.place
+    if orders and not model.shipped and source == str(collection):
         with note_errors(report.notes), workspace_lock(workspace):
-            results.write_predictions(workspace, collection, model.card.model, predictions)
+            results.write_predictions(workspace, collection, model.name, predictions)
     return orders
 
 

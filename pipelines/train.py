@@ -1,100 +1,455 @@
-"""Training of the rankers of each collection from scratch."""
+"""Training of the model of each collection: from scratch, or continued from another model."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
 
-from xlarank.data.errors import CollectionError, ModelError
+import numpy as np
+
+from xlarank.data.collection import Collection
+from xlarank.data.errors import CollectionError, ModelError, counted
+from xlarank.data.graph import Kind, program_family
 from xlarank.data.workspace import Workspace
-from xlarank.models.rankers.time_trees import TimeTrees
-from xlarank.models.trained import DEFAULT, RANKERS, params_for, ranker_class
-from xlarank.models.training_data import target_of
-from xlarank.models.validation.folds import FoldPlan
-from xlarank.pipelines.support.progress import Progress
-from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named
-from xlarank.pipelines.training import fitting
-from xlarank.pipelines.training.fitting import Candidate, TrainingJob, TrainRequest, TrainResult
-from xlarank.pipelines.training.training_sets import extra_collections, read_training_set
+from xlarank.models.arrays import Floats
+from xlarank.models.card import CARD, FAMILY, KIND, Continued, Fallback, ModelCard
+from xlarank.models.model import Model
+from xlarank.models.rankers import DEFAULT, rankers, specs_of
+from xlarank.models.stored import model_of, pretrained_model, trained_collections
+from xlarank.models.training_data import FitSettings, target_of
+from xlarank.models.tuned import params_for
+from xlarank.models.validation.folds import MOST_FOLDS, Fold, FoldPlan, family_folds
+from xlarank.models.validation.metrics import (
+    graph_metrics,
+    objective_value,
+    paired_difference,
+    summarise,
+)
+from xlarank.pipelines.ranking.model_choice import SHIPPED
+from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.results import results_table, write_results
+from xlarank.pipelines.support.workspaces import chosen_collections, each_collection, workspace_lock
+from xlarank.pipelines.training.settings import AUTO, TrainSettings, fit_settings
+from xlarank.pipelines.training.training_sets import (
+    StoredTrainingSet,
+    extra_collections,
+    read_training_set,
+)
 
-#: Name that selects the ranker with the best out-of-fold score, for each collection.
-AUTO: Final = "auto"
 #: Number of rounds without folds, except for a time model.
 _DEFAULT_ROUNDS: Final = 150
+#: Learning rates of added trees to cross-validate, as multiples of the continued model's.
+RATES: Final = (1.0, 0.3)
+#: Minimum number of families unknown to the continued model for choosing by cross-validation.
+MIN_FAMILIES: Final = 3
+#: Rounds and rate of a continued model without folds.
+CONTINUED_ROUNDS = 100
+CONTINUED_RATE = 1.0
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """Result of training on one collection; ``skipped`` is the reason if it was left out.
+
+    Attributes:
+        why: how "auto" chose the ranker, or which model was continued; else empty.
+        note: warning about the training.
+        rounds, chosen_by: boosting rounds (added ones of a continued model), and how the number was
+            chosen.
+        folds: out-of-fold summary (`xlarank.models.validation.metrics.summarise`); empty without
+            folds.
+    """
+
+    collection: str
+    model: str = ""
+    tuned: bool = False
+    why: str = ""
+    note: str = ""
+    graphs: int = 0
+    rows: int = 0
+    families: int = 0
+    rounds: int = 0
+    chosen_by: str = ""
+    seeds: int = 0
+    fallback: str = ""
+    folds: dict[str, dict[str, Any]] = field(default_factory=dict)
+    importance: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    skipped: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """An unfitted model with its number of rounds and out-of-fold scores.
+
+    Attributes:
+        default_rounds, reason: number of rounds without folds, and why there are none.
+        rounds, chosen_by: number of rounds, and how it was chosen.
+        metrics, scores: out-of-fold values by graph; empty without folds.
+        value: aggregate of the out-of-fold scores by ``TrainSettings.select``.
+        rate: learning rate of a continued model, as a multiple of its own.
+    """
+
+    model: Model
+    tuned: bool
+    default_rounds: int
+    reason: str
+    rate: float = 1.0
+    rounds: int = 0
+    chosen_by: str = ""
+    metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+    scores: dict[str, Floats] = field(default_factory=dict)
+    value: float = 0.0
+    seconds: float = 0.0
 
 
 def train(
-    workspace: Workspace, request: TrainRequest | None = None, *, progress: Progress | None = None
+    workspace: Workspace, settings: TrainSettings | None = None, *, progress: Progress | None = None
 ) -> list[TrainResult]:
-    """Fit ``seeds`` rankers per collection, with tuned parameters if any and the number of rounds
-    best out of fold.
+    """Fit a model per collection, with tuned parameters if any and the number of rounds best out of
+    fold.
 
     If folds hold out kernel families, unseen ones are ranked with the fallback. A model whose
     scores are all equal is not saved unless ``allow_constant``. With ``model`` "auto", every ranker
     is validated on the same folds and the best is trained, per collection; its score, the best of
-    several, is slightly optimistic. A ranker that cannot run (without xgboost) is left out.
+    several, is slightly optimistic. With ``fine_tune``, the number of trees added to that model and
+    their learning rate are cross-validated on families unknown to it.
 
-    Raises `CollectionError` or `ModelError` for a collection named in the request (others are left
-    out with their reason), `CollectionError` if nothing could be trained, and `ClusterError` for an
-    unusable cluster.
+    Raises `CollectionError` or `ModelError` for a collection named in the settings (others are left
+    out with their reason) and for a model that cannot be continued, `CollectionError` if nothing
+    could be trained, and `ClusterError` for an unusable cluster.
     """
-    request = request or TrainRequest()
-    if request.model != AUTO:
-        ranker_class(request.model)
+    settings = settings or TrainSettings()
+    if settings.model != AUTO:
+        specs_of(settings.model)
     workspace.require_writable()
-    extra = extra_collections(workspace, request.also_from)
-    chosen = chosen_collections(workspace, request.collections)
-    results: list[TrainResult] = []
+    extra = extra_collections(workspace, settings.also_from)
+    chosen = chosen_collections(workspace, settings.collections)
+    # Loaded before the loop, which may replace the model that is continued.
+    starts = _starting_models(workspace, settings, chosen)
     left_out: dict[str, str] = {}
-    with fitting.fit_settings(request) as settings:
-        for collection in chosen:
-            with skip_unless_named(collection, request.collections, left_out):
-                began = time.monotonic()
-                training = read_training_set(workspace, collection, request.splits, extra, settings)
-                job = TrainingJob(
-                    workspace, training, FoldPlan.of(training.data), request, settings, progress
-                )
-                results.append(replace(_train(job), seconds=time.monotonic() - began))
+    with fit_settings(settings) as fit:
+
+        def run(collection: Collection) -> TrainResult:
+            began = time.monotonic()
+            rows = read_training_set(workspace, collection, settings.splits, extra, fit)
+            start = starts.get(collection.kind)
+            result = _train(workspace, rows, start, settings, fit, progress)
+            return replace(result, seconds=time.monotonic() - began)
+
+        results = each_collection(chosen, settings.collections, left_out, run)
     if not results:
         raise CollectionError("; ".join(left_out.values()))
-    return results + [TrainResult(name, skipped=reason) for name, reason in left_out.items()]
+    skipped = [TrainResult(name, skipped=reason) for name, reason in left_out.items()]
+    return [*results.values(), *skipped]
 
 
-def _train(job: TrainingJob) -> TrainResult:
-    """Train the requested ranker, or the one that is best out of fold."""
-    kind = job.training.kind
-    auto = job.request.model == AUTO
-    has_time_model = kind == "layout" and "layout" in target_of(job.training.collection).estimate
-    names = [job.request.model]
-    if auto:
-        names = [*RANKERS] if job.plan.folds else [TimeTrees.name if has_time_model else DEFAULT]
-    candidates: list[Candidate] = []
+def _train(
+    workspace: Workspace,
+    rows: StoredTrainingSet,
+    start: tuple[Model, str] | None,
+    settings: TrainSettings,
+    fit: FitSettings,
+    progress: Progress | None,
+) -> TrainResult:
+    """Cross-validate the requested models, fit the best on all rows and save it."""
+    plan = FoldPlan.of(rows.data) if start is None else new_families(start[0], rows)
+    if start is None:
+        trials = _new_models(workspace, rows, plan, settings)
+    else:
+        trials = _continued_models(start[0], plan)
+    validated: list[Trial] = []
     failed: list[str] = []
-    with job.steps(len(names)) as step:
-        for name in names:
-            params, tuned = params_for(job.workspace.study(job.training.collection), name, kind)
+    total = len(trials) * len(plan.folds) + settings.seeds
+    with steps_of(progress, f"training {rows.collection}", total) as step:
+        for trial in trials:
             try:
-                ranker = ranker_class(name)(params, kind=kind)
-                rounds = 0 if name == TimeTrees.name and has_time_model else _DEFAULT_ROUNDS
-                default = (rounds, "one family, no folds")
-                note = f"{name}, " if auto else ""
-                candidates.append(fitting.validate(job, [ranker], tuned, step, default, note))
+                validated.append(_validate(trial, rows, plan, settings, fit, step))
             except ModelError as error:
-                if not auto:
+                if settings.model != AUTO:
                     raise
-                failed.append(f"{name} is left out: {error.got}")
-        choice = max(
-            candidates, key=lambda candidate: candidate.value
-        )  # ties: the first registered
-        rankers = fitting.fit_seeds(job, choice, step)
-    why = ""
-    if auto and not job.plan.folds:
-        why = f"{choice.name}: one program family, so there are no folds to compare rankers by"
-    elif auto:
-        scores = [
-            f"{candidate.name}{' (tuned)' if candidate.tuned else ''} {candidate.value:.3f}"
-            for candidate in sorted(candidates, key=lambda candidate: -candidate.value)
-        ]
-        why = "; ".join([f"{', '.join(scores)} out of fold", *failed])
-    return fitting.save(job, choice, rankers, candidates, why)
+                failed.append(f"{trial.model.name} is left out: {error.got}")
+        best = max(validated, key=lambda trial: trial.value)  # ties: the first
+        rounds = counted(best.rounds, "round")
+        model = best.model.fit(
+            rows.data.with_also(),
+            replace(fit, rounds=best.rounds),
+            settings.seeds,
+            lambda seed: step(f"seed {seed}, {rounds}"),
+        )
+    if start is not None:
+        why = _continued_from(start, best, rows, settings)
+    else:
+        why = _chosen_from(validated, failed, plan) if settings.model == AUTO else ""
+    result = _save(workspace, rows, plan, best, model, start, settings, validated, progress)
+    return replace(result, why=why)
+
+
+def _new_models(
+    workspace: Workspace, rows: StoredTrainingSet, plan: FoldPlan, settings: TrainSettings
+) -> list[Trial]:
+    """Return the requested ranker, or all of them for "auto", with tuned parameters if any."""
+    kind = rows.kind
+    has_time_model = kind == "layout" and "layout" in target_of(rows.collection).estimate
+    names = [settings.model]
+    if settings.model == AUTO:
+        by_default = "time-trees" if has_time_model else DEFAULT
+        names = rankers() if plan.folds else [by_default]
+    trials = []
+    for name in names:
+        params, tuned = params_for(workspace.study(rows.collection), name, kind)
+        rounds = 0 if name == "time-trees" and has_time_model else _DEFAULT_ROUNDS
+        trials.append(Trial(Model.of(name, kind, params), tuned, rounds, "one family, no folds"))
+    return trials
+
+
+def _continued_models(model: Model, plan: FoldPlan) -> list[Trial]:
+    """Return a model to continue, at each learning rate to compare."""
+    reason = f"fewer than {MIN_FAMILIES} families that are new to the model"
+    rates = RATES if plan.folds else (CONTINUED_RATE,)
+    tuned = model.require_card().tuned
+    return [
+        Trial(model.continued(rate), tuned, CONTINUED_ROUNDS, reason, rate=rate) for rate in rates
+    ]
+
+
+def _validate(
+    trial: Trial,
+    rows: StoredTrainingSet,
+    plan: FoldPlan,
+    settings: TrainSettings,
+    fit: FitSettings,
+    step: Callable[[str], None],
+) -> Trial:
+    """Cross-validate a model and choose its number of rounds."""
+    if not plan.folds:
+        rounds = min(trial.default_rounds, settings.rounds)
+        return replace(trial, rounds=rounds, chosen_by=f"default ({trial.reason})")
+    prefix = f"{trial.model.name}, " if settings.model == AUTO else ""
+
+    def report_fold(fold: Fold) -> None:
+        families = sorted({rows.data.families[group] for group in fold.held})
+        step(f"{prefix}held out {', '.join(families)}")
+
+    began = time.perf_counter()
+    curves = plan.curves(rows.data, trial.model, fit, report_fold)
+    stage = curves.best_stage(settings.select)
+    return replace(
+        trial,
+        rounds=curves.rounds[stage],
+        chosen_by=f"{len(plan.folds)} folds by {plan.by}",
+        metrics=curves.at(stage),
+        scores=curves.scores_at(stage),
+        value=float(objective_value(curves.column("score")[:, stage], settings.select)),
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _chosen_from(trials: Sequence[Trial], failed: Sequence[str], plan: FoldPlan) -> str:
+    """Describe how "auto" chose the ranker."""
+    if not plan.folds:
+        name = trials[0].model.name
+        return f"{name}: one program family, so there are no folds to compare rankers by"
+    scores = []
+    for trial in sorted(trials, key=lambda trial: -trial.value):
+        scores.append(f"{trial.model.name}{' (tuned)' if trial.tuned else ''} {trial.value:.3f}")
+    return "; ".join([f"{', '.join(scores)} out of fold", *failed])
+
+
+def _save(
+    workspace: Workspace,
+    rows: StoredTrainingSet,
+    plan: FoldPlan,
+    best: Trial,
+    model: Model,
+    start: tuple[Model, str] | None,
+    settings: TrainSettings,
+    validated: Sequence[Trial],
+    progress: Progress | None,
+) -> TrainResult:
+    """Replace the model of the collection and write the out-of-fold results of all trials.
+
+    Raises `CollectionError`, before anything is replaced, if all scores of a new model are equal,
+    unless allowed.
+    """
+    data = rows.data.with_also()
+    importance = model.importance() if model.members else {}
+    note = ""
+    if not importance:
+        note = _require_scores_that_differ(rows, model, settings.allow_constant or bool(start))
+    kinds = {part.kinds[0] for part in data.parts if len(part.kinds) == 1}
+    if start is not None:
+        kinds.update(start[0].require_card().kinds)
+    card = ModelCard(
+        collection=str(rows.collection),
+        model=model.name,
+        params=dict(model.params),
+        rounds=best.rounds,
+        tuned=best.tuned,
+        recipe=rows.manifest.recipe,
+        columns=rows.manifest.columns,
+        trained_on=rows.splits,
+        also_from=rows.also_from,
+        also_weights=rows.also_weights,
+        continues=_continues(start, best.rate),
+        folds=best.metrics,
+        folds_by=plan.by,
+        target=target_of(rows.collection).name,
+        kinds=sorted(kinds),
+        fallback=Fallback() if plan.by == KIND else None,
+        select=settings.select,
+        seeds=settings.seeds,
+    )
+    tables = []
+    for trial in validated:
+        if trial.metrics:
+            scope = (card.collection, "train", plan.by)
+            tables.append(
+                results_table(
+                    trial.metrics,
+                    trial.model.name,
+                    scope=scope,
+                    tuned=trial.tuned,
+                    seconds=trial.seconds,
+                )
+            )
+    with workspace_lock(workspace, progress):
+        rows.require_current(workspace)
+        model.save(workspace.model(rows.collection), card)
+        write_results(workspace, tables)
+        with suppress(OSError):  # if old predictions cannot be removed, writing new ones raises
+            workspace.predictions(rows.collection, model.name).unlink()
+        rows.write_scores(workspace, plan, model.name, best.scores, settings.seed)
+    return TrainResult(
+        card.collection,
+        card.model,
+        card.tuned,
+        note=note,
+        graphs=data.groups,
+        rows=len(data.cost),
+        families=len(set(data.families)),
+        rounds=best.rounds,
+        chosen_by=best.chosen_by,
+        seeds=settings.seeds,
+        fallback=str(card.fallback) if card.fallback else "",
+        importance=importance,
+        folds=summarise(best.metrics) if best.metrics else {},
+    )
+
+
+def _require_scores_that_differ(rows: StoredTrainingSet, model: Model, may_be_equal: bool) -> str:
+    """Return a warning about a model without splits; raise `CollectionError` for equal scores,
+    unless allowed.
+    """
+    data = rows.data.with_also()
+    reason = f"too few rows to train {model.name} ({counted(len(data.cost), 'row')})"
+    note = "" if not model.members else f"{rows.collection}: no tree has a split: {reason}"
+    scores = (model.score(part).mean for part in data.parts)
+    if not may_be_equal and all(np.ptp(graph_scores) == 0 for graph_scores in scores):
+        cause = f"{note}, and" if note else f"{rows.collection}:"
+        got = f"{cause} all scores are equal, so the model is not saved"
+        smaller = "run tune, which tries smaller leaves (min_data_in_leaf)"
+        do = f"add graphs or configurations, or {smaller}; `allow_constant` saves it"
+        raise CollectionError(got, do=do)
+    return note
+
+
+def _starting_models(
+    workspace: Workspace, settings: TrainSettings, chosen: Sequence[Collection]
+) -> Mapping[Kind, tuple[Model, str]]:
+    """Return the model to continue and its source by kind of graphs; empty if none was named."""
+    if settings.fine_tune is None:
+        return {}
+    starts = {}
+    for kind in {collection.kind for collection in chosen}:
+        model, source = find_model(settings.fine_tune, workspace, kind)
+        if settings.model not in (DEFAULT, model.name):
+            got = f"`model={settings.model}` beside a model to fine-tune, which is of {model.name}"
+            raise ModelError(got, do="leave one of them out")
+        replace(settings, model=model.name)  # raises an error if a cluster cannot train it
+        starts[kind] = (model, source)
+    return starts
+
+
+def find_model(name: str, workspace: Workspace, kind: Kind) -> tuple[Model, str]:
+    """Load a model and return it with its source; raises `ModelError` if there is none.
+
+    ``name`` is "shipped" for the shipped ranker of the kind, a collection with a model, or the
+    folder of a model.
+    """
+    if name == SHIPPED:
+        return pretrained_model(kind), SHIPPED
+    collections = {str(collection): collection for collection in trained_collections(workspace)}
+    if name in collections:
+        collection = collections[name]
+        return model_of(workspace, collection), str(workspace.model(collection))
+    if (Path(name) / CARD).exists():
+        return Model.load(Path(name)), name
+    expected = ", ".join([SHIPPED, f"a folder with {CARD}", *collections])
+    do = "pass `fine_tune` with one of these"
+    raise ModelError(f"there is no model {name!r} to fine-tune", expected=expected, do=do)
+
+
+def new_families(model: Model, rows: StoredTrainingSet) -> FoldPlan:
+    """Return folds over the graphs of families unknown to a model; no folds if there are too few
+    families.
+
+    Raises `CollectionError` or `ModelError` unless the model can be continued on these graphs.
+    """
+    card = model.require_card()
+    if card.kind != rows.kind:
+        expected = f"{card.kind} graphs, which {model.title} ranks"
+        do = "choose the collections to train with `collections`"
+        got = f"{rows.collection} holds {rows.kind} graphs"
+        raise CollectionError(got, expected=expected, do=do)
+    model.require(rows.manifest)
+    known = {program_family(name) for name in card.known_graphs}
+    new = [group for group, family in enumerate(rows.data.families) if family not in known]
+    families = [rows.data.families[group] for group in new]
+    folds = family_folds(families, MOST_FOLDS) if len(set(families)) >= MIN_FAMILIES else []
+    held_out = [[new[index] for index in fold.held] for fold in folds]
+    return FoldPlan(FAMILY, [Fold(groups, groups) for groups in held_out])
+
+
+def _continues(start: tuple[Model, str] | None, rate: float) -> Continued | None:
+    if start is None:
+        return None
+    model, source = start
+    card = model.require_card()
+    graphs = sorted(card.known_graphs)
+    return Continued(source, card.collection, card.fingerprint, rate, graphs)
+
+
+def _continued_from(
+    start: tuple[Model, str], best: Trial, rows: StoredTrainingSet, settings: TrainSettings
+) -> str:
+    """Describe the continued model and the out-of-fold improvement over it."""
+    model, source = start
+    card = model.require_card()
+    name = "the shipped ranker" if source == SHIPPED else f"the model at {source}"
+    programs = counted(len(card.known_graphs), "program")
+    text = f"fine-tuned from {name} ({card.collection}, {programs})"
+    if not best.metrics:
+        return text
+    scores = {graph: values["score"] for graph, values in best.metrics.items()}
+    unchanged = {}
+    for graph in (part for part in rows.data.parts if part.name in scores):
+        metrics = graph_metrics(
+            model.kind, model.score(graph).mean[graph.group], graph.cost, graph.group
+        )
+        unchanged[graph.name] = metrics["score"]
+    lead, error = paired_difference(scores, unchanged, settings.select)
+    text += (
+        f"; out of fold {best.value:.3f} on {counted(len(scores), 'graph')} of new families, "
+        f"{lead:+.3f} ± {error:.3f} compared with that model unchanged; "
+        f"new trees learn {best.rate:g} times as fast as its own"
+    )
+    if lead < 0:
+        text += (
+            "; the unchanged model ranks them better: measure more graphs, or rank with that model"
+        )
+    return text

@@ -19,20 +19,20 @@ import optuna
 from optuna.study import MaxTrialsCallback, Study
 from optuna.trial import FrozenTrial, TrialState
 
+from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, require_ranges, require_seconds
 from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
-from xlarank.models.trained import DEFAULT, BestParams, ranker_class, tuned_members
+from xlarank.models.model import Model
+from xlarank.models.params import suggest_params
+from xlarank.models.rankers import DEFAULT, params_of, specs_of
 from xlarank.models.training_data import FitSettings
+from xlarank.models.tuned import BestParams, tuned_members
 from xlarank.models.validation.folds import FACTOR, FoldPlan, climb, rungs_of
 from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.support.evaluation import score_name
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.workspaces import (
-    chosen_collections,
-    skip_unless_named,
-    workspace_lock,
-)
+from xlarank.pipelines.support.workspaces import chosen_collections, each_collection, workspace_lock
 from xlarank.pipelines.training.studies import (
     FINISHED,
     PROCESS,
@@ -100,31 +100,32 @@ def tune(
     options = study or StudyOptions()
     require_ranges(trials=trials)
     require_seconds("timeout", timeout)
-    ranker_class(model)
+    specs_of(model)
     workspace.require_writable()
-    results = list[TuneResult]()
     left_out = dict[str, str]()
-    for collection in chosen_collections(workspace, collections):
-        with skip_unless_named(collection, collections, left_out):
-            training = read_training_set(workspace, collection, fit=fit)
-            plan = FoldPlan.of(training.data, limit=5)
-            if not plan.folds:
-                got = f"{collection} has one program family ({training.data.families[0]}) in train"
-                expected = "two or more, to train on one and score another"
-                raise CollectionError(
-                    got, expected=expected, do="train uses default parameters for it"
-                )
-            members = tuned_members(workspace.study(collection), model, collection.kind)
-            objective = Objective(training, plan, model, members, fit, options.select)
-            family = f"{collection}/{model}/{options.select}/"
-            with open_storage(options, workspace.study(collection)) as storage:
-                opened = open_study(
-                    storage, options, family, objective.identity(), objective.defaults, fit.seed
-                )
-                results.append(_search(workspace, objective, opened, trials, timeout, progress))
+
+    def run(collection: Collection) -> TuneResult:
+        training = read_training_set(workspace, collection, fit=fit)
+        plan = FoldPlan.of(training.data, limit=5)
+        if not plan.folds:
+            got = f"{collection} has one program family ({training.data.families[0]}) in train"
+            expected = "two or more, to train on one and score another"
+            raise CollectionError(got, expected=expected, do="train uses default parameters for it")
+        members = tuned_members(workspace.study(collection), model, collection.kind)
+        objective = Objective(training, plan, model, members, fit, options.select)
+        family = f"{collection}/{model}/{options.select}/"
+        with open_storage(options, workspace.study(collection)) as storage:
+            opened = open_study(
+                storage, options, family, objective.identity(), objective.defaults, fit.seed
+            )
+            return _search(workspace, objective, opened, trials, timeout, progress)
+
+    chosen = chosen_collections(workspace, collections)
+    results = each_collection(chosen, collections, left_out, run)
     if not results:
         raise CollectionError("; ".join(left_out.values()))
-    return results + [TuneResult(name, skipped=reason) for name, reason in left_out.items()]
+    skipped = [TuneResult(name, skipped=reason) for name, reason in left_out.items()]
+    return [*results.values(), *skipped]
 
 
 @dataclass(frozen=True)
@@ -147,23 +148,21 @@ class Objective:
     @cached_property
     def defaults(self) -> dict[str, Any]:
         """Default values of the parameters that are searched."""
-        params = ranker_class(self.model).params_class
         kind = self.training.kind
-        probe = optuna.trial.FixedTrial(params.of(kind).values())
-        params.suggest(probe, kind)
+        probe = optuna.trial.FixedTrial(params_of(self.model, kind))
+        suggest_params(specs_of(self.model), probe, kind)
         return probe.params
 
     def __call__(self, trial: optuna.Trial) -> float:
         trial.set_user_attr(PROCESS, f"{socket.gethostname()}:{os.getpid()}")
-        ranker_type = ranker_class(self.model)
         kind = self.training.kind
-        params = ranker_type.params_class.suggest(trial, kind).values()
+        params = suggest_params(specs_of(self.model), trial, kind)
         if self.members:
-            params["members"] = {**params["members"], **self.members}
+            params["members"] = self.members
+        model = Model.of(self.model, kind, params)
         rungs = rungs_of(self.settings.rounds)
-        ranker = ranker_type(params, kind=kind)
         with closing(
-            climb(rungs, self.training.data, self.plan.folds, ranker, self.settings)
+            climb(rungs, self.training.data, self.plan.folds, model, self.settings)
         ) as scored:
             for number, curves in enumerate(scored):
                 trial.report(float(curves.smooth_score(self.select).max()), FACTOR**number)
@@ -177,7 +176,7 @@ class Objective:
             "rounds": curves.rounds[stage],
             "mean": float(scores.mean()),
             "std": float(scores.std()),
-            "params": params,
+            "params": dict(model.params),
             "graphs": dict(zip(curves.metrics, map(float, scores), strict=True)),
         }
         trial.set_user_attr(RESULT, result)

@@ -1,4 +1,4 @@
-"""Ranker with the scikit-learn estimator API, for notebooks and experiments."""
+"""Model with the scikit-learn estimator API, for notebooks and experiments."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from xlarank.data.errors import ArgumentError, ModelError, ParameterError, did_y
 from xlarank.data.graph import Graph, Kind, read_graph
 from xlarank.features.block import Tier
 from xlarank.features.catalogue import FeatureSettings
-from xlarank.features.rows import GraphRows, assemble
-from xlarank.models.base import Ranker
+from xlarank.features.rows import GraphRows, Recipe, assemble
+from xlarank.models.card import ModelCard
+from xlarank.models.model import Model
 from xlarank.models.params import OneOf, Whole
-from xlarank.models.trained import ranker_class
+from xlarank.models.rankers import DEFAULT, params_of, specs_of
 from xlarank.models.training_data import TARGETS, TPU, FitSettings, TrainingData
 from xlarank.models.validation.metrics import graph_metrics
 
@@ -33,7 +34,7 @@ class GraphRanker:
     npz file; all graphs of one ranker are of one kind.
 
     Args:
-        ranker: one of `xlarank.models.trained.RANKERS`.
+        ranker: one of `xlarank.models.rankers.rankers`.
         n_estimators: number of boosting rounds.
         random_state: seed; the same data, parameters and seed give the same scores.
         n_jobs: number of threads; -1: all cores, None: 1.
@@ -47,7 +48,7 @@ class GraphRanker:
     value.
 
     Attributes:
-        ranker_: the fitted ranker.
+        model_: the fitted `xlarank.models.model.Model`.
         kind_: "layout" or "tile".
         feature_names_in_, n_features_in_: columns seen in `fit`, used or not.
         graphs_: names of the graphs that it was fitted on.
@@ -57,8 +58,8 @@ class GraphRanker:
         >>> import xlarank
         >>> from xlarank.data.collection import SAMPLE
         >>> kernels = sorted((SAMPLE / "npz" / "tile" / "cpu" / "train").glob("bmm*.npz"))
-        >>> ranker = xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1,
-        ...     target="cpu").fit(kernels[:3])
+        >>> ranker = xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1, target="cpu")
+        >>> ranker = ranker.fit(kernels[:3])
         >>> ranker.graphs_, ranker.n_features_in_
         (['bmm__a', 'bmm__b', 'bmm__c'], 611)
         >>> scores = ranker.predict(kernels[3])  # lower is faster
@@ -70,9 +71,13 @@ class GraphRanker:
         mean num_leaves?
     """
 
+    model_: Model
+    kind_: Kind
+    graphs_: list[str]
+
     def __init__(
         self,
-        ranker: str = "lambdarank",
+        ranker: str = DEFAULT,
         *,
         n_estimators: int = 300,
         random_state: int = 0,
@@ -116,15 +121,10 @@ class GraphRanker:
         rows = [self._rows(graph) for graph in loaded]
         data = TrainingData.from_graphs(rows, TARGETS[self.target])
         settings = FitSettings(self.n_estimators, self.random_state, _threads(self.n_jobs))
-        self.ranker_: Ranker[Any] = ranker_class(self.ranker)(self.params, kind=kind).fit(
-            data, settings
-        )
-        self.kind_: Kind = kind
-        self.feature_names_in_ = np.array(data.columns, dtype=object)
-        self.n_features_in_ = len(data.columns)
-        self.graphs_ = data.names
+        model = Model.of(self.ranker, kind, self.params).fit(data, settings)
+        self._set_model(model, data.names)
         reason = {True: "all its configurations cost the same", False: "it has no runtimes"}
-        left_out = (graph for graph in rows if not (graph.labelled and graph.rankable))
+        left_out = [graph for graph in rows if not (graph.labelled and graph.rankable)]
         self.left_out_ = {graph.name: reason[graph.labelled] for graph in left_out}
         return self
 
@@ -144,13 +144,61 @@ class GraphRanker:
         for rows in map(self._rows_of_kind, _graph_list(graphs)):
             if not (rows.labelled and rows.rankable):
                 raise ModelError(f"{rows.name} cannot be scored", expected="runtimes that differ")
-            scores.append(
-                graph_metrics(self.kind_, self._predict(rows), rows.cost, rows.group)["score"]
-            )
+            metrics = graph_metrics(self.kind_, self._predict(rows), rows.cost, rows.group)
+            scores.append(metrics["score"])
         return float(np.mean(scores))
 
+    def save(self, folder: str | Path, collection: str | None = None) -> Model:
+        """Write the model into a folder, which `load`, ``--model-from`` and ``--fine-tune`` take.
+
+        Saved into ``models/<collection>`` of a workspace, it is the model of that collection. The
+        name of the ``collection`` is kept in its card. Raises `ModelError` before `fit`, and
+        `WorkspaceError` for a folder that cannot be written.
+        """
+        self._require_fitted()
+        parts = (self.kind_, self.target, "own")[: 2 if self.kind_ == "tile" else 3]
+        card = ModelCard(
+            collection=collection or ":".join(parts),
+            model=self.ranker,
+            params=dict(self.model_.params),
+            rounds=self.n_estimators,
+            tuned=False,
+            recipe=Recipe.of(self._settings(), self.kind_),
+            columns=self.model_.columns,
+            trained_on={"train": self.graphs_},
+            folds={},
+            target=self.target,
+        )
+        self.model_ = self.model_.save(Path(folder), card)
+        return self.model_
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read a model that `save` or the command ``train`` wrote; raises `ModelError`."""
+        model = Model.load(Path(folder))
+        card = model.require_card()
+        settings = card.recipe.settings
+        ranker = cls(
+            model.name,
+            n_estimators=max(1, card.rounds),
+            tier=settings.tier.value,
+            candidates=settings.candidates,
+            target=card.target if card.target in TARGETS else TPU.name,
+            **model.params,
+        )
+        ranker._set_model(model, sorted(card.known_graphs))
+        ranker.left_out_ = {}
+        return ranker
+
+    def _set_model(self, model: Model, graphs: list[str]) -> None:
+        self.model_ = model
+        self.kind_ = model.kind
+        self.feature_names_in_ = np.array(model.columns, dtype=object)
+        self.n_features_in_ = len(model.columns)
+        self.graphs_ = graphs
+
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "ranker_")
+        return hasattr(self, "model_")
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import Tags, TargetTags
@@ -167,22 +215,27 @@ class GraphRanker:
         """Raise `ParameterError` for unknown names and bad values; neither depends on the kind of
         graphs.
         """
-        params = ranker_class(self.ranker).params_class
-        names = [*params.declared(), *_COMMON]
+        names = [*specs_of(self.ranker), *_COMMON]
         for name in self.params:
             if name not in names:
                 got = f"{name!r} is not a parameter of {self.ranker}"
                 raise ParameterError(got, expected=", ".join(names), do=did_you_mean(name, names))
-        params.of("layout", self.params)
+        params_of(self.ranker, "layout", self.params)
         Whole(1, errors.MAX_ROUNDS)("n_estimators", self.n_estimators)
         Whole(0, errors.MAX_SEED)("random_state", self.random_state)
         _threads(self.n_jobs)
         OneOf(tuple(tier.value for tier in Tier))("tier", self.tier)
         OneOf(tuple(TARGETS))("target", self.target)
 
-    def _rows_of_kind(self, graph: GraphLike) -> GraphRows:
+    def _require_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
             raise ModelError("the ranker was not fitted", do="call fit first")
+
+    def _settings(self) -> FeatureSettings:
+        return FeatureSettings(Tier(self.tier), self.candidates)
+
+    def _rows_of_kind(self, graph: GraphLike) -> GraphRows:
+        self._require_fitted()
         loaded = _read(graph)
         if loaded.kind != self.kind_:
             raise ModelError(
@@ -191,12 +244,10 @@ class GraphRanker:
         return self._rows(loaded)
 
     def _rows(self, graph: Graph) -> GraphRows:
-        return assemble(graph, FeatureSettings(Tier(self.tier), self.candidates))
+        return assemble(graph, self._settings())
 
     def _predict(self, rows: GraphRows) -> NDArray[np.float64]:
-        scores: NDArray[np.float64] = self.ranker_.predict(
-            rows.matrix(), rows.columns, rows.instances
-        )[rows.group]
+        scores: NDArray[np.float64] = self.model_.score(rows).mean[rows.group]
         return scores
 
 

@@ -29,7 +29,7 @@ from xlarank.features.block import Tier
 from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph, stored_collections
-from xlarank.models.trained import pretrained_model
+from xlarank.models.stored import pretrained_model
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import difference
 from xlarank.pipelines.build_features import BuildRequest, build_features
@@ -168,7 +168,7 @@ def shipped(job: Job) -> Table:
     for collection, files in _files(replace(job, root=find_data_root(SAMPLE))).items():
         if "estimate" not in collection.parts[1]:
             continue
-        folds = pretrained_model(collection.kind).card.folds
+        folds = pretrained_model(collection.kind).require_card().folds
         for split, held_out in (("train", "families held out"), ("valid", "valid")):
             graphs = labelled_rows(
                 [file.path for file in files if file.split == split], collection.kind

@@ -17,7 +17,7 @@ import numpy as np
 from xlarank.data.errors import counted
 from xlarank.data.files import from_json, read_text, write_json
 from xlarank.models.arrays import Flags, Floats, Integers
-from xlarank.models.validation.folds import FOLDS_OF
+from xlarank.models.card import FOLDS_OF
 
 #: Name of the file, beside the model's card.
 CALIBRATION: Final = "calibration.json"

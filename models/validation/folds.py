@@ -15,10 +15,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 
 from xlarank.data.graph import program_family
-from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats
-from xlarank.models.base import Ranker
-from xlarank.models.objectives import mean_rank
+from xlarank.models.card import FAMILY, KIND, Fallback
+from xlarank.models.model import Model
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.metrics import graph_metrics, objective_value
 
@@ -27,12 +26,6 @@ T = TypeVar("T")
 
 #: Number of rounds between stages.
 STEP: Final = 25
-#: Maximum number of rows scored at once, if rows are scored independently.
-PIECE: Final = 16_384
-FAMILY = "family"
-KIND = "kind"
-#: Plural names of the units that folds hold out.
-FOLDS_OF: Final = {FAMILY: "families", KIND: "kernel families"}
 MOST_FOLDS: Final = 10
 #: Reduction factor of successive halving.
 FACTOR: Final = 4
@@ -121,45 +114,6 @@ Fold(scored=[3], held=[2, 3]), Fold(scored=[1], held=[1])]
 
 
 @dataclass(frozen=True)
-class Fallback:
-    """Blend of a model's ranks with the compiler's default, the first configuration of a tile file.
-
-    ``weight`` is that of the default, from 0 to 1; from 0.5 on, the default always ranks first.
-    """
-
-    weight: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.weight <= 1:
-            raise ValueError(f"the weight of the fallback is {self.weight!r}")
-
-    def __str__(self) -> str:
-        return f"weight {self.weight:g} on the compiler's default"
-
-    def blend(self, graph: GraphRows, scores: Floats) -> Floats:
-        """Return ``(rows,)`` scores; unchanged if the graph lacks the compiler's default or the
-        weight is 0.
-        """
-        default = self.ranks(graph) if self.weight else None
-        return (
-            scores
-            if default is None
-            else (1 - self.weight) * mean_rank(scores) + self.weight * default
-        )
-
-    def ranks(self, graph: GraphRows) -> Floats | None:
-        """Return ``(rows,)`` ranks, 0 for the compiler's default and 1 for the rest; None without
-        that default.
-        """
-        first = np.flatnonzero(graph.ids == 0)
-        return (
-            (np.arange(len(graph)) != graph.group[first[0]]).astype(np.float64)
-            if len(first)
-            else None
-        )
-
-
-@dataclass(frozen=True)
 class Curves:
     """Out-of-fold metrics and ``(rows,)`` scores by graph, each a list over the stages, at
     ``rounds`` rounds.
@@ -228,7 +182,7 @@ class FoldPlan:
     def curves(
         self,
         data: TrainingData,
-        ranker: Ranker[Any],
+        model: Model,
         settings: FitSettings,
         step: Callable[[Fold], object],
     ) -> Curves:
@@ -239,7 +193,8 @@ class FoldPlan:
         parts = []
 
         def run(fold: Fold, settings: FitSettings) -> Curves:
-            return validate_fold(data, fold, ranker, settings, fallback)
+            fitted = model.fit(data.without(fold.held), settings)
+            return evaluated(data, fold.scored, fitted, settings.rounds, fallback)
 
         for fold, curves in zip(self.folds, in_turn(run, self.folds, settings), strict=True):
             parts.append(curves)
@@ -249,53 +204,28 @@ class FoldPlan:
         return replace(joined, metrics=in_order)
 
 
-def validate_fold(
-    data: TrainingData,
-    fold: Fold,
-    ranker: Ranker[Any],
-    settings: FitSettings,
-    fallback: Fallback | None = None,
-) -> Curves:
-    """Fit a clone of the ranker without the held-out groups and evaluate it on the scored ones by
-    round.
-    """
-    fitted = ranker.clone().fit(data.without(fold.held), settings)
-    return _evaluated(data, fold.scored, fitted, settings.rounds, fallback)
-
-
-def _evaluated(
+def evaluated(
     data: TrainingData,
     groups: Sequence[int],
-    fitted: Ranker[Any],
+    fitted: Model,
     rounds: int,
     fallback: Fallback | None = None,
 ) -> Curves:
+    """Return the curves of a fitted model on some groups."""
     stages = [*range(0 if fitted.ranks_without_trees else STEP, rounds, STEP), rounds]
     curves = Curves(stages, {}, {})
     for graph in (data.parts[group] for group in groups):
-        staged = [
-            fallback.blend(graph, score) if fallback else score for score in _staged(fitted, graph)
-        ]
+        staged = [*fitted.staged(graph, STEP)]
+        if fallback:
+            staged = [fallback.blend(graph, scores) for scores in staged]
         values = [
-            graph_metrics(fitted.kind, score[graph.group], graph.cost, graph.group)
-            for score in staged
+            graph_metrics(fitted.kind, scores[graph.group], graph.cost, graph.group)
+            for scores in staged
         ]
         missing = len(stages) - len(values)  # training stopped early: the last scores remain
         curves.metrics[graph.name] = values + values[-1:] * missing
         curves.scores[graph.name] = staged + staged[-1:] * missing
     return curves
-
-
-def _staged(ranker: Ranker[Any], graph: GraphRows) -> Iterator[Floats]:
-    """Yield `Ranker.staged` every `STEP` rounds; large graphs are split if rows are scored
-    independently.
-    """
-    if not ranker.row_by_row or len(graph) <= PIECE:
-        yield from ranker.staged(graph.matrix(), STEP, graph.instances)
-        return
-    pieces = [slice(start, start + PIECE) for start in range(0, len(graph), PIECE)]
-    scores = [list(ranker.staged(graph.matrix(piece), STEP)) for piece in pieces]
-    yield from map(np.concatenate, zip(*scores, strict=True))
 
 
 def in_turn(
@@ -349,44 +279,37 @@ def climb(
     rungs: Sequence[int],
     data: TrainingData,
     folds: Sequence[Fold],
-    ranker: Ranker[Any],
+    model: Model,
     settings: FitSettings,
+    fallback: Fallback | None = None,
 ) -> Generator[Curves, None, None]:
-    """Yield the joined curves of all folds at each rung; the last equal `FoldPlan.curves` without a
-    fallback.
-    """
+    """Yield the joined curves of all folds at each rung; the last equal `FoldPlan.curves`."""
+    fitted = dict[int, Model]()
 
-    def run(clone: tuple[Fold, Ranker[Any]], settings: FitSettings) -> Curves:
-        fold, ranker = clone
-        grow = ranker.grow if ranker.columns else ranker.fit
-        return _evaluated(
-            data, fold.scored, grow(data.without(fold.held), settings), settings.rounds
+    def run(number: int, settings: FitSettings) -> Curves:
+        fold = folds[number]
+        training = data.without(fold.held)
+        earlier = fitted.get(number)
+        fitted[number] = (
+            earlier.grow(training, settings) if earlier else model.fit(training, settings)
         )
+        return evaluated(data, fold.scored, fitted[number], settings.rounds, fallback)
 
-    clones = [(fold, ranker.clone()) for fold in folds]
     for rounds in rungs:
         on_rung = replace(settings, rounds=rounds, grows=rounds != rungs[-1])
-        yield join_curves([*in_turn(run, clones, on_rung)])
+        yield join_curves([*in_turn(run, range(len(folds)), on_rung)])
 
 
 def out_of_fold_scores(
-    ranker: Ranker[Any], data: TrainingData, folds: Sequence[Fold], settings: FitSettings
+    model: Model, data: TrainingData, folds: Sequence[Fold], settings: FitSettings
 ) -> Floats:
     """Return ``(rows,)`` out-of-fold scores, 0 for graphs that no fold scores."""
     scores = np.zeros(len(data.cost))
 
     def run(fold: Fold, settings: FitSettings) -> None:
-        fitted = ranker.clone().fit(data.without(fold.held), settings)
+        fitted = model.fit(data.without(fold.held), settings)
         for group in fold.scored:
-            part = data.parts[group]
-            scores[data.rows_of(group)] = fitted.predict(
-                part.matrix(), data.columns, part.instances
-            )
+            scores[data.rows_of(group)] = fitted.score(data.parts[group]).mean
 
-    # With one thread the caller may itself run in a fold, which `in_turn` would wait for forever.
-    parallel = settings.threads != 1
-    deque(
-        in_turn(run, folds, settings) if parallel else map(run, folds, [settings] * len(folds)),
-        maxlen=0,
-    )
+    deque(in_turn(run, folds, settings), maxlen=0)
     return scores

@@ -119,7 +119,7 @@ def propose(
         groups=len(candidates.free),
         choices=(int(row_counts.min()), int(row_counts.max())),
         space=float(np.log10(candidates.choices).sum()),
-        guided_by=model.card.collection if model else None,
+        guided_by=model.place if model else None,
         default_place=rank,
         seconds=time.perf_counter() - start,
     )

@@ -11,7 +11,8 @@ from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.data.graph import Graph, Kind, TileGraph
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 from xlarank.features.rows import GraphRows, assemble
-from xlarank.models.trained import TrainedModel, model_of, pretrained_model, trained_collections
+from xlarank.models.model import Model
+from xlarank.models.stored import model_of, pretrained_model, trained_collections
 from xlarank.models.training_data import TPU, target_of
 
 #: Name of the shipped ranker, in place of a collection.
@@ -20,7 +21,7 @@ SHIPPED: Final = "shipped"
 
 def model_for_graph(
     workspace: Workspace, graph: Graph, path: Path | None = None, *, collection: str | None = None
-) -> TrainedModel:
+) -> Model:
     """Return the model of ``collection``, or the first of these:
 
     1. the model of the collection in whose folder the graph's file at ``path`` lies;
@@ -52,7 +53,7 @@ def model_for_graph(
 
 def model_for_collection(
     workspace: Workspace, collection: Collection, *, model_from: str | None = None
-) -> TrainedModel:
+) -> Model:
     """Return the first of these models:
 
     1. the collection's own;
@@ -88,7 +89,7 @@ def _has_shipped(collection: Collection) -> bool:
     return collection.kind == "layout" or target_of(collection) is TPU
 
 
-def _only_model(workspace: Workspace, trained: Sequence[Collection], name: str) -> TrainedModel:
+def _only_model(workspace: Workspace, trained: Sequence[Collection], name: str) -> Model:
     """Return the only trained model, to rank ``name``; raise `ModelError` for none or several."""
     if not trained:
         got = (
@@ -127,12 +128,13 @@ def model_named(workspace: Workspace, name: str) -> Collection:
     return chosen[0]
 
 
-def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:
+def rows_for_model(graph: Graph, model: Model) -> GraphRows:
     """Compute a graph's rows for a model; raises `ModelError` if the kind or the version of the
     code differs.
     """
-    if graph.kind != model.card.kind:
+    card = model.require_card()
+    if graph.kind != card.kind:
         got = f"{graph.name} is a {graph.kind} graph"
-        raise ModelError(got, expected=f"a {model.card.kind} graph for {model.card.collection}")
+        raise ModelError(got, expected=f"a {card.kind} graph for {card.collection}")
     model.require()
-    return model.select(assemble(graph, model.card.recipe.settings, model.card.columns))
+    return model.select(assemble(graph, card.recipe.settings, model.columns))

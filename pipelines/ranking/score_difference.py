@@ -18,8 +18,8 @@ from xlarank.data.hlo.reading import NodeName
 from xlarank.features.attribution import walk_between
 from xlarank.features.layout.time_model import config_times
 from xlarank.features.meanings import cause_of, describe_node, layout_text
-from xlarank.models.base import Parts, Place, sum_by_key
-from xlarank.models.trained import TrainedModel
+from xlarank.models.contributions import Contributions, InstanceContribution, sum_by_key
+from xlarank.models.model import Model
 from xlarank.models.validation.metrics import order_of
 from xlarank.pipelines.ranking.model_choice import rows_for_model
 
@@ -83,7 +83,7 @@ class Explanation:
         runtime: labels of both in nanoseconds, 0 if not measured; None if all labels are withheld.
         nodes: nodes with a contribution; empty for tiles.
         rest: part of the difference without a node; all of it for tiles.
-        members: contributions by ranker of an ensemble.
+        members: contributions by loss of an ensemble.
         names: names of all nodes in the HLO module; empty without one.
         estimated: nanoseconds of both, if the model is the time model; those of ``nodes`` sum to
             their difference.
@@ -101,7 +101,7 @@ class Explanation:
     runtime: tuple[int, int] | None
     nodes: tuple[NodePart, ...]
     rest: float
-    pairs: tuple[Place, ...]
+    pairs: tuple[InstanceContribution, ...]
     causes: dict[str, float]
     columns: dict[str, float]
     members: dict[str, float]
@@ -123,7 +123,7 @@ class Explanation:
 
 def explain_graph(
     graph: Graph,
-    model: TrainedModel,
+    model: Model,
     *,
     config: int | None = None,
     against: str | int | None = None,
@@ -137,6 +137,7 @@ def explain_graph(
     `xlarank.data.hlo.reading.node_names` gives ``names``. Raises `ModelError` if the model cannot
     rank the graph, and `XlarankError` for an unknown configuration.
     """
+    card = model.require_card()
     rows = rows_for_model(graph, model)
     scores = model.score(rows)
     order = order_of(scores.mean[rows.group])
@@ -145,9 +146,7 @@ def explain_graph(
     then, description = _reference(graph, now, order, against)
     layout_graph = graph if isinstance(graph, LayoutGraph) else None
     walk = (
-        walk_between(layout_graph, rows, model.card.recipe.settings, now, then)
-        if layout_graph
-        else None
+        walk_between(layout_graph, rows, card.recipe.settings, now, then) if layout_graph else None
     )
     parts = model.contributions(rows, int(rows.group[now]), int(rows.group[then]), walk)
     timed = layout_graph if model.is_time_model else None
@@ -159,8 +158,8 @@ def explain_graph(
     values = {part.node: part.value for part in nodes}
     return Explanation(
         graph=graph.name,
-        collection=model.card.collection,
-        model=model.card.model,
+        collection=card.collection,
+        model=model.name,
         now=now,
         then=then,
         against=description,
@@ -171,13 +170,13 @@ def explain_graph(
         nodes=nodes,
         rest=parts.difference - sum(values.values()),
         pairs=tuple(
-            sorted((place for place in parts.places if len(place.nodes) == 2), key=_by_size)
+            sorted((pair for pair in parts.instances if len(pair.nodes) == 2), key=_by_size)
         ),
         causes=_largest_first(
             sum_by_key({cause_of(name).value: value} for name, value in columns.items())
         ),
         columns=_largest_first(columns),
-        members=parts.members,
+        members=parts.losses,
         segments=segments_of(graph, values),
         notes=_notes(model, scores.fallback, parts, rows.group[now] == rows.group[then]),
         names=tuple(names),
@@ -224,7 +223,7 @@ def set_layouts(graph: LayoutGraph, config: int) -> dict[int, NDArray[np.int8]]:
 
 def _node_parts(
     graph: LayoutGraph,
-    parts: Parts,
+    parts: Contributions,
     now: int,
     then: int,
     names: Sequence[NodeName],
@@ -234,7 +233,9 @@ def _node_parts(
     pair.
     """
     shares = (
-        {node: place.value / len(place.nodes)} for place in parts.places for node in place.nodes
+        {node: instance.value / len(instance.nodes)}
+        for instance in parts.instances
+        for node in instance.nodes
     )
     values = _largest_first(sum_by_key([parts.nodes, *shares]))
     now_layouts = set_layouts(graph, now)
@@ -254,7 +255,7 @@ def _node_parts(
     )
 
 
-def _notes(model: TrainedModel, fallback: str, parts: Parts, identical: bool) -> tuple[str, ...]:
+def _notes(model: Model, fallback: str, parts: Contributions, identical: bool) -> tuple[str, ...]:
     formula = "this is the shipped time model of TPU layouts, in which nothing is learned"
     trees = (
         "this is a shipped ranker, trained on estimates of the TPU's compiler, not on measurements"
@@ -268,7 +269,7 @@ def _notes(model: TrainedModel, fallback: str, parts: Parts, identical: bool) ->
         ): identical,
         "an ensemble averages the ranks that its members give, and ranks have no parts: "
         "each member's own exact "
-        "contributions are scaled to the difference of its ranks": len(parts.members) > 1,
+        "contributions are scaled to the difference of its ranks": len(parts.losses) > 1,
     }
     return tuple(text for text, holds in conditions.items() if holds)
 
@@ -277,7 +278,7 @@ def _largest_first(values: Mapping[_Key, float]) -> dict[_Key, float]:
     return dict(sorted(values.items(), key=lambda item: (-abs(item[1]), item[0])))
 
 
-def _by_size(part: Place | Segment) -> tuple[float, tuple[int, ...]]:
+def _by_size(part: InstanceContribution | Segment) -> tuple[float, tuple[int, ...]]:
     return -abs(part.value), part.nodes
 
 

@@ -15,7 +15,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph
 from xlarank.models.arrays import Floats, Indices, Integers
-from xlarank.models.trained import Scores, TrainedModel
+from xlarank.models.model import Model, Scores
 from xlarank.models.training_data import target_of
 from xlarank.models.validation import metrics as validation_metrics
 from xlarank.models.validation.label_noise import tau_ceiling
@@ -299,9 +299,9 @@ def with_interval(summary: Mapping[str, Any]) -> str:
     return f"{summary['mean']:.3f}{interval}".replace("-0.000", "0.000")
 
 
-def count_unseen(model: TrainedModel, names: Iterable[str]) -> int:
+def count_unseen(model: Model, names: Iterable[str]) -> int:
     """Count the graphs of families outside the training set of a model."""
-    known_families = {program_family(name) for name in model.card.known_graphs}
+    known_families = {program_family(name) for name in model.require_card().known_graphs}
     return sum(program_family(name) not in known_families for name in names)
 
 

@@ -24,9 +24,9 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import read_manifest
 from xlarank.models.arrays import Floats
+from xlarank.models.card import FAMILY, KIND
+from xlarank.models.model import Scores
 from xlarank.models.objectives import mean_rank
-from xlarank.models.trained import Scores
-from xlarank.models.validation.folds import FAMILY, KIND
 
 #: One entry per metric of a graph. Nulls: ``held_out_by`` unless scores are out of fold, ``tuned``
 #: and ``seconds`` for rules and score files, ``seconds`` for single seeds, ``seed`` for all others.

@@ -6,7 +6,7 @@ concurrently.
   they compute.
 - Stored rows record their recipe and source file, so rows of concurrent builds are refused, not
   mixed. A model is saved only if the manifests still list its training rows.
-- A model's card names its folder of boosters; a reader whose boosters were deleted reads the new
+- A model's card names its folder of members; a reader whose members were deleted reads the new
   card.
 
 The lock is `flock` on a file in the workspace; the kernel releases it when its holder exits or is
@@ -19,10 +19,10 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TypeVar
 
 from xlarank.data.collection import SPLITS, Collection, DataRoot, GraphFile, choose
 from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, WorkspaceError
@@ -30,6 +30,8 @@ from xlarank.data.files import regular_no_link
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import read_manifest, stored_collections
 from xlarank.pipelines.support.progress import Progress, steps_of
+
+T = TypeVar("T")
 
 LOCK: Final = ".lock"
 #: Errors of file systems without locks; there, as on Windows, locking is skipped.
@@ -43,19 +45,26 @@ def chosen_collections(workspace: Workspace, names: Sequence[str]) -> list[Colle
     return choose(names, stored_collections(workspace), where=f"the workspace {workspace.root}")
 
 
-@contextmanager
-def skip_unless_named(
-    collection: Collection, named: Sequence[str], left_out: dict[str, str]
-) -> Iterator[None]:
-    """Record in ``left_out`` a `CollectionError` or `ModelError`; raise it if the collection was
-    named in full.
+def each_collection(
+    chosen: Sequence[Collection],
+    named: Sequence[str],
+    left_out: dict[str, str],
+    run: Callable[[Collection], T],
+) -> dict[str, T]:
+    """Return the results of ``run`` by collection.
+
+    A `CollectionError` or `ModelError` is recorded in ``left_out``, or raised if the collection was
+    ``named`` in full.
     """
-    try:
-        yield
-    except (CollectionError, ModelError) as error:
-        if str(collection) in named:
-            raise
-        left_out[str(collection)] = str(error)
+    results = {}
+    for collection in chosen:
+        try:
+            results[str(collection)] = run(collection)
+        except (CollectionError, ModelError) as error:
+            if str(collection) in named:
+                raise
+            left_out[str(collection)] = str(error)
+    return results
 
 
 def require_one_root(

@@ -14,7 +14,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows, sample_rows
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.arrays import Floats
-from xlarank.models.trained import TrainedModel
+from xlarank.models.model import Model
 from xlarank.models.training_data import FitSettings, TrainingData, target_of
 from xlarank.models.validation.folds import FoldPlan
 from xlarank.pipelines.support.results import prediction_table, write_predictions
@@ -214,12 +214,12 @@ def _read_graphs(
 
 
 def training_set_of(
-    workspace: Workspace, collection: Collection, model: TrainedModel
+    workspace: Workspace, collection: Collection, model: Model
 ) -> StoredTrainingSet:
     """Return a model's training set, extras included; raises `ModelError` if its graphs or feature
     code changed.
     """
-    card = model.card
+    card = model.require_card()
     extra = {Collection.parse(name): card.also_weights.get(name, 1.0) for name in card.also_from}
     training = read_training_set(workspace, collection, [*card.trained_on], extra)
     model.require(training.manifest)

@@ -49,13 +49,16 @@ def _announce(
     """Print the rows, memory and time of each collection; return why some do not fit into
     memory.
     """
-    from xlarank.pipelines.support.workspaces import chosen_collections, skip_unless_named
+    from xlarank.data.collection import Collection
+    from xlarank.pipelines.support.workspaces import chosen_collections, each_collection
     from xlarank.pipelines.training.budget import forecast
 
     too_large: dict[str, str] = {}
-    for collection in chosen_collections(workspace, named):
-        with skip_unless_named(collection, named, too_large):
-            say(forecast(workspace, collection, splits, fit, fits), "dim")
+
+    def run(collection: Collection) -> None:
+        say(forecast(workspace, collection, splits, fit, fits), "dim")
+
+    each_collection(chosen_collections(workspace, named), named, too_large, run)
     return too_large
 
 
@@ -87,7 +90,7 @@ def tune(
     """Tune parameters with Optuna, cross-validated by family (tiles: kernel family). Rerun to
     resume.
     """
-    from xlarank.models.rankers.boosted import LambdaRank
+    from xlarank.models.rankers import DEFAULT
     from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.training.budget import TRIAL_FITS
     from xlarank.pipelines.training.studies import StudyOptions
@@ -95,7 +98,7 @@ def tune(
 
     work = built_workspace(data_root, workspace, collection)
     fit = FitSettings(rounds, seed, threads)
-    fits = TRIAL_FITS * trials if model == LambdaRank.name else 0
+    fits = TRIAL_FITS * trials if model == DEFAULT else 0
     too_large = _announce(work, collection or (), ("train",), fit, fits)
     with progress_bars() as progress:
         results = run(
@@ -198,19 +201,19 @@ def train(
     json_file: options.Json = None,
 ) -> Any:
     """Train the final models, with tuned parameters if there are any."""
-    from xlarank.models.rankers.boosted import LambdaRank
+    from xlarank.models.rankers import DEFAULT
     from xlarank.models.training_data import FitSettings
     from xlarank.models.validation.folds import MOST_FOLDS
-    from xlarank.pipelines.fine_tune import fine_tune as run_fine_tune
     from xlarank.pipelines.train import train as run
-    from xlarank.pipelines.training.fitting import TrainRequest
+    from xlarank.pipelines.training.settings import TrainSettings
 
     extra = [name.partition("=")[0] for name in also_from or ()]
     work = built_workspace(data_root, workspace, [*collection, *extra] if collection else None)
-    request = TrainRequest(
+    settings = TrainSettings(
         collections=collection or (),
         also_from=also_from or (),
         model=model,
+        fine_tune=fine_tune,
         seeds=seeds,
         with_valid=with_valid,
         rounds=rounds,
@@ -223,15 +226,12 @@ def train(
     )
     too_large: dict[str, str] = {}
     if scheduler is None:
-        fits = MOST_FOLDS + seeds if model == LambdaRank.name and fine_tune is None else 0
+        fits = MOST_FOLDS + seeds if model == DEFAULT and fine_tune is None else 0
         too_large = _announce(
-            work, collection or (), request.splits, FitSettings(rounds, seed, threads), fits
+            work, collection or (), settings.splits, FitSettings(rounds, seed, threads), fits
         )
     with progress_bars() as progress:
-        if fine_tune is None:
-            results = run(work, request, progress=progress)
-        else:
-            results = run_fine_tune(work, fine_tune, request, progress=progress)
+        results = run(work, settings, progress=progress)
     heads = (
         "collection",
         "model",

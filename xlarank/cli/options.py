@@ -255,7 +255,7 @@ ScoresOf = Annotated[
 Weights = Annotated[
     list[float] | None, Option("--weights", help="Weight of a file of --scores; repeatable.")
 ]
-RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, time-trees or ensemble"
+RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, time-trees or ensemble"
 Model = Annotated[str, Option(callback=recorded("model", "--model"), help=f"Ranker: {RANKERS}.")]
 Select = Annotated[
     str, Option(help="Score to select by: mean, or robust: mean - std / 4 over graphs.")
@@ -387,7 +387,7 @@ def built_workspace(
     from xlarank.data.collection import SAMPLE
     from xlarank.data.errors import CollectionError, ModelError
     from xlarank.features.store import stored_collections, stored_roots
-    from xlarank.models.trained import trained_collections
+    from xlarank.models.stored import trained_collections
     from xlarank.pipelines.build_features import BuildRequest
 
     work = workspace_at(workspace)

@@ -386,7 +386,7 @@ def calibrate(
     json_file: Json = None,
 ) -> None:
     """Measure out of fold how certain rankings are; rank and report then show it."""
-    from xlarank.models.validation.folds import FOLDS_OF
+    from xlarank.models.card import FOLDS_OF
     from xlarank.pipelines.calibrate import calibrate as run
 
     with console.progress_bars() as progress:

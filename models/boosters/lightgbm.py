@@ -34,6 +34,15 @@ Objective = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
 #: Booster with its training data, its custom objective if any, and its number of rounds.
 Growing = tuple[lgb.Booster, Objective | None, int]
 
+#: Parameters of trees that a loss declares.
+TREE_PARAMS: Final = (
+    "learning_rate",
+    "num_leaves",
+    "min_data_in_leaf",
+    "feature_fraction",
+    "bagging_fraction",
+    "lambda_l2",
+)
 #: Rows sampled for the bin edges: a quantile's standard error is at most 0.7 % of the rows; a bin
 #: has 1.6 %.
 _SAMPLED: Final = 5000
@@ -53,6 +62,21 @@ class LightGBMBooster:
     growing: Growing | None = None
 
     file_name = "booster.txt"
+
+    @staticmethod
+    def tree_params(params: Mapping[str, Any], settings: FitSettings) -> dict[str, Any]:
+        """Return the parameters of training by LightGBM's names."""
+        return {
+            **{name: params[name] for name in TREE_PARAMS},
+            "metric": "None",
+            "max_depth": MAX_DEPTH,
+            "bagging_freq": 1,
+            "seed": settings.seed,
+            "deterministic": True,
+            "force_col_wise": True,
+            "num_threads": settings.threads,
+            "verbose": -1,
+        }
 
     @classmethod
     def fit(

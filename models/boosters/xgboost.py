@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -14,8 +14,8 @@ import numpy as np
 
 from xlarank.data.errors import ModelError
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.params import INT_MAX
-from xlarank.models.rankers.lightgbm import (
+from xlarank.models.boosters.lightgbm import (
+    MAX_DEPTH,
     MAX_LEAVES,
     MAX_TREES,
     Numbers,
@@ -23,8 +23,18 @@ from xlarank.models.rankers.lightgbm import (
     require_numbers,
     require_tree,
 )
+from xlarank.models.params import INT_MAX
 from xlarank.models.training_data import FitSettings, Task, in_batches
 
+#: Parameters of trees that a loss declares.
+TREE_PARAMS: Final = (
+    "learning_rate",
+    "max_leaves",
+    "min_child_weight",
+    "colsample_bytree",
+    "subsample",
+    "reg_lambda",
+)
 #: Largest absolute value of a number in a tree, within the range of float32.
 _LARGEST: Final = 1e30
 _MAX_BIN: Final = 64
@@ -40,6 +50,20 @@ class XGBoostBooster:
 
     file_name = "booster.json"
 
+    @staticmethod
+    def tree_params(params: Mapping[str, Any], settings: FitSettings) -> dict[str, Any]:
+        """Return the parameters of training by XGBoost's names."""
+        return {
+            **{name: params[name] for name in TREE_PARAMS},
+            "base_score": 0.0,
+            "tree_method": "hist",
+            "grow_policy": "lossguide",
+            "max_depth": MAX_DEPTH,
+            "seed": settings.seed,
+            "nthread": settings.threads,
+            "verbosity": 0,
+        }
+
     @classmethod
     def fit(cls, task: Task, used: Indices, settings: FitSettings, base: None = None) -> Self:
         module = _xgboost()
@@ -50,6 +74,9 @@ class XGBoostBooster:
     @property
     def rounds(self) -> int:
         return int(self.trees.num_boosted_rounds())
+
+    def grow(self, settings: FitSettings) -> None:
+        """Return None: trees are fitted again for more rounds."""
 
     def relevance(self, values: Matrix, rounds: int = 0) -> Floats:
         total = self.trees.inplace_predict(

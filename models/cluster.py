@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import ClusterError
 from xlarank.models.arrays import Indices, Matrix
-from xlarank.models.rankers.lightgbm import binning, first_trees
+from xlarank.models.boosters.lightgbm import binning, first_trees
 from xlarank.models.training_data import Task
 
 if TYPE_CHECKING:  # optional dependency

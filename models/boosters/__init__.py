@@ -1,0 +1,1 @@
+"""LightGBM and XGBoost behind one interface: fitting, scoring, contributions and text."""

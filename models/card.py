@@ -1,0 +1,166 @@
+"""Cards: descriptions of trained models, stored as ``model.json`` beside their members."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from xlarank.data.collection import Collection
+from xlarank.data.errors import CollectionError, ModelError
+from xlarank.data.files import from_json, read_text
+from xlarank.data.graph import Kind
+from xlarank.features.rows import GraphRows, Recipe
+from xlarank.models.arrays import Floats
+from xlarank.models.objectives import mean_rank
+
+CARD: Final = "model.json"
+FAMILY: Final = "family"
+KIND: Final = "kind"
+#: Plural names of the units that folds hold out.
+FOLDS_OF: Final = {FAMILY: "families", KIND: "kernel families"}
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """Blend of a model's ranks with the compiler's default, the first configuration of a tile file.
+
+    ``weight`` is that of the default, from 0 to 1; from 0.5 on, the default always ranks first.
+    """
+
+    weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight <= 1:
+            raise ValueError(f"the weight of the fallback is {self.weight!r}")
+
+    def __str__(self) -> str:
+        return f"weight {self.weight:g} on the compiler's default"
+
+    def blend(self, graph: GraphRows, scores: Floats) -> Floats:
+        """Return ``(rows,)`` scores; unchanged if the graph lacks the compiler's default or the
+        weight is 0.
+        """
+        default = self.ranks(graph) if self.weight else None
+        if default is None:
+            return scores
+        return (1 - self.weight) * mean_rank(scores) + self.weight * default
+
+    def ranks(self, graph: GraphRows) -> Floats | None:
+        """Return ``(rows,)`` ranks, 0 for the compiler's default and 1 for the rest; None without
+        that default.
+        """
+        first = np.flatnonzero(graph.ids == 0)
+        if not len(first):
+            return None
+        return np.asarray(np.arange(len(graph)) != graph.group[first[0]], np.float64)
+
+
+@dataclass(frozen=True)
+class Continued:
+    """Model that another was warm-started from; ``where`` is "shipped" or a folder."""
+
+    where: str
+    collection: str
+    fingerprint: str
+    rate: float
+    graphs: list[str]
+
+
+@dataclass
+class ModelCard:
+    """Description of a trained model, as written to ``model.json``.
+
+    Attributes:
+        rounds: number of rounds, excluding those of the model that it ``continues``, if any.
+        folds: out-of-fold metrics, ``{graph: {metric: value}}``; empty without folds.
+        folds_by: unit that folds hold out, a key of `FOLDS_OF`.
+        kinds: kernel families known to be in the training data; empty for layouts.
+        fallback: fallback for unseen kernel families; None if it was not evaluated.
+        also_from, also_weights: training graphs, and weight (default 1), of other collections by
+            name.
+        seeds: number of seeds.
+        members: checksum of each member by folder; empty for an estimate alone.
+        estimate, estimate_weight: columns whose weighted sum ranks if there are no members.
+    """
+
+    collection: str
+    model: str
+    params: dict[str, Any]
+    rounds: int
+    tuned: bool
+    recipe: Recipe
+    columns: list[str]
+    trained_on: dict[str, list[str]]
+    folds: dict[str, dict[str, float]]
+    folds_by: str = FAMILY
+    target: str = ""
+    kinds: list[str] = field(default_factory=list)
+    fallback: Fallback | None = None
+    select: str = "mean"
+    also_from: dict[str, list[str]] = field(default_factory=dict)
+    also_weights: dict[str, float] = field(default_factory=dict)
+    continues: Continued | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    seeds: int = 1
+    members: dict[str, str] = field(default_factory=dict)
+    estimate: list[str] = field(default_factory=list)
+    estimate_weight: float = 1.0
+
+    @property
+    def kind(self) -> Kind:
+        return Collection.parse(self.collection).kind
+
+    @property
+    def known_graphs(self) -> set[str]:
+        """Names of all training graphs from any collection, including those of the continued
+        model.
+        """
+        names = set(self.continues.graphs) if self.continues else set()
+        for graphs in (*self.trained_on.values(), *self.also_from.values()):
+            names.update(graphs)
+        return names
+
+    def with_fallback(self, rows: GraphRows, scores: list[Floats]) -> tuple[list[Floats], str]:
+        """Return the scores of each seed, blended if the kernel family of a graph is unseen.
+
+        Also returns a description of the fallback, empty if it was not used.
+        """
+        unseen = rows.unseen_kinds(self.kinds)
+        fallback = self.fallback
+        if not (fallback and fallback.weight and unseen) or fallback.ranks(rows) is None:
+            return scores, ""
+        note = f"unseen kernel family ({' or '.join(unseen)}): {fallback}, the rest on the model"
+        return [fallback.blend(rows, seed) for seed in scores], note
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the checksums of the members and of the estimate."""
+        parts = [*sorted(self.members.values()), *self.estimate]
+        return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
+
+
+def read_card(folder: Path) -> ModelCard:
+    """Read the card of a model; raises `ModelError` if it is missing or damaged."""
+    path = folder / CARD
+    if not path.exists():
+        raise ModelError(f"there is no model at {folder}", expected=CARD, do="run train first")
+    try:
+        values = json.loads(read_text(path))
+        if isinstance(values, dict) and isinstance(values.get("seeds"), dict):
+            raise ValueError("it was written by an earlier version of xlarank")
+        card = from_json(ModelCard, values)
+        Collection.parse(card.collection)
+    except (OSError, ValueError, TypeError, RecursionError, CollectionError) as error:
+        raise unusable(path, error) from error
+    return card
+
+
+def unusable(path: Path, error: Exception) -> ModelError:
+    """Return the error of a model that cannot be read."""
+    got = f"{path} cannot be used ({getattr(error, 'got', error)})"
+    return ModelError(got, expected="a complete model", do="run train again")

@@ -1,0 +1,88 @@
+"""Contributions to the difference between the scores of two configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+_Key = TypeVar("_Key")
+
+
+@dataclass(frozen=True)
+class InstanceContribution:
+    """Contribution of a node, or of a pair of nodes that share a tensor, to a difference of scores.
+
+    Attributes:
+        nodes: one node, or the consumer and the producer, or one reader and the next.
+        now, then: the layouts in both configurations.
+    """
+
+    nodes: tuple[int, ...]
+    now: str
+    then: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """Contributions to the difference between two scores of a graph; negative if the first is
+    faster.
+
+    They are exact TreeSHAP contributions of columns (Lundberg et al. 2018, *Consistent
+    Individualized Feature Attribution for Tree Ensembles*), or differences of instance scores if a
+    score is the sum of these. Up to rounding, ``difference == sum(columns) + sum(instances)``,
+    ``sum(instances) == sum(instance_columns)`` and, if there is a walk, ``sum(columns) ==
+    sum(nodes)``.
+
+    Attributes:
+        columns: nonzero contributions by column of the rows.
+        instances: nodes and pairs whose instance differs.
+        instance_columns: contributions of ``instances``, by column of the instances.
+        losses: part of the difference by loss of the members.
+        nodes: contributions of ``columns``, by node of the graph; empty without a walk.
+    """
+
+    difference: float
+    columns: dict[str, float] = field(default_factory=dict)
+    instances: tuple[InstanceContribution, ...] = ()
+    instance_columns: dict[str, float] = field(default_factory=dict)
+    losses: dict[str, float] = field(default_factory=dict)
+    nodes: dict[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def total(cls, parts: Iterable[Contributions], factor: float = 1.0) -> Contributions:
+        """Sum the parts, scaled by ``factor``, and merge equal instances."""
+        parts = list(parts)
+        by_instance: dict[tuple[tuple[int, ...], str, str], float] = {}
+        for part in parts:
+            for instance in part.instances:
+                key = (instance.nodes, instance.now, instance.then)
+                by_instance[key] = by_instance.get(key, 0.0) + instance.value * factor
+        return cls(
+            sum(part.difference * factor for part in parts),
+            sum_by_key((part.columns for part in parts), factor),
+            tuple(InstanceContribution(*key, value) for key, value in by_instance.items()),
+            sum_by_key((part.instance_columns for part in parts), factor),
+            sum_by_key((part.losses for part in parts), factor),
+            sum_by_key((part.nodes for part in parts), factor),
+        )
+
+    def scaled_to(self, difference: float) -> Contributions:
+        """Return the contributions scaled to another difference; all 0 if they add up to 0."""
+        is_zero = abs(self.difference) <= 1e-12
+        return Contributions.total([self], 0.0 if is_zero else difference / self.difference)
+
+
+def sum_by_key(mappings: Iterable[Mapping[_Key, float]], factor: float = 1.0) -> dict[_Key, float]:
+    """Sum the values by key, multiplied by ``factor``."""
+    total: dict[_Key, float] = {}
+    for mapping in mappings:
+        for key, value in mapping.items():
+            total[key] = total.get(key, 0.0) + value * factor
+    return total
+
+
+def largest_first(shares: Mapping[str, float]) -> dict[str, float]:
+    """Sort shares by size, then by name."""
+    return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))

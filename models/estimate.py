@@ -1,0 +1,71 @@
+"""Estimated times: columns whose sum ranks without trees, or is where trees begin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from xlarank.features.attribution import Walk
+from xlarank.features.rows import GraphRows
+from xlarank.models.arrays import Floats, Matrix
+from xlarank.models.contributions import Contributions
+from xlarank.models.training_data import CPU, Target, TrainingData
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A relevance, higher is faster: -weight * log2(estimated time), a sum of columns."""
+
+    columns: tuple[str, ...]
+    weight: float = 1.0
+
+    @classmethod
+    def find(
+        cls, columns: Sequence[str], weight: float, target: Target | None = None
+    ) -> Self | None:
+        """Return the target's estimate (default: CPU); None if the weight is 0 or a column is
+        missing.
+        """
+        for names in (target or CPU).estimate.values():
+            if weight and set(names) <= set(columns):
+                return cls(names, weight)
+        return None
+
+    def relevance(self, matrix: Matrix, columns: Sequence[str]) -> Floats:
+        """Return the relevances, ``(rows,)``, of a matrix with these columns."""
+        used = sorted(columns.index(name) for name in self.columns)
+        values = matrix[:, used].astype(np.float64)
+        return np.asarray(-self.weight * values.sum(axis=1))
+
+    def training_relevance(self, data: TrainingData) -> Floats:
+        """Return the relevances of all training rows."""
+        used = np.sort(np.array([data.columns.index(name) for name in self.columns], np.intp))
+        return self.relevance(data.matrix(used), [data.columns[index] for index in used])
+
+    def score(self, rows: GraphRows) -> Floats:
+        """Return ``(rows,)`` scores, lower is faster."""
+        used = np.sort(np.array([rows.columns.index(name) for name in self.columns], np.intp))
+        return -self.relevance(rows.matrix(used=used), [rows.columns[index] for index in used])
+
+    def contributions(
+        self, rows: GraphRows, now: int, then: int, walk: Walk | None, name: str
+    ) -> Contributions:
+        """Decompose the difference of two scores, ``now`` minus ``then``, of the model ``name``."""
+        matrix = rows.matrix(np.array([now, then]))
+        scores = -self.relevance(matrix, rows.columns)
+        difference = float(scores[0] - scores[1])
+        columns = self.column_contributions(matrix, rows.columns)
+        nodes = walk.by_node(-self.relevance(walk.matrix, rows.columns)) if walk else {}
+        return Contributions(difference, columns, losses={name: difference}, nodes=nodes)
+
+    def column_contributions(self, pair: Matrix, columns: Sequence[str]) -> dict[str, float]:
+        """Return the nonzero differences of the terms of a score between two rows."""
+        differences = {}
+        for name in self.columns:
+            values = pair[:, columns.index(name)].astype(np.float64)
+            if values[0] != values[1]:
+                differences[name] = self.weight * float(values[0] - values[1])
+        return differences

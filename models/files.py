@@ -1,0 +1,88 @@
+"""Members of a model on disk: a folder each, named with its checksum in the card."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+
+from xlarank.data.errors import WorkspaceError
+from xlarank.data.files import new_mode, read_bytes
+from xlarank.models.card import CARD, ModelCard, unusable
+from xlarank.models.losses import LOSSES
+from xlarank.models.member import Member
+
+_PREFIX = "members-"
+
+
+@contextmanager
+def new_members(folder: Path, members: Sequence[Member]) -> Iterator[dict[str, str]]:
+    """Write members into a new folder of a model and yield their checksums by folder.
+
+    On leaving, the members of an earlier model are removed, or the new ones if an error was raised.
+    Raises `WorkspaceError` if the folder cannot be written.
+    """
+    new_folder = None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        new_folder = Path(tempfile.mkdtemp(dir=folder, prefix=_PREFIX))
+        new_folder.chmod(new_mode(0o777))
+        checksums = {}
+        for number, member in enumerate(members):
+            path = new_folder / f"{number:02}-{member.loss.name}"
+            path.mkdir()
+            member.save(path)
+            checksums[f"{new_folder.name}/{path.name}"] = _checksum(path)
+        yield checksums
+    except BaseException as error:
+        if new_folder is not None:
+            shutil.rmtree(new_folder, ignore_errors=True)
+        if not isinstance(error, OSError):
+            raise
+        got = f"cannot write {folder} ({error.strerror or error})"
+        do = "choose another workspace or change permissions"
+        raise WorkspaceError(got, expected="a folder that can be written to", do=do) from error
+    for old in {*folder.glob(f"{_PREFIX}*"), *folder.glob("boosters-*")} - {new_folder}:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def read_members(folder: Path, card: ModelCard) -> list[Member]:
+    """Read the members that a card names; raises `ModelError` if any is damaged."""
+    members = []
+    try:
+        for name, checksum in card.members.items():
+            path = (folder / name).resolve()
+            if path != folder.resolve() / name or Path(name).is_absolute():
+                raise ValueError(f"{name} lies outside the model")
+            if _checksum(path) != checksum:
+                raise ValueError(f"{name} has changed since it was written")
+            members.append(Member.load(path, LOSSES, card.kind, card.columns))
+        if not members and not card.estimate:
+            raise ValueError("no members")
+        if not {*card.estimate} <= {*card.columns}:
+            raise ValueError("its estimate is of other columns")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise unusable(folder / CARD, error) from error
+    return members
+
+
+def _checksum(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if not path.is_dir()):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + read_bytes(path))
+    return digest.hexdigest()
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of Python and of the libraries that scores depend on."""
+    versions = {"python": platform.python_version()}
+    for name in ("lightgbm", "xgboost", "xgboost-cpu", "numpy", "scipy", "xlarank"):
+        versions[name] = "not installed"  # optional, or a clone that was not installed
+        with suppress(ModuleNotFoundError):
+            versions[name] = version(name)
+    return versions

@@ -1,0 +1,322 @@
+"""Losses of members: an entry each, with its parameters, labels and objective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from xlarank.models import objectives
+from xlarank.models.arrays import Floats
+from xlarank.models.boosters.lightgbm import MAX_LEAVES
+from xlarank.models.boosters.xgboost import XGBoostBooster
+from xlarank.models.columns import CHOICES
+from xlarank.models.member import Booster, Loss, Member
+from xlarank.models.params import Between, Number, OneOf, Specs, Whole, param
+from xlarank.models.summed import fit_on_instances
+from xlarank.models.training_data import FitSettings, Task, TrainingData
+
+LabelsAndObjective = Callable[[Member, TrainingData, FitSettings], Task]
+
+#: One of `CHOICES`. Tiles leave out ranks among a kernel's few candidates, which do not transfer to
+#: other kernels.
+_COLUMNS = param(
+    "all",
+    OneOf(CHOICES),
+    OneOf(CHOICES),
+    "columns to use: all, without those that are constant within a graph, without those computed "
+    "from all candidates, or without both",
+    tile="no_candidates",
+)
+_INIT_SCORE_WEIGHT = param(
+    0.0,
+    Number(0),
+    OneOf((0.0, 1.0, 2.0, 4.0)),
+    "weight of the logarithm of the estimated time in the initial score",
+    tile=2.0,
+    searched_for=("tile",),
+)
+_tie_tolerance = partial(
+    param,
+    check=Number(0),
+    search=OneOf((0.0, 0.001, 0.003, 0.01, 0.03)),
+    meaning="maximum relative difference of tied costs; runs differ by 0.001 on a TPU, 0.03 on a "
+    "busy CPU",
+)
+_leaves = partial(param, check=Whole(2, MAX_LEAVES), search=Between(4, 48, log=True))
+_SHARE = Number(0, 1, above=True)
+_RATE = Number(0, above=True)
+_FLAG = OneOf((True, False))
+_LABELS = OneOf(("rank", "log"))
+_GRAPH_WEIGHTS = OneOf(tuple(objectives.GRAPH_WEIGHTS))
+_GRAPH_WEIGHT = param(
+    "equal",
+    _GRAPH_WEIGHTS,
+    _GRAPH_WEIGHTS,
+    "weight of a graph: equal, or by the square root or the number of its rows",
+)
+#: Parameters of LightGBM's trees, with LightGBM's names. Defaults were chosen by leave-family-out
+#: folds. For tiles, trees see fewer rows and columns, because a kernel's five best tiles vary from
+#: seed to seed.
+LIGHTGBM: Final[Specs] = {
+    "learning_rate": param(0.05, _RATE, Between(0.02, 0.2, log=True), tile=0.07),
+    "num_leaves": _leaves(15),
+    "min_data_in_leaf": param(20, Whole(0), Between(5, 100, log=True)),
+    "feature_fraction": param(0.5, _SHARE, Between(0.1, 1.0), tile=0.3),
+    "bagging_fraction": param(0.8, _SHARE, Between(0.5, 1.0), tile=0.6),
+    "lambda_l2": param(1.0, Number(0), Between(0.1, 100.0, log=True)),
+}
+#: Parameters of XGBoost's trees, with XGBoost's names.
+XGBOOST: Final[Specs] = {
+    "learning_rate": param(0.05, _RATE, Between(0.02, 0.2, log=True)),
+    "max_leaves": _leaves(15),
+    "min_child_weight": param(5.0, Number(0), Between(0.1, 30.0, log=True)),
+    "colsample_bytree": param(0.5, _SHARE, Between(0.1, 1.0), tile=0.3),
+    "subsample": param(0.8, _SHARE, Between(0.5, 1.0), tile=0.6),
+    "reg_lambda": param(1.0, Number(0), Between(0.1, 100.0, log=True)),
+}
+_PARTNERS = "number of partners drawn for a row in a round"
+#: Parameters of a loss on sampled pairs.
+PAIRS: Final[Specs] = {
+    "init_score_weight": _INIT_SCORE_WEIGHT,
+    "pairs": param(8, Whole(1), Between(2, 32, log=True), _PARTNERS),
+    "tie_tolerance": _tie_tolerance(0.0),
+    "graph_weight": _GRAPH_WEIGHT,
+    "columns": _COLUMNS,
+}
+
+
+def fit_on_rows(
+    labels_and_objective: LabelsAndObjective,
+    member: Member,
+    data: TrainingData,
+    settings: FitSettings,
+) -> Booster:
+    """Grow trees on rows, from the initial score and the warm start of the member, if any."""
+    task = labels_and_objective(member, data, settings)
+    params = {**member.loss.booster.tree_params(member.params, settings), **task.params}
+    warm = member.warm_start
+    if warm:
+        params["learning_rate"] *= warm.rate
+    task = replace(task, params=params, start=_start(member, task, settings.threads))
+    base: Any = warm and warm.booster
+    return member.loss.booster.fit(task, member.used, settings, base)
+
+
+def _start(member: Member, task: Task, threads: int) -> Floats | None:
+    """Return the relevance to which new trees are added, ``(rows,)``; None if it is 0."""
+    data = task.data
+    start = None
+    if member.init_score and not task.residual:
+        start = centred(member.init_score.training_relevance(data), data)
+    if member.warm_start and (base := member.warm_start.booster).rounds:
+        sums = []
+        for group in range(data.groups):
+            relevance = base.relevance(data.group_matrix(group, used=member.used), threads)
+            sums.append(relevance - relevance.mean() if task.centred else relevance)
+        total = np.concatenate(sums)
+        start = total if start is None else start + total
+    return start
+
+
+def centred(values: Floats, data: TrainingData) -> Floats:
+    """Subtract the mean over each graph from ``(rows,)`` values."""
+    sizes = np.diff(data.indptr)
+    return values - np.repeat(np.add.reduceat(values, data.indptr[:-1]) / sizes, sizes)
+
+
+def lambdarank(member: Member, data: TrainingData, settings: FitSettings) -> Task:
+    """Return labels and objective of LightGBM's lambdarank, grouped by graph.
+
+    LightGBM's default exponential gain, truncated to the top 30, suits web search. Kendall's tau
+    counts every pair, so labels here have linear gains, without truncation.
+    """
+    params = member.params
+    # split larger graphs into as few query groups as possible, of even size
+    sizes = []
+    for part in data.parts:
+        groups = -(-len(part) // params["max_group"])
+        sizes += [len(group) for group in np.array_split(np.empty(len(part)), groups)]
+    if len(sizes) > data.groups:
+        data = data.shuffled(settings.seed)
+
+    def relevance(cost: Floats) -> Floats:
+        merged = objectives.merge_ties(cost, params["tie_tolerance"])
+        return objectives.relevance(merged, params["labels"])
+
+    labels = data.per_group(relevance)
+    weight = np.repeat(data.group_weight, np.diff(data.indptr))
+    objective = {
+        "objective": "lambdarank",
+        "label_gain": list(range(int(labels.max()) + 1)),
+        "lambdarank_truncation_level": max(sizes),
+        "lambdarank_norm": params["lambdarank_norm"],
+    }
+    return Task(data, labels, objective, weight, sizes)
+
+
+def ranknet(member: Member, data: TrainingData, settings: FitSettings) -> Task:
+    """Return the objective of RankNet; pairs are resampled each round, so graphs may have any
+    size.
+    """
+    params = member.params
+    weight = objectives.row_weights(data.indptr, params["graph_weight"], data.group_weight)
+    loss = objectives.RankNetLoss(
+        data.cost, data.indptr, weight, params["pairs"], params["tie_tolerance"]
+    )
+    rng = np.random.default_rng(settings.seed)
+    objective = {"objective": lambda relevance, _: loss.gradients(relevance, rng)}
+    return Task(data, np.zeros(len(data.cost)), objective)
+
+
+def pairwise(member: Member, data: TrainingData, settings: FitSettings) -> Task:
+    """Return labels and objective of XGBoost's ``rank:pairwise``; pairs are sampled, so graphs may
+    have any size.
+    """
+    params = member.params
+
+    def relevance(cost: Floats) -> Floats:
+        return 1 - objectives.mean_rank(objectives.merge_ties(cost, params["tie_tolerance"]))
+
+    labels = data.per_group(relevance)
+    row_weight = objectives.row_weights(data.indptr, params["graph_weight"], data.group_weight)
+    objective = {
+        "objective": "rank:pairwise",
+        "lambdarank_pair_method": "mean",  # the default compares only the top 32 of a group
+        "lambdarank_num_pair_per_sample": params["pairs"],
+        # By default a pair's gradient is divided by its score difference, which costs 0.02 to 0.03
+        # tau.
+        "lambdarank_score_normalization": False,
+        # The default, NDCG, rejects labels other than small integers, even if unused.
+        "eval_metric": "auc",
+    }
+    return Task(data, labels, objective, row_weight[data.indptr[:-1]])
+
+
+def log_time(member: Member, data: TrainingData, settings: FitSettings) -> Task:
+    """Return labels and objective of least squares on log2 time, from the target's estimate on.
+
+    Trees learn the ratio of time to estimate. For layouts they learn it up to a factor per graph,
+    because runtimes of different programs are not comparable. All graphs have equal weight. A score
+    is log2 of the predicted nanoseconds; without an estimate of weight 1, it only ranks.
+    """
+    init_score = member.init_score
+    # one normalizer per kernel: its median over the runs
+    times = np.concatenate(
+        [part.row_cost * float(np.median(part.normalizer)) for part in data.parts]
+    )
+    label = -np.log2(times)
+    if init_score:
+        label = label - init_score.training_relevance(data)
+    is_centred = init_score is None or member.kind == "layout"
+    if is_centred:
+        label = centred(label, data)
+    sizes = np.diff(data.indptr)
+    weight = np.repeat(data.group_weight / sizes, sizes) * sizes.mean()
+    params: dict[str, Any] = {"objective": "regression"}
+    if member.params["monotone"] and data.target and data.target.times:
+        columns = [data.columns[index] for index in member.used]
+        params["monotone_constraints"] = [-(name in data.target.times) for name in columns]
+    return Task(data, label, params, weight, residual=True, centred=is_centred)
+
+
+_LOSSES: Final = (
+    Loss(
+        "lambdarank",
+        partial(fit_on_rows, lambdarank),
+        {
+            **LIGHTGBM,
+            "init_score_weight": _INIT_SCORE_WEIGHT,
+            "lambdarank_norm": param(
+                True, _FLAG, _FLAG, "whether to normalise gradients per group"
+            ),
+            "labels": param("rank", _LABELS, _LABELS, "relevance by rank or by log cost"),
+            "columns": _COLUMNS,
+            # The cost of the loss is quadratic in the group size. On 5000 configurations of a real
+            # graph, groups of 250 reached the tau of groups of 1000 (0.855 and 0.851 after 100
+            # rounds) in less than half the time.
+            "max_group": param(
+                250,
+                Whole(2, objectives.MAX_GROUP),
+                OneOf((30, 100, 250, 1000)),
+                "maximum number of rows of a query group; larger graphs are split at random",
+            ),
+            "tie_tolerance": _tie_tolerance(0.0),
+        },
+    ),
+    Loss(
+        "ranknet",
+        partial(fit_on_rows, ranknet),
+        {
+            **LIGHTGBM,
+            "learning_rate": param(0.03, _RATE, Between(0.02, 0.2, log=True), tile=0.07),
+            "num_leaves": _leaves(15, tile=7),
+            **PAIRS,
+        },
+    ),
+    Loss(
+        "xgb-pairwise",
+        partial(fit_on_rows, pairwise),
+        {**XGBOOST, **PAIRS, "pairs": param(8, Whole(1), Between(4, 16), _PARTNERS)},
+        booster=XGBoostBooster,
+    ),
+    Loss(
+        "sum-pooled",
+        fit_on_instances,
+        {
+            **LIGHTGBM,
+            # Per leaf, a layout configuration has dozens of instances, a tile at most one.
+            "learning_rate": param(0.1, _RATE, Between(0.02, 0.3, log=True)),
+            "num_leaves": _leaves(7, tile=15),
+            "min_data_in_leaf": param(10, Whole(0), Between(5, 100, log=True)),
+            "lambda_l2": param(0.001, Number(0)),
+            "leaf_l2": param(
+                0.1,
+                _RATE,
+                Between(0.0001, 10.0, log=True),
+                "L2 penalty on leaf values in the joint Newton step",
+                tile=0.001,
+            ),
+            "configs": param(
+                1000, Whole(1), meaning="maximum number of training configurations per graph"
+            ),
+            "round_configs": param(
+                128,
+                Whole(2),
+                meaning="maximum number of configurations per graph compared in a round",
+            ),
+            "tie_tolerance": _tie_tolerance(0.003),
+            "graph_weight": _GRAPH_WEIGHT,
+            "columns": _COLUMNS,
+        },
+        on_instances=True,
+    ),
+    Loss(
+        "time-trees",
+        partial(fit_on_rows, log_time),
+        {
+            **LIGHTGBM,
+            "init_score_weight": param(
+                1.0,
+                Number(0, 1),
+                OneOf((0.0, 0.5, 1.0)),
+                "weight of the logarithm of the estimated time in the initial score",
+            ),
+            "monotone": param(
+                True,
+                _FLAG,
+                _FLAG,
+                "whether scores are constrained to be non-decreasing in the columns of estimated "
+                "times",
+                tile=False,
+            ),
+            "columns": _COLUMNS,
+        },
+        predicts_times=True,
+    ),
+)
+#: Losses by name; add an entry to define another.
+LOSSES: Final[dict[str, Loss]] = {loss.name: loss for loss in _LOSSES}

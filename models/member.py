@@ -1,0 +1,348 @@
+"""A member of a model: trees of one loss, fitted with one seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from xlarank.data.errors import ModelError
+from xlarank.data.files import read_text
+from xlarank.data.graph import Kind
+from xlarank.features.attribution import Walk
+from xlarank.features.instances.graph_instances import Instances
+from xlarank.features.rows import GraphRows
+from xlarank.models.arrays import Floats, Indices, Matrix
+from xlarank.models.boosters.lightgbm import LightGBMBooster
+from xlarank.models.boosters.xgboost import XGBoostBooster
+from xlarank.models.columns import chosen_columns, column_indices
+from xlarank.models.contributions import (
+    Contributions,
+    InstanceContribution,
+    largest_first,
+    sum_by_key,
+)
+from xlarank.models.estimate import Estimate
+from xlarank.models.params import Number, Specs, Whole
+from xlarank.models.training_data import FitSettings, Target, TrainingData
+
+#: Maximum number of rows scored at once, unless scores are sums over instances.
+PIECE: Final = 16_384
+_STATE: Final = "member.json"
+
+Booster = LightGBMBooster | XGBoostBooster
+
+
+@dataclass(frozen=True)
+class Loss:
+    """How the trees of a member are grown: an entry of `xlarank.models.losses.LOSSES`.
+
+    Attributes:
+        fit: function that grows the booster of a member on training data.
+        params: parameters with their defaults, checks and search space.
+        booster: library of the trees.
+        on_instances: whether trees score instances, whose sums are the scores, instead of rows.
+        predicts_times: whether scores are logarithms of times if they start from an estimated time.
+    """
+
+    name: str
+    fit: Callable[[Member, TrainingData, FitSettings], Any]
+    params: Specs
+    booster: type[LightGBMBooster] | type[XGBoostBooster] = LightGBMBooster
+    on_instances: bool = False
+    predicts_times: bool = False
+
+
+class WarmStart(NamedTuple):
+    """Trees to continue, their columns, and the learning-rate factor of new trees."""
+
+    booster: LightGBMBooster
+    columns: list[str]
+    rate: float
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """Trees of one loss; unfitted without a ``booster``.
+
+    Attributes:
+        weight: weight of its ranks in a model of several losses.
+        seed: seed that it was fitted with.
+        columns: columns of the training rows.
+        inputs: columns that trees choose from: those of the rows or of the instances.
+        used: ascending indices into ``inputs``.
+        init_score: relevance before the first tree; None for 0.
+        warm_start: trees that fitting continues.
+    """
+
+    loss: Loss
+    params: Mapping[str, Any]
+    kind: Kind
+    weight: float = 1.0
+    seed: int = 0
+    columns: list[str] = field(default_factory=list)
+    inputs: list[str] = field(default_factory=list)
+    used: Indices = field(default_factory=lambda: np.empty(0, np.intp))
+    booster: Any = None
+    init_score: Estimate | None = None
+    warm_start: WarmStart | None = None
+
+    @property
+    def used_columns(self) -> list[str]:
+        return [self.inputs[index] for index in self.used]
+
+    @property
+    def predicts_times(self) -> bool:
+        """Whether scores are logarithms of times, not of times up to a factor."""
+        init_score = self.init_score
+        return self.loss.predicts_times and init_score is not None and init_score.weight == 1
+
+    @property
+    def ranks_without_trees(self) -> bool:
+        """Whether 0 rounds give a useful ranking, so that cross-validation may choose them."""
+        return self.loss.predicts_times and self.init_score is not None
+
+    def fit(self, data: TrainingData, settings: FitSettings) -> Member:
+        """Return a fitted copy; raises `ModelError` for unsuitable data or number of rounds."""
+        init_score = Estimate.find(
+            data.columns, self.params.get("init_score_weight", 0.0), data.target
+        )
+        inputs = instance_columns(data) if self.loss.on_instances else data.columns
+        prepared = replace(
+            self,
+            seed=settings.seed,
+            columns=data.columns,
+            inputs=inputs,
+            used=self._choose_columns(inputs, data.target),
+            init_score=init_score,
+        )
+        if not settings.rounds and not prepared.ranks_without_trees:
+            raise ModelError(f"{self.loss.name} has 0 rounds", expected="1 or more")
+        return replace(prepared, booster=self.loss.fit(prepared, data, settings))
+
+    def grow(self, data: TrainingData, settings: FitSettings) -> Member:
+        """Return a copy with ``settings.rounds`` rounds; equivalent to `fit` on the same data and
+        seed.
+        """
+        booster = self.booster and self.booster.grow(settings)
+        return replace(self, booster=booster) if booster else self.fit(data, settings)
+
+    def continued(self, rate: float) -> Member:
+        """Return an unfitted, warm-started copy; raises `ModelError` unless trees are LightGBM's.
+
+        Rounds and stages count the added trees only; their learning rate is multiplied by ``rate``.
+        Columns are matched by name; extra columns are ignored.
+        """
+        if self.loss.booster is not LightGBMBooster:
+            raise ModelError(
+                f"{self.loss.name} cannot be fine-tuned",
+                expected="trees of LightGBM",
+                do="fine-tune another model, or train with `also_from`",
+            )
+        rate = Number(0, above=True)("rate", rate)
+        warm_start = WarmStart(self.booster.first(), self.used_columns, rate)
+        return replace(self, booster=None, warm_start=warm_start)
+
+    def _choose_columns(self, columns: Sequence[str], target: Target | None) -> Indices:
+        """Return the columns of the warm start if it has trees, else those that the parameters
+        choose.
+        """
+        warm = self.warm_start
+        if warm and warm.booster.rounds:
+            do = "build features with the settings of that model, or fine-tune another"
+            return column_indices(warm.columns, columns, "the model to fine-tune", do)
+        return chosen_columns(columns, self.params["columns"], target)
+
+    def score(self, rows: GraphRows) -> Floats:
+        """Return ``(rows,)`` scores of a graph; lower is faster."""
+        if self.loss.on_instances and self.inputs != self.columns:
+            table = self._instances(rows)
+            return table.sums(-self.booster.relevance(table.values[:, self.used]))
+        return np.concatenate([self.score_matrix(piece) for piece in _pieces(rows)])
+
+    def score_matrix(self, matrix: Matrix) -> Floats:
+        """Return ``(rows,)`` scores of a matrix with all ``columns``."""
+        relevance = self.booster.relevance(matrix[:, self.used])
+        return np.asarray(self._init_scores(matrix) - relevance)
+
+    def staged(self, rows: GraphRows, every: int) -> Iterator[Floats]:
+        """Yield scores every ``every`` rounds and after the last, of 0 rounds if these rank."""
+        from_zero = self.ranks_without_trees
+        if self.loss.on_instances and self.inputs != self.columns:
+            table = self._instances(rows)
+            values = table.values[:, self.used]
+            zeros = np.zeros(len(values))
+            for scores in self.booster.stages(values, zeros, every, from_zero=from_zero):
+                yield table.sums(scores)
+            return
+        stages = []
+        for piece in _pieces(rows):
+            scores = self._init_scores(piece)
+            values = piece[:, self.used]
+            stages.append([*self.booster.stages(values, scores, every, from_zero=from_zero)])
+        yield from map(np.concatenate, zip(*stages, strict=True))
+
+    def _init_scores(self, matrix: Matrix) -> Floats:
+        if self.init_score is None:
+            return np.zeros(len(matrix))
+        return -self.init_score.relevance(matrix, self.columns)
+
+    def _instances(self, rows: GraphRows) -> Instances:
+        """Return the instances to score; raise `ModelError` for other ones than in training."""
+        table = rows.instances.value if rows.instances else None
+        if table is None or table.columns != self.inputs:
+            got = f"the rows of {rows.name} come without their instances, or with others"
+            raise ModelError(got, expected="those of the same rows", do="run build-features again")
+        return table
+
+    def contributions(
+        self, rows: GraphRows, now: int, then: int, walk: Walk | None = None
+    ) -> Contributions:
+        """Decompose the difference of the scores of two rows, ``now`` minus ``then``.
+
+        With a ``walk``, contributions are also given by node.
+        """
+        if self.loss.on_instances and self.inputs != self.columns:
+            return self._instance_contributions(rows, now, then)
+        matrix = rows.matrix(np.array([now, then]))
+        scores = self.score_matrix(matrix)
+        values = self._tree_contributions(matrix[:, self.used])
+        columns = nonzero_by_name(values[0] - values[1], self.used_columns)
+        if self.init_score:
+            start = self.init_score.column_contributions(matrix, self.columns)
+            columns = sum_by_key([columns, start])
+        difference = float(scores[0] - scores[1])
+        nodes = walk.by_node(self.score_matrix(walk.matrix)) if walk else {}
+        losses = {self.loss.name: difference}
+        return Contributions(difference, columns, losses=losses, nodes=nodes)
+
+    def _instance_contributions(self, rows: GraphRows, now: int, then: int) -> Contributions:
+        table = self._instances(rows)
+        scores = self.score(rows)
+        difference = float(scores[now] - scores[then])
+        losses = {self.loss.name: difference}
+        changed = [
+            (new, old)
+            for new, old in zip(table.parts(now), table.parts(then), strict=True)
+            if new.instance != old.instance
+        ]
+        if not changed:
+            return Contributions(difference, losses=losses)
+        values = table.values[:, self.used]
+        new_values = self._tree_contributions(values[[new.instance for new, _ in changed]])
+        old_values = self._tree_contributions(values[[old.instance for _, old in changed]])
+        change = new_values - old_values
+        by_instance = tuple(
+            InstanceContribution(new.nodes, new.text, old.text, value)
+            for (new, old), value in zip(changed, map(float, change.sum(axis=1)), strict=True)
+        )
+        columns = nonzero_by_name(change.sum(axis=0), self.used_columns)
+        return Contributions(difference, {}, by_instance, columns, losses)
+
+    def _tree_contributions(self, values: Matrix) -> Floats:
+        """Return the contributions of the used columns to the scores, ``(rows, used columns)``, up
+        to a constant; raise `ModelError` if they do not add up.
+        """
+        parts = self.booster.contributions(values)
+        total = self.booster.relevance(values)
+        error = float(np.abs(parts.sum(axis=1) - total).max(initial=0.0))
+        if not error <= 1e-3 * float(np.abs(total).max(initial=1.0)):  # XGBoost uses float32
+            name = self.loss.name
+            got = f"the trees of {name} are too deep for their contributions (off by {error:.3g})"
+            raise ModelError(got, do="train with fewer leaves; rank works with it as it is")
+        return np.asarray(-parts[:, :-1])
+
+    def importance(self) -> dict[str, float]:
+        """Return the share of the total gain by used column, largest first."""
+        gains = self.booster.gains()
+        shares = gains / max(gains.sum(), 1e-12)
+        named = nonzero_by_name(shares, self.used_columns)
+        return largest_first(named)
+
+    def save(self, folder: Path) -> None:
+        """Write the member into an empty folder as text and JSON, never pickles."""
+        text = self.booster.text()
+        folder.joinpath(self.loss.booster.file_name).write_text(text, encoding="utf-8")
+        state: dict[str, Any] = {
+            "loss": self.loss.name,
+            "params": dict(self.params),
+            "weight": self.weight,
+            "seed": self.seed,
+            "inputs": None if self.inputs == self.columns else self.inputs,
+            "used": self.used.tolist(),
+            "init_score": self.init_score and [*self.init_score.columns],
+            "init_score_weight": self.init_score and self.init_score.weight,
+            "warm_start_trees": self.warm_start and self.warm_start.booster.rounds,
+            "warm_start_rate": self.warm_start and self.warm_start.rate,
+        }
+        folder.joinpath(_STATE).write_text(json.dumps(state), encoding="utf-8")
+
+    @classmethod
+    def load(
+        cls, folder: Path, losses: Mapping[str, Loss], kind: Kind, columns: list[str]
+    ) -> Member:
+        """Read a member that `save` wrote; raises `ValueError` or `OSError` if it is damaged."""
+        state = json.loads(read_text(folder / _STATE))
+        loss = losses[state["loss"]]
+        inputs = columns if state["inputs"] is None else [str(name) for name in state["inputs"]]
+        used = state["used"]
+        if any(type(index) is not int for index in used) or used != sorted(
+            {*used} & {*range(len(inputs))}
+        ):
+            raise ValueError(f"the chosen columns do not ascend within its {len(inputs)}")
+        init_score = None
+        if state["init_score"] is not None:
+            estimate = tuple(columns[columns.index(name)] for name in state["init_score"])
+            weight = Number(0)("init_score_weight", state["init_score_weight"])
+            init_score = Estimate(estimate, weight)
+        base = state["warm_start_trees"]
+        file = loss.booster.file_name
+        try:
+            booster: Any = loss.booster.read(read_text(folder / file), len(used), base or 0)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from error
+        member = cls(
+            loss,
+            state["params"],
+            kind,
+            Number(0, above=True)("weight", state["weight"]),
+            Whole(0)("seed", state["seed"]),
+            columns,
+            inputs,
+            np.array(used, np.intp),
+            booster,
+            init_score,
+        )
+        if base is None:
+            return member
+        rate = Number(0, above=True)("warm_start_rate", state["warm_start_rate"])
+        first = booster.first(base)
+        return replace(member, warm_start=WarmStart(first, member.used_columns, rate))
+
+
+def instance_columns(data: TrainingData) -> list[str]:
+    """Return the columns of the graphs' instances, or those of the rows if there are no instances.
+
+    Raises `ModelError` if graphs have different instances.
+    """
+    by_graph = [part.instances.value.columns if part.instances else [] for part in data.parts]
+    for name, columns in zip(data.names, by_graph, strict=True):
+        if columns != by_graph[0]:
+            got = f"{name} and {data.names[0]} have different instances"
+            raise ModelError(got, do="run build-features again")
+    return by_graph[0] or data.columns
+
+
+def nonzero_by_name(values: Floats, columns: Sequence[str]) -> dict[str, float]:
+    """Return the nonzero values by the names of their columns."""
+    return {columns[int(index)]: float(values[index]) for index in np.flatnonzero(values)}
+
+
+def _pieces(rows: GraphRows) -> Iterator[Matrix]:
+    """Yield the matrix of a graph in pieces of at most `PIECE` rows."""
+    for start in range(0, len(rows), PIECE):
+        yield rows.matrix(slice(start, start + PIECE))

@@ -1,0 +1,318 @@
+"""The model: members whose scores are averaged, and the card that describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby, zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xlarank.data.errors import MAX_SEED, ModelError
+from xlarank.data.files import write_json
+from xlarank.data.graph import Kind
+from xlarank.features.attribution import Walk
+from xlarank.features.rows import GraphRows
+from xlarank.features.store import Manifest
+from xlarank.models.arrays import Floats
+from xlarank.models.card import CARD, ModelCard, read_card
+from xlarank.models.columns import column_indices, require_columns
+from xlarank.models.contributions import Contributions, largest_first, sum_by_key
+from xlarank.models.estimate import Estimate
+from xlarank.models.files import library_versions, new_members, read_members
+from xlarank.models.losses import LOSSES
+from xlarank.models.member import Member
+from xlarank.models.objectives import mean_rank
+from xlarank.models.rankers import members_of, params_of
+from xlarank.models.training_data import FitSettings, TrainingData
+from xlarank.models.validation.calibration import Calibration
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores ``(seeds, rows)`` of one graph; lower is faster. Not comparable across graphs.
+
+    ``fallback`` describes the fallback for an unseen kernel family, if it was used.
+    """
+
+    per_seed: Floats
+    fallback: str = ""
+
+    @property
+    def mean(self) -> Floats:
+        return np.asarray(self.per_seed.mean(axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Members whose scores are averaged; without members, an estimated time or another column.
+
+    The members of one seed have different losses: the weighted mean of their ranks within a graph
+    is the score of the seed; a single member's scores are taken as they are. Scores of seeds are
+    averaged. All methods that change a model return another one.
+
+    Attributes:
+        name, params: ranker (`xlarank.models.rankers`) and its parameters.
+        members: unfitted or fitted members, grouped by seed.
+        columns: columns of the training rows; empty before `fit`.
+        estimate: columns that rank if there are no members.
+        card: description; None unless the model was saved or loaded.
+        shipped: whether the model comes with the package; it uses a subset of the rows' columns.
+    """
+
+    name: str
+    kind: Kind
+    params: Mapping[str, Any] = field(default_factory=dict)
+    members: Sequence[Member] = ()
+    columns: list[str] = field(default_factory=list)
+    estimate: Estimate | None = None
+    card: ModelCard | None = None
+    calibration: Calibration | None = None
+    shipped: bool = False
+
+    @classmethod
+    def of(cls, name: str, kind: Kind, params: Mapping[str, Any] | None = None) -> Model:
+        """Return an unfitted model; raises `ParameterError` for an unknown name or parameter."""
+        complete = params_of(name, kind, params)
+        return cls(name, kind, complete, members_of(name, kind, complete))
+
+    @property
+    def by_seed(self) -> list[list[Member]]:
+        return [[*members] for _, members in groupby(self.members, lambda member: member.seed)]
+
+    @property
+    def is_time_model(self) -> bool:
+        """Whether layouts are ranked by an estimated time alone, in nanoseconds."""
+        is_time = self.name in LOSSES and LOSSES[self.name].predicts_times
+        return self.kind == "layout" and is_time and not self.members
+
+    @property
+    def ranks_without_trees(self) -> bool:
+        """Whether 0 rounds give a useful ranking, so that cross-validation may choose them."""
+        return all(member.ranks_without_trees for member in self.members)
+
+    def fit(
+        self,
+        data: TrainingData,
+        settings: FitSettings,
+        seeds: int = 1,
+        step: Callable[[int], object] = lambda seed: None,
+    ) -> Model:
+        """Return a model fitted with ``seeds`` seeds from ``settings.seed`` on; call ``step`` with
+        each.
+
+        The members of a continued model start from those of its seeds in turn. Raises `ModelError`
+        for unsuitable data or number of rounds.
+        """
+        unfitted = self.by_seed or Model.of(self.name, self.kind, self.params).by_seed
+        members: list[Member] = []
+        for number in range(seeds):
+            seed = (settings.seed + number) % (MAX_SEED + 1)
+            for member in unfitted[number % len(unfitted)]:
+                members.append(member.fit(data, replace(settings, seed=seed)))
+            step(seed)
+        return replace(self, members=members, columns=data.columns, card=None)._without_stumps()
+
+    def grow(self, data: TrainingData, settings: FitSettings) -> Model:
+        """Return a model with ``settings.rounds`` rounds; equivalent to `fit` on the same data."""
+        members = [member.grow(data, settings) for member in self.members]
+        return replace(self, members=members, columns=data.columns)
+
+    def continued(self, rate: float = 1.0) -> Model:
+        """Return an unfitted, warm-started model; raises `ModelError` unless all trees are
+        LightGBM's.
+        """
+        self._require_fitted()
+        if not self.members:
+            raise ModelError(
+                f"{self.title} has no trees", expected="a model with trees to continue"
+            )
+        return replace(self, members=[member.continued(rate) for member in self.members], card=None)
+
+    def _without_stumps(self) -> Model:
+        """Return the estimate alone if there are no trees but the members rank without."""
+        trees = any(member.booster.rounds or member.warm_start for member in self.members)
+        if trees or not self.ranks_without_trees:
+            return self
+        return replace(self, members=(), estimate=self.members[0].init_score)
+
+    def score(self, rows: GraphRows) -> Scores:
+        """Score the distinct configurations of a graph, with the fallback for unseen kernel
+        families.
+        """
+        rows = self.select(rows)
+        if self.members:
+            seeds = [_blend([m.score(rows) for m in members], members) for members in self.by_seed]
+        else:
+            seeds = [self._require_estimate().score(rows)]
+        if not np.isfinite(seeds).all():
+            got = f"{self.title} returned scores that are not finite"
+            raise ModelError(got, do="train again, or use a model from somebody you trust")
+        if self.card is None:
+            return Scores(np.stack(seeds))
+        blended, fallback = self.card.with_fallback(rows, seeds)
+        return Scores(np.stack(blended), fallback)
+
+    def staged(self, rows: GraphRows, every: int) -> Iterator[Floats]:
+        """Yield ``(rows,)`` scores of the first seed every ``every`` rounds and after the last.
+
+        The first are those of 0 rounds if `ranks_without_trees`.
+        """
+        if not self.members:
+            yield self.score(rows).mean
+            return
+        members = self.by_seed[0]
+        latest: list[Floats] = []
+        for stage in zip_longest(*(member.staged(rows, every) for member in members)):
+            # members that stopped early keep their last scores
+            latest = [old if new is None else new for new, old in zip_longest(stage, latest)]
+            yield _blend(latest, members)
+
+    def nanoseconds(self, scores: Scores) -> Floats | None:
+        """Return predicted times, ``(rows,)``; None if scores only rank or a fallback was used."""
+        by_trees = bool(self.members) and all(member.predicts_times for member in self.members)
+        if scores.fallback or not (by_trees or self.is_time_model):
+            return None
+        return np.exp2(np.minimum(scores.mean, 100.0))
+
+    def contributions(
+        self, rows: GraphRows, now: int, then: int, walk: Walk | None = None
+    ) -> Contributions:
+        """Decompose the difference of two scores, ``now`` minus ``then``, ignoring the fallback.
+
+        With a ``walk``, contributions of columns are also given by node.
+        """
+        if not self.members:
+            return self._require_estimate().contributions(rows, now, then, walk, self.name)
+        parts = []
+        for members in self.by_seed:
+            total = sum(member.weight for member in members)
+            for member in members:
+                part = member.contributions(rows, now, then, walk)
+                if len(members) > 1:  # from differences of scores to weighted differences of ranks
+                    ranks = mean_rank(member.score(rows))
+                    part = part.scaled_to(float(ranks[now] - ranks[then]) * member.weight / total)
+                parts.append(part)
+        return Contributions.total(parts, 1 / len(self.by_seed))
+
+    def importance(self) -> dict[str, float]:
+        """Return the members' mean share of the total gain by used column, largest first."""
+        self._require_fitted()
+        total = sum(member.weight for member in self.members)
+        shares = []
+        for member in self.members:
+            share = member.weight / total
+            shares.append({name: gain * share for name, gain in member.importance().items()})
+        return largest_first(sum_by_key(shares))
+
+    @property
+    def place(self) -> str:
+        """The collection of the model, or "the shipped ranker"."""
+        return "the shipped ranker" if self.shipped else self.require_card().collection
+
+    @property
+    def title(self) -> str:
+        """Name of the model in messages."""
+        if self.shipped or self.card is None:
+            return self.place if self.shipped else self.name
+        return f"the model of {self.place}"
+
+    def select(self, rows: GraphRows) -> GraphRows:
+        """Return rows with only the model's columns; raises `ModelError` if any is missing, or if
+        there are others and the model is not a shipped one.
+        """
+        self._require_fitted()
+        if rows.columns == self.columns:
+            return rows
+        if not self.shipped:
+            require_columns(rows.columns, self.columns)
+        do = "run build-features with `tier=full`, or make the model again"
+        return rows.only(column_indices(self.columns, rows.columns, "the model", do))
+
+    def require(self, manifest: Manifest | None = None) -> None:
+        """Raise `ModelError` unless the model matches the manifest's rows, by default those of the
+        current code.
+        """
+        card = self.require_card()
+        settings = card.recipe.settings
+        columns = manifest.columns if manifest else settings.columns(card.kind)
+        if self.shipped:
+            do = "run build-features with `tier=full`, or make the model again"
+            column_indices(self.columns, columns, "the model", do)
+            return
+        require_columns(columns, self.columns)
+        code_hash = manifest.recipe.code_hash if manifest else settings.code_hash(card.kind)
+        if code_hash != card.recipe.code_hash:
+            got = f"the rows were computed by version {code_hash} of the feature code"
+            expected = f"{card.recipe.code_hash}, which {self.title} was trained on"
+            raise ModelError(got, expected=expected, do="run build-features, then train again")
+
+    def require_card(self) -> ModelCard:
+        """Return the card; raises `ModelError` for a model that was neither saved nor loaded."""
+        if self.card is None:
+            raise ModelError("the model has no card", do="save it first")
+        return self.card
+
+    def save(self, folder: Path, card: ModelCard) -> Model:
+        """Write the members into a new folder, then the card that refers to it; return the model
+        with the card.
+
+        Not safe for concurrent saves. Raises `WorkspaceError`, and `ModelError` before an earlier
+        model is replaced if this one could not be read back.
+        """
+        self._require_fitted()
+        card = replace(card, model=self.name, params=dict(self.params), columns=self.columns)
+        card.versions = library_versions()
+        card.seeds = len(self.by_seed) or card.seeds
+        if self.estimate is not None:
+            card.estimate = [*self.estimate.columns]
+            card.estimate_weight = self.estimate.weight
+        with new_members(folder, self.members) as card.members:
+            read_members(folder, card)
+            write_json(folder / CARD, asdict(card))
+        return replace(self, card=card)
+
+    @classmethod
+    def load(cls, folder: Path) -> Model:
+        """Read a model; raises `ModelError` if it is missing or damaged."""
+        while True:
+            card = read_card(folder)
+            try:
+                members = read_members(folder, card)
+                break
+            except ModelError:
+                if read_card(folder).members == card.members:
+                    raise  # otherwise another process has replaced the model
+        estimate = Estimate(tuple(card.estimate), card.estimate_weight) if card.estimate else None
+        calibration = Calibration.load(folder, card.fingerprint)
+        return cls(
+            card.model, card.kind, card.params, members, card.columns, estimate, card, calibration
+        )
+
+    def _require_fitted(self) -> None:
+        if not self.columns:
+            raise ModelError("the ranker was not trained", do="call fit or load first")
+
+    def _require_estimate(self) -> Estimate:
+        self._require_fitted()
+        if self.estimate is None:
+            raise ModelError(f"{self.title} has neither members nor an estimate")
+        return self.estimate
+
+
+def _blend(scores: Sequence[Floats], members: Sequence[Member]) -> Floats:
+    """Return the scores of one seed, ``(rows,)``."""
+    if len(members) == 1:
+        return scores[0]
+    return blend(scores, [member.weight for member in members])
+
+
+def blend(scores: Sequence[Floats], weights: Sequence[float] | Floats) -> Floats:
+    """Return the weighted mean of the within-graph ranks of several scores, ``(rows,)``, 0 to 1.
+
+    >>> blend([np.array([0.1, 0.2, 0.3]), np.array([70.0, 50.0, 60.0])], [1.0, 3.0]).tolist()
+    [0.75, 0.125, 0.625]
+    """
+    return np.average([mean_rank(score) for score in scores], axis=0, weights=weights)

@@ -1,1 +1,0 @@
-"""Rankers behind `xlarank.models.base.Ranker`."""
