@@ -79,13 +79,15 @@ class ModelCard:
         rounds: number of rounds, excluding those of the model that it ``continues``, if any.
         folds: out-of-fold metrics, ``{graph: {metric: value}}``; empty without folds.
         folds_by: unit that folds hold out, a key of `FOLDS_OF`.
+        others: score of the shipped ranker and of rules on the graphs of ``folds``,
+            ``{name: {graph: score}}``.
         kinds: kernel families known to be in the training data; empty for layouts.
         fallback: fallback for unseen kernel families; None if it was not evaluated.
         also_from, also_weights: training graphs, and weight (default 1), of other collections by
             name.
         seeds: number of seeds.
-        members: checksum of each member by folder; empty for an estimate alone.
-        estimate, estimate_weight: columns whose weighted sum ranks if there are no members.
+        members: checksum of each member by folder; empty for a rule alone.
+        rule, rule_weight: columns whose weighted sum ranks if there are no members.
     """
 
     collection: str
@@ -98,6 +100,7 @@ class ModelCard:
     trained_on: dict[str, list[str]]
     folds: dict[str, dict[str, float]]
     folds_by: str = FAMILY
+    others: dict[str, dict[str, float]] = field(default_factory=dict)
     target: str = ""
     kinds: list[str] = field(default_factory=list)
     fallback: Fallback | None = None
@@ -108,8 +111,8 @@ class ModelCard:
     versions: dict[str, str] = field(default_factory=dict)
     seeds: int = 1
     members: dict[str, str] = field(default_factory=dict)
-    estimate: list[str] = field(default_factory=list)
-    estimate_weight: float = 1.0
+    rule: list[str] = field(default_factory=list)
+    rule_weight: float = 1.0
 
     @property
     def kind(self) -> Kind:
@@ -139,8 +142,8 @@ class ModelCard:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the checksums of the members and of the estimate."""
-        parts = [*sorted(self.members.values()), *self.estimate]
+        """Hash of the checksums of the members and of the rule."""
+        parts = [*sorted(self.members.values()), *self.rule]
         return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
 

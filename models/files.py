@@ -62,10 +62,10 @@ def read_members(folder: Path, card: ModelCard) -> list[Member]:
             if _checksum(path) != checksum:
                 raise ValueError(f"{name} has changed since it was written")
             members.append(Member.load(path, LOSSES, card.kind, card.columns))
-        if not members and not card.estimate:
+        if not members and not card.rule:
             raise ValueError("no members")
-        if not {*card.estimate} <= {*card.columns}:
-            raise ValueError("its estimate is of other columns")
+        if not {*card.rule} <= {*card.columns}:
+            raise ValueError("its rule is of other columns")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise unusable(folder / CARD, error) from error
     return members

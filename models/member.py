@@ -19,6 +19,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.boosters.lightgbm import LightGBMBooster
 from xlarank.models.boosters.xgboost import XGBoostBooster
+from xlarank.models.column_sum import ColumnSum
 from xlarank.models.columns import chosen_columns, column_indices
 from xlarank.models.contributions import (
     Contributions,
@@ -26,7 +27,6 @@ from xlarank.models.contributions import (
     largest_first,
     sum_by_key,
 )
-from xlarank.models.estimate import Estimate
 from xlarank.models.params import Number, Specs, Whole
 from xlarank.models.training_data import FitSettings, Target, TrainingData
 
@@ -88,7 +88,7 @@ class Member:
     inputs: list[str] = field(default_factory=list)
     used: Indices = field(default_factory=lambda: np.empty(0, np.intp))
     booster: Any = None
-    init_score: Estimate | None = None
+    init_score: ColumnSum | None = None
     warm_start: WarmStart | None = None
 
     @property
@@ -108,7 +108,7 @@ class Member:
 
     def fit(self, data: TrainingData, settings: FitSettings) -> Member:
         """Return a fitted copy; raises `ModelError` for unsuitable data or number of rounds."""
-        init_score = Estimate.find(
+        init_score = ColumnSum.find(
             data.columns, self.params.get("init_score_weight", 0.0), data.target
         )
         inputs = instance_columns(data) if self.loss.on_instances else data.columns
@@ -298,7 +298,7 @@ class Member:
         if state["init_score"] is not None:
             estimate = tuple(columns[columns.index(name)] for name in state["init_score"])
             weight = Number(0)("init_score_weight", state["init_score_weight"])
-            init_score = Estimate(estimate, weight)
+            init_score = ColumnSum(estimate, weight)
         base = state["warm_start_trees"]
         file = loss.booster.file_name
         try:

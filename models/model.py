@@ -18,9 +18,9 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest
 from xlarank.models.arrays import Floats
 from xlarank.models.card import CARD, ModelCard, read_card
+from xlarank.models.column_sum import ColumnSum
 from xlarank.models.columns import column_indices, require_columns
 from xlarank.models.contributions import Contributions, largest_first, sum_by_key
-from xlarank.models.estimate import Estimate
 from xlarank.models.files import library_versions, new_members, read_members
 from xlarank.models.losses import LOSSES
 from xlarank.models.member import Member
@@ -57,9 +57,10 @@ class Model:
         name, params: ranker (`xlarank.models.rankers`) and its parameters.
         members: unfitted or fitted members, grouped by seed.
         columns: columns of the training rows; empty before `fit`.
-        estimate: columns that rank if there are no members.
+        rule: columns that rank if there are no members.
         card: description; None unless the model was saved or loaded.
         shipped: whether the model comes with the package; it uses a subset of the rows' columns.
+        choice: why it ranks instead of a trained model, or what limits it; empty by default.
     """
 
     name: str
@@ -67,10 +68,11 @@ class Model:
     params: Mapping[str, Any] = field(default_factory=dict)
     members: Sequence[Member] = ()
     columns: list[str] = field(default_factory=list)
-    estimate: Estimate | None = None
+    rule: ColumnSum | None = None
     card: ModelCard | None = None
     calibration: Calibration | None = None
     shipped: bool = False
+    choice: str = ""
 
     @classmethod
     def of(cls, name: str, kind: Kind, params: Mapping[str, Any] | None = None) -> Model:
@@ -125,18 +127,19 @@ class Model:
         LightGBM's.
         """
         self._require_fitted()
-        if not self.members:
-            raise ModelError(
-                f"{self.title} has no trees", expected="a model with trees to continue"
-            )
-        return replace(self, members=[member.continued(rate) for member in self.members], card=None)
+        members = [member.continued(rate) for member in self.members]
+        if not members:  # trees are added to the estimated time
+            learning_rate = self.params["learning_rate"] * rate
+            params = {**self.params, "learning_rate": learning_rate}
+            members = members_of(self.name, self.kind, params)
+        return replace(self, members=members, rule=None, card=None, shipped=False)
 
     def _without_stumps(self) -> Model:
-        """Return the estimate alone if there are no trees but the members rank without."""
+        """Return the rule alone if there are no trees but the members rank without."""
         trees = any(member.booster.rounds or member.warm_start for member in self.members)
         if trees or not self.ranks_without_trees:
             return self
-        return replace(self, members=(), estimate=self.members[0].init_score)
+        return replace(self, members=(), rule=self.members[0].init_score)
 
     def score(self, rows: GraphRows) -> Scores:
         """Score the distinct configurations of a graph, with the fallback for unseen kernel
@@ -146,7 +149,7 @@ class Model:
         if self.members:
             seeds = [_blend([m.score(rows) for m in members], members) for members in self.by_seed]
         else:
-            seeds = [self._require_estimate().score(rows)]
+            seeds = [self._require_rule().score(rows)]
         if not np.isfinite(seeds).all():
             got = f"{self.title} returned scores that are not finite"
             raise ModelError(got, do="train again, or use a model from somebody you trust")
@@ -185,7 +188,7 @@ class Model:
         With a ``walk``, contributions of columns are also given by node.
         """
         if not self.members:
-            return self._require_estimate().contributions(rows, now, then, walk, self.name)
+            return self._require_rule().contributions(rows, now, then, walk, self.name)
         parts = []
         for members in self.by_seed:
             total = sum(member.weight for member in members)
@@ -266,9 +269,9 @@ class Model:
         card = replace(card, model=self.name, params=dict(self.params), columns=self.columns)
         card.versions = library_versions()
         card.seeds = len(self.by_seed) or card.seeds
-        if self.estimate is not None:
-            card.estimate = [*self.estimate.columns]
-            card.estimate_weight = self.estimate.weight
+        if self.rule is not None:
+            card.rule = [*self.rule.columns]
+            card.rule_weight = self.rule.weight
         with new_members(folder, self.members) as card.members:
             read_members(folder, card)
             write_json(folder / CARD, asdict(card))
@@ -285,21 +288,21 @@ class Model:
             except ModelError:
                 if read_card(folder).members == card.members:
                     raise  # otherwise another process has replaced the model
-        estimate = Estimate(tuple(card.estimate), card.estimate_weight) if card.estimate else None
+        rule = ColumnSum(tuple(card.rule), card.rule_weight) if card.rule else None
         calibration = Calibration.load(folder, card.fingerprint)
         return cls(
-            card.model, card.kind, card.params, members, card.columns, estimate, card, calibration
+            card.model, card.kind, card.params, members, card.columns, rule, card, calibration
         )
 
     def _require_fitted(self) -> None:
         if not self.columns:
             raise ModelError("the ranker was not trained", do="call fit or load first")
 
-    def _require_estimate(self) -> Estimate:
+    def _require_rule(self) -> ColumnSum:
         self._require_fitted()
-        if self.estimate is None:
-            raise ModelError(f"{self.title} has neither members nor an estimate")
-        return self.estimate
+        if self.rule is None:
+            raise ModelError(f"{self.title} has neither members nor a rule")
+        return self.rule
 
 
 def _blend(scores: Sequence[Floats], members: Sequence[Member]) -> Floats:

@@ -61,6 +61,11 @@ GPU: Final = Target("gpu")
 TARGETS: Final = {target.name: target for target in (CPU, TPU)}
 
 
+def target_named(name: str) -> Target:
+    """Return the hardware with this name; a TPU for an unknown one."""
+    return next((target for target in (CPU, TPU, GPU) if target.name == name), TPU)
+
+
 def target_of(collection: Collection) -> Target:
     """Return the hardware of a collection: a CPU or GPU if its source begins with one, else a TPU.
 

@@ -18,14 +18,16 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import read_manifest
 from xlarank.models.arrays import Indices
+from xlarank.models.card import FOLDS_OF
 from xlarank.models.model import Model
 from xlarank.models.stored import model_of
-from xlarank.pipelines.ranking.model_choice import model_named
+from xlarank.pipelines.ranking.model_choice import SHIPPED, find_model, model_named
 from xlarank.pipelines.support import results
 from xlarank.pipelines.support.evaluation import (
     Evaluation,
     Rankings,
     add_metrics,
+    add_untrained,
     count_unseen,
     graphs_to_score,
 )
@@ -57,8 +59,8 @@ def evaluate(
     Args:
         official_indices: folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``:
             the layout graphs and configurations to evaluate.
-        model_from: collection whose model scores all chosen collections instead of their own
-            models.
+        model_from: model that scores all chosen collections instead of their own models: that of a
+            collection, "shipped", or a folder.
 
     Raises `CollectionError` if nothing could be evaluated; that or `ModelError` if ``model_from``
     has no model or a collection named in ``collections`` fails; `XlarankError` for an unknown
@@ -66,9 +68,9 @@ def evaluate(
     """
     if split not in SPLITS:
         raise XlarankError(f"{split!r} is not a split", expected=", ".join(SPLITS))
-    other_model = (
-        None if model_from is None else model_of(workspace, model_named(workspace, model_from))
-    )
+    in_folder = model_from is not None and (model_from == SHIPPED or Path(model_from).is_dir())
+    if model_from is not None and not in_folder:
+        model_named(workspace, model_from)
     evaluation = Evaluation(split)
     chosen = chosen_collections(workspace, collections)
     if scores is not None:
@@ -78,7 +80,17 @@ def evaluate(
 
         def run(collection: Collection) -> list[pl.DataFrame]:
             step(str(collection))
-            ranker = scores or other_model or model_of(workspace, collection)
+            if split == "train" and scores is None and model_from is None:
+                return _out_of_fold(workspace, collection, evaluation)
+            ranker: Model | ScoreFiles
+            if scores is not None:
+                ranker = scores
+            elif model_from is None:
+                ranker = model_of(workspace, collection)
+            elif in_folder:
+                ranker = find_model(model_from, workspace, collection.kind)[0]
+            else:
+                ranker = model_of(workspace, model_named(workspace, model_from))
             return _evaluate(workspace, collection, evaluation, ranker, files.get(collection))
 
         tables = each_collection(chosen, collections, evaluation.left_out, run)
@@ -89,6 +101,31 @@ def evaluate(
     with note_errors(evaluation.notes), workspace_lock(workspace, progress):
         results.write_results(workspace, [*chain(*tables.values())])
     return evaluation
+
+
+def _out_of_fold(
+    workspace: Workspace, collection: Collection, evaluation: Evaluation
+) -> list[pl.DataFrame]:
+    """Add the out-of-fold metrics that `train` stored in the card; scores of a model on the graphs
+    that it was trained on prove nothing.
+    """
+    card = model_of(workspace, collection).require_card()
+    if not card.folds:
+        got = f"{collection} was trained without folds, so it has no held-out scores on train"
+        raise CollectionError(got, do="evaluate on valid, or train on two program families or more")
+    manifest = read_manifest(workspace, collection, "train")
+    if manifest is None:
+        raise CollectionError(f"{collection} has no train split in {workspace.root}")
+    rankings: Rankings = {(card.model, None): card.folds}
+    others = dict.fromkeys(manifest.graphs.keys() - card.folds, "it was not scored out of fold")
+    left_out = dict[str, str]()
+    for graph in graphs_to_score(workspace, collection, "train", manifest, left_out, others):
+        add_untrained(rankings, collection, graph)
+    evaluation.left_out |= {f"{collection} {graph}": reason for graph, reason in left_out.items()}
+    evaluation.rankings[str(collection)] = rankings
+    units = FOLDS_OF[card.folds_by]
+    evaluation.notes.append(f"{collection}: scores are out of fold, with {units} held out")
+    return []
 
 
 def _evaluate(

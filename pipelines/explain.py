@@ -20,6 +20,7 @@ def explain(
     config: int | None = None,
     against: str | int | None = None,
     collection: str | None = None,
+    model_from: str | None = None,
     svg: Path | None = None,
     module: Path | None = None,
 ) -> Explanation:
@@ -32,7 +33,7 @@ def explain(
     segment to draw.
     """
     graph = read_graph(path)
-    model = model_for_graph(workspace, graph, path, collection=collection)
+    model = model_for_graph(workspace, graph, path, collection=collection, model_from=model_from)
     names = () if module is None else node_names(module, graph)
     explanation = explain_graph(graph, model, config=config, against=against, names=names)
     if svg is not None:

@@ -36,6 +36,7 @@ def rank(
     graph: Path | Graph,
     *,
     collection: str | None = None,
+    model_from: str | None = None,
     model: Model | None = None,
 ) -> Ranking:
     """Rank every configuration of a graph or of an npz file, with ``model`` or the choice of
@@ -50,7 +51,9 @@ def rank(
             f"{graph!r:.60} is no graph", expected="a LayoutGraph, a TileGraph or a path"
         )
     path, graph = (graph, read_graph(graph)) if isinstance(graph, Path) else (None, graph)
-    model = model or model_for_graph(workspace, graph, path, collection=collection)
+    model = model or model_for_graph(
+        workspace, graph, path, collection=collection, model_from=model_from
+    )
     return Ranking(graph, rows_for_model(graph, model), model)
 
 
@@ -59,6 +62,7 @@ def rank_folder(
     folder: Path,
     *,
     collection: str | None = None,
+    model_from: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[dict[str, Ranking], dict[str, str]]:
     """Rank every npz file below a folder; return the rankings, and the reasons for failures, by
@@ -87,7 +91,7 @@ def rank_folder(
         for path in sorted(files):
             name = path.relative_to(folder).as_posix().removesuffix(".npz")
             try:
-                rankings[name] = rank(workspace, path, collection=collection)
+                rankings[name] = rank(workspace, path, collection=collection, model_from=model_from)
             except XlarankError as error:
                 broken[name] = str(error)
             step(name)
@@ -149,6 +153,9 @@ class Ranking:
             (`xlarank.models.validation.metrics`), if known.
         estimated: ``(configs,)`` predicted nanoseconds; None if the model only ranks, or with a
             ``fallback``.
+        ranked_by: description of the ranker.
+        notes: why another ranker than the trained model was used, and whether the model was
+            trained on the graph.
         source: the graph and the model.
     """
 
@@ -167,6 +174,10 @@ class Ranking:
         self.source = (graph, model)
         self.fallback = scored.fallback
         self.shipped = model.shipped
+        self.ranked_by = f"the model of {self.collection}"
+        if not (model.members or model.is_time_model):
+            self.ranked_by = f"the {model.name}, chosen by the model of {self.collection}"
+        self.notes = [*filter(None, [model.choice, _known_note(graph.name, model)])]
         self.runtime = graph.runtime
         self.scores: NDArray[np.float64] = scored.mean[group]
         self.order = order_of(self.scores)
@@ -278,12 +289,24 @@ class Ranking:
             "collection": self.collection,
             "shipped": self.shipped,
             "fallback": self.fallback,
+            "notes": self.notes,
             "order": self.order.tolist(),
             "best": [entry.as_json() for entry in self.best(top)],
             "metrics": self.metrics,
             "speedups": self.speedups,
             "trust": self.trust.as_json() if self.trust else None,
         }
+
+
+def _known_note(name: str, model: Model) -> str:
+    """Return a note if a model was trained on a graph, with the score of the graph out of fold."""
+    card = model.require_card()
+    if not model.members or name not in card.known_graphs:
+        return ""
+    note = "the model was trained on this graph, so agreement with its labels proves nothing"
+    if name in card.folds:
+        note += f"; out of fold, its score is {card.folds[name]['score']:.3f}"
+    return note
 
 
 def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:

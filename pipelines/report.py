@@ -87,7 +87,7 @@ class CollectionFacts:
 
     def score_rows(self) -> list[Row]:
         """Return a row per graph with the scores of the model and of the rules."""
-        rules = evaluation.rules_of(self.rankings)
+        rules = evaluation.untrained(self.rankings)
         ceilings = evaluation.ceilings_of(self.metrics)
         return [
             {
@@ -258,7 +258,7 @@ def _cell(value: object) -> str:
 
 def scores_chart(facts: CollectionFacts) -> str:
     """Draw the scores of the model and of the rules by graph."""
-    rankings = {MODEL: facts.metrics, **evaluation.rules_of(facts.rankings)}
+    rankings = {MODEL: facts.metrics, **evaluation.untrained(facts.rankings)}
     values = {name: evaluation.column(metrics) for name, metrics in rankings.items()}
     return charts.scores_chart(
         f"scores-{facts.name}", [*facts.metrics], values, evaluation.score_name(facts.name)

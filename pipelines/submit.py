@@ -45,7 +45,8 @@ class Submission:
         left_out: collection -> reason why no model ranked its test graphs.
         broken: ``collection graph`` -> reason why its file cannot be used.
         origin: id -> "ranked", "kept" or "default".
-        notes: reasons why predictions were not kept in the workspace.
+        notes: why another ranker than the trained model was used, and why predictions were not
+            kept in the workspace.
     """
 
     out: Path
@@ -165,7 +166,9 @@ def _rank_collection(
         return orders
     source = model.require_card().collection
     report.models[str(collection)] = model.place
-    if orders and not model.shipped and source == str(collection):
+    if model.choice:
+        report.notes.append(f"{collection}: {model.choice}")
+    elif orders and not model.shipped and source == str(collection):
         with note_errors(report.notes), workspace_lock(workspace):
             results.write_predictions(workspace, collection, model.name, predictions)
     return orders

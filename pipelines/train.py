@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -16,10 +15,9 @@ from xlarank.data.errors import CollectionError, ModelError, counted
 from xlarank.data.graph import Kind, program_family
 from xlarank.data.workspace import Workspace
 from xlarank.models.arrays import Floats
-from xlarank.models.card import CARD, FAMILY, KIND, Continued, Fallback, ModelCard
+from xlarank.models.card import FAMILY, KIND, Continued, Fallback, ModelCard
 from xlarank.models.model import Model
 from xlarank.models.rankers import DEFAULT, rankers, specs_of
-from xlarank.models.stored import model_of, pretrained_model, trained_collections
 from xlarank.models.training_data import FitSettings, target_of
 from xlarank.models.tuned import params_for
 from xlarank.models.validation.folds import MOST_FOLDS, Fold, FoldPlan, family_folds
@@ -29,7 +27,9 @@ from xlarank.models.validation.metrics import (
     paired_difference,
     summarise,
 )
-from xlarank.pipelines.ranking.model_choice import SHIPPED
+from xlarank.pipelines.ranking.model_choice import SHIPPED, find_model
+from xlarank.pipelines.ranking.winner import best_of, scores_of_untrained
+from xlarank.pipelines.support.evaluation import Rankings, add_untrained, compared
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import results_table, write_results
 from xlarank.pipelines.support.workspaces import chosen_collections, each_collection, workspace_lock
@@ -62,6 +62,9 @@ class TrainResult:
             chosen.
         folds: out-of-fold summary (`xlarank.models.validation.metrics.summarise`); empty without
             folds.
+        comparison: the model, the shipped ranker and rules on the graphs of the folds, as in
+            `xlarank.pipelines.support.evaluation.compared`.
+        ranked_by: why `rank` and `submit` use another ranker than the model; empty if they do not.
     """
 
     collection: str
@@ -78,6 +81,8 @@ class TrainResult:
     fallback: str = ""
     folds: dict[str, dict[str, Any]] = field(default_factory=dict)
     importance: dict[str, float] = field(default_factory=dict)
+    comparison: list[dict[str, Any]] = field(default_factory=list)
+    ranked_by: str = ""
     seconds: float = 0.0
     skipped: str = ""
 
@@ -185,7 +190,8 @@ def _train(
         why = _continued_from(start, best, rows, settings)
     else:
         why = _chosen_from(validated, failed, plan) if settings.model == AUTO else ""
-    result = _save(workspace, rows, plan, best, model, start, settings, validated, progress)
+    evaluated = validated if start is None else [best]
+    result = _save(workspace, rows, plan, best, model, start, settings, evaluated, progress)
     return replace(result, why=why)
 
 
@@ -268,7 +274,7 @@ def _save(
     model: Model,
     start: tuple[Model, str] | None,
     settings: TrainSettings,
-    validated: Sequence[Trial],
+    evaluated: Sequence[Trial],
     progress: Progress | None,
 ) -> TrainResult:
     """Replace the model of the collection and write the out-of-fold results of all trials.
@@ -284,6 +290,7 @@ def _save(
     kinds = {part.kinds[0] for part in data.parts if len(part.kinds) == 1}
     if start is not None:
         kinds.update(start[0].require_card().kinds)
+    others = _untrained(rows, best)
     card = ModelCard(
         collection=str(rows.collection),
         model=model.name,
@@ -298,28 +305,25 @@ def _save(
         continues=_continues(start, best.rate),
         folds=best.metrics,
         folds_by=plan.by,
+        others=scores_of_untrained(others),
         target=target_of(rows.collection).name,
         kinds=sorted(kinds),
         fallback=Fallback() if plan.by == KIND else None,
         select=settings.select,
         seeds=settings.seeds,
     )
-    tables = []
-    for trial in validated:
+    scope = (card.collection, "train", plan.by)
+    tables = [results_table(metrics, name, scope=scope) for (name, _), metrics in others.items()]
+    for trial in evaluated:
         if trial.metrics:
-            scope = (card.collection, "train", plan.by)
+            name = trial.model.name
+            seconds = trial.seconds
             tables.append(
-                results_table(
-                    trial.metrics,
-                    trial.model.name,
-                    scope=scope,
-                    tuned=trial.tuned,
-                    seconds=trial.seconds,
-                )
+                results_table(trial.metrics, name, scope=scope, tuned=trial.tuned, seconds=seconds)
             )
     with workspace_lock(workspace, progress):
         rows.require_current(workspace)
-        model.save(workspace.model(rows.collection), card)
+        saved = model.save(workspace.model(rows.collection), card)
         write_results(workspace, tables)
         with suppress(OSError):  # if old predictions cannot be removed, writing new ones raises
             workspace.predictions(rows.collection, model.name).unlink()
@@ -338,7 +342,18 @@ def _save(
         fallback=str(card.fallback) if card.fallback else "",
         importance=importance,
         folds=summarise(best.metrics) if best.metrics else {},
+        comparison=compared({(model.name, None): best.metrics, **others}),
+        ranked_by=best_of(saved)[1],
     )
+
+
+def _untrained(rows: StoredTrainingSet, trial: Trial) -> Rankings:
+    """Return the metrics of the shipped ranker and of rules on the graphs that folds scored."""
+    rankings = Rankings()
+    for graph in rows.data.parts:
+        if graph.name in trial.metrics:
+            add_untrained(rankings, rows.collection, graph)
+    return rankings
 
 
 def _require_scores_that_differ(rows: StoredTrainingSet, model: Model, may_be_equal: bool) -> str:
@@ -373,25 +388,6 @@ def _starting_models(
         replace(settings, model=model.name)  # raises an error if a cluster cannot train it
         starts[kind] = (model, source)
     return starts
-
-
-def find_model(name: str, workspace: Workspace, kind: Kind) -> tuple[Model, str]:
-    """Load a model and return it with its source; raises `ModelError` if there is none.
-
-    ``name`` is "shipped" for the shipped ranker of the kind, a collection with a model, or the
-    folder of a model.
-    """
-    if name == SHIPPED:
-        return pretrained_model(kind), SHIPPED
-    collections = {str(collection): collection for collection in trained_collections(workspace)}
-    if name in collections:
-        collection = collections[name]
-        return model_of(workspace, collection), str(workspace.model(collection))
-    if (Path(name) / CARD).exists():
-        return Model.load(Path(name)), name
-    expected = ", ".join([SHIPPED, f"a folder with {CARD}", *collections])
-    do = "pass `fine_tune` with one of these"
-    raise ModelError(f"there is no model {name!r} to fine-tune", expected=expected, do=do)
 
 
 def new_families(model: Model, rows: StoredTrainingSet) -> FoldPlan:

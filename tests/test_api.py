@@ -18,7 +18,7 @@ from xlarank.data.errors import MAX_THREADS, GraphFileError, ModelError, Xlarank
 from xlarank.features.block import Tier
 from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import KEYS, assemble
-from xlarank.models.rankers.boosted import RankNet
+from xlarank.models.model import Model
 from xlarank.models.training_data import TARGETS, FitSettings, TrainingData
 from xlarank.models.validation.metrics import graph_metrics
 
@@ -81,8 +81,8 @@ def test_the_fast_tier_and_no_candidates_give_fewer_features(tmp_path):
 def test_graph_ranker_predicts_as_the_ranker_of_that_name(kernels, fitted):
     *rows, last = (assemble(graph, FeatureSettings(Tier.FAST)) for graph in kernels)
     data = TrainingData.from_graphs(rows, TARGETS["cpu"])
-    ranker = RankNet(kind="tile").fit(data, FitSettings(20, threads=1))
-    expected = ranker.predict(last.matrix(), last.columns)[last.group]
+    model = Model.of("ranknet", "tile").fit(data, FitSettings(20, threads=1))
+    expected = model.score(last).mean[last.group]
     for graph in (kernels[3], TILES / "matmul__b.npz"):
         assert fitted.predict(graph).tolist() == expected.tolist()
     assert (
@@ -163,8 +163,8 @@ def test_predictions_depend_on_seed_and_target_alone(kernels, fitted):
     for ranker in (refitted(random_state=1), tpu):
         assert ranker.predict(kernels[3]).tolist() != expected
     cpu_columns = ("estimate__", "inner__")
-    assert not [name for name in tpu.ranker_.importance() if name.startswith(cpu_columns)]
-    assert [name for name in fitted.ranker_.importance() if name.startswith(cpu_columns)]
+    assert not [name for name in tpu.model_.importance() if name.startswith(cpu_columns)]
+    assert [name for name in fitted.model_.importance() if name.startswith(cpu_columns)]
 
 
 def test_parameters_are_returned_and_can_be_changed():

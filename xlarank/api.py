@@ -23,11 +23,13 @@ def rank(
     workspace: str | Path = DEFAULT_ROOT,
     *,
     collection: str | None = None,
+    model_from: str | None = None,
     blocks: Sequence[str | Path] = (),
 ) -> Ranking:
-    """Rank the configurations of a graph, or of an npz file, with a trained model of the workspace.
+    """Rank the configurations of a graph, or of an npz file, with the best ranker out of fold.
 
-    The model is that of ``collection``, else of the collection whose folder contains the file, else
+    That is the trained model of the workspace, or the shipped ranker or a rule if the model does
+    not beat them; ``model_from`` "trained" or "shipped" decides. The model is that of ``collection``, else of the collection whose folder contains the file, else
     the only one of the graph's kind (and target, if its folders name one). Without a model, layouts
     are ranked by the shipped TPU time model, and TPU tiles by the shipped ranker, trained on
     estimates of the TPU's compiler. ``blocks`` are the files of custom columns that the model was
@@ -53,6 +55,7 @@ def rank(
         Workspace(Path(workspace)),
         Path(graph) if isinstance(graph, str) else graph,
         collection=collection,
+        model_from=model_from,
     )
 
 

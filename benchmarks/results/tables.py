@@ -29,12 +29,13 @@ from xlarank.features.block import Tier
 from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph, stored_collections
+from xlarank.models.rules import ESTIMATED_TIME
 from xlarank.models.stored import pretrained_model
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import difference
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.cross_validate import cross_validate
-from xlarank.pipelines.support.evaluation import ESTIMATED_TIME, RANDOM, baselines, evaluate_graph
+from xlarank.pipelines.support.evaluation import RANDOM, SHIPPED_RANKER, baselines, evaluate_graph
 
 #: ``{graph: {metric: value}}``
 Scores = dict[str, dict[str, float]]
@@ -74,7 +75,9 @@ def _best_rule(
     """Return the rule of the best mean, except chance and time models that were fitted to
     estimates.
     """
-    excluded = {RANDOM} if collection.parts[1] == "cpu" else {RANDOM, ESTIMATED_TIME}
+    excluded = {RANDOM, SHIPPED_RANKER}
+    if collection.parts[1] != "cpu":
+        excluded.add(ESTIMATED_TIME)
     names = [name for name in rules if name not in excluded]
     best = max(
         names, key=lambda name: np.mean([metrics[metric] for metrics in rules[name].values()])

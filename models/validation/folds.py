@@ -193,8 +193,7 @@ class FoldPlan:
         parts = []
 
         def run(fold: Fold, settings: FitSettings) -> Curves:
-            fitted = model.fit(data.without(fold.held), settings)
-            return evaluated(data, fold.scored, fitted, settings.rounds, fallback)
+            return validate_fold(data, fold, model, settings, fallback)
 
         for fold, curves in zip(self.folds, in_turn(run, self.folds, settings), strict=True):
             parts.append(curves)
@@ -202,6 +201,18 @@ class FoldPlan:
         joined = join_curves(parts)
         in_order = {name: joined.metrics[name] for name in data.names if name in joined.metrics}
         return replace(joined, metrics=in_order)
+
+
+def validate_fold(
+    data: TrainingData,
+    fold: Fold,
+    model: Model,
+    settings: FitSettings,
+    fallback: Fallback | None = None,
+) -> Curves:
+    """Fit the model without the held-out groups and evaluate it on the scored ones by round."""
+    fitted = model.fit(data.without(fold.held), settings)
+    return evaluated(data, fold.scored, fitted, settings.rounds, fallback)
 
 
 def evaluated(

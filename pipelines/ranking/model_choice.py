@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -11,68 +12,106 @@ from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.data.graph import Graph, Kind, TileGraph
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 from xlarank.features.rows import GraphRows, assemble
+from xlarank.models.card import CARD
 from xlarank.models.model import Model
 from xlarank.models.stored import model_of, pretrained_model, trained_collections
 from xlarank.models.training_data import TPU, target_of
+from xlarank.pipelines.ranking.winner import best_of
 
-#: Name of the shipped ranker, in place of a collection.
+#: Names of the shipped ranker, and of the model trained on a collection whatever its score, in
+#: place of a collection.
 SHIPPED: Final = "shipped"
+TRAINED: Final = "trained"
 
 
 def model_for_graph(
-    workspace: Workspace, graph: Graph, path: Path | None = None, *, collection: str | None = None
+    workspace: Workspace,
+    graph: Graph,
+    path: Path | None = None,
+    *,
+    collection: str | None = None,
+    model_from: str | None = None,
 ) -> Model:
-    """Return the model of ``collection``, or the first of these:
+    """Return the best ranker of ``collection``, or of the first of these:
 
     1. the model of the collection in whose folder the graph's file at ``path`` lies;
     2. the only model of the kind in the workspace (and the target, if the file's folders name a
     collection); 3. if there is none, the shipped ranker of the kind, except for tiles of CPUs.
 
+    The best ranker of a collection is that of `xlarank.pipelines.ranking.winner.best_of`, unless
+    ``model_from`` is "trained" or "shipped". `Model.choice` says why it is not the trained model.
+
     Raises `WorkspaceError` if the workspace does not exist, unless it is the default one, and
     `ModelError` if there is no model or if several are left to choose from.
     """
+    if model_from == SHIPPED:
+        return pretrained_model(graph.kind)
     if not workspace.root.is_dir() and workspace.root != DEFAULT_ROOT:
         got = f"the workspace {workspace.root} does not exist"
         raise WorkspaceError(got, do="check the path, or run train first")
     if collection is not None:
-        return model_of(workspace, model_named(workspace, collection))
+        return _best(workspace, model_named(workspace, collection), model_from)
     kind = graph.kind
     parts = () if path is None else path.resolve().parts
     folders = {parts[i:j] for i in range(len(parts)) for j in range(i, len(parts))}
     for candidate in trained_collections(workspace):
         if candidate.kind == kind and candidate.parts in folders:
-            return model_of(workspace, candidate)
+            return _best(workspace, candidate, model_from)
     tree = parts[-5 if kind == "layout" else -4 : -2]
     named = Collection(tree) if tree[:1] == (kind,) and parts[-2] in SPLITS else None
     trained = _same_target(workspace, kind, named)
     is_cpu_tile = isinstance(graph, TileGraph) and graph.bounds("input").any()
     if not trained and not is_cpu_tile and (named is None or _has_shipped(named)):
-        return pretrained_model(kind)
-    return _only_model(workspace, trained, path.name if path else graph.name)
+        return _shipped_for(kind, named)
+    return _only_model(workspace, trained, path.name if path else graph.name, model_from)
 
 
 def model_for_collection(
     workspace: Workspace, collection: Collection, *, model_from: str | None = None
 ) -> Model:
-    """Return the first of these models:
+    """Return the best ranker of the first of these:
 
-    1. the collection's own;
+    1. the collection's own model;
     2. that of the collection ``model_from``, if of the same kind, or the shipped ranker if it is
     "shipped"; 3. the only one of the kind and target in the workspace; 4. the shipped ranker of the
     kind, except for tiles of CPUs.
 
-    Raises `ModelError` if there is none or if, for tiles of CPUs, several are left to choose from.
+    The best ranker of a collection is that of `xlarank.pipelines.ranking.winner.best_of`, unless
+    ``model_from`` is "trained". Raises `ModelError` if there is none or if, for tiles of CPUs,
+    several are left to choose from.
     """
     preferred = [collection]
-    if model_from not in (None, SHIPPED):
+    if model_from not in (None, SHIPPED, TRAINED):
         preferred.append(model_named(workspace, model_from))
     for candidate in preferred:
         if candidate.kind == collection.kind and candidate in trained_collections(workspace):
-            return model_of(workspace, candidate)
+            return _best(workspace, candidate, model_from)
     trained = _same_target(workspace, collection.kind, collection)
     if _has_shipped(collection) and (len(trained) != 1 or model_from == SHIPPED):
-        return pretrained_model(collection.kind)
-    return _only_model(workspace, trained, str(collection))
+        return _shipped_for(collection.kind, collection)
+    return _only_model(workspace, trained, str(collection), model_from)
+
+
+def _best(workspace: Workspace, collection: Collection, model_from: str | None) -> Model:
+    """Return the best ranker for a collection, or the trained model if that was asked for."""
+    model = model_of(workspace, collection)
+    if model_from == TRAINED:
+        return model
+    chosen, why = best_of(model)
+    return replace(chosen, choice=why)
+
+
+def _shipped_for(kind: Kind, collection: Collection | None) -> Model:
+    """Return the shipped ranker; for a collection of other hardware, with a warning."""
+    model = pretrained_model(kind)
+    target = TPU if collection is None else target_of(collection)
+    if target is TPU:
+        return model
+    warning = (
+        f"the shipped ranker describes TPUs, and {collection} is of a {target.name}: its order may "
+        "be no better than chance; train a model, or measure"
+    )
+    return replace(model, choice=warning)
 
 
 def _same_target(
@@ -89,7 +128,9 @@ def _has_shipped(collection: Collection) -> bool:
     return collection.kind == "layout" or target_of(collection) is TPU
 
 
-def _only_model(workspace: Workspace, trained: Sequence[Collection], name: str) -> Model:
+def _only_model(
+    workspace: Workspace, trained: Sequence[Collection], name: str, model_from: str | None
+) -> Model:
     """Return the only trained model, to rank ``name``; raise `ModelError` for none or several."""
     if not trained:
         got = (
@@ -103,7 +144,7 @@ def _only_model(workspace: Workspace, trained: Sequence[Collection], name: str) 
         raise ModelError(
             got, expected=", ".join(map(str, trained)), do=f"{do}, `model_from` to submit"
         )
-    return model_of(workspace, trained[0])
+    return _best(workspace, trained[0], model_from)
 
 
 def models_named(workspace: Workspace, names: Sequence[str]) -> list[Collection]:
@@ -126,6 +167,24 @@ def model_named(workspace: Workspace, name: str) -> Collection:
             f"{name} matches {len(chosen)} models", expected="one of " + ", ".join(map(str, chosen))
         )
     return chosen[0]
+
+
+def find_model(name: str, workspace: Workspace, kind: Kind) -> tuple[Model, str]:
+    """Load a model and return it with its source; raises `ModelError` if there is none.
+
+    ``name`` is "shipped" for the shipped ranker of the kind, a collection with a model, or the
+    folder of a model.
+    """
+    if name == SHIPPED:
+        return pretrained_model(kind), SHIPPED
+    collections = {str(collection): collection for collection in trained_collections(workspace)}
+    if name in collections:
+        collection = collections[name]
+        return model_of(workspace, collection), str(workspace.model(collection))
+    if (Path(name) / CARD).exists():
+        return Model.load(Path(name)), name
+    expected = ", ".join([SHIPPED, f"a folder with {CARD}", *collections])
+    raise ModelError(f"there is no model {name!r}", expected=expected, do="name one of these")
 
 
 def rows_for_model(graph: Graph, model: Model) -> GraphRows:

@@ -16,7 +16,9 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph
 from xlarank.models.arrays import Floats, Indices, Integers
 from xlarank.models.model import Model, Scores
-from xlarank.models.training_data import target_of
+from xlarank.models.rules import RULE, rules_of
+from xlarank.models.stored import pretrained_model
+from xlarank.models.training_data import TPU, target_of
 from xlarank.models.validation import metrics as validation_metrics
 from xlarank.models.validation.label_noise import tau_ceiling
 from xlarank.models.validation.metrics import METRICS, SPEEDUPS, graph_metrics, summarise
@@ -26,19 +28,8 @@ Metrics = dict[str, dict[str, float]]
 #: Metrics by ranker and seed; the seed is None for the mean of all seeds.
 Rankings = dict[tuple[str, int | None], Metrics]
 
-#: Name prefix of rankers that need no model.
-_RULE: Final = "rule: "
-RANDOM = "random"
-ESTIMATED_TIME = "estimated time"
-#: Single columns that rank layouts best in measured or estimated collections; smaller is faster.
-_LAYOUT_RULES: Final = {
-    "fewest layouts set": (validation_metrics.LAYOUTS_SET,),
-    "padded bytes of set outputs": ("outputs__all_padded__ratio",),
-    "bytes of changed layouts": ("change__all_bytes__ratio",),
-    "bytes of disagreeing layouts": ("disagreement__mismatch_1hop_bytes__share",),
-}
-_OUTPUT_VOLUME = "bounds__output_volume__log"
-_KERNEL_VOLUME = "bounds__kernel_volume__log"
+RANDOM: Final = "random"
+SHIPPED_RANKER: Final = "shipped ranker"
 
 
 @dataclass
@@ -75,7 +66,7 @@ class Evaluation:
                 for graph, values in metrics.items()
             }
             reports[collection] = report = summarise(reported)
-            rules = rules_of(rankings)
+            rules = untrained(rankings)
             seeds = [
                 values
                 for (name, seed), values in rankings.items()
@@ -90,7 +81,8 @@ class Evaluation:
                 values["seeds_std"] = (
                     float(np.stack(by_seed, 1).mean(axis=0).std(ddof=1)) if seeds else None
                 )
-                values["repeats_once"] = float(column(metrics, f"{metric}_once").mean())
+                once = [graph.get(f"{metric}_once", graph[metric]) for graph in metrics.values()]
+                values["repeats_once"] = float(np.mean(once))
             if rules and collection.startswith("layout:"):
                 report["tau"]["ceiling"] = ceilings_of(metrics) or None
         return reports
@@ -137,8 +129,51 @@ def add_metrics(
     for seed, score in enumerate(scores.per_seed if len(scores.per_seed) > 1 else ()):
         metrics = graph_metrics(collection.kind, score[group], cost, group)
         rankings.setdefault((ranker, seed), {})[rows.name] = metrics
-    for rule, metrics in baselines(collection, rows, picked).items():
-        rankings.setdefault((_RULE + rule, None), {})[rows.name] = metrics
+    add_untrained(rankings, collection, rows, picked)
+
+
+def add_untrained(
+    rankings: Rankings,
+    collection: Collection,
+    rows: GraphRows,
+    picked: Indices | slice = slice(None),
+) -> None:
+    """Add a graph's metrics by rules and by the shipped ranker."""
+    for name, metrics in baselines(collection, rows, picked).items():
+        label = name if name == SHIPPED_RANKER else RULE + name
+        rankings.setdefault((label, None), {})[rows.name] = metrics
+
+
+def compared(rankings: Rankings) -> list[dict[str, Any]]:
+    """Return a row per ranker, rule and shipped ranker, the best first, on the graphs that all
+    score.
+
+    ``score`` is a summary as in `xlarank.models.validation.metrics.summary`; ``difference`` is the
+    paired difference to the first row, with its 95 % interval; ``slowdown@1`` and ``slowdown@5``
+    are means.
+    """
+    by_name = {name: metrics for (name, seed), metrics in rankings.items() if seed is None}
+    by_name = {name: metrics for name, metrics in by_name.items() if metrics}
+    if not by_name:
+        return []
+    common = set.intersection(*(set(metrics) for metrics in by_name.values()))
+    rows = []
+    for name, metrics in by_name.items():
+        values = {graph: metrics[graph] for graph in metrics if graph in common}
+        row: dict[str, Any] = {"ranker": name, "graphs": len(values)}
+        for metric in ("score", "slowdown@1", "slowdown@5"):
+            scores = {graph: entry[metric] for graph, entry in values.items()}
+            row[metric] = validation_metrics.summary(scores, metric) if values else None
+        rows.append(row)
+    rows.sort(key=lambda row: -row["score"]["mean"] if row["score"] else 0.0)
+    for row in rows:
+        difference = None
+        if row is not rows[0]:
+            difference = validation_metrics.difference(
+                by_name[row["ranker"]], by_name[rows[0]["ranker"]], "score"
+            )
+        row["difference"] = difference
+    return rows
 
 
 def evaluate_graph(
@@ -168,33 +203,48 @@ def evaluate_graph(
 def baselines(
     collection: Collection, rows: GraphRows, picked: Indices | slice = slice(None)
 ) -> Metrics:
-    """Return a graph's metrics under rules that need no model, by rule.
+    """Return a graph's metrics under the shipped ranker and rules that need no training, by name.
 
-    Tiles are ranked by volume and by the distance of their log bounds from the first configuration,
-    layouts by single columns, both by estimated time if available. Metrics of the random order are
-    expected values.
+    The shipped ranker is left out if it does not fit the graph or was trained on it. Metrics of the
+    random order are expected values.
     """
     kind = collection.kind
     cost = rows.cost[picked]
     group = rows.group[picked]
-    rules = {**_LAYOUT_RULES, ESTIMATED_TIME: target_of(collection).estimate.get(kind, ())}
-    available = {
-        rule: names for rule, names in rules.items() if names and set(names) <= set(rows.columns)
-    }
-    orders = {rule: _values(rows, names).sum(axis=1) for rule, names in available.items()}
-    if {_OUTPUT_VOLUME, _KERNEL_VOLUME} <= set(rows.columns):
-        orders["largest output tile"] = -_values(rows, [_OUTPUT_VOLUME])[:, 0]
-        orders["largest tile"] = -_values(rows, [_OUTPUT_VOLUME, _KERNEL_VOLUME]).sum(axis=1)
-        if rows.ids[0] == 0:
-            bounds = _values(rows, [name for name in rows.columns if name.startswith("bounds__")])
-            orders["nearest to the first configuration"] = np.abs(bounds - bounds[0]).sum(axis=1)
-    file_order = graph_metrics(
-        kind, np.arange(len(rows.cost), dtype=np.float64)[picked], cost, group
-    )
     metrics = {
-        rule: graph_metrics(kind, order[picked], cost, group) for rule, order in orders.items()
+        "file order": graph_metrics(kind, _file_order(rows)[picked], cost, group),
+        RANDOM: _random(kind, cost, group),
     }
-    return {"file order": file_order, RANDOM: _random(kind, cost, group), **metrics}
+    for model in untrained_models(collection, rows):
+        score = model.score(rows).mean[rows.group]
+        name = SHIPPED_RANKER if model.shipped else model.name.removeprefix(RULE)
+        metrics[name] = graph_metrics(kind, score[picked], cost, group)
+    names = [name for name in rows.columns if name.startswith("bounds__")]
+    if kind == "tile" and names and rows.ids[0] == 0:
+        bounds = _values(rows, names)
+        distance = np.abs(bounds - bounds[0]).sum(axis=1)
+        metrics["nearest to the first configuration"] = graph_metrics(
+            kind, distance[picked], cost, group
+        )
+    return metrics
+
+
+def untrained_models(collection: Collection, rows: GraphRows) -> list[Model]:
+    """Return the rules whose columns a graph has, and the shipped ranker if it fits and was not
+    trained on the graph.
+    """
+    target = target_of(collection)
+    models = rules_of(collection.kind, rows.columns, target)
+    if target is TPU:
+        shipped = pretrained_model(collection.kind)
+        is_known = rows.name in shipped.require_card().known_graphs
+        if not is_known and {*shipped.columns} <= {*rows.columns}:
+            models.append(shipped)
+    return models
+
+
+def _file_order(rows: GraphRows) -> Floats:
+    return np.arange(len(rows.ids), dtype=np.float64)
 
 
 def _values(rows: GraphRows, names: Sequence[str]) -> Floats:
@@ -266,12 +316,12 @@ def column(metrics: Mapping[str, Mapping[str, float]], metric: str = "score") ->
     return np.array([values[metric] for values in metrics.values()])
 
 
-def rules_of(rankings: Rankings) -> dict[str, Metrics]:
-    """Return the rankings that need no model, by rule."""
+def untrained(rankings: Rankings) -> dict[str, Metrics]:
+    """Return the rankings by rules and by the shipped ranker, by name."""
     return {
-        name.removeprefix(_RULE): metrics
+        name.removeprefix(RULE): metrics
         for (name, _), metrics in rankings.items()
-        if name.startswith(_RULE)
+        if name.startswith(RULE) or name == SHIPPED_RANKER
     }
 
 
@@ -318,12 +368,17 @@ def verdict(collection: str, rankings: Rankings) -> str:
     scores = {name: values["score"] for name, values in metrics.items()}
     score = f"{score_name(collection)} {with_interval(validation_metrics.summary(scores))}"
     rules = {
-        name: column(metrics) for name, metrics in rules_of(rankings).items() if name != RANDOM
+        name: column(metrics)
+        for name, metrics in untrained(rankings).items()
+        if name != RANDOM and len(metrics) == len(scores)
     }
     rule = max(rules, key=lambda name: rules[name].mean())
     leads = column(metrics) - rules[rule]
     low, high = validation_metrics.bootstrap_interval(leads)
-    best_rule = f"the best rule without learning ({rule}, {rules[rule].mean():.3f})"
+    if rule == SHIPPED_RANKER:
+        best_rule = f"the shipped ranker ({rules[rule].mean():.3f})"
+    else:
+        best_rule = f"the best rule without learning ({rule}, {rules[rule].mean():.3f})"
     if len(metrics) == 1:
         return f"on one graph alone, beside {best_rule}: {score}"
     comparison = (

@@ -27,7 +27,7 @@ from xlarank.cli.console import JobProgress, bars, new_table, print_table
 from xlarank.cli.dataset import INFO, LABELS, info_row
 from xlarank.cli.learning import score_table
 from xlarank.cli.options import Run, moved_to_front
-from xlarank.models.trained import RANKERS
+from xlarank.models.rankers import rankers
 from xlarank.pipelines.info import SplitInfo
 from xlarank.pipelines.programs.sources import Collected
 
@@ -292,9 +292,9 @@ def test_every_command_and_ranker_has_its_words_and_options_of_one_name_mean_the
     for name in ("seed", "threads", "workspace", "data_root"):
         assert len({part.help for part in params if part.name == name}) == 1
     assert len({part.default for part in params if part.name == "target"}) == 1
-    assert set(GUIDES) == set(commands().commands) and set(app.RANKERS) == set(RANKERS)
+    assert set(GUIDES) == set(commands().commands) and [*app.RANKERS] == rankers()
     shown = here("tune", "--help").out
-    assert [name for name in RANKERS if name not in shown] == []
+    assert [name for name in rankers() if name not in shown] == []
     shown = [here(*shlex.split(example)).out for example in GUIDES["explain-feature"].examples]
     assert len(shown) == 2 and all(shown), "by name and by pattern"
 

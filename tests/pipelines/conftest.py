@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.pipelines.trees import build, train_models, write_tree
-from xlarank.models.rankers.boosted import BoostedRanker
+from xlarank.models.member import Member
 
 #: If 1, tests that would be skipped without a server fail.
 REQUIRED = "XLARANK_REQUIRE_SERVERS"
@@ -61,15 +61,15 @@ tree, built, trained = map(copy_of, ("tree", "built", "trained"))
 
 @pytest.fixture
 def fits(monkeypatch):
-    """Data, parameters and settings of every fit of boosted trees."""
+    """Data, parameters and settings of every fit of a member."""
     calls = []
-    fit = BoostedRanker.fit
+    fit = Member.fit
 
     def spy(self, data, settings):
-        calls.append({"data": data, "params": self.params.values(), **asdict(settings)})
+        calls.append({"data": data, "params": dict(self.params), **asdict(settings)})
         return fit(self, data, settings)
 
-    monkeypatch.setattr(BoostedRanker, "fit", spy)
+    monkeypatch.setattr(Member, "fit", spy)
     return calls
 
 

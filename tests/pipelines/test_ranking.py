@@ -42,7 +42,7 @@ from xlarank.data.graph import read_graph
 from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.data.schema import OPCODES, TILE_COLUMNS
 from xlarank.data.workspace import Workspace
-from xlarank.models.trained import pretrained_model
+from xlarank.models.stored import pretrained_model
 from xlarank.models.validation.metrics import SPEEDUPS, graph_metrics
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank, rank_folder, write_rankings

@@ -161,7 +161,7 @@ def test_train_evaluate_and_submit_leave_their_scores(trained, tmp_path):
         set(held_out["split"]) == {"train"}
         and held_out["graph", "seed", "configuration"].is_unique().all()
     )
-    seeds = len(model_of(trained, TILE).rankers)
+    seeds = len(model_of(trained, TILE).by_seed)
     for split in ("valid", "test"):
         for name, graph in stored(trained, TILE, split).items():
             rows = table.filter(pl.col("graph") == name, pl.col("split") == split)

@@ -19,7 +19,7 @@ from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.graph import GraphCounts
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
-from xlarank.models.trained import load_model
+from xlarank.models.model import Model
 from xlarank.pipelines.run_all import ATTACHED, DEFAULT_ORDER, EARLIER, FINAL, FIRST, run_all
 from xlarank.pipelines.submit import check_submission, submit
 from xlarank.pipelines.support.processes import environment, isolated
@@ -107,7 +107,7 @@ def test_models_from_elsewhere_rank_without_learning(tree, tmp_path, same_proces
         job(tree, learned)  # what was trained is scored by the next one
     (first,) = job(tree, learned).outcomes
     assert first.ranked_by == FINAL and first.valid
-    assert load_model(learned / "work/models/tile/cpu").card.trained_on.keys() == {"train", "valid"}
+    assert Model.load(learned / "work/models/tile/cpu").card.trained_on.keys() == {"train", "valid"}
     assert job(tree, there, models=learned / "work").outcomes[0].ranked_by == ATTACHED
     assert (there / "out.csv").read_bytes() == (learned / "out.csv").read_bytes()
     assert not (there / "work/features/tile/cpu/train").exists()

@@ -29,9 +29,10 @@ from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
 from xlarank.features.layout.change import InnerChange
 from xlarank.features.layout.padding import Padding
-from xlarank.models.rankers.boosted import LambdaRank
+from xlarank.models.card import Fallback
+from xlarank.models.model import Model
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.folds import Fallback, Fold, FoldPlan, validate_fold
+from xlarank.models.validation.folds import Fold, FoldPlan, validate_fold
 from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
 from xlarank.pipelines.cross_validate import cross_validate, worth_of_blocks
 from xlarank.pipelines.evaluate import evaluate
@@ -322,9 +323,8 @@ def test_graphs_are_held_out_while_their_family_stays(trained, fits):
     model = model_of(trained, TILE)
     data = read_training_set(Workspace(trained), TILES).data
     group = [data.names.index("conv__b")]
-    curves = validate_fold(
-        data, Fold(group, group), model.rankers[0], FitSettings(model.card.rounds, threads=1)
-    )
+    settings = FitSettings(model.card.rounds, threads=1)
+    curves = validate_fold(data, Fold(group, group), model, settings)
     tiles = result.report[TILE]["score"]["graphs"]
     assert (
         list(tiles) == ["conv__a", "conv__b"]
@@ -389,7 +389,7 @@ def test_a_ranker_by_name_needs_no_model_and_is_scored_at_its_best_number_of_rou
     result = held_out(built, model="lambdarank", rounds=110, collections=[TILE])
     data = read_training_set(Workspace(built), TILES).data
     curves = FoldPlan.of(data).curves(
-        data, LambdaRank(kind="tile"), FitSettings(110, threads=1), id
+        data, Model.of("lambdarank", "tile"), FitSettings(110, threads=1), id
     )
     stage = curves.best_stage()
     assert stage < len(curves.rounds) - 1 and result.report[TILE] == summarise(curves.at(stage))

@@ -30,7 +30,7 @@ from xlarank.data.submission import (
     write_submission,
 )
 from xlarank.data.workspace import Workspace
-from xlarank.models.rankers.boosted import LambdaRank
+from xlarank.models.member import Member
 from xlarank.pipelines import submit as module
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import submit
@@ -219,7 +219,7 @@ def test_a_submission_is_checked_before_it_is_in_place(shared_trained, tmp_path,
     assert check.call_args.args[0] != out
     with pytest.raises(KeyboardInterrupt):
         run(shared_trained, out, progress=Listener(stop_at=2))
-    monkeypatch.setattr(LambdaRank, "predict", lambda self, rows, *_: np.full(len(rows), np.nan))
+    monkeypatch.setattr(Member, "score", lambda self, rows: np.full(len(rows), np.nan))
     with pytest.raises(ModelError, match="scores that are not finite"):
         run(shared_trained, out, collections=[TILE])
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]

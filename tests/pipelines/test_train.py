@@ -22,9 +22,9 @@ from tests.pipelines.trees import (
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
-from xlarank.models.rankers.boosted import LambdaRankParams
-from xlarank.models.trained import DEFAULT, RANKERS, BestParams
+from xlarank.models.rankers import DEFAULT, params_of, rankers
 from xlarank.models.training_data import FitSettings
+from xlarank.models.tuned import BestParams
 from xlarank.models.validation.folds import Curves
 from xlarank.models.validation.metrics import METRICS, summarise
 from xlarank.pipelines.training import budget
@@ -74,11 +74,9 @@ def test_out_of_fold_scores_are_kept_and_seeds_are_averaged(built, fits):
         (n, result.rounds) for n in (5, 6, 7)
     ]
     graph = stored(built)["alpha__a"]
-    scores = [
-        ranker.predict(graph.matrix(), graph.columns, graph.instances) for ranker in model.rankers
-    ]
+    scores = [member.score(graph) for member in model.members]
     assert len(scores) == 3 and not np.array_equal(scores[0], scores[1])
-    by_seed = [ranker.importance() for ranker in model.rankers]
+    by_seed = [member.importance() for member in model.members]
     shares = {name: np.mean([seed.get(name, 0) for seed in by_seed]) for name in result.importance}
     assert result.importance == pytest.approx(shares) and by_seed[0] != by_seed[1]
     assert [*result.importance.values()] == sorted(result.importance.values(), reverse=True)
@@ -150,7 +148,7 @@ def test_tuned_parameters_of_the_collection_are_used(built, fits):
     for collection, changes in ((LAYOUT, {}), (TILE, {"learning_rate": 0.125, "labels": "log"})):
         save_best(built, collection)
         (result,) = run(built, rounds=2)
-        params = LambdaRankParams.of("tile", changes).values()
+        params = params_of("lambdarank", "tile", changes)
         tuned = collection == TILE
         assert [fit["params"] for fit in fits] == [params] * 4
         card = model_of(built, TILE).card
@@ -199,7 +197,7 @@ def test_auto_trains_the_ranker_of_the_best_score_and_says_why(built, monkeypatc
     assert (
         " out of fold; xgb-pairwise is left out: it needs xgboost; ensemble is left out" in tile.why
     )
-    assert listener.jobs[1] == (f"training {TILE}", 3 * len(RANKERS) + 1)
+    assert listener.jobs[1] == (f"training {TILE}", 3 * len(rankers()) + 1)
     assert any(note.startswith("lambdarank, held out ") for note in listener.notes)
     with pytest.raises(ModelError, match="it needs xgboost"):
         run(built, model="xgb-pairwise")

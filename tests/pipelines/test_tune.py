@@ -33,15 +33,16 @@ from tests.pipelines.trees import (
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.workspace import Workspace
-from xlarank.models.rankers.boosted import LambdaRank, LambdaRankParams
-from xlarank.models.trained import DEFAULT, load_best, params_for
+from xlarank.models.model import Model
+from xlarank.models.rankers import DEFAULT, params_of
 from xlarank.models.training_data import FitSettings
+from xlarank.models.tuned import load_best, params_for
 from xlarank.models.validation.folds import Curves, FoldPlan, climb, rungs_of
 from xlarank.pipelines.training.studies import FINISHED, StudyOptions, open_storage
 from xlarank.pipelines.training.training_sets import read_training_set
 from xlarank.pipelines.tune import RESULT, Objective, choose, tune
 
-DEFAULTS = LambdaRankParams.of("tile").values()
+DEFAULTS = params_of("lambdarank", "tile")
 #: Function that scores a trial; tests of the search alone replace it.
 CLIMB = "xlarank.pipelines.tune.climb"
 
@@ -51,9 +52,9 @@ def made_up(score):
     the graph.
     """
 
-    def climb(rungs, data, folds, ranker, settings):
+    def climb(rungs, data, folds, model, settings):
         for rounds in rungs:
-            value = {"score": score(ranker.params.values())}
+            value = {"score": score(dict(model.params))}
             yield Curves([rounds], {name: [value] for name in data.names})
 
     return climb
@@ -119,7 +120,7 @@ def test_a_study_in_two_calls_leaves_what_one_does_and_pictures(
         place = folder(built, result.collection)
         best = load_best(place, DEFAULT)
         params, tuned = params_for(place, DEFAULT, Collection.parse(result.collection).kind)
-        assert (params.values(), tuned) == (best.params, True)
+        assert (params, tuned) == (best.params, True)
         shown = (result.params, result.rounds, result.mean, result.std)
         assert (best.params, best.rounds, best.mean, best.std) == shown
         with (place / "trials-lambdarank.csv").open(newline="") as stream:
@@ -143,9 +144,9 @@ def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families
     assert sorted(name for fold in best.folds for name in fold) == ["alpha", "beta", "gamma"], (
         "no family is split"
     )
-    ranker = LambdaRank(kind="layout")
+    model = Model.of("lambdarank", "layout")
     settings = FitSettings(30, threads=1)
-    *_, curves = climb(rungs_of(30), training.data, plan.folds, ranker, settings)
+    *_, curves = climb(rungs_of(30), training.data, plan.folds, model, settings)
     assert best.rounds == curves.rounds[curves.best_stage()]
     assert best.mean == pytest.approx(
         curves.column("score")[:, curves.best_stage()].mean(), abs=0.05
@@ -201,8 +202,8 @@ def test_the_bar_shows_the_score_of_the_table(built, monkeypatch):
     one's score.
     """
 
-    def lucky(rungs, data, folds, ranker, *_):
-        tuned = ranker.params.values() != DEFAULTS
+    def lucky(rungs, data, folds, model, *_):
+        tuned = model.params != DEFAULTS
         yield Curves(
             rungs,
             {g: [{"score": 0.5 + 0.4 * (tuned and n == 0)}] for n, g in enumerate(data.names)},

@@ -39,8 +39,11 @@ from xlarank.features.store import (
     read_rows,
     stored_roots,
 )
-from xlarank.models.rankers.boosted import LambdaRank
-from xlarank.models.trained import CARD, load_best, load_model, model_of
+from xlarank.models.card import CARD
+from xlarank.models.member import Member
+from xlarank.models.model import Model
+from xlarank.models.stored import model_of
+from xlarank.models.tuned import load_best
 from xlarank.pipelines import build_features
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
@@ -51,7 +54,7 @@ from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.workspaces import LOCK, workspace_lock
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training.budget import RunSettings
-from xlarank.pipelines.training.fitting import TrainRequest
+from xlarank.pipelines.training.settings import TrainSettings
 from xlarank.pipelines.tune import tune
 
 fit = partial(trees.train_models, collections=[TILE], rounds=5)
@@ -85,11 +88,11 @@ def test_a_training_that_saves_while_another_one_does_destroys_nothing(built, mo
     failed = []
     other = threading.Thread(target=fit, args=(built,))
     monkeypatch.setattr(threading, "excepthook", failed.append)
-    call_first(monkeypatch, LambdaRank, "save", lambda: [other.start(), other.join(1.0)])
+    call_first(monkeypatch, Member, "save", lambda: [other.start(), other.join(1.0)])
     fit(built)
     other.join(60)
     folder = Workspace(built).model(TILES)
-    assert len(load_model(folder).rankers) == 1 and not failed
+    assert len(Model.load(folder).members) == 1 and not failed
     assert len([path for path in folder.iterdir() if path.is_dir()]) == 1
 
 
@@ -98,7 +101,7 @@ def test_a_simultaneous_build_of_another_root_stays_and_no_model_is_saved(
     tree, built, second, monkeypatch
 ):
     for root, changes in ((tree, {"settings": trees.NO_CANDIDATES}), (second, {"replace": True})):
-        call_first(monkeypatch, LambdaRank, "fit", partial(build, root, built, **changes))
+        call_first(monkeypatch, Member, "fit", partial(build, root, built, **changes))
         with pytest.raises(
             FeatureStoreError, match=r"train rows of tile:cpu were replaced .* the same command"
         ):
@@ -195,10 +198,10 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(
     """
     monkeypatch.setattr("xlarank.features.catalogue.source_hash", lambda: "edited block")
     work = Workspace(trained)
-    request = TrainRequest(collections=[TILE], seeds=1, rounds=2, threads=1)
+    request = TrainSettings(collections=[TILE], seeds=1, rounds=2, threads=1)
     commands = [
-        partial(train, request=request),
-        partial(train, request=dataclasses.replace(request, collections=())),
+        partial(train, settings=request),
+        partial(train, settings=dataclasses.replace(request, collections=())),
         evaluate,
         partial(evaluate, collections=[TILE]),
         partial(submit, out=tmp_path / "out.csv"),
@@ -245,7 +248,7 @@ def test_flipped_bits_are_seen_and_mended_by_building(tree, built, of, request):
             read()
     if of == "rows":
         with pytest.raises(FeatureStoreError, match="run build-features again"):
-            train(work, TrainRequest(collections=[LAYOUT], seeds=1, rounds=5, threads=1))
+            train(work, TrainSettings(collections=[LAYOUT], seeds=1, rounds=5, threads=1))
     for damaged in (path.read_bytes(), None, whole[: len(whole) // 2]):
         path.unlink() if damaged is None else path.write_bytes(damaged)
         with pytest.raises(FeatureStoreError, match="cannot be read"):
@@ -266,7 +269,7 @@ def test_only_regular_files_are_read_and_building_mends_a_manifest(tree, trained
     study = workspace.study(LAYOUTS)
     graph = next(iter(each_graph(workspace, LAYOUTS, "train")))
     readers = [
-        (next(model.glob("boosters-*/seed-0")) / "device", lambda: model_of(workspace, LAYOUTS)),
+        (next(model.glob("members-*/*")) / "device", lambda: model_of(workspace, LAYOUTS)),
         (model / "model.json", lambda: model_of(workspace, LAYOUTS)),
         (study / "best-lambdarank.json", lambda: load_best(study, "lambdarank")),
         (workspace.graph_instances(LAYOUTS, "train", graph.name), lambda: graph.instances.value),

@@ -265,6 +265,12 @@ def train(
     )
     list_lines("note", [result.note for result in results if result.note])
     for result in results:
+        if result.comparison:
+            say(f"{result.collection}, out of fold", "bold")
+            show(ranking_table(result.comparison))
+        if result.ranked_by:
+            trained = "the trained model ranks with --model-from trained"
+            say(f"{result.collection}: {result.ranked_by}; rank and submit use it, {trained}")
         if result.why:
             say(f"{result.collection}: {result.why}")
         if result.fallback:
@@ -289,7 +295,10 @@ def evaluate(
         Path | None, Option(help="Folder of <source>_<search>.json: configurations to score.")
     ] = None,
     model_from: Annotated[
-        str | None, Option(help="Collection whose model scores all collections.")
+        str | None,
+        Option(
+            help="Model that scores all collections: shipped, a collection, or the folder of a model."
+        ),
     ] = None,
     scores: options.ScoresOf = None,
     weights: options.Weights = None,
@@ -300,7 +309,7 @@ def evaluate(
     interval.
     """
     from xlarank.pipelines.evaluate import evaluate as run
-    from xlarank.pipelines.support.evaluation import with_interval
+    from xlarank.pipelines.support.evaluation import compared, with_interval
 
     built = built_workspace(data_root, workspace, collection, trained=not scores)
     with progress_bars() as progress:
@@ -315,6 +324,9 @@ def evaluate(
         )
     report = evaluation.report
     _show(evaluation, {name: score_table(metrics, graphs) for name, metrics in report.items()})
+    for name, rankings in evaluation.rankings.items():
+        say(f"{name}: compared on the same graphs", "bold")
+        show(ranking_table(compared(rankings)))
     for name, text in evaluation.verdicts.items():
         say(f"{name}: {text}")
     for name, metrics in report.items():
@@ -471,9 +483,17 @@ def score_table(report: dict[str, Any], graphs: bool) -> Table:
         if any(scores["repeats_once"] != scores["mean"] for scores in metrics.values()):
             # a submission lists every configuration, and the mean above counts each of them
             add("mean, identical counted once", "repeats_once")
-        table.add_section()
-        for rule in first["baselines"]:
-            add(f"rule: {rule}", "baselines", rule)
+    return table
+
+
+def ranking_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Return the table of `xlarank.pipelines.support.evaluation.compared`, the best first."""
+    table = new_table("~ranker", ">score", ">to the first (95 %)", ">slowdown@1", ">@5")
+    for row in rows:
+        gap = row["difference"]
+        lead = f"{gap['mean']:+.3f} ({gap['low']:+.3f}, {gap['high']:+.3f})" if gap else "-"
+        slowdowns = [f"{row[metric]['mean']:.3f}" for metric in ("slowdown@1", "slowdown@5")]
+        table.add_row(row["ranker"], f"{row['score']['mean']:.3f}", lead, *slowdowns)
     return table
 
 

@@ -209,6 +209,13 @@ Collections = Annotated[
         ),
     ),
 ]
+RankedBy = Annotated[
+    str | None,
+    Option(
+        help="trained: the model, even if the shipped ranker or a rule is better out of fold; "
+        "shipped: the shipped ranker."
+    ),
+]
 ModelOf = Annotated[
     str | None,
     Option(

@@ -25,6 +25,7 @@ from xlarank.cli.options import (
     Collections,
     Json,
     ModelOf,
+    RankedBy,
     Threads,
     Work,
     out_file,
@@ -53,6 +54,7 @@ def rank(
     ] = 10,
     workspace: Work = WORK,
     collection: ModelOf = None,
+    model_from: RankedBy = None,
     blocks: Blocks = None,
     csv: Annotated[
         Path | None, Option(callback=out_file, help="Write distinct configurations to this file.")
@@ -67,11 +69,13 @@ def rank(
     broken: dict[str, str] = {}
     if graph.is_dir():
         with console.progress_bars() as progress:
-            rankings, broken = rank_folder(work, graph, collection=collection, progress=progress)
+            rankings, broken = rank_folder(
+                work, graph, collection=collection, model_from=model_from, progress=progress
+            )
         _show_rankings(rankings, top)
         result = {name: ranking.as_json(top) for name, ranking in rankings.items()}
     else:
-        ranking = run(work, graph, collection=collection)
+        ranking = run(work, graph, collection=collection, model_from=model_from)
         rankings = {ranking.graph: ranking}
         _show_ranking(ranking, top)
         options.current_run.keep(graph)
@@ -85,8 +89,10 @@ def rank(
 
 def _show_ranking(ranking: Ranking, top: int) -> None:
     configs = counted(len(ranking.order), "configuration")
-    say(f"{ranking.graph}: {configs}, ranked by the model of {ranking.collection}")
-    if ranking.shipped:
+    say(f"{ranking.graph}: {configs}, ranked by {ranking.ranked_by}")
+    for note in ranking.notes:
+        say(note)
+    if ranking.shipped and not ranking.notes:
         kind = ranking.collection.partition(":")[0]
         say(f"the workspace has no {kind} model for this target: using {_SHIPPED[kind]}")
     if ranking.fallback:
@@ -196,7 +202,11 @@ def submit(
     workspace: Work = WORK,
     collection: Collections = None,
     model_from: Annotated[
-        str | None, Option(help="Collection whose model ranks those without, or shipped.")
+        str | None,
+        Option(
+            help="Collection whose model ranks those without; shipped; or trained: the trained models, "
+            "even where a rule is better out of fold."
+        ),
     ] = None,
     scores: options.ScoresOf = None,
     weights: options.Weights = None,
@@ -221,9 +231,7 @@ def submit(
             progress=progress,
         )
     ranked = ((name, str(count), report.models[name]) for name, count in report.rows.items())
-    show_rows(
-        ("collection", ">test graphs", "ranked by" if scores else "ranked by the model of"), ranked
-    )
+    show_rows(("collection", ">test graphs", "ranked by"), ranked)
     options.current_run.keep(out)
     rows = counted(len(report.origin), "row")
     say(f"wrote {report.out}: {rows}, checked")
@@ -297,6 +305,7 @@ def explain(
     top: Annotated[int, Option(min=1, help="Number of rows in each table.")] = 10,
     workspace: Work = WORK,
     collection: ModelOf = None,
+    model_from: RankedBy = None,
     blocks: Blocks = None,
     module: Annotated[
         Path | None, Option(help="HLO module of the graph, for names of nodes.")
@@ -316,6 +325,7 @@ def explain(
         config=config,
         against=against,
         collection=collection,
+        model_from=model_from,
         svg=svg,
         module=module,
     )

@@ -22,22 +22,16 @@ from tests.pipelines.trees import (
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
-from xlarank.models.trained import fingerprint, pretrained_model
+from xlarank.models.stored import pretrained_model
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.explain import explain
-from xlarank.pipelines.fine_tune import (
-    CONTINUED_RATE,
-    CONTINUED_ROUNDS,
-    RATES,
-    find_model,
-    fine_tune,
-    new_families,
-)
 from xlarank.pipelines.rank import rank
+from xlarank.pipelines.ranking.model_choice import find_model
 from xlarank.pipelines.support.results import read_results
-from xlarank.pipelines.training.fitting import TrainRequest
+from xlarank.pipelines.train import CONTINUED_RATE, CONTINUED_ROUNDS, RATES, new_families, train
+from xlarank.pipelines.training.settings import TrainSettings
 from xlarank.pipelines.training.training_sets import extra_collections, read_training_set
 
 OTHER = "layout:tpu-estimate:random"
@@ -66,7 +60,7 @@ def two(trained):
 
 def tune(place, start, **options):
     chosen = {"collections": [LAYOUT], "seeds": 1, "rounds": 30, "threads": 1, **options}
-    (result,) = fine_tune(place, start, TrainRequest(**chosen))
+    (result,) = train(place, TrainSettings(fine_tune=start, **chosen))
     return result, model_of(place.root)
 
 
@@ -75,10 +69,7 @@ def test_folds_choose_rounds_and_rate_and_the_card_says_which(two, shared_tree):
     base = model_of(two.root, OTHER)
     result, model = tune(two, OTHER, seeds=3)
     card = model.card
-    assert (card.continues.collection, card.continues.fingerprint) == (
-        OTHER,
-        fingerprint(base.card),
-    )
+    assert (card.continues.collection, card.continues.fingerprint) == (OTHER, base.card.fingerprint)
     assert (
         card.continues.graphs == ["elsewhere__a", "elsewhere__b"] and card.continues.rate in RATES
     )
@@ -95,7 +86,7 @@ def test_folds_choose_rounds_and_rate_and_the_card_says_which(two, shared_tree):
     parts = explain(two, path, collection=LAYOUT, config=3, against=9)
     assert parts.difference == pytest.approx(ranking.scores[3] - ranking.scores[9])
     assert sum(parts.columns.values()) == pytest.approx(parts.difference, abs=1e-6)
-    boosters = [ranker._booster.trees for ranker in (*base.rankers, *model.rankers)]
+    boosters = [member.booster.trees for member in (*base.members, *model.members)]
     first, second, *counts = (booster.num_trees() for booster in boosters)
     assert counts == [first + card.rounds, second + card.rounds, first + card.rounds]
     first, second, *firsts = (
@@ -147,28 +138,31 @@ def test_the_shipped_ranker_of_a_collections_kind_is_continued(tmp_path):
     trees.write_tree(tmp_path / "tree", {LAYOUT: splits, TILE: {"train": ("dot__a", "conv__a")}})
     place = Workspace(tmp_path / "work")
     build(tmp_path / "tree", place.root, settings=trees.FULL)
-    results = fine_tune(place, "shipped", TrainRequest(seeds=1, rounds=25, threads=1))
+    results = train(place, TrainSettings(fine_tune="shipped", seeds=1, rounds=25, threads=1))
     for result, kind, collection in zip(
         results, ("layout", "tile"), ("layout:tpu:any", "tile:"), strict=True
     ):
         continues = model_of(place.root, result.collection).card.continues
         assert (continues.where, continues.fingerprint) == (
             "shipped",
-            fingerprint(pretrained_model(kind).card),
+            pretrained_model(kind).card.fingerprint,
         )
         assert f"fine-tuned from the shipped ranker ({collection}" in result.why
     model = model_of(place.root)
     shipped = pretrained_model()
     assert (model.card.model, model.shipped) == ("time-trees", False)
     (graph,) = stored(place.root, LAYOUT, "valid").values()
-    before = kendall_tau(shipped.score(shipped.select(graph)).mean, graph.row_cost)
+    before = kendall_tau(shipped.score(graph).mean, graph.row_cost)
     assert kendall_tau(model.score(graph).mean, graph.row_cost) > before + 0.05
 
 
 def test_every_collection_continues_the_model_from_before(two):
     """The model of the first collection is replaced while the second one is still to come."""
-    before = fingerprint(model_of(two.root, OTHER).card)
-    fine_tune(two, OTHER, TrainRequest(collections=[OTHER, LAYOUT], seeds=1, rounds=2, threads=1))
+    before = model_of(two.root, OTHER).card.fingerprint
+    settings = TrainSettings(
+        fine_tune=OTHER, collections=[OTHER, LAYOUT], seeds=1, rounds=2, threads=1
+    )
+    train(two, settings)
     assert {model_of(two.root, name).card.continues.fingerprint for name in (OTHER, LAYOUT)} == {
         before
     }
@@ -181,7 +175,7 @@ def test_models_that_cannot_be_continued_are_refused(two):
             "nowhere",
             {},
             ModelError,
-            "no model 'nowhere' to fine-tune; expected shipped, a folder with model.json",
+            "no model 'nowhere'; expected shipped, a folder with model.json",
         ),
         (TILE, {}, CollectionError, f"{LAYOUT} holds layout graphs; expected tile graphs"),
         (

@@ -16,7 +16,7 @@ from xlarank.models.training_data import CPU, Target, TrainingData
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ColumnSum:
     """A relevance, higher is faster: -weight * log2(estimated time), a sum of columns."""
 
     columns: tuple[str, ...]
