@@ -29,11 +29,12 @@ def rank(
     """Rank the configurations of a graph, or of an npz file, with the best ranker out of fold.
 
     That is the trained model of the workspace, or the shipped ranker or a rule if the model does
-    not beat them; ``model_from`` "trained" or "shipped" decides. The model is that of ``collection``, else of the collection whose folder contains the file, else
-    the only one of the graph's kind (and target, if its folders name one). Without a model, layouts
-    are ranked by the shipped TPU time model, and TPU tiles by the shipped ranker, trained on
-    estimates of the TPU's compiler. ``blocks`` are the files of custom columns that the model was
-    built with; their code is executed.
+    not beat them; ``model_from`` "trained" or "shipped" decides. The model is that of
+    ``collection``, else of the collection whose folder contains the file, else the only one of the
+    graph's kind (and target, if its folders name one). Without a model, layouts are ranked by the
+    shipped TPU time model, and TPU tiles by the shipped ranker, trained on estimates of the TPU's
+    compiler. ``blocks`` are the files of custom columns that the model was built with; their code
+    is executed.
 
     Raises `xlarank.data.errors.GraphFileError`, `WorkspaceError` for a workspace that does not
     exist, and `ModelError` if there is no model or more than one.

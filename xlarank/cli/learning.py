@@ -296,9 +296,7 @@ def evaluate(
     ] = None,
     model_from: Annotated[
         str | None,
-        Option(
-            help="Model that scores all collections: shipped, a collection, or the folder of a model."
-        ),
+        Option(help="Model that scores all collections: shipped, a collection, or a folder."),
     ] = None,
     scores: options.ScoresOf = None,
     weights: options.Weights = None,

@@ -204,8 +204,8 @@ def submit(
     model_from: Annotated[
         str | None,
         Option(
-            help="Collection whose model ranks those without; shipped; or trained: the trained models, "
-            "even where a rule is better out of fold."
+            help="Collection whose model ranks those without; shipped; or trained: the trained "
+            "models, even if a rule is better out of fold."
         ),
     ] = None,
     scores: options.ScoresOf = None,
