@@ -157,6 +157,7 @@ def _search(
         codes: Codes = np.zeros((1, len(candidates.rows)), np.int32)
         outcomes = outcomes_of(codes)
         if outcomes[0].status is not Status.OK:  # the first row is the default
+            sources.require_known_calls(program.module, outcomes[0].message, compiler.target.name)
             do = "try another `target`, or leave out what this one refuses"
             if outcomes[0].status is Status.TIMEOUT:
                 do = "give it more seconds with `limit`, or a smaller program"

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.files import read_text
 from xlarank.data.graph import LayoutGraph
-from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData
+from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData, instructions
 from xlarank.data.hlo.reading import graph_name, module_graph, module_of, read_program
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.candidates import Candidates, candidate_rows, tied_candidates
@@ -118,7 +118,7 @@ def load_program(
         lowered = compiler.lower(function=program, one_hot=one_hot)
     else:
         message = read_program(path)
-        name = name or graph_name(path)
+        name = name or re.sub(r"[^\w.\-]+", "_", graph_name(path)).lstrip("-.") or "program"
         module = module_of(message)
         is_tuning = isinstance(message, ModuleTuningData)
         lowered = (
@@ -133,6 +133,20 @@ def load_program(
     if not re.fullmatch(r"[\w][\w.\-]*", name):
         raise CompilerError(f"{name!r} cannot be the name of a file", do="pass `name`")
     return Program(name, lowered)
+
+
+def require_known_calls(module: Message, message: str, target: str) -> None:
+    """Raise `CompilerError` if a compiler's error names the target of a custom call."""
+    calls = {instruction.custom_call_target for _, instruction in instructions(module)} - {""}
+    rejected = [
+        call for call in sorted(calls) if re.search(rf"(?<!\w){re.escape(call)}(?!\w)", message)
+    ]
+    if rejected:
+        raise CompilerError(
+            f"the custom call {', '.join(rejected)} has no code for {target}",
+            expected="operations of XLA, or custom calls of this compiler",
+            do="replace what calls it, or dump the program where it is compiled for this target",
+        )
 
 
 def compile_new(

@@ -1,5 +1,6 @@
 """Advice with a fake compiler: what is compiled when, what is kept, what is printed."""
 
+import gzip
 import json
 from contextlib import nullcontext
 from dataclasses import replace
@@ -29,7 +30,7 @@ from xlarank.pipelines.programs.compiler.functions import Place
 from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
 from xlarank.pipelines.programs.compiler.targets import target_of
 from xlarank.pipelines.programs.compiler.xla import Lowered
-from xlarank.pipelines.programs.sources import Program, write_configurations
+from xlarank.pipelines.programs.sources import Program, load_program, write_configurations
 
 LAYOUTS = "(f32[64,128]{{1,0}}, f32[128,64]{{{weight}}})->f32[64,64]{{1,0}}"
 TEXT = (
@@ -75,6 +76,7 @@ class FakeCompiler:
     target = target_of("tpu-v3")
     fails_after = 10**9
     slow = ""
+    custom_call = ""
     unsettled = ""
     useless = False
     broken = None
@@ -90,9 +92,9 @@ class FakeCompiler:
 
     def lower(self, *, one_hot=False, **_):
         self.one_hot.append(one_hot)
-        return Lowered(
-            product_module().SerializeToString(), {"dot.3": (1, 0)}, [["[0]", "[1]['w']"], [""]]
-        )
+        module = product_module()
+        module.computations[0].instructions[0].custom_call_target = self.custom_call
+        return Lowered(module.SerializeToString(), {"dot.3": (1, 0)}, [["[0]", "[1]['w']"], [""]])
 
     def compile_pasted(self, pasted):
         """Return a compiled text in which the expression on a line gets a layout as the dot
@@ -264,6 +266,21 @@ def test_an_interrupted_search_is_resumed(compiler, tmp_path):
     assert len(compiler.compiled) == 1, "the module that is written, to be sure of it"
 
 
+def test_a_file_may_have_any_name(compiler, tmp_path):
+    for name, expected in (
+        ("my step (1).hlo.pb", "my_step_1_"),
+        ("-x.pb", "x"),
+        (".pb", "pb"),
+        ("é\n.hlo.pb.gz", "é_"),
+    ):
+        content = product_module().SerializeToString()
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        assert load_program(str(path), compiler).name == expected
+    with pytest.raises(CompilerError, match="cannot be the name of a file; pass `name`"):
+        load_program(str(path), compiler, "a/b")
+
+
 def test_a_default_that_does_not_compile_is_explained(compiler, tmp_path):
     for status, message, error in (
         ("timeout", "not done within 9 s", "`limit`"),
@@ -273,9 +290,15 @@ def test_a_default_that_does_not_compile_is_explained(compiler, tmp_path):
             "INVALID_ARGUMENT: Custom emitter for GatherX not found",
             "the compiler itself fails.*one_hot",
         ),
+        (
+            "failed",
+            "INVALID_ARGUMENT: Custom emitter for lapack_ffi not found",
+            "^the custom call lapack_ffi has no code for tpu-v3; ",
+        ),
         ("crashed", "the compiler's process ended with signal 11", "the compiler itself failed"),
     ):
         compiler.broken = Outcome(Status(status), message=message)
+        compiler.custom_call = "lapack_ffi"
         compiler.one_hot = []
         with pytest.raises(CompilerError, match=error):
             run(tmp_path / error, budget=3)

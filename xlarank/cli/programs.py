@@ -65,7 +65,7 @@ _Measure = Annotated[
 @app.command()
 def import_hlo(
     files: Annotated[
-        list[Path], Argument(help="HLO files (binary or text) or TpuGraphs protobufs.")
+        list[Path], Argument(help="HLO (binary or text), StableHLO, TpuGraphs protobufs, folders.")
     ],
     out: Annotated[Path, Option(help="Data root to write to; graphs go into its npz/.")],
     collection: _Into = None,
