@@ -208,8 +208,14 @@ def submit(
     json_file: Json = None,
 ) -> None:
     """Write the Kaggle submission: all test graphs, unranked ones in their default order."""
+    from xlarank.data.collection import find_data_root, refuse_sample_on_kaggle
+    from xlarank.data.workspace import Workspace
+    from xlarank.features.store import stored_roots
     from xlarank.pipelines.submit import submit as run
 
+    if data_root is None:
+        stored = sorted(stored_roots(Workspace(workspace)))
+        refuse_sample_on_kaggle(map(Path, stored) if stored else [find_data_root().path])
     work = options.built_workspace(
         data_root, workspace, collection, trained=not scores and model_from != "shipped"
     )
