@@ -16,7 +16,8 @@
 # From the attached datasets to `submission.csv`, offline, on the CPU. Attach
 #
 # 1. the competition *Google - Fast or Slow? Predict AI Model Runtime*,
-# 2. the dataset made by `python run.py package-kaggle` (the code; with `--models`, trained models too).
+# 2. the dataset made by `python run.py package-kaggle` (the code; with `--models`, trained models
+#    too).
 #
 # With models in the dataset nothing is trained: the test graphs are ranked and that is all.
 # Without, every collection is built, tuned and trained within the budget below. A right
