@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import replace
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -269,7 +268,7 @@ def check_submission(
     The test graphs are those of --data-root, else of the data root of --workspace, of XLARANK_DATA,
     or of the data root of the default workspace.
     """
-    from xlarank.data.collection import ENVIRONMENT, find_data_root
+    from xlarank.data.collection import ENVIRONMENT
     from xlarank.data.errors import DataRootError
     from xlarank.data.workspace import Workspace
     from xlarank.features.store import stored_roots
@@ -281,8 +280,7 @@ def check_submission(
     stored = set() if data_root is not None or from_environment else stored_roots(work)
     if stored:
         with suppress(DataRootError):  # moved: the workspace has the test graphs, too
-            root = replace(find_data_root(Path(min(stored))), why=f"of the workspace {workspace}")
-        say(f"data: {root.path} ({root.why})" if root else f"data: {workspace}", "dim")
+            root = options.data_root_of(Path(min(stored)), f"of the workspace {workspace}")
     elif data_root is not None or from_environment or sample is None:
         root = options.data_root_of(data_root)
     checked = run(
