@@ -319,6 +319,8 @@ def _show_advice(advice: Advice) -> None:
             advice.module_ns,
         )
     )
+    if advice.is_worthwhile and advice.net_text:
+        say(advice.net_text)
     source = (
         "estimated by the compiler" if "estimated" in advice.labels else "measured in the search"
     )
@@ -358,8 +360,6 @@ def _show_advice(advice: Advice) -> None:
         after = advice.diagnosis_after.moved_cycles
         say(f"copies forced by layouts: {before:,} cycles before, {after:,} after")
         say(advice.difference_text)
-        if advice.conversion_text:
-            say(advice.conversion_text)
         for line in advice.lines:
             say(line)
         say("measure before you keep a layout: docs/advise.md")
