@@ -226,18 +226,17 @@ def time_programs(
     step: Callable[[str], None] = lambda note: None,
 ) -> Timings:
     """Run programs on inputs of ``plain`` until the order of the five fastest is settled or
-    ``minutes`` are over.
+    ``minutes`` are over, the time to load them included; at least two rounds are run.
 
     Rounds of exactly these programs in the journal are reused; new ones are added.
     """
     rounds = (
         [times for times in journal.rounds if times.keys() == programs.keys()] if journal else []
     )
-    end = 0.0
+    end = time.monotonic() + 60 * minutes
     if not _settled(rounds, min_rounds):
         with closing(compiler.measure(plain, programs, seed=seed, done=len(rounds))) as new_rounds:
             for times in new_rounds:
-                end = end or time.monotonic() + 60 * minutes  # the time to compile does not count
                 rounds.append(times)
                 if journal:
                     journal.add_round(times)

@@ -193,7 +193,7 @@ def collect(
     per_node: _PerNode = 8,
     effort: _Effort = None,
     minutes: Annotated[
-        float, Option(min=0, help="Maximum minutes to measure programs (cpu, device).")
+        float, Option(min=0, help="Maximum minutes to load and measure programs (cpu, device).")
     ] = 10.0,
     seed: Seed = 0,
     json_file: Json = None,
@@ -240,8 +240,8 @@ def collect(
     )
     if (tau := labels.manifest.get("retest_tau")) is not None:
         say(
-            f"two halves of the rounds agree with Kendall tau {tau:.3f}, an upper bound "
-            "for any ranker"
+            f"two halves of the rounds agree with Kendall's tau {tau:.3f}; the ceiling of a "
+            f"ranker's tau is about its square root, {max(tau, 0) ** 0.5:.3f}"
         )
     if labels.manifest.get("loops_counted_once"):
         say("a loop's number of runs is not known; its body was counted once")
