@@ -82,8 +82,8 @@ NESTED = functools.reduce(lambda inner, _: sized(b"\x22", inner), range(200), b"
         (HloModuleProto(name="nothing in it").SerializeToString(), "no program"),
         (b"\x28\xb5\x2f\xfd", "this is a zstd file"),
         (b"PK\x03\x04", "this is a zip archive"),
-        (gzip.compress(b"HloModule")[:-9], "cannot be unpacked"),
-        (gzip.compress(gzip.compress(b"HloModule")), "no protobuf of a program"),
+        (gzip.compress(b"HloModule", mtime=0)[:-9], "cannot be unpacked"),
+        (gzip.compress(gzip.compress(b"HloModule", mtime=0), mtime=0), "no protobuf of a program"),
         (b"HloModule a\n\nHloModule b\n", "the file holds 2 HLO modules"),
         (b"IR {\n  %0 = s64[] xla::device_data(), location=a\n}", "set XLA_SAVE_TENSORS_FMT=hlo"),
         (
