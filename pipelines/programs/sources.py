@@ -136,8 +136,17 @@ def load_program(
 
 
 def require_known_calls(module: Message, message: str, target: str) -> None:
-    """Raise `CompilerError` if a compiler's error names the target of a custom call."""
-    calls = {instruction.custom_call_target for _, instruction in instructions(module)} - {""}
+    """Raise `CompilerError` if a compiler's error names the target of one of the program's custom
+    calls. Those that compute the indices of gathers and scatters are the compiler's own.
+    """
+    calls = set[str]()
+    own = set[int]()
+    for _, operation in instructions(module):
+        if operation.opcode in ("gather", "scatter"):
+            own.update(operation.operand_ids)
+    for _, operation in instructions(module):
+        if operation.custom_call_target and operation.id not in own:
+            calls.add(operation.custom_call_target)
     rejected = [
         call for call in sorted(calls) if re.search(rf"(?<!\w){re.escape(call)}(?!\w)", message)
     ]

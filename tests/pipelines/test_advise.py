@@ -32,7 +32,12 @@ from xlarank.pipelines.programs.compiler.functions import Place, import_function
 from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
 from xlarank.pipelines.programs.compiler.targets import target_of
 from xlarank.pipelines.programs.compiler.xla import Lowered
-from xlarank.pipelines.programs.sources import Program, load_program, write_configurations
+from xlarank.pipelines.programs.sources import (
+    Program,
+    load_program,
+    require_known_calls,
+    write_configurations,
+)
 
 LAYOUTS = "(f32[64,128]{{1,0}}, f32[128,64]{{{weight}}})->f32[64,64]{{1,0}}"
 TEXT = (
@@ -285,6 +290,19 @@ def test_a_file_may_have_any_name(compiler, tmp_path):
         assert load_program(str(path), compiler).name == expected
     with pytest.raises(CompilerError, match="cannot be the name of a file; pass `name`"):
         load_program(str(path), compiler, "a/b")
+
+
+def test_custom_calls_of_the_compiler_itself_are_not_blamed_on_the_program():
+    """Such as the indices of a gather, for which the advice on gathers is right."""
+    module = product_module()
+    indices, _, user = module.computations[0].instructions
+    indices.custom_call_target = "Indices"
+    for message in ("Indices2 not found", "no MyIndices"):
+        require_known_calls(module, message, "tpu-v3")
+    with pytest.raises(CompilerError, match="the custom call Indices has no code for tpu-v3"):
+        require_known_calls(module, "emitter for Indices not found", "tpu-v3")
+    user.opcode = "gather"
+    require_known_calls(module, "emitter for Indices not found", "tpu-v3")
 
 
 def test_a_default_that_does_not_compile_is_explained(compiler, tmp_path):
