@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import glob
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -33,6 +34,7 @@ _LEVELS: Final = {"layout": "<source>/<search>/<split>", "tile": "<source>/<spli
 _DEEPEST: Final = 7
 
 ENVIRONMENT: Final = "XLARANK_DATA"
+#: Kaggle's mount of the competition; it is in ``competitions/`` of the same folder by now.
 KAGGLE: Final = Path("/kaggle/input/predict-ai-model-runtime")
 HOME: Final = Path("~/data/tpugraphs")
 SAMPLE: Final = Path(__file__).parent / "sample"
@@ -236,8 +238,9 @@ class DataRoot:
 def find_data_root(named: Path | None = None) -> DataRoot:
     """Choose the data root.
 
-    Tries ``named``, the environment variable ``XLARANK_DATA``, Kaggle's mount, ``~/data/tpugraphs``
-    (the default of Google's tools) and the embedded sample, in this order. Raises `DataRootError`
+    Tries ``named``, the environment variable ``XLARANK_DATA``, Kaggle's mounts of the competition
+    and of data sets, ``~/data/tpugraphs`` (the default of Google's tools) and the embedded sample,
+    in this order. Raises `DataRootError`
     if ``named`` or ``XLARANK_DATA`` is set and has no data.
     """
     if named is not None:
@@ -246,14 +249,22 @@ def find_data_root(named: Path | None = None) -> DataRoot:
         return _named_root(Path(os.path.expanduser(from_environment)), ENVIRONMENT)
     home = Path(os.path.expanduser(HOME))  # unlike Path.expanduser, does not fail without a home
     sample = f"the embedded sample: no `data_root`, no {ENVIRONMENT}, nothing at {KAGGLE} or {HOME}"
-    for path, why in (
-        (KAGGLE, "Kaggle's mount"),
-        (home, f"the default place {HOME}"),
-        (SAMPLE, sample),
-    ):
+    mounts = [KAGGLE, KAGGLE.parent / "competitions" / KAGGLE.name]
+    mounts += sorted(map(Path, glob.glob(f"{KAGGLE.parent}/datasets/*/*")))
+    reasons = dict.fromkeys(mounts, "Kaggle's mount")
+    reasons |= {home: f"the default place {HOME}", SAMPLE: sample}
+    for path, why in reasons.items():
         if npz := _tree_below(path):
             return DataRoot(path, npz, why)
     return _named_root(SAMPLE, "the embedded sample")  # raises: the sample is missing, too
+
+
+def refuse_sample_on_kaggle(roots: Iterable[Path]) -> None:
+    """Raise `DataRootError` on Kaggle if one of the data roots is the embedded sample."""
+    if os.path.isdir(KAGGLE.parent) and SAMPLE.resolve() in (root.resolve() for root in roots):
+        got = f"found no TpuGraphs data below {KAGGLE.parent}, only the embedded sample"
+        do = f"attach the competition {KAGGLE.name}, or pass `data_root`"
+        raise DataRootError(got, expected="the test graphs to submit", do=do)
 
 
 def _tree_below(path: Path) -> Path | None:

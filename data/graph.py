@@ -8,6 +8,7 @@ sizes of BERT are one).
 from __future__ import annotations
 
 import re
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import closing
@@ -44,6 +45,8 @@ MAX_CONFIGS = 1 << 24
 MAX_ELEMENTS = float(1 << 48)
 #: Largest magnitude in other node and tile columns.
 MAX_FEATURE = 1e18
+#: Longest runtime that counts as measured: a day. Tuners write more for a run that failed.
+MAX_RUNTIME = 24 * 3600 * 10**9
 _RUNTIME_UNIT = "write whole nanoseconds (milliseconds times 1,000,000, rounded to int64)"
 _MEND = "mend or remove the file"
 
@@ -58,6 +61,10 @@ _INTEGER_COLUMNS: Final[tuple[tuple[str, Any, int | None], ...]] = (
     ("the default layouts", _DEFAULT_LAYOUT, MAX_RANK - 1),
     ("the convolution's dimension numbers", _CONVOLUTION, MAX_RANK - 1),
 )
+
+
+class GraphWarning(UserWarning):
+    """Labels of a graph file are not used; the rest was read."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -185,7 +192,8 @@ def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | Tile
     """Read and check an npz file in TpuGraphs format.
 
     ``kind`` ("layout" or "tile") rejects files of the other kind; by default it is inferred from
-    the arrays. Raises `GraphFileError`, which names the file, for invalid files.
+    the arrays. Runtimes above a day count as not measured, with a `GraphWarning`. Raises
+    `GraphFileError`, which names the file, for invalid files.
 
     Examples:
         >>> import xlarank
@@ -298,7 +306,13 @@ def _read_tile(archive: NpzReader) -> TileGraph:
 def _read_program(archive: NpzReader) -> dict[str, Any]:
     node_feat = _float32(archive, "node_feat")
     nodes = len(node_feat)
+    layouts = node_feat[:, _DEFAULT_LAYOUT]
+    if ((layouts[:, :-1] == -1) & (layouts[:, 1:] >= 0)).any():
+        got = "the default layouts in node_feat have -1 before a dimension"
+        raise GraphFileError(got, expected="the padding at the end")
     for title, columns, high in _INTEGER_COLUMNS:
+        if high is not None:  # re-packed files are padded with -1, the dataset's with 0
+            node_feat[:, columns] = np.where(node_feat[:, columns] == -1, 0, node_feat[:, columns])
         values = node_feat[:, columns]
         _check_range(f"{title} in node_feat", values, 0, high)
         if len(fractions := values[values % 1 != 0]):
@@ -315,6 +329,14 @@ def _read_program(archive: NpzReader) -> dict[str, Any]:
         raise GraphFileError("edge_index holds a cycle", expected="operands before their consumers")
     name = archive.path.name.removesuffix(".npz")
     runtime = _integers(archive, "config_runtime", 0)
+    failed = runtime > MAX_RUNTIME
+    if failed.any():
+        note = (
+            f"{name}: not measured: {counted(int(failed.sum()), 'runtime')} above a day "
+            f"({runtime.max():,} ns); write 0 for a configuration without a runtime"
+        )
+        warnings.warn(note, GraphWarning, stacklevel=4)
+        runtime = np.where(failed, 0, runtime)
     return {
         "name": name,
         "node_feat": node_feat,

@@ -56,8 +56,8 @@ def submission_problems(
 
     Every id must be listed exactly once, with every configuration exactly once (layout) or at least
     5 different ones (tile; fewer if the graph has fewer). ``configs`` maps ids to numbers of
-    configurations, None if unknown; ``fewest`` maps the ids of tile graphs with an unknown number
-    to the number that must be listed, by default 5.
+    configurations, None if unknown; ``fewest`` maps ids with an unknown number to the number that
+    must be listed at least, by default 1.
     """
     try:
         lines = _lines(path)
@@ -80,7 +80,7 @@ def submission_problems(
             got = f"{row_id} lists {listed[:40]!r}"
             yield SubmissionError(got, expected="configuration numbers joined by ;")
         elif problem := _order_problem(
-            row_id, order, configs[row_id], (fewest or {}).get(row_id, TILE_TOP)
+            row_id, order, configs[row_id], (fewest or {}).get(row_id, 1)
         ):
             yield problem
         missing.pop(row_id, None)
@@ -153,7 +153,7 @@ def _order(listed: str) -> list[int] | None:
 
 
 def _order_problem(
-    row_id: str, order: Sequence[int], configs: int | None, fewest: int = TILE_TOP
+    row_id: str, order: Sequence[int], configs: int | None, fewest: int = 1
 ) -> SubmissionError | None:
     """Return the problem of a row, if any; ``fewest`` as in `submission_problems`."""
     if len(set(order)) != len(order):
@@ -162,7 +162,7 @@ def _order_problem(
         )
     tile = row_id.startswith("tile:")
     if configs is None and not tile:
-        configs = max(order) + 1
+        configs = max(max(order) + 1, fewest)
     for extreme in (min(order), max(order)):
         if extreme < 0 or (configs is not None and extreme >= configs):
             valid = "0 or more" if configs is None else f"0 to {configs - 1}"

@@ -14,6 +14,8 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=$(command -v "${PYTHON:-python3}") || { echo "error: ${PYTHON:-python3} is not there; set PYTHON to a Python" >&2; exit 1; }
 case $python in /*) ;; *) python=$PWD/$python ;; esac
+"$python" -c 'import ipykernel, nbconvert' 2>/dev/null ||
+  { echo "error: $python lacks nbconvert or ipykernel; expected the extra kaggle; pip install -e '.[kaggle]'" >&2; exit 1; }
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 npz=$(cd "${2:-$root/data/sample/npz}" && pwd)

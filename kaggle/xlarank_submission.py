@@ -15,8 +15,9 @@
 #
 # From the attached datasets to `submission.csv`, offline, on the CPU. Attach
 #
-# 1. the competition *Google - Fast or Slow? Predict AI Model Runtime*, 2. the dataset made by
-# `python run.py package-kaggle` (the code; with `--models`, trained models too).
+# 1. the competition *Google - Fast or Slow? Predict AI Model Runtime*,
+# 2. the dataset made by `python run.py package-kaggle` (the code; with `--models`, trained models
+#    too).
 #
 # With models in the dataset nothing is trained: the test graphs are ranked and that is all.
 # Without, every collection is built, tuned and trained within the budget below. A right
@@ -67,9 +68,13 @@ from pathlib import Path
 
 
 def attached(*marks: str) -> list[Path]:
-    """Folders at most three levels below INPUT that hold all of these."""
+    """Folders at most four levels below INPUT that hold all of these.
+
+    Kaggle mounts datasets as SLUG or datasets/OWNER/SLUG, competitions as SLUG or
+    competitions/SLUG.
+    """
     found = []
-    for pattern in ("", "*", "*/*", "*/*/*"):
+    for pattern in ("", "*", "*/*", "*/*/*", "*/*/*/*"):
         places = sorted(Path(INPUT).glob(pattern)) if pattern else [Path(INPUT)]
         found += [place for place in places if all((place / mark).exists() for mark in marks)]
     return found

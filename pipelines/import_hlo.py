@@ -14,7 +14,13 @@ from xlarank.data.errors import CollectionError, HloError, XlarankError
 from xlarank.data.graph import Kind
 from xlarank.data.hlo.encoding import Arrays, kernel_name, layout_arrays, tile_arrays, unexpressed
 from xlarank.data.hlo.messages import Message, ModuleTuningData, TuningData
-from xlarank.data.hlo.reading import graph_name, module_of, read_program, unlabelled_arrays
+from xlarank.data.hlo.reading import (
+    NoProgramError,
+    graph_name,
+    module_of,
+    read_program,
+    unlabelled_arrays,
+)
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.support.progress import Progress, steps_of
 
@@ -40,8 +46,8 @@ class Imported:
 
 @dataclass
 class ImportReport:
-    """Written graphs, kernels left out as in the dataset, and broken files or programs with the
-    reason.
+    """Written graphs, kernels left out as in the dataset, files of a folder left out, and broken
+    files or programs with the reason.
     """
 
     graphs: list[Imported] = field(default_factory=list)
@@ -59,7 +65,8 @@ def import_hlo(
     progress: Progress | None = None,
 ) -> ImportReport:
     """Write a graph file below ``out`` for every program in ``files``; broken files are listed in
-    the report.
+    the report. A folder stands for the files in it, of which those that hold no program, such as a
+    compiler's other reports, are left out.
 
     An HLO program gets one configuration, the compiler's default, without a runtime; a
     ``ModuleTuningData`` keeps its configurations and runtimes; a ``TuningData`` becomes a tile
@@ -79,13 +86,15 @@ def import_hlo(
         raise HloError(
             f"the name {name!r} for {len(files)} files", expected="a plain name for a single file"
         )
+    in_folders = [member for path in files for member in _members(path)]
+    files = [path for path in files if not path.is_dir()] + in_folders
     root = out if out.name == "npz" else out / "npz"
     report = ImportReport()
     written: dict[Path, Path] = {}
     with steps_of(progress, "importing programs", len(files)) as step:
         for file in files:
             parts = []
-            with _recording_errors(report, str(file), file):
+            with _recording_errors(report, str(file), file, in_folder=file in in_folders):
                 parts = list(_parts(file, name or graph_name(file)))
             for title, stem, encode, message in parts:
                 kind: Kind = "tile" if encode is tile_arrays else "layout"
@@ -124,6 +133,8 @@ def import_hlo(
                         )
                     )
             step(file.name)
+    if not (report.graphs or report.broken) and in_folders:
+        raise HloError("the folder holds no program", expected="HLO files or TpuGraphs protobufs")
     return report
 
 
@@ -145,15 +156,33 @@ def _parts(
         yield str(file), stem, layout_arrays if is_tuning else unlabelled_arrays, message
 
 
+def _members(folder: Path) -> list[Path]:
+    """Return the visible files of a folder; raises `HloError` if there are none."""
+    if not folder.is_dir():
+        return []
+    try:
+        paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError as error:
+        raise HloError(f"{folder} cannot be read ({error.strerror})", do="check it") from error
+    members = list(filter(Path.is_file, paths))
+    if not members:
+        raise HloError(f"{folder} holds no files", expected="HLO files or TpuGraphs protobufs")
+    return members
+
+
 @contextmanager
-def _recording_errors(report: ImportReport, title: str, file: Path) -> Iterator[None]:
+def _recording_errors(
+    report: ImportReport, title: str, file: Path, *, in_folder: bool = False
+) -> Iterator[None]:
     """Record the reason if a file, or one of its programs, cannot be read or written."""
     try:
         yield
     except (XlarankError, MemoryError) as error:
-        report.broken[title] = (
-            str(error).removeprefix(f"{file.name}: ") or "it does not fit into memory"
-        )
+        reason = str(error).removeprefix(f"{file.name}: ") or "it does not fit into memory"
+        if in_folder and isinstance(error, NoProgramError):
+            report.left_out.append(f"{title}: holds no program")
+        else:
+            report.broken[title] = reason
 
 
 def _is_plain(name: str) -> bool:

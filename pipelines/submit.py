@@ -21,7 +21,7 @@ from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, 
 from xlarank.data.graph import graph_size
 from xlarank.data.submission import TILE_TOP, complete_submission, submission_id
 from xlarank.data.workspace import Workspace
-from xlarank.features.store import each_graph, read_manifest, stored_roots
+from xlarank.features.store import Manifest, each_graph, read_manifest, stored_roots
 from xlarank.models.validation.metrics import order_of, top_of
 from xlarank.pipelines.ranking.model_choice import SHIPPED, model_for_collection, model_named
 from xlarank.pipelines.support import results
@@ -140,9 +140,7 @@ def _rank_collection(
     manifest = read_manifest(workspace, collection, "test")
     if manifest is None or not (manifest.graphs or manifest.broken):
         raise CollectionError(f"{collection} has no test graphs in {workspace.root}")
-    configs |= {
-        submission_id(collection, name): graph.configs for name, graph in manifest.graphs.items()
-    }
+    configs |= _stored_counts(collection, manifest)
     report.broken |= {f"{collection} {name}": reason for name, reason in manifest.broken.items()}
     if scores is None:
         model = model_for_collection(workspace, collection, model_from=model_from)
@@ -172,6 +170,12 @@ def _rank_collection(
         with note_errors(report.notes), workspace_lock(workspace):
             results.write_predictions(workspace, collection, model.name, predictions)
     return orders
+
+
+def _stored_counts(collection: Collection, manifest: Manifest) -> dict[str, int]:
+    return {
+        submission_id(collection, name): graph.configs for name, graph in manifest.graphs.items()
+    }
 
 
 def _add_unbuilt(
@@ -220,16 +224,18 @@ def check_submission(
     *,
     sample: Path | None = None,
     data_root: DataRoot | None = None,
+    workspace: Workspace | None = None,
     collections: Sequence[str] = (),
 ) -> Checked:
     """Return all problems of a submission; raises `SubmissionError` for the sample, `DataRootError`
     without graphs.
 
-    Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``, in
-    all or the named collections. A layout row lists every configuration once; a tile row at least 5
-    different ones, of which the first 5 count (all if the graph has fewer). The number of
-    configurations is read from the data root; without one, it is the length of a layout's sample
-    row, and a tile row may be as short as its sample row.
+    Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``, or
+    without one of the ``workspace``, in all or the named collections. A layout row lists every
+    configuration once; a tile row at least 5 different ones, of which the first 5 count (all if the
+    graph has fewer). The number of configurations is that of the data root or the workspace, never
+    of the sample: Kaggle's lists 1000 configurations for every layout and 5 for every tile graph. A
+    graph in neither is checked as far as possible: a layout row lists no fewer than its sample row.
     """
     configs: dict[str, int | None] = {}
     unknown: dict[str, str] = {}
@@ -243,15 +249,22 @@ def check_submission(
                     configs[row_id] = graph_size(file.path, file.collection.kind).configs
                 except GraphFileError as error:
                     unknown[row_id] = str(error)
+    elif workspace is not None:
+        for collection in chosen_collections(workspace, collections):
+            if manifest := read_manifest(workspace, collection, "test"):
+                configs |= _stored_counts(collection, manifest)
     against = counted(len(configs), "test graph")
     if sample is not None:
         listed = submission.read_submission(sample)
         against = f"{counted(len(listed), 'id')} of {sample}"
-        configs = {
-            row_id: configs.get(row_id) or (None if row_id.startswith("tile:") else len(order))
-            for row_id, order in listed.items()
+        absent = dict.fromkeys(listed, "not in the data; pass `data_root`")
+        unknown = {
+            row_id: unknown.get(row_id, reason)
+            for row_id, reason in absent.items()
+            if configs.get(row_id) is None
         }
-        fewest = {row_id: min(TILE_TOP, len(order)) for row_id, order in listed.items()}
-        unknown = {row_id: reason for row_id, reason in unknown.items() if row_id in configs}
+        layouts = (row_id for row_id in listed if row_id.startswith("layout:"))
+        fewest = {row_id: len(listed[row_id]) for row_id in layouts}
+        configs = {row_id: configs.get(row_id) for row_id in listed}
     problems = list(map(str, submission.submission_problems(path, configs, fewest=fewest)))
     return Checked(len(configs), against, problems, unknown)

@@ -12,10 +12,15 @@ import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 
 from benchmarks.results.stored import PAGES, README, in_page, in_readme, path_of, read
 from xlarank.data import errors
+from xlarank.data.collection import find_data_root
+from xlarank.data.workspace import Workspace
+from xlarank.pipelines.build_features import BuildRequest, build_features
 
 ROOT = README.parent
 DOCUMENTS = [
@@ -69,10 +74,35 @@ RUN = {
 }
 
 
+def alone(folder):
+    """Return a PYTHONPATH on which scikit-learn, which is for tests, is not installed."""
+    (folder / "path").mkdir()
+    (folder / "path/sklearn.py").write_text("raise ImportError('not installed')")
+    return f"{folder / 'path'}{os.pathsep}{ROOT}"
+
+
+def test_lightgbm_of_your_own_needs_nothing_else_and_takes_any_graph(tmp_path):
+    """One kernel has 12,000 configurations, and LightGBM rejects groups of more than 10,000."""
+    page = ROOT / "docs/how-to/own-lightgbm.md"
+    code = next(code for language, _, code in blocks(page) if language == "python")
+    kernel = dict(np.load(ROOT / "data/sample/npz/tile/cpu/train/bmm__a.npz"))
+    picks = np.arange(12_000) % len(kernel["config_runtime"])
+    for name in ("config_feat", "config_runtime", "config_runtime_normalizers"):
+        kernel[name] = kernel[name][picks]
+    kernel["config_feat"][:, 0] = np.arange(12_000)
+    place = tmp_path / "npz/tile/cpu/train"
+    place.mkdir(parents=True)
+    np.savez(place / "bmm__a.npz", **kernel)
+    build_features(find_data_root(tmp_path), Workspace(tmp_path / "work"), BuildRequest(jobs=1))
+    path = {"PYTHONPATH": alone(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=os.environ | path, check=True)
+    assert len(pl.read_parquet(tmp_path / "own.parquet")) == 12_000
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUN)
 def test_the_blocks_of_a_page_run_and_print_the_shown_lines(page, tmp_path, request):
-    """Run the blocks in a folder that looks like a clone."""
+    """Run the blocks in a folder that looks like a clone, with the package alone."""
     folder = tmp_path / "clone"
     folder.mkdir()
     for name in ("run.py", "data"):
@@ -83,7 +113,7 @@ def test_the_blocks_of_a_page_run_and_print_the_shown_lines(page, tmp_path, requ
         (tmp_path / "data").mkdir()
         (tmp_path / "data/tpugraphs").symlink_to(request.getfixturevalue("real_data"))
     settings = {
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": alone(tmp_path),
         "HOME": str(tmp_path),
         "COLUMNS": "120",
         "OMP_NUM_THREADS": "2",

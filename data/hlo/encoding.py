@@ -34,6 +34,12 @@ _INT64: Final = np.iinfo(np.int64)
 #: Names of element types by XLA's PrimitiveType number; the dataset's one-hot columns have another
 #: order.
 ELEMENT_TYPES: Final = dict(zip((*range(13), 16, 15, 18, 13, 14, 17), ELEMENT_BYTES, strict=True))
+#: Names of those that the dataset does not have.
+_OTHER_TYPES: Final = {
+    **{19: "f8e5m2", 20: "f8e4m3fn", 21: "s4", 22: "u4", 23: "f8e4m3b11fnuz", 24: "f8e5m2fnuz"},
+    **{25: "f8e4m3fnuz", 26: "s2", 27: "u2", 28: "f8e4m3", 29: "f8e3m4", 30: "s1", 31: "u1"},
+    **{32: "f4e2m1fn", 33: "f8e8m0fnu"},
+}
 #: A computation ends a split if its name contains one of these, as in the extractor.
 _MAJOR: Final = ("cluster", "while", "cond")
 #: Roles of a convolution's dimensions: ``<role>_dim`` in columns, ``<role>_dimension`` in messages.
@@ -253,8 +259,10 @@ def unexpressed(module: Message) -> tuple[str, ...]:
         "opcodes that the format does not know, written as unknown": [
             node.opcode for node in nodes if node.opcode not in OPCODE
         ],
-        "element types that the format does not know (XLA's PrimitiveType), written as none": [
-            str(number) for number in types if number not in ELEMENT_TYPES
+        "element types that the format does not know, written as none": [
+            _OTHER_TYPES.get(number, f"type {number}")
+            for number in types
+            if number not in ELEMENT_TYPES
         ],
         (
             f"tensors of more than {MAX_RANK} dimensions, written without the others and "

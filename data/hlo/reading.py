@@ -1,23 +1,29 @@
 """Reading of program files as messages, graphs and node names.
 
-Files are recognised by content, never by name. HLO text is parsed by XLA's own parser, in a
-subprocess because malformed text can crash it.
+Files are recognised by content, never by name. HLO text and StableHLO are parsed by XLA's own
+parser, in a subprocess because malformed text can crash it.
 """
 
 from __future__ import annotations
 
+import bz2
+import codecs
+import gzip
+import io
+import lzma
 import math
 import re
 import subprocess
 import sys
 import warnings
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -37,7 +43,8 @@ _MAX_BYTES: Final = 2**31 - 1
 _EXAMINED: Final = 100
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]*")
 _EXPECTED: Final = (
-    "an HloProto or HloModuleProto, HLO text, or TpuGraphs' ModuleTuningData or TuningData"
+    "an HloProto or HloModuleProto, HLO text, StableHLO, or TpuGraphs' ModuleTuningData or "
+    "TuningData"
 )
 _MAX_NAME = 80
 _MAX_OP_NAME = 200
@@ -57,6 +64,41 @@ _NO_CODE: Final = re.compile(
 )
 _CONSTANT: Final = re.compile(rb"=([^=]*?)\bconstant\(")
 _DIMENSIONS: Final = re.compile(rb"\[([0-9,\s]*)\]")
+#: Compressed formats that are read, by their first bytes, and others that are only named.
+_OPENERS: Final[dict[bytes, Callable[[Any], Any]]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\0": lzma.open,
+}
+_ARCHIVES: Final = {b"\x28\xb5\x2f\xfd": "a zstd file", b"PK\x03\x04": "a zip archive"}
+_ENCODINGS: Final = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_BYTECODE: Final = b"ML\xefR"
+#: Lines by which text is recognised.
+_MLIR: Final = re.compile(
+    rb'^[ \t]*+(?:module(?: @| \{| attributes\b)|"?builtin\.module\b|"?func\.func\b)', re.MULTILINE
+)
+_HEADER: Final = re.compile(rb"^[ \t]*+HloModule\b", re.MULTILINE)
+_INSTRUCTION: Final = re.compile(
+    rb"^[ \t]*+(?:ROOT )?%?[\w.\-]+ = [(a-z][^=\n]*[\]})] [a-z][a-z0-9\-]*\(", re.MULTILINE
+)
+_TENSORS: Final = re.compile(rb"^IR \{", re.MULTILINE)
+#: Attributes that the parser rejects, in its errors, from the inside to the outside.
+_REJECTED: Final = re.compile(
+    r'error: (?:unexpected attribute "|error parsing attribute |Invalid )([\w\-]+)'
+)
+#: Parts of the names of attributes that say something about shapes, layouts, operands or calls.
+_SHAPING: Final = re.compile(
+    "dim|window|slice|pad|shape|layout|calls|called|comput|apply|body|condition|branch|kind|index|"
+    "target|group|alias|select|scatter|control"
+)
+_MAX_DROPPED = 16
+_VALUE_TOKEN: Final = re.compile(
+    rb'"(?:[^"\\]++|\\.)*+"?|[][(){}]|[\s,]|[^][(){}\s,"]++', re.DOTALL
+)
 #: Exit statuses of `_PARSE`.
 _ABSENT = 3
 _REFUSED = 4
@@ -64,21 +106,31 @@ _REFUSED = 4
 #: output.
 _PARSE: Final = f"""
 import importlib, sys
-for name in sys.argv[1:]:
+text = sys.argv[1] == "HLO text"
+data = sys.stdin.buffer.read()
+for name in sys.argv[2:]:
     try:
-        parse = importlib.import_module(name).hlo_module_from_text
+        library = importlib.import_module(name)
+        if text:
+            parse = library.hlo_module_from_text
+        else:
+            parse = library.mlir.mlir_module_to_xla_computation
         break
     except (ImportError, AttributeError):
         pass
 else:
     sys.exit({_ABSENT})
 try:
-    module = parse(sys.stdin.buffer.read().decode())
+    module = parse(data.decode()) if text else parse(data, use_tuple_args=False, return_tuple=False)
 except (RuntimeError, ValueError) as error:
     sys.stdout.buffer.write(str(error).encode())
     sys.exit({_REFUSED})
 sys.stdout.buffer.write(module.as_serialized_hlo_module_proto())
 """
+
+
+class NoProgramError(HloError):
+    """A file holds something else than a program, as far as its content tells."""
 
 
 class HloWarning(UserWarning):
@@ -146,7 +198,10 @@ def graph_name(path: Path) -> str:
     >>> graph_name(Path("dump/module_0001.jit_f.before_optimizations.hlo.pb"))
     'module_0001.jit_f.before_optimizations'
     """
-    return path.name.removesuffix(".txt").removesuffix(".pb").removesuffix(".hlo") or path.name
+    name = path.name.encode(errors="replace").decode().lstrip(".")
+    for suffixes in ((".gz", ".bz2", ".xz"), (".txt", ".pb", ".mlir", ".mlirbc"), (".hlo",)):
+        name = name.removesuffix(next(filter(name.endswith, suffixes), ""))
+    return name or "program"
 
 
 def node_names(path: Path | str, graph: Graph) -> tuple[NodeName, ...]:
@@ -208,10 +263,12 @@ def parse_program(data: bytes) -> Message:
     ``TuningData``.
 
     All kinds of messages start with field 1, so they are tried in turn, and the first that holds a
-    program is returned. HLO text is parsed. Raises `HloError` if there is no program.
+    program is returned. Compressed files are unpacked; HLO text and StableHLO are parsed. Raises
+    `HloError` if there is no program.
     """
     if not data:
         raise HloError("the file is empty", expected=_EXPECTED)
+    data = _unpacked(data)
     got = "the file is cut off, or no protobuf of a program"
     for kind, path, is_program in _KINDS:
         with suppress(DecodeError):
@@ -220,12 +277,53 @@ def parse_program(data: bytes) -> Message:
             if is_program(part):
                 return part
             got = "there is no program in this file"
-    if re.match(rb"\s*(?://[^\n]*\n\s*)*HloModule\b", data):
-        return _parse_text(data)
-    if re.match(rb"\s*(?:(?://|#)[^\n]*\n\s*)*(?:module|func\.func|builtin\.module)\b", data):
-        do = "dump HLO: XLA_FLAGS='--xla_dump_to=DIR'"
-        raise HloError("this is MLIR (StableHLO) text", expected=_EXPECTED, do=do)
-    raise HloError(got, expected=_EXPECTED, do="copy or dump it again")
+    text = _as_utf8(data)
+    modules = list(_HEADER.finditer(text))
+    if len(modules) > 1:
+        raise HloError(f"the file holds {len(modules)} HLO modules", expected="one in a file")
+    if modules:  # frameworks write lines around the module
+        return _parse_text(text[modules[0].start() : text.rfind(b"}") + 1 or None])
+    if data.startswith(_BYTECODE) or _MLIR.search(text):
+        module, reason = _run_parser(data if data.startswith(_BYTECODE) else text, "StableHLO")
+        if module is None:
+            raise HloError(
+                f"XLA cannot convert this MLIR ({reason[:300]})", expected="StableHLO", do=_DUMP
+            )
+        return module
+    if _INSTRUCTION.search(text):
+        return _parse_text(text)
+    if _TENSORS.search(text):
+        do = "set XLA_SAVE_TENSORS_FMT=hlo"
+        raise HloError("this is PyTorch/XLA's own form", expected=_EXPECTED, do=do)
+    raise NoProgramError(got, expected=_EXPECTED, do="copy or dump it again")
+
+
+def _unpacked(data: bytes) -> bytes:
+    """Return the content of a compressed file, and other data unchanged; raises `HloError`."""
+    for mark, noun in _ARCHIVES.items():
+        if data.startswith(mark):
+            raise HloError(
+                f"this is {noun}", expected="a program, or gzip, bz2 or xz", do="unpack it"
+            )
+    for mark, opener in _OPENERS.items():
+        if data.startswith(mark):
+            try:
+                with opener(io.BytesIO(data)) as stream:
+                    content: bytes = stream.read(_MAX_BYTES + 1)
+            except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+                raise HloError(f"it cannot be unpacked ({error})", do="copy it again") from error
+            if len(content) > _MAX_BYTES:
+                raise HloError("its content is too large", expected=f"at most {_MAX_BYTES:,} bytes")
+            return content
+    return data
+
+
+def _as_utf8(data: bytes) -> bytes:
+    """Return text as UTF-8 without a byte-order mark; invalid bytes are replaced."""
+    encoding = next((_ENCODINGS[mark] for mark in _ENCODINGS if data.startswith(mark)), "utf-8")
+    if data[1:64:2] and not any(data[1:64:2]):
+        encoding = "utf-16-le"
+    return data.decode(encoding, errors="replace").encode()
 
 
 def module_of(message: Message) -> Message:
@@ -239,30 +337,69 @@ def module_of(message: Message) -> Message:
 
 
 def _parse_text(text: bytes) -> Message:
-    """Parse HLO text into an ``HloModuleProto``; raises `HloError`."""
-    try:
-        text.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise HloError(f"the text is not UTF-8 ({error.reason})", expected="HLO text") from error
+    """Parse HLO text into an ``HloModuleProto``; raises `HloError`.
+
+    Attributes that the parser rejects are left out if they say nothing about shapes or layouts.
+    """
     _require_bounds(_NO_CODE.sub(b" ", text))
-    command = [sys.executable, "-P", "-c", _PARSE, *_PARSERS]
-    expected = "HLO text of one module"
+    for _ in range(_MAX_DROPPED):
+        module, reason = _run_parser(text, "HLO text")
+        if module is not None:
+            return module
+        names = [{"API": "api_version"}.get(name, name) for name in _REJECTED.findall(reason)]
+        shorter = text
+        if names and not any(map(_SHAPING.search, names)):
+            shorter = _without_attribute(text, names[0])
+        if shorter == text:
+            break
+        text = shorter
+    raise HloError(f"XLA cannot parse the text ({reason[:300]})", expected="HLO text of one module")
+
+
+def _without_attribute(text: bytes, name: str) -> bytes:
+    """Remove ``name=value`` from all instructions; strings and comments are left alone."""
+    attribute = rb"(?P<before>,\s*+|(?<![\s,])\s++|(?<=\{))" + re.escape(name.encode()) + rb"="
+    kept = []
+    end = 0
+    for match in re.finditer(_NO_CODE.pattern + rb"|" + attribute, text, re.DOTALL):
+        if match["before"] is None or match.start() < end:
+            continue
+        kept.append(text[end : match.start()])
+        end = _value_end(text, match.end())
+        if not match["before"]:  # the first in its braces: the separator follows
+            end += len(text[end : end + 2]) - len(text[end : end + 2].lstrip(b", "))
+    return b"".join(kept) + text[end:]
+
+
+def _value_end(text: bytes, start: int) -> int:
+    """Return the end of an attribute's value: the first comma, space or closing bracket outside."""
+    depth = 0
+    for token in _VALUE_TOKEN.finditer(text, start):
+        if depth == 0 and (token[0] in (b",", b"}", b")") or token[0].isspace()):
+            return token.start()
+        depth += (token[0] in (b"(", b"[", b"{")) - (token[0] in (b")", b"]", b"}"))
+    return len(text)
+
+
+def _run_parser(data: bytes, form: str) -> tuple[Message | None, str]:
+    """Return the ``HloModuleProto`` of HLO text or StableHLO, or the reason why there is none.
+
+    Raises `HloError` if the parser is not installed.
+    """
+    command = [sys.executable, "-P", "-c", _PARSE, form, *_PARSERS]
     try:
-        parser = subprocess.run(command, input=text, capture_output=True, timeout=600, check=False)
+        parser = subprocess.run(command, input=data, capture_output=True, timeout=600, check=False)
         if parser.returncode == 0:
-            return messages.HloModuleProto.FromString(parser.stdout)
+            return messages.HloModuleProto.FromString(parser.stdout), ""
     except (subprocess.TimeoutExpired, DecodeError) as error:
-        raise HloError(
-            f"XLA cannot parse the text ({error})", expected=expected, do=_DUMP
-        ) from error
+        return None, str(error)
     if parser.returncode == _ABSENT:
-        got = "this is HLO text, and XLA's parser for it (jaxlib 0.7 or later) is not installed"
+        got = f"this is {form}, and XLA's parser for it (jaxlib 0.7 or later) is not installed"
         do = f"pip install 'xlarank[hlo]', or {_DUMP}"
         raise HloError(got, expected="a binary dump, which needs nothing", do=do)
-    reason = f"its parser ended with {parser.returncode}, out of memory or by a crash"
     if parser.returncode == _REFUSED:
-        reason = " ".join(parser.stdout.decode(errors="replace").split())[:300]
-    raise HloError(f"XLA cannot parse the text ({reason})", expected=expected)
+        return None, " ".join(parser.stdout.decode(errors="replace").split())
+    return None, f"its parser ended with {parser.returncode}, out of memory or by a crash"
 
 
 def _require_bounds(code: bytes) -> None:

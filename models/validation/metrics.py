@@ -109,6 +109,72 @@ def top_of(k: int, score: Floats, group: Integers) -> Indices:
     return np.concatenate([order[first], order[~first]])[:k]
 
 
+def best_of_top(k: int, score: Floats, cost: Floats, group: Integers) -> tuple[Floats, Floats]:
+    """Return ``(costs, probabilities)`` of the lowest cost among the first k configurations, up to
+    5, if tied scores are in random order.
+
+    As in `top_of`, duplicates within a ``group`` come after all distinct configurations. Distinct
+    configurations with tied scores are in random order, each before a random one of its duplicates.
+
+    >>> costs, probabilities = best_of_top(2, np.zeros(3), np.array([1.0, 2.0, 4.0]), np.arange(3))
+    >>> costs.tolist(), probabilities.round(3).tolist()
+    ([1.0, 2.0, 4.0], [0.667, 0.333, 0.0])
+    """
+    code = np.unique(group, return_inverse=True)[1]
+    lowest = np.full(code.max() + 1, np.inf)
+    np.minimum.at(lowest, code, score)
+    distinct = min(k, len(lowest))
+    last = np.partition(lowest, distinct - 1)[distinct - 1]  # ties are drawn from
+    first = score == lowest[code]
+    costs = np.sort(cost[first & (score <= last)] if k <= len(lowest) else cost)
+    above = np.ones(len(costs))  # probability that all drawn so far cost more
+    ahead = np.flatnonzero(lowest < last)
+    for member in ahead:
+        duplicates = cost[first & (code == member)]
+        above *= _count_above(duplicates, costs) / len(duplicates)
+    tied = first & (score == last)
+    above *= _all_above(distinct - len(ahead), cost[tied], code[tied], costs)
+    missing: int = min(k, len(score)) - distinct
+    for value in np.unique(score) if missing else ():
+        block = score == value
+        drawn = np.count_nonzero(lowest == value)
+        size = np.count_nonzero(block) - drawn
+        take = min(missing, int(size))
+        left = np.maximum(_count_above(cost[block], costs) - drawn, 0)
+        for place in range(take):
+            above *= np.maximum(left - place, 0) / (size - place)
+        missing -= take
+    return costs, 0.0 - np.diff(above, prepend=1.0)
+
+
+def _count_above(values: Floats, limits: Floats) -> Integers:
+    return len(values) - np.searchsorted(np.sort(values), limits, side="right")
+
+
+def _all_above(draws: int, cost: Floats, code: Integers, limits: Floats) -> Floats:
+    """Return the probability that random members of random groups all cost more than each limit.
+
+    It is the elementary symmetric polynomial of the groups' shares of members above the limit,
+    divided by the number of choices; Newton's identities give it from sums of powers.
+    """
+    order = np.lexsort((cost, code))
+    sizes = np.unique(code, return_counts=True)[1]
+    size = np.repeat(sizes, sizes)
+    rank = np.arange(len(cost)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    by_cost = np.argsort(cost[order], kind="stable")
+    passed = np.searchsorted(np.sort(cost), limits, side="right")
+    sums = [np.empty(0)]
+    polynomials = [np.ones(len(limits))]
+    for power in range(1, draws + 1):
+        drops = ((size - rank) / size) ** power - ((size - rank - 1) / size) ** power
+        sums.append(len(sizes) - np.concatenate([[0.0], np.cumsum(drops[by_cost])])[passed])
+        terms = [
+            (-1) ** (at - 1) * polynomials[power - at] * sums[at] for at in range(1, power + 1)
+        ]
+        polynomials.append(sum(terms) / power)
+    return np.clip(polynomials[draws] / math.comb(len(sizes), draws), 0, 1)
+
+
 def order_of(score: Floats) -> Indices:
     """Return the configurations, best first; tied scores keep their order."""
     return np.argsort(score, kind="stable")
@@ -117,15 +183,18 @@ def order_of(score: Floats) -> Indices:
 def graph_metrics(kind: Kind, score: Floats, cost: Floats, group: Integers) -> dict[str, float]:
     """Return `METRICS` of a graph, ignoring configurations that were not measured (infinite cost).
 
-    slowdown@k is the lowest cost among the `top_of` k over the lowest of all, minus 1. The metric
-    ``score`` is Kaggle's: tau for layouts, 1 - slowdown@5 for tiles.
+    slowdown@k is the lowest cost among the first k over the lowest of all, minus 1, expected with
+    tied scores in random order (`best_of_top`). The metric ``score`` is Kaggle's: tau for layouts,
+    1 - slowdown@5 for tiles.
     """
     measured = np.isfinite(cost)
     score = score[measured]
     cost = cost[measured]
     group = group[measured]
     tau, accuracy, tau_b = pair_metrics(score, cost)
-    first, fifth = (float(cost[top_of(k, score, group)].min() / cost.min() - 1) for k in (1, 5))
+    first, fifth = (
+        float(np.dot(*best_of_top(k, score, cost, group)) / cost.min() - 1) for k in (1, 5)
+    )
     kaggle = tau if kind == "layout" else 1 - fifth
     return dict(zip(METRICS, (tau, accuracy, first, fifth, kaggle, tau_b), strict=True))
 
@@ -167,7 +236,8 @@ def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
 
 
 def speedups(score: Floats, cost: Floats, compiler: float, group: Integers) -> dict[str, float]:
-    """Return `SPEEDUPS` of a graph: the compiler's cost over the lowest cost among the `top_of` k.
+    """Return `SPEEDUPS` of a graph: the compiler's cost over the lowest cost among the first k,
+    expected with tied scores in random order (`best_of_top`).
 
     Costs are those of `GraphRows.row_cost`, the lowest among identical configurations.
 
@@ -178,9 +248,11 @@ def speedups(score: Floats, cost: Floats, compiler: float, group: Integers) -> d
     score = score[measured]
     cost = cost[measured]
     group = group[measured]
-    return {
-        name: float(compiler / cost[top_of(k, score, group)].min()) for name, k in SPEEDUPS.items()
-    }
+    values = {}
+    for name, k in SPEEDUPS.items():
+        costs, probabilities = best_of_top(k, score, cost, group)
+        values[name] = float((compiler / costs) @ probabilities)
+    return values
 
 
 def objective_value(scores: Floats, how: str) -> Floats:

@@ -37,8 +37,8 @@ class CollectSettings(SearchSettings):
     Attributes:
         limit: maximum seconds to compile a configuration, and to run it once.
         effort: XLA's ``exec_time_optimization_effort``; changes labels.
-        minutes: maximum time for measuring all programs after the search; ignored by targets that
-            estimate.
+        minutes: maximum time for loading and measuring all programs after the search; ignored by
+            targets that estimate.
     """
 
     target: str
@@ -157,6 +157,7 @@ def _search(
         codes: Codes = np.zeros((1, len(candidates.rows)), np.int32)
         outcomes = outcomes_of(codes)
         if outcomes[0].status is not Status.OK:  # the first row is the default
+            sources.require_known_calls(program.module, outcomes[0].message, compiler.target.name)
             do = "try another `target`, or leave out what this one refuses"
             if outcomes[0].status is Status.TIMEOUT:
                 do = "give it more seconds with `limit`, or a smaller program"
@@ -205,7 +206,7 @@ def _measure(
 ) -> tuple[dict[str, int], dict[str, Any]]:
     """Return the measured nanoseconds of programs, and entries for the manifest."""
     with steps_of(
-        progress, f"measuring {len(modules)} programs in rounds, at least", sources.ROUNDS
+        progress, f"loading {len(modules)} programs, then measuring rounds", sources.ROUNDS
     ) as step:
         timings = sources.time_programs(
             compiler,

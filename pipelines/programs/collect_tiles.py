@@ -34,6 +34,7 @@ from xlarank.pipelines.programs.sources import (
     existing_manifest,
     label_settings,
     load_program,
+    require_known_calls,
 )
 
 MIN_TILES: Final = 5
@@ -126,6 +127,7 @@ def collect_tiles(
     scratch = folder / f".{loaded.name}.{digest_of(identity)}.sweep"
     _sweep(compiler, loaded.module, scratch, limits, settings.limit * len(limits))
     if (result := _result(scratch, _DEFAULT)) != "ok":
+        require_known_calls(loaded.module, result, target.name)
         got = f"the program does not compile for {target.name} ({result})"
         raise CompilerError(
             got, do=f"try another `target`, or more seconds; to begin anew remove {scratch}"

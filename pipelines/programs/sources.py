@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.files import read_text
 from xlarank.data.graph import LayoutGraph
-from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData
+from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData, instructions
 from xlarank.data.hlo.reading import graph_name, module_graph, module_of, read_program
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.candidates import Candidates, candidate_rows, tied_candidates
@@ -118,7 +118,7 @@ def load_program(
         lowered = compiler.lower(function=program, one_hot=one_hot)
     else:
         message = read_program(path)
-        name = name or graph_name(path)
+        name = name or re.sub(r"[^\w.\-]+", "_", graph_name(path)).lstrip("-.") or "program"
         module = module_of(message)
         is_tuning = isinstance(message, ModuleTuningData)
         lowered = (
@@ -133,6 +133,29 @@ def load_program(
     if not re.fullmatch(r"[\w][\w.\-]*", name):
         raise CompilerError(f"{name!r} cannot be the name of a file", do="pass `name`")
     return Program(name, lowered)
+
+
+def require_known_calls(module: Message, message: str, target: str) -> None:
+    """Raise `CompilerError` if a compiler's error names the target of one of the program's custom
+    calls. Those that compute the indices of gathers and scatters are the compiler's own.
+    """
+    calls = set[str]()
+    own = set[int]()
+    for _, operation in instructions(module):
+        if operation.opcode in ("gather", "scatter"):
+            own.update(operation.operand_ids)
+    for _, operation in instructions(module):
+        if operation.custom_call_target and operation.id not in own:
+            calls.add(operation.custom_call_target)
+    rejected = [
+        call for call in sorted(calls) if re.search(rf"(?<!\w){re.escape(call)}(?!\w)", message)
+    ]
+    if rejected:
+        raise CompilerError(
+            f"the custom call {', '.join(rejected)} has no code for {target}",
+            expected="operations of XLA, or custom calls of this compiler",
+            do="replace what calls it, or dump the program where it is compiled for this target",
+        )
 
 
 def compile_new(
@@ -212,18 +235,17 @@ def time_programs(
     step: Callable[[str], None] = lambda note: None,
 ) -> Timings:
     """Run programs on inputs of ``plain`` until the order of the five fastest is settled or
-    ``minutes`` are over.
+    ``minutes`` are over, the time to load them included; at least two rounds are run.
 
     Rounds of exactly these programs in the journal are reused; new ones are added.
     """
     rounds = (
         [times for times in journal.rounds if times.keys() == programs.keys()] if journal else []
     )
-    end = 0.0
+    end = time.monotonic() + 60 * minutes
     if not _settled(rounds, min_rounds):
         with closing(compiler.measure(plain, programs, seed=seed, done=len(rounds))) as new_rounds:
             for times in new_rounds:
-                end = end or time.monotonic() + 60 * minutes  # the time to compile does not count
                 rounds.append(times)
                 if journal:
                     journal.add_round(times)

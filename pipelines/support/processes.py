@@ -8,9 +8,11 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
@@ -60,9 +62,10 @@ def interrupts_held_back() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Ignore interrupts, which the parent handles, and exit as soon as the parent exits or is
-    killed.
+    """Ignore interrupts, which the parent handles, print warnings as single lines, and exit as soon
+    as the parent exits or is killed.
     """
+    warnings.showwarning = _print_warning
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 
@@ -72,6 +75,10 @@ def end_with_parent() -> None:
             os._exit(1)
 
     threading.Thread(target=exit_with_parent, daemon=True).start()
+
+
+def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"note: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def isolated(

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import time
+import warnings
 from pathlib import Path
 from unittest import mock
 
@@ -19,6 +20,7 @@ from tests.graphs import save_npz
 from tests.pipelines.conftest import need
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, write_tree
 from xlarank.cli import app
+from xlarank.data.hlo.reading import HloWarning
 
 #: Commands that read the data root and write to the workspace.
 VERBS = ("build-features", "tune", "train", "evaluate", "submit")
@@ -231,6 +233,18 @@ def test_ctrl_c_while_tuning_keeps_the_best(job, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_warning_is_one_line_without_a_path_of_python(monkeypatch, capfd):
+    def warn(**_):
+        warnings.warn("program.pb: element types\n that ...", HloWarning, stacklevel=1)
+
+    monkeypatch.setattr(app, "commands", lambda: warn)
+    monkeypatch.setattr(sys, "argv", ["run.py"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        app.main()
+    assert capfd.readouterr() == ("", "note: program.pb: element types that ...\n")
+
+
 def test_an_interruption_that_a_library_hides_is_still_reported(monkeypatch, capfd):
     """Ctrl-C may raise its exception inside any library; a second press is final."""
 

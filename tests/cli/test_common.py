@@ -133,6 +133,7 @@ def test_missing_collections_are_built_from_the_root_of_the_workspace_unless_it_
     Path("elsewhere").rename(small)
     done = here("cross-validate", "--model", "lambdarank", "--rounds", "3", "-c", LAYOUT)
     assert done.code == 0 and f"has no features of {LAYOUT} of " in done.out
+    assert "(of the workspace work)" in done.out and "--data-root" not in done.out
 
 
 @pytest.mark.slow

@@ -55,6 +55,26 @@ def test_the_check_that_submit_recommends_works_unchanged(job, monkeypatch):
         assert f"{job.tree} (of the workspace " in checked.out
     other_data = here("check-submission", "out/submission.csv", "--data-root", SAMPLE)
     assert other_data.code == 1 and "1 problem in out/submission.csv" in other_data.err
+    sample = job.folder / "sample.csv"
+    text = (job.folder / "out/submission.csv").read_text()
+    sample.write_text(re.sub(";[0-9]+$", "", text, flags=re.M))
+    for file, code in (("out/submission.csv", 0), (sample, 1)):
+        assert here("check-submission", file, "--sample", sample).code == code
+    monkeypatch.setenv("XLARANK_DATA", str(SAMPLE))
+    for words, place in ((["--workspace", job.work], job.tree), ([], SAMPLE)):
+        checked = here("check-submission", "out/submission.csv", *words)
+        assert f"data: {place} (" in checked.out
+
+
+def test_on_kaggle_the_sample_is_not_submitted_for_lack_of_data(job, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("xlarank.data.collection.KAGGLE", tmp_path / "competition")
+    for words in (["submit", "--model-from", "shipped"], ["run-all", "--budget-hours", "0.1"]):
+        done = here(*words)
+        assert done.code == 1 and not Path("submission.csv").exists()
+        assert f"found no TpuGraphs data below {tmp_path}, only the embedded sample" in done.err
+    done = here("submit", "--workspace", job.work, "--out", "submission.csv")
+    assert done.code == 0, "of other data"
 
 
 def test_naming_the_data_root_again_keeps_the_recipe(tree, tmp_path):

@@ -207,6 +207,19 @@ def test_the_first_path_with_a_tree_is_the_data_root_and_says_why(roots, monkeyp
         shutil.rmtree(path)
 
 
+def test_kaggle_mounts_competitions_and_datasets_in_folders_of_their_own(roots, tmp_path):
+    del roots["the default place"]
+    for place in ("competitions/kaggle/npz_all/npz", "datasets/a/code", "datasets/b/copy/npz"):
+        (tmp_path / place / "layout").mkdir(parents=True)
+    shutil.rmtree(tmp_path / "datasets/a/code/layout")
+    for place, npz in (("competitions/kaggle", "npz_all/npz"), ("datasets/b/copy", "npz")):
+        data = find_data_root()
+        assert (data.path, data.npz) == (tmp_path / place, tmp_path / place / npz)
+        assert data.why == "Kaggle's mount"
+        shutil.rmtree(tmp_path / place)
+    assert find_data_root().path == SAMPLE
+
+
 def test_the_sample_is_the_last_data_root(roots, monkeypatch, tmp_path):
     """Also if permission is denied, and for a user id without a home, as in containers."""
     home = tmp_path / "data/tpugraphs"

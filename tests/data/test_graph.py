@@ -26,9 +26,9 @@ from tests.graphs import (
     tile_arrays,
 )
 from xlarank.data.errors import GraphFileError
-from xlarank.data.graph import LayoutGraph, read_graph, tensor_ranks
+from xlarank.data.graph import MAX_RUNTIME, GraphWarning, LayoutGraph, read_graph, tensor_ranks
 from xlarank.data.npz import NpzReader
-from xlarank.data.schema import MAX_RANK, NODE_COLUMN, OPCODE
+from xlarank.data.schema import MAX_RANK, NODE_COLUMN, NODE_COLUMNS, OPCODE
 from xlarank.data.writing import write_graph
 
 CONV, RESHAPE = 0, 1  # positions of the configurable nodes 2 and 4 in the layout graph
@@ -70,6 +70,9 @@ DEFECTS: dict[str, list[tuple[Change, *tuple[str, ...]]]] = {
         (column("layout_minor_to_major_0", 6), "6"),
         (column("shape_dimensions_1", 0.5), "0.5", "whole"),
         (column(ROLE, 0.5), "0.5", "whole numbers"),
+        (column(ROLE, -2), "the convolution's dimension numbers in node_feat holds -2"),
+        (column("shape_dimensions_5", -1), "the dimensions in node_feat holds -1"),
+        (put((1, 134), -1), "the default layouts in node_feat have -1 before a dimension"),
         (column(ROLE, 6), "the convolution's dimension numbers in node_feat holds 6"),
         # numbers that no tensor has: costs computed from them would be inf and NaN in the stored
         # rows
@@ -111,6 +114,36 @@ DEFECTS: dict[str, list[tuple[Change, *tuple[str, ...]]]] = {
     ],
     NORMALIZERS: [(put(3, 0), "holds 0")],
 }
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_padding_of_minus_one_is_that_of_zero(graph_file, kind):
+    """As in copies of the dataset that others re-packed."""
+    arrays = GOOD[kind]()
+    feat = arrays["node_feat"].astype(np.float32)
+    expected = read_graph(graph_file(arrays)).node_feat
+    beyond = np.arange(6) >= tensor_ranks(feat)[:, None]
+    assert beyond.any()
+    feat[:, 134:140][beyond] = -1
+    roles = [name.startswith("convolution_dim_numbers") for name in NODE_COLUMNS]
+    feat[:, roles] = np.where(feat[:, roles] == 0, -1, feat[:, roles])
+    read = read_graph(graph_file({**arrays, "node_feat": feat})).node_feat
+    np.testing.assert_array_equal(read, expected)
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_runtimes_of_failed_runs_count_as_not_measured(graph_file, kind):
+    arrays = GOOD[kind]()
+    runtime = arrays["config_runtime"].astype(np.int64)
+    runtime[:2] = 10**18, MAX_RUNTIME
+    words = (
+        r"^failed: not measured: 1 runtime above a day \(1,000,000,000,000,000,000 ns\); "
+        "write 0 for a configuration without a runtime$"
+    )
+    with pytest.warns(GraphWarning, match=words):
+        graph = read_graph(graph_file({**arrays, "config_runtime": runtime}, "failed"), kind)
+    assert graph.runtime.tolist() == [0, *runtime[1:]]
+    assert np.isinf(graph.cost[0]) and np.isfinite(graph.cost[1])
 
 
 @pytest.mark.parametrize("kind", GOOD)

@@ -1,7 +1,7 @@
 """Metrics of a ranked graph, orders that need no model, comparisons; noise of labels."""
 
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, permutations
 from math import log, sqrt
 from types import SimpleNamespace
 
@@ -79,9 +79,76 @@ def test_the_first_k_and_identical_configurations_after_all_distinct_ones(rankin
     best_first = sorted(range(len(cost)), key=lambda config: (score[config], config))
     assert metrics.top_of(k, score, group).tolist() == tries_one_by_one(k, best_first, group)
     assert metrics.order_of(score).tolist() == best_first, "equal scores in the order of their ids"
+    untied = np.argsort(best_first).astype(float)  # the place of each
     slowdowns = [min(cost[tries_one_by_one(k, best_first, group)]) / min(cost) - 1 for k in (1, 5)]
-    values = graph_metrics("layout", score, cost, group)
+    values = graph_metrics("layout", untied, cost, group)
     assert [values["slowdown@1"], values["slowdown@5"]] == slowdowns
+
+
+def lowest_in_every_order(k, score, cost, group):
+    """Return the lowest cost of the first k for each order of tied distinct configurations and of
+    duplicates.
+    """
+    found = []
+    for order in permutations(range(len(cost))):
+        best_first = sorted(order, key=lambda config: score[config])
+        first = {group[config]: config for config in reversed(best_first)}
+        rest = [config for config in best_first if first[group[config]] != config]
+        for groups in permutations(first):
+            distinct = sorted(map(first.get, groups), key=lambda config: score[config])
+            found.append(min(cost[config] for config in (distinct + rest)[:k]))
+    return found
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 1), st.integers(0, 2), st.sampled_from((1.0, 2.0, 5.0, 6.0))),
+        min_size=1,
+        max_size=5,
+    ),
+    st.integers(1, 5),
+)
+def test_tied_scores_are_in_random_order(configs, k):
+    score, group, cost = np.array(configs, float).T
+    lowest = lowest_in_every_order(k, score, cost, group)
+    costs, probabilities = metrics.best_of_top(k, score, cost, group)
+    assert probabilities.sum() == pytest.approx(1)
+    for value in (1.0, 2.0, 5.0, 6.0):
+        expected = lowest.count(value) / len(lowest)
+        assert probabilities[costs == value].sum() == pytest.approx(expected, abs=1e-12)
+
+
+def test_slowdowns_of_tied_scores_by_hand():
+    """Ten tied runtimes 1 to 10 in any order of the file: the first is 5.5 on average, the lowest
+    of five (10 + 1) / (5 + 1).
+
+    A best-scored eleventh of 2 leaves four of ten: 1 if they include it,
+    P = 0.4, else 2. Of two duplicates of 10 and 30 and one configuration of 20, each is the first
+    with P = 1 / 4, 1 / 4 and 1 / 2.
+    """
+    cost = np.arange(1.0, 11.0)
+    for order in (cost, cost[::-1], np.roll(cost, 3)):
+        values = graph_metrics("tile", np.zeros(10), order, np.arange(10))
+        assert values["slowdown@1"] == pytest.approx(4.5)
+        assert values["slowdown@5"] == pytest.approx(11 / 6 - 1)
+        values = graph_metrics(
+            "tile", np.append(np.zeros(10), -1), np.append(order, 2), np.arange(11)
+        )
+        assert (values["slowdown@1"], values["score"]) == pytest.approx((1, 1 - 0.6))
+    values = graph_metrics("layout", np.zeros(3), np.array([10.0, 30.0, 20.0]), np.array([7, 7, 3]))
+    assert values["slowdown@1"] == pytest.approx((10 / 4 + 30 / 4 + 20 / 2) / 10 - 1)
+    speedup = metrics.speedups(np.zeros(2), np.array([10.0, 20.0]), 20.0, np.arange(2))
+    assert speedup == pytest.approx({"speedup@1": 1.5, "speedup@5": 2})
+
+
+def test_many_ties_are_exact_enough_and_fast():
+    many = 40_000
+    cost = np.random.default_rng(0).permutation(np.arange(1.0, many + 1))
+    for group in (np.arange(many), np.arange(many) // 2):
+        values = graph_metrics("layout", np.zeros(many), cost, group)
+        assert values["slowdown@1"] == pytest.approx((many - 1) / 2)
+    values = graph_metrics("layout", np.zeros(many), cost, np.arange(many))
+    assert values["slowdown@5"] == pytest.approx((many + 1) / 6 - 1)
 
 
 def test_score_is_tau_for_layouts_and_the_top_five_for_tiles():

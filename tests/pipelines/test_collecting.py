@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -188,6 +189,15 @@ def test_measuring_stops_when_the_order_of_the_fastest_no_longer_changes(tmp_pat
     short = Device()
     time_programs(short, PLAIN, programs("1", "2"), minutes=0)
     assert short.rounds == 2
+
+
+def test_the_time_to_load_programs_counts(monkeypatch):
+    clock = iter([0.0, *range(30, 10_000, 30)])
+    time = SimpleNamespace(monotonic=lambda: next(clock))
+    monkeypatch.setattr("xlarank.pipelines.programs.sources.time", time)
+    device = Device(noise=0.5)
+    time_programs(device, PLAIN, programs(*map(str, range(1000, 1040))), minutes=3)
+    assert device.rounds == 8, "30 s each: the second to the eighth look at the clock"
 
 
 def test_rounds_of_a_journal_count_and_programs_that_fail_are_named(tmp_path):

@@ -279,14 +279,14 @@ def _pasted_ns(lines, module, function):
             "jax.jit(step)\n"
         )
         text += "in_formats = jax.tree.map(lambda _: sharding, arguments)\n"
-        text += "arguments = jax.device_put(arguments, in_formats)"
+        text += "arguments = jax.tree_util.tree_map(put, arguments, in_formats)"
     topology = 'topologies.get_topology_desc(platform="tpu", topology_name="v3:2x2")'
     text = text.replace("jax.devices()[0]", f"{topology}.devices[0]")
     shapes = (
         "jax.tree.map(lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f), "
         "arguments, in_formats)"
     )
-    text = text.replace("jax.device_put(arguments, in_formats)", shapes)
+    text = text.replace("jax.tree_util.tree_map(put, arguments, in_formats)", shapes)
     script = (
         f"import jax\nfrom jax.experimental import topologies\nfrom {module} import {function}\n"
     )

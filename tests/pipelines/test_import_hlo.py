@@ -54,6 +54,25 @@ def test_a_program_becomes_a_graph_of_the_data_root(tmp_path):
     assert again.graphs[0].path == str(path) and path.read_bytes() == before
 
 
+def test_a_folder_of_dumps_is_a_list_of_files(tmp_path):
+    folder = tmp_path / "dump"
+    (folder / "inner").mkdir(parents=True)
+    for name in ("b.hlo.pb", "a.pb", ".hidden.pb", "inner/c.pb"):
+        saved(folder / name, matmul_module())
+    (folder / "b-buffer-assignment.txt").write_text("BufferAssignment:\n")
+    outside = saved(tmp_path / "a b (1).hlo.pb", matmul_module())
+    report = import_hlo([folder, outside], tmp_path / "root")
+    assert sorted(graph.graph for graph in report.graphs) == ["a", "a b (1)", "b"]
+    assert not report.broken
+    assert report.left_out == [f"{folder / 'b-buffer-assignment.txt'}: holds no program"]
+    for place in (folder / "inner" / "none", tmp_path / "reports"):
+        place.mkdir()
+    (tmp_path / "reports/a.txt").write_text("BufferAssignment:\n")
+    for place, words in ((folder / "inner/none", "no files"), (tmp_path / "reports", "no program")):
+        with pytest.raises(HloError, match=words):
+            import_hlo([place], tmp_path / "root")
+
+
 def test_collection_split_and_name_are_the_caller_s(tmp_path):
     file = saved(tmp_path / "f.pb", layouts())
     report = import_hlo([file], tmp_path, collection="layout:lab:random", split="train", name="g")

@@ -164,10 +164,13 @@ def execute(place, working):
 
 def test_the_rehearsal_takes_a_python_relative_to_where_it_is_started(tmp_path):
     python = tmp_path / "python"
-    python.write_text('#!/bin/sh\necho "$PWD $*"\nexit 7\n')
+    python.write_text('#!/bin/sh\n[ "$1" = -c ] && exit "$MISSING"\necho "$PWD $*"\nexit 7\n')
     python.chmod(0o755)
     command = ["bash", str(ROOT / "kaggle" / "rehearse.sh"), "out"]
-    env = {**os.environ, "PYTHON": "./python"}
+    env = {**os.environ, "PYTHON": "./python", "MISSING": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 1 and "pip install -e '.[kaggle]'" in done.stderr
+    env["MISSING"] = "0"
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 7 and f"{ROOT} run.py package-kaggle" in done.stdout + done.stderr
 

@@ -343,24 +343,32 @@ def test_against_the_test_graphs_or_a_sample(tmp_path):
     graph_path(tmp_path / "tree", TILE, "test", "dot__b").write_bytes(b"cut")
     check = checked({cut: [0, 1, 2, 3, 99]}, data_root=root)
     assert check.problems == [] and list(check.unknown) == [cut], "as far as possible"
-    # the ids of a sample count; layouts list as many as it does, tiles five different ones or as
-    # many as it does
+    # a sample has the ids; the numbers of configurations are those of the data, as Kaggle's sample
+    # lists 5 for every tile graph and 1000 for every layout graph
     sample = tmp_path / "sample.csv"
-    few = tmp_path / "few.csv"
-    write_submission(sample, RIGHT)
-    write_submission(few, {**RIGHT, DOT: [2, 0, 1]})
+    wrong = {NET: range(23), DOT: [0, 1]}
+    write_submission(sample, wrong)
     assert not checked({}, sample=sample, data_root=root).unknown, (
         "of what the sample leaves out nothing is asked"
     )
-    for rows, against, message in (
-        ({}, sample, ""),
-        ({DOT: [2, 0, 1]}, few, ""),
-        ({NET: range(23)}, sample, f"{NET} lists 23 configurations; expected 24"),
-        ({DOT: [0, 1, 2, 3]}, sample, f"{DOT} lists 4 conf"),
-        ({DOT: [-1, 1, 2, 3, 4]}, sample, "-1"),
-        ({DOT: [2, 0]}, few, f"{DOT} lists 2 configurations; expected 3"),
+    work = Workspace(tmp_path / "work")
+    build(tmp_path / "tree", work.root)
+    for place in ({"data_root": root}, {"workspace": work}):
+        assert checked({}, sample=sample, **place).problems == []
+        problems = checked(wrong, sample=sample, **place).problems
+        assert [line.partition(";")[0] for line in problems] == [
+            f"{NET} lists 23 configurations",
+            f"{DOT} lists 2 configurations",
+        ]
+    for rows, message in (
+        ({}, ""),
+        ({DOT: [2]}, ""),
+        ({NET: range(22)}, f"{NET} lists 22 configurations; expected 23"),
+        ({NET: [*range(23), 24]}, f"{NET} lists 24 configurations; expected 25"),
+        ({DOT: [-1, 1, 2, 3, 4]}, "-1"),
     ):
-        problems = checked(rows, sample=against).problems
-        assert len(problems) == bool(message) and message in "".join(problems)
+        check = checked(rows, sample=sample)
+        assert len(check.problems) == bool(message) and message in "".join(check.problems)
+        assert check.unknown == dict.fromkeys((NET, DOT), "not in the data; pass `data_root`")
     with pytest.raises(SubmissionError, match=r"none\.csv cannot be read"):
         module.check_submission(sample, sample=tmp_path / "none.csv")

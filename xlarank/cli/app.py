@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -264,6 +265,7 @@ def main() -> None:
     code: object = 1
     for number in (signal.SIGINT, signal.SIGTERM):  # the default is to exit without a message
         signal.signal(number, _interrupt)
+    warnings.showwarning = _show_warning
     try:
         _require_streams()
         commands()(args=moved_to_front(sys.argv[1:]))
@@ -283,6 +285,11 @@ def main() -> None:
     finally:
         options.current_run.end(code)
         console.close_log()
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning as one line, without the path and the line of Python that raised it."""
+    console.say(" ".join(str(message).split()), "yellow", label="note: ", error=True)
 
 
 def _interrupt(number: int, frame: Any) -> None:

@@ -14,7 +14,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -355,10 +355,12 @@ def _names(command: Any) -> dict[str, str]:
     return named | {param.name: param.name for param in options}
 
 
-def data_root_of(path: Path | None) -> DataRoot:
+def data_root_of(path: Path | None, why: str = "") -> DataRoot:
+    """Find the data root and print it; ``why`` replaces the reason of the choice."""
     from xlarank.data.collection import find_data_root
 
     root = find_data_root(path)
+    root = replace(root, why=why or root.why)
     say(f"data: {root.path} ({root.why})", "dim")
     return root
 
@@ -416,7 +418,7 @@ def built_workspace(
             expected=f"one of {', '.join(available)}",
             do="check --collection, or pass the data root of those collections by --data-root",
         )
-    root = data_root_of(source)
+    root = data_root_of(source, "" if source == data_root else f"of the workspace {workspace}")
     if trained and not stored and not trained_collections(work):
         if exists := workspace.exists():
             work.require_writable()

@@ -65,7 +65,7 @@ _Measure = Annotated[
 @app.command()
 def import_hlo(
     files: Annotated[
-        list[Path], Argument(help="HLO files (binary or text) or TpuGraphs protobufs.")
+        list[Path], Argument(help="HLO (binary or text), StableHLO, TpuGraphs protobufs, folders.")
     ],
     out: Annotated[Path, Option(help="Data root to write to; graphs go into its npz/.")],
     collection: _Into = None,
@@ -193,7 +193,7 @@ def collect(
     per_node: _PerNode = 8,
     effort: _Effort = None,
     minutes: Annotated[
-        float, Option(min=0, help="Maximum minutes to measure programs (cpu, device).")
+        float, Option(min=0, help="Maximum minutes to load and measure programs (cpu, device).")
     ] = 10.0,
     seed: Seed = 0,
     json_file: Json = None,
@@ -240,8 +240,8 @@ def collect(
     )
     if (tau := labels.manifest.get("retest_tau")) is not None:
         say(
-            f"two halves of the rounds agree with Kendall tau {tau:.3f}, an upper bound "
-            "for any ranker"
+            f"two halves of the rounds agree with Kendall's tau {tau:.3f}; the ceiling of a "
+            f"ranker's tau is about its square root, {max(tau, 0) ** 0.5:.3f}"
         )
     if labels.manifest.get("loops_counted_once"):
         say("a loop's number of runs is not known; its body was counted once")
@@ -319,6 +319,8 @@ def _show_advice(advice: Advice) -> None:
             advice.module_ns,
         )
     )
+    if advice.is_worthwhile and advice.net_text:
+        say(advice.net_text)
     source = (
         "estimated by the compiler" if "estimated" in advice.labels else "measured in the search"
     )
@@ -358,8 +360,6 @@ def _show_advice(advice: Advice) -> None:
         after = advice.diagnosis_after.moved_cycles
         say(f"copies forced by layouts: {before:,} cycles before, {after:,} after")
         say(advice.difference_text)
-        if advice.conversion_text:
-            say(advice.conversion_text)
         for line in advice.lines:
             say(line)
         say("measure before you keep a layout: docs/advise.md")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import os
+from contextlib import suppress
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -216,8 +217,14 @@ def submit(
     json_file: Json = None,
 ) -> None:
     """Write the Kaggle submission: all test graphs, unranked ones in their default order."""
+    from xlarank.data.collection import find_data_root, refuse_sample_on_kaggle
+    from xlarank.data.workspace import Workspace
+    from xlarank.features.store import stored_roots
     from xlarank.pipelines.submit import submit as run
 
+    if data_root is None:
+        stored = sorted(stored_roots(Workspace(workspace)))
+        refuse_sample_on_kaggle(map(Path, stored) if stored else [find_data_root().path])
     work = options.built_workspace(
         data_root, workspace, collection, trained=not scores and model_from != "shipped"
     )
@@ -266,20 +273,31 @@ def check_submission(
 ) -> None:
     """Check a submission: ids, permutations, five configurations of each tile.
 
-    The test graphs are those of --data-root, else of the data root of the workspace, as for submit.
+    The test graphs are those of --data-root, else of the data root of --workspace, of XLARANK_DATA,
+    or of the data root of the default workspace.
     """
-    from xlarank.data.collection import find_data_root
+    from xlarank.data.collection import ENVIRONMENT
+    from xlarank.data.errors import DataRootError
     from xlarank.data.workspace import Workspace
     from xlarank.features.store import stored_roots
     from xlarank.pipelines.submit import check_submission as run
 
     root = None
-    if data_root is None and sample is None and (stored := stored_roots(Workspace(workspace))):
-        root = replace(find_data_root(Path(min(stored))), why=f"of the workspace {workspace}")
-        say(f"data: {root.path} ({root.why})", "dim")
-    elif data_root is not None or sample is None:
+    work = Workspace(workspace)
+    from_environment = workspace == WORK and os.environ.get(ENVIRONMENT)
+    stored = set() if data_root is not None or from_environment else stored_roots(work)
+    if stored:
+        with suppress(DataRootError):  # moved: the workspace has the test graphs, too
+            root = options.data_root_of(Path(min(stored)), f"of the workspace {workspace}")
+    elif data_root is not None or from_environment or sample is None:
         root = options.data_root_of(data_root)
-    checked = run(file, sample=sample, data_root=root, collections=collection or ())
+    checked = run(
+        file,
+        sample=sample,
+        data_root=root,
+        workspace=work if stored else None,
+        collections=collection or (),
+    )
     write_json(json_file, checked)
     list_reasons("not known how many configurations", checked.unknown)
     if not checked.problems:

@@ -64,10 +64,13 @@ def run_all(
     json_file: Json = None,
 ) -> None:
     """Build, tune, train and submit within a budget of time and memory; rerun to resume."""
+    from xlarank.data.collection import refuse_sample_on_kaggle
     from xlarank.pipelines.run_all import run_all as run
     from xlarank.pipelines.training.budget import CollectionPlan, RunSettings
 
     root = options.data_root_of(data_root)
+    if data_root is None:
+        refuse_sample_on_kaggle([root.path])
     opened = options.workspace_at(workspace)
     settings = RunSettings(
         budget_hours, budget_ram_gb, seeds=seeds, trials=trials, jobs=jobs, models=models, seed=seed
@@ -183,7 +186,12 @@ def demo(workspace: Work = Path("work/demo"), trials: Trials = 8) -> None:
         workspace=workspace, collection=names, json_file=json_file, graphs=False
     ).verdicts
     headline("5. submit")
-    submit(out=work.reports() / "submission.csv", workspace=workspace, collection=names)
+    submit(
+        out=work.reports() / "submission.csv",
+        data_root=root.path,
+        workspace=workspace,
+        collection=names,
+    )
     headline("6. rank one graph")
     rank(root.npz / "layout/cpu/random/valid/unet__a.npz", top=5, workspace=workspace)
     headline("7. report")

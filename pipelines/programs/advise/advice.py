@@ -34,6 +34,9 @@ from xlarank.pipelines.programs.sources import (
 )
 from xlarank.pipelines.support.progress import Progress
 
+#: Speedup that justifies changing code.
+WORTHWHILE = 1.02
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -104,23 +107,32 @@ class Advice:
     @property
     def is_worthwhile(self) -> bool:
         """Whether the speedup justifies changing code."""
-        return (self.measured or self).speedup >= 1.02
+        return (self.measured or self).speedup >= WORTHWHILE
 
     @property
-    def conversion_text(self) -> str:
-        """Note on inputs that must be converted in every call; empty if there are none."""
-        names = [
+    def converted(self) -> list[str]:
+        """Inputs that must be laid out anew in every call, as the search does not count."""
+        return [
             change.name for change in self.inputs if change.kind == "input" and not change.looped
         ]
-        if not names:
+
+    @property
+    def net_speedup(self) -> float:
+        """Speedup if converting inputs costs as much as the copies that it spares."""
+        copies = self.diagnosis.relayouts
+        cycles = sum(copy.cycles for copy in copies if copy.tensor in self.converted)
+        return 1 / (1 / (self.measured or self).speedup + cycles / max(self.diagnosis.cycles, 1))
+
+    @property
+    def net_text(self) -> str:
+        """Note on the net gain; empty if nothing must be converted in every call."""
+        if not self.converted:
             return ""
-        note = f"not counted: laying out {', '.join(names)} anew in each call"
-        if cycles := sum(copy.cycles for copy in self.diagnosis.relayouts if copy.tensor in names):
-            note += (
-                f"; converted on the TPU, that costs about the {cycles:,} cycles of the "
-                "copies spared"
-            )
-        return note
+        names = ", ".join(self.converted)
+        text = f"net gain {self.net_speedup:.3f} with {names} laid out anew in each call"
+        if self.net_speedup >= WORTHWHILE:
+            return text
+        return f"{text}: nothing worth doing, unless it is made in this layout"
 
     @property
     def difference_text(self) -> str:

@@ -58,12 +58,15 @@ def formats(tree, orders):  # arrays not in orders are left as they are
 
     return jax.tree_util.tree_map_with_path(format_of, tree)
 
+def put(x, to):  # shapes are left as they are
+    return x if isinstance(x, jax.ShapeDtypeStruct) else jax.device_put(x, to)
+
 sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])"""
 _COMPILED = """\
 in_formats = formats(arguments, inputs)
 out_formats = formats(jax.eval_shape(step, *arguments), outputs)
 step = jax.jit(step, in_shardings=in_formats, out_shardings=out_formats)
-arguments = jax.device_put(arguments, in_formats)  # weights once, when loaded; then each batch"""
+arguments = jax.tree_util.tree_map(put, arguments, in_formats)  # weights once, then each batch"""
 
 
 @dataclass(frozen=True)
@@ -375,7 +378,7 @@ def operation_lines(changes: Sequence[Change]) -> list[str]:
 
 def _comment(text: str) -> str:
     """Return the text as a one-line comment; names in a module may contain line breaks."""
-    return f"# {repr(text)[1:-1]}"
+    return "# " + "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -> list[str]:

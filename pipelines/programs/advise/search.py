@@ -35,7 +35,13 @@ from xlarank.pipelines.programs.compiler import constrain as layouts
 from xlarank.pipelines.programs.compiler.constrain import AUTO, DEFAULT, Order
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.sources import Program, Stopwatch, compile_new, configuration_key
+from xlarank.pipelines.programs.sources import (
+    Program,
+    Stopwatch,
+    compile_new,
+    configuration_key,
+    require_known_calls,
+)
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Configurations compiled per step: fewer adapt the search sooner, more keep several processes
@@ -314,8 +320,9 @@ class LayoutSearch:
 
     def _check_default(self) -> None:
         default = self.outcomes[0]
+        module = self.space.program.module
+        require_known_calls(module, default.message, self.compiler.target.name)
         if re.search(r"Custom emitter .*not found", default.message):
-            module = self.space.program.module
             gathers = [
                 gather
                 for _, gather in instructions(module)

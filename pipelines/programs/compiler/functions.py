@@ -227,6 +227,9 @@ def import_function(name: str, one_hot: bool) -> tuple[Any, Any]:
         expected = "(callable, arguments), arguments being arrays or jax.ShapeDtypeStruct"
         do = "wrap the function: def program(): return step, (weights, batch)"
         raise CompilerError(f"{name} returned {type(program).__name__}", expected=expected, do=do)
+    if not isinstance(program[1], tuple | list):
+        got = f"{name} returned arguments of type {type(program[1]).__name__}"
+        raise CompilerError(got, expected="a tuple", do="return step, (argument,)")
     return program[0], tuple(program[1])
 
 

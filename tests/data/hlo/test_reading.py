@@ -2,9 +2,13 @@
 names of nodes.
 """
 
+import bz2
 import contextlib
 import functools
+import gzip
 import importlib.util
+import io
+import lzma
 import os
 from pathlib import Path
 
@@ -30,6 +34,7 @@ from xlarank.data.writing import write_graph
 
 TEXT = "HloModule jit_f\n\nENTRY main {\n  ROOT p = f32[8,128]{1,0} parameter(0)\n}\n"
 ELIDED = TEXT.replace("parameter(0)", "constant({...})")
+TANH = TEXT.replace("ROOT p", "a").replace("\n}", "\n  ROOT r = f32[8,128]{1,0} tanh(a)\n}")
 WHOLE = HloProto(hlo_module=matmul_module())
 
 
@@ -75,10 +80,12 @@ NESTED = functools.reduce(lambda inner, _: sized(b"\x22", inner), range(200), b"
         (b"\x0a\xff\xff\xff\xff\x07" + b"m" * 100, "cut off"),  # a module that claims 2 GB
         (b"\x1a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", "cut off"),  # a length of 2**63
         (HloModuleProto(name="nothing in it").SerializeToString(), "no program"),
-        *(
-            (text, "MLIR")
-            for text in (b"module @jit_f {\n}\n", b"#loc = loc(unknown)\nmodule @jit_f {}")
-        ),
+        (b"\x28\xb5\x2f\xfd", "this is a zstd file"),
+        (b"PK\x03\x04", "this is a zip archive"),
+        (gzip.compress(b"HloModule", mtime=0)[:-9], "cannot be unpacked"),
+        (gzip.compress(gzip.compress(b"HloModule", mtime=0), mtime=0), "no protobuf of a program"),
+        (b"HloModule a\n\nHloModule b\n", "the file holds 2 HLO modules"),
+        (b"IR {\n  %0 = s64[] xla::device_data(), location=a\n}", "set XLA_SAVE_TENSORS_FMT=hlo"),
         (
             sized(b"\x1a", sized(b"\x12", b"\x12\x05tuple" + sized(b"\x1a", NESTED))),
             "cut off|no program",
@@ -113,7 +120,12 @@ def test_files_are_named_and_special_ones_refused(tmp_path: Path) -> None:
             reading.read_program(tmp_path / name)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="jaxlib is not installed")
+needs_jaxlib = pytest.mark.skipif(
+    importlib.util.find_spec("jaxlib") is None, reason="jaxlib is not installed"
+)
+
+
+@needs_jaxlib
 def test_text_is_parsed_by_jaxlib(monkeypatch: pytest.MonkeyPatch) -> None:
     module = reading.module_of(reading.parse_program(TEXT.encode()))
     assert (module.name, module.computations[0].instructions[0].opcode) == ("jit_f", "parameter")
@@ -122,7 +134,7 @@ def test_text_is_parsed_by_jaxlib(monkeypatch: pytest.MonkeyPatch) -> None:
             TEXT.replace("parameter", "no-such-opcode").encode(),
             r"XLA cannot parse the text \(INVALID_ARGUMENT",
         ),
-        (TEXT.encode() + b"\xff", "UTF-8"),
+        (TEXT.encode() + b"\xff }", "XLA cannot parse the text"),
     ):
         with pytest.raises(HloError, match=words):
             reading.parse_program(text)
@@ -137,6 +149,109 @@ def test_text_is_parsed_by_jaxlib(monkeypatch: pytest.MonkeyPatch) -> None:
         text = TEXT.replace("f32[8,128]{1,0}", "(" * depth + "f32[]" + ")" * depth)
         with pytest.raises(HloError, match=words):  # protobuf reads no 100 levels
             reading.parse_program(text.encode())
+
+
+#: Forms of `TEXT` that frameworks, editors and other versions of XLA write.
+FORMS = {
+    "comment": b"/* Copyright\n of somebody */\n// so it is\n\n" + TEXT.encode(),
+    "no header": TEXT.split("\n", 1)[1].encode(),
+    "mark": TEXT.encode("utf-8-sig"),
+    "UTF-16": TEXT.encode("utf-16"),
+    "UTF-16 without a mark": TEXT.encode("utf-16-le"),
+    "Latin-1": TEXT.encode() + "// é\n".encode("latin-1"),
+    "gzip": gzip.compress(TEXT.encode()),
+    "bz2": bz2.compress(TEXT.encode()),
+    "xz": lzma.compress(TEXT.encode()),
+    "wrapper": b"TensorsGraphInfo:\n  f (a.py:3)\n\n## BEGIN_GRAPH\n%b\n\n## END_GRAPH\n"
+    % TEXT.encode(),
+}
+PRETTY = b"""#loc = loc(unknown)
+module @jit_f {
+  func.func public @main(%a: tensor<8x128xf32>) -> tensor<8x128xf32> {
+    %0 = stablehlo.tanh %a : tensor<8x128xf32>
+    return %0 : tensor<8x128xf32>
+  }
+}
+"""
+
+
+@pytest.mark.usefixtures("no_parser")
+@pytest.mark.parametrize("form", [*FORMS, "bytecode", "pretty", "generic"])
+def test_every_form_of_text_is_recognized(form: str) -> None:
+    mlir = {
+        "bytecode": b"ML\xefR\x0dStableHLO_v1",
+        "pretty": PRETTY,
+        "generic": b'"builtin.module"() ({',
+    }
+    expected = "StableHLO" if form in mlir else "HLO text"
+    with pytest.raises(HloError, match=f"^this is {expected}, and XLA's parser .* not installed"):
+        reading.parse_program((mlir | FORMS)[form])
+
+
+@needs_jaxlib
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_text_is_the_same_program(form: str) -> None:
+    expected = reading.parse_program(TEXT.encode()).computations
+    assert reading.parse_program(FORMS[form]).computations == expected
+
+
+@needs_jaxlib
+def test_stablehlo_is_converted() -> None:
+    programs = [PRETTY, gzip.compress(PRETTY)]
+    if importlib.util.find_spec("jax"):
+        import jax
+
+        jit = jax.jit(jax.numpy.tanh).lower(jax.ShapeDtypeStruct((8,), "float32"))
+        module = jit.compiler_ir("stablehlo").operation
+        bytecode = io.BytesIO()
+        module.write_bytecode(bytecode)
+        programs += [module.get_asm(print_generic_op_form=True).encode(), bytecode.getvalue()]
+    for data in programs:
+        operations = reading.parse_program(data).computations[0].instructions
+        assert [op.opcode for op in operations] == ["parameter", "tanh"]
+    with pytest.raises(HloError, match="XLA cannot convert this MLIR"):
+        reading.parse_program(b"module {\n tosa.abs\n}")
+
+
+def test_an_attribute_is_removed_everywhere_but_in_strings() -> None:
+    text = b"""a = f32[] b(), x=1, foo={s="}, foo=2", {3}}, y={foo=[1,2]<=T(1,0), z=1}
+c = f32[] d(), metadata={op_name="foo=1" foo="," y=2}, foo=bar  // , foo=3
+e = f32[] f(), barfoo=1, foo=1"""
+    assert reading._without_attribute(text, "foo") == (
+        b"""a = f32[] b(), x=1, y={z=1}
+c = f32[] d(), metadata={op_name="foo=1" y=2}  // , foo=3
+e = f32[] f(), barfoo=1"""
+    )
+
+
+@needs_jaxlib
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        *("foo=bar", 'foo="}, {"', "foo={a={1,2}, b=[2]}", "sharding={weird}", "algorithm=new"),
+        *('metadata={op_name="a" foo=1}', "frontend_attributes={a=1}", "foo=1, bar=2"),
+    ],
+)
+def test_attributes_that_say_nothing_about_layouts_are_left_out(attribute: str) -> None:
+    text = TANH.replace("tanh(a)", f"tanh(a), {attribute}")
+    assert [
+        op.opcode for op in reading.parse_program(text.encode()).computations[0].instructions
+    ] == ["parameter", "tanh"]
+
+
+@needs_jaxlib
+@pytest.mark.parametrize("version", ["ORIGINAL", "UNSPECIFIED", "OF_THE_FUTURE"])
+def test_the_version_of_a_custom_call_is_not_needed(version: str) -> None:
+    call = f'custom-call(a), custom_call_target="f", api_version=API_VERSION_{version}'
+    module = reading.parse_program(TANH.replace("tanh(a)", call).encode())
+    assert module.computations[0].instructions[1].custom_call_target == "f"
+
+
+@needs_jaxlib
+@pytest.mark.parametrize("attribute", ["new_dimensions={1}", "other_layout={0}", "window={foo=1}"])
+def test_attributes_that_may_speak_of_layouts_are_refused(attribute: str) -> None:
+    with pytest.raises(HloError, match="XLA cannot parse the text"):
+        reading.parse_program(TANH.replace("tanh(a)", f"tanh(a), {attribute}").encode())
 
 
 @pytest.mark.parametrize(
