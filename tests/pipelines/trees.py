@@ -28,11 +28,11 @@ from xlarank.features.block import Tier
 from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph
-from xlarank.models.trained import TrainedModel, load_model
+from xlarank.models.model import Model
 from xlarank.pipelines.build_features import BuildReport, BuildRequest, build_features
 from xlarank.pipelines.support.progress import Progress
-from xlarank.pipelines.train import train
-from xlarank.pipelines.training.fitting import TrainRequest, TrainResult
+from xlarank.pipelines.train import TrainResult, train
+from xlarank.pipelines.training.settings import TrainSettings
 
 LAYOUT = "layout:cpu:random"
 TILE = "tile:cpu"
@@ -166,7 +166,7 @@ def train_models(
     """Train models; with one seed and one thread, by default."""
     return train(
         Workspace(workspace),
-        TrainRequest(**{"seeds": 1, "threads": 1, **chosen}),
+        TrainSettings(**{"seeds": 1, "threads": 1, **chosen}),
         progress=progress,
     )
 
@@ -178,8 +178,8 @@ def stored(workspace: Path, collection: str = LAYOUT, split: str = "train") -> d
     }
 
 
-def model_of(workspace: Path, collection: str = LAYOUT) -> TrainedModel:
-    return load_model(Workspace(workspace).model(Collection.parse(collection)))
+def model_of(workspace: Path, collection: str = LAYOUT) -> Model:
+    return Model.load(Workspace(workspace).model(Collection.parse(collection)))
 
 
 def scores_by_model(workspace: Path, graph: GraphRows, collection: str = LAYOUT) -> np.ndarray:
