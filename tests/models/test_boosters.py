@@ -397,26 +397,33 @@ def test_time_trees_without_an_estimate_are_never_without_trees():
             fitted(name, bare, rounds=0)
 
 
-def test_without_trees_the_estimate_ranks_saved_and_fitted_again(tmp_path):
+@pytest.mark.parametrize("kind", ["layout", "tile"])
+def test_without_trees_the_estimate_ranks_saved_and_fitted_again(kind, tmp_path):
     """Cross-validation may choose 0 rounds: the model has no members then."""
-    data = kernels(4, TPU, columns=TPU_NAMES)
+    estimate = TPU.estimate[kind]
+    names = [*estimate, "wrong"][:2]
+    data = kernels(4, TPU, columns=["size", *names])
     rows = data.parts[0]
-    model = on_tiles("time-trees", data, 0)
+    model = fitted("time-trees", data, rounds=0, kind=kind)
     scores = model.score(rows).mean
-    assert (model.members, model.estimate) == ((), Estimate((CYCLES,), 1.0))
-    assert scores == pytest.approx(rows.config_values[:, 0])
-    assert np.array_equal(next(on_tiles("time-trees", data, 5).staged(rows, 5)), scores)
+    assert (model.members, model.estimate) == ((), Estimate(estimate, 1.0))
+    assert scores == pytest.approx(rows.config_values[:, : len(estimate)].sum(axis=1))
+    with_trees = fitted("time-trees", data, rounds=5, kind=kind)
+    assert np.array_equal(next(with_trees.staged(rows, 5)), scores)
     assert [stage.tolist() for stage in model.staged(rows, 5)] == [scores.tolist()]
     parts = model.contributions(rows, 3, 1)
-    assert parts.columns == {CYCLES: pytest.approx(scores[3] - scores[1])}
+    assert set(parts.columns) == set(estimate)
+    assert sum(parts.columns.values()) == pytest.approx(scores[3] - scores[1])
     assert (parts.difference, parts.losses) == (
         scores[3] - scores[1],
         {"time-trees": parts.difference},
     )
-    assert not model.is_time_model and model.nanoseconds(model.score(rows)) is None, "in cycles"
+    assert model.is_time_model == (kind == "layout"), "tiles are estimated in cycles"
+    times = model.nanoseconds(model.score(rows))
+    assert np.array_equal(times, 2**scores) if kind == "layout" else times is None
     card = saved(model, tmp_path).card
     loaded = Model.load(tmp_path)
-    assert (card.members, card.estimate, card.seeds) == ({}, [CYCLES], 1)
+    assert (card.members, card.estimate, card.seeds) == ({}, [*estimate], 1)
     assert np.array_equal(loaded.score(rows).mean, scores) and loaded.importance() == {}
     assert loaded.fit(data, FitSettings(3, 0, 1)).members[0].booster.rounds == 3
     with pytest.raises(ModelError, match="has no trees; expected a model with trees to continue"):
