@@ -106,7 +106,10 @@ def test_only_what_can_change_a_number_changes_the_hash(tmp_path):
         *(("features/rows.py", "One.", "Two."), ("features/tile/extra.py", "Not", "Never")),
         *(("data/npz.py", "A docstring", "Another"), ("data/npz.py", "\n 2", "  2")),
         ("data/errors.py", "Wrong", "Bad"),
-        *((file, "1", "2") for file in ("features/meanings.py", "data/other.py", "models/model.py")),
+        *(
+            (file, "1", "2")
+            for file in ("features/meanings.py", "data/other.py", "models/model.py")
+        ),
         *((file, "\n", "\r\n") for file in files),  # a checkout on Windows
     ):
         assert hash_of(file, old, new) == now, file

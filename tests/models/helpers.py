@@ -6,7 +6,6 @@ import numpy as np
 
 from xlarank.data.schema import MAX_RANK, TILE_SLOTS
 from xlarank.features.catalogue import FeatureSettings
-from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.rows import GraphRows, Recipe
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
@@ -77,28 +76,6 @@ def graph_rows(name, costs, *, features=None, copies=None, columns=COLUMNS):
     size = np.array([distinct], np.float32)
     values = values.astype(np.float32)
     return GraphRows(name, list(columns), size, values, group, ids, runtime, ones)
-
-
-def instance_table(columns, values, codes, rows, sizes, *, first_node=0, structure=0):
-    """Return instances without pairs, as many for each node; ``codes (configs, nodes)`` choose
-    among them.
-    """
-    nodes = codes.shape[1]
-    return Instances(
-        columns=list(columns),
-        values=values.astype(np.float32),
-        codes=codes.astype(np.uint8),
-        node=np.arange(first_node, first_node + nodes),
-        opcode=np.zeros(nodes, np.int16),
-        first=np.arange(0, len(values), len(values) // nodes),
-        rows=rows,
-        row_instance=np.arange(len(values)),
-        request=np.zeros((len(values), 3), np.int32),
-        pairs=np.zeros((0, 5), np.int32),
-        structure=np.array([structure], np.uint64),
-        sizes=sizes,
-        **{f"pair_{what}": np.zeros(0, np.int32) for what in ("first", "width", "instance")},
-    )
 
 
 def easy_graph(name, configs, seed):

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.models.helpers import fitted, graph_rows, instance_table, saved
+from tests.models.helpers import fitted, graph_rows, saved
 from xlarank.data.errors import ModelError
+from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.rows import LazyInstances
 from xlarank.models.model import Model
 from xlarank.models.objectives import HESSIAN_FLOOR, RankNetLoss, merge_ties, pair_sign, row_weights
@@ -31,8 +32,23 @@ def pooled_graph(name, configs, seed, columns=("size", "penalty", "noise")):
     values = np.stack([size, penalty, rng.random(len(size))], axis=1).astype(np.float32)
     codes = rng.integers(0, ROWS, (configs, NODES)).astype(np.uint8)
     cost = 1000 + 10 * (size * penalty)[np.arange(0, NODES * ROWS, ROWS) + codes].sum(axis=1)
-    rows = np.full((NODES * ROWS, 18), -1, np.int8)
-    instances = instance_table(columns, values, codes, rows, np.full((NODES, 6), 2))
+    instances = Instances(
+        columns=[*columns],
+        values=values,
+        codes=codes,
+        node=np.arange(NODES),
+        opcode=np.zeros(NODES, np.int16),
+        first=np.arange(0, NODES * ROWS, ROWS),
+        rows=np.full((NODES * ROWS, 18), -1, np.int8),
+        row_instance=np.arange(NODES * ROWS),
+        request=np.zeros((NODES * ROWS, 3), np.int32),
+        pairs=np.zeros((0, 5), np.int32),
+        pair_first=np.zeros(0, np.int32),
+        pair_width=np.zeros(0, np.int32),
+        pair_instance=np.zeros(0, np.int32),
+        structure=np.zeros(1, np.uint64),
+        sizes=np.full((NODES, 6), 2),
+    )
     graph = graph_rows(name, cost.tolist(), features=np.zeros((configs, 3)))
     return replace(graph, instances=LazyInstances(lambda: instances))
 
