@@ -1,6 +1,7 @@
 """Contributions to a difference of scores add up to it; calibration of the trust in rankings."""
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
@@ -119,9 +120,8 @@ def scored_graphs(noise):
         rng = np.random.default_rng(number)
         cost = rng.random(40)
         shared = rng.normal(0, noise, 40)
-        yield ScoredGraph(
-            f"family{number % 6}", cost + shared + rng.normal(0, noise, (3, 40)), cost
-        )
+        scores = cost + shared + rng.normal(0, noise, (3, 40))
+        yield ScoredGraph(f"family{number % 6}", scores, cost)
 
 
 def test_certain_pairs_are_right_as_often_as_promised_on_other_graphs():
@@ -133,12 +133,8 @@ def test_certain_pairs_are_right_as_often_as_promised_on_other_graphs():
     calibration = Calibration.of(graphs)
     assert 0.05 < calibration.certain < 0.9
     assert calibration.right_low <= calibration.right <= calibration.right_high
-    assert (calibration.graphs, calibration.families, calibration.seeds, calibration.by) == (
-        24,
-        6,
-        3,
-        "family",
-    )
+    assert (calibration.graphs, calibration.families, calibration.seeds) == (24, 6, 3)
+    assert calibration.by == "family"
     right = 0
     certain = 0
     for graph in graphs:
@@ -148,25 +144,19 @@ def test_certain_pairs_are_right_as_often_as_promised_on_other_graphs():
         trust = Trust(others, graph.scores, np.arange(40))
         assert trust.ahead_of.tolist() == sure.sum(axis=1).tolist()
         assert trust.certain == pytest.approx(sure.sum() / (40 * 39 / 2))
-        certain = certain + sure.sum()
-        right = right + (sure & (graph.cost > graph.cost[:, None])).sum()
+        certain += sure.sum()
+        right += (sure & (graph.cost > graph.cost[:, None])).sum()
     assert right / certain == pytest.approx(calibration.right) == pytest.approx(CERTAIN, abs=0.02)
 
 
 def test_pure_noise_is_never_certain():
     rng = np.random.default_rng(3)
-    noise = Calibration.of(
-        [ScoredGraph(f"f{n % 5}", rng.random((3, 60)), rng.random(60)) for n in range(20)]
-    )
-    assert (
-        noise.threshold == np.inf
-        and noise.certain == 0.0
-        and np.isnan(noise.right)
-        and noise.first > 0.8
-    )
-    trust = Trust(
-        noise, np.zeros((3, 60)), np.repeat(np.arange(60), 2)
-    )  # seeds that agree: inf * 0
+    graphs = [ScoredGraph(f"f{n % 5}", rng.random((3, 60)), rng.random(60)) for n in range(20)]
+    noise = Calibration.of(graphs)
+    assert (noise.threshold, noise.certain) == (np.inf, 0.0)
+    assert np.isnan(noise.right) and noise.first > 0.8
+    # seeds that agree: inf * 0
+    trust = Trust(noise, np.zeros((3, 60)), np.repeat(np.arange(60), 2))
     assert trust.certain == 0 and trust.ahead_of.tolist() == [0] * 120
     assert trust.as_json()["certain_right"] is trust.as_json()["certain_right_interval"] is None
     assert trust.lines()[0] == "no pair is certain: out of fold none reached 95% (20 graphs)"
@@ -177,16 +167,14 @@ def test_the_first_hold_the_best_of_as_many_graphs_as_promised():
     # one
     scores = [[2.0, 1.0, 3.0, 4.0]] * 9 + [[4.0, 3.0, 2.0, 1.0]]
     cost = np.array([1.0, 1.005, 2.0, 3.0])
-    graphs = [
-        ScoredGraph(f"f{number % 2}", np.array([mean] * 2), cost)
-        for number, mean in enumerate(scores)
-    ]
+    graphs = []
+    for number, mean in enumerate(scores):
+        graphs.append(ScoredGraph(f"f{number % 2}", np.array([mean] * 2), cost))
     calibration = Calibration.of([*graphs[:9], *graphs])
     assert (calibration.first, calibration.first_nearly) == (0.5, 0.25)
-    assert Calibration.of(graphs[2:]).first == 1.0, (
-        "the worst of 8 is at most the 8/9 quantile of the next place"
-    )
-    assert Calibration.of(graphs[:9]).first == 0.5, "of 9 it is the 9/10 quantile"
+    # the worst of 8 is at most the 8/9 quantile of the next place, of 9 the 9/10 quantile
+    assert Calibration.of(graphs[2:]).first == 1.0
+    assert Calibration.of(graphs[:9]).first == 0.5
     assert Trust(calibration, np.zeros((2, 5)), np.arange(5)).first == 3
 
 
@@ -204,20 +192,15 @@ def test_it_is_read_back_for_the_same_model_only(noise, tmp_path):
         file.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
         return Calibration.load(tmp_path, model)
 
-    for value in (
-        content,
-        content | {"bins": [{"distance": 0.5, "pairs": 7}]},
-    ):  # of an earlier version
+    earlier = content | {"bins": [{"distance": 0.5, "pairs": 7}]}  # of an earlier version
+    for value in (content, earlier):
         assert loaded(value).as_json() == calibration.as_json()
         assert loaded(value, "another") is None
-    none_right = loaded(
-        content | {"threshold": 1.0} | dict.fromkeys(("right", "right_low", "right_high"))
-    )
-    assert (
-        Trust(none_right, np.zeros((3, 4)), np.arange(4)).lines()[0]
-        == "0% of the pairs are certain"
-    )
-    edits = [(name, value) for name in content for value in ("x", [], {}, True, -1)]
+    missing = dict.fromkeys(("right", "right_low", "right_high"))
+    none_right = loaded(content | missing | {"threshold": 1.0})
+    first, *_ = Trust(none_right, np.zeros((3, 4)), np.arange(4)).lines()
+    assert first == "0% of the pairs are certain"
+    edits = [*product(content, ("x", [], {}, True, -1))]
     edits += [("first", None), ("certain", None), ("graphs", None)]
     edits += [("first", 1.5), ("right", 10**400), ("by", "moon"), ("graphs", 2.5), ("more", 1)]
     assert len(content) == 12
@@ -226,7 +209,5 @@ def test_it_is_read_back_for_the_same_model_only(noise, tmp_path):
     for text in ("[" * 100_000, "[]", '{"model": "this"}', "{"):
         assert loaded(text) is None
     scores = np.random.default_rng(0).normal(size=(3, 5))
-    assert (
-        "no pair is certain"
-        in Trust(loaded({**content, "threshold": None}), scores, np.arange(5)).lines()[0]
-    )
+    first, *_ = Trust(loaded({**content, "threshold": None}), scores, np.arange(5)).lines()
+    assert "no pair is certain" in first

@@ -54,9 +54,8 @@ def pooled_graph(name, configs, seed, columns=("size", "penalty", "noise")):
 
 
 def pooled_data(graphs=6, configs=40):
-    return TrainingData.from_graphs(
-        [pooled_graph(f"f{i // 2}__{i}", configs, i) for i in range(graphs)]
-    )
+    pooled = [pooled_graph(f"f{i // 2}__{i}", configs, i) for i in range(graphs)]
+    return TrainingData.from_graphs(pooled)
 
 
 def trained(data=None, **params):
@@ -82,9 +81,8 @@ def test_the_first_tree_is_a_newton_step_on_the_sums():
     leaves = [trees.predict(table.values, pred_leaf=True).reshape(-1) for table in tables]
     eye = np.eye(int(np.max(leaves)) + 1)
     counts = [table.counts() @ eye[leaf] for table, leaf in zip(tables, leaves, strict=True)]
-    values = 0.5 * newton_step(
-        [terms_of(np.zeros(40), graph.row_cost) for graph in data.parts], counts, 0.2
-    )
+    terms = [terms_of(np.zeros(40), graph.row_cost) for graph in data.parts]
+    values = 0.5 * newton_step(terms, counts, 0.2)
     for graph, held in zip(data.parts, counts, strict=True):
         assert model.score(graph).mean == pytest.approx(-held @ values)
 
@@ -122,15 +120,11 @@ def test_pairs_by_hand():
     pairs.
     """
     pair = np.array([[0, 1], [1, 0]])
+    of_three = np.array([[0, 1, 1], [1, 0, 0], [1, 0, 0]])
     for relevance, cost, gradient, weight in (
         ([0.0, math.log(3)], [1, 2], [-0.75, 0.75], pair * 3 / 16),
         ([-1e6, 1e6], [1, 2], [-1, 1], pair * 0),
-        (
-            [0, 0, 0],
-            [1, 2, 2],
-            [-1 / 2, 1 / 4, 1 / 4],
-            np.array([[0, 1, 1], [1, 0, 0], [1, 0, 0]]) / 8,
-        ),
+        ([0, 0, 0], [1, 2, 2], [-1 / 2, 1 / 4, 1 / 4], of_three / 8),
     ):
         for times in (1.0, 3.0):
             terms = terms_of(np.array(relevance, float), np.array(cost, float), weight=times)
@@ -151,9 +145,7 @@ def test_leaves_in_one_step_by_hand():
     terms = terms_of(np.zeros(2), np.array([1.0, 2.0]))
     held = np.array([[0.0], [2.0]])
     assert newton_step([terms], [held], 0.0) == pytest.approx([-1.0])
-    assert newton_step([terms, terms], [held, held], 1.0) == pytest.approx([-0.5]), (
-        "a mean over graphs"
-    )
+    assert newton_step([terms, terms], [held, held], 1.0) == pytest.approx([-0.5]), "a mean"
     assert newton_step([terms], [np.diag([1.0, 2.0])], 0.25) == pytest.approx([1 / 3, -2 / 3])
 
 
@@ -166,9 +158,7 @@ def test_merged_costs_lie_within_the_tolerance_and_keep_their_order(cost, tolera
     assert (np.diff(merged[np.argsort(cost, kind="stable")]) >= 0).all()
     for level in np.unique(merged):
         members = cost[merged == level]
-        assert members.max() <= members.min() * (1 + tolerance) * (1 + 1e-9), (
-            "no chain of near neighbours"
-        )
+        assert members.max() <= members.min() * (1 + tolerance) * (1 + 1e-9), "no chain"
     assert (merged <= cost * (1 + 1e-9)).all(), "a cost is rounded down to its step"
     assert merge_ties(cost, 0.0) is cost
 
@@ -180,27 +170,24 @@ def loss_of(graphs, *, pairs=1, how="rows"):
 
 def test_gradients_by_hand(monkeypatch):
     """Two rows draw each other, so their pair counts twice. p = 1 / (1 + e^(ln 3 - 0)) = 1/4."""
-    gradient, hessian = loss_of([[10.0, 20.0]]).gradients(
-        np.array([math.log(3), 0.0]), np.random.default_rng(0)
-    )
+    rng = np.random.default_rng(0)
+    relevance = np.array([math.log(3), 0.0])
+    gradient, hessian = loss_of([[10.0, 20.0]]).gradients(relevance, rng)
     assert gradient == pytest.approx([-0.5, 0.5]) and hessian == pytest.approx([0.375, 0.375])
     # two graphs of equal total weight, 3 each: the pair of the first weighs 3/2, at relevance 0 p
     # is 1/2
     loss = loss_of([[10.0, 20.0], [7.0, 7.0, 7.0, 7.0]], pairs=5, how="equal")
-    gradient, hessian = loss.gradients(np.zeros(6), np.random.default_rng(0))
+    gradient, hessian = loss.gradients(np.zeros(6), rng)
     assert gradient == pytest.approx([-1.5, 1.5, 0, 0, 0, 0])
     assert hessian == pytest.approx([0.75, 0.75, *[0.75 * HESSIAN_FLOOR] * 4])
-    gradient, _ = loss_of([[1.0, 2.0]]).gradients(np.array([-1e4, 1e4]), np.random.default_rng(0))
+    gradient, _ = loss_of([[1.0, 2.0]]).gradients(np.array([-1e4, 1e4]), rng)
     assert gradient.tolist() == [-2.0, 2.0], "no overflow"
     # row 0, the fastest, draws 1; 1 and 2 draw 0: (0, 1) twice and (0, 2) once, so -3 p, 2 p, p,
     # and 3/4, 2/4, 1/4
     monkeypatch.setattr(RankNetLoss, "partners", lambda *_: np.array([1, 0, 0]))
-    gradient, hessian = loss_of([[10.0, 20.0, 30.0]]).gradients(
-        np.zeros(3), np.random.default_rng(0)
-    )
-    assert gradient == pytest.approx([-1.5, 1.0, 0.5]) and hessian == pytest.approx(
-        [0.75, 0.5, 0.25]
-    )
+    gradient, hessian = loss_of([[10.0, 20.0, 30.0]]).gradients(np.zeros(3), rng)
+    assert gradient == pytest.approx([-1.5, 1.0, 0.5])
+    assert hessian == pytest.approx([0.75, 0.5, 0.25])
 
 
 def test_partners_are_others_of_the_same_graph_all_as_likely():

@@ -40,42 +40,32 @@ def test_graphs_are_stacked_in_order_with_the_smallest_cost_of_each_row():
     data = TrainingData.from_graphs([first, second])
     assert data.indptr.tolist() == [0, 2, 5]
     assert data.cost.tolist() == [25, 10, 2.0**33 + 1, 2.0**33, 8], "exact beyond float32"
-    assert (data.names, data.families, data.columns) == (
-        ["cnn__a", "mlp__b"],
-        ["cnn", "mlp"],
-        COLUMNS,
-    )
+    assert (data.names, data.families) == (["cnn__a", "mlp__b"], ["cnn", "mlp"])
+    assert data.columns == COLUMNS
     assert data.matrix()[:, 0].tolist() == [2, 2, 3, 3, 3], "the graph column, repeated"
     assert np.array_equal(data.matrix()[2:, 1:], second.config_values)
     assert data.per_group(mean_rank).tolist() == [1, 0, 1, 0.5, 0]
     first.normalizer[:] = [10, 60, 10, 10]
-    assert TrainingData.from_graphs([first]).cost.tolist() == [2.5, 10 / 60], (
-        "runtime over normalizer"
-    )
+    assert TrainingData.from_graphs([first]).cost.tolist() == [2.5, 10 / 60], "over normalizer"
 
 
 def test_what_cannot_be_learned_from_is_left_out():
     good = graph_rows("good", [1, 2])
-    for useless in (
-        graph_rows("x", [0, 0]),
-        graph_rows("x", [5, 5]),
-        graph_rows("x", [5], copies=[3]),
-    ):
+    for costs, copies in (([0, 0], None), ([5, 5], None), ([5], [3])):
+        useless = graph_rows("x", costs, copies=copies)
         assert TrainingData.from_graphs([useless, good, useless]).names == ["good"]
         with pytest.raises(ModelError, match="none of 1 graph can be trained on"):
             TrainingData.from_graphs([useless])
+    other = graph_rows("two", [1, 2], columns=["size", "waste", "clash", "noise2"])
     with pytest.raises(ModelError, match="two and good have different columns"):
-        TrainingData.from_graphs(
-            [good, graph_rows("two", [1, 2], columns=["size", "waste", "clash", "noise2"])]
-        )
+        TrainingData.from_graphs([good, other])
 
 
 def test_groups_are_taken_and_joined_with_their_rows_and_weights():
     joined = DATA.take([5, 1]).join(ALSO.weighted(0.5))
     assert joined.names == ["family2__b", "family0__b", "family1__z", "other__a"]
-    assert np.array_equal(
-        joined.matrix(), np.concatenate([DATA.matrix()[45:], DATA.matrix()[9:18], ALSO.matrix()])
-    )
+    rows = np.concatenate([DATA.matrix()[45:], DATA.matrix()[9:18], ALSO.matrix()])
+    assert np.array_equal(joined.matrix(), rows)
     assert np.array_equal(joined.take([3]).cost, ALSO.cost[9:])
     assert joined.group_weight.tolist() == [1.0, 1.0, 0.5, 0.5]
     assert joined.take([3, 0]).group_weight.tolist() == [0.5, 1.0]
@@ -92,13 +82,12 @@ def test_a_held_out_family_is_held_out_everywhere():
     assert training.with_also().names == [*DATA.names, *ALSO.names]
     assert DATA.without([2]).names == [DATA.names[g] for g in (0, 1, 3, 4, 5)]
     assert DATA.with_also() is DATA
-    also = [
-        kernel(f"g__{of[-1]}", [1, 2], [10, 20], kinds=of) for of in (("copy", "dot"), ("slice",))
-    ]
-    training = replace(tiles(("dot",), ("copy",)), also=TrainingData.from_graphs(also))
-    assert training.without([0]).names == ["f1__1", "g__slice"], (
-        "kernels, by all kinds that they may be of"
-    )
+
+    several = kernel("g__dot", [1, 2], [10, 20], kinds=("copy", "dot"))
+    other = kernel("g__slice", [1, 2], [10, 20], kinds=("slice",))
+    also = TrainingData.from_graphs([several, other])
+    training = replace(tiles(("dot",), ("copy",)), also=also)
+    assert training.without([0]).names == ["f1__1", "g__slice"], "by all possible kinds"
 
 
 @pytest.mark.parametrize("name", rankers())
@@ -163,9 +152,8 @@ def test_tiles_go_by_kind_if_there_are_two_and_layouts_by_family(monkeypatch):
     ):
         plan = FoldPlan.of(training)
         assert (plan.by, plan.folds) == (by, [Fold(groups, groups) for groups in held])
-    assert len(FoldPlan.of(several, 2).folds) == len(FoldPlan.of(several, 1).folds) == 2, (
-        "one would hold out all"
-    )
+    for limit in (1, 2):
+        assert len(FoldPlan.of(several, limit).folds) == 2, "one would hold out all"
     training = tiles(("dot",), ("dot", "dot left-transposed"), ("copy",), ("dot left-transposed",))
     plan = FoldPlan.of(training)
     held = {0: [0, 1], 1: [0, 1, 3], 2: [2], 3: [1, 3]}
@@ -211,9 +199,8 @@ def test_stages_end_with_all_rounds_and_every_configuration_counts(monkeypatch):
     metrics = curves.metrics["cnn__a"]
     for stage in range(2):
         row = repeated.matrix()[:, 1] - stage * repeated.matrix()[:, 2]
-        expected = graph_metrics(
-            "layout", row[repeated.group].astype(float), repeated.cost, repeated.group
-        )
+        scores = row[repeated.group].astype(float)
+        expected = graph_metrics("layout", scores, repeated.cost, repeated.group)
         assert len(repeated.cost) == 8 and metrics[stage] == pytest.approx(expected)
     monkeypatch.setattr(
         SpyBooster, "stages", lambda self, values, *_, **more: iter([values[:, 1].astype(float)])
@@ -257,7 +244,8 @@ def test_large_graphs_are_scored_in_pieces(name, monkeypatch):
     model = Model.of(name, "layout")
     settings = FitSettings(30, threads=1)
     at_once = validated(data, fold, model, settings)
-    scores = model.fit(data, settings).score(data.parts[0]).mean
+    whole = model.fit(data, settings)
+    scores = whole.score(data.parts[0]).mean
     sizes = []
     matrix = GraphRows.matrix
 
@@ -266,11 +254,10 @@ def test_large_graphs_are_scored_in_pieces(name, monkeypatch):
         sizes.extend([len(rows)] * (self.name == data.names[0]))
         return rows
 
-    fitted = model.fit(data, settings)
     monkeypatch.setattr("xlarank.models.member.PIECE", 20)
     monkeypatch.setattr(GraphRows, "matrix", watched)
     assert validated(data, fold, model, settings) == at_once
-    assert np.array_equal(fitted.score(data.parts[0]).mean, scores)
+    assert np.array_equal(whole.score(data.parts[0]).mean, scores)
     assert max(sizes) == 20
 
 
@@ -292,10 +279,9 @@ def test_a_lonely_peak_is_not_chosen():
     5.
     """
     values = {"a": [0, 0.5, 1, 0, 0.25, 0.75, 0.5, 0.5], "b": [0, 0, 0.5, 0, 0.75, 0.25, 0.5, 0.5]}
-    parts = [
-        Curves([*range(8)], {name: [{"score": v} for v in scores]})
-        for name, scores in values.items()
-    ]
+    parts = []
+    for name, scores in values.items():
+        parts.append(Curves([*range(8)], {name: [{"score": score} for score in scores]}))
     curves = folds.join_curves(parts)
     assert curves.best_stage() == 5 and curves.column("score").tolist() == [*values.values()]
     assert curves.at(5) == {"a": {"score": 0.75}, "b": {"score": 0.25}}
