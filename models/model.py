@@ -297,7 +297,9 @@ class Model:
             raise unusable(folder / CARD, error) from error
         estimate = Estimate(tuple(card.estimate), card.estimate_weight) if card.estimate else None
         calibration = Calibration.load(folder, card.fingerprint)
-        return cls(card.model, card.kind, params, members, card.columns, estimate, card, calibration)
+        return cls(
+            card.model, card.kind, params, members, card.columns, estimate, card, calibration
+        )
 
     def _require_fitted(self) -> None:
         if not self.columns:
