@@ -66,7 +66,7 @@ def read_members(folder: Path, card: ModelCard) -> list[Member]:
             raise ValueError("no members")
         if not {*card.rule} <= {*card.columns}:
             raise ValueError("its rule is of other columns")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise unusable(folder / CARD, error) from error
     return members
 

@@ -27,7 +27,7 @@ from xlarank.models.contributions import (
     largest_first,
     sum_by_key,
 )
-from xlarank.models.params import Number, Specs, Whole
+from xlarank.models.params import Number, Specs, Whole, complete_params
 from xlarank.models.training_data import FitSettings, Target, TrainingData
 
 #: Maximum number of rows scored at once, unless scores are sums over instances.
@@ -155,7 +155,7 @@ class Member:
         if warm and warm.booster.rounds:
             do = "build features with the settings of that model, or fine-tune another"
             return column_indices(warm.columns, columns, "the model to fine-tune", do)
-        return chosen_columns(columns, self.params["columns"], target)
+        return chosen_columns(columns, self.params.get("columns", "all"), target)
 
     def score(self, rows: GraphRows) -> Floats:
         """Return ``(rows,)`` scores of a graph; lower is faster."""
@@ -287,6 +287,8 @@ class Member:
     ) -> Member:
         """Read a member that `save` wrote; raises `ValueError` or `OSError` if it is damaged."""
         state = json.loads(read_text(folder / _STATE))
+        if state["loss"] not in losses:
+            raise ValueError(f"{state['loss']!r} is not a loss")
         loss = losses[state["loss"]]
         inputs = columns if state["inputs"] is None else [str(name) for name in state["inputs"]]
         used = state["used"]
@@ -307,7 +309,7 @@ class Member:
             raise ValueError(f"{file}: {error}") from error
         member = cls(
             loss,
-            state["params"],
+            complete_params(loss.name, loss.params, kind, state["params"]),
             kind,
             Number(0, above=True)("weight", state["weight"]),
             Whole(0)("seed", state["seed"]),

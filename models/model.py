@@ -17,7 +17,7 @@ from xlarank.features.attribution import Walk
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest
 from xlarank.models.arrays import Floats
-from xlarank.models.card import CARD, ModelCard, read_card
+from xlarank.models.card import CARD, ModelCard, read_card, unusable
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.columns import column_indices, require_columns
 from xlarank.models.contributions import Contributions, largest_first, sum_by_key
@@ -115,7 +115,7 @@ class Model:
             for member in unfitted[number % len(unfitted)]:
                 members.append(member.fit(data, replace(settings, seed=seed)))
             step(seed)
-        return replace(self, members=members, columns=data.columns, card=None)._without_stumps()
+        return self._changed(members, data.columns)._without_stumps()
 
     def grow(self, data: TrainingData, settings: FitSettings) -> Model:
         """Return a model with ``settings.rounds`` rounds; equivalent to `fit` on the same data."""
@@ -132,7 +132,11 @@ class Model:
             learning_rate = self.params["learning_rate"] * rate
             params = {**self.params, "learning_rate": learning_rate}
             members = members_of(self.name, self.kind, params)
-        return replace(self, members=members, rule=None, card=None, shipped=False)
+        return self._changed(members, [])
+
+    def _changed(self, members: Sequence[Member], columns: list[str]) -> Model:
+        """Return a model of other members, without what was known about the earlier ones."""
+        return Model(self.name, self.kind, self.params, members, columns)
 
     def _without_stumps(self) -> Model:
         """Return the rule alone if there are no trees but the members rank without."""
@@ -163,6 +167,7 @@ class Model:
 
         The first are those of 0 rounds if `ranks_without_trees`.
         """
+        rows = self.select(rows)
         if not self.members:
             yield self.score(rows).mean
             return
@@ -187,6 +192,7 @@ class Model:
 
         With a ``walk``, contributions of columns are also given by node.
         """
+        rows = self.select(rows)
         if not self.members:
             return self._require_rule().contributions(rows, now, then, walk, self.name)
         parts = []
@@ -288,11 +294,13 @@ class Model:
             except ModelError:
                 if read_card(folder).members == card.members:
                     raise  # otherwise another process has replaced the model
+        try:
+            params = params_of(card.model, card.kind, card.params)
+        except ModelError as error:
+            raise unusable(folder / CARD, error) from error
         rule = ColumnSum(tuple(card.rule), card.rule_weight) if card.rule else None
         calibration = Calibration.load(folder, card.fingerprint)
-        return cls(
-            card.model, card.kind, card.params, members, card.columns, rule, card, calibration
-        )
+        return cls(card.model, card.kind, params, members, card.columns, rule, card, calibration)
 
     def _require_fitted(self) -> None:
         if not self.columns:

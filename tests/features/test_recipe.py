@@ -21,7 +21,7 @@ import xlarank.features
 from docs.columns import pages
 from tests.features.helpers import by_name, graph_of
 from tests.graphs import layout_arrays, tile_arrays
-from tests.models.contract import graph_rows
+from tests.models.helpers import graph_rows
 from xlarank.data.collection import Collection
 from xlarank.data.files import from_json
 from xlarank.data.graph import Kind
@@ -87,7 +87,7 @@ def test_only_what_can_change_a_number_changes_the_hash(tmp_path):
         "data/schema.py": "RANK = 6\n",
         "data/errors.py": "class Wrong(Exception): ...\n",
         "data/other.py": "NOT_REACHED = 1\n",
-        "models/base.py": "Z = 1\n",
+        "models/model.py": "Z = 1\n",
     }
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,10 @@ def test_only_what_can_change_a_number_changes_the_hash(tmp_path):
         *(("features/rows.py", "One.", "Two."), ("features/tile/extra.py", "Not", "Never")),
         *(("data/npz.py", "A docstring", "Another"), ("data/npz.py", "\n 2", "  2")),
         ("data/errors.py", "Wrong", "Bad"),
-        *((file, "1", "2") for file in ("features/meanings.py", "data/other.py", "models/base.py")),
+        *(
+            (file, "1", "2")
+            for file in ("features/meanings.py", "data/other.py", "models/model.py")
+        ),
         *((file, "\n", "\r\n") for file in files),  # a checkout on Windows
     ):
         assert hash_of(file, old, new) == now, file

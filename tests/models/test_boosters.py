@@ -1,27 +1,29 @@
-"""Rankers on LightGBM and XGBoost: labels, query groups, bins, parameters, initial scores."""
+"""Losses on LightGBM and XGBoost: labels, query groups, bins, parameters, initial scores."""
 
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from unittest.mock import Mock
 
 import lightgbm as lgb
 import numpy as np
 import pytest
 import xgboost as xgb
 
-from tests.models.contract import COLUMNS, easy_data, easy_graph, fitted, graph_rows, saved
+from tests.models.helpers import easy_data, easy_graph, fitted, graph_rows, saved, scores_of
 from xlarank.data.errors import ModelError
-from xlarank.features.rows import GraphRows
-from xlarank.models.objectives import RankNetLoss, row_weights
-from xlarank.models.rankers.boosted import InitScore, XGBPairwise, centred
-from xlarank.models.rankers.lightgbm import (
+from xlarank.models.boosters.lightgbm import (
     bin_rows,
     bin_sample,
     first_trees,
     require_tree,
     silence_lightgbm,
 )
+from xlarank.models.column_sum import ColumnSum
+from xlarank.models.losses import centred
+from xlarank.models.model import Model
+from xlarank.models.objectives import RankNetLoss, row_weights
 from xlarank.models.training_data import CPU, TPU, FitSettings, Task, TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
@@ -31,27 +33,23 @@ MODELS = ("lambdarank", "ranknet", "xgb-pairwise")
 @pytest.fixture
 def fits(monkeypatch):
     """Label, group, rows and parameters of each training of LightGBM."""
-    calls, rows = [], []  # a data set drops its rows once it has its bins
+    calls = []
+    rows = []  # a data set drops its rows once it has its bins
     train = lgb.train
-    made = lgb.Dataset
-    monkeypatch.setattr(
-        lgb, "Dataset", lambda of, *args, **more: rows.append(of.copy()) or made(of, *args, **more)
-    )
+    dataset = lgb.Dataset
 
-    def spy(params, data, count, **more):
+    def recorded_dataset(values, *args, **more):
+        rows.append(values.copy())
+        return dataset(values, *args, **more)
+
+    def recorded_train(params, data, rounds, **more):
         assert data.data is None, "a copy of the rows stays in memory while trees grow"
-        calls.append(
-            {
-                **params,
-                "label": data.label,
-                "group": list(data.group),
-                "rows": rows[-1],
-                "rounds": count,
-            }
-        )
-        return train(params, data, count, **more)
+        about = {"label": data.label, "group": [*data.group], "rows": rows[-1], "rounds": rounds}
+        calls.append(params | about)
+        return train(params, data, rounds, **more)
 
-    monkeypatch.setattr(lgb, "train", spy)
+    monkeypatch.setattr(lgb, "Dataset", recorded_dataset)
+    monkeypatch.setattr(lgb, "train", recorded_train)
     return calls
 
 
@@ -82,22 +80,18 @@ def test_every_data_set_sets_the_number_of_threads(monkeypatch):
     """Otherwise it sets LightGBM's number for the process, and predictions of other threads
     crash.
     """
-    params = []
-    made = lgb.Dataset
-    monkeypatch.setattr(
-        lgb, "Dataset", lambda *args, **more: params.append(more["params"]) or made(*args, **more)
-    )
+    dataset = Mock(wraps=lgb.Dataset)
+    monkeypatch.setattr(lgb, "Dataset", dataset)
     fitted("lambdarank", easy_data(), rounds=4)
     silence_lightgbm(1)
-    assert [values["num_threads"] for values in params] == [1, 1]
+    threads = [call.kwargs["params"]["num_threads"] for call in dataset.call_args_list]
+    assert threads == [1, 1]
 
 
 def test_labels_gains_and_truncation_are_those_for_kendall_tau(fits):
     # the last configuration was not measured, so it is not fitted
-    data = TrainingData.from_graphs(
-        [graph_rows("a", [30, 10, 20, 10, 0]), graph_rows("b", [5, 6, 7, 8, 9])]
-    )
-    fitted("lambdarank", data, rounds=4)
+    graphs = [graph_rows("a", [30, 10, 20, 10, 0]), graph_rows("b", [5, 6, 7, 8, 9])]
+    fitted("lambdarank", TrainingData.from_graphs(graphs), rounds=4)
     (call,) = fits
     assert (call["objective"], call["rounds"], call["group"]) == ("lambdarank", 4, [4, 5])
     assert call["label"].tolist() == [0, 2, 1, 2, 4, 3, 2, 1, 0]
@@ -111,34 +105,28 @@ def test_larger_graphs_are_dealt_into_query_groups_by_the_seed(fits):
     for seed, limit in ((0, 27), (0, 27), (1, 27), (0, 50)):
         fitted("lambdarank", data, max_group=limit, rounds=1, seed=seed)
     call, again, other, few = fits
-    assert (call["group"], few["group"]) == ([25] * 4 + [15, 15], [50, 50, 30]), (
-        "no part mixes two graphs"
-    )
+    assert call["group"] == [25] * 4 + [15, 15] and few["group"] == [50, 50, 30]
     assert call["lambdarank_truncation_level"] == 25
-    labels = [
-        sum(c > cost for c in {*costs})
-        for costs in (data.cost[:100], data.cost[100:])
-        for cost in costs
-    ]
-    label_of = {tuple(row): label for row, label in zip(data.matrix(), labels, strict=True)}
-    assert [label_of[tuple(row)] for row in call["rows"]] == call["label"].tolist()
-    assert np.array_equal(call["rows"], again["rows"]) and not np.array_equal(
-        call["rows"], other["rows"]
-    )
+    labels = {}
+    for graph in data.parts:
+        for row, cost in zip(graph.matrix(), graph.row_cost, strict=True):
+            labels[tuple(row)] = len({*graph.row_cost[graph.row_cost > cost]})
+    assert [labels[tuple(row)] for row in call["rows"]] == call["label"].tolist()
+    assert np.array_equal(call["rows"], again["rows"])
+    assert not np.array_equal(call["rows"], other["rows"])
     alone = data.take([1]).shuffled(3).orders[0]
     assert np.array_equal(data.shuffled(3).orders[1], alone), "by the seed and the graph alone"
 
 
 def test_first_trees_and_splits_that_are_no_tree():
-    """LightGBM takes 0 for all trees, so a clone would start from trees that saw its held-out
-    graphs.
+    """LightGBM takes 0 for all trees, and would follow a loop of splits for ever.
+
+    Splits count from 0, leaf i is -1 - i.
     """
-    text = fitted("lambdarank", easy_data(3), rounds=4)._booster.trees.model_to_string()
+    text = fitted("lambdarank", easy_data(3), rounds=4).members[0].booster.text()
     for count in (0, 1, 3):
         assert lgb.Booster(model_str=first_trees(text, count)).num_trees() == count
-    require_tree(
-        [], 1
-    )  # splits count from 0, leaf i is -1 - i; LightGBM would follow a loop of splits for ever
+    require_tree([], 1)
     require_tree([(1, -1), (-2, -3)], 3)
     for children, leaves in (
         ([(1, -1), (0, -2)], 2),
@@ -155,16 +143,14 @@ def test_no_tree_grows_deeper_than_can_be_read(model, monkeypatch, tmp_path):
     """Contributions of a chain of 10,000 leaves take a minute and have no correct digit; longer
     ones crash.
     """
-    for module in ("lightgbm", "boosted"):
-        monkeypatch.setattr(f"xlarank.models.rankers.{module}.MAX_DEPTH", 3)
-    ranker = fitted(
-        model, easy_data(), **{"num_leaves" if model == "lambdarank" else "max_leaves": 30}
-    )
-    saved(ranker, tmp_path / "model")
-    type(ranker).load(tmp_path / "model")
-    monkeypatch.setattr("xlarank.models.rankers.lightgbm.MAX_DEPTH", 2)
+    for module in ("lightgbm", "xgboost"):
+        monkeypatch.setattr(f"xlarank.models.boosters.{module}.MAX_DEPTH", 3)
+    leaves = "num_leaves" if model == "lambdarank" else "max_leaves"
+    saved(fitted(model, easy_data(), **{leaves: 30}), tmp_path)
+    Model.load(tmp_path)
+    monkeypatch.setattr("xlarank.models.boosters.lightgbm.MAX_DEPTH", 2)
     with pytest.raises(ModelError, match="deeper than 2 splits"):
-        type(ranker).load(tmp_path / "model")
+        Model.load(tmp_path)
 
 
 @pytest.mark.parametrize("model", [*MODELS, "sum-pooled"])
@@ -172,8 +158,8 @@ def test_ties_within_the_tolerance_teach_nothing(model):
     """The slowest is 1 % slower than the fastest."""
     data = TrainingData.from_graphs([graph_rows("a", list(range(10_000, 10_101)))])
     for tolerance, learned in ((0.0101, False), (0.0, True)):
-        ranker = fitted(model, data, rounds=2, tie_tolerance=tolerance)
-        assert (np.ptp(ranker.predict(data.matrix(), COLUMNS)) > 0) == learned
+        scores = scores_of(fitted(model, data, rounds=2, tie_tolerance=tolerance), data)
+        assert (np.ptp(scores) > 0) == learned
 
 
 def test_the_first_tree_of_ranknet_is_a_newton_step_on_the_loss():
@@ -184,62 +170,50 @@ def test_the_first_tree_of_ranknet_is_a_newton_step_on_the_loss():
     data = TrainingData.from_graphs([graph_rows("a", costs), graph_rows("b", costs[:5])])
     plain = {"num_leaves": 2, "min_data_in_leaf": 1, "lambda_l2": 0.0, "bagging_fraction": 1.0}
     plain |= {"learning_rate": 0.5, "feature_fraction": 1.0}
-    ranker = fitted("ranknet", data, rounds=1, seed=4, pairs=3, graph_weight="sqrt", **plain)
-    scores = ranker.predict(data.matrix(), COLUMNS)
+    model = fitted("ranknet", data, rounds=1, seed=4, pairs=3, graph_weight="sqrt", **plain)
+    scores = scores_of(model, data)
     loss = RankNetLoss(data.cost, data.indptr, row_weights(data.indptr, "sqrt"), 3, 0.0)
     gradient, hessian = loss.gradients(np.zeros(len(scores)), np.random.default_rng(4))
     leaves, leaf = np.unique(scores, return_inverse=True)
-    assert leaves == pytest.approx(
-        0.5 * np.bincount(leaf, gradient) / np.bincount(leaf, hessian), rel=1e-5
-    )
-    assert len(leaves) == 2
+    step = 0.5 * np.bincount(leaf, gradient) / np.bincount(leaf, hessian)
+    assert len(leaves) == 2 and leaves == pytest.approx(step, rel=1e-5)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_batches_teach_what_one_matrix_teaches(model, monkeypatch, tmp_path):
     # XGBoost draws bins by weights, a little differently from batches
     params = {"max_group": 25} if model == "lambdarank" else {"graph_weight": "rows"}
-    data = TrainingData.from_graphs(
-        [easy_graph(f"f{number}__a", 20 + 15 * number, number) for number in range(4)]
-    )
-    expected = saved(fitted(model, data, **params), tmp_path / "matrix")
-    calls = []
-    matrix = GraphRows.matrix
+    data = TrainingData.from_graphs([easy_graph(f"f{n}__a", 20 + 15 * n, n) for n in range(4)])
+    expected = saved(fitted(model, data, **params), tmp_path / "matrix").card.fingerprint
     monkeypatch.setattr("xlarank.models.training_data.BATCHED", 0)
-    monkeypatch.setattr(
-        "xlarank.models.training_data.TrainingData.matrix", None
-    )  # nothing may ask for all rows
-    monkeypatch.setattr(
-        GraphRows, "matrix", lambda *args, **more: calls.append(1) or matrix(*args, **more)
-    )
-    assert saved(fitted(model, data, **params), tmp_path / "batches") == expected
-    assert len(calls) >= data.groups
+    monkeypatch.setattr(TrainingData, "matrix", None)  # nothing may ask for all rows
+    batched = fitted(model, data, **params)
+    assert saved(batched, tmp_path / "batches").card.fingerprint == expected
 
 
 def test_bins_come_from_rows_of_all_graphs(monkeypatch):
     """Sorted files would otherwise give edges for the first graphs alone."""
-    monkeypatch.setattr("xlarank.models.rankers.lightgbm._SAMPLED", 60)
+    monkeypatch.setattr("xlarank.models.boosters.lightgbm._SAMPLED", 60)
     data = easy_data(graphs=6, configs=40)
     sample = bin_sample(data, np.arange(1, 4))
     assert sample is not None and len(sample) == 60
-    found = [
-        sum((part.matrix()[:, 1:] == row).all(axis=1).any() for row in sample)
-        for part in data.parts
-    ]
+    found = []
+    for part in data.parts:
+        equal = (part.config_values == sample[:, None]).all(axis=2)
+        found.append(equal.any(axis=1).sum())
     assert sum(found) == 60 and min(found) >= 4, "10 of each graph on average"
     assert bin_sample(data.take([0]), np.arange(4)) is None
 
 
 def test_boosters_print_nothing(monkeypatch, capfd):
     """Too few rows to split, no column to split by, and a thread that LightGBM is new to."""
-    constant = TrainingData.from_graphs(
-        [graph_rows("a", list(range(1, 61)), features=np.ones((60, 3)))]
-    )
+    graph = graph_rows("a", [*range(1, 61)], features=np.ones((60, 3)))
+    constant = TrainingData.from_graphs([graph])
     few = easy_data(graphs=2, configs=3)
     for model in (*MODELS, "sum-pooled"):
-        assert np.isfinite(fitted(model, few, rounds=3).predict(few.matrix(), COLUMNS)).all()
-        assert np.ptp(fitted(model, constant, rounds=3).predict(constant.matrix(), COLUMNS)) == 0
-    monkeypatch.setattr("xlarank.models.rankers.lightgbm._SAMPLED", 40)
+        assert np.isfinite(scores_of(fitted(model, few, rounds=3), few)).all()
+        assert np.ptp(scores_of(fitted(model, constant, rounds=3), constant)) == 0
+    monkeypatch.setattr("xlarank.models.boosters.lightgbm._SAMPLED", 40)
     data = easy_data(graphs=2)
     with ThreadPoolExecutor(1) as pool:
         pool.submit(bin_rows, Task(data, np.zeros(len(data.cost)), {}), np.arange(4), 1).result()
@@ -247,47 +221,38 @@ def test_boosters_print_nothing(monkeypatch, capfd):
 
 
 def test_parameters_labels_and_weights_of_xgboost(monkeypatch):
-    calls = []
-    train = xgb.train
-    monkeypatch.setattr(xgb, "train", lambda *given: calls.append(given) or train(*given))
-    data = TrainingData.from_graphs(
-        [graph_rows("a", [300, 100, 101, 200]), graph_rows("b", [5, 6])]
-    )
+    train = Mock(wraps=xgb.train)
+    monkeypatch.setattr(xgb, "train", train)
+    graphs = [graph_rows("a", [300, 100, 101, 200]), graph_rows("b", [5, 6])]
+    data = TrainingData.from_graphs(graphs)
     fitted("xgb-pairwise", data, rounds=4, seed=7, pairs=5, tie_tolerance=0.05)
-    ((params, matrix, rounds),) = calls
+    params, matrix, rounds = train.call_args.args
     assert rounds == 4 and "eval_metric" in params
     wanted = {
         "objective": "rank:pairwise",
-        "lambdarank_pair_method": "mean",
+        "lambdarank_pair_method": "mean",  # no pair is cut off
         "lambdarank_num_pair_per_sample": 5,
-    }
-    wanted |= {
-        "lambdarank_score_normalization": False,
+        "lambdarank_score_normalization": False,  # all pairs count the same
         "tree_method": "hist",
         "seed": 7,
         "nthread": 1,
     }
-    assert {name: params[name] for name in wanted} == wanted, (
-        "no pair is cut off, all count the same"
-    )
-    assert matrix.get_label() == pytest.approx([0, 5 / 6, 5 / 6, 1 / 3, 1, 0]), (
-        "higher is faster, near costs tie"
-    )
+    assert params.items() >= wanted.items()
+    labels = [0, 5 / 6, 5 / 6, 1 / 3, 1, 0]  # higher is faster, near costs tie
+    assert matrix.get_label() == pytest.approx(labels)
     assert matrix.get_uint_info("group_ptr").tolist() == [0, 4, 6]
     assert matrix.get_weight() == pytest.approx([0.75, 1.5]), "a weight a graph: 3 in all for each"
 
 
 def test_without_xgboost_it_says_what_to_install(monkeypatch, tmp_path):
-    fitted("xgb-pairwise", easy_data(graphs=2), rounds=1).save(tmp_path)
+    data = easy_data(graphs=2)
+    saved(fitted("xgb-pairwise", data, rounds=1), tmp_path)
     for module in [name for name in sys.modules if name.partition(".")[0] == "xgboost"]:
         monkeypatch.setitem(sys.modules, module, None)  # the import fails
-    for call in (
-        lambda: fitted("xgb-pairwise", easy_data(graphs=2)),
-        lambda: XGBPairwise.load(tmp_path),
-    ):
+    for call in (lambda: fitted("xgb-pairwise", data), lambda: Model.load(tmp_path)):
         with pytest.raises(ModelError, match=r"needs the module xgboost .*pip install xgboost-cpu"):
             call()
-    fitted("lambdarank", easy_data(graphs=2), rounds=1)
+    fitted("lambdarank", data, rounds=1)
 
 
 (ESTIMATE,) = CPU.estimate["tile"]
@@ -324,97 +289,123 @@ def on_tiles(model, data, rounds, **params):
 
 def test_relevance_falls_with_the_estimate_and_has_mean_0_in_each_graph():
     rows = np.array([[9, 3, 0], [9, 5, 0], [8, 1, 0]], np.float32)
-    init_score = InitScore((1,), 2.0)
-    assert init_score.relevance(rows).tolist() == [-6, -10, -2]
+    estimate = ColumnSum((ESTIMATE,), 2.0)
+    assert estimate.relevance(rows, NAMES).tolist() == [-6, -10, -2]
     features = ([[3, 0], [5, 0]], [[8, 0], [2, 0]])
-    data = TrainingData.from_graphs(
-        [graph_rows("a", [1, 2], features=rows, columns=NAMES) for rows in features]
-    )
-    assert centred(init_score.training_relevance(data), data).tolist() == [2, -2, -6, 6]
+    graphs = [graph_rows("a", [1, 2], features=rows, columns=NAMES) for rows in features]
+    data = TrainingData.from_graphs(graphs)
+    assert estimate.score(graphs[0]).tolist() == [6, 10]
+    assert centred(estimate.training_relevance(data), data).tolist() == [2, -2, -6, 6]
     turned = replace(data, orders=[np.array([1, 0]), np.array([0, 1])])
-    assert centred(init_score.training_relevance(turned), turned).tolist() == [-2, 2, -6, 6]
+    assert centred(estimate.training_relevance(turned), turned).tolist() == [-2, 2, -6, 6]
     for columns, weight, target, found in (
-        (NAMES, 2.0, CPU, InitScore((1,), 2.0)),
-        (NAMES, 2.0, None, InitScore((1,), 2.0)),
+        (NAMES, 2.0, CPU, estimate),
+        (NAMES, 2.0, None, estimate),
         (NAMES, 0.0, CPU, None),
         (["size", "wrong"], 2.0, CPU, None),
         (NAMES, 2.0, TPU, None),
-        ([CYCLES, *NAMES], 2.0, TPU, InitScore((0,), 2.0)),
+        ([CYCLES, *NAMES], 2.0, TPU, ColumnSum((CYCLES,), 2.0)),
     ):
-        assert InitScore.find(columns, weight, target) == found
+        assert ColumnSum.find(columns, weight, target) == found
 
 
-@pytest.mark.parametrize("model", [*MODELS, "sum-pooled"])
-def test_rankers_for_a_tpu_ignore_the_estimate_for_a_cpu(model):
+@pytest.mark.parametrize("name", [*MODELS, "sum-pooled"])
+def test_rankers_for_a_tpu_ignore_the_estimate_for_a_cpu(name):
     """Here only it tells configurations apart, beside a column that says nothing alone."""
-    ranker, seeing = (on_tiles(model, replace(DATA, target=target), 10) for target in (TPU, CPU))
-    rows = DATA.parts[0].matrix()
-    moved = DATA.parts[0].matrix()
-    moved[:, 1] += np.random.default_rng(0).normal(size=len(rows))
-    assert np.array_equal(ranker.predict(rows, NAMES), ranker.predict(moved, NAMES))
-    assert ESTIMATE not in ranker.importance()
-    assert not np.allclose(seeing.predict(rows, NAMES), seeing.predict(moved, NAMES), atol=1e-6)
+    model, seeing = (on_tiles(name, replace(DATA, target=target), 10) for target in (TPU, CPU))
+    rows = DATA.parts[0]
+    values = rows.config_values.copy()
+    values[:, 0] += np.random.default_rng(0).normal(size=len(rows))
+    moved = replace(rows, config_values=values)
+    assert np.array_equal(model.score(rows).mean, model.score(moved).mean)
+    assert ESTIMATE not in model.importance()
+    assert not np.allclose(seeing.score(rows).mean, seeing.score(moved).mean, atol=1e-6)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_trees_start_from_the_estimate_saved_and_in_every_stage(model, tmp_path):
+@pytest.mark.parametrize("name", MODELS)
+def test_trees_start_from_the_estimate_saved_and_in_every_stage(name, tmp_path):
     """After one round the order is still the estimate's, and after many it is better."""
     unseen = kernel("unseen__a", 99)
-    rows = DATA.matrix()[:60]
+    rows = DATA.parts[0]
     estimate = kendall_tau(unseen.config_values[:, 0].astype(np.float64), unseen.row_cost)
-    first, many = (on_tiles(model, DATA, rounds, init_score_weight=2.0) for rounds in (1, 100))
-    taus = [
-        kendall_tau(one.predict(unseen.matrix(), NAMES), unseen.row_cost) for one in (first, many)
-    ]
+    first, many = (on_tiles(name, DATA, rounds, init_score_weight=2.0) for rounds in (1, 100))
+    taus = [kendall_tau(model.score(unseen).mean, unseen.row_cost) for model in (first, many)]
     assert taus[0] > estimate - 0.02 and taus[1] > estimate + 0.05
-    scores = many.predict(rows, NAMES)
-    assert np.allclose(list(many.staged(rows, 40))[-1], scores, rtol=1e-6, atol=1e-9)
-    many.save(tmp_path)
-    assert np.array_equal(type(many).load(tmp_path).predict(rows, NAMES), scores)
+    scores = many.score(rows).mean
+    assert np.allclose([*many.staged(rows, 40)][-1], scores, rtol=1e-6, atol=1e-9)
+    saved(many, tmp_path)
+    assert np.array_equal(Model.load(tmp_path).score(rows).mean, scores)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_pairs_that_the_estimate_settles_pull_no_more(model):
+@pytest.mark.parametrize("name", MODELS)
+def test_pairs_that_the_estimate_settles_pull_no_more(name):
     """If it orders every kernel right and by far, the pairwise losses have little left to teach."""
     estimate = np.linspace(0, 5, 40)
     cost = np.rint(1e5 * 2**estimate).astype(np.int64).tolist()
     features = np.stack([estimate, estimate], 1)
     graphs = [graph_rows(f"f{n}__a", cost, features=features, columns=NAMES) for n in range(4)]
     data = TrainingData.from_graphs(graphs)
-    rows = graphs[0].matrix()
-    free, settled = (
-        np.ptp(
-            on_tiles(model, data, 20, init_score_weight=weight).predict(rows, NAMES)
-            - weight * rows[:, 1]
-        )
-        for weight in (0.0, 40.0)
-    )
+    spans = []
+    for weight in (0.0, 40.0):
+        scores = on_tiles(name, data, 20, init_score_weight=weight).score(graphs[0]).mean
+        spans.append(np.ptp(scores - weight * estimate))
+    free, settled = spans
     assert settled < 0.7 * free
 
 
 def test_time_trees_without_an_estimate_are_never_without_trees():
     """Otherwise a constant would win if trees are worse than chance."""
     bare = kernels(3, columns=["size", "x", "wrong"])
-    ranker = fitted("time-trees", bare, rounds=5)
-    assert not ranker.ranks_without_trees and not ranker.is_time_model
-    assert len(list(ranker.staged(bare.matrix(), 2))) == 3
-    with pytest.raises(ModelError, match=r"has no estimated time to rank by.*1 round or more"):
-        fitted("time-trees", bare, rounds=0)
-    with pytest.raises(ModelError, match="lambdarank has 0 rounds"):
-        fitted("lambdarank", bare, rounds=0)
+    model = fitted("time-trees", bare, rounds=5)
+    assert not model.ranks_without_trees and not model.is_time_model
+    assert len([*model.staged(bare.parts[0], 2)]) == 3
+    for name in ("time-trees", "lambdarank"):
+        with pytest.raises(ModelError, match=f"{name} has 0 rounds; expected 1 or more"):
+            fitted(name, bare, rounds=0)
+
+
+@pytest.mark.parametrize("kind", ["layout", "tile"])
+def test_without_trees_the_estimate_ranks_saved_and_fitted_again(kind, tmp_path):
+    """Cross-validation may choose 0 rounds: the model has no members then."""
+    estimate = TPU.estimate[kind]
+    names = [*estimate, "wrong"][:2]
+    data = kernels(4, TPU, columns=["size", *names])
+    rows = data.parts[0]
+    model = fitted("time-trees", data, rounds=0, kind=kind)
+    scores = model.score(rows).mean
+    assert (model.members, model.rule) == ((), ColumnSum(estimate, 1.0))
+    assert scores == pytest.approx(rows.config_values[:, : len(estimate)].sum(axis=1))
+    with_trees = fitted("time-trees", data, rounds=5, kind=kind)
+    assert np.array_equal(next(with_trees.staged(rows, 5)), scores)
+    assert [stage.tolist() for stage in model.staged(rows, 5)] == [scores.tolist()]
+    parts = model.contributions(rows, 3, 1)
+    assert set(parts.columns) == set(estimate)
+    assert sum(parts.columns.values()) == pytest.approx(scores[3] - scores[1])
+    assert (parts.difference, parts.losses) == (
+        scores[3] - scores[1],
+        {"time-trees": parts.difference},
+    )
+    assert model.is_time_model == (kind == "layout"), "tiles are estimated in cycles"
+    times = model.nanoseconds(model.score(rows))
+    assert np.array_equal(times, 2**scores) if kind == "layout" else times is None
+    card = saved(model, tmp_path).card
+    loaded = Model.load(tmp_path)
+    assert (card.members, card.rule, card.seeds) == ({}, [*estimate], 1)
+    assert np.array_equal(loaded.score(rows).mean, scores) and loaded.importance() == {}
+    assert loaded.fit(data, FitSettings(3, 0, 1)).members[0].booster.rounds == 3
+    (member,) = loaded.continued(0.5).fit(data, FitSettings(3, 0, 1)).members
+    assert member.params["learning_rate"] == loaded.params["learning_rate"] / 2
 
 
 def test_the_stage_before_new_trees_is_the_continued_model():
     data = kernels(4, TPU, columns=TPU_NAMES)
+    rows = data.parts[0]
     model = on_tiles("time-trees", data, 20)
-    rows = data.parts[0].matrix()
-    assert model.ranks_without_trees and not model.is_time_model
-    assert on_tiles("time-trees", data, 0).is_time_model
-    more = model.continuing().fit(data, FitSettings(10, 1, 1))
+    assert model.ranks_without_trees
+    more = model.continued().fit(data, FitSettings(10, 1, 1))
     first, *_, last = more.staged(rows, 5)
-    assert np.allclose(first, model.predict(rows, TPU_NAMES)) and np.allclose(
-        last, more.predict(rows, TPU_NAMES)
-    )
+    assert np.allclose(first, model.score(rows).mean)
+    assert np.allclose(last, more.score(rows).mean)
     assert not np.allclose(first, last)
 
 
@@ -426,27 +417,17 @@ def test_time_trees_predict_times_of_kernels_larger_than_any_learned_from(tmp_pa
         estimate = rng.uniform(level, level + 3, 40)
         wrong = rng.integers(0, 2, 40)
         cost = np.rint(1.5 * 2**estimate * np.where(wrong, 2 / 3, 1)).astype(np.int64)
-        rows = graph_rows(
-            name, cost.tolist(), features=np.stack([estimate, wrong], 1), columns=TPU_NAMES
-        )
+        features = np.stack([estimate, wrong], 1)
+        rows = graph_rows(name, cost.tolist(), features=features, columns=TPU_NAMES)
         return replace(rows, normalizer=np.full(40, 500 * seed + 7))
 
     data = TrainingData.from_graphs([timed(f"f{n}__a", n, 12 + n) for n in range(5)], TPU)
-    ranker = on_tiles("time-trees", data, 150, min_data_in_leaf=5)
+    model = on_tiles("time-trees", data, 150, min_data_in_leaf=5)
     unseen = timed("unseen__a", 9, 20.0)
-    ranker.save(tmp_path)
-    rankers = (
-        ranker,
-        type(ranker).load(tmp_path),
-        ranker.continuing().fit(data, FitSettings(20, 1, 1)),
-    )
-    times, loaded, later = (
-        model.nanoseconds(model.predict(unseen.matrix(), TPU_NAMES)) for model in rankers
-    )
+    saved(model, tmp_path)
+    models = model, Model.load(tmp_path), model.continued().fit(data, FitSettings(20, 1, 1))
+    times, loaded, later = (one.nanoseconds(one.score(unseen)) for one in models)
     assert np.array_equal(times, loaded)
-    assert on_tiles("time-trees", data, 0).nanoseconds(np.ones(2)) is None, (
-        "without trees it is the estimate, in cycles"
-    )
     assert 2**21 < times.max() < 2**24, "the largest that it learned from takes a tenth of it"
     for predicted in (times, later):
         assert np.median(np.abs(predicted / unseen.runtime - 1)) < 0.05, "its level counts once"

@@ -1,20 +1,21 @@
-"""Parts of a difference between two scores add up to it; calibration of the trust in rankings."""
+"""Contributions to a difference of scores add up to it; calibration of the trust in rankings."""
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
 
-from tests.models.contract import easy_data, easy_graph, fitted
+from tests.models.helpers import easy_data, easy_graph, fitted
 from tests.models.test_instances import pooled_data, pooled_graph
 from tests.pipelines.trees import FAST, layout_graph
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import read_graph
 from xlarank.features.attribution import walk_between
 from xlarank.features.rows import assemble
-from xlarank.models.base import Parts, Place
-from xlarank.models.rankers.lightgbm import LightGBMBooster
-from xlarank.models.trained import RANKERS
+from xlarank.models.boosters.lightgbm import LightGBMBooster
+from xlarank.models.contributions import Contributions, InstanceContribution
+from xlarank.models.rankers import rankers
 from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.calibration import (
     CERTAIN,
@@ -25,87 +26,90 @@ from xlarank.models.validation.calibration import (
 )
 
 #: XGBoost's contributions are float32; all other sums differ by the last bits of a float64.
-ROUNDING = {"xgb-pairwise": 1e-5, "ensemble": 1e-4, "sibling": 1e-4}
+ROUNDING = {"xgb-pairwise": 1e-5, "ensemble": 1e-4}
 
 
-def check_sums(parts, model):
+def check_sums(parts, name):
     columns = sum(parts.columns.values())
-    places = sum(place.value for place in parts.places)
-    near = ROUNDING.get(model, 1e-9)
-    assert columns + places == pytest.approx(parts.difference, rel=near, abs=near)
-    assert sum(parts.instance_columns.values()) == pytest.approx(places, rel=near, abs=near)
+    instances = sum(instance.value for instance in parts.instances)
+    near = ROUNDING.get(name, 1e-9)
+    assert columns + instances == pytest.approx(parts.difference, rel=near, abs=near)
+    assert sum(parts.instance_columns.values()) == pytest.approx(instances, rel=near, abs=near)
 
 
-@pytest.mark.parametrize("model", RANKERS)
-def test_parts_add_up_to_the_difference_of_the_scores(model):
-    ranker = fitted(model, easy_data())
+@pytest.mark.parametrize("name", rankers())
+def test_contributions_add_up_to_the_difference_of_the_scores(name):
+    model = fitted(name, easy_data(graphs=4), seeds=2)
     graph = easy_graph("unseen__a", 40, seed=5)
-    scores = ranker.predict(graph.matrix(), graph.columns)
+    scores = model.score(graph).mean
     for now, then in ((0, 1), (3, 39), (7, 7)):
-        parts = ranker.contributions(graph, now, then)
+        parts = model.contributions(graph, now, then)
         assert parts.difference == pytest.approx(scores[now] - scores[then], abs=1e-9)
-        check_sums(parts, model)
-        assert sum(parts.members.values()) == pytest.approx(parts.difference, abs=1e-9)
+        check_sums(parts, name)
+        assert sum(parts.losses.values()) == pytest.approx(parts.difference, abs=1e-9)
+        assert set(parts.losses) == {member.loss.name for member in model.members}
     # the runtime is 1 + 3 waste + clash: between the cheapest and the dearest waste counts most
-    parts = ranker.contributions(graph, int(graph.row_cost.argmin()), int(graph.row_cost.argmax()))
-    assert (
-        parts.difference < 0 and min(parts.columns, key=lambda name: parts.columns[name]) == "waste"
-    )
+    parts = model.contributions(graph, int(graph.row_cost.argmin()), int(graph.row_cost.argmax()))
+    assert parts.difference < 0 and min(parts.columns, key=parts.columns.get) == "waste"
 
 
 def test_contributions_that_do_not_add_up_are_refused(monkeypatch):
     """In a tree of 120 columns one below the other LightGBM's sums over their subsets lose all
     digits.
     """
-    ranker = fitted("lambdarank", easy_data())
-    rows = easy_graph("unseen__a", 40, seed=5)
+    model = fitted("lambdarank", easy_data())
     exact = LightGBMBooster.contributions
     monkeypatch.setattr(
         LightGBMBooster, "contributions", lambda self, values: exact(self, values) + 1e-3
     )
-    with pytest.raises(
-        ModelError, match=r"too deep for their contributions .*; rank works with it"
-    ):
-        ranker.contributions(rows, 0, 1)
+    said = r"too deep for their contributions .*; rank works with it"
+    with pytest.raises(ModelError, match=said):
+        model.contributions(easy_graph("unseen__a", 40, seed=5), 0, 1)
 
 
-@pytest.mark.parametrize("model", ["sum-pooled", "ensemble", "sibling"])
-def test_sums_over_instances_name_the_nodes_that_differ(model):
-    ranker = fitted(model, pooled_data())
+@pytest.mark.parametrize("name", ["sum-pooled", "ensemble"])
+def test_sums_over_instances_name_the_nodes_that_differ(name):
+    model = fitted(name, pooled_data())
     graph = pooled_graph("unseen__a", 30, seed=77)
     changed = np.not_equal(*graph.instances.value.codes[[4, 9]])
-    parts = ranker.contributions(graph, 4, 9)
-    check_sums(parts, model)
-    assert {place.nodes for place in parts.places} == {(k,) for k in np.flatnonzero(changed)}
+    parts = model.contributions(graph, 4, 9)
+    check_sums(parts, name)
+    assert {part.nodes for part in parts.instances} == {(k,) for k in np.flatnonzero(changed)}
+
+
+ALL_MEMBERS = {"weight_lambdarank": 1.0, "weight_xgb_pairwise": 1.0}
 
 
 @pytest.mark.parametrize(
-    "model", ["lambdarank", "xgb-pairwise", "sibling"]
-)  # sibling: of an ensemble of all
-def test_nodes_add_up_to_the_columns(model, graph_file):
+    ("name", "params"), [("lambdarank", {}), ("xgb-pairwise", {}), ("ensemble", ALL_MEMBERS)]
+)
+def test_nodes_add_up_to_the_columns(name, params, graph_file):
     graph = read_graph(graph_file(layout_graph(3)))
     rows = assemble(graph, FAST)
-    ranker = fitted(model, TrainingData.from_graphs([rows]), rounds=10)
+    model = fitted(name, TrainingData.from_graphs([rows]), rounds=10, **params)
     for now, then in ((0, 1), (5, 2), (9, 9)):
         walk = walk_between(graph, rows, FAST, now, then)
-        parts = ranker.contributions(rows, int(rows.group[now]), int(rows.group[then]), walk)
-        check_sums(parts, model)
+        parts = model.contributions(rows, int(rows.group[now]), int(rows.group[then]), walk)
+        check_sums(parts, name)
         assert set(parts.nodes) <= set(walk.nodes.tolist())
         assert sum(parts.nodes.values()) == pytest.approx(sum(parts.columns.values()), abs=1e-4)
 
 
-def test_parts_of_two_are_joined_place_by_place():
-    parts = Parts(
-        -2.0, {"a": -1.0}, (Place((3,), "now", "then", -1.0),), {"c": -1.0}, {"x": -2.0}, {5: -1.0}
-    )
-    expected = Parts(
-        -3.0, {"a": -1.5}, (Place((3,), "now", "then", -1.5),), {"c": -1.5}, {"x": -3.0}, {5: -1.5}
-    )
-    assert (
-        Parts.total([parts, Parts.total([parts], 0.5)])
-        == Parts.total([parts, parts], 0.75)
-        == expected
-    )
+def test_contributions_are_summed_and_scaled_with_instances_merged():
+    def contributions(factor):
+        instance = InstanceContribution((3,), "now", "then", -factor)
+        columns = {"a": -factor}
+        return Contributions(
+            -2 * factor, columns, (instance,), {"c": -factor}, {"x": -2 * factor}, {5: -factor}
+        )
+
+    one = contributions(1.0)
+    half = Contributions.total([one], 0.5)
+    assert half == one.scaled_to(-1.0) == contributions(0.5)
+    assert Contributions.total([one, half]) == contributions(1.5)
+    assert Contributions.total([one, one], 0.75) == contributions(1.5)
+    nothing = Contributions(0.0, {"a": 1.0, "b": -1.0}).scaled_to(3.0)
+    assert (nothing.difference, nothing.columns) == (0.0, {"a": 0.0, "b": 0.0})
 
 
 def scored_graphs(noise):
@@ -116,9 +120,8 @@ def scored_graphs(noise):
         rng = np.random.default_rng(number)
         cost = rng.random(40)
         shared = rng.normal(0, noise, 40)
-        yield ScoredGraph(
-            f"family{number % 6}", cost + shared + rng.normal(0, noise, (3, 40)), cost
-        )
+        scores = cost + shared + rng.normal(0, noise, (3, 40))
+        yield ScoredGraph(f"family{number % 6}", scores, cost)
 
 
 def test_certain_pairs_are_right_as_often_as_promised_on_other_graphs():
@@ -130,12 +133,8 @@ def test_certain_pairs_are_right_as_often_as_promised_on_other_graphs():
     calibration = Calibration.of(graphs)
     assert 0.05 < calibration.certain < 0.9
     assert calibration.right_low <= calibration.right <= calibration.right_high
-    assert (calibration.graphs, calibration.families, calibration.seeds, calibration.by) == (
-        24,
-        6,
-        3,
-        "family",
-    )
+    assert (calibration.graphs, calibration.families, calibration.seeds) == (24, 6, 3)
+    assert calibration.by == "family"
     right = 0
     certain = 0
     for graph in graphs:
@@ -145,25 +144,19 @@ def test_certain_pairs_are_right_as_often_as_promised_on_other_graphs():
         trust = Trust(others, graph.scores, np.arange(40))
         assert trust.ahead_of.tolist() == sure.sum(axis=1).tolist()
         assert trust.certain == pytest.approx(sure.sum() / (40 * 39 / 2))
-        certain = certain + sure.sum()
-        right = right + (sure & (graph.cost > graph.cost[:, None])).sum()
+        certain += sure.sum()
+        right += (sure & (graph.cost > graph.cost[:, None])).sum()
     assert right / certain == pytest.approx(calibration.right) == pytest.approx(CERTAIN, abs=0.02)
 
 
 def test_pure_noise_is_never_certain():
     rng = np.random.default_rng(3)
-    noise = Calibration.of(
-        [ScoredGraph(f"f{n % 5}", rng.random((3, 60)), rng.random(60)) for n in range(20)]
-    )
-    assert (
-        noise.threshold == np.inf
-        and noise.certain == 0.0
-        and np.isnan(noise.right)
-        and noise.first > 0.8
-    )
-    trust = Trust(
-        noise, np.zeros((3, 60)), np.repeat(np.arange(60), 2)
-    )  # seeds that agree: inf * 0
+    graphs = [ScoredGraph(f"f{n % 5}", rng.random((3, 60)), rng.random(60)) for n in range(20)]
+    noise = Calibration.of(graphs)
+    assert (noise.threshold, noise.certain) == (np.inf, 0.0)
+    assert np.isnan(noise.right) and noise.first > 0.8
+    # seeds that agree: inf * 0
+    trust = Trust(noise, np.zeros((3, 60)), np.repeat(np.arange(60), 2))
     assert trust.certain == 0 and trust.ahead_of.tolist() == [0] * 120
     assert trust.as_json()["certain_right"] is trust.as_json()["certain_right_interval"] is None
     assert trust.lines()[0] == "no pair is certain: out of fold none reached 95% (20 graphs)"
@@ -174,16 +167,14 @@ def test_the_first_hold_the_best_of_as_many_graphs_as_promised():
     # one
     scores = [[2.0, 1.0, 3.0, 4.0]] * 9 + [[4.0, 3.0, 2.0, 1.0]]
     cost = np.array([1.0, 1.005, 2.0, 3.0])
-    graphs = [
-        ScoredGraph(f"f{number % 2}", np.array([mean] * 2), cost)
-        for number, mean in enumerate(scores)
-    ]
+    graphs = []
+    for number, mean in enumerate(scores):
+        graphs.append(ScoredGraph(f"f{number % 2}", np.array([mean] * 2), cost))
     calibration = Calibration.of([*graphs[:9], *graphs])
     assert (calibration.first, calibration.first_nearly) == (0.5, 0.25)
-    assert Calibration.of(graphs[2:]).first == 1.0, (
-        "the worst of 8 is at most the 8/9 quantile of the next place"
-    )
-    assert Calibration.of(graphs[:9]).first == 0.5, "of 9 it is the 9/10 quantile"
+    # the worst of 8 is at most the 8/9 quantile of the next place, of 9 the 9/10 quantile
+    assert Calibration.of(graphs[2:]).first == 1.0
+    assert Calibration.of(graphs[:9]).first == 0.5
     assert Trust(calibration, np.zeros((2, 5)), np.arange(5)).first == 3
 
 
@@ -201,20 +192,15 @@ def test_it_is_read_back_for_the_same_model_only(noise, tmp_path):
         file.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
         return Calibration.load(tmp_path, model)
 
-    for value in (
-        content,
-        content | {"bins": [{"distance": 0.5, "pairs": 7}]},
-    ):  # of an earlier version
+    earlier = content | {"bins": [{"distance": 0.5, "pairs": 7}]}  # of an earlier version
+    for value in (content, earlier):
         assert loaded(value).as_json() == calibration.as_json()
         assert loaded(value, "another") is None
-    none_right = loaded(
-        content | {"threshold": 1.0} | dict.fromkeys(("right", "right_low", "right_high"))
-    )
-    assert (
-        Trust(none_right, np.zeros((3, 4)), np.arange(4)).lines()[0]
-        == "0% of the pairs are certain"
-    )
-    edits = [(name, value) for name in content for value in ("x", [], {}, True, -1)]
+    missing = dict.fromkeys(("right", "right_low", "right_high"))
+    none_right = loaded(content | missing | {"threshold": 1.0})
+    first, *_ = Trust(none_right, np.zeros((3, 4)), np.arange(4)).lines()
+    assert first == "0% of the pairs are certain"
+    edits = [*product(content, ("x", [], {}, True, -1))]
     edits += [("first", None), ("certain", None), ("graphs", None)]
     edits += [("first", 1.5), ("right", 10**400), ("by", "moon"), ("graphs", 2.5), ("more", 1)]
     assert len(content) == 12
@@ -223,7 +209,5 @@ def test_it_is_read_back_for_the_same_model_only(noise, tmp_path):
     for text in ("[" * 100_000, "[]", '{"model": "this"}', "{"):
         assert loaded(text) is None
     scores = np.random.default_rng(0).normal(size=(3, 5))
-    assert (
-        "no pair is certain"
-        in Trust(loaded({**content, "threshold": None}), scores, np.arange(5)).lines()[0]
-    )
+    first, *_ = Trust(loaded({**content, "threshold": None}), scores, np.arange(5)).lines()
+    assert "no pair is certain" in first

@@ -1,43 +1,25 @@
-"""Rankers of instances, sum-pooled and sibling; RankNet's loss."""
+"""Trees on instances, whose sums are the scores; RankNet's loss."""
 
-import json
 import math
-import pickle
 from dataclasses import replace
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.models.contract import KINDS, fitted, graph_rows, instance_table, saved
+from tests.models.helpers import fitted, graph_rows, saved
 from xlarank.data.errors import ModelError
+from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.rows import LazyInstances
-from xlarank.models.objectives import (
-    HESSIAN_FLOOR,
-    RankNetLoss,
-    mean_rank,
-    merge_ties,
-    pair_sign,
-    row_weights,
-)
-from xlarank.models.rankers.ensemble import Ensemble
-from xlarank.models.rankers.sibling import Sibling, SiblingRanker, nearness
-from xlarank.models.rankers.sum_pooled import SumPooled, newton_step, pair_terms
+from xlarank.models.model import Model
+from xlarank.models.objectives import HESSIAN_FLOOR, RankNetLoss, merge_ties, pair_sign, row_weights
+from xlarank.models.summed import newton_step, pair_terms
 from xlarank.models.training_data import TrainingData
-from xlarank.models.validation.folds import out_of_fold_scores
 from xlarank.models.validation.metrics import kendall_tau
 
 NODES = 6
 ROWS = 3
-
-
-def with_instances(name, cost, features, instances):
-    return replace(
-        graph_rows(name, cost.tolist(), features=features),
-        instances=LazyInstances(lambda: instances),
-    )
 
 
 def pooled_graph(name, configs, seed, columns=("size", "penalty", "noise")):
@@ -50,23 +32,34 @@ def pooled_graph(name, configs, seed, columns=("size", "penalty", "noise")):
     values = np.stack([size, penalty, rng.random(len(size))], axis=1).astype(np.float32)
     codes = rng.integers(0, ROWS, (configs, NODES)).astype(np.uint8)
     cost = 1000 + 10 * (size * penalty)[np.arange(0, NODES * ROWS, ROWS) + codes].sum(axis=1)
-    rows = np.full((NODES * ROWS, 18), -1, np.int8)
-    instances = instance_table(columns, values, codes, rows, np.full((NODES, 6), 2))
-    return with_instances(name, cost, np.zeros((configs, 3)), instances)
+    instances = Instances(
+        columns=[*columns],
+        values=values,
+        codes=codes,
+        node=np.arange(NODES),
+        opcode=np.zeros(NODES, np.int16),
+        first=np.arange(0, NODES * ROWS, ROWS),
+        rows=np.full((NODES * ROWS, 18), -1, np.int8),
+        row_instance=np.arange(NODES * ROWS),
+        request=np.zeros((NODES * ROWS, 3), np.int32),
+        pairs=np.zeros((0, 5), np.int32),
+        pair_first=np.zeros(0, np.int32),
+        pair_width=np.zeros(0, np.int32),
+        pair_instance=np.zeros(0, np.int32),
+        structure=np.zeros(1, np.uint64),
+        sizes=np.full((NODES, 6), 2),
+    )
+    graph = graph_rows(name, cost.tolist(), features=np.zeros((configs, 3)))
+    return replace(graph, instances=LazyInstances(lambda: instances))
 
 
 def pooled_data(graphs=6, configs=40):
-    return TrainingData.from_graphs(
-        [pooled_graph(f"f{i // 2}__{i}", configs, i) for i in range(graphs)]
-    )
+    pooled = [pooled_graph(f"f{i // 2}__{i}", configs, i) for i in range(graphs)]
+    return TrainingData.from_graphs(pooled)
 
 
 def trained(data=None, **params):
     return fitted("sum-pooled", data or pooled_data(), **{"min_data_in_leaf": 2, **params})
-
-
-def scores_of(ranker, graph):
-    return ranker.predict(graph.matrix(), graph.columns, graph.instances)
 
 
 def test_it_learns_what_only_instances_tell():
@@ -74,7 +67,7 @@ def test_it_learns_what_only_instances_tell():
     data = pooled_data(graphs=12, configs=60)
     quick = {"rounds": 60, "learning_rate": 0.3, "leaf_l2": 0.001, "feature_fraction": 1.0}
     sampled = {"configs": 40, "round_configs": 16}
-    every, some = (scores_of(trained(data, **quick, **few), graph) for few in ({}, sampled))
+    every, some = (trained(data, **quick, **few).score(graph).mean for few in ({}, sampled))
     assert min(kendall_tau(every, graph.row_cost), kendall_tau(some, graph.row_cost)) > 0.9
     assert not np.array_equal(every, some)
 
@@ -82,44 +75,37 @@ def test_it_learns_what_only_instances_tell():
 def test_the_first_tree_is_a_newton_step_on_the_sums():
     data = pooled_data(graphs=2)
     whole = {"bagging_fraction": 1.0, "feature_fraction": 1.0, "tie_tolerance": 0.0}
-    ranker = trained(data, rounds=1, learning_rate=0.5, leaf_l2=0.2, **whole)
+    model = trained(data, rounds=1, learning_rate=0.5, leaf_l2=0.2, **whole)
     tables = [graph.instances.value for graph in data.parts]
-    leaves = [
-        ranker._booster.trees.predict(table.values, pred_leaf=True).reshape(-1) for table in tables
-    ]
+    trees = model.members[0].booster.trees
+    leaves = [trees.predict(table.values, pred_leaf=True).reshape(-1) for table in tables]
     eye = np.eye(int(np.max(leaves)) + 1)
     counts = [table.counts() @ eye[leaf] for table, leaf in zip(tables, leaves, strict=True)]
-    values = 0.5 * newton_step(
-        [terms_of(np.zeros(40), graph.row_cost) for graph in data.parts], counts, 0.2
-    )
+    terms = [terms_of(np.zeros(40), graph.row_cost) for graph in data.parts]
+    values = 0.5 * newton_step(terms, counts, 0.2)
     for graph, held in zip(data.parts, counts, strict=True):
-        assert scores_of(ranker, graph) == pytest.approx(-held @ values)
+        assert model.score(graph).mean == pytest.approx(-held @ values)
 
 
 def test_saved_and_loaded_it_keeps_scores_stages_and_instances(tmp_path):
-    ranker = trained()
+    model = trained()
     graph = pooled_graph("unseen__a", 30, 99)
-    ranker.save(tmp_path)
-    loaded = SumPooled.load(tmp_path)
-    scores = scores_of(ranker, graph)
-    assert np.array_equal(scores_of(loaded, graph), scores)
+    saved(model, tmp_path)
+    loaded = Model.load(tmp_path)
+    scores = model.score(graph).mean
+    assert np.array_equal(loaded.score(graph).mean, scores)
     assert next(iter(loaded.importance())) in ("size", "penalty")
-    stages = list(loaded.staged(graph.matrix(), 8, graph.instances))
+    stages = [*loaded.staged(graph, 8)]
     assert len(stages) == 3 and stages[-1] == pytest.approx(scores)
 
 
 def test_rows_without_their_instances_and_other_instances_are_refused():
-    ranker = trained(rounds=2)
+    model = trained(rounds=2)
     graph = pooled_graph("unseen__a", 30, 99)
     other = pooled_graph("unseen__a", 30, 99, ["size", "penalty", "other"])
-    matrix = graph.matrix()
-    for rows, instances in (
-        (matrix, None),
-        (matrix[:29], graph.instances),
-        (matrix, other.instances),
-    ):
+    for rows in (replace(graph, instances=None), other):
         with pytest.raises(ModelError, match="without their instances, or with others"):
-            ranker.predict(rows, graph.columns, instances)
+            model.score(rows)
     graphs = [pooled_graph("a", 9, 0), replace(pooled_graph("b", 9, 1), instances=None)]
     with pytest.raises(ModelError, match="b and a have different instances"):
         trained(TrainingData.from_graphs(graphs))
@@ -134,15 +120,11 @@ def test_pairs_by_hand():
     pairs.
     """
     pair = np.array([[0, 1], [1, 0]])
+    of_three = np.array([[0, 1, 1], [1, 0, 0], [1, 0, 0]])
     for relevance, cost, gradient, weight in (
         ([0.0, math.log(3)], [1, 2], [-0.75, 0.75], pair * 3 / 16),
         ([-1e6, 1e6], [1, 2], [-1, 1], pair * 0),
-        (
-            [0, 0, 0],
-            [1, 2, 2],
-            [-1 / 2, 1 / 4, 1 / 4],
-            np.array([[0, 1, 1], [1, 0, 0], [1, 0, 0]]) / 8,
-        ),
+        ([0, 0, 0], [1, 2, 2], [-1 / 2, 1 / 4, 1 / 4], of_three / 8),
     ):
         for times in (1.0, 3.0):
             terms = terms_of(np.array(relevance, float), np.array(cost, float), weight=times)
@@ -163,9 +145,7 @@ def test_leaves_in_one_step_by_hand():
     terms = terms_of(np.zeros(2), np.array([1.0, 2.0]))
     held = np.array([[0.0], [2.0]])
     assert newton_step([terms], [held], 0.0) == pytest.approx([-1.0])
-    assert newton_step([terms, terms], [held, held], 1.0) == pytest.approx([-0.5]), (
-        "a mean over graphs"
-    )
+    assert newton_step([terms, terms], [held, held], 1.0) == pytest.approx([-0.5]), "a mean"
     assert newton_step([terms], [np.diag([1.0, 2.0])], 0.25) == pytest.approx([1 / 3, -2 / 3])
 
 
@@ -178,9 +158,7 @@ def test_merged_costs_lie_within_the_tolerance_and_keep_their_order(cost, tolera
     assert (np.diff(merged[np.argsort(cost, kind="stable")]) >= 0).all()
     for level in np.unique(merged):
         members = cost[merged == level]
-        assert members.max() <= members.min() * (1 + tolerance) * (1 + 1e-9), (
-            "no chain of near neighbours"
-        )
+        assert members.max() <= members.min() * (1 + tolerance) * (1 + 1e-9), "no chain"
     assert (merged <= cost * (1 + 1e-9)).all(), "a cost is rounded down to its step"
     assert merge_ties(cost, 0.0) is cost
 
@@ -192,27 +170,24 @@ def loss_of(graphs, *, pairs=1, how="rows"):
 
 def test_gradients_by_hand(monkeypatch):
     """Two rows draw each other, so their pair counts twice. p = 1 / (1 + e^(ln 3 - 0)) = 1/4."""
-    gradient, hessian = loss_of([[10.0, 20.0]]).gradients(
-        np.array([math.log(3), 0.0]), np.random.default_rng(0)
-    )
+    rng = np.random.default_rng(0)
+    relevance = np.array([math.log(3), 0.0])
+    gradient, hessian = loss_of([[10.0, 20.0]]).gradients(relevance, rng)
     assert gradient == pytest.approx([-0.5, 0.5]) and hessian == pytest.approx([0.375, 0.375])
     # two graphs of equal total weight, 3 each: the pair of the first weighs 3/2, at relevance 0 p
     # is 1/2
     loss = loss_of([[10.0, 20.0], [7.0, 7.0, 7.0, 7.0]], pairs=5, how="equal")
-    gradient, hessian = loss.gradients(np.zeros(6), np.random.default_rng(0))
+    gradient, hessian = loss.gradients(np.zeros(6), rng)
     assert gradient == pytest.approx([-1.5, 1.5, 0, 0, 0, 0])
     assert hessian == pytest.approx([0.75, 0.75, *[0.75 * HESSIAN_FLOOR] * 4])
-    gradient, _ = loss_of([[1.0, 2.0]]).gradients(np.array([-1e4, 1e4]), np.random.default_rng(0))
+    gradient, _ = loss_of([[1.0, 2.0]]).gradients(np.array([-1e4, 1e4]), rng)
     assert gradient.tolist() == [-2.0, 2.0], "no overflow"
     # row 0, the fastest, draws 1; 1 and 2 draw 0: (0, 1) twice and (0, 2) once, so -3 p, 2 p, p,
     # and 3/4, 2/4, 1/4
     monkeypatch.setattr(RankNetLoss, "partners", lambda *_: np.array([1, 0, 0]))
-    gradient, hessian = loss_of([[10.0, 20.0, 30.0]]).gradients(
-        np.zeros(3), np.random.default_rng(0)
-    )
-    assert gradient == pytest.approx([-1.5, 1.0, 0.5]) and hessian == pytest.approx(
-        [0.75, 0.5, 0.25]
-    )
+    gradient, hessian = loss_of([[10.0, 20.0, 30.0]]).gradients(np.zeros(3), rng)
+    assert gradient == pytest.approx([-1.5, 1.0, 0.5])
+    assert hessian == pytest.approx([0.75, 0.5, 0.25])
 
 
 def test_partners_are_others_of_the_same_graph_all_as_likely():
@@ -225,154 +200,3 @@ def test_partners_are_others_of_the_same_graph_all_as_likely():
     for row in range(3, 8):
         counts = np.bincount(drawn[:, row], minlength=8)[3:]
         assert np.delete(counts, row - 3) == pytest.approx([1000] * 4, rel=0.15)
-
-
-SIBLING_NODES = 5
-INSTANCES = 4
-LAYOUTS = ((-1, -1, -1), (2, 1, 0), (0, 1, 2), (1, 0, 2))  # the first sets nothing
-SIBLING = {
-    "general": {"weight_sum_pooled": 0.0},
-    "folds": 2,
-    "sibling_weight": 1.0,
-    "prior_weight": 0.5,
-}
-
-
-def graph_of(name, structure, seed, *, configs=60, batch=8):
-    """Return a graph whose runtime is a sum of costs of rows, drawn per structure, so that only
-    siblings tell.
-    """
-    effect = np.random.default_rng(structure).integers(0, 100, SIBLING_NODES * INSTANCES)
-    codes = (
-        np.random.default_rng([seed, 1])
-        .integers(0, INSTANCES, (configs, SIBLING_NODES))
-        .astype(np.uint8)
-    )
-    rows = np.full((SIBLING_NODES * INSTANCES, 18), -1, np.int8)
-    rows[:, :3] = np.tile(np.array(LAYOUTS, np.int8), (SIBLING_NODES, 1))
-    cost = batch * (
-        1000 + effect[np.arange(0, SIBLING_NODES * INSTANCES, INSTANCES) + codes].sum(axis=1)
-    )
-    instances = instance_table(
-        ["noise"],
-        np.random.default_rng(seed).random((SIBLING_NODES * INSTANCES, 1)),
-        codes,
-        rows,
-        np.tile([batch, 4, 4, 0, 0, 0], (SIBLING_NODES, 1)),
-        first_node=3,
-        structure=structure,
-    )
-    return with_instances(name, cost, np.random.default_rng(seed).random((configs, 3)), instances)
-
-
-def known(count=4):
-    return TrainingData.from_graphs(
-        [graph_of(f"f{number}__a", number, number) for number in range(count)]
-    )
-
-
-@pytest.fixture(scope="module")
-def siblings():
-    return fitted("sibling", known(), rounds=5, **SIBLING)
-
-
-def tau(ranker, graph):
-    return kendall_tau(scores_of(ranker, graph), graph.row_cost)
-
-
-def test_siblings_correct_the_general_ranker_if_there_are_any(siblings):
-    assert tau(siblings, graph_of("f2__b", 2, 99, batch=16)) > 0.8
-    graph = graph_of("new__a", 77, 99)
-    assert abs(tau(siblings, graph)) < 0.4, "of no known structure: the rows are noise"
-    assert np.array_equal(scores_of(siblings, graph), scores_of(siblings._general, graph))
-    for kind in KINDS:
-        assert SiblingRanker(kind=kind).params.general == Ensemble(kind=kind).params
-
-
-def test_contributions_divide_the_difference_by_the_weight_of_the_siblings():
-    ranker = fitted("sibling", known(), rounds=5, **SIBLING | {"sibling_weight": 0.4})
-    graph = graph_of("f2__b", 2, 99)
-    ranks = mean_rank(scores_of(ranker._general, graph))
-    for now, then in ((0, 1), (3, 2), (4, 9)):
-        parts = ranker.contributions(graph, now, then)
-        assert sum(parts.columns.values()) == pytest.approx(0.6 * (ranks[now] - ranks[then]))
-        assert parts.difference == pytest.approx(
-            np.subtract(*scores_of(ranker, graph)[[now, then]])
-        )
-
-
-def test_priors_are_learned_when_a_sibling_is_asked_for(monkeypatch, tmp_path):
-    learn = Mock(wraps=out_of_fold_scores)
-    monkeypatch.setattr("xlarank.models.rankers.sibling.out_of_fold_scores", learn)
-    first = known(3)
-    second = known(3)
-    runs = ((first, 0), (second, 0), (first, 1))
-    early, late, other_seed = (
-        fitted("sibling", data, rounds=5, seed=seed, **SIBLING) for data, seed in runs
-    )
-    tau(early, graph_of("new__a", 77, 99))
-    assert not learn.called, "no family held out has siblings among the others"
-    for name, structure in (("f2__b", 2), ("f1__b", 1)):
-        tau(early, graph_of(name, structure, 99))
-    other_seed.finish()
-    assert learn.call_count == 1, "all seeds have the same priors"
-    late.finish()
-    early_file, late_file = (
-        saved(r, tmp_path / name)["siblings.json"] for r, name in ((early, "0"), (late, "1"))
-    )
-    assert early_file == late_file and learn.call_count == 2, (
-        "whenever they are learned, they are the same"
-    )
-    fitted("sibling", second, rounds=6, **SIBLING).finish()
-    assert learn.call_count == 3, "but of as many rounds"
-
-
-def test_the_solution_is_that_of_kernel_ridge_regression(siblings):
-    """Against the formula entry by entry: f = K* (K + ridge I)^-1 t, K = w p p' + k + 1."""
-    graph = graph_of("f1__b", 1, 50, configs=7)
-    (known,) = siblings.siblings_of(graph.instances.value)
-    prior = 2 * mean_rank(scores_of(siblings._general, graph)) - 1
-
-    def kernel(left, right):
-        (outputs, p) = left
-        (others, q) = right
-        same = sum(
-            0.5 * (x[0] == y[0]) + 0.5 * (x == y).all()
-            for x, y in zip(outputs, others, strict=True)
-        )
-        return float(
-            0.5 * same / SIBLING_NODES + 0.5 * np.exp(-(SIBLING_NODES - same) / 2) + 0.5 * p * q + 1
-        )
-
-    measured = [*zip(known.outputs, known.prior, strict=True)]
-    asked = [*zip(graph.instances.value.outputs(), prior, strict=True)]
-    full, cross = (
-        np.array([[kernel(x, y) for y in measured] for x in rows]) for rows in (measured, asked)
-    )
-    expected = cross @ np.linalg.inv(full + 0.03 * np.eye(len(full))) @ known.target
-    assert scores_of(siblings, graph) == pytest.approx(mean_rank(expected))
-
-
-def test_siblings_of_like_shapes_count_more():
-    instances = graph_of("f0__a", 0, 0, batch=8).instances.value
-    for batch, expected in ((8, 1.0), (16, 0.5), (4, 0.5), (32, 0.25)):
-        other = graph_of("f0__b", 0, 0, batch=batch).instances.value
-        known = Sibling(0, other.node, other.sizes, other.outputs(), np.zeros(60), np.zeros(60))
-        assert nearness(known, instances) == pytest.approx(expected)
-
-
-def test_what_was_pickled_or_saved_is_what_is_loaded(tmp_path):
-    ranker = fitted("sibling", known(), rounds=5, **SIBLING)
-    graph = graph_of("f3__b", 3, 12)
-    pickled = pickle.loads(
-        pickle.dumps(ranker)
-    )  # before its priors are fitted, from graphs that cannot be pickled
-    ranker.save(tmp_path)
-    for again in (pickled, SiblingRanker.load(tmp_path)):
-        assert np.array_equal(scores_of(again, graph), scores_of(ranker, graph))
-    path = tmp_path / "siblings.json"
-    damaged = json.loads(path.read_text())
-    damaged[0]["target"].pop()
-    path.write_text(json.dumps(damaged))
-    with pytest.raises(ModelError, match="differ in number"):
-        SiblingRanker.load(tmp_path)

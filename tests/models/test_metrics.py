@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.features.helpers import graph_of
 from tests.graphs import LAYOUT_PROGRAM, layout_arrays, layout_row, program_arrays
-from tests.models.contract import graph_rows
+from tests.models.helpers import graph_rows
 from tests.pipelines.trees import LAYOUTS, TILES
 from xlarank.data.collection import Collection
 from xlarank.data.graph import read_graph

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
-from tests.models.contract import COLUMNS, easy_data, easy_graph, fitted, graph_rows, kernel
+from tests.models.helpers import (
+    COLUMNS,
+    easy_data,
+    easy_graph,
+    fitted,
+    graph_rows,
+    kernel,
+    scores_of,
+)
 from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
-from xlarank.models.base import Ranker
+from xlarank.models.member import Loss, Member
+from xlarank.models.model import Model
 from xlarank.models.objectives import mean_rank
-from xlarank.models.rankers.boosted import LambdaRank, LambdaRankParams, RankNet
-from xlarank.models.trained import RANKERS, ranker_class
+from xlarank.models.rankers import rankers
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation import folds
-from xlarank.models.validation.folds import Curves, Fold, FoldPlan, family_folds, validate_fold
+from xlarank.models.validation.folds import Curves, Fold, FoldPlan, family_folds
 from xlarank.models.validation.metrics import graph_metrics, kendall_tau
 
 #: Families 0, 0, 1, 1, 2, 2; the other collection has family 1 and one that is new.
@@ -33,42 +40,32 @@ def test_graphs_are_stacked_in_order_with_the_smallest_cost_of_each_row():
     data = TrainingData.from_graphs([first, second])
     assert data.indptr.tolist() == [0, 2, 5]
     assert data.cost.tolist() == [25, 10, 2.0**33 + 1, 2.0**33, 8], "exact beyond float32"
-    assert (data.names, data.families, data.columns) == (
-        ["cnn__a", "mlp__b"],
-        ["cnn", "mlp"],
-        COLUMNS,
-    )
+    assert (data.names, data.families) == (["cnn__a", "mlp__b"], ["cnn", "mlp"])
+    assert data.columns == COLUMNS
     assert data.matrix()[:, 0].tolist() == [2, 2, 3, 3, 3], "the graph column, repeated"
     assert np.array_equal(data.matrix()[2:, 1:], second.config_values)
     assert data.per_group(mean_rank).tolist() == [1, 0, 1, 0.5, 0]
     first.normalizer[:] = [10, 60, 10, 10]
-    assert TrainingData.from_graphs([first]).cost.tolist() == [2.5, 10 / 60], (
-        "runtime over normalizer"
-    )
+    assert TrainingData.from_graphs([first]).cost.tolist() == [2.5, 10 / 60], "over normalizer"
 
 
 def test_what_cannot_be_learned_from_is_left_out():
     good = graph_rows("good", [1, 2])
-    for useless in (
-        graph_rows("x", [0, 0]),
-        graph_rows("x", [5, 5]),
-        graph_rows("x", [5], copies=[3]),
-    ):
+    for costs, copies in (([0, 0], None), ([5, 5], None), ([5], [3])):
+        useless = graph_rows("x", costs, copies=copies)
         assert TrainingData.from_graphs([useless, good, useless]).names == ["good"]
         with pytest.raises(ModelError, match="none of 1 graph can be trained on"):
             TrainingData.from_graphs([useless])
+    other = graph_rows("two", [1, 2], columns=["size", "waste", "clash", "noise2"])
     with pytest.raises(ModelError, match="two and good have different columns"):
-        TrainingData.from_graphs(
-            [good, graph_rows("two", [1, 2], columns=["size", "waste", "clash", "noise2"])]
-        )
+        TrainingData.from_graphs([good, other])
 
 
 def test_groups_are_taken_and_joined_with_their_rows_and_weights():
     joined = DATA.take([5, 1]).join(ALSO.weighted(0.5))
     assert joined.names == ["family2__b", "family0__b", "family1__z", "other__a"]
-    assert np.array_equal(
-        joined.matrix(), np.concatenate([DATA.matrix()[45:], DATA.matrix()[9:18], ALSO.matrix()])
-    )
+    rows = np.concatenate([DATA.matrix()[45:], DATA.matrix()[9:18], ALSO.matrix()])
+    assert np.array_equal(joined.matrix(), rows)
     assert np.array_equal(joined.take([3]).cost, ALSO.cost[9:])
     assert joined.group_weight.tolist() == [1.0, 1.0, 0.5, 0.5]
     assert joined.take([3, 0]).group_weight.tolist() == [0.5, 1.0]
@@ -85,28 +82,26 @@ def test_a_held_out_family_is_held_out_everywhere():
     assert training.with_also().names == [*DATA.names, *ALSO.names]
     assert DATA.without([2]).names == [DATA.names[g] for g in (0, 1, 3, 4, 5)]
     assert DATA.with_also() is DATA
-    also = [
-        kernel(f"g__{of[-1]}", [1, 2], [10, 20], kinds=of) for of in (("copy", "dot"), ("slice",))
-    ]
-    training = replace(tiles(("dot",), ("copy",)), also=TrainingData.from_graphs(also))
-    assert training.without([0]).names == ["f1__1", "g__slice"], (
-        "kernels, by all kinds that they may be of"
-    )
+
+    several = kernel("g__dot", [1, 2], [10, 20], kinds=("copy", "dot"))
+    other = kernel("g__slice", [1, 2], [10, 20], kinds=("slice",))
+    also = TrainingData.from_graphs([several, other])
+    training = replace(tiles(("dot",), ("copy",)), also=also)
+    assert training.without([0]).names == ["f1__1", "g__slice"], "by all possible kinds"
 
 
-@pytest.mark.parametrize("model", [name for name in RANKERS if name not in ("sibling", "ensemble")])
-def test_the_heavier_of_two_contradicting_sources_is_believed(model):
+@pytest.mark.parametrize("name", rankers())
+def test_the_heavier_of_two_contradicting_sources_is_believed(name):
     own = easy_data(graphs=4, configs=40)
-    turned = [
-        replace(g, name=f"x{g.name}", runtime=g.runtime.max() + 1 - g.runtime) for g in own.parts
-    ]
+    turned = []
+    for graph in own.parts:
+        runtime = graph.runtime.max() + 1 - graph.runtime
+        turned.append(replace(graph, name=f"x{graph.name}", runtime=runtime))
     also = TrainingData.from_graphs(turned)
     graph = easy_graph("unseen__a", 40, seed=5)
-    rankers = [fitted(model, own.join(also.weighted(weight))) for weight in (0.05, 20.0)]
-    taus = [
-        kendall_tau(ranker.predict(graph.matrix(), COLUMNS), graph.row_cost) for ranker in rankers
-    ]
-    assert taus[0] > 0.6 and taus[1] < -0.6
+    light, heavy = (fitted(name, own.join(also.weighted(weight))) for weight in (0.05, 20.0))
+    assert kendall_tau(light.score(graph).mean, graph.row_cost) > 0.6
+    assert kendall_tau(heavy.score(graph).mean, graph.row_cost) < -0.6
 
 
 def tiles(*kinds):
@@ -114,29 +109,38 @@ def tiles(*kinds):
     return TrainingData.from_graphs(graphs)
 
 
-class Spy(Ranker[LambdaRankParams]):
-    """Ranker that records its fits; its score is waste, minus clash for every stage after the
-    first.
-    """
+@dataclass
+class SpyBooster:
+    """Booster whose score is waste, minus clash for every stage after the first."""
 
-    params_class = LambdaRankParams
-    fits: ClassVar[list[tuple[TrainingData, FitSettings]]] = []
-    predict = contributions = importance = _write = _read = None
+    rounds: int
 
-    def fit(self, data, settings):
-        self.fits.append((data, settings))
-        self._stages = -(-settings.rounds // 25)
-        return self
-
-    def staged(self, rows, every, instances=None):
-        for stage in range(self._stages):
-            yield (rows[:, 1] - stage * rows[:, 2]).astype(np.float64)
+    def stages(self, values, scores, every, from_zero):
+        for stage in range(-(-self.rounds // every)):
+            yield (values[:, 1] - stage * values[:, 2]).astype(np.float64)
 
 
-SPY = Spy(kind="layout")
+@dataclass
+class Fits:
+    """Training data and settings of each fit of `SPY`."""
+
+    seen: list[tuple[TrainingData, FitSettings]] = field(default_factory=list)
+
+    def fit(self, member, data, settings):
+        self.seen.append((data, settings))
+        return SpyBooster(settings.rounds)
+
+
+FITS = Fits()
+SPY = Model("spy", "layout", members=[Member(Loss("spy", FITS.fit, {}), {}, "layout")])
 NAMES = ("cnn__a", "mlp__a", "cnn_train__b", "rnn__a", "mlp__b", "gan__a")
 GRAPHS = [easy_graph(name, 8 + number, seed=number) for number, name in enumerate(NAMES)]
 TRAINING = TrainingData.from_graphs(GRAPHS)
+
+
+def validated(data, fold, model, settings):
+    """Return the curves of one fold."""
+    return FoldPlan(folds.FAMILY, [fold]).curves(data, model, settings, id)
 
 
 def test_tiles_go_by_kind_if_there_are_two_and_layouts_by_family(monkeypatch):
@@ -148,72 +152,73 @@ def test_tiles_go_by_kind_if_there_are_two_and_layouts_by_family(monkeypatch):
     ):
         plan = FoldPlan.of(training)
         assert (plan.by, plan.folds) == (by, [Fold(groups, groups) for groups in held])
-    assert len(FoldPlan.of(several, 2).folds) == len(FoldPlan.of(several, 1).folds) == 2, (
-        "one would hold out all"
-    )
+    for limit in (1, 2):
+        assert len(FoldPlan.of(several, limit).folds) == 2, "one would hold out all"
     training = tiles(("dot",), ("dot", "dot left-transposed"), ("copy",), ("dot left-transposed",))
     plan = FoldPlan.of(training)
     held = {0: [0, 1], 1: [0, 1, 3], 2: [2], 3: [1, 3]}
     assert {group: fold.held for fold in plan.folds for group in fold.scored} == held
 
-    def numbered(data, fold, *_):
-        return Curves([25], {data.names[group]: [{"score": fold.held}] for group in fold.scored})
+    learned = {}
 
-    monkeypatch.setattr(folds, "validate_fold", numbered)
-    expected = {training.names[group]: [{"score": held[group]}] for group in range(4)}
-    assert plan.curves(training, SPY, FitSettings(25), id).metrics == expected, (
-        "of the fold that scores a graph"
-    )
+    def evaluated(data, scored, fitted, *_):
+        trained_on = FITS.seen[-1][0].names
+        learned.update(dict.fromkeys([data.names[group] for group in scored], trained_on))
+        return Curves([25], {})
+
+    monkeypatch.setattr(folds, "evaluated", evaluated)
+    plan.curves(training, SPY, FitSettings(25, threads=1), id)
+    for group, families in held.items():
+        others = [name for g, name in enumerate(training.names) if g not in families]
+        assert learned[training.names[group]] == others, "of the fold that scores a graph"
 
 
 def test_no_held_out_family_is_learned_from(monkeypatch):
-    monkeypatch.setattr(Spy, "fits", [])
+    monkeypatch.setattr(FITS, "seen", [])
     scored = []
-    settings = FitSettings(7, 5, 2)
     for fold in family_folds(TRAINING.families, 3):
-        scored += validate_fold(TRAINING, fold, SPY, settings).metrics
-        data, used = Spy.fits[-1]
-        assert used == settings
+        scored += validated(TRAINING, fold, SPY, FitSettings(7, 5, 2)).metrics
+        data, used = FITS.seen[-1]
+        assert used == FitSettings(7, 5, 1)
         assert {*data.families}.isdisjoint(TRAINING.families[g] for g in fold.held)
         assert {*data.names} == {*NAMES} - {NAMES[g] for g in fold.held}
         expected = np.concatenate([GRAPHS[NAMES.index(name)].matrix() for name in data.names])
         assert np.array_equal(data.matrix(), expected), "and no row of theirs either"
-    assert len(Spy.fits) == 3 and sorted(scored) == sorted(NAMES), "every graph is scored once"
+    assert len(FITS.seen) == 3 and sorted(scored) == sorted(NAMES), "every graph is scored once"
 
 
 def test_stages_end_with_all_rounds_and_every_configuration_counts(monkeypatch):
     """Identical configurations share a row and a score, but each counts with its own runtime."""
     for rounds, stages in ((1, [1]), (25, [25]), (26, [25, 26]), (60, [25, 50, 60])):
-        ended = validate_fold(TRAINING, Fold([3], [3]), SPY, FitSettings(rounds))
+        ended = validated(TRAINING, Fold([3], [3]), SPY, FitSettings(rounds))
         assert (ended.rounds, ended.column("tau").shape) == (stages, (1, len(stages)))
     features = np.array([[3, 1, 0], [1, 2, 0], [2, 4, 0]])
     repeated = graph_rows("cnn__a", [30, 10, 20], copies=[2, 0, 3], features=features)
     training = TrainingData.from_graphs([easy_graph("mlp__a", 5, seed=0), repeated])
-    metrics = validate_fold(training, Fold([1], [1]), SPY, FitSettings(50)).metrics["cnn__a"]
+    curves = validated(training, Fold([1], [1]), SPY, FitSettings(50))
+    metrics = curves.metrics["cnn__a"]
     for stage in range(2):
         row = repeated.matrix()[:, 1] - stage * repeated.matrix()[:, 2]
-        expected = graph_metrics(
-            "layout", row[repeated.group].astype(float), repeated.cost, repeated.group
-        )
+        scores = row[repeated.group].astype(float)
+        expected = graph_metrics("layout", scores, repeated.cost, repeated.group)
         assert len(repeated.cost) == 8 and metrics[stage] == pytest.approx(expected)
     monkeypatch.setattr(
-        Spy, "staged", lambda self, rows, every, instances: iter([rows[:, 1].astype(float)])
+        SpyBooster, "stages", lambda self, values, *_, **more: iter([values[:, 1].astype(float)])
     )
-    ((first, second, third),) = validate_fold(
-        TRAINING, Fold([0], [0]), SPY, FitSettings(60)
-    ).metrics.values()
+    curves = validated(TRAINING, Fold([0], [0]), SPY, FitSettings(60))
+    ((first, second, third),) = curves.metrics.values()
     assert first == second == third, "it ran out of splits"
 
 
 def test_folds_come_in_order_and_stop_with_the_caller(monkeypatch):
     """Folds that still run are waited for: two boosting libraries must not run at once."""
-    monkeypatch.setattr(Spy, "fits", [])
+    monkeypatch.setattr(FITS, "seen", [])
     plan = FoldPlan(folds.FAMILY, family_folds(TRAINING.families, 4))
     metrics = plan.curves(TRAINING, SPY, FitSettings(30, 5, 2), id).metrics
-    assert [settings for _, settings in Spy.fits] == [FitSettings(30, 5, 1)] * 4
+    assert [settings for _, settings in FITS.seen] == [FitSettings(30, 5, 1)] * 4
     assert [*metrics] == TRAINING.names
     for fold in plan.folds:
-        alone = validate_fold(TRAINING, fold, SPY, FitSettings(30, 5)).metrics
+        alone = validated(TRAINING, fold, SPY, FitSettings(30, 5)).metrics
         assert alone == {name: metrics[name] for name in alone}
     running = []
     seen = []
@@ -232,13 +237,15 @@ def test_folds_come_in_order_and_stop_with_the_caller(monkeypatch):
     assert len(seen) == 4 and {1, 2} not in seen
 
 
-@pytest.mark.parametrize("model", ["lambdarank", "sum-pooled"])
-def test_large_graphs_are_scored_in_pieces(model, monkeypatch):
+@pytest.mark.parametrize("name", ["lambdarank", "sum-pooled"])
+def test_large_graphs_are_scored_in_pieces(name, monkeypatch):
     data = easy_data(graphs=3, configs=50)
     fold = Fold([0], [0])
-    ranker = ranker_class(model)(kind="layout")
+    model = Model.of(name, "layout")
     settings = FitSettings(30, threads=1)
-    at_once = validate_fold(data, fold, ranker, settings)
+    at_once = validated(data, fold, model, settings)
+    whole = model.fit(data, settings)
+    scores = whole.score(data.parts[0]).mean
     sizes = []
     matrix = GraphRows.matrix
 
@@ -247,25 +254,24 @@ def test_large_graphs_are_scored_in_pieces(model, monkeypatch):
         sizes.extend([len(rows)] * (self.name == data.names[0]))
         return rows
 
-    monkeypatch.setattr(folds, "PIECE", 20)
+    monkeypatch.setattr("xlarank.models.member.PIECE", 20)
     monkeypatch.setattr(GraphRows, "matrix", watched)
-    assert validate_fold(data, fold, ranker, settings) == at_once
-    assert max(sizes) == (20 if model == "lambdarank" else 50)
+    assert validated(data, fold, model, settings) == at_once
+    assert np.array_equal(whole.score(data.parts[0]).mean, scores)
+    assert max(sizes) == 20
 
 
 def test_out_of_fold_scores_of_a_family_are_those_of_the_others():
     data = easy_data(graphs=6, configs=20)
     settings = FitSettings(5, 2, 1)
-    ranker = LambdaRank(kind="layout")
-    scores = folds.out_of_fold_scores(ranker, data, family_folds(data.families, 3), settings)
+    model = Model.of("lambdarank", "layout")
+    scores = folds.out_of_fold_scores(model, data, family_folds(data.families, 3), settings)
     for first in (0, 2, 4):
         others = data.take([g for g in range(6) if g not in (first, first + 1)])
         held = slice(data.indptr[first], data.indptr[first + 2])
-        expected = fitted("lambdarank", others, seed=2, rounds=5).predict(
-            data.matrix()[held], COLUMNS
-        )
-        assert np.array_equal(scores[held], expected)
-    assert not folds.out_of_fold_scores(ranker, data, [], settings).any()
+        fold = fitted("lambdarank", others, seed=2, rounds=5)
+        assert np.array_equal(scores[held], scores_of(fold, data.take([first, first + 1])))
+    assert not folds.out_of_fold_scores(model, data, [], settings).any()
 
 
 def test_a_lonely_peak_is_not_chosen():
@@ -273,17 +279,16 @@ def test_a_lonely_peak_is_not_chosen():
     5.
     """
     values = {"a": [0, 0.5, 1, 0, 0.25, 0.75, 0.5, 0.5], "b": [0, 0, 0.5, 0, 0.75, 0.25, 0.5, 0.5]}
-    parts = [
-        Curves([*range(8)], {name: [{"score": v} for v in scores]})
-        for name, scores in values.items()
-    ]
+    parts = []
+    for name, scores in values.items():
+        parts.append(Curves([*range(8)], {name: [{"score": score} for score in scores]}))
     curves = folds.join_curves(parts)
     assert curves.best_stage() == 5 and curves.column("score").tolist() == [*values.values()]
     assert curves.at(5) == {"a": {"score": 0.75}, "b": {"score": 0.25}}
 
 
-@pytest.mark.parametrize("ranker_type", [LambdaRank, RankNet])
-def test_the_last_rung_is_a_full_validation_to_the_last_bit(ranker_type):
+@pytest.mark.parametrize("name", ["lambdarank", "ranknet"])
+def test_the_last_rung_is_a_full_validation_to_the_last_bit(name):
     """Most of its trees were grown on earlier rungs. A graph that another fold holds out is not
     scored twice.
     """
@@ -293,15 +298,13 @@ def test_the_last_rung_is_a_full_validation_to_the_last_bit(ranker_type):
     data = replace(data, also=TrainingData.from_graphs(others))
     plan = FoldPlan(folds.FAMILY, family_folds(data.families, 3))
     settings = FitSettings(60, 3, 1)
-    ranker = ranker_type({"learning_rate": 0.1, "min_data_in_leaf": 5}, kind="layout")
-    first, _, last = folds.climb(folds.rungs_of(60), data, plan.folds, ranker, settings)
-    assert last == plan.curves(data, ranker, settings, id)
+    model = Model.of(name, "layout", {"learning_rate": 0.1, "min_data_in_leaf": 5})
+    first, _, last = folds.climb(folds.rungs_of(60), data, plan.folds, model, settings)
+    assert last == plan.curves(data, model, settings, id)
     assert (first.rounds, last.rounds) == ([10], [25, 50, 60])
     held_out = [Fold([0, 1], [0, 1, 2]), Fold([2, 3], [2, 3])]
     settings = FitSettings(10, 0, 1)
-    (curves,) = folds.climb([10], data, held_out, ranker, settings)
+    (curves,) = folds.climb([10], data, held_out, model, settings)
     assert [*curves.metrics] == names[:4]
-    assert (
-        curves.metrics["rnn__2"]
-        == validate_fold(data, held_out[1], ranker, settings).metrics["rnn__2"]
-    )
+    expected = validated(data, held_out[1], model, settings)
+    assert curves.metrics["rnn__2"] == expected.metrics["rnn__2"]

@@ -15,7 +15,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from tests.models.contract import easy_data, saved
+from tests.models.helpers import easy_data, saved
 from tests.pipelines import trees
 from tests.pipelines.conftest import need
 from tests.pipelines.trees import (

@@ -82,8 +82,9 @@ def test_folds_choose_rounds_and_rate_and_the_card_says_which(two, shared_tree):
     )
     assert len(kept) == sum(map(len, card.folds.values())), "of the chosen rate alone"
     path = graph_path(shared_tree, LAYOUT, "valid", "delta__a")
-    ranking = rank(two, path, collection=LAYOUT)
-    parts = explain(two, path, collection=LAYOUT, config=3, against=9)
+    chosen = {"collection": LAYOUT, "model_from": "trained"}
+    ranking = rank(two, path, **chosen)
+    parts = explain(two, path, config=3, against=9, **chosen)
     assert parts.difference == pytest.approx(ranking.scores[3] - ranking.scores[9])
     assert sum(parts.columns.values()) == pytest.approx(parts.difference, abs=1e-6)
     boosters = [member.booster.trees for member in (*base.members, *model.members)]
@@ -237,7 +238,8 @@ def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_ran
     path = graph_path(shared_tree, LAYOUT, "valid", "delta__a")
     learn(pair, f"{OTHER}=0.5", seeds=2)
     assert cross_validate(pair, collections=[LAYOUT], by="graph").report[LAYOUT]
-    assert rank(pair, path, collection=LAYOUT).trust is None
+    chosen = {"collection": LAYOUT, "model_from": "trained"}
+    assert rank(pair, path, **chosen).trust is None
     fits.clear()
     calibrations, left_out = calibrate(pair, collections=[LAYOUT], threads=1)
     assert not left_out and calibrations[LAYOUT].graphs == 5, (
@@ -246,7 +248,7 @@ def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_ran
     assert (calibrations[LAYOUT].seeds, calibrations[LAYOUT].families, len(fits)) == (2, 3, 2 * 3)
     folds = [fit["data"] for fit in fits]
     assert all(lacks_a_family(fold) and set(fold.group_weight) == {0.5, 1.0} for fold in folds)
-    ranking = rank(pair, path, collection=LAYOUT)
+    ranking = rank(pair, path, **chosen)
     assert ranking.trust.calibration.as_json() == calibrations[LAYOUT].as_json()
     shown = json.loads(json.dumps(ranking.as_json()))["trust"]
     assert shown["best_among_first"] == ranking.trust.first and len(ranking.trust.lines()) == 2

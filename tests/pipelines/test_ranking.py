@@ -43,7 +43,7 @@ from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.data.schema import OPCODES, TILE_COLUMNS
 from xlarank.data.workspace import Workspace
 from xlarank.models.stored import pretrained_model
-from xlarank.models.validation.metrics import SPEEDUPS, graph_metrics
+from xlarank.models.validation.metrics import LAYOUTS_SET, SPEEDUPS, graph_metrics
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank, rank_folder, write_rankings
 from xlarank.pipelines.ranking.model_choice import model_for_collection, rows_for_model
@@ -56,8 +56,8 @@ from xlarank.pipelines.ranking.score_difference import (
 from xlarank.pipelines.support.evaluation import evaluate_graph
 
 
-def run(workspace, path, collection=None):
-    return rank(Workspace(workspace), path, collection=collection)
+def run(workspace, path, collection=None, model_from="trained"):
+    return rank(Workspace(workspace), path, collection=collection, model_from=model_from)
 
 
 @pytest.fixture
@@ -131,6 +131,43 @@ def test_every_view_shows_own_runtimes_and_speedups_by_the_least_of_the_repeats(
         assert evaluate_graph(trees.LAYOUTS, rows, scores, picked)["speedup@1"] == 1.0
     by_rank = evaluate_graph(trees.LAYOUTS, rows, ranking.scores[np.unique(rows.group, True)[1]])
     assert {metric: by_rank[metric] for metric in SPEEDUPS} == ranking.speedups
+
+
+def test_the_best_ranker_out_of_fold_ranks_and_says_why(trained, path):
+    """The scores of rules and of the model are made up, on the graphs that folds scored."""
+    card = trained / "models/layout/cpu/random/model.json"
+    folds = json.loads(card.read_text())["folds"]
+    own = {graph: values["score"] for graph, values in folds.items()}
+    rule = "rule: fewest layouts set"
+    worse = {graph: score - 0.1 - 0.01 * n for n, (graph, score) in enumerate(own.items())}
+    by_model = run(trained, path)
+    assert by_model.notes == [] and by_model.ranked_by == f"the model of {LAYOUT}"
+    for others, chosen, said in (
+        ({rule: worse}, False, ""),
+        ({rule: own}, True, "is simpler and not clearly worse than the trained lambdarank"),
+        ({rule: {name: 2.0 + score for name, score in own.items()}}, True, "is better than"),
+        ({rule: dict.fromkeys([*own][:2], 2.0)}, False, ""),  # not on the same graphs
+        ({"rule: file order": dict.fromkeys(own, 2.0)}, False, ""),  # no column to rank by
+        ({"shipped ranker": dict.fromkeys(own, 2.0)}, False, ""),  # columns that rows lack
+        ({}, False, ""),
+    ):
+        edit_json(card, others=others)
+        ranking = run(trained, path, model_from=None)
+        assert (ranking.ranked_by != by_model.ranked_by) is chosen and said in "".join(
+            ranking.notes
+        )
+        layouts = stored(trained, LAYOUT, "valid")["delta__a"]
+        fewest = layouts.matrix()[:, layouts.columns.index(LAYOUTS_SET)][layouts.group]
+        expected = fewest if chosen else by_model.scores
+        assert ranking.scores == pytest.approx(expected)
+        assert run(trained, path).scores == pytest.approx(by_model.scores)
+
+
+def test_a_graph_that_the_model_was_trained_on_is_named(trained, shared_tree):
+    known = run(trained, graph_path(shared_tree, LAYOUT, "train", "alpha__a"))
+    score = model_of(trained, LAYOUT).card.folds["alpha__a"]["score"]
+    (note,) = known.notes
+    assert "was trained on this graph" in note and f"out of fold, its score is {score:.3f}" in note
 
 
 def test_speedup_over_the_compilers_own_choice(shared_trained, tmp_path):

@@ -62,8 +62,12 @@ def test_every_evaluation_is_in_the_table(trained):
         values = [
             (graph, *metric) for graph, metrics in card.folds.items() for metric in metrics.items()
         ]
-        assert sorted(folds["graph", "metric", "value"].rows()) == sorted(values)
-        assert set(folds["split"]) == {"train"} and folds["seconds"].min() > 0
+        of_model = folds.filter(ranker="lambdarank")
+        assert sorted(of_model["graph", "metric", "value"].rows()) == sorted(values)
+        assert set(folds["split"]) == {"train"} and of_model["seconds"].min() > 0
+        others = folds.filter(pl.col("ranker") != "lambdarank", metric="score")
+        for name, scores in card.others.items():
+            assert dict(others.filter(ranker=name)["graph", "value"].iter_rows()) == scores
     evaluation = evaluate(Workspace(trained))
     evaluate(Workspace(trained))
     table = pl.read_parquet(trained / "results.parquet").filter(split="valid", collection=LAYOUT)
@@ -144,7 +148,7 @@ def test_train_evaluate_and_submit_leave_their_scores(trained, tmp_path):
     card (below).
     """
     evaluate(Workspace(trained))
-    submit(Workspace(trained), tmp_path / "out.csv")
+    submit(Workspace(trained), tmp_path / "out.csv", model_from="trained")
     table = predictions(trained, TILE)
     assert table.columns == [
         "graph",
@@ -183,7 +187,7 @@ def test_a_workspace_that_cannot_be_written_is_a_note(trained, tmp_path, monkeyp
         os, "access", lambda path, mode: Path(path) != trained
     )  # to root nothing is read-only
     evaluation = evaluate(Workspace(trained))
-    report = submit(Workspace(trained), tmp_path / "out.csv")
+    report = submit(Workspace(trained), tmp_path / "out.csv", model_from="trained")
     note = (
         f"results and scores are not kept: the workspace {trained} cannot be written "
         "(permission denied)"
@@ -284,7 +288,7 @@ def test_scores_are_written_under_the_lock(trained, tmp_path, monkeypatch):
     fcntl = pytest.importorskip("fcntl")
     monkeypatch.setattr("xlarank.pipelines.support.results.write_predictions", write)
     evaluate(Workspace(trained))
-    submit(Workspace(trained), tmp_path / "out.csv")
+    submit(Workspace(trained), tmp_path / "out.csv", model_from="trained")
     assert held == [True] * 4
 
 

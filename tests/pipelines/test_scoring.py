@@ -83,8 +83,11 @@ def test_models_and_rows_are_only_read(trained):
 
     before = files()
     for collection, metrics in run(trained, split="train").report.items():
-        assert is_by_hand(metrics, trained, model_of(trained, collection), collection, "train")
-        assert list(metrics["tau"]["graphs"]) == list(TREE[collection]["train"])
+        folds = model_of(trained, collection).card.folds
+        values = {graph: scores["tau"] for graph, scores in folds.items()}
+        assert metrics["tau"]["graphs"] == values, "those of train are out of fold"
+    for collection, metrics in run(trained).report.items():
+        assert is_by_hand(metrics, trained, model_of(trained, collection), collection)
     assert files() == before
 
 
@@ -540,7 +543,8 @@ def test_measured_configurations_are_learned_from_and_all_are_ranked(tree, tmp_p
     assert all(
         np.isfinite(metric["mean"]) for metrics in report.values() for metric in metrics.values()
     )
-    ranking = rank(work, graph_path(tree, LAYOUT, "valid", "delta__a"))
+    path = graph_path(tree, LAYOUT, "valid", "delta__a")
+    ranking = rank(work, path, model_from="trained")
     assert sorted(ranking.order.tolist()) == list(range(24)), "a submission lists them all"
     assert ranking.metrics is not None and np.isfinite(ranking.metrics["tau"])
     assert {entry.configuration for entry in ranking.best() if entry.runtime_ns is None} == {
@@ -561,7 +565,8 @@ def test_instances_are_stored_and_scored(tree, built):
     assert tau["mean"] > 0.6 and tau["graphs"]["delta__a"] == pytest.approx(
         kendall_tau(scores, rows.cost)
     )
-    assert rank(work, graph_path(tree, LAYOUT, "valid", "delta__a")).scores == pytest.approx(scores)
+    path = graph_path(tree, LAYOUT, "valid", "delta__a")
+    assert rank(work, path, model_from="trained").scores == pytest.approx(scores)
     build(tree, built, max_configs=20, collections=[LAYOUT], splits=["train"])
     graph = stored(built)["alpha__a"]
     assert graph.instances.value.configs == len(graph) == 20
@@ -617,8 +622,8 @@ def test_training_and_cross_validation_go_by_kinds(kernels):
 def test_a_kind_never_seen_falls_back_and_is_named(kernels, tmp_path):
     workspace, _ = kernels
     path = graph_path(SAMPLE, TILE, "test", "transpose__b")
-    unseen = rank(workspace, path)
-    explained = explain(workspace, path)
+    unseen = rank(workspace, path, model_from="trained")
+    explained = explain(workspace, path, model_from="trained")
     weights = "weight 0.5 on the compiler's default, the rest on the model"
     assert (
         unseen.as_json(1)["fallback"]
@@ -626,17 +631,20 @@ def test_a_kind_never_seen_falls_back_and_is_named(kernels, tmp_path):
         == f"unseen kernel family (transpose): {weights}"
     )
     assert unseen.order[0] == 0
-    assert rank(workspace, graph_path(SAMPLE, TILE, "train", "conv3x3__a")).fallback == ""
+    seen = graph_path(SAMPLE, TILE, "train", "conv3x3__a")
+    assert rank(workspace, seen, model_from="trained").fallback == ""
     assert (
         explained.notes[0]
         == f"{unseen.fallback}; ranks are of both, contributions of the model alone"
     )
     assert (explained.now, explained.ranks[0]) == (0, 1)
-    submit(workspace, tmp_path / "out.csv", collections=[TILE])
+    submit(workspace, tmp_path / "out.csv", collections=[TILE], model_from="trained")
     for name in KERNELS["test"]:
-        best = rank(workspace, graph_path(SAMPLE, TILE, "test", name)).best(5)
+        path = graph_path(SAMPLE, TILE, "test", name)
+        best = rank(workspace, path, model_from="trained").best(5)
         assert read_submission(tmp_path / "out.csv")[f"{TILE}:{name}"] == [
             entry.configuration for entry in best
         ]
     score = evaluate(workspace, collections=[TILE]).report[TILE]["score"]["graphs"]["expsum__b"]
-    assert score == rank(workspace, graph_path(SAMPLE, TILE, "valid", "expsum__b")).metrics["score"]
+    path = graph_path(SAMPLE, TILE, "valid", "expsum__b")
+    assert score == rank(workspace, path, model_from="trained").metrics["score"]

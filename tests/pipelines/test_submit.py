@@ -37,7 +37,7 @@ from xlarank.pipelines.submit import submit
 
 
 def run(workspace, out, **options):
-    return submit(Workspace(workspace), out, **options)
+    return submit(Workspace(workspace), out, **{"model_from": "trained", **options})
 
 
 def rows_of(path):

@@ -1,8 +1,5 @@
-"""A trained model on disk: whole, replaced as a whole, refused if damaged; fallbacks; the shipped
-models.
-"""
+"""Models on disk: whole, replaced as a whole, refused if damaged; fallbacks; the shipped ones."""
 
-import json
 import os
 import shutil
 import stat
@@ -14,110 +11,94 @@ import numpy as np
 import pytest
 
 from benchmarks.adopt import MEASURED
-from tests.models.contract import COLUMNS, easy_data, fitted, graph_rows, kernel
-from tests.pipelines.trees import FULL, edit_json
+from tests.models.helpers import (
+    COLUMNS,
+    RECIPE,
+    card_of,
+    easy_data,
+    fitted,
+    graph_rows,
+    kernel,
+    saved,
+)
+from tests.pipelines.trees import edit_json
 from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.data.graph import program_family
 from xlarank.data.workspace import Workspace
-from xlarank.features.rows import Recipe
 from xlarank.features.store import Manifest
-from xlarank.models import trained
-from xlarank.models.trained import (
-    CARD,
-    SHIPPED,
-    ModelCard,
-    load_model,
-    pretrained_model,
-    save_model,
-)
+from xlarank.models import model as module
+from xlarank.models.card import CARD, Fallback, read_card
+from xlarank.models.files import _checksum
+from xlarank.models.model import Model
+from xlarank.models.stored import SHIPPED_COLLECTION, SHIPPED_MODELS, pretrained_model
 from xlarank.models.training_data import TrainingData
-from xlarank.models.validation.folds import Fallback
 from xlarank.pipelines.rank import rank
 
 DATA = easy_data(graphs=4, configs=20)
-RECIPE = Recipe("a" * 16, FULL, max_configs=0, seed=0)
 
 
-def card(**changes):
-    values = {
-        "collection": "layout:cpu:random",
-        "model": "lambdarank",
-        "params": {"learning_rate": 0.1},
-        "rounds": 3,
-        "tuned": False,
-        "recipe": RECIPE,
-        "columns": COLUMNS,
-        "trained_on": {"train": DATA.names},
-        "folds": {name: {"tau": 0.5} for name in DATA.names},
-    }
-    return ModelCard(**{**values, **changes})
-
-
-def boosters(*seeds):
-    return [fitted("lambdarank", DATA, seed=seed, rounds=3) for seed in seeds]
+def small(seed=0, seeds=1):
+    return fitted("lambdarank", DATA, seed=seed, seeds=seeds, rounds=3)
 
 
 def scores(folder):
-    return load_model(folder).score(DATA.parts[0]).mean
+    return Model.load(folder).score(DATA.parts[0]).mean
 
 
 @pytest.fixture
 def folder(tmp_path):
-    save_model(tmp_path / "model", card(), boosters(0, 1))
+    saved(small(seeds=2), tmp_path / "model")
     return tmp_path / "model"
 
 
-def test_a_saved_model_is_the_mean_of_its_seeds_and_replaced_as_a_whole(folder, monkeypatch):
+def test_a_saved_model_is_replaced_as_a_whole(folder, monkeypatch):
     before = scores(folder)
-    cards = [trained.read_card(folder)]
-    read_card = trained.read_card
-    per_seed = [ranker.predict(DATA.parts[0].matrix(), COLUMNS) for ranker in boosters(0, 1)]
-    assert np.array_equal(before, np.mean(per_seed, axis=0))
-    loaded = load_model(folder).card
-    assert set(loaded.versions) >= {"python", "lightgbm", "numpy"} and len(loaded.seeds) == 2
-    assert replace(loaded, versions={}, seeds={}) == card() and loaded.kind == "layout"
+    cards = [read_card(folder)]
+    card = Model.load(folder).card
+    assert set(card.versions) >= {"python", "lightgbm", "numpy"} and card.kind == "layout"
+    written = replace(card, versions={}, members={})
+    assert written == card_of(small(), seeds=2) and len(card.members) == 2
     files = [path for path in folder.rglob("*") if path.is_file()]
-    assert len(files) == 5  # the card and two files for each seed
-    assert all(
-        path.suffix in (".json", ".txt") and path.read_text(encoding="utf-8") for path in files
-    )
-    save_model(folder, card(rounds=4), boosters(7))
-    (fresh,) = folder.glob("boosters-*")
-    assert {path.name for path in folder.iterdir()} == {CARD, fresh.name}, "no stale folders"
-    again = load_model(folder)
-    assert (len(again.rankers), again.card.rounds) == (1, 4) and not np.array_equal(
-        scores(folder), before
-    )
+    assert len(files) == 5, "the card, and two files for each member"
+    small(seed=7).save(folder, card_of(small(), rounds=4))
+    (members,) = folder.glob("members-*")
+    assert {path.name for path in folder.iterdir()} == {CARD, members.name}, "no stale folders"
+    again = Model.load(folder)
+    assert (len(again.members), again.card.rounds, again.card.seeds) == (1, 4, 1)
+    assert not np.array_equal(scores(folder), before)
     monkeypatch.setattr(
-        trained, "read_card", lambda folder: cards.pop() if cards else read_card(folder)
+        module, "read_card", lambda folder: cards.pop() if cards else read_card(folder)
     )
-    assert load_model(folder).card.rounds == 4, (
-        "one that is replaced while it is read is read again"
-    )
+    loaded = Model.load(folder)
+    assert loaded.card.rounds == 4, "one that is replaced while it is read is read again"
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 def test_a_failure_in_the_middle_keeps_the_old_model_whole(folder, monkeypatch, error):
     before = scores(folder)
     old_card = (folder / CARD).read_text()
-    monkeypatch.setattr(trained, "write_json", Mock(side_effect=error))
+    monkeypatch.setattr(module, "write_json", Mock(side_effect=error))
     with pytest.raises((WorkspaceError, KeyboardInterrupt)):
-        save_model(folder, card(rounds=9), boosters(5, 6))
-    assert (folder / CARD).read_text() == old_card and len([*folder.glob("boosters-*")]) == 1
+        saved(small(seed=5), folder)
+    assert (folder / CARD).read_text() == old_card and len([*folder.glob("members-*")]) == 1
     assert np.array_equal(scores(folder), before)
     (folder.parent / "file").write_text("in the way")
     with pytest.raises(WorkspaceError, match=r"cannot write .*file"):
-        save_model(folder.parent / "file" / "layout", card(), [])
+        saved(small(), folder.parent / "file" / "layout")
 
 
-def accept_change(folder):
-    """Correct the checksums, as someone would who knows the format."""
-    names = json.loads((folder / CARD).read_text())["seeds"]
-    edit_json(folder / CARD, seeds={name: trained._checksum(folder / name) for name in names})
+def test_a_model_that_could_not_be_read_back_is_not_saved(folder, monkeypatch):
+    before = scores(folder)
+    monkeypatch.setattr(module, "read_members", Mock(side_effect=ModelError("unreadable")))
+    with pytest.raises(ModelError, match="unreadable"):
+        saved(small(seed=5), folder)
+    monkeypatch.undo()
+    assert np.array_equal(scores(folder), before)
 
 
-def test_a_changed_booster_is_refused(folder):
+def test_a_changed_member_is_refused(folder):
+    """Damage with the right checksum: ``test_contract``."""
     path = min(folder.rglob("booster.txt"))
     content = path.read_bytes()
     for damaged in (
@@ -126,83 +107,81 @@ def test_a_changed_booster_is_refused(folder):
         None,
     ):
         path.unlink() if damaged is None else path.write_bytes(damaged)
-        with pytest.raises(
-            ModelError, match=r"json cannot be used .*has changed since it was written.*run train"
-        ):
-            load_model(folder)
+        said = r"json cannot be used .*has changed since it was written.*run train"
+        with pytest.raises(ModelError, match=said):
+            Model.load(folder)
         path.write_bytes(content)
-    path.write_text("tree\n")  # other damage: `RankerContract`
-    accept_change(folder)
-    with pytest.raises(ModelError, match="cannot be read"):
-        load_model(folder)
-    path.write_bytes(content)
-    accept_change(folder)
     for damage in ((path.parent / "more.txt").touch, partial(shutil.rmtree, path.parent)):
         damage()
         with pytest.raises(ModelError, match="cannot be used"):
-            load_model(folder)
+            Model.load(folder)
 
 
 def test_a_card_cannot_name_a_folder_outside(folder, tmp_path):
-    outside = tmp_path / "other" / "seed-0"
-    outside.mkdir(parents=True)
-    boosters(0)[0].save(outside)
-    (inside, checksum), *_ = load_model(folder).card.seeds.items()
-    names = ("../other/seed-0", "boosters-x/../../other/seed-0", "..", str(outside))
-    seeds = dict.fromkeys(names, trained._checksum(outside))
-    seeds[str(folder / inside)] = (
-        checksum  # whole, but packages and copies of the model would not be
-    )
-    for name, checksum in seeds.items():
-        edit_json(folder / CARD, seeds={name: checksum})
+    (inside, checksum), *_ = read_card(folder).members.items()
+    outside = tmp_path / "other" / "00-lambdarank"
+    shutil.copytree(folder / inside, outside)
+    names = ("../other/00-lambdarank", "members-x/../../other/00-lambdarank", "..", str(outside))
+    members = dict.fromkeys(names, checksum) | {"..": _checksum(tmp_path)}
+    # whole, but packages and copies of the model would not be
+    members[str(folder / inside)] = checksum
+    for name, of_name in members.items():
+        edit_json(folder / CARD, members={name: of_name})
         with pytest.raises(ModelError, match="lies outside the model"):
-            load_model(folder)
-        assert (folder / name).resolve().exists(), (
-            "it is refused for its place, not for being absent"
-        )
+            Model.load(folder)
+        assert (folder / name).resolve().exists(), "it is refused for its place"
 
 
-def test_the_folder_of_boosters_follows_the_mask_of_the_process(folder):
+def test_the_folder_of_members_follows_the_mask_of_the_process(folder):
     before = os.umask(0o027)
     try:
-        save_model(folder, card(), boosters(0))
+        saved(small(), folder)
     finally:
         os.umask(before)
-    (seeds,) = folder.glob("boosters-*")
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (seeds, *seeds.iterdir())} == {0o750}
+    (members,) = folder.glob("members-*")
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (members, *members.iterdir())} == {0o750}
 
 
-def test_a_damaged_card_is_refused(folder):
-    content = (folder / CARD).read_text()
-    for change, said in (
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
         ({"model": "pickle"}, "'pickle' is not a model"),
-        (
-            {"model": "pair-vote"},
-            "'pair-vote' is not a model; expected lambdarank, .*run train again",
-        ),
-        *(({"seeds": {}}, "no boosters"), *(({"seeds": seeds}, "") for seeds in ([], None))),
-        *(({"recipe": recipe}, "") for recipe in (3, {"tier": "full"})),
-        *(({"fallback": fallback}, "") for fallback in ({"weight": 1.5}, {"order": "luck"})),
-        *(
-            (change, "")
-            for change in ({"model": ["lambdarank"]}, {"columns": None}, {"surprise": 1})
-        ),
-    ):
-        (folder / CARD).write_text(content)
-        edit_json(folder / CARD, **change)
-        with pytest.raises(ModelError, match=said or None):
-            load_model(folder)
-    for broken in (b"", b"{", b"[]", b"null", b"\xff\xfe{}"):
+        ({"model": "sibling"}, "'sibling' is not a model.*run train again"),
+        ({"params": {"depth": 3}}, "'depth' is not a parameter of lambdarank"),
+        ({"seeds": {"boosters-x/seed-0": "0"}}, "written by an earlier version of xlarank.*again"),
+        ({"members": {}}, "no members"),
+        ({"members": {}, "estimate": ["speed"]}, "its estimate is of other columns"),
+        ({"members": []}, "cannot be used"),
+        ({"members": None}, "cannot be used"),
+        ({"recipe": 3}, "cannot be used"),
+        ({"recipe": {"tier": "full"}}, "cannot be used"),
+        ({"fallback": {"weight": 1.5}}, "cannot be used"),
+        ({"fallback": {"order": "luck"}}, "cannot be used"),
+        ({"model": ["lambdarank"]}, "cannot be used"),
+        ({"columns": None}, "cannot be used"),
+        ({"columns": COLUMNS[:2]}, "the chosen columns do not ascend within its 2"),
+        ({"collection": "moon"}, "cannot be used"),
+        ({"surprise": 1}, "cannot be used"),
+    ],
+)
+def test_a_damaged_card_is_refused(folder, change, said):
+    edit_json(folder / CARD, **change)
+    with pytest.raises(ModelError, match=said):
+        Model.load(folder)
+
+
+def test_a_card_that_is_no_json_or_missing_is_refused(folder):
+    for broken in (b"", b"{", b"[]", b"null", b"\xff\xfe{}", b"[" * 100_000):
         (folder / CARD).write_bytes(broken)
         with pytest.raises(ModelError, match="cannot be used"):
-            load_model(folder)
-    (folder / CARD).unlink()  # its boosters alone are no model
+            Model.load(folder)
+    (folder / CARD).unlink()  # its members alone are no model
     with pytest.raises(ModelError, match=r"there is no model at .*run train first"):
-        load_model(folder)
+        Model.load(folder)
 
 
 def test_rows_of_other_columns_or_other_code_are_refused(folder):
-    model = load_model(folder)
+    model = Model.load(folder)
     rows = DATA.parts[0]
 
     def stored(columns, code="a"):
@@ -213,10 +192,10 @@ def test_rows_of_other_columns_or_other_code_are_refused(folder):
     shipped = replace(model, shipped=True)
     more = stored([*COLUMNS, "new"], "b")
     shipped.require(more)
-    wider = replace(
-        rows, columns=[*COLUMNS, "new"], config_values=np.c_[rows.config_values, rows.row_cost]
-    )
-    assert np.array_equal(shipped.score(shipped.select(wider)).mean, shipped.score(rows).mean)
+    values = np.c_[rows.config_values, rows.row_cost]
+    wider = replace(rows, columns=[*COLUMNS, "new"], config_values=values)
+    assert np.array_equal(shipped.score(wider).mean, shipped.score(rows).mean)
+    assert shipped.contributions(wider, 0, 1) == shipped.contributions(rows, 0, 1)
     for fitting, manifest, said in (
         (model, stored(COLUMNS[:-1]), r"lack 1 \(noise"),
         (model, more, r"add 1 \(new"),
@@ -231,24 +210,13 @@ def test_rows_of_other_columns_or_other_code_are_refused(folder):
 
 def test_only_kinds_never_seen_fall_back(tmp_path):
     """A model of one kind: the greater the bound, the slower."""
-    data = TrainingData.from_graphs(
-        [kernel(f"{family}__a", range(1, 9), range(10, 90, 10)) for family in "ab"]
-    )
+    graphs = [kernel(f"{family}__a", range(1, 9), range(10, 90, 10)) for family in "ab"]
+    data = TrainingData.from_graphs(graphs)
     plain = {"min_data_in_leaf": 1, "feature_fraction": 1.0}
-    rankers = [fitted("lambdarank", data, seed=seed, kind="tile", **plain) for seed in range(2)]
-    about = {
-        "collection": "tile:cpu",
-        "columns": data.columns,
-        "kinds": ["dot"],
-        "fallback": Fallback(0.5),
-    }
-    save_model(tmp_path / "model", card(**about), rankers)
-    model = load_model(tmp_path / "model")
-    assert (model.card.kinds, model.card.fallback, model.card.kind) == (
-        ["dot"],
-        Fallback(0.5),
-        "tile",
-    )
+    model = fitted("lambdarank", data, seeds=2, kind="tile", **plain)
+    model.save(tmp_path, card_of(model, kinds=["dot"], fallback=Fallback(0.5)))
+    model = Model.load(tmp_path)
+    assert (model.card.kinds, model.card.fallback, model.kind) == (["dot"], Fallback(0.5), "tile")
     said = "unseen kernel family ({}): weight 0.5 on the compiler's default, the rest on the model"
     for kinds, order, fallback in (
         (("dot",), [1, 3, 2, 0], ""),
@@ -257,14 +225,10 @@ def test_only_kinds_never_seen_fall_back(tmp_path):
     ):
         graph = kernel("c__a", [8, 1, 5, 3], [1, 1, 1, 1], kinds=kinds)
         score = model.score(graph)
-        assert np.argsort(score.mean, kind="stable").tolist() == order and score.per_seed.shape == (
-            2,
-            4,
-        )
-        assert score.fallback == fallback
-    assert model.score(graph.take(np.array([1, 2]))).fallback == "", (
-        "the compiler's choice is not among them"
-    )
+        assert np.argsort(score.mean, kind="stable").tolist() == order
+        assert (score.per_seed.shape, score.fallback) == ((2, 4), fallback)
+    without_default = graph.take(np.array([1, 2]))
+    assert model.score(without_default).fallback == "", "the compiler's choice is not among them"
 
 
 def test_the_compilers_own_choice_is_blended_with_the_models_order():
@@ -304,15 +268,12 @@ def test_a_kernel_is_unseen_by_each_of_its_possible_families():
 
 
 def test_shipped_models_are_small_text_and_know_no_measurements():
-    files = [path for path in SHIPPED.rglob("*") if path.is_file()]
+    files = [path for path in SHIPPED_MODELS.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 1_500_000
     assert {path.suffix for path in files} <= {".json", ".txt", ".md"}
     layouts, tiles = (pretrained_model(kind).card for kind in ("layout", "tile"))
-    assert (layouts.collection, layouts.rounds, layouts.known_graphs) == (
-        trained.SHIPPED_COLLECTION,
-        0,
-        set(),
-    )
+    assert (layouts.collection, layouts.rounds) == (SHIPPED_COLLECTION, 0)
+    assert layouts.known_graphs == set() and pretrained_model("layout").is_time_model
     known = {path.stem for path in (SAMPLE / "npz/tile/tpu-estimate").glob("train/*.npz")}
     assert tiles.collection == "tile:tpu-estimate" and [*tiles.trained_on] == ["train"]
     assert set(tiles.trained_on["train"]) <= known

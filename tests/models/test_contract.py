@@ -1,0 +1,257 @@
+"""The contract that each ranker keeps."""
+
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+
+import xlarank
+from tests.models.helpers import (
+    COLUMNS,
+    KINDS,
+    ROUNDS,
+    card_of,
+    easy_data,
+    easy_graph,
+    fitted,
+    graph_rows,
+    saved,
+    scores_of,
+)
+from tests.pipelines.trees import edit_json
+from xlarank.data.errors import ModelError
+from xlarank.models.card import CARD
+from xlarank.models.files import _checksum
+from xlarank.models.model import Model
+from xlarank.models.params import suggest_params
+from xlarank.models.rankers import params_of, rankers, specs_of
+from xlarank.models.training_data import FitSettings
+from xlarank.models.validation.metrics import kendall_tau
+
+
+@pytest.fixture(scope="module")
+def data():
+    return easy_data()
+
+
+@pytest.fixture(scope="module", params=rankers())
+def model(request, data):
+    return fitted(request.param, data)
+
+
+def test_pickled_and_saved_as_text_it_gives_equal_scores(model, data, tmp_path):
+    scores = scores_of(model, data)
+    assert np.array_equal(scores_of(pickle.loads(pickle.dumps(model)), data), scores)
+    card = saved(model, tmp_path).card
+    for path in (path for path in tmp_path.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        assert path.suffix in (".json", ".txt") and b"\0" not in content
+        assert path.suffix == ".txt" or json.loads(content)
+    loaded = Model.load(tmp_path)
+    assert (loaded.name, loaded.kind, loaded.columns) == (model.name, "layout", COLUMNS)
+    assert (loaded.params, loaded.card) == (model.params, card)
+    assert np.array_equal(scores_of(loaded, data), scores)
+    assert loaded.importance() == pytest.approx(model.importance())
+    assert saved(loaded, tmp_path / "again").card.fingerprint == card.fingerprint
+
+
+def test_stages_are_shorter_models_and_end_with_the_scores(model, data):
+    """The number of rounds is chosen on a stage, then a model of that many rounds is fitted."""
+    graph = data.parts[0]
+    short = fitted(model.name, data, rounds=8).score(graph).mean
+    after_8, after_16, after_20 = model.staged(graph, 8)
+    (only,) = model.staged(graph, ROUNDS + 5)
+    for stage, expected in ((after_8, short), (after_20, model.score(graph).mean)):
+        assert np.allclose(stage, expected, rtol=1e-6, atol=1e-9)
+    assert np.allclose(only, after_20, rtol=1e-6, atol=1e-9)
+    assert not np.allclose(after_8, after_16)
+
+
+@pytest.mark.parametrize("name", rankers())
+def test_it_learns_an_easy_order_and_the_lower_score_is_the_faster(name, data):
+    grown = fitted(name, data, rounds=100)
+    graphs = [easy_graph(f"unseen{number}__a", 60, seed=900 + number) for number in range(3)]
+    taus = [kendall_tau(grown.score(graph).mean, graph.row_cost) for graph in graphs]
+    assert min(taus) > 0.8, f"on graphs that it never saw: {taus}"
+    importance = grown.importance()
+    shares = [*importance.values()]
+    assert next(iter(importance)) == "waste", "it decides most of the runtime"
+    assert set(importance) <= set(COLUMNS)
+    assert sum(shares) == pytest.approx(1) and min(shares) > 0
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_one_seed_gives_one_model_on_any_threads_and_grown_in_steps(model, data, tmp_path):
+    unfitted = Model.of(model.name, "layout")
+    two = unfitted.fit(data, FitSettings(ROUNDS, 0, threads=2))
+    again = fitted(model.name, easy_data())
+    files = [saved(one, tmp_path / str(n)).card for n, one in enumerate((model, again, two))]
+    assert files[0].fingerprint == files[1].fingerprint == files[2].fingerprint
+    grown = unfitted.fit(data, FitSettings(3, 0, 1, grows=True))
+    for rounds in (7, 5):  # and fitted again for fewer
+        grown = grown.grow(data, FitSettings(rounds, 0, 1, grows=True))
+        assert len([*grown.staged(data.parts[0], 1)]) == rounds
+    grown = grown.grow(data, FitSettings(ROUNDS, 0, 1))
+    assert grown.importance() == model.importance()
+    scores = scores_of(model, data)
+    assert np.array_equal(scores_of(grown, data), scores)
+    assert not np.array_equal(scores_of(fitted(model.name, data, seed=1), data), scores)
+
+
+def test_scores_are_one_finite_number_a_row_in_any_order_of_rows(model, data):
+    graph = data.parts[0]
+    scores = model.score(graph).mean
+    assert (scores.dtype, scores.shape) == (np.float64, (len(graph),))
+    assert np.isfinite(scores).all() and np.unique(scores).size > 10
+    turned = graph.take(np.arange(len(graph))[::-1])
+    assert np.array_equal(model.score(turned).mean[::-1], scores)
+    for member in model.members:
+        alone = member.score(graph.take(np.array([7])))
+        assert alone == member.score(graph)[7], "a member scores each row by itself"
+
+
+@pytest.mark.parametrize("name", rankers())
+def test_graphs_larger_than_lightgbm_takes_and_of_two_rows(name):
+    large = easy_data(graphs=1, configs=10_001)
+    scores = scores_of(fitted(name, large, rounds=2), large)
+    assert kendall_tau(scores[:400], large.cost[:400]) > 0.5
+    small = easy_data(graphs=2, configs=2)
+    model = fitted(name, small, rounds=3)
+    scores = model.score(small.parts[0]).mean
+    assert np.isfinite(scores).all()
+    assert np.allclose([*model.staged(small.parts[0], 1)][-1], scores)
+
+
+def test_rows_with_other_columns_are_refused_with_the_difference(model):
+    for columns, said in (
+        ([*COLUMNS[:-1], "new"], r"lack 1 \(noise\) and add 1 \(new\)"),
+        ([*COLUMNS, *(f"x{i}" for i in range(8))], r"add 8 \(x0, x1, x2, x3, x4 and 3 more\)"),
+        (COLUMNS[::-1], "the same columns in another order"),
+    ):
+        rows = graph_rows("other", [1, 2, 3], columns=columns)
+        for call in (model.score, lambda rows: [*model.staged(rows, 5)]):
+            with pytest.raises(ModelError, match=said):
+                call(rows)
+
+
+@pytest.mark.parametrize("name", rankers())
+def test_before_fit_it_says_that_it_was_not_trained(name, tmp_path):
+    model = Model.of(name, "layout")
+    rows = easy_graph("a", 3, seed=0)
+    for call in (
+        lambda: model.score(rows),
+        lambda: [*model.staged(rows, 5)],
+        lambda: model.contributions(rows, 0, 1),
+        model.importance,
+        model.continued,
+        lambda: model.save(tmp_path, card_of(model)),
+    ):
+        with pytest.raises(ModelError, match="was not trained"):
+            call()
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_damaged_member_is_an_error_not_a_crash(model, tmp_path):
+    """With the right checksum, as someone would write who knows the format."""
+    checksums = saved(model, tmp_path).card.members
+    for name in checksums:
+        state = json.loads((tmp_path / name / "member.json").read_text())
+        wrong = {
+            "loss": "other",
+            "params": {"depth": 3},
+            "weight": 0,
+            "seed": -1,
+            "inputs": 3,
+            "used": [2, 1],
+            "init_score": ["other"],
+        }
+        changed = [json.dumps(state | {entry: value}) for entry, value in wrong.items()]
+        cases = [("member.json", text.encode()) for text in changed]
+        cases.append(("member.json", b"[" * 100_000))
+        for path in sorted((tmp_path / name).iterdir()):
+            content = path.read_bytes()
+            broken = (b"", b"{", b"[]", b"tree\n", b"\xff\xfe", content[: len(content) // 2], None)
+            cases += [(path.name, text) for text in broken]
+        for file, content in cases:
+            path = tmp_path / name / file
+            before = path.read_bytes()
+            path.unlink() if content is None else path.write_bytes(content)
+            for accepted in (False, True):
+                checksum = _checksum(path.parent) if accepted else checksums[name]
+                edit_json(tmp_path / CARD, members=checksums | {name: checksum})
+                said = "" if accepted else f"{name} has changed"
+                said = f"{re.escape(str(tmp_path / CARD))} cannot be used \\({said}.*train again"
+                with pytest.raises(ModelError, match=said):
+                    Model.load(tmp_path)
+            path.write_bytes(before)
+
+
+@pytest.mark.parametrize("name", rankers())
+def test_parameters_are_those_of_the_kind_and_survive_json_and_a_study(name, data):
+    specs = specs_of(name)
+    assert params_of(name, "layout") != params_of(name, "tile")
+    for kind, other in (KINDS, KINDS[::-1]):
+        defaults = params_of(name, kind)
+        assert Model.of(name, kind).params == defaults
+        assert params_of(name, other, json.loads(json.dumps(defaults))) == defaults
+        tried_first = suggest_params(specs, optuna.trial.FixedTrial(defaults), kind)
+        assert params_of(name, kind, tried_first) == defaults
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    for _ in range(3):
+        values = suggest_params(specs, study.ask(), "layout")
+        assert json.loads(json.dumps(values)) == values
+        assert np.isfinite(scores_of(fitted(name, data, rounds=2, **values), data)).all()
+
+
+@pytest.mark.parametrize("name", rankers())
+def test_nonsense_is_refused_by_name(name):
+    specs = [*specs_of(name)]
+    last = specs[-1]
+    said = f"'{last}s' is not a parameter of {name}; .*did you mean {last}"
+    with pytest.raises(ModelError, match=said):
+        Model.of(name, "layout", {f"{last}s": 1})
+    nonsense = (None, "nonsense", -1, float("nan"), float("inf"), object())
+    for parameter, value in product(specs, nonsense):
+        with pytest.raises(ModelError):
+            Model.of(name, "tile", {parameter: value})
+
+
+SCRIPT = """
+import os, signal, sys
+import numpy as np
+from tests.models.helpers import easy_data
+from xlarank.models.training_data import FitSettings
+from xlarank.models.model import Model
+
+assert "xgboost" not in sys.modules, "the other rankers do not pay for the import"
+data, settings = easy_data(), FitSettings(3, threads=2)
+for name in sys.argv[1:]:
+    model = Model.of(name, "layout").fit(data, settings)
+    scores = model.score(data.parts[0]).mean
+    if not (child := os.fork()):
+        signal.alarm(30)
+        models = (model, Model.of(name, "layout").fit(data, settings))
+        again = [one.score(data.parts[0]).mean for one in models]
+        os._exit(not all(np.array_equal(one, scores) for one in again))
+    print(name, os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_a_forked_child_of_a_process_that_used_threads_ends():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT, "lambdarank", "xgb-pairwise"],
+        cwd=Path(xlarank.__file__).parent.parent,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines() == ["lambdarank 0", "xgb-pairwise 0"], done.stderr

@@ -1,0 +1,205 @@
+"""Rankers by name: parameters, search space, ensembles, columns and tuned parameters."""
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+
+from tests.models.helpers import KINDS, easy_data, easy_graph, fitted, saved
+from xlarank.data.errors import ModelError
+from xlarank.features.block import Scope
+from xlarank.features.catalogue import FeatureSettings, blocks_of
+from xlarank.models.columns import chosen_columns
+from xlarank.models.member import Member
+from xlarank.models.model import Model, blend
+from xlarank.models.params import Number, Whole, suggest_params
+from xlarank.models.rankers import params_of, rankers, specs_of
+from xlarank.models.training_data import CPU, TPU, FitSettings
+from xlarank.models.tuned import BestParams, load_best, params_for
+
+NO_WEIGHTS = {name: 0.0 for name in specs_of("ensemble") if name.startswith("weight_")}
+
+
+def test_scores_are_the_blend_of_the_members_of_positive_weight(tmp_path):
+    data = easy_data()
+    graph = easy_graph("unseen__a", 40, seed=9)
+    weights = {**NO_WEIGHTS, "weight_xgb_pairwise": 1.0, "weight_ranknet": 3.0}
+    model = fitted("ensemble", data, **weights)
+    alone = [fitted(name, data).score(graph).mean for name in ("xgb-pairwise", "ranknet")]
+    assert model.score(graph).mean == pytest.approx(blend(alone, [1, 3]))
+    folders = [Path(name).name for name in saved(model, tmp_path).card.members]
+    assert folders == ["00-ranknet", "01-xgb-pairwise"]
+
+
+def test_scores_of_seeds_are_averaged(tmp_path):
+    data = easy_data(graphs=2)
+    graph = easy_graph("unseen__a", 40, seed=9)
+    seeds = []
+    model = Model.of("ensemble", "layout").fit(data, FitSettings(5, 7, 1), 2, seeds.append)
+    alone = [fitted("ensemble", data, rounds=5, seed=seed).score(graph).mean for seed in (7, 8)]
+    assert seeds == [7, 8] and np.array_equal(model.score(graph).per_seed, alone)
+    assert np.array_equal(model.score(graph).mean, np.mean(alone, axis=0))
+    assert saved(model, tmp_path).card.seeds == 2
+    assert np.array_equal(Model.load(tmp_path).score(graph).per_seed, alone)
+
+
+def test_a_member_that_runs_out_of_stages_keeps_its_last(monkeypatch):
+    data = easy_data(graphs=2)
+    graph = data.parts[0]
+    last = np.arange(60.0)
+    weights = {**NO_WEIGHTS, "weight_lambdarank": 1.0, "weight_ranknet": 1.0}
+    model = fitted("ensemble", data, rounds=6, **weights)
+    others = [*fitted("lambdarank", data, rounds=6).staged(graph, 2)]
+    staged = Member.staged
+
+    def stop_early(self, rows, every):
+        return iter([last]) if self.loss.name == "ranknet" else staged(self, rows, every)
+
+    monkeypatch.setattr(Member, "staged", stop_early)
+    for stage, other in zip(model.staged(graph, 2), others, strict=True):
+        assert stage == pytest.approx(blend([other, last], [1, 1]))
+
+
+def test_the_search_space_is_that_of_stored_studies():
+    """The file has ``ranker kind parameter distribution`` on each line, in the order in which
+    studies draw them.
+
+    A study can only be resumed with its search space: after a change every study starts anew, and
+    the file must be written again.
+    """
+    lines = []
+    for name, kind in product(rankers(), KINDS):
+        trial = optuna.create_study().ask()
+        suggest_params(specs_of(name), trial, kind)
+        for parameter, space in trial.distributions.items():
+            lines.append(f"{name} {kind} {parameter} {space}")
+    expected = Path(__file__).with_name("search_space.txt").read_text(encoding="utf-8")
+    assert lines == expected.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("ranker", "values", "said"),
+    [
+        ("lambdarank", {"labels": "nope"}, "labels is 'nope'; expected rank, log"),
+        ("lambdarank", {"learning_rate": 0}, "learning_rate is 0; expected a number above 0"),
+        ("lambdarank", {"feature_fraction": 1.5}, "is 1.5; expected a number above 0 to 1"),
+        ("lambdarank", {"num_leaves": 1}, "is 1; expected a whole number, 2 to 131072"),
+        ("lambdarank", {"num_leaves": 15.5}, "is 15.5; expected a whole number"),
+        ("lambdarank", {"num_leaves": True}, "is True; expected a whole number"),
+        ("lambdarank", {"lambda_l2": "1"}, "is '1'; expected a number from 0"),
+        ("lambdarank", {"lambdarank_norm": 1}, "is 1; expected True, False"),
+        ("lambdrank", {}, "'lambdrank' is not a model; .*did you mean lambdarank"),
+        ("ensemble", {"members": 3}, "members is 3; expected parameters by name"),
+        ("ensemble", {"members": {"ranknet": {"num_leaves": 1}}}, "num_leaves is 1; expected"),
+        (
+            "ensemble",
+            {"members": {"sum-pooled": {"leaf_l3": 1.0}}},
+            "'leaf_l3' is not a parameter of sum-pooled; .*did you mean leaf_l2",
+        ),
+        (
+            "ensemble",
+            {"members": {"time-trees": {}}},
+            "'time-trees' is not a member of an ensemble; expected lambdarank",
+        ),
+        ("ensemble", NO_WEIGHTS, "the weights are all 0; expected one member"),
+    ],
+)
+def test_parameters_of_other_values_and_names_are_refused(ranker, values, said):
+    with pytest.raises(ModelError, match=said):
+        Model.of(ranker, "layout", values)
+
+
+def test_settings_of_a_fit_are_whole_numbers_and_values_are_plain_ones_for_json():
+    for settings in ((-1,), (2.5,), (5, -1), (5, 0, -2)):
+        said = r"(rounds|seed|threads) is .*; expected a whole number"
+        with pytest.raises(ModelError, match=said):
+            FitSettings(*settings)
+    assert [FitSettings(5, 0, n).threads for n in (-1, 0, 1)] == [0, 0, 1], "-1: all cores"
+    parsed = Number(0)("name", np.float32(0.5)), Number()("name", -3), Whole(1)("name", np.int64(3))
+    assert parsed == (0.5, -3.0, 3) and [*map(type, parsed)] == [float, float, int]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_choices_of_columns_leave_out_graph_columns_and_candidates(kind):
+    columns = FeatureSettings().columns(kind)
+    for choice, graph, candidates in (
+        ("all", 1, 1),
+        ("no_graph", 0, 1),
+        ("no_candidates", 1, 0),
+        ("alone", 0, 0),
+    ):
+        expected = []
+        for block in blocks_of(kind):
+            if (graph or block.scope is not Scope.GRAPH) and (candidates or not block.transductive):
+                expected += block.columns
+        assert [columns[i] for i in chosen_columns(columns, choice)] == expected
+        assert expected and (choice == "all") == (expected == columns)
+
+
+def test_a_target_leaves_out_the_columns_of_others():
+    columns = FeatureSettings().columns("tile")
+    layouts = FeatureSettings().columns("layout")
+
+    def chosen(choice, target):
+        return {columns[i] for i in chosen_columns(columns, choice, target)}
+
+    for target, dropped in ((TPU, CPU), (CPU, TPU)):
+        for choice in ("all", "alone"):
+            both = chosen(choice, None)
+            kept = chosen(choice, target)
+            assert both - kept == both & dropped.columns != set()
+            assert both & target.columns <= kept
+        assert chosen_columns(layouts, "all", target).tolist() == [*range(len(layouts))]
+
+
+BEST = BestParams(
+    model="lambdarank",
+    params={"learning_rate": 0.125, "labels": "log"},
+    rounds=75,
+    mean=0.5,
+    std=0.25,
+    select="robust",
+    graphs={"cnn__a": 0.25, "mlp__a": 0.75},
+    trial=3,
+    folds=[["cnn"], ["mlp"]],
+    code_hash="0123456789abcdef",
+)
+
+
+def test_each_ranker_has_its_file_and_members_of_an_ensemble_take_their_own(tmp_path):
+    folder = tmp_path / "studies" / "cpu"
+    names = ("lambdarank", "ranknet", "ensemble")
+    lambdarank, ranknet, ensemble = (params_of(name, "layout") for name in names)
+
+    def params():
+        return [params_for(folder, name, "layout") for name in names]
+
+    assert load_best(folder, "lambdarank") is None
+    assert params() == [(lambdarank, False), (ranknet, False), (ensemble, False)]
+    BEST.save(folder)
+    assert load_best(folder, "lambdarank") == BEST
+    assert [path.name for path in folder.iterdir()] == ["best-lambdarank.json"]
+    tuned = lambdarank | BEST.params  # the others keep their defaults
+    members = ensemble["members"] | {"lambdarank": tuned}
+    assert params() == [(tuned, True), (ranknet, False), (ensemble | {"members": members}, True)]
+    stale = {"ranknet": {"pairs": 3}, "lambdarank": {"num_leaves": 3}}
+    replace(BEST, model="ensemble", params={"members": stale, "weight_ranknet": 0.5}).save(folder)
+    members["ranknet"] = ranknet | {"pairs": 3}
+    assert params()[2] == (ensemble | {"members": members, "weight_ranknet": 0.5}, True)
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path):
+    for params in ({"head_start": 2.0}, {"num_leaves": 0}):
+        replace(BEST, params=params).save(tmp_path)
+        with pytest.raises(ModelError, match=r"best-lambdarank\.json cannot be used: .*tune again"):
+            params_for(tmp_path, "lambdarank", "tile")
+    replace(BEST, model="ranknet").save(tmp_path)
+    other = (tmp_path / "best-ranknet.json").read_bytes()
+    for content in (other, b"", b"{", b"[]", b'{"model": "lambdarank"}', b"\xff\xfe"):
+        (tmp_path / "best-lambdarank.json").write_bytes(content)
+        said = r"best-lambdarank\.json cannot be read .*remove it, or tune again"
+        with pytest.raises(ModelError, match=said):
+            load_best(tmp_path, "lambdarank")
