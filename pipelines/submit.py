@@ -23,7 +23,12 @@ from xlarank.data.submission import TILE_TOP, complete_submission, submission_id
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import Manifest, each_graph, read_manifest, stored_roots
 from xlarank.models.validation.metrics import order_of, top_of
-from xlarank.pipelines.ranking.model_choice import SHIPPED, model_for_collection, model_named
+from xlarank.pipelines.ranking.model_choice import (
+    SHIPPED,
+    TRAINED,
+    model_for_collection,
+    model_named,
+)
 from xlarank.pipelines.support import results
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import ScoreFiles
@@ -91,7 +96,8 @@ def submit(
         cover: id -> number of configurations, for the graphs to cover instead of those of the data
             root.
         model_from: collection whose model ranks collections of its kind without a model; "shipped"
-            for the shipped ranker.
+            for the shipped ranker; "trained" for the trained models, even if the shipped ranker or
+            a rule is better out of fold.
         keep: whether to keep the valid rows of an existing file for graphs that no model ranks.
         scores: scores to rank by instead of models; graphs without scores are not ranked.
 
@@ -103,7 +109,7 @@ def submit(
     ranked: dict[str, list[int]] = {}
     configs = dict(cover or {})
     chosen = chosen_collections(workspace, collections)
-    if model_from not in (None, SHIPPED):
+    if model_from not in (None, SHIPPED, TRAINED):
         model_named(workspace, model_from)
     if scores is not None:
         scores.require_known_graphs(workspace, chosen, "test")

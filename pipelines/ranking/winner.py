@@ -11,7 +11,7 @@ import numpy as np
 from xlarank.models.model import Model
 from xlarank.models.rules import RULE, rules_of
 from xlarank.models.stored import pretrained_model
-from xlarank.models.training_data import target_named
+from xlarank.models.training_data import TPU, target_named
 from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.support.evaluation import SHIPPED_RANKER
 
@@ -60,10 +60,10 @@ def best_of(model: Model) -> tuple[Model, str]:
 
 def _ranker(model: Model, name: str) -> Model | None:
     """Return the ranker with this name for the collection of a model; None if it does not fit."""
+    target = target_named(model.require_card().target)
     if name == SHIPPED_RANKER:
         shipped: Model = pretrained_model(model.kind)
-        return shipped if {*shipped.columns} <= {*model.columns} else None
-    target = target_named(model.require_card().target)
+        return shipped if target is TPU and {*shipped.columns} <= {*model.columns} else None
     for rule in rules_of(model.kind, model.columns, target):
         if rule.name == name:
             changes: dict[str, Any] = {"members": (), "calibration": None, "name": name}

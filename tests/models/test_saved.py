@@ -150,7 +150,7 @@ def test_the_folder_of_members_follows_the_mask_of_the_process(folder):
         ({"params": {"depth": 3}}, "'depth' is not a parameter of lambdarank"),
         ({"seeds": {"boosters-x/seed-0": "0"}}, "written by an earlier version of xlarank.*again"),
         ({"members": {}}, "no members"),
-        ({"members": {}, "estimate": ["speed"]}, "its estimate is of other columns"),
+        ({"members": {}, "rule": ["speed"]}, "its rule is of other columns"),
         ({"members": []}, "cannot be used"),
         ({"members": None}, "cannot be used"),
         ({"recipe": 3}, "cannot be used"),
