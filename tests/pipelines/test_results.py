@@ -414,6 +414,15 @@ def test_rows_that_cannot_be_loaded_are_refused(tree, built):
         with pytest.raises(error, match=message):
             xlarank.load_rows(built, **arguments)
     path = Workspace(built).rows(Collection.parse(TILE), "train", 0)
+    manifest = path.with_name("manifest.json")
+    before = manifest.read_bytes()
+    trees.graph_path(tree, TILE, "train", TREE[TILE]["train"][0]).unlink()
+    build(tree, built, collections=[TILE], splits=["train"])
+    manifest.write_bytes(before)  # as a killed build leaves it
+    for lazy in (False, True):
+        with pytest.raises(FeatureStoreError, match="run build-features again"):
+            xlarank.load_rows(built, TILE, lazy=lazy)
+    build(tree, built, collections=[TILE], splits=["train"])
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(FeatureStoreError, match="run build-features again"):
         xlarank.load_rows(built, TILE)
