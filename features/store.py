@@ -54,10 +54,10 @@ MANIFEST: Final = "manifest.json"
 #: Placeholder of a checksum, and the JSON before it in a file.
 _BLANK = b"0" * 8
 _MARK = b'"seal": "'
-#: Errors that polars, numpy and zipfile raise for truncated and foreign files.
+#: Errors that polars (whose panic is no `Exception`), numpy and zipfile raise for broken files.
 _BROKEN: Final = (
     *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError),
-    *(pl.exceptions.PolarsError, zipfile.BadZipFile, zlib.error),
+    *(pl.exceptions.PolarsError, pl.exceptions.PanicException, zipfile.BadZipFile, zlib.error),
 )
 _MISMATCH: Final = f"its settings or its source are not those of {MANIFEST}"
 
