@@ -12,7 +12,8 @@ from hypothesis import given
 
 from tests.features.helpers import SAMPLE, SCRAMBLED_GRAPHS, graph_of, layout_file, load
 from tests.features.test_golden_layout import PROGRAM, A, B, C, D
-from tests.graphs import LAYOUT_PROGRAM, Arrays, examples, layout_arrays, layout_row
+from tests.graphs import LAYOUT_PROGRAM, Arrays, examples, layout_arrays, layout_row, tile_arrays
+from xlarank.data.errors import GraphFileError
 from xlarank.data.schema import OPCODE
 from xlarank.features.attribution import position_among, walk_between, walk_codes, walk_steps
 from xlarank.features.catalogue import FeatureSettings
@@ -272,3 +273,11 @@ def test_rarity_by_hand() -> None:
         "a single distinct configuration has no instances"
     )
     assert alone.sums(np.zeros(0)).tolist() == [0.0]
+
+
+def test_an_infinite_column_of_a_file_is_named() -> None:
+    arrays = tile_arrays()
+    arrays["config_feat"] = np.full((5, 24), 1e18, np.float32) * np.linspace(0.1, 1, 5)[:, None]
+    said = "its column tiles__output_edge_waste__ratio holds inf; expected smaller sizes"
+    with pytest.raises(GraphFileError, match=said):
+        assemble(graph_of(arrays))
