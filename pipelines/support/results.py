@@ -339,7 +339,8 @@ def _read(path: Path, split: str) -> pl.DataFrame:
         for name in ("configuration", "score"):
             if not (table.schema[name].is_numeric() or table.schema[name] in (pl.String, pl.Null)):
                 raise ValueError(f"its column {name} is of type {table.schema[name]}")
-        table = table.select(*columns).cast({**columns, "configuration": pl.Float64})
+        columns["configuration"] = pl.Float64()
+        table = table.select(*columns).cast(columns)
         table = table.with_row_index("row", 1)
     except _DAMAGED as error:
         expected = "parquet or csv with the columns graph, configuration, score"
@@ -380,7 +381,7 @@ def _row_scores(file: str, table: pl.DataFrame, graph: GraphRows) -> Floats:
             _row_scores(name, entries, graph)
             for name, entries in zip(names, seeds.values(), strict=True)
         ]
-        return np.mean(scores, axis=0, dtype=np.float64)
+        return np.average(scores, axis=0)
     repeated = table.filter(~pl.col("configuration").is_first_distinct())
     for row in repeated.head(1).iter_rows(named=True):
         got = (

@@ -12,7 +12,7 @@ from hypothesis import given
 
 from tests.features.helpers import SAMPLE, SCRAMBLED_GRAPHS, graph_of, layout_file, load
 from tests.features.test_golden_layout import PROGRAM, A, B, C, D
-from tests.graphs import LAYOUT_PROGRAM, Arrays, examples, layout_arrays, layout_row, tile_arrays
+from tests.graphs import LAYOUT_PROGRAM, Arrays, examples, layout_arrays, layout_row
 from xlarank.data.errors import GraphFileError
 from xlarank.data.schema import OPCODE
 from xlarank.features.attribution import position_among, walk_between, walk_codes, walk_steps
@@ -276,8 +276,8 @@ def test_rarity_by_hand() -> None:
 
 
 def test_an_infinite_column_of_a_file_is_named() -> None:
-    arrays = tile_arrays()
-    arrays["config_feat"] = np.full((5, 24), 1e18, np.float32) * np.linspace(0.1, 1, 5)[:, None]
+    arrays = dict(np.load(SAMPLE / "tile/cpu/train/bmm__a.npz"))
+    arrays["config_feat"] = np.linspace(1e17, 1e18, 64)[:, None] * np.ones(24, np.float32)
     said = "its column tiles__output_edge_waste__ratio holds inf; expected smaller sizes"
     with pytest.raises(GraphFileError, match=said):
         assemble(graph_of(arrays))
