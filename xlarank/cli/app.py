@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -306,8 +307,8 @@ def _leave(number: int) -> NoReturn:
 
 
 def _require_streams() -> None:
-    """Raise `XlarankError` if standard output is closed: the next opened file would receive the
-    output.
+    """Escape characters that the terminal lacks; raise `XlarankError` if standard output is closed,
+    as the next opened file would receive the output.
     """
     if not os.environ.get("COLUMNS", "1").strip("0"):
         del os.environ["COLUMNS"]  # rich would print nothing
@@ -317,6 +318,9 @@ def _require_streams() -> None:
         raise XlarankError(
             "standard output is closed", do="send it to /dev/null if you do not need it"
         )
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _user_error(error: BaseException) -> XlarankError | None:
@@ -339,9 +343,8 @@ def _user_error(error: BaseException) -> XlarankError | None:
     if (
         isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason
     ):  # stand for undecodable bytes
-        return XlarankError(
-            f"the path {error.object!r} is not valid UTF-8", do="rename it, or choose another"
-        )
+        name = error.object[max(0, error.start - 60) : error.end + 60]
+        return XlarankError(f"the name {name!r} is not valid UTF-8", do="rename it")
     return None
 
 
