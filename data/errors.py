@@ -13,7 +13,7 @@ from numbers import Integral
 from typing import Any, Final
 
 #: Maximum characters of each part of a message.
-_MAX_PART: Final = 500
+_MAX_PART: Final = 1000
 
 
 class XlarankError(Exception):
@@ -43,7 +43,7 @@ def _one_line(text: str) -> str:
     """Return text, perhaps another library's, as one line of at most `_MAX_PART` characters.
 
     >>> _one_line("no such column" + chr(10) * 2 + "Resolved plan:"), len(_one_line("x" * 5000))
-    ('no such column Resolved plan:', 500)
+    ('no such column Resolved plan:', 1000)
     """
     line = " ".join(filter(None, text.splitlines()))
     return line if len(line) <= _MAX_PART else f"{line[: _MAX_PART - 1]}…"
