@@ -284,6 +284,16 @@ def test_errors_of_blocks_name_the_line_and_the_graph(tmp_path: Path) -> None:
         assemble(TILE, settings_of(tmp_path, text))
 
 
+def test_errors_on_the_way_between_configurations_name_the_line(tmp_path: Path) -> None:
+    text = SUMS.replace("* 2)", ")").replace(
+        "        return", "        type(self).calls = 1 // (1 - self.calls)\n        return"
+    )
+    settings = settings_of(tmp_path, text.replace("    columns", "    calls = 0\n    columns"))
+    rows = assemble(LAYOUT, settings)
+    with pytest.raises(BlockError, match=r"^mine.py, line 9, fails on .*ZeroDivisionError"):
+        walk_between(LAYOUT, rows, settings, 1, 0)
+
+
 def test_an_entry_point_names_an_installed_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
