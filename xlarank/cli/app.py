@@ -343,8 +343,10 @@ def _user_error(error: BaseException) -> XlarankError | None:
     if (
         isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason
     ):  # stand for undecodable bytes
-        name = error.object[max(0, error.start - 60) : error.end + 60]
-        return XlarankError(f"the name {name!r} is not valid UTF-8", do="rename it")
+        path = error.object[max(0, error.start - 200) : error.end + 200]
+        return XlarankError(
+            f"the path {path!r} is not valid UTF-8", do="rename it, or choose another"
+        )
     return None
 
 
