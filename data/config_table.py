@@ -30,8 +30,26 @@ _BASE = MAX_RANK + 1
 _PIECE = 1 << 20
 
 
+class ReadOnlyArrays:
+    """Base of frozen dataclasses whose arrays cannot be written to, as by a user's block."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                object.__setattr__(self, name, read_only(value))
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array, or a view of it, that cannot be written to."""
+    if not array.flags.writeable:
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 @dataclass(frozen=True, eq=False)
-class ConfigTable:
+class ConfigTable(ReadOnlyArrays):
     """Codes and distinct rows of a layout graph's configurations.
 
     Rows are sorted by node, then by their entries from the last to the first, so their order does
@@ -142,7 +160,7 @@ class ConfigTable:
 
 
 @dataclass(frozen=True, eq=False)
-class Duplicates:
+class Duplicates(ReadOnlyArrays):
     """Groups of identical configurations, numbered by first appearance.
 
     Attributes:

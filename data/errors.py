@@ -12,6 +12,9 @@ from functools import partial
 from numbers import Integral
 from typing import Any, Final
 
+#: Maximum characters of each part of a message.
+_MAX_PART: Final = 1000
+
 
 class XlarankError(Exception):
     """A problem with the input or the environment, not a bug in xlarank.
@@ -26,14 +29,36 @@ class XlarankError(Exception):
     """
 
     def __init__(self, got: str, *, expected: str = "", do: str = "") -> None:
-        self.got = got
-        self.expected = expected
-        self.do = do
-        parts = [got, f"expected {expected}" if expected else "", do]
+        self.got = _one_line(got)
+        self.expected = _one_line(expected)
+        self.do = _one_line(do)
+        parts = [self.got, f"expected {self.expected}" if expected else "", self.do]
         super().__init__("; ".join(part for part in parts if part))
 
     def __reduce__(self) -> tuple[object, ...]:  # keyword arguments do not survive default pickling
         return partial(type(self), self.got, expected=self.expected, do=self.do), ()
+
+
+def _one_line(text: str) -> str:
+    """Return text, perhaps another library's, as one line of at most `_MAX_PART` characters.
+
+    >>> _one_line("no such column" + chr(10) * 2 + "Resolved plan:"), len(_one_line("x" * 5000))
+    ('no such column Resolved plan:', 1000)
+    """
+    line = " ".join(filter(None, text.splitlines()))
+    return line if len(line) <= _MAX_PART else f"{line[: _MAX_PART - 1]}…"
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the message of an error of another library, or its type if it has none.
+
+    >>> reason_of(ValueError("")), reason_of(ValueError("it is too short"))
+    ('ValueError', 'it is too short')
+    """
+    try:
+        return str(error) or type(error).__name__
+    except Exception:
+        return type(error).__name__
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.7) -> str:

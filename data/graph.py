@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.config_table import ConfigTable, Duplicates, group_codes
+from xlarank.data.config_table import ConfigTable, Duplicates, ReadOnlyArrays, group_codes
 from xlarank.data.errors import GraphFileError, counted, naming
 from xlarank.data.npz import NpzReader
 from xlarank.data.schema import (
@@ -68,7 +68,7 @@ class GraphWarning(UserWarning):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Graph(ABC):
+class Graph(ReadOnlyArrays, ABC):
     """Base class of layout and tile graphs.
 
     Attributes:

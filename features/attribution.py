@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph
 from xlarank.features.candidates import rank_sources, standard_score
-from xlarank.features.catalogue import FeatureSettings
+from xlarank.features.catalogue import FeatureSettings, naming_lines
 from xlarank.features.layout.aggregation import LayoutBlock, compute_together
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.tensors import Floats, Ints
@@ -62,7 +62,8 @@ def walk_between(
     blocks = [block for block in settings.blocks("layout") if isinstance(block, LayoutBlock)]
     blocks = [block for block in blocks if not block.columns.keys().isdisjoint(needed)]
     names = [name for block in blocks for name in block.columns]
-    values = compute_together(LayoutContext(graph, settings.tiling), blocks, names, codes)
+    with naming_lines(graph.name, settings.block_files):
+        values = compute_together(LayoutContext(graph, settings.tiling), blocks, names, codes)
     computed = dict(zip(names, values.T, strict=True))
     half = len(codes) // 2
     ends = rows.group[[origin, target]]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import Enum, StrEnum
+from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.errors import BlockError
+from xlarank.data.errors import BlockError, reason_of
 from xlarank.data.graph import Kind
 
 
@@ -71,9 +73,9 @@ class Column(str):
 class Block(ABC):
     """A group of columns with one physical idea.
 
-    A subclass sets the class attributes and `compute`. It is listed in `xlarank.features.catalogue`
-    or defined in a user's file. Missing docstrings and meanings are refused, as are malformed and
-    duplicate names.
+    A subclass sets the class attributes and `compute`, which cannot write into the graph. It is
+    listed in `xlarank.features.catalogue` or defined in a user's file. Missing docstrings and
+    meanings are refused, as are malformed and duplicate names.
 
     Attributes:
         transductive: whether the columns depend on all candidates of the graph (not on labels).
@@ -94,13 +96,27 @@ class Block(ABC):
         columns)``.
         """
 
-    def require_shape(
-        self, values: NDArray[np.floating[Any]], *shape: int
-    ) -> NDArray[np.floating[Any]]:
-        """Return the computed values; raise `BlockError` unless they have this shape."""
-        if np.shape(values) != shape:
-            raise BlockError(
-                f"{type(self).__name__} gave values of shape {np.shape(values)}",
-                expected=str(shape),
-            )
-        return values
+    @property
+    def location(self) -> CodeType:
+        """Code of the first method, whose file and line messages name."""
+        members = (member for cls in type(self).__mro__ for member in vars(cls).values())
+        return next(member.__code__ for member in members if isinstance(member, FunctionType))
+
+    def error(self, got: str, *, expected: str) -> BlockError:
+        """Return an error that names the file, the line and the class of the block."""
+        file = Path(self.location.co_filename).name
+        where = f"{file}, line {self.location.co_firstlineno}: {type(self).__name__}"
+        return BlockError(f"{where} gave {got}", expected=expected)
+
+    def require_shape(self, values: Any, *shape: int) -> NDArray[np.float32]:
+        """Return the computed values; raise `BlockError` unless they are numbers of this shape."""
+        try:
+            array = np.asarray(values)
+        except Exception as error:  # ragged lists
+            raise self.error(f"no array ({reason_of(error)})", expected=str(shape)) from error
+        if array.shape != shape:
+            raise self.error(f"values of shape {array.shape}", expected=str(shape))
+        if array.dtype.kind not in "biuf":
+            raise self.error(f"values of type {array.dtype}", expected="numbers")
+        with np.errstate(over="ignore"):  # infinite values are refused later
+            return array.astype(np.float32, copy=False)

@@ -10,7 +10,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points
@@ -18,9 +18,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple, get_args
 
-from xlarank.data.errors import BlockError, XlarankError
+from xlarank.data.errors import BlockError, XlarankError, reason_of
 from xlarank.data.graph import Kind
-from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.block import Block, Cause, Scope, Tier
 from xlarank.features.candidates import CandidatePlaces, Frequency, TileCandidatePlaces
 from xlarank.features.instances import instance_blocks
 from xlarank.features.layout import change, copies, padding
@@ -32,6 +32,8 @@ GROUP: Final = "xlarank.blocks"
 _ROOT: Final = Path(__file__).parent.parent
 #: Files that do not affect computed columns.
 _PRESENTATION: Final = ("data/errors.py", "features/attribution.py", "features/meanings.py")
+#: Errors that are raised as they are in a user's block.
+_NOT_OF_BLOCKS: Final = (XlarankError, MemoryError, KeyboardInterrupt)
 
 
 def checked(*blocks: Block) -> tuple[Block, ...]:
@@ -44,7 +46,7 @@ def checked(*blocks: Block) -> tuple[Block, ...]:
         if not (type(block).__doc__ or "").strip():
             raise TypeError(f"feature block {title} has no docstring")
         for name, meaning in block.columns.items():
-            if len(name.split("__")) != 3 or not all(name.split("__")):
+            if len(name.split("__")) != 3 or not all(name.split("__")) or not name.isidentifier():
                 raise TypeError(f"column {name!r} of {title} is not named block__what__how")
             if not meaning.strip():
                 raise TypeError(f"column {name!r} of {title} has no meaning")
@@ -211,14 +213,9 @@ def loaded_blocks() -> tuple[Block, ...]:
 def _load(name: str | Path) -> BlockFile:
     path = Path(name)
     for entry in entry_points(group=GROUP, name=str(name)) if not path.exists() else ():
-        try:
+        with _running(entry.name):
             module = entry.load()
-            digest = _digest(inspect.getsource(module))
-        except Exception as error:
-            raise BlockError(
-                f"{name} cannot be loaded ({type(error).__name__}: {error})"
-            ) from error
-        return _register(entry.name, module, digest)
+            return _register(entry.name, module, _digest(inspect.getsource(module)))
     try:
         source = path.read_text("utf-8")
     except (OSError, UnicodeError) as error:
@@ -229,16 +226,13 @@ def _load(name: str | Path) -> BlockFile:
 
 
 def _run(name: str, source: str) -> BlockFile:
-    try:
+    with _running(name):
         if (digest := _digest(source)) in _loaded:
             return _loaded[digest].file
         module = ModuleType(f"xlarank_blocks_{digest}")
         sys.modules[module.__name__] = module  # dataclasses look it up
         exec(compile(source, name, "exec"), vars(module))
-    except Exception as error:
-        got = f"{name}{_line(error, name)} cannot be loaded ({type(error).__name__}: {error})"
-        raise BlockError(got) from error
-    return _register(name, module, digest, source)
+        return _register(name, module, digest, source)
 
 
 def _register(name: str, module: ModuleType, digest: str, source: str = "") -> BlockFile:
@@ -264,46 +258,77 @@ def _check(blocks: Sequence[Block], name: str) -> None:
     try:
         checked(*BLOCKS, *blocks)
         for block in blocks:
-            if block.scope is Scope.INSTANCE or not {*block.kinds} <= {*get_args(Kind)}:
-                allowed = (
-                    f"{Scope.GRAPH} or {Scope.CONFIG}, and kinds among {', '.join(get_args(Kind))}"
-                )
-                title = type(block).__name__
-                raise TypeError(
-                    f"{title} is of {block.scope} and kinds {block.kinds}, not {allowed}"
-                )
-    except (TypeError, AttributeError) as error:
+            _check_attributes(block)
+    except (TypeError, ValueError, AttributeError) as error:
         raise BlockError(f"{name} cannot be used ({error})") from error
+
+
+def _check_attributes(block: Block) -> None:
+    """Convert texts to scope, tier and cause; raise `TypeError` or `ValueError` for bad values."""
+    title = type(block).__name__
+    for attribute, enumeration in (("scope", Scope), ("tier", Tier), ("cause", Cause)):
+        setattr(block, attribute, enumeration(getattr(block, attribute)))
+    kinds = {*block.kinds}
+    if block.scope is Scope.INSTANCE or not kinds or not kinds <= {*get_args(Kind)}:
+        allowed = f"{Scope.GRAPH} or {Scope.CONFIG}, and kinds among {', '.join(get_args(Kind))}"
+        raise TypeError(f"{title} is of {block.scope} and kinds {block.kinds}, not {allowed}")
+    if not isinstance(block.transductive, bool):
+        raise TypeError(f"{title} has transductive {block.transductive!r}, not True or False")
+    if not block.columns:
+        raise TypeError(f"{title} has no columns")
+    for meaning in block.columns.values():
+        Cause(getattr(meaning, "cause", None) or block.cause)
 
 
 def _digest(source: str) -> str:
     return hashlib.sha256(_text(ast.parse(source)).encode()).hexdigest()[:16]
 
 
-def _line(error: Exception, name: str) -> str:
+def _line(error: BaseException, file: str) -> str:
     """Return ", line N," for the innermost frame of the file in the traceback; empty if there is
     none.
     """
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == name
+        if frame.filename == file
     ]
     return f", line {lines[-1]}," if lines else ""
 
 
+def _failure(name: str, line: str, action: str, error: BaseException) -> BlockError:
+    return BlockError(f"{name}{line} {action} ({type(error).__name__}: {reason_of(error)})")
+
+
 @contextmanager
-def naming_lines(graph: str, files: Sequence[BlockFile]) -> Iterator[None]:
-    """Convert errors in these files, except `XlarankError` and `MemoryError`, to a `BlockError`
-    with the line.
+def _running(name: str) -> Iterator[None]:
+    """Convert errors of a file that is loaded, sys.exit included, to a `BlockError`; what the file
+    prints goes to standard error.
     """
     try:
-        yield
-    except Exception as error:
-        for file in files if not isinstance(error, XlarankError | MemoryError) else ():
-            if line := _line(error, file.name):
-                got = f"{file.name}{line} fails on {graph} ({type(error).__name__}: {error})"
-                raise BlockError(got) from error
+        with redirect_stdout(sys.stderr):
+            yield
+    except _NOT_OF_BLOCKS:
+        raise
+    except BaseException as error:
+        raise _failure(name, _line(error, name), "cannot be loaded", error) from error
+
+
+@contextmanager
+def naming_lines(graph: str, files: Sequence[BlockFile]) -> Iterator[None]:
+    """Convert errors in these files, sys.exit included, to a `BlockError` with the line; what they
+    print goes to standard error.
+    """
+    try:
+        with redirect_stdout(sys.stderr) if files else nullcontext():
+            yield
+    except _NOT_OF_BLOCKS:
+        raise
+    except BaseException as error:
+        for file in files:
+            paths = {block.location.co_filename for block in file.blocks}
+            for line in filter(None, (_line(error, path) for path in sorted(paths))):
+                raise _failure(file.name, line, f"fails on {graph}", error) from error
         raise
 
 

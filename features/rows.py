@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.config_table import group_codes, group_minimum
+from xlarank.data.config_table import group_codes, group_minimum, read_only
+from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import (
     Graph,
     Kind,
@@ -23,9 +24,9 @@ from xlarank.data.graph import (
     read_graph,
     structure_hash,
 )
-from xlarank.features.block import Scope
+from xlarank.features.block import Block, Scope
 from xlarank.features.candidates import rank_sources
-from xlarank.features.catalogue import INSTANCE_BLOCKS, FeatureSettings, naming_lines
+from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS, FeatureSettings, naming_lines
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.instances.instance_blocks import InstanceContext
 from xlarank.features.layout.aggregation import LayoutBlock, columns_of, compute_together
@@ -372,33 +373,39 @@ def assemble(
     graph_blocks = [block for block in blocks if block.scope is Scope.GRAPH]
     config_blocks = [block for block in blocks if block.scope is Scope.CONFIG]
     names = [name for block in config_blocks for name in block.columns]
+    graph_names = [name for block in graph_blocks for name in block.columns]
+    users_blocks = [block for block in blocks if block not in BLOCKS]
     with naming_lines(graph.name, settings.block_files):
         context: LayoutContext | TileContext
         if isinstance(graph, LayoutGraph):
             context = LayoutContext(graph, settings.tiling)
             rows = compute_together(context, blocks, names)
-            load = partial(instance_table, context, settings.candidates)
+            instances_of = LayoutContext(graph, settings.tiling) if users_blocks else context
+            load = partial(instance_table, instances_of, settings.candidates)
             extra: dict[str, Any] = {"instances": LazyInstances(load)}
         else:
             context = TileContext(cast(TileGraph, graph), settings.tiling)
             rows = np.zeros((len(names), context.configs), np.float32).T
             extra = {"kinds": kernel_kinds(context)}
-        for block in config_blocks:
+        constants: dict[str, NDArray[np.float32]] = {}
+        built_in = [block for block in (*config_blocks, *graph_blocks) if block in BLOCKS]
+        for block in (*built_in, *users_blocks):  # those may write into the context
+            if block.scope is Scope.GRAPH:
+                values = block.require_shape(block.compute(context), len(block.columns))
+                constants |= zip(block.columns, values, strict=True)
+                continue
             columns = rows[:, columns_of(block, names)]
             if not isinstance(block, LayoutBlock):
                 columns[...] = block.require_shape(block.compute(context), *columns.shape)
-            context.columns |= dict(zip(block.columns, columns.T, strict=True))
-        constants: dict[str, np.float32] = {}
-        for block in graph_blocks:
-            values = block.require_shape(block.compute(context), len(block.columns))
-            constants |= zip(block.columns, np.asarray(values, np.float32), strict=True)
+            context.columns |= dict(zip(block.columns, read_only(columns.T), strict=True))
+        require_finite(graph.name, blocks, context.columns | constants)
         normalizer = (
             graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64)
         )
         return GraphRows(
             graph.name,
-            [*constants, *names],
-            np.array(list(constants.values()), np.float32),
+            [*graph_names, *names],
+            np.array([constants[name] for name in graph_names], np.float32),
             rows,
             graph.duplicates.group,
             np.arange(graph.configs),
@@ -406,6 +413,24 @@ def assemble(
             normalizer,
             **extra,
         )
+
+
+def require_finite(
+    graph: str, blocks: Sequence[Block], columns: Mapping[str, NDArray[np.float32]]
+) -> None:
+    """Raise `BlockError` for an infinite or missing value of a user's block, `GraphFileError` for
+    one of a built-in block.
+    """
+    for name, values in columns.items():
+        finite = np.isfinite(values)
+        if finite.all():
+            continue
+        (block,) = (block for block in blocks if name in block.columns)
+        value = np.asarray(values)[~finite].flat[0]
+        if block not in BLOCKS + INSTANCE_BLOCKS:
+            raise block.error(f"{value} in the column {name} of {graph}", expected="finite numbers")
+        got = f"{graph}.npz: its column {name} holds {value}"
+        raise GraphFileError(got, expected="smaller sizes in the file", do="mend or remove it")
 
 
 def instance_table(context: LayoutContext, candidates: bool = True) -> Instances:
@@ -417,6 +442,8 @@ def instance_table(context: LayoutContext, candidates: bool = True) -> Instances
     blocks = [block for block in INSTANCE_BLOCKS if candidates or not block.transductive]
     parts = [block.compute(instances).astype(np.float32) for block in blocks]
     values = np.ascontiguousarray(np.concatenate(parts, axis=1))
+    columns = [name for block in blocks for name in block.columns]
+    require_finite(context.graph.name, blocks, dict(zip(columns, values.T, strict=True)))
     merged = group_codes(values.view(np.int32))
     # codes relative to each node's first row fit a small type
     codes = np.empty(
@@ -429,7 +456,7 @@ def instance_table(context: LayoutContext, candidates: bool = True) -> Instances
     graph = context.graph
     node = context.graph.configurable
     return Instances(
-        columns=[name for block in blocks for name in block.columns],
+        columns=columns,
         values=values[merged.first],
         codes=np.subtract(table.codes, table.start[:-1], out=codes, casting="unsafe"),
         node=node.astype(np.int32),

@@ -54,10 +54,10 @@ MANIFEST: Final = "manifest.json"
 #: Placeholder of a checksum, and the JSON before it in a file.
 _BLANK = b"0" * 8
 _MARK = b'"seal": "'
-#: Errors that polars, numpy and zipfile raise for truncated and foreign files.
+#: Errors that polars (whose panic is no `Exception`), numpy and zipfile raise for broken files.
 _BROKEN: Final = (
     *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError),
-    *(pl.exceptions.PolarsError, zipfile.BadZipFile, zlib.error),
+    *(pl.exceptions.PolarsError, pl.exceptions.PanicException, zipfile.BadZipFile, zlib.error),
 )
 _MISMATCH: Final = f"its settings or its source are not those of {MANIFEST}"
 
@@ -198,7 +198,7 @@ def read_rows(path: Path, recipe: Recipe | None = None) -> dict[str, tuple[Graph
     """
     with _reading(path):
         content = _read_verified(path)
-        metadata = _metadata(content, recipe)
+        metadata = _metadata(io.BytesIO(content), recipe)
         schema = [*pl.read_parquet_schema(io.BytesIO(content))]
         features = schema[len(KEYS) + len(_LISTS) :]
         width = metadata["graph_columns"]
@@ -231,8 +231,8 @@ def read_rows(path: Path, recipe: Recipe | None = None) -> dict[str, tuple[Graph
         return graphs
 
 
-def _metadata(content: bytes, recipe: Recipe | None) -> dict[str, Any]:
-    metadata: dict[str, Any] = json.loads(pl.read_parquet_metadata(io.BytesIO(content))["xlarank"])
+def _metadata(file: Path | io.BytesIO, recipe: Recipe | None) -> dict[str, Any]:
+    metadata: dict[str, Any] = json.loads(pl.read_parquet_metadata(file)["xlarank"])
     if recipe is not None and from_json(Recipe, metadata["recipe"]) != recipe:
         raise ValueError(_MISMATCH)
     return metadata
@@ -241,7 +241,7 @@ def _metadata(content: bytes, recipe: Recipe | None) -> dict[str, Any]:
 def stored_graphs(path: Path, recipe: Recipe) -> dict[str, StoredGraph]:
     """Return the graphs of a file; none unless the file is intact and of this recipe."""
     try:
-        entries = _metadata(_read_verified(path), recipe)["graphs"]
+        entries = _metadata(io.BytesIO(_read_verified(path)), recipe)["graphs"]
         for entry in entries.values():
             del entry["start"]
         return {name: from_json(StoredGraph, entry, name) for name, entry in entries.items()}
@@ -304,21 +304,24 @@ def write_manifest(
 def scan_rows(
     workspace: Workspace, collection: Collection, split: str, manifest: Manifest, *, verified: bool
 ) -> pl.LazyFrame:
-    """Return the rows of a split lazily; ``verified`` reads and checks all files now.
+    """Return the rows of a split lazily; ``verified`` reads all files now and checks their content.
 
-    Raises `FeatureStoreError` for missing files and, if ``verified``, for damaged ones and those of
-    another recipe.
+    Raises `FeatureStoreError` for missing files, for those of another build than the manifest's
+    and, if ``verified``, for damaged ones.
     """
-    sources: list[Any] = [
-        workspace.rows(collection, split, part) for part in sorted(manifest.parts)
-    ]
-    for number, path in enumerate(sources):
+    members: dict[int, dict[str, Any]] = {part: {} for part in sorted(manifest.parts)}
+    for name, graph in manifest.graphs.items():
+        members[graph.part][name] = asdict(graph.source)
+    files = list[Any]()
+    for part, sources in members.items():
+        path = workspace.rows(collection, split, part)
         with _reading(path):
-            path.stat()
-            if verified:
-                sources[number] = io.BytesIO(content := _read_verified(path))
-                _metadata(content, manifest.recipe)
-    return pl.scan_parquet(sources, glob=False)
+            file = io.BytesIO(_read_verified(path)) if verified else path
+            entries = _metadata(file, manifest.recipe)["graphs"]
+            if {name: entry["source"] for name, entry in entries.items()} != sources:
+                raise ValueError(_MISMATCH)
+            files.append(file)
+    return pl.scan_parquet(files, glob=False)
 
 
 def remove_other_rows(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -12,10 +13,17 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, product
 from typing import Final, TypeAlias
 
-from xlarank.data.collection import DataRoot, GraphFile, choose_splits, discover, graph_files
+from xlarank.data.collection import (
+    DataRoot,
+    GraphFile,
+    choose,
+    choose_splits,
+    discover,
+    graph_files,
+)
 from xlarank.data.errors import (
     ClusterError,
     WorkspaceError,
@@ -27,7 +35,7 @@ from xlarank.data.files import atomic_write, sweep_partial
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import Recipe
-from xlarank.features.store import Manifest, remove_other_rows, write_manifest
+from xlarank.features.store import Manifest, remove_other_rows, stored_collections, write_manifest
 from xlarank.pipelines.support import building, processes
 from xlarank.pipelines.support.building import Built, Outcome, Outcomes, PartJob
 from xlarank.pipelines.support.progress import Progress, steps_of
@@ -68,10 +76,16 @@ class SplitReport:
 
 @dataclass(frozen=True)
 class BuildReport:
-    """Result of a build; ``columns`` counts those per graph and per configuration, by kind."""
+    """Result of a build.
+
+    Attributes:
+        columns: number per graph and per configuration, by kind.
+        removed: collections and splits whose stored rows were removed, as they have no files now.
+    """
 
     splits: list[SplitReport]
     columns: dict[str, tuple[int, int]]
+    removed: list[str]
     seconds: float
 
     @property
@@ -121,8 +135,8 @@ def build_features(
     """Compute and store the rows of every graph of the chosen collections and splits.
 
     Complete, current rows are kept, so an interrupted build can be continued. A broken file is
-    recorded and does not stop the build. ``on_plan`` gets a line about memory, disk and time before
-    missing rows are built.
+    recorded and does not stop the build; rows without a file in the data root are removed.
+    ``on_plan`` gets a line about memory, disk and time before missing rows are built.
 
     Raises `DataRootError` and `CollectionError` for missing input, `WorkspaceError` for an unusable
     workspace or one with rows of another data root, and `ClusterError` for a cluster that cannot be
@@ -160,12 +174,13 @@ def build_features(
             data_root, workspace, discovered
         )  # another command may have changed the root meanwhile
         reports = _write_manifests(data_root, workspace, work, outcomes)
+        removed = _remove_splits_without_files(workspace, request, discovered)
     kinds = sorted({job.collection.kind for job in work})
     widths = {
         str(kind): (len(settings.graph_columns(kind)), len(settings.config_columns(kind)))
         for kind in kinds
     }
-    return BuildReport(reports, widths, time.monotonic() - started)
+    return BuildReport(reports, widths, removed, time.monotonic() - started)
 
 
 def _run(
@@ -339,3 +354,21 @@ def _write_manifests(
         if not report.left:
             remove_other_rows(workspace, collection, split, manifest)
     return reports
+
+
+def _remove_splits_without_files(
+    workspace: Workspace, request: BuildRequest, discovered: Sequence[GraphFile]
+) -> list[str]:
+    """Remove the rows of chosen splits that have no file in the data root, and return their
+    names.
+    """
+    present = {(file.collection, file.split) for file in discovered}
+    stored = stored_collections(workspace)
+    chosen = choose(request.collections, [*stored, *(file.collection for file in discovered)])
+    removed = []
+    for collection, split in product(stored, choose_splits(request.splits)):
+        folder = workspace.features(collection, split)
+        if collection in chosen and (collection, split) not in present and folder.is_dir():
+            shutil.rmtree(folder)
+            removed.append(f"{collection} {split}")
+    return removed

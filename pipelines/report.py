@@ -161,12 +161,13 @@ def report(
         no_model=_NO_MODEL,
     )
     out = out or workspace.reports() / "report.html"
+    page = text.encode("utf-8", "backslashreplace")  # names of files need not be UTF-8
     with atomic_write(out) as partial:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(page)
     scores = {facts.name: evaluation.column(facts.metrics) for facts in evaluated}
     means = {name: (float(values.mean()), len(values)) for name, values in scores.items()}
     reasons = {facts.name: facts.reason for facts in all_facts if facts.reason}
-    return Report(out, len(text.encode()), means, reasons)
+    return Report(out, len(page), means, reasons)
 
 
 def gather(

@@ -96,8 +96,9 @@ def load_rows(
     null for graphs not trained on. ``.to_pandas()`` converts to pandas.
 
     ``collection`` may be omitted if there is only one; without ``split``, all splits are loaded.
-    ``lazy`` returns a `LazyFrame` and does not check the files. Raises
-    `xlarank.data.errors.CollectionError` and `FeatureStoreError`.
+    ``lazy`` returns a `LazyFrame` and does not check the values in the files. Raises
+    `xlarank.data.errors.CollectionError`, and `FeatureStoreError` for rows that another
+    `build-features` is replacing or has replaced in part.
     """
     import polars as pl
 

@@ -17,7 +17,7 @@ import polars as pl
 
 import xlarank
 from xlarank.data.collection import Collection
-from xlarank.data.errors import ScoreFileError, WorkspaceError, counted
+from xlarank.data.errors import ScoreFileError, WorkspaceError, counted, reason_of
 from xlarank.data.files import atomic_write, read_bytes, write_parquet
 from xlarank.data.graph import program_family
 from xlarank.data.workspace import Workspace
@@ -66,6 +66,11 @@ PREDICTIONS: Final = pl.Schema(
 #: later one replaces.
 _SCOPE: Final = ("collection", "split", "held_out_by")
 _KEY: Final = (*_SCOPE, "ranker", "tuned", "version")
+#: Errors of damaged files; a panic of polars is no `Exception`.
+_DAMAGED: Final = (
+    *(OSError, ValueError),
+    *(pl.exceptions.PolarsError, pl.exceptions.PanicException),
+)
 
 
 def results_table(
@@ -130,10 +135,9 @@ def read_results(workspace: Workspace) -> pl.DataFrame:
         return SCHEMA.to_frame()
     try:
         return pl.read_parquet(read_bytes(path)).cast(SCHEMA)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        reason = str(error).splitlines()[0]
+    except _DAMAGED as error:
         raise WorkspaceError(
-            f"{path} cannot be read ({reason})", do="remove it and evaluate again"
+            f"{path} cannot be read ({reason_of(error)})", do="remove it and evaluate again"
         ) from error
 
 
@@ -170,7 +174,7 @@ def write_predictions(
     path = workspace.predictions(collection, name)
     table = pl.concat(tables)
     before = table.clear()
-    with suppress(OSError, pl.exceptions.PolarsError):  # missing or damaged
+    with suppress(*_DAMAGED):  # missing or damaged
         before = pl.read_parquet(read_bytes(path)).cast(PREDICTIONS)
     _replace_rows(path, before, table, ("split", "held_out_by"))
 
@@ -325,19 +329,28 @@ def _read(path: Path, split: str) -> pl.DataFrame:
     try:
         content = read_bytes(path)
         if path.suffix.lower() == ".csv":
-            # so that numeric names keep their leading zeros
-            strings = {name: kind for name, kind in _READ.items() if kind == pl.String}
-            table = pl.read_csv(content, infer_schema_length=None, schema_overrides=strings)
+            # as text: numeric names keep their leading zeros
+            table = pl.read_csv(content, infer_schema=False)
         else:
             table = pl.read_parquet(content)
         if missing := [name for name in _REQUIRED if name not in table.columns]:
             raise ValueError(f"it has no column {missing[0]}")
         columns = pl.Schema({name: kind for name, kind in _READ.items() if name in table.columns})
-        table = table.select(*columns).cast(columns).with_row_index("row", 1)
-    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
-        reason = str(error).splitlines()[0]
+        for name in ("configuration", "score"):
+            if not (table.schema[name].is_numeric() or table.schema[name] in (pl.String, pl.Null)):
+                raise ValueError(f"its column {name} is of type {table.schema[name]}")
+        columns["configuration"] = pl.Float64()
+        table = table.select(*columns).cast(columns)
+        table = table.with_row_index("row", 1)
+    except _DAMAGED as error:
         expected = "parquet or csv with the columns graph, configuration, score"
-        raise ScoreFileError(f"{path} cannot be read ({reason})", expected=expected) from error
+        got = f"{path} cannot be read ({reason_of(error)})"
+        raise ScoreFileError(got, expected=expected) from error
+    whole = table["configuration"].cast(pl.Int64, strict=False)
+    for row in table.filter(whole.ne_missing(table["configuration"])).head(1).to_dicts():
+        got = f"row {row['row']} of {path} has the configuration {row['configuration']:g}"
+        raise ScoreFileError(got, expected="a whole number")
+    table = table.with_columns(whole)
     if "split" in table.columns:
         table = table.filter(pl.col("split") == split)
     if "held_out_by" in table.columns:
@@ -360,9 +373,17 @@ def _read(path: Path, split: str) -> pl.DataFrame:
 
 
 def _row_scores(file: str, table: pl.DataFrame, graph: GraphRows) -> Floats:
-    """Return the mean score of each distinct configuration, ``(rows,)``."""
-    keys = ["configuration", *({"seed"} & {*table.columns})]
-    for row in table.filter(~pl.struct(keys).is_first_distinct()).head(1).iter_rows(named=True):
+    """Return the mean score of each distinct configuration, ``(rows,)``; each seed scores all."""
+    if "seed" in table.columns:
+        seeds = table.partition_by("seed", include_key=False, as_dict=True)
+        names = [file if len(seeds) == 1 else f"seed {seed} of {file}" for (seed,) in seeds]
+        scores = [
+            _row_scores(name, entries, graph)
+            for name, entries in zip(names, seeds.values(), strict=True)
+        ]
+        return np.average(scores, axis=0)
+    repeated = table.filter(~pl.col("configuration").is_first_distinct())
+    for row in repeated.head(1).iter_rows(named=True):
         got = (
             f"row {row['row']} of {file} scores configuration {row['configuration']} of "
             f"{graph.name} again"
@@ -384,5 +405,4 @@ def _row_scores(file: str, table: pl.DataFrame, graph: GraphRows) -> Floats:
         lacking = graph.ids[np.flatnonzero(counts[graph.group] == 0)[0]]
         got = f"{file} has no score of configuration {lacking} of {graph.name}"
         raise ScoreFileError(got, expected="one of it, or of a configuration identical to it")
-    scores: Floats = np.bincount(row_of, table["score"].to_numpy(), len(graph)) / counts
-    return scores
+    return np.bincount(row_of, table["score"].to_numpy(), len(graph)) / counts

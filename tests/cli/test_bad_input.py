@@ -1,6 +1,8 @@
 """Bad input and interruptions: one clear line, a telling exit code, and finished work is kept."""
 
 import contextlib
+import errno
+import io
 import json
 import os
 import random
@@ -19,7 +21,8 @@ from tests.cli.conftest import ended, here, refused, start
 from tests.graphs import save_npz
 from tests.pipelines.conftest import need
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, write_tree
-from xlarank.cli import app
+from xlarank.cli import app, console
+from xlarank.data.errors import XlarankError
 from xlarank.data.hlo.reading import HloWarning
 
 #: Commands that read the data root and write to the workspace.
@@ -122,6 +125,60 @@ def test_names_are_not_markup_of_the_terminal(job, trained, tmp_path):
         )
     graph = save_npz(tmp_path / "[red]graph.npz", layout_graph(1))
     assert "[red]graph: 24 configurations" in here("rank", graph, "--workspace", trained).out
+
+
+def test_names_that_are_not_text_are_escaped_everywhere(tree, trained, tmp_path):
+    """In tables, errors and the report; names of files may have any bytes."""
+    whole = graph_path(tree, TILE, "test", "swish__a").read_bytes()
+    folder = os.fsencode(tree / "npz/tile")
+    for name in (b"cpu/test/bad\xff", b"x\x1b[31my/test/a"):
+        path = os.path.join(folder, name + b".npz")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        Path(os.fsdecode(path)).write_bytes(whole)
+    assert r"tile:x\x1b[31my" in here("info", "--data-root", tree).out
+    words = ["--data-root", tree, "--workspace", trained, "--tier", "fast"]
+    outcome = here("build-features", *words)
+    assert outcome.code == 1 and "\x1b" not in outcome.out + outcome.err
+    page = tmp_path / "report.html"
+    assert here("report", "--workspace", trained, "--out", page).code == 0
+    assert r"bad\udcff" in page.read_text("utf-8")
+
+
+def test_a_stream_without_unicode_gets_escapes(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    app._require_streams()
+    console.say("0.641 ± 0.200 of é")
+    assert stream.buffer.getvalue() == rb"0.641 \xb1 0.200 of \xe9" + b"\n"
+
+
+def test_errors_are_one_short_line(capsys):
+    page = "<html>" + "x\n" * 10_000 + "bad\udcff"
+    for error in (XlarankError(f"no {page}", do=page), app._user_error(_encoding_error(page))):
+        console.error_line(str(error))
+        line = capsys.readouterr().err
+        assert line.count("\n") == 1 and len(line) < 2100
+
+
+def _encoding_error(text):
+    with pytest.raises(UnicodeEncodeError) as caught:
+        text.encode()
+    return caught.value
+
+
+def test_the_table_of_the_leaderboard_is_written_whole_or_not_at_all(job, tmp_path, monkeypatch):
+    target = tmp_path / "board.csv"
+    words = ["leaderboard", "--workspace", job.work, "--csv", target]
+    assert here(*words).code == 0
+    before = target.read_bytes()
+
+    def fill(path, *_, **__):
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", fill)
+    refused(words, "board.csv .No space left on device")
+    assert target.read_bytes() == before and list(tmp_path.iterdir()) == [target]
 
 
 @pytest.mark.slow

@@ -48,6 +48,9 @@ class Size(Block):
 '''
 
 
+TILE_COLUMNS = ("mine__most__max", "mine__nodes__count", "mine__twice__count")
+
+
 @pytest.fixture(autouse=True)
 def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue, "_loaded", {})
@@ -166,6 +169,14 @@ def test_a_column_of_candidates_alone_moves_in_equal_steps(tmp_path: Path) -> No
         ("columns = {", "colums = {", "no attribute 'columns'"),
         ('"layout")', '"layouts")', r"kinds \('tile', 'layouts'\)"),
         ("Scope.GRAPH", "Scope.INSTANCE", "is of Scope.INSTANCE"),
+        ("Scope.GRAPH", "'kernel'", "'kernel' is not a valid Scope"),
+        ("scope = ", "cause = 'mine'; scope = ", "'mine' is not a valid Cause"),
+        ("scope = ", "tier = 'slow'; scope = ", "'slow' is not a valid Tier"),
+        ("scope = ", "transductive = 'no'; scope = ", "Size has transductive 'no'"),
+        ('{"mine__most__max": "largest bound"}', "{}", "Most has no columns"),
+        ("mine__most__max", "mine__[most]__max", "not named block__what__how"),
+        ("scope = ", "__init__ = lambda self, k: None; scope = ", "cannot be loaded .TypeError"),
+        ("import numpy", "import sys; sys.exit(0); import numpy", "line 2, cannot be .*SystemExit"),
         ("import numpy", "import nosuch", "line 2, cannot be loaded .*nosuch"),
         ("def compute", "de compute", "cannot be loaded .*line 9"),
         ("(Block)", "(object)", "has no blocks; expected subclasses of"),
@@ -204,6 +215,46 @@ def test_values_of_another_shape_are_refused(tmp_path: Path, text: str, shapes: 
         assemble(LAYOUT if text is SUMS else TILE, settings_of(tmp_path, text))
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("[[1.0], [2.0, 3.0]]", r"line 9: Most gave no array .*inhomogeneous"),
+        ("np.full((context.configs, 1), 'x')", r"line 9: Most gave values of type <U1; exp"),
+        ("np.full((context.configs, 1), None)", r"line 9: Most gave values of type object; exp"),
+        ("np.full((context.configs, 1), np.inf)", r"line 9: Most gave inf in the column mine__m"),
+        ("np.full((context.configs, 1), np.nan)", r"line 9: Most gave nan in the column mine__m"),
+        ("__import__('sys').exit(0)", r"line 10, fails on .* \(SystemExit: 0\)"),
+        ("(_ for _ in ()).throw(GeneratorExit)", r"line 10, fails on .* \(GeneratorExit: Gen"),
+        ("context.graph.runtime.fill(1)", r"line 10, fails on .* \(ValueError: .*read-only"),
+        ("context.graph.config_feat.fill(1)", r"line 10, fails on .* \(ValueError: .*read-only"),
+        ("context.graph.duplicates.group.fill(0)", r"line 10, fails on .* \(ValueError: .*read-o"),
+        ("next(iter(context.columns.values())).fill(0)", r"line 10, fails on .* \(ValueError: .*r"),
+    ],
+)
+def test_values_that_are_no_numbers_and_odd_errors_name_the_line(tmp_path, value, said):
+    text = TEXT.replace("np.full((context.configs, 1), 7.0)", value)
+    with pytest.raises(BlockError, match=f"^mine.py, {said}"):
+        assemble(TILE, settings_of(tmp_path, text))
+
+
+def test_a_block_writes_neither_into_built_in_columns_nor_to_standard_output(tmp_path, capsys):
+    text = TEXT.replace(
+        "        return np.full(",
+        """        print("computing")
+        context.dims[:] = 1
+        context.bounds["output"][:] = 1
+        return np.full(""",
+    )
+    text = f"print('loading')\n{text}".replace("Scope.GRAPH", "'graph'")
+    rows = assemble(TILE, settings_of(tmp_path, text))
+    plain = assemble(TILE)
+    assert by_name(rows).keys() - by_name(plain).keys() == set(TILE_COLUMNS)
+    for name, values in by_name(plain).items():
+        np.testing.assert_array_equal(by_name(rows)[name], values)
+    output = capsys.readouterr()
+    assert not output.out and output.err.split() == ["loading", "computing"]
+
+
 def test_kinds_that_never_meet_may_share_a_name(tmp_path: Path) -> None:
     text = TEXT.replace("mine__most__max", "bounds__kernel_0__log").replace(
         '("tile", "layout")', '("layout",)'
@@ -231,6 +282,16 @@ def test_errors_of_blocks_name_the_line_and_the_graph(tmp_path: Path) -> None:
     text = TEXT.replace("np.full((context.configs, 1), 7.0)", "(0 for _ in ()).throw(MemoryError)")
     with pytest.raises(MemoryError):  # no fault of theirs
         assemble(TILE, settings_of(tmp_path, text))
+
+
+def test_errors_on_the_way_between_configurations_name_the_line(tmp_path: Path) -> None:
+    text = SUMS.replace("* 2)", ")").replace(
+        "        return", "        type(self).calls = 1 // (1 - self.calls)\n        return"
+    )
+    settings = settings_of(tmp_path, text.replace("    columns", "    calls = 0\n    columns"))
+    rows = assemble(LAYOUT, settings)
+    with pytest.raises(BlockError, match=r"^mine.py, line 9, fails on .*ZeroDivisionError"):
+        walk_between(LAYOUT, rows, settings, 1, 0)
 
 
 def test_an_entry_point_names_an_installed_package(

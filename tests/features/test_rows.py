@@ -13,6 +13,7 @@ from hypothesis import given
 from tests.features.helpers import SAMPLE, SCRAMBLED_GRAPHS, graph_of, layout_file, load
 from tests.features.test_golden_layout import PROGRAM, A, B, C, D
 from tests.graphs import LAYOUT_PROGRAM, Arrays, examples, layout_arrays, layout_row
+from xlarank.data.errors import GraphFileError
 from xlarank.data.schema import OPCODE
 from xlarank.features.attribution import position_among, walk_between, walk_codes, walk_steps
 from xlarank.features.catalogue import FeatureSettings
@@ -272,3 +273,11 @@ def test_rarity_by_hand() -> None:
         "a single distinct configuration has no instances"
     )
     assert alone.sums(np.zeros(0)).tolist() == [0.0]
+
+
+def test_an_infinite_column_of_a_file_is_named() -> None:
+    arrays = dict(np.load(SAMPLE / "tile/cpu/train/bmm__a.npz"))
+    arrays["config_feat"] = np.linspace(1e17, 1e18, 64)[:, None] * np.ones(24, np.float32)
+    said = "its column tiles__output_edge_waste__ratio holds inf; expected smaller sizes"
+    with pytest.raises(GraphFileError, match=said):
+        assemble(graph_of(arrays))

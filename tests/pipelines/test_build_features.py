@@ -5,6 +5,7 @@ behind.
 import os
 import re
 import resource
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.pipelines.trees import (
     Listener,
     build,
     contents,
+    data_root,
     graph_path,
     stored,
 )
@@ -34,8 +36,9 @@ from xlarank.data.errors import CollectionError, DataRootError, WorkspaceError, 
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import Recipe, Source
-from xlarank.features.store import StoredGraph, read_manifest
+from xlarank.features.store import StoredGraph, read_manifest, stored_collections
 from xlarank.pipelines.build_features import BuildRequest, build_features
+from xlarank.pipelines.submit import check_submission, submit
 from xlarank.pipelines.support import building
 
 VALID = {"collections": [LAYOUT], "splits": ["valid"]}
@@ -125,6 +128,21 @@ def test_only_what_changed_is_built_again(tree, built):
     changed.write_bytes(whole)
     assert totals(build(tree, built)) == (1, FILES - 2, 0)
     assert manifest(built).broken == {} and "beta__a" in stored(built)
+
+
+def test_rows_of_a_split_or_collection_without_files_are_removed(tree, built, tmp_path):
+    assert build(tree, built).removed == []
+    shutil.rmtree(graph_path(tree, TILE, "test", "a").parent)
+    assert build(tree, built, collections=[LAYOUT]).removed == []
+    assert build(tree, built, splits=["train"]).removed == []
+    assert stored(built, TILE, "test")
+    assert build(tree, built).removed == [f"{TILE} test"]
+    report = submit(Workspace(built), tmp_path / "out.csv")
+    assert not stored(built, TILE, "test") and not report.covers(TILE)
+    assert check_submission(tmp_path / "out.csv", data_root=data_root(tree)).problems == []
+    shutil.rmtree(tree / "npz/tile")
+    assert build(tree, built).removed == [f"{TILE} train", f"{TILE} valid"]
+    assert [*map(str, stored_collections(Workspace(built)))] == [LAYOUT]
 
 
 def test_graphs_share_a_file_up_to_so_many_graphs_and_configurations_that_are_kept(

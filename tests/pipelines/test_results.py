@@ -35,7 +35,12 @@ from xlarank.models.validation.folds import FoldPlan
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.leaderboard import leaderboard
 from xlarank.pipelines.submit import submit
-from xlarank.pipelines.support.results import ScoreFiles, results_table, write_results
+from xlarank.pipelines.support.results import (
+    ScoreFiles,
+    results_table,
+    write_predictions,
+    write_results,
+)
 from xlarank.pipelines.support.workspaces import LOCK
 from xlarank.pipelines.training.training_sets import read_training_set
 
@@ -130,6 +135,22 @@ def test_results_that_are_missing_or_damaged(tmp_path):
     (tmp_path / "results.parquet").write_bytes(b"PAR1 half")
     with pytest.raises(WorkspaceError, match=r"results\.parquet cannot be read"):
         leaderboard(workspace)
+
+
+def test_a_panic_of_polars_is_a_damaged_file(trained, tmp_path, monkeypatch):
+    before = predictions(trained, LAYOUT)
+
+    def panic(*_, **__):
+        raise pl.exceptions.PanicException("index out of bounds")
+
+    monkeypatch.setattr(pl, "read_parquet", panic)
+    with pytest.raises(WorkspaceError, match=r"results\.parquet cannot be read \(index out of"):
+        leaderboard(Workspace(trained))
+    with pytest.raises(ScoreFileError, match=r"results\.parquet cannot be read \(index out of"):
+        ScoreFiles.read([Workspace(trained).results()], "test")
+    write_predictions(Workspace(trained), LAYOUTS, "lambdarank", [before])
+    monkeypatch.undo()
+    assert predictions(trained, LAYOUT).equals(before), "damaged tables are replaced"
 
 
 def scores_of(workspace, split="test", **changed):
@@ -244,6 +265,16 @@ def test_columns_of_other_types_and_names(shared_built, tmp_path):
         assert submit(
             Workspace(shared_built), tmp_path / "out.csv", scores=ScoreFiles.read([path], "test")
         ).rows
+    right.with_columns(collection=pl.lit(LAYOUT), seed=0).write_csv(tmp_path / "five.csv")
+    five = ScoreFiles.read([tmp_path / "five.csv"], "test")
+    assert five.tables[0].width == 6
+    assert submit(Workspace(shared_built), tmp_path / "out.csv", scores=five).rows
+    number = pl.col("configuration")
+    for wrong in (number.cast(pl.Date), number.cast(pl.Time), number > 0, pl.duration(days=number)):
+        for name in ("configuration", "score"):
+            right.with_columns(wrong.alias(name)).write_parquet(path)
+            with pytest.raises(ScoreFileError, match=f"its column {name} is of type"):
+                ScoreFiles.read([path], "test")
     for columns in ({"split": 3}, {"collection": 3}):
         right.with_columns(**columns).write_parquet(path)
         with pytest.raises(XlarankError):
@@ -339,6 +370,16 @@ def test_the_first_wrong_row_is_named(shared_built, tmp_path):
             changed(5, "configuration", 24),
             "row 6 .* configuration 24 of omega__a; expected configurations 0 to 23",
         ),
+        *(
+            (changed(5, "configuration", value), f"row 6 .*csv has the configuration {shown}; exp")
+            for value, shown in ((0.9, "0.9"), (1e300, "1e.300"), (float("nan"), "nan"))
+        ),
+        (changed(5, "configuration", "2024-01-01"), "scores.csv cannot be read .*2024-01-01"),
+        (changed(5, "configuration", "true"), "scores.csv cannot be read .*true"),
+        (
+            pl.concat([right.with_columns(seed=0), right[:-1].with_columns(seed=1)]),
+            "seed 1 of .*scores.csv has no score of configuration .* of omega__b; expected one of",
+        ),
         (pl.concat([right, right[3:]]), "row 45 of .* scores configuration 3 of omega__a again"),
         (
             right[1:],
@@ -418,6 +459,15 @@ def test_rows_that_cannot_be_loaded_are_refused(tree, built):
         with pytest.raises(error, match=message):
             xlarank.load_rows(built, **arguments)
     path = Workspace(built).rows(Collection.parse(TILE), "train", 0)
+    manifest = path.with_name("manifest.json")
+    before = manifest.read_bytes()
+    trees.graph_path(tree, TILE, "train", TREE[TILE]["train"][0]).unlink()
+    build(tree, built, collections=[TILE], splits=["train"])
+    manifest.write_bytes(before)  # as a killed build leaves it
+    for lazy in (False, True):
+        with pytest.raises(FeatureStoreError, match="run build-features again"):
+            xlarank.load_rows(built, TILE, lazy=lazy)
+    build(tree, built, collections=[TILE], splits=["train"])
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(FeatureStoreError, match="run build-features again"):
         xlarank.load_rows(built, TILE)

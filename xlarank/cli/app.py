@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -312,8 +313,8 @@ def _leave(number: int) -> NoReturn:
 
 
 def _require_streams() -> None:
-    """Raise `XlarankError` if standard output is closed: the next opened file would receive the
-    output.
+    """Escape characters that the terminal lacks; raise `XlarankError` if standard output is closed,
+    as the next opened file would receive the output.
     """
     if not os.environ.get("COLUMNS", "1").strip("0"):
         del os.environ["COLUMNS"]  # rich would print nothing
@@ -323,6 +324,9 @@ def _require_streams() -> None:
         raise XlarankError(
             "standard output is closed", do="send it to /dev/null if you do not need it"
         )
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _user_error(error: BaseException) -> XlarankError | None:
@@ -345,8 +349,9 @@ def _user_error(error: BaseException) -> XlarankError | None:
     if (
         isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason
     ):  # stand for undecodable bytes
+        path = error.object[max(0, error.start - 200) : error.end + 200]
         return XlarankError(
-            f"the path {error.object!r} is not valid UTF-8", do="rename it, or choose another"
+            f"the path {path!r} is not valid UTF-8", do="rename it, or choose another"
         )
     return None
 

@@ -115,8 +115,15 @@ def block(name: str, pairs: Iterable[str], width: int) -> str:
     return "\n".join(lines).replace("\xa0", " ")
 
 
+class _Grid(Table):
+    """Table whose cells may hold names of files, which must not forge output."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        super().add_row(*map(plain, cells), **options)
+
+
 def _grid(columns: Iterable[Column], head: bool = True) -> Table:
-    return Table(
+    return _Grid(
         *columns,
         box=box.SIMPLE_HEAD if head else box.SIMPLE,
         show_header=head,
@@ -191,6 +198,7 @@ def progress_bars() -> Iterator[JobProgress]:
     display = bars(console(stderr=True)) if show_bars else None
 
     def write(line: str) -> None:
+        line = plain(line)
         _log(line)
         if not settings.quiet and display is None:
             print(line, file=sys.stderr, flush=True)
@@ -362,7 +370,7 @@ class JobProgress:
 
     def begin(self, title: str, total: int) -> None:
         self.close()
-        self.title = title
+        self.title = title = plain(title)
         self.total = total
         self.done = 0
         self.note = ""

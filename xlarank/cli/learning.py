@@ -25,6 +25,7 @@ from xlarank.cli.console import (
 )
 from xlarank.cli.options import built_workspace, read_scores, workspace_at
 from xlarank.data.errors import counted
+from xlarank.data.files import atomic_write
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.data.workspace import Workspace
@@ -547,6 +548,7 @@ def leaderboard(
         extra=2,
     )
     if csv is not None:
-        board.write_csv(csv)
+        with atomic_write(csv) as partial:
+            partial.write_text(board.write_csv(), encoding="utf-8")
         say(f"wrote {csv}")
     write_json(json_file, board.to_dicts())

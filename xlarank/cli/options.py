@@ -493,5 +493,6 @@ def build(
     for part in report.splits:
         title = f"cannot be ranked, kept for prediction ({part.collection} {part.split})"
         list_reasons(title, dict.fromkeys(part.unrankable, UNRANKABLE))
+    list_lines("no file in the data root any more, rows removed", report.removed)
     write_json(json_file, report)
     finish(report.broken | warn_of_skipped_files(root))
