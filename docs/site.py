@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +18,9 @@ from mkdocs.structure.files import File, Files
 from docs.columns import pages as column_pages
 from xlarank.cli.app import GUIDES, RANKERS, commands, number_span
 from xlarank.data.errors import ParameterError
-from xlarank.models import trained
+from xlarank.models.losses import LOSSES
 from xlarank.models.params import ParamSpec
+from xlarank.models.rankers import rankers, specs_of
 
 _COMMANDS: Final = """# Commands
 
@@ -33,23 +33,6 @@ _RANKERS: Final = """# Rankers
 Select a ranker with `--model NAME`, or with `GraphRanker(NAME, parameter=value)` in Python.
 [Choose a ranker](../how-to/choose-ranker.md) says which one to use.
 """
-#: Meanings of parameters that several rankers share.
-_SHARED: Final = {
-    "learning_rate": "weight of each tree",
-    "num_leaves": "maximum number of leaves per tree",
-    "min_data_in_leaf": "minimum number of rows per leaf",
-    "feature_fraction": "fraction of the columns used for each tree",
-    "bagging_fraction": "fraction of the rows used for each tree",
-    "lambda_l2": "L2 regularisation of leaf values",
-    "columns": (
-        "columns to use: no_graph leaves out graph columns, no_candidates transductive ones, "
-        "alone both"
-    ),
-    "init_score_weight": "weight of the estimated time of a tile as the initial score",
-    "tie_tolerance": "runtimes with at most this relative difference count as equal",
-    "graph_weight": "how the weight of a graph grows with its number of rows",
-    "pairs": "partners drawn for each row",
-}
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -105,22 +88,17 @@ def _options(command: Any) -> Iterator[str]:
 def rankers_page() -> str:
     """Return the page of all rankers with their parameters."""
     lines = [_RANKERS]
-    for name, ranker in trained.RANKERS.items():
-        meanings = _meanings(ranker.params_class)
+    for name in rankers():
         summary = f"{RANKERS[name][:1].upper()}{RANKERS[name][1:]}."
-        lines += [f"## {name}", "", summary, "", inspect.cleandoc(ranker.__doc__ or ""), ""]
+        lines += [f"## {name}", "", summary, ""]
+        if name in LOSSES:
+            lines += [inspect.cleandoc(LOSSES[name].about), ""]
         lines += [
             "| parameter | default | valid values | search space | meaning |",
             "|---|---|---|---|---|",
         ]
-        for key, spec in ranker.params_class.declared().items():
-            cells = (
-                f"`{key}`",
-                _default(spec),
-                _valid(spec),
-                _searched(spec),
-                meanings.get(key, ""),
-            )
+        for key, spec in specs_of(name).items():
+            cells = (f"`{key}`", _default(spec), _valid(spec), _searched(spec), spec.meaning)
             lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
     return "\n".join(lines)
@@ -148,16 +126,3 @@ def _searched(spec: ParamSpec) -> str:
     if hasattr(space, "choices"):
         return ", ".join(map(str, space.choices))
     return f"{space.low:g} to {space.high:g}{', log' if space.log else ''}"
-
-
-def _meanings(params: type) -> dict[str, str]:
-    """Return the descriptions of parameters from the sections Attributes of the class and its base
-    classes.
-    """
-    meanings: dict[str, str] = {}
-    for base in params.__mro__:
-        section = inspect.cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]
-        for names, text in re.findall(r"^ {4}([\w, ]+):\s+(.*(?:\n {8}.*)*)", section, re.M):
-            for name in names.split(", "):
-                meanings.setdefault(name, " ".join(text.split()))
-    return {**_SHARED, **meanings}

@@ -1,4 +1,4 @@
-"""Rankers behind one interface (`base.Ranker`), and their validation."""
+"""The model (`model.Model`), its losses and boosters, and validation."""
 
 import os
 

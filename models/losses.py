@@ -46,7 +46,12 @@ _tie_tolerance = partial(
     meaning="maximum relative difference of tied costs; runs differ by 0.001 on a TPU, 0.03 on a "
     "busy CPU",
 )
-_leaves = partial(param, check=Whole(2, MAX_LEAVES), search=Between(4, 48, log=True))
+_leaves = partial(
+    param,
+    check=Whole(2, MAX_LEAVES),
+    search=Between(4, 48, log=True),
+    meaning="maximum number of leaves per tree",
+)
 _SHARE = Number(0, 1, above=True)
 _RATE = Number(0, above=True)
 _FLAG = OneOf((True, False))
@@ -58,25 +63,39 @@ _GRAPH_WEIGHT = param(
     _GRAPH_WEIGHTS,
     "weight of a graph: equal, or by the square root or the number of its rows",
 )
+_learning_rate = partial(
+    param, check=_RATE, search=Between(0.02, 0.2, log=True), meaning="weight of each tree"
+)
+_min_data_in_leaf = partial(
+    param,
+    check=Whole(0),
+    search=Between(5, 100, log=True),
+    meaning="minimum number of rows per leaf",
+)
+_COLUMN_SHARE = "share of the columns used for each tree"
+_ROW_SHARE = "share of the rows used for each tree"
+_LEAF_L2 = "L2 penalty on leaf values"
 #: Parameters of LightGBM's trees, with LightGBM's names. Defaults were chosen by leave-family-out
 #: folds. For tiles, trees see fewer rows and columns, because a kernel's five best tiles vary from
 #: seed to seed.
 LIGHTGBM: Final[Specs] = {
-    "learning_rate": param(0.05, _RATE, Between(0.02, 0.2, log=True), tile=0.07),
+    "learning_rate": _learning_rate(0.05, tile=0.07),
     "num_leaves": _leaves(15),
-    "min_data_in_leaf": param(20, Whole(0), Between(5, 100, log=True)),
-    "feature_fraction": param(0.5, _SHARE, Between(0.1, 1.0), tile=0.3),
-    "bagging_fraction": param(0.8, _SHARE, Between(0.5, 1.0), tile=0.6),
-    "lambda_l2": param(1.0, Number(0), Between(0.1, 100.0, log=True)),
+    "min_data_in_leaf": _min_data_in_leaf(20),
+    "feature_fraction": param(0.5, _SHARE, Between(0.1, 1.0), _COLUMN_SHARE, tile=0.3),
+    "bagging_fraction": param(0.8, _SHARE, Between(0.5, 1.0), _ROW_SHARE, tile=0.6),
+    "lambda_l2": param(1.0, Number(0), Between(0.1, 100.0, log=True), _LEAF_L2),
 }
 #: Parameters of XGBoost's trees, with XGBoost's names.
 XGBOOST: Final[Specs] = {
-    "learning_rate": param(0.05, _RATE, Between(0.02, 0.2, log=True)),
+    "learning_rate": _learning_rate(0.05),
     "max_leaves": _leaves(15),
-    "min_child_weight": param(5.0, Number(0), Between(0.1, 30.0, log=True)),
-    "colsample_bytree": param(0.5, _SHARE, Between(0.1, 1.0), tile=0.3),
-    "subsample": param(0.8, _SHARE, Between(0.5, 1.0), tile=0.6),
-    "reg_lambda": param(1.0, Number(0), Between(0.1, 100.0, log=True)),
+    "min_child_weight": param(
+        5.0, Number(0), Between(0.1, 30.0, log=True), "minimum sum of hessians per leaf"
+    ),
+    "colsample_bytree": param(0.5, _SHARE, Between(0.1, 1.0), _COLUMN_SHARE, tile=0.3),
+    "subsample": param(0.8, _SHARE, Between(0.5, 1.0), _ROW_SHARE, tile=0.6),
+    "reg_lambda": param(1.0, Number(0), Between(0.1, 100.0, log=True), _LEAF_L2),
 }
 _PARTNERS = "number of partners drawn for a row in a round"
 #: Parameters of a loss on sampled pairs.
@@ -252,7 +271,7 @@ _LOSSES: Final = (
         partial(fit_on_rows, ranknet),
         {
             **LIGHTGBM,
-            "learning_rate": param(0.03, _RATE, Between(0.02, 0.2, log=True), tile=0.07),
+            "learning_rate": _learning_rate(0.03, tile=0.07),
             "num_leaves": _leaves(15, tile=7),
             **PAIRS,
         },
@@ -269,10 +288,10 @@ _LOSSES: Final = (
         {
             **LIGHTGBM,
             # Per leaf, a layout configuration has dozens of instances, a tile at most one.
-            "learning_rate": param(0.1, _RATE, Between(0.02, 0.3, log=True)),
+            "learning_rate": _learning_rate(0.1, search=Between(0.02, 0.3, log=True)),
             "num_leaves": _leaves(7, tile=15),
-            "min_data_in_leaf": param(10, Whole(0), Between(5, 100, log=True)),
-            "lambda_l2": param(0.001, Number(0)),
+            "min_data_in_leaf": _min_data_in_leaf(10),
+            "lambda_l2": param(0.001, Number(0), meaning=_LEAF_L2),
             "leaf_l2": param(
                 0.1,
                 _RATE,

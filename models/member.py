@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -55,6 +56,12 @@ class Loss:
     booster: type[LightGBMBooster] | type[XGBoostBooster] = LightGBMBooster
     on_instances: bool = False
     predicts_times: bool = False
+
+    @property
+    def about(self) -> str:
+        """Documentation of the function that returns labels and objective, or else of ``fit``."""
+        function = self.fit.args[0] if isinstance(self.fit, partial) else self.fit
+        return function.__doc__ or ""
 
 
 class WarmStart(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from xlarank.data.errors import ParameterError, did_you_mean
@@ -29,11 +30,14 @@ def _complete_members(kind: Kind, values: Mapping[str, Any]) -> dict[str, dict[s
 #: Weights of the losses of an ensemble. On leave-family-out folds of layout:cpu:random and
 #: layout:cpu:default, an even mix of trees on rows and on instances is as good as more members (tau
 #: 0.649 and 0.487; rows alone: 0.640, 0.469). Tiles have no instances.
+_weight = partial(
+    param, check=Number(0), search=Between(0.0, 1.0), meaning="weight of the ranks of this loss"
+)
 _WEIGHTS: Final[Specs] = {
-    "weight_lambdarank": param(0.0, Number(0), Between(0.0, 1.0), tile=1.0),
-    "weight_ranknet": param(1.0, Number(0), Between(0.0, 1.0), tile=1.0),
-    "weight_xgb_pairwise": param(0.0, Number(0), Between(0.0, 1.0), tile=1.0),
-    "weight_sum_pooled": param(1.0, Number(0), Between(0.0, 1.0), tile=0.0),
+    "weight_lambdarank": _weight(0.0, tile=1.0),
+    "weight_ranknet": _weight(1.0, tile=1.0),
+    "weight_xgb_pairwise": _weight(0.0, tile=1.0),
+    "weight_sum_pooled": _weight(1.0, tile=0.0),
 }
 _ENSEMBLE: Final[Specs] = {
     "members": nested_params(_complete_members, "parameters of each member, by loss"),
