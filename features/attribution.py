@@ -53,7 +53,8 @@ def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings,
     blocks = [block for block in settings.blocks("layout") if isinstance(block, LayoutBlock)]
     blocks = [block for block in blocks if not block.columns.keys().isdisjoint(needed)]
     names = [name for block in blocks for name in block.columns]
-    values = compute_together(LayoutContext(graph, settings.tiling), blocks, names, codes)
+    context = LayoutContext(graph, settings.tiling, settings.hardware)
+    values = compute_together(context, blocks, names, codes)
     computed = dict(zip(names, values.T, strict=True))
     half, ends = len(codes) // 2, rows.group[[origin, target]]
     columns = []

@@ -26,7 +26,7 @@ _TILE_COLUMNS: Final = (
 )  # fmt: skip
 
 
-def _rank_columns(columns: tuple[str, ...], group: str) -> dict[str, str]:
+def rank_columns(columns: tuple[str, ...], group: str) -> dict[str, str]:
     """Return rank (``rank__tiles_output_all__log``) and standard-score columns for ``columns``, with meanings."""
     return {
         f"{prefix}__{name.replace('__', '_', 1)}": f"{meaning} of {name} within the {group}"
@@ -68,7 +68,7 @@ class CandidatePlaces(Block):
     transductive = True
     #: Ranked columns, computed by earlier blocks.
     ranked: ClassVar[tuple[str, ...]] = _LAYOUT_COLUMNS
-    columns = _rank_columns(_LAYOUT_COLUMNS, "graph")
+    columns = rank_columns(_LAYOUT_COLUMNS, "graph")
 
     def compute(self, context: Any) -> Floats:
         values = [context.columns[name] for name in self.ranked]
@@ -80,13 +80,15 @@ class TileCandidatePlaces(CandidatePlaces):
 
     kinds = ("tile",)
     ranked = _TILE_COLUMNS
-    columns = _rank_columns(_TILE_COLUMNS, "kernel")
+    columns = rank_columns(_TILE_COLUMNS, "kernel")
 
 
 def rank_sources() -> dict[str, str]:
     """Return the source column of each rank or standard-score column."""
-    blocks = (CandidatePlaces, TileCandidatePlaces)
-    return {name: column for block in blocks for name, column in zip(block.columns, block.ranked * 2, strict=True)}
+    sources: dict[str, str] = {}
+    for block in (CandidatePlaces, *CandidatePlaces.__subclasses__()):
+        sources |= zip(block.columns, block.ranked * 2, strict=True)
+    return sources
 
 
 class Frequency(LayoutBlock):

@@ -21,7 +21,8 @@ from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.candidates import CandidatePlaces, Frequency, TileCandidatePlaces
 from xlarank.features.instances import instance_blocks
-from xlarank.features.layout import change, copies, padding
+from xlarank.features.layout import change, copies, padding, relayout_blocks
+from xlarank.features.layout.hardware import HARDWARE, hardware_of
 from xlarank.features.program import composition, tensors
 from xlarank.features.tile import bounds, tpu_time
 
@@ -59,6 +60,7 @@ BLOCKS: Final = checked(
     copies.ConfigurableNodes(), copies.ChangedSurroundings(), copies.Boundary(), padding.Padding(),
     padding.FinePadding(), padding.Outputs(), copies.Propagation(), change.TiedGroups(), padding.DimensionRoles(),
     padding.TypeHistogram(), padding.MinorSizes(), padding.Violation(), padding.EstimatedTime(),
+    relayout_blocks.RelayoutCosts(), relayout_blocks.RelayoutPlaces(),
     bounds.Bounds(), bounds.TileCounts(), bounds.TileShape(), TileCandidatePlaces(), bounds.TileInner(),
     bounds.Kernel(), bounds.Traffic(), tpu_time.TpuTime(),
 )  # fmt: skip
@@ -285,12 +287,19 @@ class FeatureSettings:
     Attributes:
         candidates: whether to compute transductive columns.
         block_files: users' blocks, from `load_blocks`.
+        hardware: hardware whose relayouts are priced, of `HARDWARE`; None leaves their columns 0, at no cost. Not
+            part of `code_hash`: the columns mean the same for all hardware, so such rows can be joined.
     """
 
     tier: Tier = Tier.FULL
     candidates: bool = True
     tiling: tensors.Tiling = tensors.TPU
     block_files: tuple[BlockFile, ...] = ()
+    hardware: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.hardware is not None and self.hardware not in HARDWARE:
+            raise XlarankError(f"`hardware` is {self.hardware!r}", expected=" or ".join(HARDWARE))
 
     @classmethod
     def of(cls, tier: str, candidates: bool, block_files: Iterable[str | Path] = ()) -> FeatureSettings:
@@ -298,6 +307,10 @@ class FeatureSettings:
         if tier not in (tiers := [*map(str, Tier)]):
             raise XlarankError(f"`tier` is {tier!r}", expected=" or ".join(tiers))
         return cls(Tier(tier), candidates, block_files=load_blocks(*block_files))
+
+    def for_source(self, source: str) -> FeatureSettings:
+        """Return the settings with the hardware behind a collection's labels (`hardware_of`), unless one is named."""
+        return self if self.hardware else replace(self, hardware=hardware_of(source))
 
     def blocks(self, kind: Kind) -> list[Block]:
         """Return the blocks of one kind of graph, in column order; raises `BlockError` if a file is not loaded."""

@@ -303,7 +303,7 @@ def assemble(
     with naming_lines(graph.name, settings.block_files):
         context: LayoutContext | TileContext
         if isinstance(graph, LayoutGraph):
-            context = LayoutContext(graph, settings.tiling)
+            context = LayoutContext(graph, settings.tiling, settings.hardware)
             rows = compute_together(context, blocks, names)
             load = partial(instance_table, context, settings.candidates)
             extra: dict[str, Any] = {"instances": LazyInstances(load)}

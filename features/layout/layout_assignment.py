@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.layout.hardware import Backend, Demand
-from xlarank.features.layout.layout_mapping import Layout, Sizes, inverse, permuted, row_major
+from xlarank.features.layout.layout_mapping import Layout, inverse, permuted, row_major
 from xlarank.features.layout.layout_program import (
     LayoutProgram,
     Passing,
@@ -32,6 +33,8 @@ from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES
 
 #: A set of configurations: bit c stands for configuration c.
 Mask = int
+#: Opcode of an instruction that constrains a layout.
+CONSTRAINT: Final = "constraint"
 #: A slot: (instruction, operand number).
 Slot = tuple[int, int]
 
@@ -91,7 +94,8 @@ class Assignment:
     it, that instruction does not exist.
 
     Attributes:
-        tensor: node whose tensor an instruction hands on, by instruction.
+        tensor, dims: node whose tensor an instruction hands on, and its shape, by instruction.
+        opcode: opcodes, `CONSTRAINT` for instructions that configurations add.
         written: layouts of each instruction's output.
         wanted: layouts in which each operand is read.
         sources: instructions that an operand reads, each with its configurations.
@@ -104,6 +108,8 @@ class Assignment:
         self.program, self.backend = program, backend
         self.everything: Mask = (1 << configs) - 1
         self.tensor = list(range(len(program.dims)))
+        self.dims = list(program.dims)
+        self.opcode = list(program.opcode)
         self.constraint: dict[int, Constraint] = {}
         self.sources: dict[Slot, list[tuple[int, Mask]]] = {}
         self._outputs: dict[int, int] = {}
@@ -155,6 +161,8 @@ class Assignment:
     def _add(self, constraint: Constraint, sources: list[tuple[int, Mask]]) -> int:
         instruction = len(self.tensor)
         self.tensor.append(constraint.tensor)
+        self.dims.append(self.program.dims[constraint.tensor])
+        self.opcode.append(CONSTRAINT)
         self.constraint[instruction] = constraint
         self.sources[instruction, 0] = sources
         return instruction
@@ -192,13 +200,6 @@ class Assignment:
             {slot: constraint for slot, constraint in operands.items() if constraint.layouts},
         )
 
-    def dims(self, instruction: int) -> Sizes:
-        return self.program.dims[self.tensor[instruction]]
-
-    def opcode(self, instruction: int) -> str:
-        """Return the opcode of an instruction; "constraint" for those that configurations add."""
-        return "constraint" if instruction in self.constraint else self.program.opcode[instruction]
-
     # ---- propagation
 
     def _assign(self, previous: list[Choices] | None) -> None:
@@ -212,8 +213,8 @@ class Assignment:
             unknown = self.everything & ~self.written[instruction].known
             if instruction in self.constraint:
                 unknown &= self.constraint[instruction].mask
-            if unknown and self.dims(instruction):
-                self._write(instruction, row_major(len(self.dims(instruction))), unknown)
+            if unknown and self.dims[instruction]:
+                self._write(instruction, row_major(len(self.dims[instruction])), unknown)
                 self._propagate()
 
     def _propagate(self) -> None:
@@ -224,7 +225,7 @@ class Assignment:
         self, instruction: int, layout: Layout, mask: Mask, *, fixed: bool = False, replace: bool = False,
         last: bool = False,
     ) -> None:  # fmt: skip
-        if len(layout) != len(self.dims(instruction)):
+        if len(layout) != len(self.dims[instruction]):
             return
         mask = self.written[instruction].add(layout, mask, fixed=fixed, replace=replace)
         if mask:
@@ -256,7 +257,7 @@ class Assignment:
     def _returned(self) -> None:
         def event() -> None:
             for instruction, mask in self.results:
-                self._write(instruction, row_major(len(self.dims(instruction))), mask)
+                self._write(instruction, row_major(len(self.dims[instruction])), mask)
 
         self._push(event, last=False)
 
@@ -274,7 +275,7 @@ class Assignment:
         """Propagate a layout of an output to its readers and to the instruction's operands."""
         mask &= self.written[instruction].get(layout, 0)
         for slot, part in self.readers[instruction]:
-            if self.opcode(slot[0]) != "tuple":
+            if self.opcode[slot[0]] != "tuple":
                 self._want(slot, layout, mask & part)
         if len(layout) < 2 or instruction in self.constraint:
             return
@@ -293,11 +294,11 @@ class Assignment:
         """Propagate a layout wanted by an operand to its producer, and through the instruction that reads it."""
         mask &= self.wanted[slot].get(layout, 0)
         for source, part in self.sources[slot]:
-            if self.opcode(source) != "tuple":
+            if self.opcode[source] != "tuple":
                 self._write(source, layout, mask & part)
         instruction, number = slot
         program = self.program
-        if len(layout) < 2 or instruction in self.constraint or self.opcode(instruction) == "tuple":
+        if len(layout) < 2 or instruction in self.constraint or self.opcode[instruction] == "tuple":
             return
         if program.passing[instruction] is Passing.KEEPS:
             self._through_keeping(instruction, number, layout, mask)
@@ -409,7 +410,7 @@ def _existing_layouts(
         elif source in program.permutation:
             back = inverse(program.permutation[source])
             for origin, part_of_origin in assignment.sources[source, 0]:
-                default = {row_major(len(assignment.dims(origin))): assignment.everything}
+                default = {row_major(len(assignment.dims[origin])): assignment.everything}
                 constraint = assignment.constraint.get(origin)
                 layouts = constraint.layouts if constraint else default
                 own += [(permuted(layout, back), mask & part & part_of_origin) for layout, mask in layouts.items()]

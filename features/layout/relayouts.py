@@ -1,8 +1,8 @@
 """Relayouts: copies that layout assignment inserts, and the quantities that their time depends on.
 
 Two views of the same copies: *every* place where an operand is wanted in another layout than its producer writes,
-and *chains* of constraints, transposes and reshapes between a producer and a consumer. A chain that composes to the
-order in which the producer writes vanishes; GPUs and TPUs simplify such chains, CPUs do not.
+and *chains* of constraints, transposes and reshapes between a producer and a reader, of which one copy remains, or
+none if they compose to the order in which the producer writes. GPUs and TPUs simplify chains, CPUs do not.
 
 Quantities are whole numbers, so that sums do not depend on their order.
 """
@@ -24,7 +24,6 @@ from xlarank.features.layout.layout_mapping import (
     element_order,
     minor_dimension,
     padded_bytes,
-    permuted,
     row_major,
     stride,
 )
@@ -54,17 +53,27 @@ QUANTITIES: Final = {
 _NUMBER: Final = {name: at for at, name in enumerate(QUANTITIES)}
 #: Opcodes between a producer and a consumer that only rename dimensions.
 _CHAINED: Final = frozenset("constraint transpose reshape bitcast copy".split())
+#: Opcodes that read no elements, or those of a smaller tensor.
+_UNREAD: Final = frozenset({"tuple", "broadcast"})
 #: Opcodes that write any layout at no cost.
 _MADE_ANYHOW: Final = frozenset("broadcast constant iota".split())
 _CONTRACTED: Final = DOT_ROLES.index("contracted")
 
 
 class Relayout(NamedTuple):
-    """A copy of a tensor (the output of an instruction) from one layout to another; None if unknown."""
+    """A copy of a tensor from the layout in which an instruction writes it to the one in which it is wanted.
 
-    instruction: int
-    before: Layout | None
-    after: Layout
+    Attributes:
+        producer, written: instruction and its layout; the layout is None if the elements come in no usable order.
+        reader, wanted: instruction whose output is read, at the end of the chain, and the layout that is wanted.
+        unmoved: layout of the producer from which no element would move; None if there is none.
+    """
+
+    producer: int
+    written: Layout
+    reader: int
+    wanted: Layout
+    unmoved: Layout | None
 
 
 class Relayouts:
@@ -72,157 +81,128 @@ class Relayouts:
 
     Attributes:
         every: all copies, each with its configurations.
-        chained: copies in chains that do not vanish, each with its configurations.
+        chained: copies that remain of chains, one for each, with their configurations.
     """
 
     def __init__(self, assignment: Assignment, hardware: Hardware) -> None:
         self.assignment, self.program, self.hardware = assignment, assignment.program, hardware
         self.every: dict[Relayout, Mask] = defaultdict(int)
-        self.chained: dict[Relayout, Mask] = defaultdict(int)
-        self._every()
-        self._chained()
+        self._by_order: dict[tuple[int, Layout, Layout | None], tuple[Relayout, Mask]] = {}
+        self._find_every()
+        self._find_chains()
+        self.chained = dict(self._by_order.values())
 
     # ---- copies
 
-    def _every(self) -> None:
+    def _find_every(self) -> None:
         assignment = self.assignment
         for slot, source, wanted, mask in self._reads():
-            if assignment.opcode(slot[0]) == "tuple":
-                continue
-            for written, part in assignment.written[source].items():
-                if written != wanted and part & mask:
-                    self.every[Relayout(source, written, wanted)] |= part & mask
-        for instruction, mask in assignment.results:
-            if len(assignment.dims(instruction)) > 1:
-                wanted = row_major(len(assignment.dims(instruction)))
-                for written, part in assignment.written[instruction].items():
-                    if written != wanted and part & mask:
-                        self.every[Relayout(instruction, written, wanted)] |= part & mask
+            if assignment.opcode[slot[0]] != "tuple":
+                self._copy(source, wanted, mask)
+        for instruction, wanted, mask in self._returned():
+            self._copy(instruction, wanted, mask)
         for node, passing in enumerate(self.program.passing):
-            if passing is Passing.RESHAPES and self.program.dims[node]:
-                for wanted, mask in assignment.wanted[node, 0].items():
-                    for written, part in assignment.written[node].items():
-                        if part & mask and not self._same(self.program.to_output(node, wanted), written, node):
-                            self.every[Relayout(node, None, written)] |= part & mask
+            if passing is not Passing.RESHAPES or not self.program.dims[node]:
+                continue
+            source = self.program.operands[node][0]
+            for read, mask in assignment.wanted[node, 0].items():
+                for written, part in assignment.written[node].items():
+                    if part & mask and not self._same(self.program.to_output(node, read), written, node):
+                        self.every[Relayout(source, read, node, written, None)] |= part & mask
+
+    def _copy(self, instruction: int, wanted: Layout, mask: Mask) -> None:
+        for written, part in self.assignment.written[instruction].items():
+            if written != wanted and part & mask:
+                self.every[Relayout(instruction, written, instruction, wanted, wanted)] |= part & mask
 
     def _reads(self) -> Iterator[tuple[Slot, int, Layout, Mask]]:
         """Yield each read of a tensor of two or more dimensions: slot, source, layout, configurations."""
         for slot, sources in self.assignment.sources.items():
             for source, part in sources:
-                if len(self.assignment.dims(source)) > 1:
+                if len(self.assignment.dims[source]) > 1:
                     for layout, mask in self.assignment.wanted[slot].items():
                         if mask & part:
                             yield slot, source, layout, mask & part
 
+    def _returned(self) -> Iterator[tuple[int, Layout, Mask]]:
+        """Yield each result of two or more dimensions: instruction, layout, configurations."""
+        for instruction, mask in self.assignment.results:
+            rank = len(self.assignment.dims[instruction])
+            if rank > 1:
+                yield instruction, row_major(rank), mask
+
     def _same(self, left: Layout | None, right: Layout | None, instruction: int) -> bool:
         if left is None or right is None:
             return False
-        dims = self.assignment.dims(instruction)
+        dims = self.assignment.dims[instruction]
         return element_order(left, dims) == element_order(right, dims)
 
     # ---- chains
 
-    def _chained(self) -> None:
-        """Follow each tensor that is read back to its producer."""
-        assignment = self.assignment
+    def _find_chains(self) -> None:
+        """Follow each tensor that an operation outside chains reads, or that is returned, back to its producer."""
+        opcode = self.assignment.opcode
         ends: dict[tuple[int, Layout], Mask] = defaultdict(int)
         for slot, source, layout, mask in self._reads():
-            if assignment.opcode(slot[0]) not in _CHAINED | {"tuple", "broadcast"}:
+            if opcode[slot[0]] not in _CHAINED and opcode[slot[0]] not in _UNREAD:
                 ends[source, layout] |= mask
-        for instruction, mask in assignment.results:
-            if len(assignment.dims(instruction)) > 1:
-                ends[instruction, row_major(len(assignment.dims(instruction)))] |= mask
-        for (instruction, layout), mask in ends.items():
-            self._follow(instruction, layout, layout, mask, ())
+        for instruction, layout, mask in self._returned():
+            ends[instruction, layout] |= mask
+        for (reader, wanted), mask in ends.items():
+            self._follow(reader, wanted, mask, reader, wanted)
 
-    def _follow(
-        self, instruction: int, wanted: Layout, composed: Layout | None, mask: Mask, steps: tuple[Relayout, ...]
-    ) -> None:
-        """Follow a chain from an output that is wanted in a layout towards its producer.
+    def _follow(self, instruction: int, unmoved: Layout | None, mask: Mask, reader: int, wanted: Layout) -> None:
+        """Follow a chain from ``instruction`` towards the producer.
 
-        ``composed`` is the layout of this output that needs no move up to the consumer, None if there is none.
+        ``unmoved`` is the layout of its output from which no element moves on the way to the ``reader``.
         """
-        assignment = self.assignment
-        for written, part in assignment.written[instruction].items():
-            part &= mask
-            if not part:
-                continue
-            here = steps
-            if not self._same(written, wanted, instruction) and not self._swapped(instruction, written, wanted):
-                here = (*steps, Relayout(instruction, written, wanted))
-            if self._is_chained(instruction):
-                self._follow_operand(instruction, written, composed, part, here)
-            elif here and assignment.opcode(instruction) not in _MADE_ANYHOW:
-                if composed is None or not self._same(written, composed, instruction):
-                    self._add(here, part)
-
-    def _is_chained(self, instruction: int) -> bool:
-        if self.assignment.opcode(instruction) not in _CHAINED:
-            return False
-        return (instruction, 0) in self.assignment.sources
-
-    def _follow_operand(
-        self, instruction: int, written: Layout, composed: Layout | None, mask: Mask, steps: tuple[Relayout, ...]
-    ) -> None:
         assignment, program = self.assignment, self.program
-        renames = instruction in program.permutation or self._reshapes(instruction)
-        if composed is not None and renames:
-            composed = program.to_operand(instruction, composed)
+        if assignment.opcode[instruction] not in _CHAINED or (instruction, 0) not in assignment.sources:
+            self._end(instruction, unmoved, mask, reader, wanted)
+            return
+        if unmoved is not None and instruction not in assignment.constraint:
+            if program.passing[instruction] is not Passing.KEEPS:
+                unmoved = program.to_operand(instruction, unmoved)
         for source, part in assignment.sources[instruction, 0]:
-            if not part & mask:
+            if part & mask and len(assignment.dims[source]) > 1:
+                self._follow(source, unmoved, part & mask, reader, wanted)
+
+    def _end(self, producer: int, unmoved: Layout | None, mask: Mask, reader: int, wanted: Layout) -> None:
+        if self.assignment.opcode[producer] in _MADE_ANYHOW:
+            return
+        for written, part in self.assignment.written[producer].items():
+            part &= mask
+            if not part or self._same(written, unmoved, producer) or self._swapped(producer, written, unmoved):
                 continue
-            if len(assignment.dims(source)) < 1:
-                self._end(instruction, steps, part & mask)
-                continue
-            for read, reading in assignment.wanted[instruction, 0].items():
-                common = reading & part & mask
-                if common:
-                    inside = self._inside(instruction, source, read, written)
-                    self._follow(source, read, composed, common, (*steps, *inside))
+            key = (producer, written, unmoved) if unmoved is not None else (reader, wanted, None)
+            relayout = Relayout(producer, written, reader, wanted, unmoved)
+            known, known_mask = self._by_order.get(key, (relayout, 0))
+            self._by_order[key] = known, known_mask | part
 
-    def _end(self, instruction: int, steps: tuple[Relayout, ...], mask: Mask) -> None:
-        if steps:
-            self._add(steps, mask)
-
-    def _reshapes(self, instruction: int) -> bool:
-        return instruction < len(self.program.passing) and self.program.passing[instruction] is Passing.RESHAPES
-
-    def _inside(self, instruction: int, source: int, read: Layout, written: Layout) -> list[Relayout]:
-        """Return the move that a transpose or reshape itself makes between the layouts of operand and output."""
-        program = self.program
-        if instruction in program.permutation:
-            unmoved = permuted(written, program.permutation[instruction])
-            return [] if self._same(unmoved, read, source) else [Relayout(source, read, unmoved)]
-        if self._reshapes(instruction):
-            unmoved_output = program.to_output(instruction, read)
-            if not self._same(unmoved_output, written, instruction):
-                return [Relayout(instruction, None, written)]
-        return []
-
-    def _swapped(self, instruction: int, written: Layout, wanted: Layout) -> bool:
+    def _swapped(self, instruction: int, written: Layout, unmoved: Layout | None) -> bool:
         """Return whether a batched dot writes the wanted layout by exchanging its operands."""
         rank = len(written)
-        if not self.hardware.backend.swaps_outputs or self.assignment.opcode(instruction) != "dot" or rank < 3:
+        if not self.hardware.backend.swaps_outputs or self.assignment.opcode[instruction] != "dot":
             return False
-        return {*wanted[:2]} == {rank - 1, rank - 2} and wanted[2:] == written[2:]
-
-    def _add(self, steps: tuple[Relayout, ...], mask: Mask) -> None:
-        for step in steps:
-            self.chained[step] |= mask
+        if rank < 3 or unmoved is None:
+            return False
+        return {*unmoved[:2]} == {rank - 1, rank - 2} and unmoved[2:] == written[2:]
 
     # ---- quantities
 
     def quantities(self, configs: int) -> Floats:
         """Return `QUANTITIES` of each configuration, ``(configs, quantities)``."""
-        masks: dict[Mask, Floats] = {}
-        for name, amount, mask in self._amounts():
-            masks.setdefault(mask, np.zeros(len(QUANTITIES)))[_NUMBER[name]] += amount
-        return unpacked([*masks], configs) @ np.array([*masks.values()]).reshape(-1, len(QUANTITIES))
+        number: dict[Mask, int] = {}
+        entries = [(number.setdefault(mask, len(number)), name, amount) for name, amount, mask in self._amounts()]
+        amounts = np.zeros((len(number), len(QUANTITIES)))
+        for row, name, amount in entries:
+            amounts[row, _NUMBER[name]] += amount
+        return unpacked([*number], configs) @ amounts
 
     def _amounts(self) -> Iterator[tuple[str, int, Mask]]:
         """Yield quantity, amount and configurations."""
         for relayout, mask in self.chained.items():
-            size = self.bytes(relayout.instruction)
+            size = self.bytes(relayout.reader)
             transposes = self.transposes(relayout)
             yield "transposed" if transposes else "straight", 2 * size, mask
             yield "copies", 1, mask
@@ -230,7 +210,7 @@ class Relayouts:
             if transposes:
                 yield "transposes", 1, mask
         for relayout, mask in self.every.items():
-            size = self.bytes(relayout.instruction)
+            size = self.bytes(relayout.reader)
             step = self.stride(relayout)
             yield "every_transposed" if step > 1 else "every_straight", 2 * size, mask
             yield "every_copies", 1, mask
@@ -285,8 +265,8 @@ class Relayouts:
 
     def padded(self, relayout: Relayout) -> int:
         """Return the bytes that a relayout reads and writes, with padding."""
-        before = relayout.after if relayout.before is None else relayout.before
-        return self._padded(relayout.instruction, before) + self._padded(relayout.instruction, relayout.after)
+        read = self._padded(relayout.producer, relayout.written)
+        return read + self._padded(relayout.reader, relayout.wanted)
 
     def _padded(self, instruction: int, layout: Layout) -> int:
         node = self.assignment.tensor[instruction]
@@ -295,19 +275,19 @@ class Relayouts:
         return padded_bytes(layout, self.program.dims[node], self.program.element_bytes[node], *tile)
 
     def stride(self, relayout: Relayout) -> int:
-        """Return the elements between reads of neighbours in the new layout; 2 if the old one is unknown."""
-        if relayout.before is None:
+        """Return the elements between reads of neighbours in the new layout; 2 if there is no single stride."""
+        if relayout.unmoved is None:
             return 2
-        dims = self.assignment.dims(relayout.instruction)
-        minor = minor_dimension(relayout.after, dims)
-        return stride(relayout.before, dims, minor) if minor >= 0 else 1
+        dims = self.assignment.dims[relayout.producer]
+        minor = minor_dimension(relayout.unmoved, dims)
+        return stride(relayout.written, dims, minor) if minor >= 0 else 1
 
     def transposes(self, relayout: Relayout) -> bool:
         """Return whether a relayout changes the minor-most dimension, or moves every element."""
-        if relayout.before is None:
+        if relayout.unmoved is None:
             return True
-        dims = self.assignment.dims(relayout.instruction)
-        return minor_dimension(relayout.before, dims) != minor_dimension(relayout.after, dims)
+        dims = self.assignment.dims[relayout.producer]
+        return minor_dimension(relayout.written, dims) != minor_dimension(relayout.unmoved, dims)
 
 
 def unpacked(masks: list[Mask], configs: int) -> Floats:
