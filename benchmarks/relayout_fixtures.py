@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
+from xlarank.data.files import atomic_write
 from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
 from xlarank.data.hlo.compiler.functions import lower
 from xlarank.data.hlo.compiler.outcome import Outcome
@@ -40,7 +42,7 @@ PROGRAMS: Final = (
     "recommenders:fieldattn__a", "recommenders:towers_train__d", "sequences:textcnn__a",
     "vision:alexnet__a", "vision:yolo__a",
 )
-CONFIGURATIONS: Final = 8
+CONFIGURATIONS: Final = 16
 BACKENDS: Final = ("cpu", "gpu", "tpu")
 OUT: Final = Path("tests/features/relayout_fixtures.npz")
 #: Maximum seconds of one compilation.
@@ -129,10 +131,10 @@ def _text(xla: Xla, backend: str, module: bytes, path: Path) -> str | None:
     return gzip.decompress(path.read_bytes()).decode() or None
 
 
-def collect(backend: str, cache: Path) -> dict[str, Any]:
-    """Return the arrays of the programs compiled by one back end, and the relayout bytes of configurations."""
+def collect(backend: str, cache: Path) -> dict[str, NDArray[Any]]:
+    """Return the graphs of the programs that one back end compiled, and the relayout bytes of configurations."""
     lowering = "tpu" if backend == "tpu" else "cpu"  # XLA:GPU replaces convolutions before layout assignment
-    xla, arrays = _start(backend), dict[str, Any]()
+    xla, arrays = _start(backend), dict[str, NDArray[Any]]()
     lowerer = xla if backend != "gpu" else _start("cpu")
     for program in PROGRAMS:
         name = program.partition(":")[2]
@@ -149,19 +151,30 @@ def collect(backend: str, cache: Path) -> dict[str, Any]:
             text = _text(xla, backend, edited.SerializeToString(), path)
             volumes.append(-1 if text is None else relayout_bytes(text))
         print(f"{backend} {name} {time.monotonic() - started:.0f} s {volumes}", flush=True)
-        arrays[f"{backend}/{name}/volume"] = np.array(volumes, np.int64)
-        arrays[f"{lowering}/{name}/module"] = graph, rows
+        arrays[f"volume/{backend}/{name}"] = np.array(volumes, np.int64)
+        program = {
+            "node_feat": graph.node_feat,
+            "node_opcode": graph.opcode.astype(np.uint8),
+            "edge_index": graph.edges.astype(np.int32),
+            "node_splits": graph.splits[None],
+            "node_config_ids": graph.configurable.astype(np.int32),
+            "node_config_feat": rows,
+        }
+        arrays |= {f"graph/{lowering}/{name}/{key}": array for key, array in program.items()}
     return arrays
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--backend", choices=BACKENDS, action="append")
     args = parser.parse_args()
     args.cache.mkdir(parents=True, exist_ok=True)
-    for backend in args.backend or BACKENDS:
-        collect(backend, args.cache)
+    arrays: dict[str, NDArray[Any]] = {}
+    for backend in BACKENDS:
+        arrays |= collect(backend, args.cache)
+    with atomic_write(OUT) as path, path.open("wb") as stream:
+        np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
+    print(f"{OUT}: {OUT.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

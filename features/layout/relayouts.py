@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.features.layout.hardware import Hardware
-from xlarank.features.layout.layout_assignment import Assignment, Mask, Slot
+from xlarank.features.layout.layout_assignment import CONSTRAINT, Assignment, Mask, Slot
 from xlarank.features.layout.layout_mapping import (
     Layout,
     element_order,
@@ -51,8 +51,9 @@ QUANTITIES: Final = {
     "column_reduced": "bytes read by reductions that keep the minor-most dimension",
 }
 _NUMBER: Final = {name: at for at, name in enumerate(QUANTITIES)}
-#: Opcodes between a producer and a consumer that only rename dimensions.
-_CHAINED: Final = frozenset("constraint transpose reshape bitcast copy".split())
+#: Opcodes between a producer and a reader that only rename dimensions, and all that compute nothing.
+_RENAMING: Final = frozenset({"transpose", "reshape", "bitcast"})
+_CHAINED: Final = _RENAMING | {CONSTRAINT, "copy"}
 #: Opcodes that read no elements, or those of a smaller tensor.
 _UNREAD: Final = frozenset({"tuple", "broadcast"})
 #: Opcodes that write any layout at no cost.
@@ -61,19 +62,17 @@ _CONTRACTED: Final = DOT_ROLES.index("contracted")
 
 
 class Relayout(NamedTuple):
-    """A copy of a tensor from the layout in which an instruction writes it to the one in which it is wanted.
+    """A copy of an instruction's output from one layout to another.
 
     Attributes:
-        producer, written: instruction and its layout; the layout is None if the elements come in no usable order.
-        reader, wanted: instruction whose output is read, at the end of the chain, and the layout that is wanted.
-        unmoved: layout of the producer from which no element would move; None if there is none.
+        before: layout that is read; None if elements come in no order that a layout describes.
+        after: layout that is written. A chain is priced at its producer: ``after`` is the layout of the producer
+            from which no element would move; if there is none, the copy is that of the chain's last output.
     """
 
-    producer: int
-    written: Layout
-    reader: int
-    wanted: Layout
-    unmoved: Layout | None
+    instruction: int
+    before: Layout | None
+    after: Layout
 
 
 class Relayouts:
@@ -87,10 +86,9 @@ class Relayouts:
     def __init__(self, assignment: Assignment, hardware: Hardware) -> None:
         self.assignment, self.program, self.hardware = assignment, assignment.program, hardware
         self.every: dict[Relayout, Mask] = defaultdict(int)
-        self._by_order: dict[tuple[int, Layout, Layout | None], tuple[Relayout, Mask]] = {}
+        self.chained: dict[Relayout, Mask] = defaultdict(int)
         self._find_every()
         self._find_chains()
-        self.chained = dict(self._by_order.values())
 
     # ---- copies
 
@@ -104,16 +102,15 @@ class Relayouts:
         for node, passing in enumerate(self.program.passing):
             if passing is not Passing.RESHAPES or not self.program.dims[node]:
                 continue
-            source = self.program.operands[node][0]
             for read, mask in assignment.wanted[node, 0].items():
                 for written, part in assignment.written[node].items():
                     if part & mask and not self._same(self.program.to_output(node, read), written, node):
-                        self.every[Relayout(source, read, node, written, None)] |= part & mask
+                        self.every[Relayout(node, None, written)] |= part & mask
 
     def _copy(self, instruction: int, wanted: Layout, mask: Mask) -> None:
         for written, part in self.assignment.written[instruction].items():
             if written != wanted and part & mask:
-                self.every[Relayout(instruction, written, instruction, wanted, wanted)] |= part & mask
+                self.every[Relayout(instruction, written, wanted)] |= part & mask
 
     def _reads(self) -> Iterator[tuple[Slot, int, Layout, Mask]]:
         """Yield each read of a tensor of two or more dimensions: slot, source, layout, configurations."""
@@ -160,9 +157,8 @@ class Relayouts:
         if assignment.opcode[instruction] not in _CHAINED or (instruction, 0) not in assignment.sources:
             self._end(instruction, unmoved, mask, reader, wanted)
             return
-        if unmoved is not None and instruction not in assignment.constraint:
-            if program.passing[instruction] is not Passing.KEEPS:
-                unmoved = program.to_operand(instruction, unmoved)
+        if unmoved is not None and assignment.opcode[instruction] in _RENAMING:
+            unmoved = program.to_operand(instruction, unmoved)
         for source, part in assignment.sources[instruction, 0]:
             if part & mask and len(assignment.dims[source]) > 1:
                 self._follow(source, unmoved, part & mask, reader, wanted)
@@ -174,10 +170,10 @@ class Relayouts:
             part &= mask
             if not part or self._same(written, unmoved, producer) or self._swapped(producer, written, unmoved):
                 continue
-            key = (producer, written, unmoved) if unmoved is not None else (reader, wanted, None)
-            relayout = Relayout(producer, written, reader, wanted, unmoved)
-            known, known_mask = self._by_order.get(key, (relayout, 0))
-            self._by_order[key] = known, known_mask | part
+            if unmoved is None:
+                self.chained[Relayout(reader, None, wanted)] |= part
+            else:
+                self.chained[Relayout(producer, written, unmoved)] |= part
 
     def _swapped(self, instruction: int, written: Layout, unmoved: Layout | None) -> bool:
         """Return whether a batched dot writes the wanted layout by exchanging its operands."""
@@ -202,7 +198,7 @@ class Relayouts:
     def _amounts(self) -> Iterator[tuple[str, int, Mask]]:
         """Yield quantity, amount and configurations."""
         for relayout, mask in self.chained.items():
-            size = self.bytes(relayout.reader)
+            size = self.bytes(relayout.instruction)
             transposes = self.transposes(relayout)
             yield "transposed" if transposes else "straight", 2 * size, mask
             yield "copies", 1, mask
@@ -210,7 +206,7 @@ class Relayouts:
             if transposes:
                 yield "transposes", 1, mask
         for relayout, mask in self.every.items():
-            size = self.bytes(relayout.reader)
+            size = self.bytes(relayout.instruction)
             step = self.stride(relayout)
             yield "every_transposed" if step > 1 else "every_straight", 2 * size, mask
             yield "every_copies", 1, mask
@@ -265,8 +261,8 @@ class Relayouts:
 
     def padded(self, relayout: Relayout) -> int:
         """Return the bytes that a relayout reads and writes, with padding."""
-        read = self._padded(relayout.producer, relayout.written)
-        return read + self._padded(relayout.reader, relayout.wanted)
+        before = relayout.after if relayout.before is None else relayout.before
+        return self._padded(relayout.instruction, before) + self._padded(relayout.instruction, relayout.after)
 
     def _padded(self, instruction: int, layout: Layout) -> int:
         node = self.assignment.tensor[instruction]
@@ -276,18 +272,18 @@ class Relayouts:
 
     def stride(self, relayout: Relayout) -> int:
         """Return the elements between reads of neighbours in the new layout; 2 if there is no single stride."""
-        if relayout.unmoved is None:
+        if relayout.before is None:
             return 2
-        dims = self.assignment.dims[relayout.producer]
-        minor = minor_dimension(relayout.unmoved, dims)
-        return stride(relayout.written, dims, minor) if minor >= 0 else 1
+        dims = self.assignment.dims[relayout.instruction]
+        minor = minor_dimension(relayout.after, dims)
+        return stride(relayout.before, dims, minor) if minor >= 0 else 1
 
     def transposes(self, relayout: Relayout) -> bool:
         """Return whether a relayout changes the minor-most dimension, or moves every element."""
-        if relayout.unmoved is None:
+        if relayout.before is None:
             return True
-        dims = self.assignment.dims[relayout.producer]
-        return minor_dimension(relayout.written, dims) != minor_dimension(relayout.unmoved, dims)
+        dims = self.assignment.dims[relayout.instruction]
+        return minor_dimension(relayout.before, dims) != minor_dimension(relayout.after, dims)
 
 
 def unpacked(masks: list[Mask], configs: int) -> Floats:

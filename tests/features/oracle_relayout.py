@@ -1,0 +1,377 @@
+"""Layout assignment and relayouts of a single configuration, instruction by instruction.
+
+Constraints are instructions of their own, inserted where the configuration sets a layout. What operations do to
+layouts, and operand order, are taken from the code under test; `tests.features.test_relayouts` checks these apart.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from math import log2, prod
+from typing import Any
+
+from xlarank.features.layout.hardware import Demand, Hardware
+from xlarank.features.layout.layout_program import LayoutProgram, Passing, is_matrix
+from xlarank.features.layout.relayouts import QUANTITIES
+from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES
+
+Layout = tuple[int, ...]
+CHAIN = ("constraint", "transpose", "reshape", "bitcast", "copy")
+
+
+@dataclass
+class Instruction:
+    """An instruction, and the layouts of its output and of its operands (None while unknown)."""
+
+    opcode: str
+    node: int
+    operands: list[int]
+    dims: tuple[int, ...]
+    set_layout: Layout | None = None
+    written: Layout | None = None
+    is_fixed: bool = False
+
+    def __post_init__(self) -> None:
+        self.wanted: list[Layout | None] = [None] * len(self.operands)
+        self.wanted_fixed = [False] * len(self.operands)
+
+
+def row_major(rank: int) -> Layout:
+    return tuple(range(rank))[::-1]
+
+
+class Simulation:
+    """One configuration: ``rows[k]`` is the type of row of configurable node k."""
+
+    def __init__(self, program: LayoutProgram, hardware: Hardware, rows: list[int]) -> None:
+        self.program, self.hardware, self.backend = program, hardware, hardware.backend
+        self.code: list[Instruction] = []
+        #: Instruction of each node itself, and the one that stands for its output in later uses.
+        self.own: dict[int, int] = {}
+        self.standing: dict[int, int] = {}
+        outputs, operands = self.layouts_set(rows)
+        nodes = range(len(program.dims))
+        for node in nodes:
+            self.own[node] = self.standing[node] = self.emit(program.opcode[node], node, [])
+        for node, layout in outputs.items():
+            self.standing[node] = self.emit("constraint", node, [self.own[node]], layout)
+        self.order: list[int] = []
+        for node in nodes:
+            reads = []
+            for number, tensor in enumerate(program.operands[node]):
+                reads.append(self.standing[tensor])
+                if (node, number) in operands:
+                    reads[-1] = self.emit("constraint", tensor, reads[-1:], operands[node, number])
+                    self.order.append(reads[-1])
+            instruction = self.code[self.own[node]]
+            instruction.operands = reads
+            instruction.__post_init__()
+            self.order.append(self.own[node])
+            if node in outputs:
+                self.order.append(self.standing[node])
+        self.results = [self.standing[node] for node in program.results]
+        before = None
+        for _ in range(self.backend.rounds):
+            for instruction in self.code:
+                instruction.written, instruction.is_fixed = None, False
+                instruction.__post_init__()
+            self.assign(before)
+            before = [instruction.written for instruction in self.code]
+
+    def emit(self, opcode: str, node: int, operands: list[int], layout: Layout | None = None) -> int:
+        self.code.append(Instruction(opcode, node, operands, self.program.dims[node], layout))
+        return len(self.code) - 1
+
+    def layouts_set(self, rows: list[int]) -> tuple[dict[int, Layout], dict[tuple[int, int], Layout]]:
+        facts, program = self.program.facts, self.program
+        outputs: dict[int, Layout] = {}
+        operands: dict[tuple[int, int], Layout] = {}
+        for k, node in enumerate(facts.graph.configurable.tolist()):
+            for slot, choices in enumerate(facts.slots.values()):
+                tensor = int(facts.slot_tensor[k, slot])
+                if tensor < 0 or not choices.is_set[rows[k]] or not program.dims[tensor]:
+                    continue
+                layout = tuple(choices.layout[rows[k], : len(program.dims[tensor])].tolist())
+                inputs = program.operands[node]
+                if slot == 0:
+                    outputs[node] = layout
+                elif tensor in inputs:
+                    number = slot - 1 if inputs[slot - 1 : slot] == [tensor] else inputs.index(tensor)
+                    operands.setdefault((node, number), layout)
+        return outputs, operands
+
+    # ---- events; the last one added is handled first
+
+    def write(self, at: int, layout: Layout, *, fixed=False, replace=False, last=False) -> None:
+        one = self.code[at]
+        if len(layout) != len(one.dims) or one.is_fixed or one.written == layout or (one.written and not replace):
+            return
+        one.written, one.is_fixed = layout, fixed
+        (self.queue.append if last else self.queue.appendleft)((at, None, layout))
+
+    def want(self, at: int, number: int, layout: Layout, *, fixed=False, replace=False, last=False) -> None:
+        one = self.code[at]
+        known = one.wanted[number]
+        if one.wanted_fixed[number] or known == layout or (known is not None and not replace):
+            return
+        one.wanted[number], one.wanted_fixed[number] = layout, fixed
+        (self.queue.append if last else self.queue.appendleft)((at, number, layout))
+
+    def assign(self, before: list[Layout | None] | None) -> None:
+        waiting: deque[Any] = deque()
+        for phase in (self.set_by_module, self.set_by_backend):
+            self.queue: deque[Any] = deque()
+            phase(before)
+            waiting += self.queue
+            if phase == self.set_by_module:
+                waiting.append(None)  # the results
+        self.queue = waiting
+        self.run()
+        for at in self.order:
+            one = self.code[at]
+            if one.written is None and one.dims:
+                self.write(at, row_major(len(one.dims)))
+                self.run()
+
+    def set_by_module(self, _: object) -> None:
+        for at in self.order:
+            one = self.code[at]
+            if one.set_layout is not None:
+                self.write(at, one.set_layout, fixed=True)
+                self.want(at, 0, one.set_layout, fixed=True)
+            elif one.opcode == "parameter":
+                self.write(at, self.program.default[one.node], fixed=True)
+
+    def set_by_backend(self, before: list[Layout | None] | None) -> None:
+        for at in self.order:
+            one = self.code[at]
+            if one.opcode == "constraint":
+                continue
+            demand = self.backend.demands.get(one.opcode)
+            if demand is not None:
+                for number, layout in self.demanded(at, demand, before):
+                    if number < 0:
+                        self.write(at, layout, fixed=True, replace=True)
+                    else:
+                        self.want(at, number, layout, fixed=True, replace=True)
+            elif one.opcode == "transpose" and self.backend.name == "gpu" and one.operands:
+                source = self.code[one.operands[0]]
+                order = self.program.permutation.get(one.node, ())[::-1]
+                rank = len(order)
+                groups = (tuple(range(rank - 2)), tuple(range(rank - 2, rank - 1)), tuple(range(rank - 1, rank)))
+                if source.opcode == "dot" and order and self.readers_of_dot(one.operands[0]) == 1:
+                    if is_matrix(order, groups):
+                        self.want(at, 0, order)
+            elif self.backend.operands and one.opcode not in (
+                *("constant", "tuple", "iota", "get-tuple-element", "while", "conditional", "parameter"),
+            ):
+                for number, operand in enumerate(one.operands):
+                    self.want(at, number, row_major(len(self.code[operand].dims)))
+
+    def readers_of_dot(self, at: int) -> int:
+        return sum(one.operands.count(at) for one in self.code)
+
+    def demanded(self, at: int, demand: Demand, before: list[Layout | None] | None):
+        one, program = self.code[at], self.program
+        tensors = [(-1, at), *enumerate(one.operands)]
+        if demand is Demand.ROW_MAJOR:
+            return [(number, row_major(len(self.code[tensor].dims))) for number, tensor in tensors]
+        if demand is Demand.DEFAULT:
+            return [(number, program.default[self.code[tensor].node]) for number, tensor in tensors]
+        demanded = []
+        if demand is Demand.CHANNELS_LAST:
+            for number, tensor in tensors:
+                sides = ("feature", "spatial", "batch") if number == 1 else ("batch", "spatial", "feature")
+                roles = program.roles[one.node][number + 1][: len(self.code[tensor].dims)]
+                major = [d for side in sides for d, r in enumerate(roles) if r == CONVOLUTION_ROLES.index(side)]
+                demanded.append((number, tuple(major[::-1])))
+            return demanded
+        for number, tensor in enumerate(one.operands):
+            rank = len(self.code[tensor].dims)
+            roles = program.roles[one.node][number + 1][:rank]
+            groups = tuple(
+                tuple(d for d, role in enumerate(roles) if role == DOT_ROLES.index(name)) for name in DOT_ROLES
+            )
+            if not groups[0] and len(groups[1]) < 2 and len(groups[2]) < 2:
+                continue
+            options = [before[tensor]] if before is not None and before[tensor] is not None else []
+            source = self.code[tensor]
+            if source.set_layout is not None:
+                options.append(source.set_layout)
+            elif source.node in program.permutation:
+                permutation = program.permutation[source.node]
+                origin = self.code[source.operands[0]]
+                origin_layout = origin.set_layout or row_major(len(origin.dims))
+                options.append(tuple(permutation.index(dimension) for dimension in origin_layout))
+            options.append(row_major(rank))
+            fallback = tuple(reversed([d for group in groups for d in group]))
+            usable = (layout for layout in options if is_matrix(layout, groups))
+            demanded.append((number, next(usable, fallback)))
+        batch, rows = program.split[one.node]
+        if batch or rows > 1 or len(one.dims) - batch - rows > 1:
+            demanded.append((-1, row_major(len(one.dims))))
+        return demanded
+
+    def run(self) -> None:
+        while self.queue:
+            event = self.queue.popleft()
+            if event is None:
+                for at in self.results:
+                    self.write(at, row_major(len(self.code[at].dims)))
+            elif event[1] is None:
+                if self.code[event[0]].written == event[2]:  # else it was replaced since
+                    self.from_output(event[0], event[2])
+            elif self.code[event[0]].wanted[event[1]] == event[2]:
+                self.from_operand(*event)
+
+    def from_output(self, at: int, layout: Layout) -> None:
+        for reader in self.order:
+            for number, operand in enumerate(self.code[reader].operands):
+                if operand == at and self.code[reader].opcode != "tuple":
+                    self.want(reader, number, layout)
+        one, program = self.code[at], self.program
+        if one.opcode == "constraint" or len(layout) < 2:
+            return
+        for number, tensor in enumerate(program.operands[one.node]):
+            if len(program.dims[tensor]) < 2:
+                continue
+            if program.passing[one.node] is Passing.KEEPS:
+                if len(program.dims[tensor]) == len(layout):
+                    self.want(at, number, layout, fixed=True, replace=True)
+            elif number == 0 and (source := program.to_operand(one.node, layout)):
+                self.want(at, 0, source, replace=True, last=not program.keeps_order(one.node))
+
+    def from_operand(self, at: int, number: int, layout: Layout) -> None:
+        one, program = self.code[at], self.program
+        if self.code[one.operands[number]].opcode != "tuple":
+            self.write(one.operands[number], layout)
+        if one.opcode in ("constraint", "tuple") or len(layout) < 2:
+            return
+        inputs = program.operands[one.node]
+        if program.passing[one.node] is Passing.KEEPS:
+            volumes = [prod(program.dims[tensor]) for tensor in inputs]
+            if one.opcode == "concatenate" and volumes[number] < max(volumes):
+                return
+            for other, tensor in enumerate(inputs):
+                if tensor != inputs[number] and len(program.dims[tensor]) == len(layout):
+                    self.want(at, other, layout)
+            self.write(at, layout)
+        elif number == 0 and (output := program.to_output(one.node, layout)) is not None:
+            reduces = one.node in program.reduced
+            if reduces or len(output) > 1:
+                self.write(at, output, fixed=reduces, last=not program.keeps_order(one.node))
+
+    # ---- what it costs
+
+    def quantities(self) -> dict[str, float]:
+        total = dict.fromkeys(QUANTITIES, 0.0)
+        for at, before, after, moved in self.chains():
+            size = 2 * self.size(at)
+            straight = moved is not None and self.minor(at, before) == self.minor(at, after)
+            total["straight" if straight else "transposed"] += size
+            total["transposes"] += not straight
+            total["copies"] += 1
+            total["padded"] += self.tiled(at, before) + self.tiled(at, after)
+        for at, before, after, moved in self.copies():
+            size, dims = self.size(at), self.code[at].dims
+            step = 2
+            if moved is not None:
+                place = before.index(self.minor(at, after)) if self.minor(at, after) >= 0 else 0
+                step = prod(dims[dimension] for dimension in before[:place])
+            total["every_transposed" if step > 1 else "every_straight"] += 2 * size
+            total["every_copies"] += 1
+            total["every_padded"] += self.tiled(at, before) + self.tiled(at, after)
+            total["strided"] += round(size * log2(1 + step))
+        for at, one in enumerate(self.code):
+            layout, turned = one.written, one.written != row_major(len(one.dims))
+            if one.set_layout is not None:
+                total["constrained_turned"] += self.size(at) * turned
+                total["constrained_padded"] += self.tiled(at, one.set_layout)
+            elif one.opcode == "dot" and len(one.operands) == 2:
+                strided = [self.reads_strided(at, number) for number in (0, 1)]
+                total["strided_dots"] += round(self.program.flops[one.node]) * all(strided)
+                total["half_strided_dots"] += round(self.program.flops[one.node]) * any(strided)
+            elif one.node in self.program.reduced:
+                wanted = one.wanted[0]
+                if wanted and len(wanted) > 1:
+                    dims = self.code[one.operands[0]].dims
+                    minor = next((d for d in wanted if dims[d] != 1), -1)
+                    if minor not in self.program.reduced[one.node]:
+                        total["column_reduced"] += self.size(one.operands[0])
+            elif self.program.passing[one.node] is Passing.KEEPS and len(one.dims) > 1 and layout:
+                total["turned"] += self.size(at) * turned
+        return total
+
+    def size(self, at: int) -> int:
+        return prod(self.code[at].dims) * self.program.element_bytes[self.code[at].node]
+
+    def minor(self, at: int, layout: Layout) -> int:
+        return next((dimension for dimension in layout if self.code[at].dims[dimension] != 1), -1)
+
+    def same(self, at: int, left: Layout | None, right: Layout | None) -> bool:
+        if left is None or right is None:
+            return False
+        return [d for d in left if self.code[at].dims[d] != 1] == [d for d in right if self.code[at].dims[d] != 1]
+
+    def tiled(self, at: int, layout: Layout) -> int:
+        hardware, element = self.hardware, self.program.element_bytes[self.code[at].node]
+        sizes = [self.code[at].dims[dimension] for dimension in layout]
+        while len(sizes) > 1 and sizes[0] == 1:
+            del sizes[0]
+        multiples = (hardware.lanes, hardware.sublanes * max(1, hardware.word // max(1, element)))
+        for place, multiple in enumerate(multiples[: len(sizes)]):
+            sizes[place] = (sizes[place] + multiple - 1) // multiple * multiple
+        return prod(sizes) * element
+
+    def reads_strided(self, at: int, number: int) -> bool:
+        one = self.code[at]
+        if one.wanted[number] is None:
+            return False
+        minor = self.minor(one.operands[number], one.wanted[number])
+        return minor >= 0 and self.program.roles[one.node][number + 1][minor] != DOT_ROLES.index("contracted")
+
+    def reads(self):
+        """Reader's opcode, source, layout of everything that is read or returned."""
+        for one in self.code:
+            for number, source in enumerate(one.operands):
+                if one.wanted[number] is not None and len(self.code[source].dims) > 1:
+                    yield one.opcode, source, one.wanted[number]
+        for at in self.results:
+            if len(self.code[at].dims) > 1:
+                yield "result", at, row_major(len(self.code[at].dims))
+
+    def copies(self):
+        found = set()
+        for opcode, source, wanted in self.reads():
+            written = self.code[source].written
+            if opcode != "tuple" and written is not None and written != wanted:
+                found.add((source, written, wanted, wanted))
+        for node, passing in enumerate(self.program.passing):
+            one = self.code[self.own[node]]
+            if passing is Passing.RESHAPES and one.dims and one.written is not None and one.wanted[0] is not None:
+                if not self.same(self.own[node], self.program.to_output(node, one.wanted[0]), one.written):
+                    found.add((self.own[node], one.written, one.written, None))
+        return found
+
+    def chains(self):
+        found = set()
+        for opcode, source, wanted in self.reads():
+            if opcode in (*CHAIN, "tuple", "broadcast"):
+                continue
+            at, moved, ended = source, wanted, True
+            while self.code[at].opcode in CHAIN and self.code[at].operands:
+                one = self.code[at]
+                if moved is not None and one.opcode in ("transpose", "reshape", "bitcast"):
+                    moved = self.program.to_operand(one.node, moved)
+                at = one.operands[0]
+                if len(self.code[at].dims) < 2:
+                    ended = False
+                    break
+            written = self.code[at].written
+            if not ended or written is None or self.code[at].opcode in ("broadcast", "constant", "iota"):
+                continue
+            rank = len(written)
+            swapped = self.code[at].opcode == "dot" and rank > 2 and moved is not None and self.backend.swaps_outputs
+            swapped = swapped and set(moved[:2]) == {rank - 1, rank - 2} and moved[2:] == written[2:]
+            if not self.same(at, written, moved) and not swapped:
+                found.add((source, wanted, wanted, None) if moved is None else (at, written, moved, moved))
+        return found
