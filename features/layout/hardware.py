@@ -18,7 +18,7 @@ class Demand(Enum):
     """Order in which an operation reads its operands and writes its output."""
 
     ROW_MAJOR = "row-major"
-    DEFAULT = "the module's default layouts"
+    PREFERRED = "the layouts that the compiler chooses for parameters"
     CHANNELS_LAST = "batch, spatial dimensions, features; kernels: output features, spatial, input features"
     MATRICES = "batch, rows and columns each contiguous; batch dimensions not minor-most"
 
@@ -31,6 +31,7 @@ class Backend:
         demands: opcode -> the order of its tensors.
         operands: order in which all other operations read operands if nothing else asks for one.
         rounds: number of times that layouts are assigned; a later round sees the layouts of the one before.
+        compacts: whether parameters and results have the layouts that take the fewest tiles; else they are row-major.
         swaps_outputs: whether a batched dot writes its last two dimensions in either order.
     """
 
@@ -38,6 +39,7 @@ class Backend:
     demands: Mapping[str, Demand]
     operands: Demand | None = None
     rounds: int = 1
+    compacts: bool = False
     swaps_outputs: bool = False
 
 
@@ -48,7 +50,7 @@ CPU_BACKEND: Final = Backend(
 GPU_BACKEND: Final = Backend(
     "gpu", {"dot": Demand.MATRICES, "convolution": Demand.CHANNELS_LAST}, rounds=2, swaps_outputs=True
 )
-TPU_BACKEND: Final = Backend("tpu", {"dot": Demand.DEFAULT, "convolution": Demand.DEFAULT}, swaps_outputs=True)
+TPU_BACKEND: Final = Backend("tpu", {"dot": Demand.PREFERRED, "convolution": Demand.PREFERRED}, compacts=True, swaps_outputs=True)
 
 
 @dataclass(frozen=True)

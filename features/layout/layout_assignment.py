@@ -200,6 +200,12 @@ class Assignment:
             {slot: constraint for slot, constraint in operands.items() if constraint.layouts},
         )
 
+    def result_layout(self, instruction: int) -> Layout:
+        """Return the layout in which an instruction is returned."""
+        if self.backend.compacts:
+            return self.program.preferred[self.tensor[instruction]]
+        return row_major(len(self.dims[instruction]))
+
     # ---- propagation
 
     def _assign(self, previous: list[Choices] | None) -> None:
@@ -252,12 +258,12 @@ class Assignment:
                     self._write(instruction, layout, mask, fixed=True)
                     self._want((instruction, 0), layout, mask, fixed=True)
             elif self.program.opcode[instruction] == "parameter":
-                self._write(instruction, self.program.default[instruction], self.everything, fixed=True)
+                self._write(instruction, self.program.preferred[instruction], self.everything, fixed=True)
 
     def _returned(self) -> None:
         def event() -> None:
             for instruction, mask in self.results:
-                self._write(instruction, row_major(len(self.dims[instruction])), mask)
+                self._write(instruction, self.result_layout(instruction), mask)
 
         self._push(event, last=False)
 
@@ -334,9 +340,9 @@ def demands(
     if demand is Demand.ROW_MAJOR:
         for number, tensor in tensors:
             yield number, row_major(len(program.dims[tensor])), everything
-    elif demand is Demand.DEFAULT:
+    elif demand is Demand.PREFERRED:
         for number, tensor in tensors:
-            yield number, program.default[tensor], everything
+            yield number, program.preferred[tensor], everything
     elif demand is Demand.CHANNELS_LAST:
         batch, feature, spatial = map(CONVOLUTION_ROLES.index, ("batch", "feature", "spatial"))
         for number, tensor in tensors:

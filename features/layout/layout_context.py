@@ -140,7 +140,11 @@ class LayoutContext(LayoutFacts):
         super().__init__(graph, tiling)
         self.hardware: Hardware | None = None if hardware is None else HARDWARE[hardware]
 
-    layout_program = cached_property(LayoutProgram)
+    @cached_property
+    def layout_program(self) -> LayoutProgram:
+        """The program as layout assignment for `hardware` sees it."""
+        assert self.hardware is not None
+        return LayoutProgram(self, self.hardware)
     requested = cached_property(layout_facts.RequestedLayouts)
     regions = cached_property(Regions)
     output_rows = cached_property(OutputRows)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from itertools import permutations
 from typing import Final
 
 Layout = tuple[int, ...]
@@ -147,3 +148,22 @@ def padded_bytes(layout: Layout, dims: Sizes, element_bytes: int, lanes: int, su
     for at, multiple in zip(range(len(sizes)), (lanes, rows), strict=False):
         sizes[at] = -(-sizes[at] // multiple) * multiple
     return math.prod(sizes) * element_bytes
+
+
+@lru_cache(_CACHED)
+def compact(dims: Sizes, element_bytes: int, lanes: int, sublanes: int, word: int) -> Layout:
+    """Return the layout that takes the fewest bytes in tiles; of several, the one that differs least from row-major.
+
+    >>> compact((128, 8, 64), 4, 128, 8, 4)  # 128 along the lanes
+    (0, 2, 1)
+    """
+    rank = len(dims)
+    best = row_major(rank)
+    fewest = padded_bytes(best, dims, element_bytes, lanes, sublanes, word)
+    for count in (1, 2):
+        for first in permutations(range(rank - 1, -1, -1), min(count, rank)):
+            layout = (*first, *(dimension for dimension in row_major(rank) if dimension not in first))
+            size = padded_bytes(layout, dims, element_bytes, lanes, sublanes, word)
+            if size < fewest:
+                best, fewest = layout, size
+    return best

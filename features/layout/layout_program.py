@@ -11,10 +11,12 @@ from typing import Final
 import numpy as np
 
 from xlarank.data.schema import MAX_RANK, OPCODES
+from xlarank.features.layout.hardware import Hardware
 from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.layout.layout_mapping import (
     Layout,
     Sizes,
+    compact,
     inverse,
     permuted,
     reshaped,
@@ -57,31 +59,36 @@ class LayoutProgram:
         operands: nodes in operand order.
         passing: how each node hands layouts on.
         permutation, reduced: of transposes, and of reductions.
-        default: the module's default layouts.
+        preferred: layouts of parameters and results that the compiler chooses.
         roles: roles of the dimensions of output and operands of dots and convolutions, by node (`slot_roles`).
         split: numbers of batch and of row dimensions of dots, by node.
         flops: floating-point operations of dots, by node.
         results: nodes whose layouts the caller fixes.
     """
 
-    def __init__(self, facts: LayoutFacts) -> None:
-        self.facts = facts
+    def __init__(self, facts: LayoutFacts, hardware: Hardware) -> None:
+        self.facts, self.hardware = facts, hardware
         nodes = facts.graph.nodes
         self.opcode = [OPCODES[number] for number in facts.graph.opcode]
         self.dims: list[Sizes] = [
             tuple(sizes[:rank]) for sizes, rank in zip(facts.dims.tolist(), facts.rank.tolist(), strict=True)
         ]
         self.element_bytes = [int(size) for size in facts.element_bytes]
-        self.default: list[Layout] = [
-            tuple(layout[: len(dims)])
-            for layout, dims in zip(facts.default_layout.tolist(), self.dims, strict=True)
-        ]
+        self.preferred = [self._preferred(node) for node in range(nodes)]
         self.operands = self._operands()
         self.permutation: dict[int, Layout] = {}
         self.reduced: dict[int, frozenset[int]] = {}
         self.passing = [self._passing(node) for node in range(nodes)]
         self._dots()
         self.results = self._results()
+
+    def _preferred(self, node: int) -> Layout:
+        """Return the module's layout if it is not row-major, as then someone has chosen it; else the back end's."""
+        hardware, dims = self.hardware, self.dims[node]
+        layout = tuple(self.facts.default_layout[node, : len(dims)].tolist())
+        if layout != row_major(len(dims)) or not hardware.backend.compacts:
+            return layout
+        return compact(dims, self.element_bytes[node], hardware.lanes, hardware.sublanes, hardware.word)
 
     def _operands(self) -> list[list[int]]:
         """Return the operands of each node; the dataset's edges are not in operand order."""

@@ -126,7 +126,7 @@ class Relayouts:
         for instruction, mask in self.assignment.results:
             rank = len(self.assignment.dims[instruction])
             if rank > 1:
-                yield instruction, row_major(rank), mask
+                yield instruction, self.assignment.result_layout(instruction), mask
 
     def _same(self, left: Layout | None, right: Layout | None, instruction: int) -> bool:
         if left is None or right is None:
