@@ -20,6 +20,7 @@ class Demand(Enum):
     ROW_MAJOR = "row-major"
     PREFERRED = "the layouts that the compiler chooses for parameters"
     CHANNELS_LAST = "batch, spatial dimensions, features; kernels: output features, spatial, input features"
+    FEATURES_IN_TILES = "features and batch (kernels: output and input features) minor-most, in the cheaper order"
     MATRICES = "batch, rows and columns each contiguous; batch dimensions not minor-most"
 
 
@@ -50,7 +51,7 @@ CPU_BACKEND: Final = Backend(
 GPU_BACKEND: Final = Backend(
     "gpu", {"dot": Demand.MATRICES, "convolution": Demand.CHANNELS_LAST}, rounds=2, swaps_outputs=True
 )
-TPU_BACKEND: Final = Backend("tpu", {"dot": Demand.PREFERRED, "convolution": Demand.PREFERRED}, compacts=True, swaps_outputs=True)
+TPU_BACKEND: Final = Backend("tpu", {"dot": Demand.PREFERRED, "convolution": Demand.FEATURES_IN_TILES}, compacts=True, swaps_outputs=True)
 
 
 @dataclass(frozen=True)

@@ -350,6 +350,13 @@ def demands(
             sizes = len(program.dims[tensor])
             groups = [roles_of(program.roles[node][number + 1], sizes, role) for role in order]
             yield number, major_first(*groups), everything
+    elif demand is Demand.FEATURES_IN_TILES:
+        batch, feature, spatial = map(CONVOLUTION_ROLES.index, ("batch", "feature", "spatial"))
+        for number, tensor in tensors:
+            roles, sizes = program.roles[node][number + 1], len(program.dims[tensor])
+            groups = [roles_of(roles, sizes, role) for role in (spatial, batch, feature)]
+            orders = major_first(*groups), major_first(groups[0], groups[2], groups[1])
+            yield number, min(orders, key=lambda order: program.padded_bytes(tensor, order)), everything
     elif demand is Demand.MATRICES:
         yield from _matrix_demands(assignment, node, previous)
     elif opcode == "transpose" and Demand.MATRICES in backend.demands.values() and inputs:

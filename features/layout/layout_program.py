@@ -18,6 +18,7 @@ from xlarank.features.layout.layout_mapping import (
     Sizes,
     compact,
     inverse,
+    padded_bytes,
     permuted,
     reshaped,
     row_major,
@@ -89,6 +90,12 @@ class LayoutProgram:
         if layout != row_major(len(dims)) or not hardware.backend.compacts:
             return layout
         return compact(dims, self.element_bytes[node], hardware.lanes, hardware.sublanes, hardware.word)
+
+    def padded_bytes(self, node: int, layout: Layout) -> int:
+        """Return the bytes of a node's output in the hardware's tiles."""
+        hardware = self.hardware
+        tile = hardware.lanes, hardware.sublanes, hardware.word
+        return padded_bytes(layout, self.dims[node], self.element_bytes[node], *tile)
 
     def _operands(self) -> list[list[int]]:
         """Return the operands of each node; the dataset's edges are not in operand order."""

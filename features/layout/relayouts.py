@@ -23,7 +23,6 @@ from xlarank.features.layout.layout_mapping import (
     Layout,
     element_order,
     minor_dimension,
-    padded_bytes,
     row_major,
     stride,
 )
@@ -265,10 +264,7 @@ class Relayouts:
         return self._padded(relayout.instruction, before) + self._padded(relayout.instruction, relayout.after)
 
     def _padded(self, instruction: int, layout: Layout) -> int:
-        node = self.assignment.tensor[instruction]
-        hardware = self.hardware
-        tile = hardware.lanes, hardware.sublanes, hardware.word
-        return padded_bytes(layout, self.program.dims[node], self.program.element_bytes[node], *tile)
+        return self.program.padded_bytes(self.assignment.tensor[instruction], layout)
 
     def stride(self, relayout: Relayout) -> int:
         """Return the elements between reads of neighbours in the new layout; 2 if there is no single stride."""
