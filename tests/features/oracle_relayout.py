@@ -139,7 +139,7 @@ class Simulation:
                 self.write(at, one.set_layout, fixed=True)
                 self.want(at, 0, one.set_layout, fixed=True)
             elif one.opcode == "parameter":
-                self.write(at, self.program.default[one.node], fixed=True)
+                self.write(at, self.program.preferred[one.node], fixed=True)
 
     def set_by_backend(self, before: list[Layout | None] | None) -> None:
         for at in self.order:
@@ -175,9 +175,19 @@ class Simulation:
         tensors = [(-1, at), *enumerate(one.operands)]
         if demand is Demand.ROW_MAJOR:
             return [(number, row_major(len(self.code[tensor].dims))) for number, tensor in tensors]
-        if demand is Demand.DEFAULT:
-            return [(number, program.default[self.code[tensor].node]) for number, tensor in tensors]
+        if demand is Demand.PREFERRED:
+            return [(number, program.preferred[self.code[tensor].node]) for number, tensor in tensors]
         demanded = []
+        if demand is Demand.FEATURES_IN_TILES:
+            for number, tensor in tensors:
+                roles = program.roles[one.node][number + 1][: len(self.code[tensor].dims)]
+                spatial, batch, feature = (
+                    [d for d, role in enumerate(roles) if role == CONVOLUTION_ROLES.index(side)][::-1]
+                    for side in ("spatial", "batch", "feature")
+                )
+                first, second = (*feature, *batch, *spatial), (*batch, *feature, *spatial)
+                demanded.append((number, second if self.tiled(tensor, second) < self.tiled(tensor, first) else first))
+            return demanded
         if demand is Demand.CHANNELS_LAST:
             for number, tensor in tensors:
                 sides = ("feature", "spatial", "batch") if number == 1 else ("batch", "spatial", "feature")
@@ -216,7 +226,7 @@ class Simulation:
             event = self.queue.popleft()
             if event is None:
                 for at in self.results:
-                    self.write(at, row_major(len(self.code[at].dims)))
+                    self.write(at, self.returned(at))
             elif event[1] is None:
                 if self.code[event[0]].written == event[2]:  # else it was replaced since
                     self.from_output(event[0], event[2])
@@ -259,6 +269,10 @@ class Simulation:
             reduces = one.node in program.reduced
             if reduces or len(output) > 1:
                 self.write(at, output, fixed=reduces, last=not program.keeps_order(one.node))
+
+    def returned(self, at: int) -> Layout:
+        one = self.code[at]
+        return self.program.preferred[one.node] if self.backend.compacts else row_major(len(one.dims))
 
     # ---- what it costs
 
@@ -337,7 +351,7 @@ class Simulation:
                     yield one.opcode, source, one.wanted[number]
         for at in self.results:
             if len(self.code[at].dims) > 1:
-                yield "result", at, row_major(len(self.code[at].dims))
+                yield "result", at, self.returned(at)
 
     def copies(self):
         found = set()

@@ -33,9 +33,8 @@ ROOT = {"is_root": 1}
 
 def quantities(arrays, machine):
     """Return the quantities of the distinct configurations by name."""
-    graph = graph_of(arrays)
-    facts = LayoutFacts(graph)
-    table = relayout_quantities(LayoutProgram(facts), HARDWARE[machine], facts.row_type[facts.table.codes])
+    hardware, facts = HARDWARE[machine], LayoutFacts(graph_of(arrays))
+    table = relayout_quantities(LayoutProgram(facts, hardware), hardware, facts.row_type[facts.table.codes])
     return dict(zip(QUANTITIES, table.T, strict=True))
 
 
@@ -83,27 +82,26 @@ def test_reshapes_of_unlike_or_empty_shapes_have_no_layout():
 
 
 def test_a_transposed_dot():
-    """x[256,128] @ w[128,64], output set to {0,1}: copied to the constraint, and back for the result.
+    """x[512,128] @ w[128,256], output set to {0,1}: copied to the constraint, and back for the result.
 
-    On a GPU the two copies are a chain that cancels. The dot reads w {1,0} along its columns, and x along the
-    contracted dimension: strided on one side only.
+    The dot of a GPU writes what the constraint wants. The dot reads x along the contracted dimension and w {1,0}
+    across it: strided on one side only.
     """
-    program = (parameter(256, 128), parameter(128, 64), Node("dot", (256, 64), (0, 1), columns=ROOT))
+    program = (parameter(512, 128), parameter(128, 256), Node("dot", (512, 256), (0, 1), columns=ROOT))
     arrays = layout_file(program, (2,), [[layout_row()], [layout_row((0, 1))]])
-    size, flops = 256 * 64 * 4, 2 * 256 * 128 * 64
+    size, flops = 512 * 256 * 4, 2 * 512 * 128 * 256
     for machine in MACHINES:
         values = quantities(arrays, machine)
-        assert values["every_transposed"].tolist() == ([0, 4 * size] if machine != "nvidia-h200" else [0, 2 * size])
+        assert values["every_transposed"].tolist() == ([0, 2 * size] if machine == "nvidia-h200" else [0, 4 * size])
         assert values["constrained_turned"].tolist() == [0, size]
         assert values["half_strided_dots"].tolist() == [flops] * 2
         assert not values["strided_dots"].any()
-    # reads at strides of 64 and 256 elements
-    expected = round(size * np.log2(1 + 64)) + round(size * np.log2(1 + 256))
+    # reads at strides of 256 and 512 elements
+    expected = round(size * np.log2(1 + 256)) + round(size * np.log2(1 + 512))
     assert quantities(arrays, "cpu")["strided"].tolist() == [0, expected]
-    # the dot writes what the constraint wants; the result is row-major
+    # the chain of two copies cancels; that of a GPU is a single copy
     assert quantities(arrays, "nvidia-h200")["transposed"].tolist() == [0, 2 * size]
     assert quantities(arrays, "cpu")["transposed"].tolist() == [0, 0]
-    # on the TPU the chain of both copies cancels
     assert quantities(arrays, "tpu-v3")["padded"].tolist() == [0, 0]
 
 
@@ -123,15 +121,15 @@ def test_operands_that_both_lie_wrongly():
 
 
 def test_a_reshape_that_is_a_bitcast_and_one_that_is_not():
-    """x[64,32] set to {1,0} or {0,1}, reshaped to [2048]: only the first keeps its elements in place."""
+    """x[256,128] set to {1,0} or {0,1}, reshaped to [32768]: only the first keeps its elements in place."""
     program = (
-        parameter(64, 32),
-        Node("tanh", (64, 32), (0,)),
-        Node("reshape", (2048,), (1,)),
-        Node("tanh", (2048,), (2,), columns=ROOT),
+        parameter(256, 128),
+        Node("tanh", (256, 128), (0,)),
+        Node("reshape", (32768,), (1,)),
+        Node("tanh", (32768,), (2,), columns=ROOT),
     )
     arrays = layout_file(program, (1,), [[layout_row((1, 0))], [layout_row((0, 1))]])
-    size = 64 * 32 * 4
+    size = 256 * 128 * 4
     for machine in ("nvidia-h200", "tpu-v3"):
         assert quantities(arrays, machine)["every_transposed"].tolist() == [0, 4 * size]
     for machine in MACHINES:
@@ -139,20 +137,20 @@ def test_a_reshape_that_is_a_bitcast_and_one_that_is_not():
 
 
 def test_a_chain_that_cancels():
-    """x[64,32] is transposed twice; set to {1,0} in between, it is copied there, and back for the result.
+    """x[256,128] is transposed twice; set to {1,0} in between, it is copied there, and back for the result.
 
     Both copies compose to the order of x, so none remains.
     """
     program = (
-        parameter(64, 32),
-        Node("transpose", (32, 64), (0,), columns={"dimensions_0": 1, "dimensions_1": 0}),
-        Node("transpose", (64, 32), (1,), columns={**ROOT, "dimensions_0": 1, "dimensions_1": 0}),
+        parameter(256, 128),
+        Node("transpose", (128, 256), (0,), columns={"dimensions_0": 1, "dimensions_1": 0}),
+        Node("transpose", (256, 128), (1,), columns={**ROOT, "dimensions_0": 1, "dimensions_1": 0}),
     )
     arrays = layout_file(program, (1,), [[layout_row()], [layout_row((1, 0))]])
     for machine in ("nvidia-h200", "tpu-v3"):
         values = quantities(arrays, machine)
         assert values["copies"].tolist() == [0, 0]
-        assert values["every_transposed"].tolist() == [0, 4 * 64 * 32 * 4]
+        assert values["every_transposed"].tolist() == [0, 4 * 256 * 128 * 4]
 
 
 def test_a_batched_dot_that_swaps_its_last_two_dimensions():
@@ -168,6 +166,13 @@ def test_a_batched_dot_that_swaps_its_last_two_dimensions():
     arrays = layout_file(program, (2,), [[choice] for choice in choices])
     assert quantities(arrays, "nvidia-h200")["copies"].tolist() == [0, 0, 2]
     assert quantities(arrays, "nvidia-h200")["transposed"][2] == 2 * 8 * 64 * 4 + 2 * 8 * 64 * 16 * 4
+
+
+def test_compact_layouts_of_a_tpu():
+    """x[128,8,64] lies with 128 along the lanes; a convolution of 3 features and 16 images has images there."""
+    facts = LayoutFacts(graph_of(layout_file((parameter(128, 8, 64),), (), [[]])))
+    assert LayoutProgram(facts, HARDWARE["tpu-v3"]).preferred == [(0, 2, 1)]
+    assert LayoutProgram(facts, HARDWARE["cpu"]).preferred == [(2, 1, 0)]
 
 
 def test_a_column_reduction():
@@ -192,17 +197,17 @@ def test_square_operands_are_contracted_the_other_way_the_second_time():
         Node("dot", (32, 64), (2, 1), columns=ROOT),
     )
     arrays = layout_file(program, (2,), [[layout_row()]])
-    roles = LayoutProgram(LayoutFacts(graph_of(arrays))).roles
+    roles = LayoutProgram(LayoutFacts(graph_of(arrays)), HARDWARE["cpu"]).roles
     assert roles[2][2][:2] != roles[3][2][:2]
 
 
 def compare(arrays, machines=MACHINES):
     graph = graph_of(arrays)
     facts = LayoutFacts(graph)
-    program = LayoutProgram(facts)
     types = facts.row_type[facts.table.codes]
     for machine in machines:
         hardware = HARDWARE[machine]
+        program = LayoutProgram(facts, hardware)
         table = relayout_quantities(program, hardware, types)
         for config, rows in enumerate(types.tolist()):
             expected = Simulation(program, hardware, rows).quantities()
@@ -307,7 +312,7 @@ def test_simulated_volume_follows_real_compilations(backend):
         graph = graph_of({**file, "config_runtime": np.arange(1, len(real) + 1)})
         facts = LayoutFacts(graph)
         types = facts.row_type[facts.table.codes][graph.duplicates.group]
-        table = relayout_quantities(LayoutProgram(facts), HARDWARE[machine], types)
+        table = relayout_quantities(LayoutProgram(facts, HARDWARE[machine]), HARDWARE[machine], types)
         parts = ("every_transposed", "every_straight") if view == "every" else ("transposed", "straight")
         volume = sum(table[:, [*QUANTITIES].index(part)] for part in parts)
         compiled = real >= 0
