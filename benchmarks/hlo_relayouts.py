@@ -41,7 +41,9 @@ def relayout_bytes(text: str) -> int:
             listed = _DIMENSIONS.search(line)
             permutation = _numbers(listed[1]) if listed else []
             layout = [permutation[dimension] for dimension in layout]
-        before, after = ([d for d in order if operand_dims[d] != 1] for order in (operand_layout, layout))
+        before, after = (
+            [d for d in order if operand_dims[d] != 1] for order in (operand_layout, layout)
+        )
         if before != after:
             total += 2 * prod(dims) * _BYTES.get(element, 4)
     return total

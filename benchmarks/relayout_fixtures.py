@@ -14,7 +14,6 @@ import gzip
 import shutil
 import tempfile
 import time
-from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.hlo_relayouts import relayout_bytes
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write
 from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
@@ -34,13 +34,19 @@ from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.data.hlo.reading import module_graph
 from xlarank.pipelines.programs.candidates import candidate_rows, random_configurations
 
-from benchmarks.hlo_relayouts import relayout_bytes
-
 PROGRAMS: Final = (
-    "attention:llama__a", "attention:bert__a", "attention:linattn__a", "attention:experts__a",
-    "attention:linattn_train__d", "numerical:tucker__a", "numerical:matrixproducts__a",
-    "recommenders:fieldattn__a", "recommenders:towers_train__d", "sequences:textcnn__a",
-    "vision:alexnet__a", "vision:yolo__a",
+    "attention:llama__a",
+    "attention:bert__a",
+    "attention:linattn__a",
+    "attention:experts__a",
+    "attention:linattn_train__d",
+    "numerical:tucker__a",
+    "numerical:matrixproducts__a",
+    "recommenders:fieldattn__a",
+    "recommenders:towers_train__d",
+    "sequences:textcnn__a",
+    "vision:alexnet__a",
+    "vision:yolo__a",
 )
 CONFIGURATIONS: Final = 16
 BACKENDS: Final = ("cpu", "gpu", "tpu")
@@ -108,7 +114,9 @@ def _in_child(work: Any, early: Any) -> Any:
 def _lowered(xla: Xla, program: str, path: Path) -> bytes:
     """Return the program's module before layout assignment, from the cache if it is there."""
     if not path.exists():
-        work = partial(lower, xla, function=f"benchmarks.programs.{program}", module=b"", one_hot=False)
+        work = partial(
+            lower, xla, function=f"benchmarks.programs.{program}", module=b"", one_hot=False
+        )
         result = _in_child(work, dumped)
         if result is None or isinstance(result, Outcome):
             raise CompilerError(f"{program} cannot be lowered")
@@ -133,7 +141,9 @@ def _text(xla: Xla, backend: str, module: bytes, path: Path) -> str | None:
 
 def collect(backend: str, cache: Path) -> dict[str, NDArray[Any]]:
     """Return the graphs of the programs that one back end compiled, and the relayout bytes of configurations."""
-    lowering = "tpu" if backend == "tpu" else "cpu"  # XLA:GPU replaces convolutions before layout assignment
+    lowering = (
+        "tpu" if backend == "tpu" else "cpu"
+    )  # XLA:GPU replaces convolutions before layout assignment
     xla, arrays = _start(backend), dict[str, NDArray[Any]]()
     lowerer = xla if backend != "gpu" else _start("cpu")
     for program in PROGRAMS:

@@ -19,8 +19,12 @@ class Demand(Enum):
 
     ROW_MAJOR = "row-major"
     PREFERRED = "the layouts that the compiler chooses for parameters"
-    CHANNELS_LAST = "batch, spatial dimensions, features; kernels: output features, spatial, input features"
-    FEATURES_IN_TILES = "features and batch (kernels: output and input features) minor-most, in the cheaper order"
+    CHANNELS_LAST = (
+        "batch, spatial dimensions, features; kernels: output features, spatial, input features"
+    )
+    FEATURES_IN_TILES = (
+        "features and batch (kernels: output and input features) minor-most, in the cheaper order"
+    )
     MATRICES = "batch, rows and columns each contiguous; batch dimensions not minor-most"
 
 
@@ -46,12 +50,23 @@ class Backend:
 
 # Sources: xla/service/{cpu,gpu}/*_layout_assignment.cc of openxla/xla; for the TPU, compiled modules.
 CPU_BACKEND: Final = Backend(
-    "cpu", {"dot": Demand.ROW_MAJOR, "convolution": Demand.ROW_MAJOR}, Demand.ROW_MAJOR, swaps_outputs=True
+    "cpu",
+    {"dot": Demand.ROW_MAJOR, "convolution": Demand.ROW_MAJOR},
+    Demand.ROW_MAJOR,
+    swaps_outputs=True,
 )
 GPU_BACKEND: Final = Backend(
-    "gpu", {"dot": Demand.MATRICES, "convolution": Demand.CHANNELS_LAST}, rounds=2, swaps_outputs=True
+    "gpu",
+    {"dot": Demand.MATRICES, "convolution": Demand.CHANNELS_LAST},
+    rounds=2,
+    swaps_outputs=True,
 )
-TPU_BACKEND: Final = Backend("tpu", {"dot": Demand.PREFERRED, "convolution": Demand.FEATURES_IN_TILES}, compacts=True, swaps_outputs=True)
+TPU_BACKEND: Final = Backend(
+    "tpu",
+    {"dot": Demand.PREFERRED, "convolution": Demand.FEATURES_IN_TILES},
+    compacts=True,
+    swaps_outputs=True,
+)
 
 
 @dataclass(frozen=True)
@@ -106,7 +121,13 @@ HARDWARE: Final[dict[str, Hardware]] = {
         _gpu("nvidia-h100", 3.35e12, 494.7e12),
         _gpu("nvidia-h200", 4.8e12, 494.7e12),
         _gpu("nvidia-l4", 0.3e12, 60e12),
-        Hardware("cpu", CPU_BACKEND, 20e9, 96e9, {"strided": _CPU_STRIDE, "constrained_turned": _CPU_TURNED}),
+        Hardware(
+            "cpu",
+            CPU_BACKEND,
+            20e9,
+            96e9,
+            {"strided": _CPU_STRIDE, "constrained_turned": _CPU_TURNED},
+        ),
         Hardware("tpu-v3", TPU_BACKEND, BANDWIDTH, PEAK_FLOPS, {"padded": 1e9 / BANDWIDTH}),
     )
 }

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
+from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.layout.hardware import Backend, Demand
 from xlarank.features.layout.layout_mapping import Layout, inverse, permuted, row_major
 from xlarank.features.layout.layout_program import (
@@ -58,7 +58,9 @@ class Choices(dict[Layout, Mask]):
     known: Mask = 0
     fixed: Mask = 0
 
-    def add(self, layout: Layout, mask: Mask, *, fixed: bool = False, replace: bool = False) -> Mask:
+    def add(
+        self, layout: Layout, mask: Mask, *, fixed: bool = False, replace: bool = False
+    ) -> Mask:
         """Give a layout to those configurations that may take it; return those that took it."""
         mask &= ~self.fixed & ~self.get(layout, 0)
         if not replace:
@@ -118,7 +120,9 @@ class Assignment:
         for slot, sources in self.sources.items():
             for instruction, mask in sources:
                 self.readers[instruction].append((slot, mask))
-        self.results = [pair for node in program.results for pair in self._handed_on(node, self.everything)]
+        self.results = [
+            pair for node in program.results for pair in self._handed_on(node, self.everything)
+        ]
         previous: list[Choices] | None = None
         for _ in range(backend.rounds):
             self.written = [Choices() for _ in self.tensor]
@@ -153,7 +157,9 @@ class Assignment:
                     self.order.append(instruction)
                     sources = [(instruction, constraint.mask)]
                     mask &= ~constraint.mask
-                self.sources[node, number] = sources + (self._handed_on(tensor, mask) if mask else [])
+                self.sources[node, number] = sources + (
+                    self._handed_on(tensor, mask) if mask else []
+                )
             self.order.append(node)
             if node in self._outputs:
                 self.order.append(self._outputs[node])
@@ -258,7 +264,9 @@ class Assignment:
                     self._write(instruction, layout, mask, fixed=True)
                     self._want((instruction, 0), layout, mask, fixed=True)
             elif self.program.opcode[instruction] == "parameter":
-                self._write(instruction, self.program.preferred[instruction], self.everything, fixed=True)
+                self._write(
+                    instruction, self.program.preferred[instruction], self.everything, fixed=True
+                )
 
     def _returned(self) -> None:
         def event() -> None:
@@ -294,7 +302,9 @@ class Assignment:
                 if len(program.dims[tensor]) == len(layout):
                     self._want(slot, layout, mask, fixed=True, replace=True)
             elif number == 0 and (source := program.to_operand(instruction, layout)) is not None:
-                self._want(slot, source, mask, replace=True, last=not program.keeps_order(instruction))
+                self._want(
+                    slot, source, mask, replace=True, last=not program.keeps_order(instruction)
+                )
 
     def _from_operand(self, slot: Slot, layout: Layout, mask: Mask) -> None:
         """Propagate a layout wanted by an operand to its producer, and through the instruction that reads it."""
@@ -356,7 +366,11 @@ def demands(
             roles, sizes = program.roles[node][number + 1], len(program.dims[tensor])
             groups = [roles_of(roles, sizes, role) for role in (spatial, batch, feature)]
             orders = major_first(*groups), major_first(groups[0], groups[2], groups[1])
-            yield number, min(orders, key=lambda order: program.padded_bytes(tensor, order)), everything
+            yield (
+                number,
+                min(orders, key=lambda order: program.padded_bytes(tensor, order)),
+                everything,
+            )
     elif demand is Demand.MATRICES:
         yield from _matrix_demands(assignment, node, previous)
     elif opcode == "transpose" and Demand.MATRICES in backend.demands.values() and inputs:
@@ -371,7 +385,9 @@ def demands(
 
 
 #: Opcodes of which no order is demanded.
-_UNDEMANDING = frozenset("parameter constant tuple iota get-tuple-element while conditional".split())
+_UNDEMANDING = frozenset(
+    "parameter constant tuple iota get-tuple-element while conditional".split()
+)
 
 
 def _output_groups(rank: int) -> tuple[Layout, Layout, Layout]:
@@ -390,7 +406,9 @@ def _matrix_demands(
     for number, tensor in enumerate(program.operands[node]):
         rank = len(program.dims[tensor])
         roles = program.roles[node][number + 1]
-        batch, rows, contracted = (roles_of(roles, rank, DOT_ROLES.index(role)) for role in DOT_ROLES)
+        batch, rows, contracted = (
+            roles_of(roles, rank, DOT_ROLES.index(role)) for role in DOT_ROLES
+        )
         if not batch and len(rows) < 2 and len(contracted) < 2:
             continue
         left = assignment.everything
@@ -426,5 +444,8 @@ def _existing_layouts(
                 default = {row_major(len(assignment.dims[origin])): assignment.everything}
                 constraint = assignment.constraint.get(origin)
                 layouts = constraint.layouts if constraint else default
-                own += [(permuted(layout, back), mask & part & part_of_origin) for layout, mask in layouts.items()]
+                own += [
+                    (permuted(layout, back), mask & part & part_of_origin)
+                    for layout, mask in layouts.items()
+                ]
     return before + own

@@ -83,7 +83,9 @@ def without(layout: Layout, removed: frozenset[int]) -> Layout:
     (0, 1)
     """
     return tuple(
-        dimension - sum(other < dimension for other in removed) for dimension in layout if dimension not in removed
+        dimension - sum(other < dimension for other in removed)
+        for dimension in layout
+        if dimension not in removed
     )
 
 
@@ -104,7 +106,9 @@ def reshaped(layout: Layout, dims: Sizes, new_dims: Sizes) -> Layout | None:
     by_place: dict[int, Layout] = {}
     for old, new in blocks:
         minor = place[old[-1]]
-        if [place[dimension] for dimension in reversed(old)] != list(range(minor, minor + len(old))):
+        if [place[dimension] for dimension in reversed(old)] != list(
+            range(minor, minor + len(old))
+        ):
             return None
         by_place[minor] = new
     moved = [dimension for minor in sorted(by_place) for dimension in reversed(by_place[minor])]
@@ -123,7 +127,9 @@ def _blocks(dims: Sizes, new_dims: Sizes) -> list[tuple[Layout, Layout]] | None:
     while old:
         left = [old.pop(0)]
         right = [new.pop(0)]
-        while (excess := math.prod(dims[d] for d in left) - math.prod(new_dims[d] for d in right)) != 0:
+        while (
+            excess := math.prod(dims[d] for d in left) - math.prod(new_dims[d] for d in right)
+        ) != 0:
             if excess < 0:
                 left.append(old.pop(0))
             else:
@@ -133,7 +139,9 @@ def _blocks(dims: Sizes, new_dims: Sizes) -> list[tuple[Layout, Layout]] | None:
 
 
 @lru_cache(_CACHED)
-def padded_bytes(layout: Layout, dims: Sizes, element_bytes: int, lanes: int, sublanes: int, word: int) -> int:
+def padded_bytes(
+    layout: Layout, dims: Sizes, element_bytes: int, lanes: int, sublanes: int, word: int
+) -> int:
     """Return the bytes of a tensor in tiles of ``sublanes x lanes`` words, into which narrow elements are packed.
 
     The minor-most dimension of a size other than 1 lies along the lanes, the next along the sublanes.
@@ -162,7 +170,10 @@ def compact(dims: Sizes, element_bytes: int, lanes: int, sublanes: int, word: in
     fewest = padded_bytes(best, dims, element_bytes, lanes, sublanes, word)
     for count in (1, 2):
         for first in permutations(range(rank - 1, -1, -1), min(count, rank)):
-            layout = (*first, *(dimension for dimension in row_major(rank) if dimension not in first))
+            layout = (
+                *first,
+                *(dimension for dimension in row_major(rank) if dimension not in first),
+            )
             size = padded_bytes(layout, dims, element_bytes, lanes, sublanes, word)
             if size < fewest:
                 best, fewest = layout, size

@@ -72,7 +72,8 @@ class LayoutProgram:
         nodes = facts.graph.nodes
         self.opcode = [OPCODES[number] for number in facts.graph.opcode]
         self.dims: list[Sizes] = [
-            tuple(sizes[:rank]) for sizes, rank in zip(facts.dims.tolist(), facts.rank.tolist(), strict=True)
+            tuple(sizes[:rank])
+            for sizes, rank in zip(facts.dims.tolist(), facts.rank.tolist(), strict=True)
         ]
         self.element_bytes = [int(size) for size in facts.element_bytes]
         self.preferred = [self._preferred(node) for node in range(nodes)]
@@ -89,7 +90,9 @@ class LayoutProgram:
         layout = tuple(self.facts.default_layout[node, : len(dims)].tolist())
         if layout != row_major(len(dims)) or not hardware.backend.compacts:
             return layout
-        return compact(dims, self.element_bytes[node], hardware.lanes, hardware.sublanes, hardware.word)
+        return compact(
+            dims, self.element_bytes[node], hardware.lanes, hardware.sublanes, hardware.word
+        )
 
     def padded_bytes(self, node: int, layout: Layout) -> int:
         """Return the bytes of a node's output in the hardware's tiles."""
@@ -110,9 +113,16 @@ class LayoutProgram:
         for node, inputs in enumerate(operands):
             if self.opcode[node] in ("dot", "convolution"):
                 left, right = tensors[node, 1:].tolist()
-                operands[node] = [tensor for tensor in (left, right if right >= 0 else left) if tensor >= 0]
+                operands[node] = [
+                    tensor for tensor in (left, right if right >= 0 else left) if tensor >= 0
+                ]
             elif self.opcode[node] in _ARRAY_FIRST:
-                inputs.sort(key=lambda tensor, dims=self.dims[node]: (-len(self.dims[tensor]), self.dims[tensor] != dims))  # type: ignore[misc]
+                inputs.sort(
+                    key=lambda tensor, dims=self.dims[node]: (
+                        -len(self.dims[tensor]),
+                        self.dims[tensor] != dims,
+                    )
+                )  # type: ignore[misc]
         return operands
 
     def _passing(self, node: int) -> Passing:
@@ -140,17 +150,22 @@ class LayoutProgram:
         """Set the roles of dimensions, and the splits and operations of dots."""
         facts = self.facts
         nodes = np.array(
-            [node for node, opcode in enumerate(self.opcode) if opcode in ("dot", "convolution")], np.int64
+            [node for node, opcode in enumerate(self.opcode) if opcode in ("dot", "convolution")],
+            np.int64,
         )
         tensors = slot_tensors(facts, nodes)
         if len(nodes):
             tensors[:, 2] = np.where(tensors[:, 2] < 0, tensors[:, 1], tensors[:, 2])
         roles = slot_roles(facts, tensors)
-        self.roles: dict[int, list[list[int]]] = dict(zip(nodes.tolist(), roles.tolist(), strict=True))
+        self.roles: dict[int, list[list[int]]] = dict(
+            zip(nodes.tolist(), roles.tolist(), strict=True)
+        )
         is_dot = np.array([self.opcode[node] == "dot" for node in nodes], bool)
         batch, rows, contracted = dot_split(facts, tensors[is_dot])
         dots = nodes[is_dot].tolist()
-        self.split = dict(zip(dots, zip(batch.astype(int), rows.astype(int), strict=True), strict=True))
+        self.split = dict(
+            zip(dots, zip(batch.astype(int), rows.astype(int), strict=True), strict=True)
+        )
         flops = np.rint(2 * contracted * facts.volume[nodes[is_dot]])
         self.flops = dict(zip(dots, flops.tolist(), strict=True))
         self._contract_squares(dots)
@@ -205,7 +220,9 @@ class LayoutProgram:
         if opcode != "reshape" or not self.operands[node]:
             return opcode in ("gather", "scatter", "transpose")
         source = self.dims[self.operands[node][0]]
-        ones_only = [size for size in source if size != 1] == [size for size in self.dims[node] if size != 1]
+        ones_only = [size for size in source if size != 1] == [
+            size for size in self.dims[node] if size != 1
+        ]
         return len(source) == 1 or ones_only
 
 

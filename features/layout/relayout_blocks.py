@@ -61,7 +61,9 @@ class RelayoutCosts(LayoutBlock):
     cause = Cause.COPIES
     columns = {
         **_columns(),
-        TIME: Column("log2 of the estimated time of the program with its relayouts, in ns", Cause.ESTIMATE),
+        TIME: Column(
+            "log2 of the estimated time of the program with its relayouts, in ns", Cause.ESTIMATE
+        ),
         "relayout__time__ratio": Column(
             "estimated time of the relayouts, over that of the program without them", Cause.ESTIMATE
         ),
@@ -74,7 +76,9 @@ class RelayoutCosts(LayoutBlock):
         program = context.layout_program
         total_bytes = max(1.0, float(context.bytes.sum()))
         dot_flops = max(1.0, sum(program.flops.values()))
-        divisors = np.array([dot_flops if name in _OPERATIONS else total_bytes for name in QUANTITIES])
+        divisors = np.array(
+            [dot_flops if name in _OPERATIONS else total_bytes for name in QUANTITIES]
+        )
         is_count = np.array([name in _COUNTS for name in QUANTITIES])
         costs = np.array([hardware.costs.get(name, 0.0) for name in QUANTITIES])
         least = program_ns(context, hardware)

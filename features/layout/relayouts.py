@@ -103,7 +103,9 @@ class Relayouts:
                 continue
             for read, mask in assignment.wanted[node, 0].items():
                 for written, part in assignment.written[node].items():
-                    if part & mask and not self._same(self.program.to_output(node, read), written, node):
+                    if part & mask and not self._same(
+                        self.program.to_output(node, read), written, node
+                    ):
                         self.every[Relayout(node, None, written)] |= part & mask
 
     def _copy(self, instruction: int, wanted: Layout, mask: Mask) -> None:
@@ -147,13 +149,18 @@ class Relayouts:
         for (reader, wanted), mask in ends.items():
             self._follow(reader, wanted, mask, reader, wanted)
 
-    def _follow(self, instruction: int, unmoved: Layout | None, mask: Mask, reader: int, wanted: Layout) -> None:
+    def _follow(
+        self, instruction: int, unmoved: Layout | None, mask: Mask, reader: int, wanted: Layout
+    ) -> None:
         """Follow a chain from ``instruction`` towards the producer.
 
         ``unmoved`` is the layout of its output from which no element moves on the way to the ``reader``.
         """
         assignment, program = self.assignment, self.program
-        if assignment.opcode[instruction] not in _CHAINED or (instruction, 0) not in assignment.sources:
+        if (
+            assignment.opcode[instruction] not in _CHAINED
+            or (instruction, 0) not in assignment.sources
+        ):
             self._end(instruction, unmoved, mask, reader, wanted)
             return
         if unmoved is not None and assignment.opcode[instruction] in _RENAMING:
@@ -162,12 +169,18 @@ class Relayouts:
             if part & mask and len(assignment.dims[source]) > 1:
                 self._follow(source, unmoved, part & mask, reader, wanted)
 
-    def _end(self, producer: int, unmoved: Layout | None, mask: Mask, reader: int, wanted: Layout) -> None:
+    def _end(
+        self, producer: int, unmoved: Layout | None, mask: Mask, reader: int, wanted: Layout
+    ) -> None:
         if self.assignment.opcode[producer] in _MADE_ANYHOW:
             return
         for written, part in self.assignment.written[producer].items():
             part &= mask
-            if not part or self._same(written, unmoved, producer) or self._swapped(producer, written, unmoved):
+            if (
+                not part
+                or self._same(written, unmoved, producer)
+                or self._swapped(producer, written, unmoved)
+            ):
                 continue
             if unmoved is None:
                 self.chained[Relayout(reader, None, wanted)] |= part
@@ -188,7 +201,10 @@ class Relayouts:
     def quantities(self, configs: int) -> Floats:
         """Return `QUANTITIES` of each configuration, ``(configs, quantities)``."""
         number: dict[Mask, int] = {}
-        entries = [(number.setdefault(mask, len(number)), name, amount) for name, amount, mask in self._amounts()]
+        entries = [
+            (number.setdefault(mask, len(number)), name, amount)
+            for name, amount, mask in self._amounts()
+        ]
         amounts = np.zeros((len(number), len(QUANTITIES)))
         for row, name, amount in entries:
             amounts[row, _NUMBER[name]] += amount
@@ -233,7 +249,11 @@ class Relayouts:
             elif node in program.reduced:
                 tensor = program.operands[node][0]
                 for layout, mask in assignment.wanted[node, 0].items():
-                    if len(layout) > 1 and minor_dimension(layout, program.dims[tensor]) not in program.reduced[node]:
+                    if (
+                        len(layout) > 1
+                        and minor_dimension(layout, program.dims[tensor])
+                        not in program.reduced[node]
+                    ):
                         yield "column_reduced", self.bytes(tensor), mask
             elif passing is Passing.KEEPS and len(program.dims[node]) > 1:
                 for layout, mask in assignment.written[node].items():
@@ -261,7 +281,9 @@ class Relayouts:
     def padded(self, relayout: Relayout) -> int:
         """Return the bytes that a relayout reads and writes, with padding."""
         before = relayout.after if relayout.before is None else relayout.before
-        return self._padded(relayout.instruction, before) + self._padded(relayout.instruction, relayout.after)
+        return self._padded(relayout.instruction, before) + self._padded(
+            relayout.instruction, relayout.after
+        )
 
     def _padded(self, instruction: int, layout: Layout) -> int:
         return self.program.padded_bytes(self.assignment.tensor[instruction], layout)
@@ -290,7 +312,9 @@ def unpacked(masks: list[Mask], configs: int) -> Floats:
     """
     width = (configs + 7) // 8
     packed = np.frombuffer(b"".join(mask.to_bytes(width, "little") for mask in masks), np.uint8)
-    flags: NDArray[np.uint8] = np.unpackbits(packed.reshape(-1, width), axis=1, count=configs, bitorder="little")
+    flags: NDArray[np.uint8] = np.unpackbits(
+        packed.reshape(-1, width), axis=1, count=configs, bitorder="little"
+    )
     return flags.T.astype(np.float64)
 
 

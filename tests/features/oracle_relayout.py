@@ -77,11 +77,15 @@ class Simulation:
             self.assign(before)
             before = [instruction.written for instruction in self.code]
 
-    def emit(self, opcode: str, node: int, operands: list[int], layout: Layout | None = None) -> int:
+    def emit(
+        self, opcode: str, node: int, operands: list[int], layout: Layout | None = None
+    ) -> int:
         self.code.append(Instruction(opcode, node, operands, self.program.dims[node], layout))
         return len(self.code) - 1
 
-    def layouts_set(self, rows: list[int]) -> tuple[dict[int, Layout], dict[tuple[int, int], Layout]]:
+    def layouts_set(
+        self, rows: list[int]
+    ) -> tuple[dict[int, Layout], dict[tuple[int, int], Layout]]:
         facts, program = self.program.facts, self.program
         outputs: dict[int, Layout] = {}
         operands: dict[tuple[int, int], Layout] = {}
@@ -95,7 +99,9 @@ class Simulation:
                 if slot == 0:
                     outputs[node] = layout
                 elif tensor in inputs:
-                    number = slot - 1 if inputs[slot - 1 : slot] == [tensor] else inputs.index(tensor)
+                    number = (
+                        slot - 1 if inputs[slot - 1 : slot] == [tensor] else inputs.index(tensor)
+                    )
                     operands.setdefault((node, number), layout)
         return outputs, operands
 
@@ -103,12 +109,19 @@ class Simulation:
 
     def write(self, at: int, layout: Layout, *, fixed=False, replace=False, last=False) -> None:
         one = self.code[at]
-        if len(layout) != len(one.dims) or one.is_fixed or one.written == layout or (one.written and not replace):
+        if (
+            len(layout) != len(one.dims)
+            or one.is_fixed
+            or one.written == layout
+            or (one.written and not replace)
+        ):
             return
         one.written, one.is_fixed = layout, fixed
         (self.queue.append if last else self.queue.appendleft)((at, None, layout))
 
-    def want(self, at: int, number: int, layout: Layout, *, fixed=False, replace=False, last=False) -> None:
+    def want(
+        self, at: int, number: int, layout: Layout, *, fixed=False, replace=False, last=False
+    ) -> None:
         one = self.code[at]
         known = one.wanted[number]
         if one.wanted_fixed[number] or known == layout or (known is not None and not replace):
@@ -157,12 +170,24 @@ class Simulation:
                 source = self.code[one.operands[0]]
                 order = self.program.permutation.get(one.node, ())[::-1]
                 rank = len(order)
-                groups = (tuple(range(rank - 2)), tuple(range(rank - 2, rank - 1)), tuple(range(rank - 1, rank)))
+                groups = (
+                    tuple(range(rank - 2)),
+                    tuple(range(rank - 2, rank - 1)),
+                    tuple(range(rank - 1, rank)),
+                )
                 if source.opcode == "dot" and order and self.readers_of_dot(one.operands[0]) == 1:
                     if is_matrix(order, groups):
                         self.want(at, 0, order)
             elif self.backend.operands and one.opcode not in (
-                *("constant", "tuple", "iota", "get-tuple-element", "while", "conditional", "parameter"),
+                *(
+                    "constant",
+                    "tuple",
+                    "iota",
+                    "get-tuple-element",
+                    "while",
+                    "conditional",
+                    "parameter",
+                ),
             ):
                 for number, operand in enumerate(one.operands):
                     self.want(at, number, row_major(len(self.code[operand].dims)))
@@ -176,30 +201,49 @@ class Simulation:
         if demand is Demand.ROW_MAJOR:
             return [(number, row_major(len(self.code[tensor].dims))) for number, tensor in tensors]
         if demand is Demand.PREFERRED:
-            return [(number, program.preferred[self.code[tensor].node]) for number, tensor in tensors]
+            return [
+                (number, program.preferred[self.code[tensor].node]) for number, tensor in tensors
+            ]
         demanded = []
         if demand is Demand.FEATURES_IN_TILES:
             for number, tensor in tensors:
                 roles = program.roles[one.node][number + 1][: len(self.code[tensor].dims)]
                 spatial, batch, feature = (
-                    [d for d, role in enumerate(roles) if role == CONVOLUTION_ROLES.index(side)][::-1]
+                    [d for d, role in enumerate(roles) if role == CONVOLUTION_ROLES.index(side)][
+                        ::-1
+                    ]
                     for side in ("spatial", "batch", "feature")
                 )
                 first, second = (*feature, *batch, *spatial), (*batch, *feature, *spatial)
-                demanded.append((number, second if self.tiled(tensor, second) < self.tiled(tensor, first) else first))
+                demanded.append(
+                    (
+                        number,
+                        second if self.tiled(tensor, second) < self.tiled(tensor, first) else first,
+                    )
+                )
             return demanded
         if demand is Demand.CHANNELS_LAST:
             for number, tensor in tensors:
-                sides = ("feature", "spatial", "batch") if number == 1 else ("batch", "spatial", "feature")
+                sides = (
+                    ("feature", "spatial", "batch")
+                    if number == 1
+                    else ("batch", "spatial", "feature")
+                )
                 roles = program.roles[one.node][number + 1][: len(self.code[tensor].dims)]
-                major = [d for side in sides for d, r in enumerate(roles) if r == CONVOLUTION_ROLES.index(side)]
+                major = [
+                    d
+                    for side in sides
+                    for d, r in enumerate(roles)
+                    if r == CONVOLUTION_ROLES.index(side)
+                ]
                 demanded.append((number, tuple(major[::-1])))
             return demanded
         for number, tensor in enumerate(one.operands):
             rank = len(self.code[tensor].dims)
             roles = program.roles[one.node][number + 1][:rank]
             groups = tuple(
-                tuple(d for d, role in enumerate(roles) if role == DOT_ROLES.index(name)) for name in DOT_ROLES
+                tuple(d for d, role in enumerate(roles) if role == DOT_ROLES.index(name))
+                for name in DOT_ROLES
             )
             if not groups[0] and len(groups[1]) < 2 and len(groups[2]) < 2:
                 continue
@@ -272,7 +316,9 @@ class Simulation:
 
     def returned(self, at: int) -> Layout:
         one = self.code[at]
-        return self.program.preferred[one.node] if self.backend.compacts else row_major(len(one.dims))
+        return (
+            self.program.preferred[one.node] if self.backend.compacts else row_major(len(one.dims))
+        )
 
     # ---- what it costs
 
@@ -324,7 +370,9 @@ class Simulation:
     def same(self, at: int, left: Layout | None, right: Layout | None) -> bool:
         if left is None or right is None:
             return False
-        return [d for d in left if self.code[at].dims[d] != 1] == [d for d in right if self.code[at].dims[d] != 1]
+        return [d for d in left if self.code[at].dims[d] != 1] == [
+            d for d in right if self.code[at].dims[d] != 1
+        ]
 
     def tiled(self, at: int, layout: Layout) -> int:
         hardware, element = self.hardware, self.program.element_bytes[self.code[at].node]
@@ -341,7 +389,9 @@ class Simulation:
         if one.wanted[number] is None:
             return False
         minor = self.minor(one.operands[number], one.wanted[number])
-        return minor >= 0 and self.program.roles[one.node][number + 1][minor] != DOT_ROLES.index("contracted")
+        return minor >= 0 and self.program.roles[one.node][number + 1][minor] != DOT_ROLES.index(
+            "contracted"
+        )
 
     def reads(self):
         """Reader's opcode, source, layout of everything that is read or returned."""
@@ -361,8 +411,15 @@ class Simulation:
                 found.add((source, written, wanted, wanted))
         for node, passing in enumerate(self.program.passing):
             one = self.code[self.own[node]]
-            if passing is Passing.RESHAPES and one.dims and one.written is not None and one.wanted[0] is not None:
-                if not self.same(self.own[node], self.program.to_output(node, one.wanted[0]), one.written):
+            if (
+                passing is Passing.RESHAPES
+                and one.dims
+                and one.written is not None
+                and one.wanted[0] is not None
+            ):
+                if not self.same(
+                    self.own[node], self.program.to_output(node, one.wanted[0]), one.written
+                ):
                     found.add((self.own[node], one.written, one.written, None))
         return found
 
@@ -381,11 +438,24 @@ class Simulation:
                     ended = False
                     break
             written = self.code[at].written
-            if not ended or written is None or self.code[at].opcode in ("broadcast", "constant", "iota"):
+            if (
+                not ended
+                or written is None
+                or self.code[at].opcode in ("broadcast", "constant", "iota")
+            ):
                 continue
             rank = len(written)
-            swapped = self.code[at].opcode == "dot" and rank > 2 and moved is not None and self.backend.swaps_outputs
-            swapped = swapped and set(moved[:2]) == {rank - 1, rank - 2} and moved[2:] == written[2:]
+            swapped = (
+                self.code[at].opcode == "dot"
+                and rank > 2
+                and moved is not None
+                and self.backend.swaps_outputs
+            )
+            swapped = (
+                swapped and set(moved[:2]) == {rank - 1, rank - 2} and moved[2:] == written[2:]
+            )
             if not self.same(at, written, moved) and not swapped:
-                found.add((source, wanted, wanted, None) if moved is None else (at, written, moved, moved))
+                found.add(
+                    (source, wanted, wanted, None) if moved is None else (at, written, moved, moved)
+                )
         return found

@@ -10,13 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from tests.features.helpers import FITTING_GRAPHS, GRAPHS, SAMPLE, fitting_graph, graph_of, layout_file, load
+from tests.features.helpers import (
+    FITTING_GRAPHS,
+    GRAPHS,
+    SAMPLE,
+    by_name,
+    fitting_graph,
+    graph_of,
+    layout_file,
+    load,
+)
 from tests.features.oracle_relayout import Simulation
 from tests.features.test_metamorphic import BY_ID, REWRITES
 from tests.graphs import Node, examples, layout_row, parameter
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import read_graph
-from xlarank.features import rows as rows_module
+from xlarank.features.attribution import walk_between
 from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.layout.hardware import HARDWARE
 from xlarank.features.layout.layout_facts import LayoutFacts
@@ -24,7 +33,7 @@ from xlarank.features.layout.layout_mapping import inverse, permuted, reshaped, 
 from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.relayout_blocks import TIME, RelayoutCosts, RelayoutPlaces
 from xlarank.features.layout.relayouts import QUANTITIES, relayout_quantities
-from xlarank.features.rows import assemble
+from xlarank.features.rows import Recipe, assemble
 
 FIXTURES = Path(__file__).with_name("relayout_fixtures.npz")
 MACHINES = ("cpu", "nvidia-h200", "tpu-v3")
@@ -34,7 +43,9 @@ ROOT = {"is_root": 1}
 def quantities(arrays, machine):
     """Return the quantities of the distinct configurations by name."""
     hardware, facts = HARDWARE[machine], LayoutFacts(graph_of(arrays))
-    table = relayout_quantities(LayoutProgram(facts, hardware), hardware, facts.row_type[facts.table.codes])
+    table = relayout_quantities(
+        LayoutProgram(facts, hardware), hardware, facts.row_type[facts.table.codes]
+    )
     return dict(zip(QUANTITIES, table.T, strict=True))
 
 
@@ -44,7 +55,13 @@ def elements(dims, layout):
 
 
 SHAPES = ((4,), (2, 3), (3, 1, 2), (2, 3, 4), (1, 2, 1, 3))
-SPLITS = (((6,), (2, 3)), ((2, 6), (2, 2, 3)), ((2, 3, 4), (6, 4)), ((4, 6), (2, 12)), ((3, 1, 2), (2, 3, 1)))
+SPLITS = (
+    ((6,), (2, 3)),
+    ((2, 6), (2, 2, 3)),
+    ((2, 3, 4), (6, 4)),
+    ((4, 6), (2, 12)),
+    ((3, 1, 2), (2, 3, 1)),
+)
 
 
 @pytest.mark.parametrize("dims", SHAPES)
@@ -57,7 +74,9 @@ def test_mappings_move_no_element(dims):
             assert permuted(permuted(layout, order), inverse(order)) == layout
         for removed in range(len(dims)):
             kept = [dimension for dimension in layout if dimension != removed]
-            assert without(layout, frozenset({removed})) == tuple(np.argsort(np.argsort(kept)).tolist())
+            assert without(layout, frozenset({removed})) == tuple(
+                np.argsort(np.argsort(kept)).tolist()
+            )
 
 
 @pytest.mark.parametrize("pair", [*SPLITS, *(pair[::-1] for pair in SPLITS)])
@@ -87,12 +106,18 @@ def test_a_transposed_dot():
     The dot of a GPU writes what the constraint wants. The dot reads x along the contracted dimension and w {1,0}
     across it: strided on one side only.
     """
-    program = (parameter(512, 128), parameter(128, 256), Node("dot", (512, 256), (0, 1), columns=ROOT))
+    program = (
+        parameter(512, 128),
+        parameter(128, 256),
+        Node("dot", (512, 256), (0, 1), columns=ROOT),
+    )
     arrays = layout_file(program, (2,), [[layout_row()], [layout_row((0, 1))]])
     size, flops = 512 * 256 * 4, 2 * 512 * 128 * 256
     for machine in MACHINES:
         values = quantities(arrays, machine)
-        assert values["every_transposed"].tolist() == ([0, 2 * size] if machine == "nvidia-h200" else [0, 4 * size])
+        assert values["every_transposed"].tolist() == (
+            [0, 2 * size] if machine == "nvidia-h200" else [0, 4 * size]
+        )
         assert values["constrained_turned"].tolist() == [0, size]
         assert values["half_strided_dots"].tolist() == [flops] * 2
         assert not values["strided_dots"].any()
@@ -165,7 +190,9 @@ def test_a_batched_dot_that_swaps_its_last_two_dimensions():
     choices = [layout_row(), layout_row((1, 2, 0)), layout_row((0, 1, 2))]
     arrays = layout_file(program, (2,), [[choice] for choice in choices])
     assert quantities(arrays, "nvidia-h200")["copies"].tolist() == [0, 0, 2]
-    assert quantities(arrays, "nvidia-h200")["transposed"][2] == 2 * 8 * 64 * 4 + 2 * 8 * 64 * 16 * 4
+    assert (
+        quantities(arrays, "nvidia-h200")["transposed"][2] == 2 * 8 * 64 * 4 + 2 * 8 * 64 * 16 * 4
+    )
 
 
 def test_compact_layouts_of_a_tpu():
@@ -232,7 +259,9 @@ def test_any_graph(arrays):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["default/train/dlrm__a", "random/train/gan__c", "random/valid/mlp__a"])
+@pytest.mark.parametrize(
+    "place", ["default/train/dlrm__a", "random/train/gan__c", "random/valid/mlp__a"]
+)
 def test_files_of_the_sample(place):
     compare(load(SAMPLE / "layout" / "cpu" / f"{place}.npz"))
 
@@ -243,7 +272,9 @@ def priced(monkeypatch):
 
     def price(machine):
         settings = FeatureSettings(hardware=machine)
-        monkeypatch.setattr("tests.features.test_metamorphic.assemble", lambda graph: assemble(graph, settings))
+        monkeypatch.setattr(
+            "tests.features.test_metamorphic.assemble", lambda graph: assemble(graph, settings)
+        )
 
     return price
 
@@ -254,24 +285,74 @@ def priced(monkeypatch):
 def test_columns_of_a_graph_in_other_words(name, machine, priced):
     priced(machine)
     moved = {
-        "nodes renumbered": (*BY_ID, "*relayout*"),  # propagation follows the order of the instructions
+        "nodes renumbered": (
+            *BY_ID,
+            "*relayout*",
+        ),  # propagation follows the order of the instructions
         "the default written for unset ones": ("*relayout*",),  # a constraint stops propagation
-        "with a copy beside it": ("relayout",),  # numbers of copies, and the sum of nanoseconds of twice the copies
+        "with a copy beside it": (
+            "relayout",
+        ),  # numbers of copies, and the sum of nanoseconds of twice the copies
     }
     for seed in range(6):
         wrong = REWRITES[name].wrong_columns(fitting_graph(seed), seed)
         allowed = [pattern.strip("*") for pattern in moved.get(name, ())]
-        assert not [column for column in wrong if not any(part in column for part in allowed if part)], wrong
+        assert not [
+            column for column in wrong if not any(part in column for part in allowed if part)
+        ], wrong
 
 
 @given(arrays=FITTING_GRAPHS, machine=st.sampled_from(MACHINES))
 @examples(20)
 def test_columns_are_finite_and_the_time_is_at_least_that_without_relayouts(arrays, machine):
     rows = assemble(graph_of(arrays), FeatureSettings(hardware=machine))
-    values = {name: rows.matrix()[:, rows.columns.index(name)] for name in (*RelayoutCosts.columns, *RelayoutPlaces.columns)}
+    values = {
+        name: rows.matrix()[:, rows.columns.index(name)]
+        for name in (*RelayoutCosts.columns, *RelayoutPlaces.columns)
+    }
     assert all(np.isfinite(column).all() for column in values.values())
     assert (values["relayout__time__ratio"] >= 0).all()
     assert (values[TIME] >= 0).all()
+
+
+def test_columns_of_a_transposed_dot():
+    """As in `test_a_transposed_dot`, on an H200: 4.8 TB/s, 494.7 TFLOP/s, 1 us a launch; one copy of the output."""
+    program = (
+        parameter(512, 128),
+        parameter(128, 256),
+        Node("dot", (512, 256), (0, 1), columns=ROOT),
+    )
+    arrays = layout_file(program, (2,), [[layout_row()], [layout_row((0, 1))]])
+    columns = by_name(assemble(graph_of(arrays), FeatureSettings(hardware="nvidia-h200")))
+    output, everything = 512 * 256 * 4, (512 * 128 + 128 * 256 + 512 * 256) * 4
+    program_ns = 1e9 * (2 * 512 * 128 * 256 / 494.7e12 + 2 * everything / 4.8e12)
+    copy_ns = 1e9 * 2 * output / 4.8e12 + 1000
+    expected = {
+        "relayout__transposed__ratio": (0, 2 * output / everything),
+        "relayout__transposes__log": (0, 1),
+        "relayout__constrained_turned__ratio": (0, output / everything),
+        "relayout__half_strided_dots__share": (1, 1),
+        "relayout__strided_dots__share": (0, 0),
+        TIME: (np.log2(program_ns), np.log2(program_ns + copy_ns)),
+        "relayout__time__ratio": (0, copy_ns / program_ns),
+        "rank__relayout_time__log": (0, 1),
+        "zscore__relayout_time__log": (-1, 1),
+    }
+    for name, values in expected.items():
+        assert columns[name].tolist() == pytest.approx(values, rel=1e-5), name
+
+
+def test_steps_between_configurations_are_priced_too():
+    path = SAMPLE / "layout" / "cpu" / "random" / "valid" / "mlp__a.npz"
+    graph, settings = read_graph(path), FeatureSettings(hardware="cpu")
+    rows = assemble(graph, settings)
+    walk = walk_between(graph, rows, settings, 3, 0)
+    time = rows.columns.index(TIME)
+    by_node = walk.by_node(walk.matrix[:, time].astype(np.float64))
+    matrix = rows.matrix()[rows.group]
+    assert sum(by_node.values()) == pytest.approx(
+        float(matrix[3, time] - matrix[0, time]), abs=1e-4
+    )
 
 
 def test_without_hardware_the_columns_are_0_and_nothing_is_simulated(monkeypatch):
@@ -283,7 +364,7 @@ def test_without_hardware_the_columns_are_0_and_nothing_is_simulated(monkeypatch
     at = [plain.columns.index(name) for name in RelayoutCosts.columns]
     assert not plain.matrix()[:, at].any()
     assert priced_rows.matrix()[:, at].any()
-    assert rows_module.Recipe.of(FeatureSettings(), "layout") != rows_module.Recipe.of(
+    assert Recipe.of(FeatureSettings(), "layout") != Recipe.of(
         FeatureSettings(hardware="cpu"), "layout"
     )
 
@@ -307,13 +388,23 @@ def test_simulated_volume_follows_real_compilations(backend):
     taus = {}
     for name in [name for name in arrays if name.startswith(f"volume/{backend}/")]:
         program = f"graph/{'tpu' if backend == 'tpu' else 'cpu'}/{name.split('/')[-1]}/"
-        file = {key.removeprefix(program): array for key, array in arrays.items() if key.startswith(program)}
+        file = {
+            key.removeprefix(program): array
+            for key, array in arrays.items()
+            if key.startswith(program)
+        }
         real = arrays[name]
         graph = graph_of({**file, "config_runtime": np.arange(1, len(real) + 1)})
         facts = LayoutFacts(graph)
         types = facts.row_type[facts.table.codes][graph.duplicates.group]
-        table = relayout_quantities(LayoutProgram(facts, HARDWARE[machine]), HARDWARE[machine], types)
-        parts = ("every_transposed", "every_straight") if view == "every" else ("transposed", "straight")
+        table = relayout_quantities(
+            LayoutProgram(facts, HARDWARE[machine]), HARDWARE[machine], types
+        )
+        parts = (
+            ("every_transposed", "every_straight")
+            if view == "every"
+            else ("transposed", "straight")
+        )
         volume = sum(table[:, [*QUANTITIES].index(part)] for part in parts)
         compiled = real >= 0
         taus[name] = kendalltau(volume[compiled], real[compiled]).statistic
