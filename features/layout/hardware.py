@@ -45,6 +45,7 @@ class Backend:
     operands: Demand | None = None
     rounds: int = 1
     compacts: bool = False
+    fuses_activations: bool = False
     swaps_outputs: bool = False
 
 
@@ -58,7 +59,7 @@ CPU_BACKEND: Final = Backend(
 GPU_BACKEND: Final = Backend(
     "gpu",
     {"dot": Demand.MATRICES, "convolution": Demand.CHANNELS_LAST},
-    rounds=2,
+    fuses_activations=True, rounds=2,
     swaps_outputs=True,
 )
 TPU_BACKEND: Final = Backend(

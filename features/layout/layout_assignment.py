@@ -150,7 +150,7 @@ class Assignment:
         self.order: list[int] = []
         for node, inputs in enumerate(self.program.operands):
             for number, tensor in enumerate(inputs):
-                mask = self.everything
+                mask = self.everything & ~self._cut(node, tensor)
                 sources = []
                 if constraint := operands.get((node, number)):
                     instruction = self._add(constraint, self._handed_on(tensor, constraint.mask))
@@ -163,6 +163,13 @@ class Assignment:
             self.order.append(node)
             if node in self._outputs:
                 self.order.append(self._outputs[node])
+
+    def _cut(self, node: int, tensor: int) -> Mask:
+        convolution = self.program.activations.get(node)
+        if convolution is None or tensor == convolution:
+            return 0
+        constraint = self._outputs.get(convolution)
+        return self.everything & ~(self.constraint[constraint].mask if constraint is not None else 0)
 
     def _add(self, constraint: Constraint, sources: list[tuple[int, Mask]]) -> int:
         instruction = len(self.tensor)

@@ -5,6 +5,7 @@ Edges into called computations are left out: each computation's layouts are assi
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import Enum, auto
 from typing import Final
 
@@ -83,6 +84,7 @@ class LayoutProgram:
         self.passing = [self._passing(node) for node in range(nodes)]
         self._dots()
         self.results = self._results()
+        self.activations = self._activations()
 
     def _preferred(self, node: int) -> Layout:
         """Return the module's layout if it is not row-major, as then someone has chosen it; else the back end's."""
@@ -187,6 +189,20 @@ class LayoutProgram:
                     roles[contracted] = _CONTRACTED
                     roles[1 - contracted] = DOT_ROLES.index("rows")
                 first.setdefault(tensor, contracted)
+
+    def _activations(self) -> dict[int, int]:
+        """Return the convolution that each activation is computed with, if nothing else reads it."""
+        if not self.hardware.backend.fuses_activations:
+            return {}
+        readers: Counter[int] = Counter()
+        for inputs in self.operands:
+            readers.update(inputs)
+        activations = {}
+        for node, inputs in enumerate(self.operands):
+            convolutions = [t for t in inputs if self.opcode[t] == "convolution" and readers[t] == 1]
+            if self.opcode[node] == "maximum" and len(convolutions) == 1:
+                activations[node] = convolutions[0]
+        return activations
 
     def _results(self) -> list[int]:
         roots = np.flatnonzero(self.facts.column("is_root")).tolist()
