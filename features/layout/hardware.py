@@ -11,21 +11,18 @@ from enum import Enum
 from typing import Final
 
 from xlarank.data.collection import GPUS
+from xlarank.features.layout.layout_mapping import Tile
 from xlarank.features.layout.time_model import BANDWIDTH, PEAK_FLOPS
 
 
 class Demand(Enum):
-    """Order in which an operation reads its operands and writes its output."""
+    """Order in which an operation reads its operands and writes its output, major to minor."""
 
     ROW_MAJOR = "row-major"
-    PREFERRED = "the layouts that the compiler chooses for parameters"
-    CHANNELS_LAST = (
-        "batch, spatial dimensions, features; kernels: output features, spatial, input features"
-    )
-    FEATURES_IN_TILES = (
-        "features and batch (kernels: output and input features) minor-most, in the cheaper order"
-    )
-    MATRICES = "batch, rows and columns each contiguous; batch dimensions not minor-most"
+    PREFERRED = "as the compiler lays out parameters"
+    CHANNELS_LAST = "batch, spatial, features; kernels: output features, spatial, input features"
+    FEATURES_IN_TILES = "spatial dimensions, then batch and features in the order that pads less"
+    MATRICES = "batch, rows and columns, each contiguous; batch dimensions not minor-most"
 
 
 @dataclass(frozen=True)
@@ -33,11 +30,11 @@ class Backend:
     """Rules of a back end in XLA's layout assignment.
 
     Attributes:
-        demands: opcode -> the order of its tensors.
-        operands: order in which all other operations read operands if nothing else asks for one.
-        rounds: number of times that layouts are assigned; a later round sees the layouts of the one before.
-        compacts: whether parameters and results have the layouts that take the fewest tiles; else they are row-major.
-        swaps_outputs: whether a batched dot writes its last two dimensions in either order.
+        demands: order of the tensors of an operation, by opcode.
+        operands: order in which other operations read operands, unless another is asked for.
+        rounds: number of assignments; a later one sees the layouts of the one before.
+        compacts: whether parameters and results take the fewest tiles; else they are row-major.
+        fuses_activations: whether a convolution computes the activation that reads it.
     """
 
     name: str
@@ -46,38 +43,36 @@ class Backend:
     rounds: int = 1
     compacts: bool = False
     fuses_activations: bool = False
-    swaps_outputs: bool = False
 
 
-# Sources: xla/service/{cpu,gpu}/*_layout_assignment.cc of openxla/xla; for the TPU, compiled modules.
+# Sources: xla/service/cpu/cpu_layout_assignment.cc and xla/service/gpu/gpu_layout_assignment.cc
+# of openxla/xla; for the TPU, layouts in compiled modules (`benchmarks.relayout_fixtures`).
 CPU_BACKEND: Final = Backend(
     "cpu",
     {"dot": Demand.ROW_MAJOR, "convolution": Demand.ROW_MAJOR},
-    Demand.ROW_MAJOR,
-    swaps_outputs=True,
+    operands=Demand.ROW_MAJOR,
 )
 GPU_BACKEND: Final = Backend(
     "gpu",
     {"dot": Demand.MATRICES, "convolution": Demand.CHANNELS_LAST},
-    fuses_activations=True, rounds=2,
-    swaps_outputs=True,
+    rounds=2,
+    fuses_activations=True,
 )
 TPU_BACKEND: Final = Backend(
     "tpu",
     {"dot": Demand.PREFERRED, "convolution": Demand.FEATURES_IN_TILES},
     compacts=True,
-    swaps_outputs=True,
 )
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """A machine, with the cost of relayouts.
+    """A machine, with the costs of relayouts.
 
     Attributes:
-        bandwidth, peak: bytes and floating-point operations per second, of data sheets.
-        costs: nanoseconds per unit of quantities (`xlarank.features.layout.relayouts.QUANTITIES`).
-        lanes, sublanes, word: extents of the tiles of tensors, and bytes of an element that is not packed.
+        bandwidth, peak: bytes and floating-point operations per second, from data sheets.
+        costs: nanoseconds per unit of `xlarank.features.layout.relayout_quantities.QUANTITIES`.
+        tile: unit that tensors are padded to.
     """
 
     name: str
@@ -85,20 +80,20 @@ class Hardware:
     bandwidth: float
     peak: float
     costs: Mapping[str, float] = field(hash=False)
-    lanes: int = 128
-    sublanes: int = 8
-    word: int = 4
+    tile: Tile = Tile()
 
 
-#: Share of the bytes that a copy which keeps the minor-most dimension costs on a GPU: fused, it is nearly free.
+#: Share of its bytes that a copy costs on a GPU if it keeps the minor-most dimension: it is fused.
 _STRAIGHT: Final = 0.2
-#: Additional time of a dot that reads neither operand along its contracted dimension, over its time at the peak.
+#: Additional time of a dot on a GPU that reads both operands across their contracted dimension,
+#: over its time at the peak rate.
 _STRIDED_DOT: Final = 0.87
-#: Nanoseconds to launch a kernel: measured 0.76 us on an H200.
+#: Nanoseconds to launch a kernel, as measured on an H200 (0.76 us).
 _LAUNCH: Final = 1000.0
-#: Nanoseconds of a CPU core for each byte moved and doubling of the stride, and for each byte written in an order
-#: that the reader does not expect (measured on an AMD EPYC: 0.03 and 0.3 ns for 4 bytes).
-_CPU_STRIDE, _CPU_TURNED = 0.03 / 4, 0.3 / 4
+#: Nanoseconds of a core for each byte copied and doubling of the stride.
+_CORE_STRIDE: Final = 0.03 / 4
+#: Nanoseconds of a core for each byte of a tensor that a configuration sets unlike row-major.
+_CORE_TURNED: Final = 0.3 / 4
 
 
 def _gpu(name: str, bandwidth: float, peak: float) -> Hardware:
@@ -113,8 +108,12 @@ def _gpu(name: str, bandwidth: float, peak: float) -> Hardware:
     return Hardware(name, GPU_BACKEND, bandwidth, peak, costs)
 
 
-#: Data sheets: memory bandwidth, and dense TF32 operations (XLA's default for float32). NVIDIA A100 80 GB SXM, H100
-#: SXM, H200 SXM, L4. CPU: one core of an AMD EPYC, two AVX2 multiply-adds a cycle. TPU v3: see `time_model`.
+_CPU_COSTS: Final = {"strided": _CORE_STRIDE, "constrained_turned": _CORE_TURNED}
+_TPU_COSTS: Final = {"padded": 1e9 / BANDWIDTH}
+
+#: Data sheets of NVIDIA A100 80 GB SXM, H100 SXM, H200 SXM and L4: memory bandwidth and dense TF32
+#: operations, XLA's default for float32. CPU: a core of an AMD EPYC with two AVX2 multiply-adds a
+#: cycle at 3 GHz. TPU v3: `xlarank.features.layout.time_model`.
 HARDWARE: Final[dict[str, Hardware]] = {
     hardware.name: hardware
     for hardware in (
@@ -122,28 +121,25 @@ HARDWARE: Final[dict[str, Hardware]] = {
         _gpu("nvidia-h100", 3.35e12, 494.7e12),
         _gpu("nvidia-h200", 4.8e12, 494.7e12),
         _gpu("nvidia-l4", 0.3e12, 60e12),
-        Hardware(
-            "cpu",
-            CPU_BACKEND,
-            20e9,
-            96e9,
-            {"strided": _CPU_STRIDE, "constrained_turned": _CPU_TURNED},
-        ),
-        Hardware("tpu-v3", TPU_BACKEND, BANDWIDTH, PEAK_FLOPS, {"padded": 1e9 / BANDWIDTH}),
+        Hardware("cpu", CPU_BACKEND, 20e9, 96e9, _CPU_COSTS),
+        Hardware("tpu-v3", TPU_BACKEND, BANDWIDTH, PEAK_FLOPS, _TPU_COSTS),
     )
 }
+#: Hardware that stands for a GPU without an entry.
+_ANY_GPU: Final = "nvidia-a100"
 
 
 def hardware_of(source: str) -> str | None:
-    """Return the hardware whose relayouts explain the labels of a collection's source; None if they do not.
+    """Return the hardware whose relayouts explain the labels of a source; None if none does.
 
-    Measured layouts of TPUs follow the work of the matrix unit, not relayouts. An unknown GPU is taken as an A100.
+    Measured layouts of TPUs follow the work of the matrix unit instead.
 
-    >>> [hardware_of(source) for source in ("nvidia-h200", "amd-mi300x", "cpu", "tpu-estimate", "xla")]
+    >>> sources = ("nvidia-h200", "amd-mi300x", "cpu", "tpu-estimate", "xla")
+    >>> [hardware_of(source) for source in sources]
     ['nvidia-h200', 'nvidia-a100', 'cpu', 'tpu-v3', None]
     """
     if source.startswith(GPUS):
-        return source if source in HARDWARE else "nvidia-a100"
+        return source if source in HARDWARE else _ANY_GPU
     if source == "cpu" or source.startswith("cpu-"):
         return "cpu"
     return "tpu-v3" if "estimate" in source else None

@@ -1,6 +1,7 @@
 """Layouts of single tensors, and what operations make of them. Layouts are minor-to-major tuples.
 
-Dimensions of size 1 have no place in memory: layouts that differ in these alone are the same order of elements.
+Dimensions of size 1 have no place in memory: layouts that differ in these alone are one order of
+elements. Results are cached, as a graph has few distinct tensors and layouts.
 """
 
 from __future__ import annotations
@@ -8,13 +9,25 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 from itertools import permutations
-from typing import Final
+from typing import Final, NamedTuple
 
 Layout = tuple[int, ...]
 Sizes = tuple[int, ...]
 
-#: Number of results kept by each cache; a graph has a few thousand tensors and layouts.
+#: Number of results that each cache keeps.
 _CACHED: Final = 1 << 16
+
+
+class Tile(NamedTuple):
+    """Unit of memory that tensors are padded to: rows of lanes, of words.
+
+    Attributes:
+        word: bytes of an element that is not packed.
+    """
+
+    lanes: int = 128
+    sublanes: int = 8
+    word: int = 4
 
 
 @lru_cache(_CACHED)
@@ -29,7 +42,7 @@ def row_major(rank: int) -> Layout:
 
 @lru_cache(_CACHED)
 def element_order(layout: Layout, dims: Sizes) -> Layout:
-    """Return the layout without dimensions of size 1; equal for layouts that are the same order of elements.
+    """Return the layout without dimensions of size 1, equal for one order of elements.
 
     >>> element_order((0, 1, 2), (4, 1, 8)) == element_order((1, 0, 2), (4, 1, 8))
     True
@@ -45,7 +58,7 @@ def minor_dimension(layout: Layout, dims: Sizes) -> int:
 
 @lru_cache(_CACHED)
 def stride(layout: Layout, dims: Sizes, dimension: int) -> int:
-    """Return the elements between neighbours along a dimension.
+    """Return the distance of neighbours along a dimension, in elements.
 
     >>> stride((1, 0), (4, 8), 0)
     8
@@ -57,7 +70,7 @@ def stride(layout: Layout, dims: Sizes, dimension: int) -> int:
 def permuted(layout: Layout, permutation: Layout) -> Layout:
     """Return the layout with each dimension replaced by its entry in ``permutation``.
 
-    The output of a transpose with ``dimensions=permutation`` is its operand, unmoved, if the operand has this layout.
+    A transpose with ``dimensions=permutation`` moves nothing if its operand has this layout.
 
     >>> permuted((1, 0), (1, 0))
     (0, 1)
@@ -82,21 +95,18 @@ def without(layout: Layout, removed: frozenset[int]) -> Layout:
     >>> without((0, 2, 1), frozenset({1}))
     (0, 1)
     """
-    return tuple(
-        dimension - sum(other < dimension for other in removed)
-        for dimension in layout
-        if dimension not in removed
-    )
+    kept = [dimension for dimension in layout if dimension not in removed]
+    return tuple(dimension - sum(other < dimension for other in removed) for dimension in kept)
 
 
 @lru_cache(_CACHED)
 def reshaped(layout: Layout, dims: Sizes, new_dims: Sizes) -> Layout | None:
-    """Return the layout of a reshape's result that moves no element; None if every one does.
+    """Return the layout of a reshape's result that moves no element; None if there is none.
 
-    Dimensions form blocks of equal products (as in XLA's ``ShapeUtil::AlignLayouts``). The dimensions of a block with
-    several of them must follow one another in memory, in their order. Sizes of 1 become major-most.
+    Dimensions form blocks of equal products (as in XLA's ``ShapeUtil::AlignLayouts``). Several
+    dimensions of a block must follow one another in memory. Sizes of 1 become major-most.
 
-    >>> reshaped((0, 1), (4, 6), (4, 2, 3)), reshaped((0, 1), (4, 6), (24,))  # two blocks; one block, out of order
+    >>> reshaped((0, 1), (4, 6), (4, 2, 3)), reshaped((0, 1), (4, 6), (24,))
     ((0, 2, 1), None)
     """
     blocks = _blocks(dims, new_dims)
@@ -106,9 +116,8 @@ def reshaped(layout: Layout, dims: Sizes, new_dims: Sizes) -> Layout | None:
     by_place: dict[int, Layout] = {}
     for old, new in blocks:
         minor = place[old[-1]]
-        if [place[dimension] for dimension in reversed(old)] != list(
-            range(minor, minor + len(old))
-        ):
+        places = [place[dimension] for dimension in reversed(old)]
+        if places != list(range(minor, minor + len(old))):
             return None
         by_place[minor] = new
     moved = [dimension for minor in sorted(by_place) for dimension in reversed(by_place[minor])]
@@ -118,63 +127,56 @@ def reshaped(layout: Layout, dims: Sizes, new_dims: Sizes) -> Layout | None:
 
 @lru_cache(_CACHED)
 def _blocks(dims: Sizes, new_dims: Sizes) -> list[tuple[Layout, Layout]] | None:
-    """Return the smallest blocks of old and new dimensions of equal product; None for unlike or empty shapes."""
+    """Return the smallest blocks of old and new dimensions; None for unlike or empty shapes."""
     if math.prod(dims) != math.prod(new_dims) or 0 in dims:
         return None
     old = [dimension for dimension, size in enumerate(dims) if size != 1]
     new = [dimension for dimension, size in enumerate(new_dims) if size != 1]
     blocks = []
     while old:
-        left = [old.pop(0)]
-        right = [new.pop(0)]
-        while (
-            excess := math.prod(dims[d] for d in left) - math.prod(new_dims[d] for d in right)
-        ) != 0:
-            if excess < 0:
+        left, right = [old.pop(0)], [new.pop(0)]
+        left_size, right_size = dims[left[0]], new_dims[right[0]]
+        while left_size != right_size:
+            if left_size < right_size:
                 left.append(old.pop(0))
+                left_size *= dims[left[-1]]
             else:
                 right.append(new.pop(0))
+                right_size *= new_dims[right[-1]]
         blocks.append((tuple(left), tuple(right)))
     return blocks
 
 
 @lru_cache(_CACHED)
-def padded_bytes(
-    layout: Layout, dims: Sizes, element_bytes: int, lanes: int, sublanes: int, word: int
-) -> int:
-    """Return the bytes of a tensor in tiles of ``sublanes x lanes`` words, into which narrow elements are packed.
+def padded_bytes(layout: Layout, dims: Sizes, element_bytes: int, tile: Tile) -> int:
+    """Return the bytes of a tensor in tiles, into which narrow elements are packed.
 
-    The minor-most dimension of a size other than 1 lies along the lanes, the next along the sublanes.
+    The minor-most dimension of a size other than 1 lies along the lanes, the next one along the
+    sublanes.
 
-    >>> padded_bytes((1, 0), (3, 100), 4, 128, 8, 4)  # 8 x 128 words
+    >>> padded_bytes((1, 0), (3, 100), 4, Tile())  # 8 x 128 words
     4096
     """
     sizes = [dims[dimension] for dimension in layout]
     while len(sizes) > 1 and sizes[0] == 1:
         sizes.pop(0)
-    rows = sublanes * max(1, word // max(1, element_bytes))
-    for at, multiple in zip(range(len(sizes)), (lanes, rows), strict=False):
+    packing = max(1, tile.word // max(1, element_bytes))
+    for at, multiple in enumerate((tile.lanes, tile.sublanes * packing)[: len(sizes)]):
         sizes[at] = -(-sizes[at] // multiple) * multiple
     return math.prod(sizes) * element_bytes
 
 
 @lru_cache(_CACHED)
-def compact(dims: Sizes, element_bytes: int, lanes: int, sublanes: int, word: int) -> Layout:
-    """Return the layout that takes the fewest bytes in tiles; of several, the one that differs least from row-major.
+def compact(dims: Sizes, element_bytes: int, tile: Tile) -> Layout:
+    """Return the layout that takes the fewest bytes in tiles, row-major or close to it in ties.
 
-    >>> compact((128, 8, 64), 4, 128, 8, 4)  # 128 along the lanes
+    >>> compact((128, 8, 64), 4, Tile())  # 128 along the lanes
     (0, 2, 1)
     """
-    rank = len(dims)
-    best = row_major(rank)
-    fewest = padded_bytes(best, dims, element_bytes, lanes, sublanes, word)
-    for count in (1, 2):
-        for first in permutations(range(rank - 1, -1, -1), min(count, rank)):
-            layout = (
-                *first,
-                *(dimension for dimension in row_major(rank) if dimension not in first),
-            )
-            size = padded_bytes(layout, dims, element_bytes, lanes, sublanes, word)
-            if size < fewest:
-                best, fewest = layout, size
-    return best
+    default = row_major(len(dims))
+    layouts = [default]
+    for count in range(1, min(2, len(dims)) + 1):
+        for first in permutations(default, count):
+            rest = (dimension for dimension in default if dimension not in first)
+            layouts.append((*first, *rest))
+    return min(layouts, key=lambda layout: padded_bytes(layout, dims, element_bytes, tile))

@@ -11,7 +11,7 @@ from xlarank.features.candidates import CandidatePlaces, rank_columns
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
 from xlarank.features.layout.hardware import Hardware
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.relayouts import QUANTITIES, relayout_quantities
+from xlarank.features.layout.relayout_quantities import QUANTITIES, relayout_quantities
 from xlarank.features.program.tensors import Floats, log2p
 
 #: Column of log2 of the estimated time.
@@ -84,7 +84,7 @@ class RelayoutCosts(LayoutBlock):
         least = program_ns(context, hardware)
 
         def finalize(batch: Batch) -> Floats:
-            quantities = relayout_quantities(program, hardware, batch.types)
+            quantities = relayout_quantities(program, batch.types)
             scaled = np.where(is_count, log2p(quantities), quantities / divisors)
             ns = (quantities * costs).sum(axis=1)
             return np.column_stack([scaled, np.log2(least + ns), ns / least])

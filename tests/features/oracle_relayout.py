@@ -10,8 +10,9 @@ from math import log2, prod
 from typing import Any
 
 from xlarank.features.layout.hardware import Demand, Hardware
-from xlarank.features.layout.layout_program import LayoutProgram, Passing, is_matrix
-from xlarank.features.layout.relayouts import QUANTITIES
+from xlarank.features.layout.layout_demands import is_matrix
+from xlarank.features.layout.layout_program import LayoutProgram, Passing
+from xlarank.features.layout.relayout_quantities import QUANTITIES
 from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES
 
 Layout = tuple[int, ...]
@@ -68,6 +69,15 @@ class Simulation:
             self.order.append(self.own[node])
             if node in outputs:
                 self.order.append(self.standing[node])
+        #: Operands of activations that a convolution computes, but for the convolution itself.
+        self.cut = {
+            (node, number)
+            for node, convolution in program.activations.items()
+            for number, tensor in enumerate(program.operands[node])
+            if tensor != convolution
+            and not {convolution} & {*outputs}
+            and (node, number) not in operands
+        }
         self.results = [self.standing[node] for node in program.results]
         before = None
         for _ in range(self.backend.rounds):
@@ -76,6 +86,10 @@ class Simulation:
                 instruction.__post_init__()
             self.assign(before)
             before = [instruction.written for instruction in self.code]
+
+    def is_cut(self, at: int, number: int) -> bool:
+        one = self.code[at]
+        return at == self.own[one.node] and (one.node, number) in self.cut
 
     def emit(
         self, opcode: str, node: int, operands: list[int], layout: Layout | None = None
@@ -280,6 +294,8 @@ class Simulation:
     def from_output(self, at: int, layout: Layout) -> None:
         for reader in self.order:
             for number, operand in enumerate(self.code[reader].operands):
+                if self.is_cut(reader, number):
+                    continue
                 if operand == at and self.code[reader].opcode != "tuple":
                     self.want(reader, number, layout)
         one, program = self.code[at], self.program
@@ -292,11 +308,11 @@ class Simulation:
                 if len(program.dims[tensor]) == len(layout):
                     self.want(at, number, layout, fixed=True, replace=True)
             elif number == 0 and (source := program.to_operand(one.node, layout)):
-                self.want(at, 0, source, replace=True, last=not program.keeps_order(one.node))
+                self.want(at, 0, source, replace=True, last=not program.propagates_first(one.node))
 
     def from_operand(self, at: int, number: int, layout: Layout) -> None:
         one, program = self.code[at], self.program
-        if self.code[one.operands[number]].opcode != "tuple":
+        if self.code[one.operands[number]].opcode != "tuple" and not self.is_cut(at, number):
             self.write(one.operands[number], layout)
         if one.opcode in ("constraint", "tuple") or len(layout) < 2:
             return
@@ -312,7 +328,7 @@ class Simulation:
         elif number == 0 and (output := program.to_output(one.node, layout)) is not None:
             reduces = one.node in program.reduced
             if reduces or len(output) > 1:
-                self.write(at, output, fixed=reduces, last=not program.keeps_order(one.node))
+                self.write(at, output, fixed=reduces, last=not program.propagates_first(one.node))
 
     def returned(self, at: int) -> Layout:
         one = self.code[at]
@@ -379,7 +395,8 @@ class Simulation:
         sizes = [self.code[at].dims[dimension] for dimension in layout]
         while len(sizes) > 1 and sizes[0] == 1:
             del sizes[0]
-        multiples = (hardware.lanes, hardware.sublanes * max(1, hardware.word // max(1, element)))
+        tile = hardware.tile
+        multiples = (tile.lanes, tile.sublanes * max(1, tile.word // max(1, element)))
         for place, multiple in enumerate(multiples[: len(sizes)]):
             sizes[place] = (sizes[place] + multiple - 1) // multiple * multiple
         return prod(sizes) * element
@@ -397,6 +414,8 @@ class Simulation:
         """Reader's opcode, source, layout of everything that is read or returned."""
         for one in self.code:
             for number, source in enumerate(one.operands):
+                if one.opcode == "maximum" and (one.node, number) in self.cut:
+                    continue
                 if one.wanted[number] is not None and len(self.code[source].dims) > 1:
                     yield one.opcode, source, one.wanted[number]
         for at in self.results:
@@ -424,38 +443,35 @@ class Simulation:
         return found
 
     def chains(self):
+        """Follow every read back over renaming operations.
+
+        Moves that cancel vanish, unless a reshape lies between them.
+        """
         found = set()
         for opcode, source, wanted in self.reads():
             if opcode in (*CHAIN, "tuple", "broadcast"):
                 continue
-            at, moved, ended = source, wanted, True
+            at, unmoved, moved = source, wanted, False
             while self.code[at].opcode in CHAIN and self.code[at].operands:
                 one = self.code[at]
-                if moved is not None and one.opcode in ("transpose", "reshape", "bitcast"):
-                    moved = self.program.to_operand(one.node, moved)
+                if one.opcode in ("reshape", "bitcast"):
+                    moved |= not self.same(at, one.written, unmoved)
+                if unmoved is not None and one.opcode in ("transpose", "reshape", "bitcast"):
+                    unmoved = self.program.to_operand(one.node, unmoved)
                 at = one.operands[0]
                 if len(self.code[at].dims) < 2:
-                    ended = False
                     break
-            written = self.code[at].written
-            if (
-                not ended
-                or written is None
-                or self.code[at].opcode in ("broadcast", "constant", "iota")
-            ):
+            producer = self.code[at]
+            written, rank = producer.written, len(producer.dims)
+            if at != source and rank < 2:
                 continue
-            rank = len(written)
-            swapped = (
-                self.code[at].opcode == "dot"
-                and rank > 2
-                and moved is not None
-                and self.backend.swaps_outputs
-            )
-            swapped = (
-                swapped and set(moved[:2]) == {rank - 1, rank - 2} and moved[2:] == written[2:]
-            )
-            if not self.same(at, written, moved) and not swapped:
-                found.add(
-                    (source, wanted, wanted, None) if moved is None else (at, written, moved, moved)
-                )
+            if written is None or producer.opcode in ("broadcast", "constant", "iota"):
+                continue
+            free = self.same(at, written, unmoved)
+            if producer.opcode == "dot" and rank > 2 and unmoved is not None:
+                last_two = set(unmoved[:2]) == {rank - 1, rank - 2}
+                free |= last_two and unmoved[2:] == written[2:]
+            if not free or moved:
+                chain = (source, wanted, wanted, None)
+                found.add(chain if unmoved is None else (at, written, unmoved, unmoved))
         return found

@@ -1,0 +1,124 @@
+"""Quantities that the time of relayouts depends on, for each configuration.
+
+All are whole numbers, so that sums do not depend on their order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.features.layout.configuration_masks import Mask, unpacked
+from xlarank.features.layout.layout_assignment import Assignment
+from xlarank.features.layout.layout_mapping import minor_dimension, row_major
+from xlarank.features.layout.layout_program import LayoutProgram, Passing
+from xlarank.features.layout.relayouts import Relayouts
+from xlarank.features.program.slots import DOT_ROLES
+from xlarank.features.program.tensors import Floats
+
+#: Quantities -> meaning and unit.
+QUANTITIES: Final = {
+    "transposed": "bytes read and written by copies in chains that change the minor-most dimension",
+    "straight": "bytes read and written by copies in chains that keep the minor-most dimension",
+    "transposes": "copies in chains that change the minor-most dimension",
+    "copies": "copies in chains",
+    "padded": "bytes read and written by copies in chains, in the hardware's tiles",
+    "every_transposed": "bytes read and written by all copies from a stride above 1",
+    "every_straight": "bytes read and written by all other copies",
+    "every_copies": "all copies",
+    "strided": "bytes of all copies, times log2(1 + stride of the reads)",
+    "every_padded": "bytes read and written by all copies, in the hardware's tiles",
+    "constrained_turned": "bytes of tensors set to a layout other than row-major",
+    "constrained_padded": "bytes of tensors with a set layout, in the hardware's tiles",
+    "strided_dots": "operations of dots that read both operands across the contracted dimension",
+    "half_strided_dots": "operations of dots that read an operand across the contracted dimension",
+    "turned": "bytes written by elementwise operations in another order than row-major",
+    "column_reduced": "bytes read by reductions that keep the minor-most dimension",
+}
+_NUMBER: Final = {name: at for at, name in enumerate(QUANTITIES)}
+_CONTRACTED: Final = DOT_ROLES.index("contracted")
+#: A quantity's name, an amount and the configurations that have it.
+Amount = tuple[str, int, Mask]
+
+
+def relayout_quantities(program: LayoutProgram, types: NDArray[np.integer]) -> Floats:
+    """Return `QUANTITIES` of configurations, ``(configs, quantities)``.
+
+    ``types`` ``(configs, K)`` are the types of their rows.
+    """
+    assignment = Assignment(program, types)
+    number: dict[Mask, int] = {}
+    entries = [
+        (number.setdefault(mask, len(number)), _NUMBER[name], amount)
+        for part in (
+            _copies(Relayouts(assignment)),
+            _constraints(assignment),
+            _operations(assignment),
+        )
+        for name, amount, mask in part
+    ]
+    amounts = np.zeros((len(number), len(QUANTITIES)))
+    for row, column, amount in entries:
+        amounts[row, column] += amount
+    return np.asarray(unpacked([*number], len(types)) @ amounts)
+
+
+def _copies(relayouts: Relayouts) -> Iterator[Amount]:
+    for relayout, mask in relayouts.chained.items():
+        transposes = relayouts.transposes(relayout)
+        yield "transposed" if transposes else "straight", 2 * relayouts.bytes(relayout), mask
+        yield "transposes", int(transposes), mask
+        yield "copies", 1, mask
+        yield "padded", relayouts.padded_bytes(relayout), mask
+    for relayout, mask in relayouts.every.items():
+        size, stride = relayouts.bytes(relayout), relayouts.stride(relayout)
+        yield "every_transposed" if stride > 1 else "every_straight", 2 * size, mask
+        yield "every_copies", 1, mask
+        yield "every_padded", relayouts.padded_bytes(relayout), mask
+        yield "strided", round(size * math.log2(1 + stride)), mask
+
+
+def _constraints(assignment: Assignment) -> Iterator[Amount]:
+    program = assignment.program
+    for constraint in assignment.constraint.values():
+        for layout, mask in constraint.layouts.items():
+            yield "constrained_padded", program.padded_bytes(constraint.tensor, layout), mask
+            if layout != row_major(len(layout)):
+                yield "constrained_turned", program.bytes(constraint.tensor), mask
+
+
+def _operations(assignment: Assignment) -> Iterator[Amount]:
+    """Yield amounts of dots, reductions and elementwise operations."""
+    program = assignment.program
+    for node, passing in enumerate(program.passing):
+        if program.opcode[node] == "dot" and len(program.operands[node]) == 2:
+            left, right = (_strided_reads(assignment, node, number) for number in (0, 1))
+            flops = round(program.flops[node])
+            yield "strided_dots", flops, left & right
+            yield "half_strided_dots", flops, left | right
+        elif node in program.reduced:
+            tensor, removed = program.operands[node][0], program.reduced[node]
+            for layout, mask in assignment.wanted[node, 0].items():
+                if len(layout) > 1 and minor_dimension(layout, program.dims[tensor]) not in removed:
+                    yield "column_reduced", program.bytes(tensor), mask
+        elif passing is Passing.KEEPS and len(program.dims[node]) > 1:
+            for layout, mask in assignment.written[node].items():
+                if layout != row_major(len(layout)):
+                    yield "turned", program.bytes(node), mask
+
+
+def _strided_reads(assignment: Assignment, node: int, number: int) -> Mask:
+    """Return where a dot reads an operand across its contracted dimension."""
+    program = assignment.program
+    dims = program.dims[program.operands[node][number]]
+    roles = program.roles[node][number + 1]
+    strided = 0
+    for layout, mask in assignment.wanted[node, number].items():
+        minor = minor_dimension(layout, dims)
+        if minor >= 0 and roles[minor] != _CONTRACTED:
+            strided |= mask
+    return strided
