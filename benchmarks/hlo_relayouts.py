@@ -8,8 +8,10 @@ from typing import Final
 
 from xlarank.data.schema import ELEMENT_BYTES
 
+#: Name, element type, sizes, layout, opcode and first operand of an instruction.
 _INSTRUCTION: Final = re.compile(
-    r"^\s*(?:ROOT )?%?([\w.\-]+) = (\w+)\[([\d,]*)\]\{([\d,]*)[^}]*\} ([\w\-]+)\((?:[^%)]*)%?([\w.\-]+)?"
+    r"^\s*(?:ROOT )?%?([\w.\-]+) = (\w+)\[([\d,]*)\]\{([\d,]*)[^}]*\} "
+    r"([\w\-]+)\((?:[^%)]*)%?([\w.\-]+)?"
 )
 _DIMENSIONS: Final = re.compile(r"dimensions=\{([\d,]*)\}")
 _BYTES: Final = ELEMENT_BYTES | {"f8e4m3fn": 1, "f8e5m2": 1, "s4": 1, "u4": 1}
@@ -20,10 +22,10 @@ def _numbers(text: str) -> list[int]:
 
 
 def relayout_bytes(text: str) -> int:
-    """Return the bytes read and written by copies and transposes that move elements, without padding.
+    """Return the bytes read and written by copies and transposes, without padding.
 
-    Instructions within fusions count as well. A copy to the same order, or a transpose that only renames
-    dimensions, moves nothing; dimensions of size 1 have no order.
+    Instructions within fusions count as well. A copy to the same order, or a transpose that only
+    renames dimensions, moves nothing; dimensions of size 1 have no order.
     """
     total = 0
     layouts: dict[str, tuple[list[int], list[int]]] = {}

@@ -2,9 +2,10 @@
 
     python -m benchmarks.relayout_fixtures --cache FOLDER
 
-Compiles programs of `benchmarks.programs` with random configurations by XLA:CPU, by XLA:GPU for a described GPU
-(none is needed, but ``jax-cuda12-plugin`` and ``jax-cuda12-pjrt`` are) and by the TPU's compiler (``libtpu``). The
-optimised modules are kept in the cache, so that an interrupted run can be repeated.
+Compiles programs of `benchmarks.programs` with random configurations by XLA:CPU, by XLA:GPU for a
+described GPU (none is needed, but ``jax-cuda12-plugin`` and ``jax-cuda12-pjrt`` are) and by the
+TPU's compiler (``libtpu``). The optimised modules are kept in the cache, so that an interrupted run
+can be repeated.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def _start(backend: str) -> Xla:
 
 
 def _in_child(work: Any, early: Any) -> Any:
-    """Run ``work(folder)`` in a forked child; return the first result of ``early(folder)``, and end the child."""
+    """Run ``work(folder)`` in a forked child until ``early(folder)`` gives a result; return it."""
     folder = Path(tempfile.mkdtemp(prefix="relayouts-"))
     child = get_context("fork").Process(target=work, args=(folder,))
     child.start()
@@ -125,7 +126,7 @@ def _lowered(xla: Xla, program: str, path: Path) -> bytes:
 
 
 def _text(xla: Xla, backend: str, module: bytes, path: Path) -> str | None:
-    """Return the optimised module as text, from the cache if it is there; None if it does not compile."""
+    """Return the optimised module as text, from the cache if there; None if it does not compile."""
     if not path.exists():
         dump = {"xla_dump_hlo_as_text": True} | (_GPU_OPTIONS if backend == "gpu" else {})
         # the optimised module is dumped under another name for chips that are estimated
@@ -140,7 +141,7 @@ def _text(xla: Xla, backend: str, module: bytes, path: Path) -> str | None:
 
 
 def collect(backend: str, cache: Path) -> dict[str, NDArray[Any]]:
-    """Return the graphs of the programs that one back end compiled, and the relayout bytes of configurations."""
+    """Return the graphs of the programs for one back end, and bytes that it relayouts."""
     lowering = (
         "tpu" if backend == "tpu" else "cpu"
     )  # XLA:GPU replaces convolutions before layout assignment

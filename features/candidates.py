@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from xlarank.features.block import Block, Cause
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.layout.relayout_blocks import TIME
 from xlarank.features.program.tensors import Floats
 
 _LAYOUT_COLUMNS: Final = (
@@ -26,7 +27,7 @@ _TILE_COLUMNS: Final = (
 )  # fmt: skip
 
 
-def rank_columns(columns: tuple[str, ...], group: str) -> dict[str, str]:
+def _rank_columns(columns: tuple[str, ...], group: str) -> dict[str, str]:
     """Return rank (``rank__tiles_output_all__log``) and standard-score columns for ``columns``, with meanings."""
     return {
         f"{prefix}__{name.replace('__', '_', 1)}": f"{meaning} of {name} within the {group}"
@@ -68,7 +69,7 @@ class CandidatePlaces(Block):
     transductive = True
     #: Ranked columns, computed by earlier blocks.
     ranked: ClassVar[tuple[str, ...]] = _LAYOUT_COLUMNS
-    columns = rank_columns(_LAYOUT_COLUMNS, "graph")
+    columns = _rank_columns(_LAYOUT_COLUMNS, "graph")
 
     def compute(self, context: Any) -> Floats:
         values = [context.columns[name] for name in self.ranked]
@@ -80,15 +81,20 @@ class TileCandidatePlaces(CandidatePlaces):
 
     kinds = ("tile",)
     ranked = _TILE_COLUMNS
-    columns = rank_columns(_TILE_COLUMNS, "kernel")
+    columns = _rank_columns(_TILE_COLUMNS, "kernel")
+
+
+class RelayoutPlaces(CandidatePlaces):
+    """Rank and standard score of the time with relayouts among the distinct candidates of the graph."""
+
+    ranked = (TIME,)
+    columns = _rank_columns((TIME,), "graph")
 
 
 def rank_sources() -> dict[str, str]:
     """Return the source column of each rank or standard-score column."""
-    sources: dict[str, str] = {}
-    for block in (CandidatePlaces, *CandidatePlaces.__subclasses__()):
-        sources |= zip(block.columns, block.ranked * 2, strict=True)
-    return sources
+    blocks = (CandidatePlaces, TileCandidatePlaces, RelayoutPlaces)
+    return {name: column for block in blocks for name, column in zip(block.columns, block.ranked * 2, strict=True)}
 
 
 class Frequency(LayoutBlock):

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, get_args
 from xlarank.data.errors import BlockError, XlarankError
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
-from xlarank.features.candidates import CandidatePlaces, Frequency, TileCandidatePlaces
+from xlarank.features.candidates import CandidatePlaces, Frequency, RelayoutPlaces, TileCandidatePlaces
 from xlarank.features.instances import instance_blocks
 from xlarank.features.layout import change, copies, padding, relayout_blocks
 from xlarank.features.layout.hardware import HARDWARE, hardware_of
@@ -60,7 +60,7 @@ BLOCKS: Final = checked(
     copies.ConfigurableNodes(), copies.ChangedSurroundings(), copies.Boundary(), padding.Padding(),
     padding.FinePadding(), padding.Outputs(), copies.Propagation(), change.TiedGroups(), padding.DimensionRoles(),
     padding.TypeHistogram(), padding.MinorSizes(), padding.Violation(), padding.EstimatedTime(),
-    relayout_blocks.RelayoutCosts(), relayout_blocks.RelayoutPlaces(),
+    relayout_blocks.RelayoutCosts(), RelayoutPlaces(),
     bounds.Bounds(), bounds.TileCounts(), bounds.TileShape(), TileCandidatePlaces(), bounds.TileInner(),
     bounds.Kernel(), bounds.Traffic(), tpu_time.TpuTime(),
 )  # fmt: skip
@@ -309,7 +309,7 @@ class FeatureSettings:
         return cls(Tier(tier), candidates, block_files=load_blocks(*block_files))
 
     def for_source(self, source: str) -> FeatureSettings:
-        """Return the settings with the hardware behind a collection's labels (`hardware_of`), unless one is named."""
+        """Return the settings with the hardware that `hardware_of` gives for a source, unless one is named."""
         return self if self.hardware else replace(self, hardware=hardware_of(source))
 
     def blocks(self, kind: Kind) -> list[Block]:

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final
 
 from xlarank.data.collection import GPUS
-from xlarank.features.layout.layout_mapping import Tile
+from xlarank.features.layout.layout_mapping import TPU_TILE, Tile
 from xlarank.features.layout.time_model import BANDWIDTH, PEAK_FLOPS
 
 
@@ -80,7 +80,7 @@ class Hardware:
     bandwidth: float
     peak: float
     costs: Mapping[str, float] = field(hash=False)
-    tile: Tile = Tile()
+    tile: Tile = TPU_TILE
 
 
 #: Share of its bytes that a copy costs on a GPU if it keeps the minor-most dimension: it is fused.

@@ -65,7 +65,7 @@ class Assignment:
     """
 
     def __init__(self, program: LayoutProgram, types: NDArray[np.integer]) -> None:
-        """Assign layouts; ``types`` ``(configs, K)`` are the types of the rows of configurations."""
+        """Assign layouts; ``types`` ``(configs, K)`` are the types of configurations' rows."""
         self.program = program
         self.everything: Mask = (1 << len(types)) - 1
         self.tensor = list(range(len(program.dims)))
@@ -120,14 +120,14 @@ class Assignment:
         for node, inputs in enumerate(self.program.operands):
             for number, tensor in enumerate(inputs):
                 mask = self.everything & ~self._fused(node, tensor)
-                own: list[tuple[int, Mask]] = []
-                constraint = operands.get((node, number))
-                if constraint is not None:
-                    handed_on = self._handed_on(tensor, constraint.mask)
-                    own = [(self._add(constraint, handed_on), constraint.mask)]
-                    self.order.append(own[0][0])
-                    mask &= ~constraint.mask
-                self.sources[node, number] = own + self._handed_on(tensor, mask)
+                sources: list[tuple[int, Mask]] = []
+                if (node, number) in operands:
+                    own = operands[node, number]
+                    instruction = self._add(own, self._handed_on(tensor, own.mask))
+                    self.order.append(instruction)
+                    sources = [(instruction, own.mask)]
+                    mask &= ~own.mask
+                self.sources[node, number] = sources + self._handed_on(tensor, mask)
             self.order.append(node)
             if node in self._outputs:
                 self.order.append(self._outputs[node])
@@ -151,7 +151,7 @@ class Assignment:
         return [(instruction, part) for instruction, part in pairs if part]
 
     def _fused(self, node: int, tensor: int) -> Mask:
-        """Return where a convolution computes a node that also reads ``tensor``: both lose touch."""
+        """Return where a convolution computes a node, which then does not read ``tensor``."""
         convolution = self.program.activations.get(node)
         if convolution is None or tensor == convolution:
             return 0

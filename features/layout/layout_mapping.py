@@ -30,6 +30,10 @@ class Tile(NamedTuple):
     word: int = 4
 
 
+#: Tile of 32-bit elements on TPU v2 and later.
+TPU_TILE: Final = Tile()
+
+
 @lru_cache(_CACHED)
 def row_major(rank: int) -> Layout:
     """Return the layout whose last dimension is minor-most.

@@ -108,7 +108,7 @@ class LayoutProgram:
                 operands[node] = [tensor for tensor in both if tensor >= 0]
             elif self.opcode[node] in _ARRAY_FIRST:
                 unlike = {tensor: dims[tensor] != dims[node] for tensor in inputs}
-                inputs.sort(key=lambda tensor: (-len(dims[tensor]), unlike[tensor]))  # noqa: B023
+                inputs.sort(key=lambda tensor: (-len(dims[tensor]), unlike[tensor]))
         return operands
 
     def _passing(self, node: int) -> Passing:

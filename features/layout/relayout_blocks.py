@@ -7,7 +7,6 @@ from typing import Final
 import numpy as np
 
 from xlarank.features.block import Cause, Column
-from xlarank.features.candidates import CandidatePlaces, rank_columns
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
 from xlarank.features.layout.hardware import Hardware
 from xlarank.features.layout.layout_context import LayoutContext
@@ -42,7 +41,7 @@ def _columns() -> dict[str, str]:
 
 
 def program_ns(context: LayoutContext, hardware: Hardware) -> float:
-    """Return the least time of a program without relayouts in ns: its operations, and its stored tensors' bytes.
+    """Return the time of a program without relayouts at the peak rates, in ns.
 
     Tensors that a fusing compiler stores are written and read once.
     """
@@ -52,10 +51,10 @@ def program_ns(context: LayoutContext, hardware: Hardware) -> float:
 
 
 class RelayoutCosts(LayoutBlock):
-    """Copies that the compiler inserts where layouts disagree, by a simulation of its layout assignment.
+    """Copies that a compiler inserts where layouts disagree, by simulated layout assignment.
 
-    All are 0 unless the settings name the hardware. The time is that of the program without relayouts, plus the
-    hardware's cost of each quantity; nothing in it is learned.
+    All columns are 0 unless the settings name the hardware. The estimated time is that of the
+    program without relayouts, plus the hardware's cost of each quantity; nothing is learned.
     """
 
     cause = Cause.COPIES
@@ -90,10 +89,3 @@ class RelayoutCosts(LayoutBlock):
             return np.column_stack([scaled, np.log2(least + ns), ns / least])
 
         return finalize
-
-
-class RelayoutPlaces(CandidatePlaces):
-    """Rank and standard score of the time with relayouts among the distinct candidates of the graph."""
-
-    ranked = (TIME,)
-    columns = rank_columns((TIME,), "graph")

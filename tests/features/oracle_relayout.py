@@ -1,7 +1,8 @@
 """Layout assignment and relayouts of a single configuration, instruction by instruction.
 
-Constraints are instructions of their own, inserted where the configuration sets a layout. What operations do to
-layouts, and operand order, are taken from the code under test; `tests.features.test_relayouts` checks these apart.
+Constraints are instructions of their own, inserted where the configuration sets a layout. What
+operations do to layouts, and operand order, are taken from the code under test;
+`tests.features.test_relayouts` checks these apart.
 """
 
 from collections import deque

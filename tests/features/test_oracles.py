@@ -1,4 +1,4 @@
-"""Every column but the TPU's time and relayouts against a slow reference, on random programs and on files of the sample."""
+"""Every column but those of relayouts and the TPU's time against a slow reference, on programs and files."""
 
 from fnmatch import fnmatch
 
@@ -13,9 +13,10 @@ from tests.features.oracle_tile import TileOracle
 from tests.features.test_snapshots import SAMPLE_KERNELS
 from tests.graphs import Arrays, examples
 from xlarank.data.schema import OPCODE
+from xlarank.features.candidates import RelayoutPlaces
 from xlarank.features.layout.change import tied_nodes
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.relayout_blocks import RelayoutCosts, RelayoutPlaces
+from xlarank.features.layout.relayout_blocks import RelayoutCosts
 from xlarank.features.program.program_context import CLASS_OF_OPCODE, OPCODE_CLASSES
 from xlarank.features.rows import GraphRows, assemble
 from xlarank.features.tile.tpu_time import TpuTime

@@ -1,4 +1,4 @@
-"""The relayout model: mappings of layouts by numpy, cases worked out by hand, a reference, real compilations."""
+"""The relayout model: mappings by numpy, cases by hand, a reference, real compilations."""
 
 from itertools import permutations
 from math import prod
@@ -26,12 +26,13 @@ from tests.graphs import Node, examples, layout_row, parameter
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import read_graph
 from xlarank.features.attribution import walk_between
+from xlarank.features.candidates import RelayoutPlaces
 from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.layout.hardware import HARDWARE
 from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.layout.layout_mapping import inverse, permuted, reshaped, without
 from xlarank.features.layout.layout_program import LayoutProgram
-from xlarank.features.layout.relayout_blocks import TIME, RelayoutCosts, RelayoutPlaces
+from xlarank.features.layout.relayout_blocks import TIME, RelayoutCosts
 from xlarank.features.layout.relayout_quantities import QUANTITIES, relayout_quantities
 from xlarank.features.rows import Recipe, assemble
 
@@ -100,10 +101,10 @@ def test_reshapes_of_unlike_or_empty_shapes_have_no_layout():
 
 
 def test_a_transposed_dot():
-    """x[512,128] @ w[128,256], output set to {0,1}: copied to the constraint, and back for the result.
+    """x[512,128] @ w[128,256], output set to {0,1}: copied there, and back for the result.
 
-    The dot of a GPU writes what the constraint wants. The dot reads x along the contracted dimension and w {1,0}
-    across it: strided on one side only.
+    The dot of a GPU writes what the constraint wants. The dot reads x along the contracted
+    dimension and w {1,0} across it: strided on one side only.
     """
     program = (
         parameter(512, 128),
@@ -145,7 +146,7 @@ def test_operands_that_both_lie_wrongly():
 
 
 def test_a_reshape_that_is_a_bitcast_and_one_that_is_not():
-    """x[256,128] set to {1,0} or {0,1}, reshaped to [32768]: only the first keeps its elements in place."""
+    """x[256,128] set to {1,0} or {0,1}, reshaped to [32768]: only the first moves nothing."""
     program = (
         parameter(256, 128),
         Node("tanh", (256, 128), (0,)),
@@ -161,7 +162,7 @@ def test_a_reshape_that_is_a_bitcast_and_one_that_is_not():
 
 
 def test_a_chain_that_cancels():
-    """x[256,128] is transposed twice; set to {1,0} in between, it is copied there, and back for the result.
+    """x[256,128] is transposed twice; set to {1,0} in between, it is copied there and back.
 
     Both copies compose to the order of x, so none remains.
     """
@@ -178,7 +179,7 @@ def test_a_chain_that_cancels():
 
 
 def test_a_batched_dot_that_swaps_its_last_two_dimensions():
-    """[8,64,32] x [8,32,16], output set to {1,2,0}: a dot may write that; {0,1,2} has the batch minor-most."""
+    """[8,64,32] x [8,32,16], set to {1,2,0}, which a dot writes, or to {0,1,2}, which not."""
     program = (
         parameter(8, 64, 32),
         parameter(8, 32, 16),
@@ -195,14 +196,14 @@ def test_a_batched_dot_that_swaps_its_last_two_dimensions():
 
 
 def test_compact_layouts_of_a_tpu():
-    """x[128,8,64] lies with 128 along the lanes; a convolution of 3 features and 16 images has images there."""
+    """x[128,8,64] lies with 128 along the lanes."""
     facts = LayoutFacts(graph_of(layout_file((parameter(128, 8, 64),), (), [[]])))
     assert LayoutProgram(facts, HARDWARE["tpu-v3"]).preferred == [(0, 2, 1)]
     assert LayoutProgram(facts, HARDWARE["cpu"]).preferred == [(2, 1, 0)]
 
 
 def test_a_column_reduction():
-    """x[64,32] is reduced along dimension 1: with {0,1} the reduction keeps the minor-most dimension."""
+    """x[64,32] is reduced along dimension 1; with {0,1} the minor-most dimension is kept."""
     program = (
         parameter(64, 32),
         Node("tanh", (64, 32), (0,)),
@@ -315,7 +316,7 @@ def test_columns_are_finite_and_the_time_is_at_least_that_without_relayouts(arra
 
 
 def test_columns_of_a_transposed_dot():
-    """As in `test_a_transposed_dot`, on an H200: 4.8 TB/s, 494.7 TFLOP/s, 1 us a launch; one copy of the output."""
+    """One copy of the output on an H200: 4.8 TB/s, 494.7 TFLOP/s, 1 us a launch."""
     program = (
         parameter(512, 128),
         parameter(128, 256),
