@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple, get_args
 
+from xlarank.data.collection import Collection
 from xlarank.data.errors import BlockError, XlarankError
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
@@ -299,7 +300,7 @@ class FeatureSettings:
 
     def __post_init__(self) -> None:
         if self.hardware is not None and self.hardware not in HARDWARE:
-            raise XlarankError(f"`hardware` is {self.hardware!r}", expected=" or ".join(HARDWARE))
+            raise XlarankError(f"{self.hardware!r} is no known hardware", expected=" or ".join(HARDWARE))
 
     @classmethod
     def of(cls, tier: str, candidates: bool, block_files: Iterable[str | Path] = ()) -> FeatureSettings:
@@ -308,9 +309,14 @@ class FeatureSettings:
             raise XlarankError(f"`tier` is {tier!r}", expected=" or ".join(tiers))
         return cls(Tier(tier), candidates, block_files=load_blocks(*block_files))
 
-    def for_source(self, source: str) -> FeatureSettings:
-        """Return the settings with the hardware that `hardware_of` gives for a source, unless one is named."""
-        return self if self.hardware else replace(self, hardware=hardware_of(source))
+    def for_collection(self, collection: Collection) -> FeatureSettings:
+        """Return the settings with the hardware that explains the labels of a layout collection, if any.
+
+        Hardware that is named already is kept.
+        """
+        if self.hardware is not None or collection.kind != "layout":
+            return self
+        return replace(self, hardware=hardware_of(collection.parts[1]))
 
     def blocks(self, kind: Kind) -> list[Block]:
         """Return the blocks of one kind of graph, in column order; raises `BlockError` if a file is not loaded."""

@@ -23,6 +23,7 @@ from tests.features.helpers import (
 from tests.features.oracle_relayout import Simulation
 from tests.features.test_metamorphic import BY_ID, REWRITES
 from tests.graphs import Node, examples, layout_row, parameter
+from xlarank.data.collection import Collection
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import read_graph
 from xlarank.features.attribution import walk_between
@@ -357,9 +358,13 @@ def test_steps_between_configurations_are_priced_too():
 
 def test_without_hardware_the_columns_are_0_and_nothing_is_simulated(monkeypatch):
     path = SAMPLE / "layout" / "cpu" / "random" / "valid" / "mlp__a.npz"
-    priced_rows = assemble(read_graph(path), FeatureSettings().for_source("cpu"))
+    priced_rows = assemble(
+        read_graph(path), FeatureSettings().for_collection(Collection.parse("layout:cpu:random"))
+    )
     monkeypatch.setattr("xlarank.features.layout.relayout_blocks.relayout_quantities", None)
-    plain = assemble(read_graph(path), FeatureSettings().for_source("xla"))
+    plain = assemble(
+        read_graph(path), FeatureSettings().for_collection(Collection.parse("layout:xla:random"))
+    )
     assert plain.columns == priced_rows.columns
     at = [plain.columns.index(name) for name in RelayoutCosts.columns]
     assert not plain.matrix()[:, at].any()
