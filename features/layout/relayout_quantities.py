@@ -16,7 +16,7 @@ from xlarank.features.layout.configuration_masks import Mask, unpacked
 from xlarank.features.layout.layout_assignment import Assignment
 from xlarank.features.layout.layout_mapping import minor_dimension, row_major
 from xlarank.features.layout.layout_program import LayoutProgram, Passing
-from xlarank.features.layout.relayouts import Relayouts
+from xlarank.features.layout.relayouts import Relayout, Relayouts
 from xlarank.features.program.slots import DOT_ROLES
 from xlarank.features.program.tensors import Floats
 
@@ -69,17 +69,33 @@ def relayout_quantities(program: LayoutProgram, types: NDArray[np.integer]) -> F
 
 def _copies(relayouts: Relayouts) -> Iterator[Amount]:
     for relayout, mask in relayouts.chained.items():
-        transposes = relayouts.transposes(relayout)
-        yield "transposed" if transposes else "straight", 2 * relayouts.bytes(relayout), mask
-        yield "transposes", int(transposes), mask
-        yield "copies", 1, mask
-        yield "padded", relayouts.padded_bytes(relayout), mask
+        for name, amount in chained_amounts(relayouts, relayout).items():
+            yield name, amount, mask
     for relayout, mask in relayouts.every.items():
-        size, stride = relayouts.bytes(relayout), relayouts.stride(relayout)
-        yield "every_transposed" if stride > 1 else "every_straight", 2 * size, mask
-        yield "every_copies", 1, mask
-        yield "every_padded", relayouts.padded_bytes(relayout), mask
-        yield "strided", round(size * math.log2(1 + stride)), mask
+        for name, amount in every_amounts(relayouts, relayout).items():
+            yield name, amount, mask
+
+
+def chained_amounts(relayouts: Relayouts, relayout: Relayout) -> dict[str, int]:
+    """Return what the copy that remains of a chain adds to each quantity."""
+    transposes = relayouts.transposes(relayout)
+    return {
+        "transposed" if transposes else "straight": 2 * relayouts.bytes(relayout),
+        "transposes": int(transposes),
+        "copies": 1,
+        "padded": relayouts.padded_bytes(relayout),
+    }
+
+
+def every_amounts(relayouts: Relayouts, relayout: Relayout) -> dict[str, int]:
+    """Return what one of all copies adds to each quantity."""
+    size, stride = relayouts.bytes(relayout), relayouts.stride(relayout)
+    return {
+        "every_transposed" if stride > 1 else "every_straight": 2 * size,
+        "every_copies": 1,
+        "every_padded": relayouts.padded_bytes(relayout),
+        "strided": round(size * math.log2(1 + stride)),
+    }
 
 
 def _constraints(assignment: Assignment) -> Iterator[Amount]:

@@ -49,12 +49,14 @@ class Relayouts:
     Attributes:
         every: all copies, each with its configurations.
         chained: the copies that remain of chains, each with its configurations.
+        last: an output at the end of the chain of each of these.
     """
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment, self.program = assignment, assignment.program
         self.every: dict[Relayout, Mask] = defaultdict(int)
         self.chained: dict[Relayout, Mask] = defaultdict(int)
+        self.last: dict[Relayout, int] = {}
         self._find_every()
         self._find_chained()
 
@@ -183,10 +185,12 @@ class Relayouts:
             remaining = part & mask
             if self._same(written, unmoved, producer) or self._swapped(producer, written, unmoved):
                 remaining &= moved
-            if remaining and unmoved is None:
-                self.chained[unknown] |= remaining
-            elif remaining and unmoved is not None:
-                self.chained[Relayout(producer, written, unmoved)] |= remaining
+            if remaining:
+                relayout = unknown
+                if unmoved is not None:
+                    relayout = Relayout(producer, written, unmoved)
+                self.chained[relayout] |= remaining
+                self.last[relayout] = unknown.instruction
 
     def _swapped(self, instruction: int, written: Layout, unmoved: Layout | None) -> bool:
         """Return whether a batched dot writes this layout by exchanging its operands."""

@@ -29,6 +29,7 @@ from xlarank.data.graph import read_graph
 from xlarank.features.attribution import walk_between
 from xlarank.features.candidates import RelayoutPlaces
 from xlarank.features.catalogue import FeatureSettings
+from xlarank.features.layout.config_relayouts import ConfigRelayout, config_relayouts
 from xlarank.features.layout.hardware import HARDWARE
 from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.layout.layout_mapping import inverse, permuted, reshaped, without
@@ -341,6 +342,26 @@ def test_columns_of_a_transposed_dot():
     }
     for name, values in expected.items():
         assert columns[name].tolist() == pytest.approx(values, rel=1e-5), name
+
+
+def test_copies_of_a_configuration():
+    """As above: dot 2 writes {0,1} and is returned {1,0}."""
+    program = (
+        parameter(512, 128),
+        parameter(128, 256),
+        Node("dot", (512, 256), (0, 1), columns=ROOT),
+    )
+    graph = graph_of(layout_file(program, (2,), [[layout_row()], [layout_row((0, 1))]]))
+    assert config_relayouts(graph, 0, "nvidia-h200") == []
+    size = 512 * 256 * 4
+    ns = pytest.approx(1e9 * 2 * size / 4.8e12 + 1000)
+    (copy,) = config_relayouts(graph, 1, "nvidia-h200")
+    assert copy == ConfigRelayout(2, (0, 1), (1, 0), 2, (), size, ns)
+    there, back = config_relayouts(graph, 1, "cpu")
+    assert {(there.before, there.after), (back.before, back.after)} == {
+        ((1, 0), (0, 1)),
+        ((0, 1), (1, 0)),
+    }
 
 
 def test_steps_between_configurations_are_priced_too():
