@@ -19,7 +19,7 @@ class Demand(Enum):
     """Order in which an operation reads its operands and writes its output, major to minor."""
 
     ROW_MAJOR = "row-major"
-    PREFERRED = "as the compiler lays out parameters"
+    BATCH_MAJOR = "batch dimensions major, the others in the order that pads least"
     CHANNELS_LAST = "batch, spatial, features; kernels: output features, spatial, input features"
     FEATURES_IN_TILES = "spatial dimensions, then batch and features in the order that pads less"
     MATRICES = "batch, rows and columns, each contiguous; batch dimensions not minor-most"
@@ -60,7 +60,7 @@ GPU_BACKEND: Final = Backend(
 )
 TPU_BACKEND: Final = Backend(
     "tpu",
-    {"dot": Demand.PREFERRED, "convolution": Demand.FEATURES_IN_TILES},
+    {"dot": Demand.BATCH_MAJOR, "convolution": Demand.FEATURES_IN_TILES},
     compacts=True,
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import permutations
 from typing import Final
 
 from xlarank.features.layout.configuration_masks import Mask, MaskedLayouts
@@ -47,9 +48,9 @@ def _ordered(program: LayoutProgram, demand: Demand, node: int, number: int, ten
     rank = len(program.dims[tensor])
     if demand is Demand.ROW_MAJOR:
         return row_major(rank)
-    if demand is Demand.PREFERRED:
-        return program.preferred[tensor]
     roles = program.roles[node][number + 1]
+    if demand is Demand.BATCH_MAJOR:
+        return _batch_major(program, node, number, tensor)
     batch, feature, spatial = (_with_role(roles, rank, r) for r in (_BATCH, _FEATURE, _SPATIAL))
     if demand is Demand.CHANNELS_LAST:
         is_kernel = number == 1
@@ -59,6 +60,17 @@ def _ordered(program: LayoutProgram, demand: Demand, node: int, number: int, ten
             else _major_first(batch, spatial, feature)
         )
     layouts = _major_first(spatial, batch, feature), _major_first(spatial, feature, batch)
+    return min(layouts, key=lambda layout: program.padded_bytes(tensor, layout))
+
+
+def _batch_major(program: LayoutProgram, node: int, number: int, tensor: int) -> Layout:
+    roles = program.roles[node][number + 1]
+    rank = len(program.dims[tensor])
+    batch = _with_role(roles, rank, DOT_ROLES.index("batch"))
+    if not batch:
+        return program.preferred[tensor]
+    rest = [dimension for dimension in row_major(rank) if dimension not in batch]
+    layouts = [(*order, *reversed(batch)) for order in permutations(rest)]
     return min(layouts, key=lambda layout: program.padded_bytes(tensor, layout))
 
 
