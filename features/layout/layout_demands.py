@@ -64,6 +64,7 @@ def _ordered(program: LayoutProgram, demand: Demand, node: int, number: int, ten
 
 
 def _batch_major(program: LayoutProgram, node: int, number: int, tensor: int) -> Layout:
+    """Return the layout of a batched dot's tensor, or what the compiler prefers without a batch."""
     roles = program.roles[node][number + 1]
     rank = len(program.dims[tensor])
     batch = _with_role(roles, rank, DOT_ROLES.index("batch"))

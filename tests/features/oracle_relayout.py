@@ -7,6 +7,7 @@ operations do to layouts, and operand order, are taken from the code under test;
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import permutations
 from math import log2, prod
 from typing import Any
 
@@ -215,9 +216,9 @@ class Simulation:
         tensors = [(-1, at), *enumerate(one.operands)]
         if demand is Demand.ROW_MAJOR:
             return [(number, row_major(len(self.code[tensor].dims))) for number, tensor in tensors]
-        if demand is Demand.PREFERRED:
+        if demand is Demand.BATCH_MAJOR:
             return [
-                (number, program.preferred[self.code[tensor].node]) for number, tensor in tensors
+                (number, self.batch_major(one.node, number, tensor)) for number, tensor in tensors
             ]
         demanded = []
         if demand is Demand.FEATURES_IN_TILES:
@@ -279,6 +280,18 @@ class Simulation:
         if batch or rows > 1 or len(one.dims) - batch - rows > 1:
             demanded.append((-1, row_major(len(one.dims))))
         return demanded
+
+    def batch_major(self, node: int, number: int, tensor: int) -> Layout:
+        rank = len(self.code[tensor].dims)
+        roles = self.program.roles[node][number + 1][:rank]
+        batch = tuple(d for d in row_major(rank) if roles[d] == DOT_ROLES.index("batch"))
+        if not batch:
+            return self.program.preferred[self.code[tensor].node]
+        best = None
+        for order in permutations([d for d in row_major(rank) if d not in batch]):
+            if best is None or self.tiled(tensor, order + batch) < self.tiled(tensor, best):
+                best = order + batch
+        return best
 
     def run(self) -> None:
         while self.queue:
