@@ -45,33 +45,25 @@ def demands(
 
 def _ordered(program: LayoutProgram, demand: Demand, node: int, number: int, tensor: int) -> Layout:
     """Return the layout of a node's output or operand that a demand asks for."""
-    rank = len(program.dims[tensor])
+    rank, roles = len(program.dims[tensor]), program.roles[node][number + 1]
     if demand is Demand.ROW_MAJOR:
         return row_major(rank)
-    roles = program.roles[node][number + 1]
     if demand is Demand.BATCH_MAJOR:
-        return _batch_major(program, node, number, tensor)
+        batch = _with_role(roles, rank, DOT_ROLES.index("batch"))
+        rest = [dimension for dimension in row_major(rank) if dimension not in batch]
+        layouts = [(*order, *reversed(batch)) for order in permutations(rest)]
+        return _cheapest(program, tensor, layouts) if batch else program.preferred[tensor]
     batch, feature, spatial = (_with_role(roles, rank, r) for r in (_BATCH, _FEATURE, _SPATIAL))
-    if demand is Demand.CHANNELS_LAST:
-        is_kernel = number == 1
-        return (
-            _major_first(feature, spatial, batch)
-            if is_kernel
-            else _major_first(batch, spatial, feature)
-        )
-    layouts = _major_first(spatial, batch, feature), _major_first(spatial, feature, batch)
-    return min(layouts, key=lambda layout: program.padded_bytes(tensor, layout))
+    if demand is Demand.FEATURES_IN_TILES:
+        orders = (spatial, batch, feature), (spatial, feature, batch)
+        return _cheapest(program, tensor, [_major_first(*order) for order in orders])
+    is_kernel = number == 1
+    order = (feature, spatial, batch) if is_kernel else (batch, spatial, feature)
+    return _major_first(*order)
 
 
-def _batch_major(program: LayoutProgram, node: int, number: int, tensor: int) -> Layout:
-    """Return the layout of a batched dot's tensor, or what the compiler prefers without a batch."""
-    roles = program.roles[node][number + 1]
-    rank = len(program.dims[tensor])
-    batch = _with_role(roles, rank, DOT_ROLES.index("batch"))
-    if not batch:
-        return program.preferred[tensor]
-    rest = [dimension for dimension in row_major(rank) if dimension not in batch]
-    layouts = [(*order, *reversed(batch)) for order in permutations(rest)]
+def _cheapest(program: LayoutProgram, tensor: int, layouts: list[Layout]) -> Layout:
+    """Return the layout that pads least, the first of several."""
     return min(layouts, key=lambda layout: program.padded_bytes(tensor, layout))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -51,23 +52,19 @@ def relayout_quantities(program: LayoutProgram, types: NDArray[np.integer]) -> F
     ``types`` ``(configs, K)`` are the types of their rows.
     """
     assignment = Assignment(program, types)
-    number: dict[Mask, int] = {}
-    entries = [
-        (number.setdefault(mask, len(number)), _NUMBER[name], amount)
-        for part in (
-            _copies(Relayouts(assignment)),
-            _constraints(assignment),
-            _operations(assignment),
-        )
-        for name, amount, mask in part
-    ]
-    amounts = np.zeros((len(number), len(QUANTITIES)))
-    for row, column, amount in entries:
-        amounts[row, column] += amount
-    return np.asarray(unpacked([*number], len(types)) @ amounts)
+    amounts: dict[Mask, Floats] = {}
+    for name, amount, mask in chain(
+        _copies(assignment), _constraints(assignment), _operations(assignment)
+    ):
+        if mask not in amounts:
+            amounts[mask] = np.zeros(len(QUANTITIES))
+        amounts[mask][_NUMBER[name]] += amount
+    table = np.array([*amounts.values()]).reshape(-1, len(QUANTITIES))
+    return np.asarray(unpacked([*amounts], len(types)) @ table)
 
 
-def _copies(relayouts: Relayouts) -> Iterator[Amount]:
+def _copies(assignment: Assignment) -> Iterator[Amount]:
+    relayouts = Relayouts(assignment)
     for relayout, mask in relayouts.chained.items():
         for name, amount in chained_amounts(relayouts, relayout).items():
             yield name, amount, mask
