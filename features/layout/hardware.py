@@ -34,6 +34,7 @@ class Backend:
         operands: order in which other operations read operands, unless another is asked for.
         rounds: number of assignments; a later one sees the layouts of the one before.
         compacts: whether parameters and results take the fewest tiles; else they are row-major.
+        simplifies: whether one copy at most remains of a chain of copies, transposes and reshapes.
         fuses_activations: whether a convolution computes the activation that reads it.
     """
 
@@ -42,6 +43,7 @@ class Backend:
     operands: Demand | None = None
     rounds: int = 1
     compacts: bool = False
+    simplifies: bool = True
     fuses_activations: bool = False
 
 
@@ -51,6 +53,7 @@ CPU_BACKEND: Final = Backend(
     "cpu",
     {"dot": Demand.ROW_MAJOR, "convolution": Demand.ROW_MAJOR},
     operands=Demand.ROW_MAJOR,
+    simplifies=False,
 )
 GPU_BACKEND: Final = Backend(
     "gpu",

@@ -53,9 +53,8 @@ def relayout_quantities(program: LayoutProgram, types: NDArray[np.integer]) -> F
     """
     assignment = Assignment(program, types)
     amounts: dict[Mask, Floats] = {}
-    for name, amount, mask in chain(
-        _copies(assignment), _constraints(assignment), _operations(assignment)
-    ):
+    of_nodes = (amount for _, amount in node_amounts(assignment))
+    for name, amount, mask in chain(_copies(assignment), of_nodes):
         if mask not in amounts:
             amounts[mask] = np.zeros(len(QUANTITIES))
         amounts[mask][_NUMBER[name]] += amount
@@ -95,33 +94,30 @@ def every_amounts(relayouts: Relayouts, relayout: Relayout) -> dict[str, int]:
     }
 
 
-def _constraints(assignment: Assignment) -> Iterator[Amount]:
+def node_amounts(assignment: Assignment) -> Iterator[tuple[int, Amount]]:
+    """Yield nodes that layouts slow down themselves, and what they add to quantities."""
     program = assignment.program
     for constraint in assignment.constraint.values():
+        node = constraint.tensor
         for layout, mask in constraint.layouts.items():
-            yield "constrained_padded", program.padded_bytes(constraint.tensor, layout), mask
+            yield node, ("constrained_padded", program.padded_bytes(node, layout), mask)
             if layout != row_major(len(layout)):
-                yield "constrained_turned", program.bytes(constraint.tensor), mask
-
-
-def _operations(assignment: Assignment) -> Iterator[Amount]:
-    """Yield amounts of dots, reductions and elementwise operations."""
-    program = assignment.program
+                yield node, ("constrained_turned", program.bytes(node), mask)
     for node, passing in enumerate(program.passing):
         if program.opcode[node] == "dot" and len(program.operands[node]) == 2:
             left, right = (_strided_reads(assignment, node, number) for number in (0, 1))
             flops = round(program.flops[node])
-            yield "strided_dots", flops, left & right
-            yield "half_strided_dots", flops, left | right
+            yield node, ("strided_dots", flops, left & right)
+            yield node, ("half_strided_dots", flops, left | right)
         elif node in program.reduced:
             tensor, removed = program.operands[node][0], program.reduced[node]
             for layout, mask in assignment.wanted[node, 0].items():
                 if len(layout) > 1 and minor_dimension(layout, program.dims[tensor]) not in removed:
-                    yield "column_reduced", program.bytes(tensor), mask
+                    yield node, ("column_reduced", program.bytes(tensor), mask)
         elif passing is Passing.KEEPS and len(program.dims[node]) > 1:
             for layout, mask in assignment.written[node].items():
                 if layout != row_major(len(layout)):
-                    yield "turned", program.bytes(node), mask
+                    yield node, ("turned", program.bytes(node), mask)
 
 
 def _strided_reads(assignment: Assignment, node: int, number: int) -> Mask:

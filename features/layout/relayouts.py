@@ -49,7 +49,7 @@ class Relayouts:
     Attributes:
         every: all copies, each with its configurations.
         chained: the copies that remain of chains, each with its configurations.
-        last: an output at the end of the chain of each of these.
+        last: instruction at the end of the chain of each of these.
     """
 
     def __init__(self, assignment: Assignment) -> None:

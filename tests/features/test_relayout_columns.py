@@ -24,7 +24,12 @@ from xlarank.data.graph import read_graph
 from xlarank.features.attribution import walk_between
 from xlarank.features.candidates import RelayoutPlaces
 from xlarank.features.catalogue import FeatureSettings
-from xlarank.features.layout.config_relayouts import ConfigRelayout, config_relayouts
+from xlarank.features.layout.config_costs import (
+    ConfigCosts,
+    ConfigRelayout,
+    SlowNode,
+    config_costs,
+)
 from xlarank.features.layout.hardware import HARDWARE
 from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.layout.layout_program import LayoutProgram
@@ -113,24 +118,29 @@ def test_columns_of_a_transposed_dot():
         assert columns[name].tolist() == pytest.approx(values, rel=1e-5), name
 
 
-def test_copies_of_a_configuration():
-    """As above: dot 2 writes {0,1} and is returned {1,0}."""
+def test_costs_of_a_configuration():
+    """Set to {0,1}, a dot is copied back; with x set to {0,1}, it reads both operands across."""
     program = (
         parameter(512, 128),
+        Node("negate", (512, 128), (0,)),
         parameter(128, 256),
-        Node("dot", (512, 256), (0, 1), columns=ROOT),
+        Node("dot", (512, 256), (1, 2), columns=ROOT),
     )
-    graph = graph_of(layout_file(program, (2,), [[layout_row()], [layout_row((0, 1))]]))
-    assert config_relayouts(graph, 0, "nvidia-h200") == []
-    size = 512 * 256 * 4
-    ns = pytest.approx(1e9 * 2 * size / 4.8e12 + 1000)
-    (copy,) = config_relayouts(graph, 1, "nvidia-h200")
-    assert copy == ConfigRelayout(2, (0, 1), (1, 0), 2, (), size, ns)
-    there, back = config_relayouts(graph, 1, "cpu")
-    assert {(there.before, there.after), (back.before, back.after)} == {
-        ((1, 0), (0, 1)),
-        ((0, 1), (1, 0)),
-    }
+    none, turned = layout_row(), layout_row((0, 1))
+    rows = [[none, none], [none, turned], [turned, none]]
+    graph = graph_of(layout_file(program, (1, 3), rows))
+    assert config_costs(graph, 0, "nvidia-h200") == ConfigCosts([], [])
+    size, copy_ns = 512 * 256 * 4, 1e9 * 2 * 512 * 256 * 4 / 4.8e12 + 1000
+    (copy,) = config_costs(graph, 1, "nvidia-h200").relayouts
+    assert copy == ConfigRelayout(3, (0, 1), (1, 0), 3, (), size, pytest.approx(copy_ns))
+    costs = config_costs(graph, 2, "nvidia-h200")
+    dot_ns = pytest.approx(0.87 * 1e9 * 2 * 512 * 128 * 256 / 494.7e12)
+    assert costs.nodes == [SlowNode(3, "strided_dots", dot_ns)]
+    there, back = config_costs(graph, 1, "cpu").relayouts
+    (turned_dot,) = config_costs(graph, 1, "cpu").nodes
+    assert turned_dot == SlowNode(3, "constrained_turned", pytest.approx(0.3 / 4 * size))
+    orders = {(copy.before, copy.after) for copy in (there, back)}
+    assert orders == {((1, 0), (0, 1)), ((0, 1), (1, 0))}
 
 
 def test_steps_between_configurations_are_priced_too():
