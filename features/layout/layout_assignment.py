@@ -30,20 +30,22 @@ Slot = tuple[int, int]
 
 @dataclass
 class Constraint:
-    """Layouts that configurations set for one tensor where an operation writes or reads it."""
+    """Layouts that configurations set for one tensor where an operation writes or reads it.
+
+    Attributes:
+        mask: configurations that set one.
+    """
 
     tensor: int
     layouts: dict[Layout, Mask] = field(default_factory=dict)
-
-    @property
-    def mask(self) -> Mask:
-        return sum(self.layouts.values())  # the masks are disjoint
+    mask: Mask = 0
 
     def add(self, layout: Layout, mask: Mask) -> None:
         """Set a layout in those configurations that have none."""
         free = mask & ~self.mask
         if free:
             self.layouts[layout] = self.layouts.get(layout, 0) | free
+            self.mask |= free
 
 
 class Assignment:
@@ -294,8 +296,9 @@ class Assignment:
         """Propagate the layout of an output to its readers and to the instruction's operands."""
         mask &= self.written[instruction].get(layout, 0)  # elsewhere it was replaced since
         for slot, part in self._readers[instruction]:
-            if self.opcode[slot[0]] != "tuple":
-                self._want(slot, layout, mask & part)
+            reading = mask & part & ~self.wanted[slot].known
+            if reading and self.opcode[slot[0]] != "tuple":
+                self._want(slot, layout, reading)
         if len(layout) < 2 or instruction in self.constraint:
             return
         program = self.program
@@ -314,8 +317,9 @@ class Assignment:
         """Propagate the layout wanted by an operand to its producer and through its reader."""
         mask &= self.wanted[slot].get(layout, 0)
         for source, part in self.sources[slot]:
-            if self.opcode[source] != "tuple":
-                self._write(source, layout, mask & part)
+            written = mask & part & ~self.written[source].known
+            if written and self.opcode[source] != "tuple":
+                self._write(source, layout, written)
         instruction, number = slot
         program = self.program
         if len(layout) < 2 or self.opcode[instruction] in (CONSTRAINT, "tuple"):
