@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from xlarank.features.block import Block, Cause
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.layout.relayout_blocks import TIME
 from xlarank.features.program.tensors import Floats
 
 _LAYOUT_COLUMNS: Final = (
@@ -106,14 +107,21 @@ class TileCandidatePlaces(CandidatePlaces):
     columns = _rank_columns(_TILE_COLUMNS, "kernel")
 
 
+class RelayoutPlaces(CandidatePlaces):
+    """Rank and standard score of the time with relayouts among the distinct candidates of the
+    graph.
+    """
+
+    ranked = (TIME,)
+    columns = _rank_columns((TIME,), "graph")
+
+
 def rank_sources() -> dict[str, str]:
     """Return the source column of each rank or standard-score column."""
-    blocks = (CandidatePlaces, TileCandidatePlaces)
-    return {
-        name: column
-        for block in blocks
-        for name, column in zip(block.columns, block.ranked * 2, strict=True)
-    }
+    sources: dict[str, str] = {}
+    for block in (CandidatePlaces, TileCandidatePlaces, RelayoutPlaces):
+        sources.update(zip(block.columns, block.ranked * 2, strict=True))
+    return sources
 
 
 class Frequency(LayoutBlock):

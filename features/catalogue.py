@@ -18,12 +18,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple, get_args
 
+from xlarank.data.collection import Collection
 from xlarank.data.errors import BlockError, XlarankError, reason_of
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Cause, Scope, Tier
-from xlarank.features.candidates import CandidatePlaces, Frequency, TileCandidatePlaces
+from xlarank.features.candidates import (
+    CandidatePlaces,
+    Frequency,
+    RelayoutPlaces,
+    TileCandidatePlaces,
+)
 from xlarank.features.instances import instance_blocks
-from xlarank.features.layout import change, copies, padding
+from xlarank.features.layout import change, copies, padding, relayout_blocks
+from xlarank.features.layout.hardware import HARDWARE, hardware_of
 from xlarank.features.program import composition, tensors
 from xlarank.features.tile import bounds, tpu_time
 
@@ -90,6 +97,8 @@ BLOCKS: Final = checked(
     padding.MinorSizes(),
     padding.Violation(),
     padding.EstimatedTime(),
+    relayout_blocks.RelayoutCosts(),
+    RelayoutPlaces(),
     bounds.Bounds(),
     bounds.TileCounts(),
     bounds.TileShape(),
@@ -397,12 +406,22 @@ class FeatureSettings:
     Attributes:
         candidates: whether to compute transductive columns.
         block_files: users' blocks, from `load_blocks`.
+        hardware: hardware whose relayouts are priced, of `HARDWARE`; None leaves their columns 0,
+            at no cost. Not part of `code_hash`: the columns mean the same for all hardware, so such
+            rows can be joined.
     """
 
     tier: Tier = Tier.FULL
     candidates: bool = True
     tiling: tensors.Tiling = tensors.TPU
     block_files: tuple[BlockFile, ...] = ()
+    hardware: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.hardware is not None and self.hardware not in HARDWARE:
+            raise XlarankError(
+                f"{self.hardware!r} is no known hardware", expected=" or ".join(HARDWARE)
+            )
 
     @classmethod
     def of(
@@ -414,6 +433,16 @@ class FeatureSettings:
         if tier not in (tiers := [*map(str, Tier)]):
             raise XlarankError(f"`tier` is {tier!r}", expected=" or ".join(tiers))
         return cls(Tier(tier), candidates, block_files=load_blocks(*block_files))
+
+    def for_collection(self, collection: Collection) -> FeatureSettings:
+        """Return the settings with the hardware that explains the labels of a layout collection, if
+        any.
+
+        Hardware that is named already is kept.
+        """
+        if self.hardware is not None or collection.kind != "layout":
+            return self
+        return replace(self, hardware=hardware_of(collection.parts[1]))
 
     def blocks(self, kind: Kind) -> list[Block]:
         """Return the blocks of one kind of graph, in column order; raises `BlockError` if a file is

@@ -378,7 +378,7 @@ def assemble(
     with naming_lines(graph.name, settings.block_files):
         context: LayoutContext | TileContext
         if isinstance(graph, LayoutGraph):
-            context = LayoutContext(graph, settings.tiling)
+            context = LayoutContext(graph, settings.tiling, settings.hardware)
             rows = compute_together(context, blocks, names)
             instances_of = LayoutContext(graph, settings.tiling) if users_blocks else context
             load = partial(instance_table, instances_of, settings.candidates)

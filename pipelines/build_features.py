@@ -161,7 +161,10 @@ def build_features(
         chosen, key=lambda file: (file.collection, file.split)
     ):
         max_configs = request.max_configs if split == "train" else 0
-        recipe = Recipe.of(settings, collection.kind, max_configs=max_configs, seed=request.seed)
+        own_settings = settings.for_collection(collection)
+        recipe = Recipe.of(
+            own_settings, collection.kind, max_configs=max_configs, seed=request.seed
+        )
         work += building.part_jobs([*members], workspace, recipe)
     large = request.scheduler is not None or sum(job.size for job in work) >= _WORTH_PROCESSES
     workers = min(request.jobs or (os.cpu_count() or 1 if large else 1), max(1, len(work)))

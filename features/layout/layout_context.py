@@ -18,13 +18,24 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.layout import layout_facts
+from xlarank.features.layout.hardware import HARDWARE, Hardware
 from xlarank.features.layout.layout_facts import LayoutFacts, Pairs
+from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.time_model import TimeModel
 from xlarank.features.program.program_context import COARSE_CLASSES, OPCODE_CLASSES
 from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
-from xlarank.features.program.tensors import Floats, Ints, Tiling, log2p, minor_sizes, packed_waste
+from xlarank.features.program.tensors import (
+    TPU,
+    Floats,
+    Ints,
+    Tiling,
+    log2p,
+    minor_sizes,
+    packed_waste,
+)
 
 #: Roles of the dimensions of configurable nodes, by coarse class.
 CLASS_ROLES: Final = dict(
@@ -170,9 +181,22 @@ class LayoutContext(LayoutFacts):
     """Quantities that layout blocks share, each computed on first use.
 
     Attributes:
+        hardware: hardware whose relayouts are priced; None for none.
         pairs: `Pairs` of consumer and producer, by distance in edges: 1, 2, and 3 to 8.
         siblings: pairs of consecutive operand slots that read the same tensor.
     """
+
+    def __init__(
+        self, graph: LayoutGraph, tiling: Tiling = TPU, hardware: str | None = None
+    ) -> None:
+        super().__init__(graph, tiling)
+        self.hardware: Hardware | None = None if hardware is None else HARDWARE[hardware]
+
+    @cached_property
+    def layout_program(self) -> LayoutProgram:
+        """The program as layout assignment for `hardware` sees it."""
+        assert self.hardware is not None
+        return LayoutProgram(self, self.hardware)
 
     requested = cached_property(layout_facts.RequestedLayouts)
     regions = cached_property(Regions)

@@ -18,6 +18,7 @@ from tests.conftest import TEST_DATA
 from tests.features.helpers import SAMPLE, fitting_graph, fitting_kernel, graph_of, load
 from tests.graphs import Arrays
 from xlarank.data.graph import Graph, read_graph
+from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import assemble
 
 FOLDER = Path(__file__).parent / "snapshots"
@@ -54,12 +55,12 @@ def sample_tiles() -> list[Path]:
 ROWS = 6
 
 
-def snapshot(graphs: Iterable[Graph]) -> Arrays:
+def snapshot(graphs: Iterable[Graph], settings: FeatureSettings | None = None) -> Arrays:
     """Some rows of graphs as the code makes them now: ``values`` is ``(columns, rows)``."""
     distinct = []
     values = []
     names = [""]
-    for rows in map(assemble, graphs):
+    for rows in (assemble(graph, settings) for graph in graphs):
         at = np.unique(np.linspace(0, len(rows) - 1, ROWS).astype(np.int64))
         matrix = rows.matrix(at)
         names = rows.columns
@@ -103,6 +104,9 @@ SMALL: dict[str, Callable[[], Arrays]] = {
     "programs": lambda: snapshot(map(graph_of, map(fitting_graph, range(40)))),
     "kernels": lambda: snapshot(map(graph_of, map(fitting_kernel, range(60)))),
     "sample_layouts": lambda: snapshot(sample_layouts(_LAYOUTS)),
+    "relayouts": lambda: snapshot(
+        sample_layouts(_LAYOUTS), FeatureSettings(hardware="nvidia-h200")
+    ),
     "sample_tiles": lambda: snapshot(map(read_graph, sample_tiles())),
     "instance_rows": lambda: instance_snapshot(
         sample_layouts("random/train/gan__c random/train/dlrm__a")

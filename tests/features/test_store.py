@@ -168,7 +168,12 @@ def test_a_broken_file_is_neither_current_nor_read(tmp_path):
 
 def test_another_recipe_means_build_again(tmp_path):
     path = written(tmp_path / "a.parquet", LAYOUT)
-    settings = {"tier": Tier.FAST, "candidates": False, "tiling": Tiling(sublanes=16)}
+    settings = {
+        "tier": Tier.FAST,
+        "candidates": False,
+        "tiling": Tiling(sublanes=16),
+        "hardware": "cpu",
+    }
     settings["block_files"] = (BlockFile("mine.py", "0123", {}),)
     changes = [
         {"settings": replace(RECIPE.settings, **{name: value})} for name, value in settings.items()

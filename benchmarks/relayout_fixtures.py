@@ -1,0 +1,194 @@
+"""Bytes that compilers relayout: fixtures for the tests of the relayout model.
+
+    python -m benchmarks.relayout_fixtures --cache FOLDER
+
+Compiles programs of `benchmarks.programs` with random configurations by XLA:CPU, by XLA:GPU for a
+described GPU (none is needed, but ``jax-cuda12-plugin`` and ``jax-cuda12-pjrt`` are) and by the
+TPU's compiler (``libtpu``). The optimised modules are kept in the cache, so that an interrupted run
+can be repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import shutil
+import tempfile
+import time
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.hlo_relayouts import relayout_bytes
+from xlarank.data.errors import CompilerError
+from xlarank.data.files import atomic_write
+from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
+from xlarank.data.hlo.compiler.functions import lower
+from xlarank.data.hlo.compiler.outcome import Outcome
+from xlarank.data.hlo.compiler.targets import TARGETS, Target
+from xlarank.data.hlo.compiler.xla import POLL, Xla, dumped, optimised_text
+from xlarank.data.hlo.messages import HloModuleProto
+from xlarank.data.hlo.reading import module_graph
+from xlarank.pipelines.programs.candidates import candidate_rows, random_configurations
+
+PROGRAMS: Final = (
+    "attention:llama__a",
+    "attention:bert__a",
+    "attention:linattn__a",
+    "attention:experts__a",
+    "attention:linattn_train__d",
+    "numerical:tucker__a",
+    "numerical:matrixproducts__a",
+    "recommenders:fieldattn__a",
+    "recommenders:towers_train__d",
+    "sequences:textcnn__a",
+    "vision:alexnet__a",
+    "vision:yolo__a",
+)
+CONFIGURATIONS: Final = 16
+BACKENDS: Final = ("cpu", "gpu", "tpu")
+OUT: Final = Path("tests/features/relayout_fixtures.npz")
+#: Maximum seconds of one compilation.
+_LIMIT: Final = 180.0
+_GPU_OPTIONS: Final = {"xla_gpu_autotune_level": "0", "xla_gpu_enable_triton_gemm": False}
+#: An H200 in the format of XLA's ``GpuTargetConfigProto``.
+_GPU: Final = """
+gpu_device_info {
+  threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152
+  shared_memory_per_core: 233472 threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  memory_bandwidth: 4917600000000 l2_cache_size: 52428800 clock_rate_ghz: 1.98
+  device_memory_size: 150000000000 shared_memory_per_block_optin: 232448
+  cuda_compute_capability { major: 9 minor: 0 feature_extension: ACCELERATED_FEATURES }
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536
+}
+platform_name: "CUDA"
+dnn_version_info { major: 9 minor: 10 }
+runtime_version { major: 12 minor: 8 }
+device_description_str: "NVIDIA H200"
+"""
+
+
+class _DescribedGpu(Xla):
+    """XLA:GPU for a described device; there is no device to load a program on."""
+
+    def __init__(self) -> None:
+        super().__init__(TARGETS["cpu"])
+        from jax.experimental import topologies
+
+        topology = topologies.get_topology_desc("", "cuda", target_config=_GPU, topology="1x1x1")
+        self.__dict__["device"] = topology.devices[0]
+        self.target = Target("cpu", "1x1x1")  # a client of a topology compiles without loading
+
+
+def _start(backend: str) -> Xla:
+    if backend == "gpu":
+        return _DescribedGpu()
+    return Xla(TARGETS["cpu" if backend == "cpu" else "tpu-v3"])
+
+
+def _in_child(work: Any, early: Any) -> Any:
+    """Run ``work(folder)`` in a forked child until ``early(folder)`` gives a result; return it."""
+    folder = Path(tempfile.mkdtemp(prefix="relayouts-"))
+    child = get_context("fork").Process(target=work, args=(folder,))
+    child.start()
+    started = time.monotonic()
+    try:
+        while time.monotonic() - started < _LIMIT:
+            running = child.is_alive()
+            if (result := early(folder)) is not None:
+                return result
+            if not running:
+                return None
+            time.sleep(POLL)
+        return None
+    finally:
+        child.kill()
+        child.join()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lowered(xla: Xla, program: str, path: Path) -> bytes:
+    """Return the program's module before layout assignment, from the cache if it is there."""
+    if not path.exists():
+        work = partial(
+            lower, xla, function=f"benchmarks.programs.{program}", module=b"", one_hot=False
+        )
+        result = _in_child(work, dumped)
+        if result is None or isinstance(result, Outcome):
+            raise CompilerError(f"{program} cannot be lowered")
+        path.write_bytes(result.module)
+    return path.read_bytes()
+
+
+def _text(xla: Xla, backend: str, module: bytes, path: Path) -> str | None:
+    """Return the optimised module as text, from the cache if there; None if it does not compile."""
+    if not path.exists():
+        dump = {"xla_dump_hlo_as_text": True} | (_GPU_OPTIONS if backend == "gpu" else {})
+        # the optimised module is dumped under another name for chips that are estimated
+        target = TARGETS["tpu-v3" if backend == "tpu" else "cpu"]
+
+        def work(folder: Path) -> None:
+            xla.compile(module, {"xla_dump_to": str(folder), **dump})
+
+        text = _in_child(work, partial(optimised_text, target=target))
+        path.write_bytes(gzip.compress((text or "").encode()))
+    return gzip.decompress(path.read_bytes()).decode() or None
+
+
+def collect(backend: str, cache: Path) -> dict[str, NDArray[Any]]:
+    """Return the graphs of the programs for one back end, and bytes that it relayouts."""
+    lowering = (
+        "tpu" if backend == "tpu" else "cpu"
+    )  # XLA:GPU replaces convolutions before layout assignment
+    xla = _start(backend)
+    arrays = dict[str, NDArray[Any]]()
+    lowerer = xla if backend != "gpu" else _start("cpu")
+    for program in PROGRAMS:
+        name = program.partition(":")[2]
+        serialized = _lowered(lowerer, program, cache / f"{name}.{lowering}.pb")
+        module = HloModuleProto.FromString(serialized)
+        graph = module_graph(module, Path(f"{name}.pb"))
+        rng = np.random.default_rng(0)
+        candidates = candidate_rows(graph, rng)
+        rows = candidates.expand(random_configurations(candidates, CONFIGURATIONS, rng))
+        started = time.monotonic()
+        volumes = []
+        for number, row in enumerate(rows):
+            edited = constrain(module, layouts_of(module, graph.configurable, row))
+            path = cache / f"{name}.{backend}.{number}.txt.gz"
+            text = _text(xla, backend, edited.SerializeToString(), path)
+            volumes.append(-1 if text is None else relayout_bytes(text))
+        print(f"{backend} {name} {time.monotonic() - started:.0f} s {volumes}", flush=True)
+        arrays[f"volume/{backend}/{name}"] = np.array(volumes, np.int64)
+        program = {
+            "node_feat": graph.node_feat,
+            "node_opcode": graph.opcode.astype(np.uint8),
+            "edge_index": graph.edges.astype(np.int32),
+            "node_splits": graph.splits[None],
+            "node_config_ids": graph.configurable.astype(np.int32),
+            "node_config_feat": rows,
+        }
+        arrays |= {f"graph/{lowering}/{name}/{key}": array for key, array in program.items()}
+    return arrays
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cache", type=Path, required=True)
+    args = parser.parse_args()
+    args.cache.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, NDArray[Any]] = {}
+    for backend in BACKENDS:
+        arrays |= collect(backend, args.cache)
+    with atomic_write(OUT) as path, path.open("wb") as stream:
+        np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
+    print(f"{OUT}: {OUT.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Costs of a single configuration's layouts: copies, and nodes that are slower themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from xlarank.data.graph import LayoutGraph
+from xlarank.features.layout.hardware import HARDWARE
+from xlarank.features.layout.layout_assignment import Assignment
+from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.features.layout.layout_mapping import Layout
+from xlarank.features.layout.layout_program import LayoutProgram
+from xlarank.features.layout.relayout_quantities import chained_amounts, every_amounts, node_amounts
+from xlarank.features.layout.relayouts import Relayout, Relayouts
+
+
+@dataclass(frozen=True)
+class ConfigRelayout:
+    """A copy that the compiler inserts.
+
+    Attributes:
+        node: node whose output is copied.
+        before, after: its layouts, minor to major; ``before`` is None if no layout describes the
+            order in which elements come.
+        read: node at the end of the chain of transposes and reshapes, often ``node`` itself.
+        readers: nodes that read this one; empty if the program returns it.
+        bytes: bytes of the output, without padding; a copy reads and writes them.
+        nanoseconds: estimated time of the copy.
+    """
+
+    node: int
+    before: Layout | None
+    after: Layout
+    read: int
+    readers: tuple[int, ...]
+    bytes: int
+    nanoseconds: float
+
+
+@dataclass(frozen=True)
+class SlowNode:
+    """A node that takes longer because of the layouts that it reads or writes.
+
+    Attributes:
+        quantity: why: a name of `xlarank.features.layout.relayout_quantities.QUANTITIES`.
+        nanoseconds: estimated additional time.
+    """
+
+    node: int
+    quantity: str
+    nanoseconds: float
+
+
+T = TypeVar("T", ConfigRelayout, SlowNode)
+
+
+@dataclass(frozen=True)
+class ConfigCosts:
+    """Costs of a configuration's layouts, each list in descending order of time."""
+
+    relayouts: list[ConfigRelayout]
+    nodes: list[SlowNode]
+
+
+def config_costs(graph: LayoutGraph, config: int, hardware: str) -> ConfigCosts:
+    """Return the costs of a configuration on `HARDWARE` of this name."""
+    facts = LayoutFacts(graph)
+    machine = HARDWARE[hardware]
+    program = LayoutProgram(facts, machine)
+    rows = facts.table.codes[graph.duplicates.group[[config]]]
+    assignment = Assignment(program, facts.row_type[rows])
+    relayouts = Relayouts(assignment)
+    readers: dict[int, list[int]] = {}
+    for node, inputs in enumerate(program.operands):
+        for tensor in dict.fromkeys(inputs):
+            readers.setdefault(tensor, []).append(node)
+
+    def priced(relayout: Relayout, last: int, amounts: dict[str, int]) -> ConfigRelayout:
+        read = assignment.tensor[last]
+        return ConfigRelayout(
+            node=assignment.tensor[relayout.instruction],
+            before=relayout.before,
+            after=relayout.after,
+            read=read,
+            readers=tuple(readers.get(read, ())),
+            bytes=relayouts.bytes(relayout),
+            nanoseconds=sum(machine.costs.get(name, 0.0) * n for name, n in amounts.items()),
+        )
+
+    copies = []
+    if machine.backend.simplifies:
+        for copy, last in relayouts.last.items():
+            copies.append(priced(copy, last, chained_amounts(relayouts, copy)))
+    else:
+        for copy in relayouts.every:
+            copies.append(priced(copy, copy.instruction, every_amounts(relayouts, copy)))
+    nodes = []
+    for node, (name, amount, mask) in node_amounts(assignment):
+        ns = machine.costs.get(name, 0.0) * amount
+        if mask and ns:
+            nodes.append(SlowNode(node, name, ns))
+    return ConfigCosts(_slowest_first(copies), _slowest_first(nodes))
+
+
+def _slowest_first(costs: list[T]) -> list[T]:
+    return sorted(costs, key=lambda cost: -cost.nanoseconds)

@@ -1,0 +1,146 @@
+"""Hardware that relayouts are priced for, and what its compiler's layout assignment demands.
+
+Back ends and machines are data: a new GPU is one entry of `HARDWARE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from xlarank.data.collection import GPUS
+from xlarank.features.layout.layout_mapping import TPU_TILE, Tile
+from xlarank.features.layout.time_model import BANDWIDTH, PEAK_FLOPS
+
+
+class Demand(Enum):
+    """Order in which an operation reads its operands and writes its output, major to minor."""
+
+    ROW_MAJOR = "row-major"
+    BATCH_MAJOR = "batch dimensions major, the others in the order that pads least"
+    CHANNELS_LAST = "batch, spatial, features; kernels: output features, spatial, input features"
+    FEATURES_IN_TILES = "spatial dimensions, then batch and features in the order that pads less"
+    MATRICES = "batch, rows and columns, each contiguous; batch dimensions not minor-most"
+
+
+@dataclass(frozen=True)
+class Backend:
+    """Rules of a back end in XLA's layout assignment.
+
+    Attributes:
+        demands: order of the tensors of an operation, by opcode.
+        operands: order in which other operations read operands, unless another is asked for.
+        rounds: number of assignments; a later one sees the layouts of the one before.
+        compacts: whether parameters and results take the fewest tiles; else they are row-major.
+        simplifies: whether one copy at most remains of a chain of copies, transposes and reshapes.
+        fuses_activations: whether a convolution computes the activation that reads it.
+    """
+
+    name: str
+    demands: Mapping[str, Demand]
+    operands: Demand | None = None
+    rounds: int = 1
+    compacts: bool = False
+    simplifies: bool = True
+    fuses_activations: bool = False
+
+
+# Sources: xla/service/cpu/cpu_layout_assignment.cc and xla/service/gpu/gpu_layout_assignment.cc
+# of openxla/xla; for the TPU, layouts in compiled modules (`benchmarks.relayout_fixtures`).
+CPU_BACKEND: Final = Backend(
+    "cpu",
+    {"dot": Demand.ROW_MAJOR, "convolution": Demand.ROW_MAJOR},
+    operands=Demand.ROW_MAJOR,
+    simplifies=False,
+)
+GPU_BACKEND: Final = Backend(
+    "gpu",
+    {"dot": Demand.MATRICES, "convolution": Demand.CHANNELS_LAST},
+    rounds=2,
+    fuses_activations=True,
+)
+TPU_BACKEND: Final = Backend(
+    "tpu", {"dot": Demand.BATCH_MAJOR, "convolution": Demand.FEATURES_IN_TILES}, compacts=True
+)
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A machine, with the costs of relayouts.
+
+    Attributes:
+        bandwidth, peak: bytes and floating-point operations per second, from data sheets.
+        costs: nanoseconds per unit of `xlarank.features.layout.relayout_quantities.QUANTITIES`.
+        tile: unit that tensors are padded to.
+    """
+
+    name: str
+    backend: Backend
+    bandwidth: float
+    peak: float
+    costs: Mapping[str, float] = field(hash=False)
+    tile: Tile = TPU_TILE
+
+
+#: Share of its bytes that a copy costs on a GPU if it keeps the minor-most dimension: it is fused.
+_STRAIGHT: Final = 0.2
+#: Additional time of a dot on a GPU that reads both operands across their contracted dimension,
+#: over its time at the peak rate.
+_STRIDED_DOT: Final = 0.87
+#: Nanoseconds to launch a kernel, as measured on an H200 (0.76 us).
+_LAUNCH: Final = 1000.0
+#: Nanoseconds of a core for each byte copied and doubling of the stride.
+_CORE_STRIDE: Final = 0.03 / 4
+#: Nanoseconds of a core for each byte of a tensor that a configuration sets unlike row-major.
+_CORE_TURNED: Final = 0.3 / 4
+
+
+def _gpu(name: str, bandwidth: float, peak: float) -> Hardware:
+    byte = 1e9 / bandwidth
+    costs = {
+        "transposed": byte,
+        "straight": _STRAIGHT * byte,
+        "column_reduced": byte,
+        "transposes": _LAUNCH,
+        "strided_dots": _STRIDED_DOT * 1e9 / peak,
+    }
+    return Hardware(name, GPU_BACKEND, bandwidth, peak, costs)
+
+
+_CPU_COSTS: Final = {"strided": _CORE_STRIDE, "constrained_turned": _CORE_TURNED}
+_TPU_COSTS: Final = {"padded": 1e9 / BANDWIDTH}
+
+#: Data sheets of NVIDIA A100 80 GB SXM, H100 SXM, H200 SXM and L4: memory bandwidth and dense TF32
+#: operations, XLA's default for float32. CPU: a core of an AMD EPYC with two AVX2 multiply-adds a
+#: cycle at 3 GHz. TPU v3: `xlarank.features.layout.time_model`.
+HARDWARE: Final[dict[str, Hardware]] = {
+    hardware.name: hardware
+    for hardware in (
+        _gpu("nvidia-a100", 2.039e12, 156e12),
+        _gpu("nvidia-h100", 3.35e12, 494.7e12),
+        _gpu("nvidia-h200", 4.8e12, 494.7e12),
+        _gpu("nvidia-l4", 0.3e12, 60e12),
+        Hardware("cpu", CPU_BACKEND, 20e9, 96e9, _CPU_COSTS),
+        Hardware("tpu-v3", TPU_BACKEND, BANDWIDTH, PEAK_FLOPS, _TPU_COSTS),
+    )
+}
+#: Hardware that stands for a GPU without an entry.
+_ANY_GPU: Final = "nvidia-a100"
+
+
+def hardware_of(source: str) -> str | None:
+    """Return the hardware whose relayouts explain the labels of a source; None if none does.
+
+    Measured layouts of TPUs follow the work of the matrix unit instead.
+
+    >>> sources = ("nvidia-h200", "amd-mi300x", "cpu", "tpu-estimate", "xla")
+    >>> [hardware_of(source) for source in sources]
+    ['nvidia-h200', 'nvidia-a100', 'cpu', 'tpu-v3', None]
+    """
+    if source.startswith(GPUS):
+        return source if source in HARDWARE else _ANY_GPU
+    if source == "cpu" or source.startswith("cpu-"):
+        return "cpu"
+    return "tpu-v3" if "estimate" in source else None

@@ -1,0 +1,350 @@
+"""Simulation of XLA's layout assignment for all configurations at once.
+
+Source: xla/service/layout_assignment.cc of openxla/xla. Parameters and results have given layouts,
+configurations constrain tensors, the back end demands layouts of some operations. Each of these is
+propagated depth first: to the operands and readers of operations that keep a layout, through
+transposes, reshapes and reductions. What is set first stays. An operand that is wanted in another
+layout than its producer writes is copied.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.features.layout.configuration_masks import Choices, Mask, MaskedLayouts, mask_of
+from xlarank.features.layout.layout_demands import OUTPUT, demands, dot_order
+from xlarank.features.layout.layout_mapping import Layout, inverse, permuted, row_major
+from xlarank.features.layout.layout_program import LayoutProgram, Passing
+
+#: Opcode of an instruction that constrains a layout.
+CONSTRAINT: Final = "constraint"
+#: An operand: instruction and number.
+Slot = tuple[int, int]
+
+
+@dataclass
+class Constraint:
+    """Layouts that configurations set for one tensor where an operation writes or reads it.
+
+    Attributes:
+        mask: configurations that set one.
+    """
+
+    tensor: int
+    layouts: dict[Layout, Mask] = field(default_factory=dict)
+    mask: Mask = 0
+
+    def add(self, layout: Layout, mask: Mask) -> None:
+        """Set a layout in those configurations that have none."""
+        free = mask & ~self.mask
+        if free:
+            self.layouts[layout] = self.layouts.get(layout, 0) | free
+            self.mask |= free
+
+
+class Assignment:
+    """Layouts of all tensors and operands under every configuration of a batch.
+
+    Instructions are the program's nodes, then one for each constrained tensor. In configurations
+    that do not set the tensor's layout, the latter does not exist.
+
+    Attributes:
+        everything: all configurations.
+        tensor: node whose output an instruction hands on, by instruction.
+        dims, opcode: its shape, and its opcode or `CONSTRAINT`, by instruction.
+        constraint: layouts by instruction, for constraints alone.
+        order: instructions in the program's order.
+        sources: instructions that an operand reads, each with its configurations.
+        results: instructions that the program returns, each with its configurations.
+        written: layouts of each instruction's output.
+        wanted: layouts in which each operand is read.
+    """
+
+    def __init__(self, program: LayoutProgram, types: NDArray[np.integer]) -> None:
+        """Assign layouts; ``types`` ``(configs, K)`` are the types of configurations' rows."""
+        self.program = program
+        self.everything: Mask = (1 << len(types)) - 1
+        self.tensor = list(range(len(program.dims)))
+        self.dims = list(program.dims)
+        self.opcode = list(program.opcode)
+        self.constraint: dict[int, Constraint] = {}
+        self.order: list[int] = []
+        self.sources: dict[Slot, list[tuple[int, Mask]]] = {}
+        self._outputs: dict[int, int] = {}
+        self._connect(*self._constraints(types))
+        self._readers: list[list[tuple[Slot, Mask]]] = [[] for _ in self.tensor]
+        for slot, sources in self.sources.items():
+            for instruction, mask in sources:
+                self._readers[instruction].append((slot, mask))
+        everywhere = (self._handed_on(node, self.everything) for node in program.results)
+        self.results = [pair for pairs in everywhere for pair in pairs]
+        self.written = [Choices() for _ in self.tensor]
+        for _ in range(program.hardware.backend.rounds):
+            self._assign(before=self.written)
+
+    # ---- instructions
+
+    def _constraints(
+        self, types: NDArray[np.integer]
+    ) -> tuple[dict[int, Constraint], dict[Slot, Constraint]]:
+        """Return the constraints of outputs, by node, and of operands."""
+        program = self.program
+        facts = self.program.facts
+        outputs: dict[int, Constraint] = {}
+        operands: dict[Slot, Constraint] = {}
+        for index, node in enumerate(facts.graph.configurable.tolist()):
+            tensors = facts.slot_tensor[index].tolist()
+            for row_type in np.unique(types[:, index]).tolist():
+                mask = mask_of(types[:, index] == row_type)
+                for number, rows in enumerate(facts.slots.values(), OUTPUT):
+                    tensor = tensors[number + 1]
+                    if tensor < 0 or not program.dims[tensor] or not rows.is_set[row_type]:
+                        continue
+                    layout = tuple(rows.layout[row_type, : len(program.dims[tensor])].tolist())
+                    inputs = program.operands[node]
+                    if number == OUTPUT:
+                        outputs.setdefault(node, Constraint(tensor)).add(layout, mask)
+                    elif tensor in inputs:
+                        in_place = inputs[number : number + 1] == [tensor]
+                        slot = node, number if in_place else inputs.index(tensor)
+                        operands.setdefault(slot, Constraint(tensor)).add(layout, mask)
+        return outputs, operands
+
+    def _connect(self, outputs: dict[int, Constraint], operands: dict[Slot, Constraint]) -> None:
+        """Add the constraints, and connect all instructions."""
+        for node, constraint in outputs.items():
+            self._outputs[node] = self._add(constraint, [(node, constraint.mask)])
+        for node, inputs in enumerate(self.program.operands):
+            for number, tensor in enumerate(inputs):
+                mask = self.everything & ~self._fused(node, tensor)
+                sources: list[tuple[int, Mask]] = []
+                if (node, number) in operands:
+                    own = operands[node, number]
+                    instruction = self._add(own, self._handed_on(tensor, own.mask))
+                    self.order.append(instruction)
+                    sources = [(instruction, own.mask)]
+                    mask &= ~own.mask
+                self.sources[node, number] = sources + self._handed_on(tensor, mask)
+            self.order.append(node)
+            if node in self._outputs:
+                self.order.append(self._outputs[node])
+
+    def _add(self, constraint: Constraint, sources: list[tuple[int, Mask]]) -> int:
+        instruction = len(self.tensor)
+        self.tensor.append(constraint.tensor)
+        self.dims.append(self.program.dims[constraint.tensor])
+        self.opcode.append(CONSTRAINT)
+        self.constraint[instruction] = constraint
+        self.sources[instruction, 0] = sources
+        return instruction
+
+    def _handed_on(self, node: int, mask: Mask) -> list[tuple[int, Mask]]:
+        """Return what stands for a node's output: its constraint where set, else the node."""
+        constraint = self._outputs.get(node)
+        if constraint is None:
+            return [(node, mask)] if mask else []
+        constrained = mask & self.constraint[constraint].mask
+        pairs = (constraint, constrained), (node, mask & ~constrained)
+        return [(instruction, part) for instruction, part in pairs if part]
+
+    def _fused(self, node: int, tensor: int) -> Mask:
+        """Return where a convolution computes a node, which then does not read ``tensor``."""
+        convolution = self.program.activations.get(node)
+        if convolution is None or tensor == convolution:
+            return 0
+        return sum(
+            mask
+            for source, mask in self._handed_on(convolution, self.everything)
+            if source == convolution
+        )
+
+    def result_layout(self, instruction: int) -> Layout:
+        """Return the layout in which an instruction is returned."""
+        if self.program.hardware.backend.compacts:
+            return self.program.preferred[self.tensor[instruction]]
+        return row_major(len(self.dims[instruction]))
+
+    # ---- propagation; the event added last is handled first
+
+    def _assign(self, before: list[Choices]) -> None:
+        """Assign all layouts; ``before`` are those of the last round, if there was one."""
+        self.written = [Choices() for _ in self.tensor]
+        self.wanted = {slot: Choices() for slot in self.sources}
+        waiting: deque[Callable[[], None]] = deque()
+        for set_layouts in (self._set_given, self._set_results, lambda: self._set_demanded(before)):
+            self._queue: deque[Callable[[], None]] = deque()
+            set_layouts()
+            waiting += self._queue
+        self._queue = waiting
+        self._propagate()
+        for instruction in self.order:
+            unknown = self.everything & ~self.written[instruction].known
+            if instruction in self.constraint:
+                unknown &= self.constraint[instruction].mask
+            if unknown and self.dims[instruction]:
+                self._write(instruction, row_major(len(self.dims[instruction])), unknown)
+                self._propagate()
+
+    def _propagate(self) -> None:
+        while self._queue:
+            self._queue.popleft()()
+
+    def _set_given(self) -> None:
+        for instruction in self.order:
+            if instruction in self.constraint:
+                for layout, mask in self.constraint[instruction].layouts.items():
+                    self._write(instruction, layout, mask, fixed=True)
+                    self._want((instruction, 0), layout, mask, fixed=True)
+            elif self.opcode[instruction] == "parameter":
+                layout = self.program.preferred[instruction]
+                self._write(instruction, layout, self.everything, fixed=True)
+
+    def _set_results(self) -> None:
+        def write_results() -> None:
+            for instruction, mask in self.results:
+                self._write(instruction, self.result_layout(instruction), mask)
+
+        self._push(write_results, last=False)
+
+    def _set_demanded(self, before: list[Choices]) -> None:
+        program = self.program
+        for node in self.order:
+            if node in self.constraint:
+                continue
+            fixed = program.opcode[node] in program.hardware.backend.demands
+
+            def existing(number: int, node: int = node) -> MaskedLayouts:
+                return self._existing((node, number), before)
+
+            for number, layout, mask in demands(program, node, self.everything, existing):
+                if number == OUTPUT:
+                    self._write(node, layout, mask, fixed=True, replace=True)
+                else:
+                    self._want((node, number), layout, mask, fixed=fixed, replace=fixed)
+            order = dot_order(program, node)
+            if order is not None:
+                dot = program.operands[node][0]
+                mask = sum(part for source, part in self.sources[node, 0] if source == dot)
+                self._want((node, 0), order, mask)
+
+    def _existing(self, slot: Slot, before: list[Choices]) -> MaskedLayouts:
+        """Return the layouts of an operand in the last round, then those in the module.
+
+        An operand that is a transpose is folded into the operation that reads it.
+        """
+        program = self.program
+        earlier = MaskedLayouts()
+        own = MaskedLayouts()
+        for source, part in self.sources[slot]:
+            earlier += [(layout, mask & part) for layout, mask in before[source].items()]
+            if source in self.constraint:
+                layouts = self.constraint[source].layouts
+                own += [(layout, mask & part) for layout, mask in layouts.items()]
+            elif source in program.permutation:
+                back = inverse(program.permutation[source])
+                for origin, origin_part in self.sources[source, 0]:
+                    layouts = {row_major(len(self.dims[origin])): self.everything}
+                    if origin in self.constraint:
+                        layouts = self.constraint[origin].layouts
+                    common = part & origin_part
+                    own += [
+                        (permuted(order, back), mask & common) for order, mask in layouts.items()
+                    ]
+        return earlier + own
+
+    def _write(
+        self,
+        instruction: int,
+        layout: Layout,
+        mask: Mask,
+        *,
+        fixed: bool = False,
+        replace: bool = False,
+        last: bool = False,
+    ) -> None:
+        if len(layout) != len(self.dims[instruction]):
+            return
+        taken = self.written[instruction].add(layout, mask, fixed=fixed, replace=replace)
+        if taken:
+            self._push(lambda: self._from_output(instruction, layout, taken), last)
+
+    def _want(
+        self,
+        slot: Slot,
+        layout: Layout,
+        mask: Mask,
+        *,
+        fixed: bool = False,
+        replace: bool = False,
+        last: bool = False,
+    ) -> None:
+        taken = self.wanted[slot].add(layout, mask, fixed=fixed, replace=replace)
+        if taken:
+            self._push(lambda: self._from_operand(slot, layout, taken), last)
+
+    def _push(self, event: Callable[[], None], last: bool) -> None:
+        if last:
+            self._queue.append(event)
+        else:
+            self._queue.appendleft(event)
+
+    def _from_output(self, instruction: int, layout: Layout, mask: Mask) -> None:
+        """Propagate the layout of an output to its readers and to the instruction's operands."""
+        mask &= self.written[instruction].get(layout, 0)  # elsewhere it was replaced since
+        for slot, part in self._readers[instruction]:
+            reading = mask & part & ~self.wanted[slot].known
+            if reading and self.opcode[slot[0]] != "tuple":
+                self._want(slot, layout, reading)
+        if len(layout) < 2 or instruction in self.constraint:
+            return
+        program = self.program
+        inputs = program.operands[instruction]
+        if program.passing[instruction] is Passing.KEEPS:
+            for number, tensor in enumerate(inputs):
+                if len(program.dims[tensor]) == len(layout):
+                    self._want((instruction, number), layout, mask, fixed=True, replace=True)
+        elif inputs and len(program.dims[inputs[0]]) > 1:
+            source = program.to_operand(instruction, layout)
+            if source is not None:
+                last = not program.propagates_first(instruction)
+                self._want((instruction, 0), source, mask, replace=True, last=last)
+
+    def _from_operand(self, slot: Slot, layout: Layout, mask: Mask) -> None:
+        """Propagate the layout wanted by an operand to its producer and through its reader."""
+        mask &= self.wanted[slot].get(layout, 0)
+        for source, part in self.sources[slot]:
+            written = mask & part & ~self.written[source].known
+            if written and self.opcode[source] != "tuple":
+                self._write(source, layout, written)
+        instruction, number = slot
+        program = self.program
+        if len(layout) < 2 or self.opcode[instruction] in (CONSTRAINT, "tuple"):
+            return
+        if program.passing[instruction] is Passing.KEEPS:
+            self._through(instruction, number, layout, mask)
+        elif number == 0:
+            output = program.to_output(instruction, layout)
+            reduces = instruction in program.reduced
+            if output is not None and (reduces or len(output) > 1):
+                last = not program.propagates_first(instruction)
+                self._write(instruction, output, mask, fixed=reduces, last=last)
+
+    def _through(self, instruction: int, number: int, layout: Layout, mask: Mask) -> None:
+        """Propagate a layout from one operand to the others and the output."""
+        program = self.program
+        inputs = program.operands[instruction]
+        if program.opcode[instruction] == "concatenate":  # the largest operand decides
+            volumes = [np.prod(program.dims[tensor], dtype=float) for tensor in inputs]
+            if volumes[number] < max(volumes):
+                return
+        for other, tensor in enumerate(inputs):
+            if tensor != inputs[number] and len(program.dims[tensor]) == len(layout):
+                self._want((instruction, other), layout, mask)
+        if len(program.dims[instruction]) == len(layout):
+            self._write(instruction, layout, mask)

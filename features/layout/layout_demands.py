@@ -1,0 +1,139 @@
+"""Layouts that a back end demands of operations, whatever the configurations set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import permutations
+from typing import Final
+
+from xlarank.features.layout.configuration_masks import Mask, MaskedLayouts
+from xlarank.features.layout.hardware import Demand
+from xlarank.features.layout.layout_mapping import Layout, row_major
+from xlarank.features.layout.layout_program import LayoutProgram
+from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES
+
+#: Number that stands for the output in demands; operands are counted from 0.
+OUTPUT: Final = -1
+#: A demand: number of the operand or `OUTPUT`, layout, configurations.
+Demanded = tuple[int, Layout, Mask]
+#: Function from an operand's number to the layouts that it has so far, the preferred ones first.
+Existing = Callable[[int], MaskedLayouts]
+
+#: Operations of which no order is demanded.
+_INDIFFERENT: Final = frozenset(
+    "parameter constant tuple iota get-tuple-element while conditional".split()
+)
+_BATCH, _FEATURE, _SPATIAL = map(CONVOLUTION_ROLES.index, ("batch", "feature", "spatial"))
+
+
+def demands(
+    program: LayoutProgram, node: int, everything: Mask, existing: Existing
+) -> Iterator[Demanded]:
+    """Yield the layouts that the back end demands of a node's output and operands."""
+    backend = program.hardware.backend
+    opcode = program.opcode[node]
+    demand = backend.demands.get(opcode)
+    tensors = [(OUTPUT, node), *enumerate(program.operands[node])]
+    if demand is Demand.MATRICES:
+        yield from _matrices(program, node, everything, existing)
+    elif demand is not None:
+        for number, tensor in tensors:
+            yield number, _ordered(program, demand, node, number, tensor), everything
+    elif backend.operands is Demand.ROW_MAJOR and opcode not in _INDIFFERENT:
+        for number, tensor in tensors[1:]:
+            yield number, row_major(len(program.dims[tensor])), everything
+
+
+def _ordered(program: LayoutProgram, demand: Demand, node: int, number: int, tensor: int) -> Layout:
+    """Return the layout of a node's output or operand that a demand asks for."""
+    rank = len(program.dims[tensor])
+    roles = program.roles[node][number + 1]
+    if demand is Demand.ROW_MAJOR:
+        return row_major(rank)
+    if demand is Demand.BATCH_MAJOR:
+        batch = _with_role(roles, rank, DOT_ROLES.index("batch"))
+        rest = [dimension for dimension in row_major(rank) if dimension not in batch]
+        layouts = [(*order, *reversed(batch)) for order in permutations(rest)]
+        return _cheapest(program, tensor, layouts) if batch else program.preferred[tensor]
+    batch, feature, spatial = (_with_role(roles, rank, r) for r in (_BATCH, _FEATURE, _SPATIAL))
+    if demand is Demand.FEATURES_IN_TILES:
+        orders = (spatial, batch, feature), (spatial, feature, batch)
+        return _cheapest(program, tensor, [_major_first(*order) for order in orders])
+    is_kernel = number == 1
+    order = (feature, spatial, batch) if is_kernel else (batch, spatial, feature)
+    return _major_first(*order)
+
+
+def _cheapest(program: LayoutProgram, tensor: int, layouts: list[Layout]) -> Layout:
+    """Return the layout that pads least, the first of several."""
+    return min(layouts, key=lambda layout: program.padded_bytes(tensor, layout))
+
+
+def _matrices(
+    program: LayoutProgram, node: int, everything: Mask, existing: Existing
+) -> Iterator[Demanded]:
+    """Yield demands of a dot that has batch dimensions, or several dimensions of one role.
+
+    An operand keeps the layout that it has if that is a matrix; else it is row-major if that is
+    one; else batch, rows, contracted.
+    """
+    for number, tensor in enumerate(program.operands[node]):
+        rank = len(program.dims[tensor])
+        roles = program.roles[node][number + 1]
+        groups = tuple(_with_role(roles, rank, role) for role in range(len(DOT_ROLES)))
+        if not groups[0] and len(groups[1]) < 2 and len(groups[2]) < 2:
+            continue
+        remaining = everything
+        for layout, mask in [*existing(number), (row_major(rank), everything)]:
+            if mask & remaining and is_matrix(layout, groups):
+                yield number, layout, mask & remaining
+                remaining &= ~mask
+        if remaining:
+            yield number, _major_first(*groups), remaining
+    batch, rows = program.split[node]
+    rank = len(program.dims[node])
+    if batch or rows > 1 or rank - batch - rows > 1:
+        yield OUTPUT, row_major(rank), everything
+
+
+def dot_order(program: LayoutProgram, transpose: int) -> Layout | None:
+    """Return the layout in which a dot can write its output so that a transpose moves nothing."""
+    order = _major_first(program.permutation.get(transpose, ()))
+    if Demand.MATRICES not in program.hardware.backend.demands.values() or not order:
+        return None
+    dot = program.operands[transpose][0]
+    rank = len(order)
+    if program.opcode[dot] != "dot" or program.readers[dot] != 1:
+        return None
+    last = tuple(range(rank))
+    groups = last[: max(0, rank - 2)], last[max(0, rank - 2) : rank - 1], last[rank - 1 :]
+    return order if is_matrix(order, groups) else None
+
+
+def is_matrix(layout: Layout, groups: tuple[Layout, ...]) -> bool:
+    """Return whether groups (batch, rows, columns) are contiguous, and the batch not minor-most.
+
+    Empty groups are ignored. Source: XLA's ``MatrixLayout::For``.
+
+    >>> is_matrix((1, 2, 0), ((0,), (1,), (2,))), is_matrix((0, 2, 1), ((0,), (1,), (2,)))
+    (True, False)
+    """
+    orders = [tuple(reversed(group)) for group in groups if group]
+    batch = tuple(reversed(groups[0]))
+    at = 0
+    while at < len(layout):
+        order = next((order for order in orders if layout[at : at + len(order)] == order), None)
+        if order is None or (at == 0 and order == batch):
+            return False
+        at += len(order)
+    return True
+
+
+def _with_role(roles: list[int], rank: int, role: int) -> Layout:
+    """Return the dimensions that have a role, ascending."""
+    return tuple(dimension for dimension in range(rank) if roles[dimension] == role)
+
+
+def _major_first(*groups: Layout) -> Layout:
+    """Return the layout of groups of dimensions, major-most first."""
+    return tuple(reversed([dimension for group in groups for dimension in group]))

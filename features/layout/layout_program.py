@@ -1,0 +1,243 @@
+"""A program as layout assignment sees it: operands in order, and how operations hand layouts on.
+
+Edges into called computations are left out, as layouts of each computation are assigned apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from enum import Enum, auto
+from typing import Final
+
+import numpy as np
+
+from xlarank.data.schema import MAX_RANK, OPCODES
+from xlarank.features.layout.hardware import Hardware
+from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.features.layout.layout_mapping import (
+    Layout,
+    Sizes,
+    compact,
+    inverse,
+    padded_bytes,
+    permuted,
+    reshaped,
+    row_major,
+    without,
+)
+from xlarank.features.program.slots import DOT_ROLES, dot_split, slot_roles, slot_tensors
+
+#: Operations whose operands and output have one layout.
+_KEEPING: Final = frozenset(
+    "abs add all-reduce and atan2 bitcast-convert cbrt ceil cholesky clamp collective-permute "
+    "compare complex concatenate convert cosine count-leading-zeros divide dynamic-slice "
+    "dynamic-update-slice exponential exponential-minus-one fft floor imag is-finite log "
+    "log-plus-one logistic map maximum minimum multiply negate not opt-barrier or pad popcnt power "
+    "real reduce-precision reduce-window remainder reverse round-nearest-afz round-nearest-even "
+    "rsqrt select select-and-scatter shift-left shift-right-arithmetic shift-right-logical sign "
+    "sine slice sort sqrt stochastic-convert subtract tan tanh triangular-solve xor".split()
+)
+#: Operations whose first operand is an array, before scalars, indices or updates.
+_ARRAY_FIRST: Final = frozenset(
+    "reduce pad reduce-window gather dynamic-slice dynamic-update-slice scatter "
+    "select-and-scatter sort".split()
+)
+RESHAPES: Final = frozenset({"reshape", "bitcast"})
+_CONTRACTED: Final = DOT_ROLES.index("contracted")
+_ROWS: Final = DOT_ROLES.index("rows")
+
+
+class Passing(Enum):
+    """How an operation hands a layout on between operand and output."""
+
+    KEEPS = auto()
+    PERMUTES = auto()
+    RESHAPES = auto()
+    REDUCES = auto()
+    STOPS = auto()
+
+
+class LayoutProgram:
+    """The nodes of a graph; attributes are lists or dicts by node.
+
+    Attributes:
+        opcode, dims, element_bytes: name, output shape and bytes of an element.
+        operands: nodes in operand order.
+        readers: number of operands that are a node's output.
+        permutation, reduced: permutation of a transpose, dimensions that a reduction removes.
+        passing: how a node hands layouts on.
+        preferred: the layout of the output if it is a parameter or a result.
+        roles: roles of the dimensions of output and operands of a dot or convolution.
+        split, flops: numbers of batch and row dimensions of a dot, and its operations.
+        activations: the convolution that computes a node's activation, if the back end fuses it.
+        results: nodes (no attribute of one) that the program returns.
+    """
+
+    def __init__(self, facts: LayoutFacts, hardware: Hardware) -> None:
+        self.facts = facts
+        self.hardware = hardware
+        shapes = zip(facts.dims.tolist(), facts.rank.tolist(), strict=True)
+        self.opcode = [OPCODES[number] for number in facts.graph.opcode]
+        self.dims: list[Sizes] = [tuple(sizes[:rank]) for sizes, rank in shapes]
+        self.element_bytes = [int(size) for size in facts.element_bytes]
+        self.operands = self._operands()
+        self.readers = Counter(tensor for inputs in self.operands for tensor in inputs)
+        self.permutation: dict[int, Layout] = {}
+        self.reduced: dict[int, frozenset[int]] = {}
+        nodes = range(facts.graph.nodes)
+        self.passing = [self._passing(node) for node in nodes]
+        self.preferred = [self._preferred(node) for node in nodes]
+        self._describe_products()
+        self.activations = self._activations() if hardware.backend.fuses_activations else {}
+        self.results = self._results()
+
+    def _operands(self) -> list[list[int]]:
+        """Return the operands of each node; the dataset's edges are not in operand order."""
+        graph = self.facts.graph
+        dims = self.dims
+        splits = np.unique(np.concatenate([[0], graph.splits, [graph.nodes]]))
+        computation = np.searchsorted(splits, np.arange(graph.nodes), side="right")
+        operands: list[list[int]] = [[] for _ in dims]
+        for consumer, operand in graph.edges.tolist():
+            if computation[consumer] == computation[operand]:
+                operands[consumer].append(operand)
+        tensors = slot_tensors(self.facts, np.arange(graph.nodes))
+        for node, inputs in enumerate(operands):
+            if self.opcode[node] in ("dot", "convolution"):
+                left, right = tensors[node, 1:].tolist()
+                both = left, right if right >= 0 else left  # x * x has one edge
+                operands[node] = [tensor for tensor in both if tensor >= 0]
+            elif self.opcode[node] in _ARRAY_FIRST:
+                unlike = {tensor: dims[tensor] != dims[node] for tensor in inputs}
+                inputs.sort(key=lambda tensor: (-len(dims[tensor]), unlike[tensor]))
+        return operands
+
+    def _passing(self, node: int) -> Passing:
+        opcode = self.opcode[node]
+        inputs = self.operands[node]
+        if opcode in _KEEPING:
+            return Passing.KEEPS
+        if not inputs:
+            return Passing.STOPS
+        dims = self.dims[node]
+        source = self.dims[inputs[0]]
+        listed = self.facts.column("dimensions_0", MAX_RANK)[node].astype(int).tolist()
+        if opcode in RESHAPES:
+            return Passing.RESHAPES
+        if opcode == "transpose":
+            permutation = tuple(listed[: len(dims)])
+            if (
+                sorted(permutation) == [*range(len(source))]
+                and permuted(permutation, source) == dims
+            ):
+                self.permutation[node] = permutation
+                return Passing.PERMUTES
+        elif opcode == "reduce" and len(source) > len(dims):
+            removed = frozenset(listed[: len(source) - len(dims)])
+            if len(removed) == len(source) - len(dims) and max(removed) < len(source):
+                self.reduced[node] = removed
+                return Passing.REDUCES
+        return Passing.STOPS
+
+    def _preferred(self, node: int) -> Layout:
+        """Return the module's layout if it is not row-major, as then someone has chosen it."""
+        dims = self.dims[node]
+        layout = tuple(self.facts.default_layout[node, : len(dims)].tolist())
+        if layout == row_major(len(dims)) and self.hardware.backend.compacts:
+            return compact(dims, self.element_bytes[node], self.hardware.tile)
+        return layout
+
+    def _describe_products(self) -> None:
+        """Set the roles of dots and convolutions, and the splits and operations of dots."""
+        facts = self.facts
+        is_product = [opcode in ("dot", "convolution") for opcode in self.opcode]
+        nodes = np.flatnonzero(is_product)
+        tensors = slot_tensors(facts, nodes)
+        tensors[:, 2] = np.where(tensors[:, 2] < 0, tensors[:, 1], tensors[:, 2])
+        roles = slot_roles(facts, tensors)
+        self.roles: dict[int, list[list[int]]] = dict(
+            zip(nodes.tolist(), roles.tolist(), strict=True)
+        )
+        is_dot = np.array([self.opcode[node] == "dot" for node in nodes], bool)
+        batch, rows, contracted = dot_split(facts, tensors[is_dot])
+        dots = nodes[is_dot].tolist()
+        flops = np.rint(2 * contracted * facts.volume[nodes[is_dot]])
+        self.split = dict(
+            zip(dots, zip(batch.astype(int), rows.astype(int), strict=True), strict=True)
+        )
+        self.flops: dict[int, float] = dict(zip(dots, flops.tolist(), strict=True))
+        self._contract_squares(dots)
+
+    def _contract_squares(self, dots: list[int]) -> None:
+        """Choose the contracted dimension of square operands, which is not in the file.
+
+        A matrix that two dots read, such as those of a forward pass and of its gradient, is
+        contracted along one dimension and then along the other.
+        """
+        first: dict[int, int] = {}
+        for node in dots:
+            for slot, tensor in enumerate(self.operands[node], 1):
+                dims = self.dims[tensor]
+                roles = self.roles[node][slot]
+                if len(dims) != 2:
+                    continue
+                contracted = 0 if roles[0] == _CONTRACTED else 1
+                if dims[0] == dims[1] and tensor in first:
+                    contracted = 1 - first[tensor]
+                    roles[contracted], roles[1 - contracted] = _CONTRACTED, _ROWS
+                first.setdefault(tensor, contracted)
+
+    def _activations(self) -> dict[int, int]:
+        """Return the only convolution that each ``maximum`` reads, if nothing else reads it."""
+        activations = {}
+        for node, inputs in enumerate(self.operands):
+            if self.opcode[node] == "maximum":
+                own = [tensor for tensor in inputs if self.readers[tensor] == 1]
+                convolutions = [tensor for tensor in own if self.opcode[tensor] == "convolution"]
+                if len(convolutions) == 1:
+                    activations[node] = convolutions[0]
+        return activations
+
+    def _results(self) -> list[int]:
+        results: dict[int, None] = {}
+        for root in np.flatnonzero(self.facts.column("is_root")).tolist():
+            returned = self.operands[root] if self.opcode[root] == "tuple" else [root]
+            results |= dict.fromkeys(node for node in returned if self.dims[node])
+        return [*results]
+
+    def bytes(self, node: int) -> int:
+        """Return the bytes of a node's output, without padding."""
+        return math.prod(self.dims[node]) * self.element_bytes[node]
+
+    def padded_bytes(self, node: int, layout: Layout) -> int:
+        """Return the bytes of a node's output in the hardware's tiles."""
+        return padded_bytes(layout, self.dims[node], self.element_bytes[node], self.hardware.tile)
+
+    def to_operand(self, node: int, layout: Layout) -> Layout | None:
+        """Return the layout of the first operand that this layout of the output implies, if any."""
+        if node in self.permutation:
+            return permuted(layout, self.permutation[node])
+        if self.passing[node] is Passing.RESHAPES:
+            source = self.dims[self.operands[node][0]]
+            return reshaped(layout, self.dims[node], source) if len(source) > 1 else None
+        return None
+
+    def to_output(self, node: int, layout: Layout) -> Layout | None:
+        """Return the layout of the output that this layout of the first operand implies, if any."""
+        if node in self.permutation:
+            return permuted(layout, inverse(self.permutation[node]))
+        if self.passing[node] is Passing.RESHAPES:
+            return reshaped(layout, self.dims[self.operands[node][0]], self.dims[node])
+        if node in self.reduced:
+            return without(layout, self.reduced[node])
+        return None
+
+    def propagates_first(self, node: int) -> bool:
+        """Return whether a node hands layouts on before all others: it can be a bitcast."""
+        opcode = self.opcode[node]
+        if opcode != "reshape" or not self.operands[node]:
+            return opcode in ("gather", "scatter", "transpose")
+        source = self.dims[self.operands[node][0]]
+        sizes, source_sizes = ([s for s in dims if s != 1] for dims in (self.dims[node], source))
+        return len(source) == 1 or sizes == source_sizes

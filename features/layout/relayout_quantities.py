@@ -1,0 +1,135 @@
+"""Quantities that the time of relayouts depends on, for each configuration.
+
+All are whole numbers, so that sums do not depend on their order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import chain
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.features.layout.configuration_masks import Mask, unpacked
+from xlarank.features.layout.layout_assignment import Assignment
+from xlarank.features.layout.layout_mapping import minor_dimension, row_major
+from xlarank.features.layout.layout_program import LayoutProgram, Passing
+from xlarank.features.layout.relayouts import Relayout, Relayouts
+from xlarank.features.program.slots import DOT_ROLES
+from xlarank.features.program.tensors import Floats
+
+#: Quantities -> meaning and unit.
+QUANTITIES: Final = {
+    "transposed": "bytes read and written by copies in chains that change the minor-most dimension",
+    "straight": "bytes read and written by copies in chains that keep the minor-most dimension",
+    "transposes": "copies in chains that change the minor-most dimension",
+    "copies": "copies in chains",
+    "padded": "bytes read and written by copies in chains, in the hardware's tiles",
+    "every_transposed": "bytes read and written by all copies from a stride above 1",
+    "every_straight": "bytes read and written by all other copies",
+    "every_copies": "all copies",
+    "strided": "bytes of all copies, times log2(1 + stride of the reads)",
+    "every_padded": "bytes read and written by all copies, in the hardware's tiles",
+    "constrained_turned": "bytes of tensors set to a layout other than row-major",
+    "constrained_padded": "bytes of tensors with a set layout, in the hardware's tiles",
+    "strided_dots": "operations of dots that read both operands across the contracted dimension",
+    "half_strided_dots": "operations of dots that read an operand across the contracted dimension",
+    "turned": "bytes written by elementwise operations in another order than row-major",
+    "column_reduced": "bytes read by reductions that keep the minor-most dimension",
+}
+_NUMBER: Final = {name: at for at, name in enumerate(QUANTITIES)}
+_CONTRACTED: Final = DOT_ROLES.index("contracted")
+#: A quantity's name, an amount and the configurations that have it.
+Amount = tuple[str, int, Mask]
+
+
+def relayout_quantities(program: LayoutProgram, types: NDArray[np.integer]) -> Floats:
+    """Return `QUANTITIES` of configurations, ``(configs, quantities)``.
+
+    ``types`` ``(configs, K)`` are the types of their rows.
+    """
+    assignment = Assignment(program, types)
+    amounts: dict[Mask, Floats] = {}
+    of_nodes = (amount for _, amount in node_amounts(assignment))
+    for name, amount, mask in chain(_copies(assignment), of_nodes):
+        if mask not in amounts:
+            amounts[mask] = np.zeros(len(QUANTITIES))
+        amounts[mask][_NUMBER[name]] += amount
+    table = np.array([*amounts.values()]).reshape(-1, len(QUANTITIES))
+    return np.asarray(unpacked([*amounts], len(types)) @ table)
+
+
+def _copies(assignment: Assignment) -> Iterator[Amount]:
+    relayouts = Relayouts(assignment)
+    for relayout, mask in relayouts.chained.items():
+        for name, amount in chained_amounts(relayouts, relayout).items():
+            yield name, amount, mask
+    for relayout, mask in relayouts.every.items():
+        for name, amount in every_amounts(relayouts, relayout).items():
+            yield name, amount, mask
+
+
+def chained_amounts(relayouts: Relayouts, relayout: Relayout) -> dict[str, int]:
+    """Return what the copy that remains of a chain adds to each quantity."""
+    transposes = relayouts.transposes(relayout)
+    return {
+        "transposed" if transposes else "straight": 2 * relayouts.bytes(relayout),
+        "transposes": int(transposes),
+        "copies": 1,
+        "padded": relayouts.padded_bytes(relayout),
+    }
+
+
+def every_amounts(relayouts: Relayouts, relayout: Relayout) -> dict[str, int]:
+    """Return what one of all copies adds to each quantity."""
+    size = relayouts.bytes(relayout)
+    stride = relayouts.stride(relayout)
+    return {
+        "every_transposed" if stride > 1 else "every_straight": 2 * size,
+        "every_copies": 1,
+        "every_padded": relayouts.padded_bytes(relayout),
+        "strided": round(size * math.log2(1 + stride)),
+    }
+
+
+def node_amounts(assignment: Assignment) -> Iterator[tuple[int, Amount]]:
+    """Yield nodes that layouts slow down themselves, and what they add to quantities."""
+    program = assignment.program
+    for constraint in assignment.constraint.values():
+        node = constraint.tensor
+        for layout, mask in constraint.layouts.items():
+            yield node, ("constrained_padded", program.padded_bytes(node, layout), mask)
+            if layout != row_major(len(layout)):
+                yield node, ("constrained_turned", program.bytes(node), mask)
+    for node, passing in enumerate(program.passing):
+        if program.opcode[node] == "dot" and len(program.operands[node]) == 2:
+            left, right = (_strided_reads(assignment, node, number) for number in (0, 1))
+            flops = round(program.flops[node])
+            yield node, ("strided_dots", flops, left & right)
+            yield node, ("half_strided_dots", flops, left | right)
+        elif node in program.reduced:
+            tensor = program.operands[node][0]
+            removed = program.reduced[node]
+            for layout, mask in assignment.wanted[node, 0].items():
+                if len(layout) > 1 and minor_dimension(layout, program.dims[tensor]) not in removed:
+                    yield node, ("column_reduced", program.bytes(tensor), mask)
+        elif passing is Passing.KEEPS and len(program.dims[node]) > 1:
+            for layout, mask in assignment.written[node].items():
+                if layout != row_major(len(layout)):
+                    yield node, ("turned", program.bytes(node), mask)
+
+
+def _strided_reads(assignment: Assignment, node: int, number: int) -> Mask:
+    """Return where a dot reads an operand across its contracted dimension."""
+    program = assignment.program
+    dims = program.dims[program.operands[node][number]]
+    roles = program.roles[node][number + 1]
+    strided = 0
+    for layout, mask in assignment.wanted[node, number].items():
+        minor = minor_dimension(layout, dims)
+        if minor >= 0 and roles[minor] != _CONTRACTED:
+            strided |= mask
+    return strided

@@ -1,0 +1,371 @@
+"""Layout assignment of a single configuration, instruction by instruction.
+
+Constraints are instructions of their own, inserted where the configuration sets a layout. What
+operations do to layouts, and operand order, are taken from the code under test;
+`tests.features.test_relayouts` checks these apart.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from itertools import permutations
+from math import prod
+from typing import Any
+
+from xlarank.features.layout.hardware import Demand, Hardware
+from xlarank.features.layout.layout_demands import is_matrix
+from xlarank.features.layout.layout_program import LayoutProgram, Passing
+from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES
+
+Layout = tuple[int, ...]
+
+
+@dataclass
+class Instruction:
+    """An instruction, and the layouts of its output and of its operands (None while unknown)."""
+
+    opcode: str
+    node: int
+    operands: list[int]
+    dims: tuple[int, ...]
+    set_layout: Layout | None = None
+    written: Layout | None = None
+    is_fixed: bool = False
+
+    def __post_init__(self) -> None:
+        self.wanted: list[Layout | None] = [None] * len(self.operands)
+        self.wanted_fixed = [False] * len(self.operands)
+
+
+def row_major(rank: int) -> Layout:
+    return tuple(range(rank))[::-1]
+
+
+class Simulation:
+    """One configuration: ``rows[k]`` is the type of row of configurable node k."""
+
+    def __init__(self, program: LayoutProgram, hardware: Hardware, rows: list[int]) -> None:
+        self.program = program
+        self.hardware = hardware
+        self.backend = hardware.backend
+        self.code: list[Instruction] = []
+        #: Instruction of each node itself, and the one that stands for its output in later uses.
+        self.own: dict[int, int] = {}
+        self.standing: dict[int, int] = {}
+        outputs, operands = self.layouts_set(rows)
+        nodes = range(len(program.dims))
+        for node in nodes:
+            self.own[node] = self.standing[node] = self.emit(program.opcode[node], node, [])
+        for node, layout in outputs.items():
+            self.standing[node] = self.emit("constraint", node, [self.own[node]], layout)
+        self.order: list[int] = []
+        for node in nodes:
+            reads = []
+            for number, tensor in enumerate(program.operands[node]):
+                reads.append(self.standing[tensor])
+                if (node, number) in operands:
+                    reads[-1] = self.emit("constraint", tensor, reads[-1:], operands[node, number])
+                    self.order.append(reads[-1])
+            instruction = self.code[self.own[node]]
+            instruction.operands = reads
+            instruction.__post_init__()
+            self.order.append(self.own[node])
+            if node in outputs:
+                self.order.append(self.standing[node])
+        #: Operands of activations that a convolution computes, but for the convolution itself.
+        self.cut = {
+            (node, number)
+            for node, convolution in program.activations.items()
+            for number, tensor in enumerate(program.operands[node])
+            if tensor != convolution
+            and not {convolution} & {*outputs}
+            and (node, number) not in operands
+        }
+        self.results = [self.standing[node] for node in program.results]
+        before = None
+        for _ in range(self.backend.rounds):
+            for instruction in self.code:
+                instruction.written = None
+                instruction.is_fixed = False
+                instruction.__post_init__()
+            self.assign(before)
+            before = [instruction.written for instruction in self.code]
+
+    def is_cut(self, at: int, number: int) -> bool:
+        one = self.code[at]
+        return at == self.own[one.node] and (one.node, number) in self.cut
+
+    def emit(
+        self, opcode: str, node: int, operands: list[int], layout: Layout | None = None
+    ) -> int:
+        self.code.append(Instruction(opcode, node, operands, self.program.dims[node], layout))
+        return len(self.code) - 1
+
+    def layouts_set(
+        self, rows: list[int]
+    ) -> tuple[dict[int, Layout], dict[tuple[int, int], Layout]]:
+        facts = self.program.facts
+        program = self.program
+        outputs: dict[int, Layout] = {}
+        operands: dict[tuple[int, int], Layout] = {}
+        for k, node in enumerate(facts.graph.configurable.tolist()):
+            for slot, choices in enumerate(facts.slots.values()):
+                tensor = int(facts.slot_tensor[k, slot])
+                if tensor < 0 or not choices.is_set[rows[k]] or not program.dims[tensor]:
+                    continue
+                layout = tuple(choices.layout[rows[k], : len(program.dims[tensor])].tolist())
+                inputs = program.operands[node]
+                if slot == 0:
+                    outputs[node] = layout
+                elif tensor in inputs:
+                    number = (
+                        slot - 1 if inputs[slot - 1 : slot] == [tensor] else inputs.index(tensor)
+                    )
+                    operands.setdefault((node, number), layout)
+        return outputs, operands
+
+    # ---- events; the last one added is handled first
+
+    def write(self, at: int, layout: Layout, *, fixed=False, replace=False, last=False) -> None:
+        one = self.code[at]
+        if (
+            len(layout) != len(one.dims)
+            or one.is_fixed
+            or one.written == layout
+            or (one.written and not replace)
+        ):
+            return
+        one.written = layout
+        one.is_fixed = fixed
+        (self.queue.append if last else self.queue.appendleft)((at, None, layout))
+
+    def want(
+        self, at: int, number: int, layout: Layout, *, fixed=False, replace=False, last=False
+    ) -> None:
+        one = self.code[at]
+        known = one.wanted[number]
+        if one.wanted_fixed[number] or known == layout or (known is not None and not replace):
+            return
+        one.wanted[number] = layout
+        one.wanted_fixed[number] = fixed
+        (self.queue.append if last else self.queue.appendleft)((at, number, layout))
+
+    def assign(self, before: list[Layout | None] | None) -> None:
+        waiting: deque[Any] = deque()
+        for phase in (self.set_by_module, self.set_by_backend):
+            self.queue: deque[Any] = deque()
+            phase(before)
+            waiting += self.queue
+            if phase == self.set_by_module:
+                waiting.append(None)  # the results
+        self.queue = waiting
+        self.run()
+        for at in self.order:
+            one = self.code[at]
+            if one.written is None and one.dims:
+                self.write(at, row_major(len(one.dims)))
+                self.run()
+
+    def set_by_module(self, _: object) -> None:
+        for at in self.order:
+            one = self.code[at]
+            if one.set_layout is not None:
+                self.write(at, one.set_layout, fixed=True)
+                self.want(at, 0, one.set_layout, fixed=True)
+            elif one.opcode == "parameter":
+                self.write(at, self.program.preferred[one.node], fixed=True)
+
+    def set_by_backend(self, before: list[Layout | None] | None) -> None:
+        for at in self.order:
+            one = self.code[at]
+            if one.opcode == "constraint":
+                continue
+            demand = self.backend.demands.get(one.opcode)
+            if demand is not None:
+                for number, layout in self.demanded(at, demand, before):
+                    if number < 0:
+                        self.write(at, layout, fixed=True, replace=True)
+                    else:
+                        self.want(at, number, layout, fixed=True, replace=True)
+            elif one.opcode == "transpose" and self.backend.name == "gpu" and one.operands:
+                source = self.code[one.operands[0]]
+                order = self.program.permutation.get(one.node, ())[::-1]
+                rank = len(order)
+                groups = (
+                    tuple(range(rank - 2)),
+                    tuple(range(rank - 2, rank - 1)),
+                    tuple(range(rank - 1, rank)),
+                )
+                if source.opcode == "dot" and order and self.readers_of_dot(one.operands[0]) == 1:
+                    if is_matrix(order, groups):
+                        self.want(at, 0, order)
+            elif self.backend.operands and one.opcode not in (
+                *(
+                    "constant",
+                    "tuple",
+                    "iota",
+                    "get-tuple-element",
+                    "while",
+                    "conditional",
+                    "parameter",
+                ),
+            ):
+                for number, operand in enumerate(one.operands):
+                    self.want(at, number, row_major(len(self.code[operand].dims)))
+
+    def readers_of_dot(self, at: int) -> int:
+        return sum(one.operands.count(at) for one in self.code)
+
+    def demanded(self, at: int, demand: Demand, before: list[Layout | None] | None):
+        one = self.code[at]
+        program = self.program
+        tensors = [(-1, at), *enumerate(one.operands)]
+        if demand is Demand.ROW_MAJOR:
+            return [(number, row_major(len(self.code[tensor].dims))) for number, tensor in tensors]
+        if demand is Demand.BATCH_MAJOR:
+            return [
+                (number, self.batch_major(one.node, number, tensor)) for number, tensor in tensors
+            ]
+        demanded = []
+        if demand is Demand.FEATURES_IN_TILES:
+            for number, tensor in tensors:
+                roles = program.roles[one.node][number + 1][: len(self.code[tensor].dims)]
+                spatial, batch, feature = (
+                    [d for d, role in enumerate(roles) if role == CONVOLUTION_ROLES.index(side)][
+                        ::-1
+                    ]
+                    for side in ("spatial", "batch", "feature")
+                )
+                first = (*feature, *batch, *spatial)
+                second = (*batch, *feature, *spatial)
+                demanded.append(
+                    (
+                        number,
+                        second if self.tiled(tensor, second) < self.tiled(tensor, first) else first,
+                    )
+                )
+            return demanded
+        if demand is Demand.CHANNELS_LAST:
+            for number, tensor in tensors:
+                sides = (
+                    ("feature", "spatial", "batch")
+                    if number == 1
+                    else ("batch", "spatial", "feature")
+                )
+                roles = program.roles[one.node][number + 1][: len(self.code[tensor].dims)]
+                major = [
+                    d
+                    for side in sides
+                    for d, r in enumerate(roles)
+                    if r == CONVOLUTION_ROLES.index(side)
+                ]
+                demanded.append((number, tuple(major[::-1])))
+            return demanded
+        for number, tensor in enumerate(one.operands):
+            rank = len(self.code[tensor].dims)
+            roles = program.roles[one.node][number + 1][:rank]
+            groups = tuple(
+                tuple(d for d, role in enumerate(roles) if role == DOT_ROLES.index(name))
+                for name in DOT_ROLES
+            )
+            if not groups[0] and len(groups[1]) < 2 and len(groups[2]) < 2:
+                continue
+            options = [before[tensor]] if before is not None and before[tensor] is not None else []
+            source = self.code[tensor]
+            if source.set_layout is not None:
+                options.append(source.set_layout)
+            elif source.node in program.permutation:
+                permutation = program.permutation[source.node]
+                origin = self.code[source.operands[0]]
+                origin_layout = origin.set_layout or row_major(len(origin.dims))
+                options.append(tuple(permutation.index(dimension) for dimension in origin_layout))
+            options.append(row_major(rank))
+            fallback = tuple(reversed([d for group in groups for d in group]))
+            usable = (layout for layout in options if is_matrix(layout, groups))
+            demanded.append((number, next(usable, fallback)))
+        batch, rows = program.split[one.node]
+        if batch or rows > 1 or len(one.dims) - batch - rows > 1:
+            demanded.append((-1, row_major(len(one.dims))))
+        return demanded
+
+    def batch_major(self, node: int, number: int, tensor: int) -> Layout:
+        rank = len(self.code[tensor].dims)
+        roles = self.program.roles[node][number + 1][:rank]
+        batch = tuple(d for d in row_major(rank) if roles[d] == DOT_ROLES.index("batch"))
+        if not batch:
+            return self.program.preferred[self.code[tensor].node]
+        best = None
+        for order in permutations([d for d in row_major(rank) if d not in batch]):
+            if best is None or self.tiled(tensor, order + batch) < self.tiled(tensor, best):
+                best = order + batch
+        return best
+
+    def run(self) -> None:
+        while self.queue:
+            event = self.queue.popleft()
+            if event is None:
+                for at in self.results:
+                    self.write(at, self.returned(at))
+            elif event[1] is None:
+                if self.code[event[0]].written == event[2]:  # else it was replaced since
+                    self.from_output(event[0], event[2])
+            elif self.code[event[0]].wanted[event[1]] == event[2]:
+                self.from_operand(*event)
+
+    def from_output(self, at: int, layout: Layout) -> None:
+        for reader in self.order:
+            for number, operand in enumerate(self.code[reader].operands):
+                if self.is_cut(reader, number):
+                    continue
+                if operand == at and self.code[reader].opcode != "tuple":
+                    self.want(reader, number, layout)
+        one = self.code[at]
+        program = self.program
+        if one.opcode == "constraint" or len(layout) < 2:
+            return
+        for number, tensor in enumerate(program.operands[one.node]):
+            if len(program.dims[tensor]) < 2:
+                continue
+            if program.passing[one.node] is Passing.KEEPS:
+                if len(program.dims[tensor]) == len(layout):
+                    self.want(at, number, layout, fixed=True, replace=True)
+            elif number == 0 and (source := program.to_operand(one.node, layout)):
+                self.want(at, 0, source, replace=True, last=not program.propagates_first(one.node))
+
+    def from_operand(self, at: int, number: int, layout: Layout) -> None:
+        one = self.code[at]
+        program = self.program
+        if self.code[one.operands[number]].opcode != "tuple" and not self.is_cut(at, number):
+            self.write(one.operands[number], layout)
+        if one.opcode in ("constraint", "tuple") or len(layout) < 2:
+            return
+        inputs = program.operands[one.node]
+        if program.passing[one.node] is Passing.KEEPS:
+            volumes = [prod(program.dims[tensor]) for tensor in inputs]
+            if one.opcode == "concatenate" and volumes[number] < max(volumes):
+                return
+            for other, tensor in enumerate(inputs):
+                if tensor != inputs[number] and len(program.dims[tensor]) == len(layout):
+                    self.want(at, other, layout)
+            self.write(at, layout)
+        elif number == 0 and (output := program.to_output(one.node, layout)) is not None:
+            reduces = one.node in program.reduced
+            if reduces or len(output) > 1:
+                self.write(at, output, fixed=reduces, last=not program.propagates_first(one.node))
+
+    def returned(self, at: int) -> Layout:
+        one = self.code[at]
+        return (
+            self.program.preferred[one.node] if self.backend.compacts else row_major(len(one.dims))
+        )
+
+    def tiled(self, at: int, layout: Layout) -> int:
+        hardware = self.hardware
+        element = self.program.element_bytes[self.code[at].node]
+        sizes = [self.code[at].dims[dimension] for dimension in layout]
+        while len(sizes) > 1 and sizes[0] == 1:
+            del sizes[0]
+        tile = hardware.tile
+        multiples = (tile.lanes, tile.sublanes * max(1, tile.word // max(1, element)))
+        for place, multiple in enumerate(multiples[: len(sizes)]):
+            sizes[place] = (sizes[place] + multiple - 1) // multiple * multiple
+        return prod(sizes) * element

@@ -1,0 +1,249 @@
+"""Simulated layout assignment: mappings by numpy, cases by hand, a slow reference."""
+
+from itertools import permutations
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from tests.features.helpers import GRAPHS, SAMPLE, fitting_graph, graph_of, layout_file, load
+from tests.features.oracle_relayout import Relayouts
+from tests.graphs import Node, examples, layout_row, parameter
+from xlarank.features.layout.hardware import HARDWARE
+from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.features.layout.layout_mapping import inverse, permuted, reshaped, without
+from xlarank.features.layout.layout_program import LayoutProgram
+from xlarank.features.layout.relayout_quantities import QUANTITIES, relayout_quantities
+
+FIXTURES = Path(__file__).with_name("relayout_fixtures.npz")
+MACHINES = ("cpu", "nvidia-h200", "tpu-v3")
+ROOT = {"is_root": 1}
+
+
+def quantities(arrays, machine):
+    """Return the quantities of the distinct configurations by name."""
+    hardware = HARDWARE[machine]
+    facts = LayoutFacts(graph_of(arrays))
+    program = LayoutProgram(facts, hardware)
+    table = relayout_quantities(program, facts.row_type[facts.table.codes])
+    return dict(zip(QUANTITIES, table.T, strict=True))
+
+
+def elements(dims, layout):
+    """Return the numbers of the elements in the order of memory."""
+    return np.arange(prod(dims)).reshape(dims).transpose(layout[::-1]).reshape(-1)
+
+
+SHAPES = ((4,), (2, 3), (3, 1, 2), (2, 3, 4), (1, 2, 1, 3))
+SPLITS = (
+    ((6,), (2, 3)),
+    ((2, 6), (2, 2, 3)),
+    ((2, 3, 4), (6, 4)),
+    ((4, 6), (2, 12)),
+    ((3, 1, 2), (2, 3, 1)),
+)
+
+
+@pytest.mark.parametrize("dims", SHAPES)
+def test_mappings_move_no_element(dims):
+    for layout in permutations(range(len(dims))):
+        for order in permutations(range(len(dims))):
+            output = np.arange(prod(dims)).reshape(dims).transpose(order)
+            in_memory = output.transpose(layout[::-1]).reshape(-1)
+            assert np.array_equal(in_memory, elements(dims, permuted(layout, order)))
+            assert permuted(permuted(layout, order), inverse(order)) == layout
+        for removed in range(len(dims)):
+            kept = [dimension for dimension in layout if dimension != removed]
+            assert without(layout, frozenset({removed})) == tuple(
+                np.argsort(np.argsort(kept)).tolist()
+            )
+
+
+@pytest.mark.parametrize("pair", [*SPLITS, *(pair[::-1] for pair in SPLITS)])
+def test_reshapes_are_bitcasts_exactly_if_a_layout_keeps_all_elements_in_place(pair):
+    dims, new_dims = pair
+    for layout in permutations(range(len(dims))):
+        fitting = [
+            new
+            for new in permutations(range(len(new_dims)))
+            if np.array_equal(elements(dims, layout), elements(new_dims, new))
+        ]
+        found = reshaped(layout, dims, new_dims)
+        assert (found in fitting) if fitting else found is None
+
+
+def test_reshapes_of_unlike_or_empty_shapes_have_no_layout():
+    assert reshaped((0,), (4,), (5,)) is None
+    assert reshaped((1, 0), (0, 4), (4, 0)) is None
+
+
+# Hand-computed. f32, so 4 bytes an element; a copy reads and writes: 8 bytes an element.
+
+
+def test_a_transposed_dot():
+    """x[512,128] @ w[128,256], output set to {0,1}: copied there, and back for the result.
+
+    The dot of a GPU writes what the constraint wants. The dot reads x along the contracted
+    dimension and w {1,0} across it: strided on one side only.
+    """
+    program = (
+        parameter(512, 128),
+        parameter(128, 256),
+        Node("dot", (512, 256), (0, 1), columns=ROOT),
+    )
+    arrays = layout_file(program, (2,), [[layout_row()], [layout_row((0, 1))]])
+    size = 512 * 256 * 4
+    flops = 2 * 512 * 128 * 256
+    for machine in MACHINES:
+        values = quantities(arrays, machine)
+        assert values["every_transposed"].tolist() == (
+            [0, 2 * size] if machine == "nvidia-h200" else [0, 4 * size]
+        )
+        assert values["constrained_turned"].tolist() == [0, size]
+        assert values["half_strided_dots"].tolist() == [flops] * 2
+        assert not values["strided_dots"].any()
+    # reads at strides of 256 and 512 elements
+    expected = round(size * np.log2(1 + 256)) + round(size * np.log2(1 + 512))
+    assert quantities(arrays, "cpu")["strided"].tolist() == [0, expected]
+    # the chain of two copies cancels; that of a GPU is a single copy
+    assert quantities(arrays, "nvidia-h200")["transposed"].tolist() == [0, 2 * size]
+    assert quantities(arrays, "cpu")["transposed"].tolist() == [0, 0]
+    assert quantities(arrays, "tpu-v3")["padded"].tolist() == [0, 0]
+
+
+def test_operands_that_both_lie_wrongly():
+    """With x set to {0,1}, the dot reads both operands across their contracted dimension."""
+    program = (
+        parameter(256, 128),
+        Node("negate", (256, 128), (0,)),
+        parameter(128, 64),
+        Node("dot", (256, 64), (1, 2), columns=ROOT),
+    )
+    arrays = layout_file(program, (1,), [[layout_row()], [layout_row((0, 1))]])
+    assert quantities(arrays, "nvidia-h200")["strided_dots"].tolist() == [0, 2 * 256 * 128 * 64]
+    # a core reads row-major operands: it copies instead
+    assert quantities(arrays, "cpu")["strided_dots"].tolist() == [0, 0]
+    assert quantities(arrays, "cpu")["every_transposed"].tolist() == [0, 2 * 2 * 256 * 128 * 4]
+
+
+def test_a_reshape_that_is_a_bitcast_and_one_that_is_not():
+    """x[256,128] set to {1,0} or {0,1}, reshaped to [32768]: only the first moves nothing."""
+    program = (
+        parameter(256, 128),
+        Node("tanh", (256, 128), (0,)),
+        Node("reshape", (32768,), (1,)),
+        Node("tanh", (32768,), (2,), columns=ROOT),
+    )
+    arrays = layout_file(program, (1,), [[layout_row((1, 0))], [layout_row((0, 1))]])
+    size = 256 * 128 * 4
+    for machine in ("nvidia-h200", "tpu-v3"):
+        assert quantities(arrays, machine)["every_transposed"].tolist() == [0, 4 * size]
+    for machine in MACHINES:
+        assert quantities(arrays, machine)["every_copies"].tolist() == [0, 2]
+
+
+def test_a_chain_that_cancels():
+    """x[256,128] is transposed twice; set to {1,0} in between, it is copied there and back.
+
+    Both copies compose to the order of x, so none remains.
+    """
+    program = (
+        parameter(256, 128),
+        Node("transpose", (128, 256), (0,), columns={"dimensions_0": 1, "dimensions_1": 0}),
+        Node("transpose", (256, 128), (1,), columns={**ROOT, "dimensions_0": 1, "dimensions_1": 0}),
+    )
+    arrays = layout_file(program, (1,), [[layout_row()], [layout_row((1, 0))]])
+    for machine in ("nvidia-h200", "tpu-v3"):
+        values = quantities(arrays, machine)
+        assert values["copies"].tolist() == [0, 0]
+        assert values["every_transposed"].tolist() == [0, 4 * 256 * 128 * 4]
+
+
+def test_a_batched_dot_that_swaps_its_last_two_dimensions():
+    """[8,64,32] x [8,32,16], set to {1,2,0}, which a dot writes, or to {0,1,2}, which not."""
+    program = (
+        parameter(8, 64, 32),
+        parameter(8, 32, 16),
+        Node("dot", (8, 64, 16), (0, 1)),
+        Node("tanh", (8, 64, 16), (2,)),
+        Node("reduce", (8, 64), (3,), columns={**ROOT, "dimensions_0": 2}),
+    )
+    choices = [layout_row(), layout_row((1, 2, 0)), layout_row((0, 1, 2))]
+    arrays = layout_file(program, (2,), [[choice] for choice in choices])
+    assert quantities(arrays, "nvidia-h200")["copies"].tolist() == [0, 0, 2]
+    assert (
+        quantities(arrays, "nvidia-h200")["transposed"][2] == 2 * 8 * 64 * 4 + 2 * 8 * 64 * 16 * 4
+    )
+
+
+def test_compact_layouts_of_a_tpu():
+    """x[128,8,64] lies with 128 along the lanes."""
+    facts = LayoutFacts(graph_of(layout_file((parameter(128, 8, 64),), (), [[]])))
+    assert LayoutProgram(facts, HARDWARE["tpu-v3"]).preferred == [(0, 2, 1)]
+    assert LayoutProgram(facts, HARDWARE["cpu"]).preferred == [(2, 1, 0)]
+
+
+def test_a_column_reduction():
+    """x[64,32] is reduced along dimension 1; with {0,1} the minor-most dimension is kept."""
+    program = (
+        parameter(64, 32),
+        Node("tanh", (64, 32), (0,)),
+        Node("reduce", (64,), (1,), columns={**ROOT, "dimensions_0": 1}),
+    )
+    arrays = layout_file(program, (1,), [[layout_row()], [layout_row((0, 1))]])
+    assert quantities(arrays, "nvidia-h200")["column_reduced"].tolist() == [0, 64 * 32 * 4]
+    # on a CPU the operand is copied to row-major instead
+    assert quantities(arrays, "cpu")["column_reduced"].tolist() == [0, 0]
+
+
+def test_square_operands_are_contracted_the_other_way_the_second_time():
+    """w[64,64] is read by the dots of a forward pass and of its gradient."""
+    program = (
+        parameter(32, 64),
+        parameter(64, 64),
+        Node("dot", (32, 64), (0, 1)),
+        Node("dot", (32, 64), (2, 1), columns=ROOT),
+    )
+    arrays = layout_file(program, (2,), [[layout_row()]])
+    roles = LayoutProgram(LayoutFacts(graph_of(arrays)), HARDWARE["cpu"]).roles
+    assert roles[2][2][:2] != roles[3][2][:2]
+
+
+def compare(arrays, machines=MACHINES):
+    graph = graph_of(arrays)
+    facts = LayoutFacts(graph)
+    types = facts.row_type[facts.table.codes]
+    for machine in machines:
+        hardware = HARDWARE[machine]
+        program = LayoutProgram(facts, hardware)
+        table = relayout_quantities(program, types)
+        for config, rows in enumerate(types.tolist()):
+            expected = Relayouts(program, hardware, rows).quantities()
+            wrong = {
+                name: (value, expected[name])
+                for name, value in zip(QUANTITIES, table[config], strict=True)
+                if value != expected[name]
+            }
+            assert not wrong, (machine, config)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_programs_that_make_sense(seed):
+    compare(fitting_graph(seed))
+
+
+@pytest.mark.slow
+@given(arrays=GRAPHS)
+@examples(60)
+def test_any_graph(arrays):
+    compare(arrays)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "place", ["default/train/dlrm__a", "random/train/gan__c", "random/valid/mlp__a"]
+)
+def test_files_of_the_sample(place):
+    compare(load(SAMPLE / "layout" / "cpu" / f"{place}.npz"))
