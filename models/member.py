@@ -115,9 +115,10 @@ class Member:
 
     def fit(self, data: TrainingData, settings: FitSettings) -> Member:
         """Return a fitted copy; raises `ModelError` for unsuitable data or number of rounds."""
-        init_score = ColumnSum.find(
-            data.columns, self.params.get("init_score_weight", 0.0), data.target
-        )
+        weight = self.params.get("init_score_weight", 0.0)
+        if data.target and self.kind not in data.target.starts and not self.loss.predicts_times:
+            weight = 0.0
+        init_score = ColumnSum.find(data.columns, weight, data.target)
         inputs = instance_columns(data) if self.loss.on_instances else data.columns
         prepared = replace(
             self,

@@ -22,11 +22,10 @@ from xlarank.models.column_sum import ColumnSum
 from xlarank.models.columns import column_indices, require_columns
 from xlarank.models.contributions import Contributions, largest_first, sum_by_key
 from xlarank.models.files import library_versions, new_members, read_members
-from xlarank.models.losses import LOSSES
 from xlarank.models.member import Member
 from xlarank.models.objectives import mean_rank
 from xlarank.models.rankers import members_of, params_of
-from xlarank.models.training_data import FitSettings, TrainingData
+from xlarank.models.training_data import GPU, TPU, FitSettings, Target, TrainingData
 from xlarank.models.validation.calibration import Calibration
 
 
@@ -86,9 +85,14 @@ class Model:
 
     @property
     def is_time_model(self) -> bool:
-        """Whether layouts are ranked by an estimated time alone, in nanoseconds."""
-        is_time = self.name in LOSSES and LOSSES[self.name].predicts_times
-        return self.kind == "layout" and is_time and not self.members
+        """Whether layouts are ranked by the time model of measured TPUs alone."""
+        return self._is_rule(TPU)
+
+    def _is_rule(self, *targets: Target) -> bool:
+        """Return whether layouts are ranked by the estimated time of one of the targets alone."""
+        if self.kind != "layout" or self.members or self.rule is None:
+            return False
+        return self.rule.columns in [target.estimate["layout"] for target in targets]
 
     @property
     def ranks_without_trees(self) -> bool:
@@ -181,7 +185,7 @@ class Model:
     def nanoseconds(self, scores: Scores) -> Floats | None:
         """Return predicted times, ``(rows,)``; None if scores only rank or a fallback was used."""
         by_trees = bool(self.members) and all(member.predicts_times for member in self.members)
-        if scores.fallback or not (by_trees or self.is_time_model):
+        if scores.fallback or not (by_trees or self._is_rule(TPU, GPU)):
             return None
         return np.exp2(np.minimum(scores.mean, 100.0))
 

@@ -11,13 +11,21 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
-from xlarank.models.card import CARD
+from xlarank.features.catalogue import FeatureSettings
+from xlarank.features.layout.relayout_blocks import TIME
+from xlarank.features.rows import Recipe
+from xlarank.models.card import CARD, ModelCard
+from xlarank.models.column_sum import ColumnSum
 from xlarank.models.model import Model
+from xlarank.models.training_data import target_of
+from xlarank.models.validation.metrics import LAYOUTS_SET
 
 #: Models for collections without one, made by ``python -m benchmarks.pretrain``.
 SHIPPED_MODELS: Final = Path(__file__).parent / "shipped"
 #: Nominal collection of the shipped layout model; it has no data.
 SHIPPED_COLLECTION: Final = "layout:tpu:any"
+#: Name of the ranker by `xlarank.features.layout.relayout_blocks.TIME` alone.
+RELAYOUT_TIME: Final = "relayout time"
 
 
 def model_of(workspace: Workspace, collection: Collection) -> Model:
@@ -43,6 +51,32 @@ def pretrained_model(kind: Kind = "layout") -> Model:
     it.
     """
     return replace(Model.load(SHIPPED_MODELS / kind), shipped=True)
+
+
+def relayout_model(collection: Collection) -> Model:
+    """Return the ranker of layouts of hardware other than a measured TPU, which is not trained.
+
+    It ranks by the estimated time of the copies that the compiler must insert.
+    """
+    settings = FeatureSettings().for_collection(collection)
+    columns = [name for name in settings.columns("layout") if name in (LAYOUTS_SET, TIME)]
+    card = ModelCard(
+        collection=str(collection),
+        model=RELAYOUT_TIME,
+        params={},
+        rounds=0,
+        tuned=False,
+        recipe=Recipe.of(settings, "layout"),
+        columns=columns,
+        trained_on={},
+        folds={},
+        target=target_of(collection).name,
+    )
+    choice = f"the {RELAYOUT_TIME} of {settings.hardware} ranks, in which nothing is learned"
+    rule = ColumnSum((TIME,))
+    return Model(
+        RELAYOUT_TIME, "layout", columns=columns, rule=rule, card=card, shipped=True, choice=choice
+    )
 
 
 def trained_collections(workspace: Workspace) -> list[Collection]:

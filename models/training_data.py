@@ -13,6 +13,7 @@ from xlarank.data.collection import GPUS, Collection
 from xlarank.data.errors import MAX_ROUNDS, MAX_SEED, MAX_THREADS, ModelError, counted
 from xlarank.data.graph import Kind, program_family
 from xlarank.features.layout.padding import FASTEST, OVER_FASTEST, TIMES
+from xlarank.features.layout.relayout_blocks import TIME
 from xlarank.features.rows import GraphRows, graph_generator
 from xlarank.features.tile.bounds import TileInner
 from xlarank.features.tile.tpu_time import TpuTime
@@ -29,54 +30,68 @@ class Target:
         estimate: columns, by kind of graphs, whose sum is log2 of an estimated time (ns; for tiles,
             cycles).
         times: columns of estimated times; larger is slower.
+        starts: kinds of graphs whose trees begin at the estimate by default.
     """
 
     name: str
     columns: frozenset[str] = frozenset()
     estimate: Mapping[Kind, tuple[str, ...]] = field(default_factory=dict, hash=False)
     times: frozenset[str] = frozenset()
+    starts: frozenset[Kind] = frozenset(["layout", "tile"])
 
 
 #: A core with AVX2.
 CPU: Final = Target(
     "cpu",
     frozenset([*TileInner.columns, "shape__input_registers__log"]),
-    {"tile": ("estimate__sum__log",)},
-    frozenset(["estimate__sum__log"]),
+    {"tile": ("estimate__sum__log",), "layout": (TIME,)},
+    frozenset(["estimate__sum__log", TIME]),
 )
 _PADDED: Final = (
     "traffic__padded_tile__log",
     "traffic__padded_tile__ratio",
     "traffic__padded_vmem__ratio",
 )
-#: A core with 16 MiB of vector memory and tiles of 8 x 128.
+_TPU_TILES: Final = frozenset(
+    ["kernel__physical__flag", "traffic__vmem__ratio", *_PADDED, *TpuTime.columns]
+)
+_CYCLES: Final = "tpu__cycles__log"
+#: A core with 16 MiB of vector memory and tiles of 8 x 128. Measured layouts follow the work of the
+#: matrix unit; trees that begin there rank no better than trees that do not.
 TPU: Final = Target(
     "tpu",
-    frozenset(["kernel__physical__flag", "traffic__vmem__ratio", *_PADDED, *TpuTime.columns]),
-    {"tile": ("tpu__cycles__log",), "layout": (FASTEST, OVER_FASTEST)},
-    frozenset(["tpu__cycles__log", *TIMES]),
+    _TPU_TILES,
+    {"tile": (_CYCLES,), "layout": (FASTEST, OVER_FASTEST)},
+    frozenset([_CYCLES, *TIMES]),
+    frozenset(["tile"]),
+)
+#: Estimates of the TPU's compiler: layouts follow the copies that it inserts.
+TPU_ESTIMATE: Final = Target(
+    "tpu-estimate", _TPU_TILES, {"layout": (TIME,)}, frozenset([_CYCLES, TIME])
 )
 #: Only layouts are measured on GPUs.
-GPU: Final = Target("gpu")
-TARGETS: Final = {target.name: target for target in (CPU, TPU)}
+GPU: Final = Target("gpu", estimate={"layout": (TIME,)}, times=frozenset([TIME]))
+TARGETS: Final = {target.name: target for target in (CPU, TPU, GPU, TPU_ESTIMATE)}
 
 
 def target_named(name: str) -> Target:
     """Return the hardware with this name; a TPU for an unknown one."""
-    return next((target for target in (CPU, TPU, GPU) if target.name == name), TPU)
+    return TARGETS.get(name, TPU)
 
 
 def target_of(collection: Collection) -> Target:
-    """Return the hardware of a collection: a CPU or GPU if its source begins with one, else a TPU.
+    """Return the hardware that the labels of a collection describe, by its source.
 
-    >>> [target_of(Collection.parse(name)).name for name in ("tile:cpu",
-    ...     "layout:nvidia-h100:random", "tile:xla")]
-    ['cpu', 'gpu', 'tpu']
+    >>> names = ("tile:cpu", "layout:nvidia-h100:random", "tile:xla", "layout:tpu-estimate:random")
+    >>> [target_of(Collection.parse(name)).name for name in names]
+    ['cpu', 'gpu', 'tpu', 'tpu-estimate']
     """
     source = collection.parts[1]
     if source.startswith(GPUS):
         return GPU
-    return CPU if source == "cpu" or source.startswith("cpu-") else TPU
+    if source == "cpu" or source.startswith("cpu-"):
+        return CPU
+    return TPU_ESTIMATE if collection.kind == "layout" and "estimate" in source else TPU
 
 
 def foreign_columns(target: Target | None) -> frozenset[str]:
@@ -87,7 +102,7 @@ def foreign_columns(target: Target | None) -> frozenset[str]:
     """
     if target is None:
         return frozenset()
-    return frozenset().union(*(other.columns for other in TARGETS.values() if other is not target))
+    return frozenset().union(*(other.columns for other in TARGETS.values())) - target.columns
 
 
 #: Number of values (0.5 GB) from which rows are passed to boosters in batches; below it, one copy

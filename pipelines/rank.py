@@ -175,7 +175,9 @@ class Ranking:
         self.fallback = scored.fallback
         self.shipped = model.shipped
         self.ranked_by = f"the model of {self.collection}"
-        if not (model.members or model.is_time_model):
+        if model.shipped:
+            self.ranked_by = f"the shipped {model.name}"
+        elif not (model.members or model.is_time_model):
             self.ranked_by = f"the {model.name}, chosen by the model of {self.collection}"
         self.notes = [*filter(None, [model.choice, _known_note(graph.name, model)])]
         self.runtime = graph.runtime

@@ -14,7 +14,7 @@ from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 from xlarank.features.rows import GraphRows, assemble
 from xlarank.models.card import CARD
 from xlarank.models.model import Model
-from xlarank.models.stored import model_of, pretrained_model, trained_collections
+from xlarank.models.stored import model_of, pretrained_model, relayout_model, trained_collections
 from xlarank.models.training_data import TPU, target_of
 from xlarank.pipelines.ranking.winner import best_of
 
@@ -102,16 +102,10 @@ def _best(workspace: Workspace, collection: Collection, model_from: str | None) 
 
 
 def _shipped_for(kind: Kind, collection: Collection | None) -> Model:
-    """Return the shipped ranker; for a collection of other hardware, with a warning."""
-    model = pretrained_model(kind)
-    target = TPU if collection is None else target_of(collection)
-    if target is TPU:
-        return model
-    warning = (
-        f"the shipped ranker describes TPUs, and {collection} is of a {target.name}: its order may "
-        "be no better than chance; train a model, or measure"
-    )
-    return replace(model, choice=warning)
+    """Return the shipped ranker, for layouts of other hardware the time of their relayouts."""
+    if collection is None or target_of(collection) is TPU:
+        return pretrained_model(kind)
+    return relayout_model(collection)
 
 
 def _same_target(

@@ -256,13 +256,15 @@ def _node_parts(
 
 
 def _notes(model: Model, fallback: str, parts: Contributions, identical: bool) -> tuple[str, ...]:
-    formula = "this is the shipped time model of TPU layouts, in which nothing is learned"
+    formula = model.choice or (
+        "this is the shipped time model of TPU layouts, in which nothing is learned"
+    )
     trees = (
         "this is a shipped ranker, trained on estimates of the TPU's compiler, not on measurements"
     )
     conditions = {
         f"{fallback}; ranks are of both, contributions of the model alone": fallback,
-        formula if model.is_time_model else trees: model.shipped,
+        trees if model.members else formula: model.shipped,
         (
             "both configurations are identical: there is nothing to explain; choose another "
             "with `config`"
