@@ -125,6 +125,8 @@ class Relayouts(Simulation):
                 at = one.operands[0]
                 if len(self.code[at].dims) < 2:
                     break
+                if unmoved is not None and len(unmoved) != len(self.code[at].dims):
+                    unmoved = None
             producer = self.code[at]
             written, rank = producer.written, len(producer.dims)
             if at != source and rank < 2:
