@@ -38,6 +38,21 @@ class Relayout(NamedTuple):
     after: Layout
 
 
+class _Link(NamedTuple):
+    """An instruction of a chain, and what lies between its output and the reader.
+
+    Attributes:
+        unmoved: layout of the output from which no element moves up to the reader, if any.
+        mask: configurations.
+        moved: those in which elements move between a reshape and the reader.
+    """
+
+    instruction: int
+    unmoved: Layout | None
+    mask: Mask
+    moved: Mask = 0
+
+
 class Relayouts:
     """Relayouts under every configuration of a batch.
 
@@ -140,41 +155,40 @@ class Relayouts:
             ends[instruction, layout] |= mask
         for (last, wanted), mask in ends.items():
             unknown = Relayout(last, None, wanted)
-            self._follow(last, wanted, mask, 0, unknown)
+            links = [_Link(last, wanted, mask)]
+            while links:
+                link = links.pop()
+                if opcode[link.instruction] in _CHAINED and self._source(link.instruction):
+                    links += self._follow(link)
+                else:
+                    self._end(link, unknown)
 
-    def _follow(
-        self, instruction: int, unmoved: Layout | None, mask: Mask, moved: Mask, unknown: Relayout
-    ) -> None:
-        """Follow a chain from an output to its producer.
+    def _source(self, instruction: int) -> list[tuple[int, Mask]]:
+        """Return what an instruction in a chain reads."""
+        return self.assignment.sources.get((instruction, 0), [])
 
-        Args:
-            unmoved: layout of the output from which no element moves on the way to the reader.
-            mask: configurations.
-            moved: those in which elements move between a reshape and the reader.
-            unknown: the copy that remains if a reshape has no layout that moves nothing.
-        """
+    def _follow(self, link: _Link) -> Iterator[_Link]:
+        """Yield the next links of a chain, towards its producer."""
         assignment = self.assignment
-        opcode = assignment.opcode[instruction]
-        if opcode not in _CHAINED or (instruction, 0) not in assignment.sources:
-            self._end(instruction, unmoved, mask, moved, unknown)
-            return
-        if opcode in RESHAPES:
+        instruction, unmoved, mask, moved = link
+        if assignment.opcode[instruction] in RESHAPES:
             for written, part in assignment.written[instruction].items():
                 if not self._same(written, unmoved, instruction):
                     moved |= part & mask
-        if unmoved is not None and opcode in _RENAMING:
+        if unmoved is not None and assignment.opcode[instruction] in _RENAMING:
             unmoved = self.program.to_operand(instruction, unmoved)
-        for source, part in assignment.sources[instruction, 0]:
-            if part & mask and len(assignment.dims[source]) > 1:
-                self._follow(source, unmoved, part & mask, moved, unknown)
+        for source, part in self._source(instruction):
+            rank = len(assignment.dims[source])
+            if part & mask and rank > 1:
+                fits = unmoved is not None and len(unmoved) == rank
+                yield _Link(source, unmoved if fits else None, part & mask, moved)
 
-    def _end(
-        self, producer: int, unmoved: Layout | None, mask: Mask, moved: Mask, unknown: Relayout
-    ) -> None:
-        """Add the copy that remains of a chain.
+    def _end(self, link: _Link, unknown: Relayout) -> None:
+        """Add the copy that remains of a chain: ``unknown`` if no layout makes it a bitcast.
 
         Compilers do not see that moves on both sides of a reshape cancel.
         """
+        producer, unmoved, mask, moved = link
         if self.assignment.opcode[producer] in _INDIFFERENT:
             return
         for written, part in self.assignment.written[producer].items():

@@ -129,6 +129,8 @@ class Relayouts(Simulation):
                 at = one.operands[0]
                 if len(self.code[at].dims) < 2:
                     break
+                if unmoved is not None and len(unmoved) != len(self.code[at].dims):
+                    unmoved = None
             producer = self.code[at]
             written = producer.written
             rank = len(producer.dims)

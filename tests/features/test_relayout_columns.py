@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from tests.features.helpers import (
-    FITTING_GRAPHS,
+    GRAPHS,
     SAMPLE,
     by_name,
     fitting_graph,
@@ -73,7 +73,7 @@ def test_columns_of_a_graph_in_other_words(name, machine, priced):
         ], wrong
 
 
-@given(arrays=FITTING_GRAPHS, machine=st.sampled_from(MACHINES))
+@given(arrays=GRAPHS, machine=st.sampled_from(MACHINES))
 @examples(20)
 def test_columns_are_finite_and_the_time_is_at_least_that_without_relayouts(arrays, machine):
     rows = assemble(graph_of(arrays), FeatureSettings(hardware=machine))
