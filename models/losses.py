@@ -32,12 +32,12 @@ _COLUMNS = param(
     tile="no_candidates",
 )
 _INIT_SCORE_WEIGHT = param(
-    0.0,
+    4.0,
     Number(0),
     OneOf((0.0, 1.0, 2.0, 4.0)),
-    "weight of the logarithm of the estimated time in the initial score",
+    "weight of the logarithm of the estimated time in the initial score; 0 for layouts measured on "
+    "a TPU",
     tile=2.0,
-    searched_for=("tile",),
 )
 _tie_tolerance = partial(
     param,

@@ -8,14 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from tests.features.helpers import (
-    GRAPHS,
-    SAMPLE,
-    by_name,
-    fitting_graph,
-    graph_of,
-    layout_file,
-)
+from tests.features.helpers import GRAPHS, SAMPLE, by_name, fitting_graph, graph_of, layout_file
 from tests.features.test_metamorphic import BY_ID, REWRITES
 from tests.graphs import Node, examples, layout_row, parameter
 from xlarank.data.collection import Collection
