@@ -26,14 +26,14 @@ from numpy.typing import NDArray
 from benchmarks.hlo_relayouts import relayout_bytes
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write
+from xlarank.data.hlo.messages import HloModuleProto
+from xlarank.data.hlo.reading import module_graph
+from xlarank.pipelines.programs.candidates import candidate_rows, random_configurations
 from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of
 from xlarank.pipelines.programs.compiler.functions import lower
 from xlarank.pipelines.programs.compiler.outcome import Outcome
 from xlarank.pipelines.programs.compiler.targets import TARGETS, Target
 from xlarank.pipelines.programs.compiler.xla import POLL, Xla, dumped, optimised_text
-from xlarank.data.hlo.messages import HloModuleProto
-from xlarank.data.hlo.reading import module_graph
-from xlarank.pipelines.programs.candidates import candidate_rows, random_configurations
 
 PROGRAMS: Final = (
     "attention:llama__a",

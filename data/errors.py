@@ -80,7 +80,7 @@ def counted(count: int, noun: str) -> str:
     ('1 test graph', '0 rows', '1,200 families')
     """
     if count != 1:
-        noun = f"{noun[:-1]}ies" if noun.endswith("ly") else f"{noun}s"
+        noun = f"{noun[:-1]}ies" if noun.endswith(("ly", "py")) else f"{noun}s"
     return f"{count:,} {noun}"
 
 

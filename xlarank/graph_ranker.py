@@ -11,19 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data import errors
+from xlarank.data.collection import GPUS
 from xlarank.data.errors import ArgumentError, ModelError, ParameterError, did_you_mean
 from xlarank.data.graph import Graph, Kind, read_graph
 from xlarank.features.block import Tier
 from xlarank.features.catalogue import FeatureSettings
+from xlarank.features.layout.hardware import HARDWARE, hardware_of
 from xlarank.features.rows import GraphRows, Recipe, assemble
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
 from xlarank.models.params import OneOf, Whole
 from xlarank.models.rankers import DEFAULT, params_of, specs_of
-from xlarank.models.training_data import TARGETS, TPU, FitSettings, TrainingData
+from xlarank.models.training_data import GPU, TARGETS, TPU, FitSettings, Target, TrainingData
 from xlarank.models.validation.metrics import graph_metrics
 
 GraphLike = Graph | str | Path
+_TARGETS: Final = (
+    *(name for name in TARGETS if name != GPU.name),
+    *(name for name in HARDWARE if name.startswith(GPUS)),
+)
 _GRAPHS: Final = "a list of graphs: LayoutGraph, TileGraph, or paths of npz files"
 
 
@@ -40,8 +46,9 @@ class GraphRanker:
         n_jobs: number of threads; -1: all cores, None: 1.
         tier: columns to compute, "fast" or "full".
         candidates: whether to include columns computed from all candidates of a graph.
-        target: "tpu" or "cpu", the hardware on which tiles were measured; columns for the other are
-            not used.
+        target: hardware of the measurements: "tpu", "cpu", a GPU ("nvidia-h200", or another of
+            `xlarank.features.layout.hardware.HARDWARE`) or "tpu-estimate" for estimates by the
+            TPU's compiler. Columns for other hardware are not used.
         params: parameters of the ranker; default: those for the kind of graphs.
 
     Raises `xlarank.data.errors.ParameterError`, a `ValueError`, for an unknown parameter or a bad
@@ -119,7 +126,7 @@ class GraphRanker:
         if other_kinds:
             raise ModelError("the graphs are layout and tile graphs", expected="graphs of one kind")
         rows = [self._rows(graph) for graph in loaded]
-        data = TrainingData.from_graphs(rows, TARGETS[self.target])
+        data = TrainingData.from_graphs(rows, self._target())
         settings = FitSettings(self.n_estimators, self.random_state, _threads(self.n_jobs))
         model = Model.of(self.ranker, kind, self.params).fit(data, settings)
         self._set_model(model, data.names)
@@ -167,7 +174,7 @@ class GraphRanker:
             columns=self.model_.columns,
             trained_on={"train": self.graphs_},
             folds={},
-            target=self.target,
+            target=self._target().name,
         )
         self.model_ = self.model_.save(Path(folder), card)
         return self.model_
@@ -178,12 +185,13 @@ class GraphRanker:
         model = Model.load(Path(folder))
         card = model.require_card()
         settings = card.recipe.settings
+        target = card.target if card.target != GPU.name else settings.hardware
         ranker = cls(
             model.name,
             n_estimators=max(1, card.rounds),
             tier=settings.tier.value,
             candidates=settings.candidates,
-            target=card.target if card.target in TARGETS else TPU.name,
+            target=target or TPU.name,
             **model.params,
         )
         ranker._set_model(model, sorted(card.known_graphs))
@@ -225,14 +233,18 @@ class GraphRanker:
         Whole(0, errors.MAX_SEED)("random_state", self.random_state)
         _threads(self.n_jobs)
         OneOf(tuple(tier.value for tier in Tier))("tier", self.tier)
-        OneOf(tuple(TARGETS))("target", self.target)
+        OneOf(_TARGETS)("target", self.target)
 
     def _require_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
             raise ModelError("the ranker was not fitted", do="call fit first")
 
+    def _target(self) -> Target:
+        return TARGETS.get(self.target, GPU)
+
     def _settings(self) -> FeatureSettings:
-        return FeatureSettings(Tier(self.tier), self.candidates)
+        hardware = hardware_of(self.target)
+        return FeatureSettings(Tier(self.tier), self.candidates, hardware=hardware)
 
     def _rows_of_kind(self, graph: GraphLike) -> GraphRows:
         self._require_fitted()

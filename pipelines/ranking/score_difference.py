@@ -16,6 +16,7 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Graph, LayoutGraph, tensor_ranks
 from xlarank.data.hlo.reading import NodeName
 from xlarank.features.attribution import walk_between
+from xlarank.features.layout.config_costs import ConfigRelayout, config_costs
 from xlarank.features.layout.time_model import config_times
 from xlarank.features.meanings import cause_of, describe_node, layout_text
 from xlarank.models.contributions import Contributions, InstanceContribution, sum_by_key
@@ -87,6 +88,8 @@ class Explanation:
         names: names of all nodes in the HLO module; empty without one.
         estimated: nanoseconds of both, if the model is the time model; those of ``nodes`` sum to
             their difference.
+        copies, copies_against: copies that the compiler must insert under one of the configurations
+            alone, ``now`` and ``then``, the slowest first; empty for hardware without a simulation.
     """
 
     graph: str
@@ -109,6 +112,8 @@ class Explanation:
     notes: tuple[str, ...]
     names: tuple[NodeName, ...] = ()
     estimated: tuple[float, float] | None = None
+    copies: tuple[ConfigRelayout, ...] = ()
+    copies_against: tuple[ConfigRelayout, ...] = ()
 
     def called(self, node: int) -> str:
         """Return a node's number and its name in the HLO module, if given."""
@@ -153,6 +158,7 @@ def explain_graph(
     times = [config_times(timed, number) for number in (now, then)] if timed else []
     changes = {new.node: new.nanoseconds - old.nanoseconds for new, old in zip(*times, strict=True)}
     totals = [sum(node.nanoseconds for node in nodes) for nodes in times]
+    copies = _copies(layout_graph, card.recipe.settings.hardware, now, then)
     nodes = _node_parts(layout_graph, parts, now, then, names, changes) if layout_graph else ()
     columns = sum_by_key([parts.columns, parts.instance_columns])
     values = {part.node: part.value for part in nodes}
@@ -181,7 +187,21 @@ def explain_graph(
         notes=_notes(model, scores.fallback, parts, rows.group[now] == rows.group[then]),
         names=tuple(names),
         estimated=(totals[0], totals[1]) if times else None,
+        copies=copies[0],
+        copies_against=copies[1],
     )
+
+
+def _copies(
+    graph: LayoutGraph | None, hardware: str | None, now: int, then: int
+) -> tuple[tuple[ConfigRelayout, ...], tuple[ConfigRelayout, ...]]:
+    """Return the copies under each configuration that the other one does not need."""
+    if graph is None or hardware is None:
+        return (), ()
+    first = config_costs(graph, now, hardware).relayouts
+    second = config_costs(graph, then, hardware).relayouts
+    only_first = tuple(copy for copy in first if copy not in second)
+    return only_first, tuple(copy for copy in second if copy not in first)
 
 
 def _configuration(graph: Graph, name: str | int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from math import isnan
 from pathlib import Path
@@ -36,6 +37,7 @@ from xlarank.data.errors import counted, reasons
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.pipelines.rank import Ranked, Ranking
+    from xlarank.pipelines.ranking.score_difference import Explanation
 
 app = Typer()
 
@@ -311,6 +313,27 @@ def check_submission(
     raise Exit(1)
 
 
+def _show_copies(result: Explanation, top: int) -> None:
+    """Print the copies that only one of two configurations makes the compiler insert."""
+    for config, copies in ((result.now, result.copies), (result.then, result.copies_against)):
+        rows = []
+        for copy in copies[:top]:
+            layouts = " to ".join(_order(layout) for layout in (copy.before, copy.after))
+            readers = ", ".join(map(str, copy.readers[:4])) or "the result"
+            size = f"{copy.bytes / 1e3:,.1f}"
+            time = f"{copy.nanoseconds / 1e3:.3f}"
+            rows.append((str(copy.node), layouts, readers, size, time))
+        if rows:
+            total = sum(copy.nanoseconds for copy in copies) / 1e3
+            count = counted(len(copies), "copy")
+            say(f"configuration {config} alone needs {count}, estimated {total:.3f} µs")
+            show_rows((">output of node", "layout", "read by", ">kB", ">µs"), rows)
+
+
+def _order(layout: Sequence[int] | None) -> str:
+    return "other" if layout is None else f"{{{','.join(map(str, layout))}}}"
+
+
 @app.command()
 def explain(
     graph: Annotated[Path, Argument(help="An npz file in TpuGraphs format.")],
@@ -368,6 +391,7 @@ def explain(
         (">contribution", "cause"),
         ((f"{value:+.4f}", name) for name, value in result.causes.items()),
     )
+    _show_copies(result, top)
     nodes = result.nodes[:top]
     other_nodes = result.nodes[top:]
     timed = [">estimated µs"] if result.estimated else []
