@@ -50,7 +50,6 @@ class Cause(StrEnum):
     INNER = "the inner loop"
     TRAFFIC = "memory traffic"
     ESTIMATE = "estimated time"
-    SIBLINGS = "what was measured of the program at another size"
 
 
 class Column(str):

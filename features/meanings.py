@@ -33,12 +33,11 @@ def cause_of(column: str) -> Cause:
 
 @cache
 def _causes(user_blocks: tuple[Block, ...]) -> dict[str, Cause]:
-    declared = {
+    return {
         name: getattr(meaning, "cause", None) or block.cause
         for block in (*BLOCKS, *INSTANCE_BLOCKS, *user_blocks)
         for name, meaning in block.columns.items()
     }
-    return declared | {"known__siblings__ranks": Cause.SIBLINGS}  # a column that rankers add
 
 
 def column_meanings() -> dict[str, str]:

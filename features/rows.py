@@ -15,15 +15,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.config_table import group_codes, group_minimum, read_only
 from xlarank.data.errors import GraphFileError
-from xlarank.data.graph import (
-    Graph,
-    Kind,
-    LayoutGraph,
-    TileGraph,
-    program_family,
-    read_graph,
-    structure_hash,
-)
+from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph, program_family, read_graph
 from xlarank.features.block import Block, Scope
 from xlarank.features.candidates import rank_sources
 from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS, FeatureSettings, naming_lines
@@ -469,6 +461,4 @@ def instance_table(context: LayoutContext, candidates: bool = True) -> Instances
         pair_first=instances.first.astype(np.int32),
         pair_width=instances.width.astype(np.int32),
         pair_instance=pair_instance.astype(np.int32),
-        sizes=context.dims[node].astype(np.int32),
-        structure=np.array([structure_hash(graph.opcode, graph.edges)], np.uint64),
     )

@@ -60,8 +60,6 @@ class Instances:
             request).
         pair_width: ``(pairs,)`` number of layouts requested by the right side.
         pair_instance: ``(combinations,)`` instance of each combination; -1 for none.
-        structure: ``(1,)`` `xlarank.data.graph.structure_hash` of the graph.
-        sizes: ``(nodes, 6)`` output shape of each configurable node, 0 past the rank.
     """
 
     columns: list[str]
@@ -77,8 +75,6 @@ class Instances:
     pair_first: Ints
     pair_width: Ints
     pair_instance: Ints
-    structure: NDArray[np.uint64]
-    sizes: Ints
 
     def __len__(self) -> int:
         return len(self.values)
@@ -105,12 +101,6 @@ class Instances:
             )
             parts[-1].sum_duplicates()
         return sparse.csr_array(sparse.vstack(parts, format="csr"))
-
-    def outputs(self) -> NDArray[np.int8]:
-        """Return the layouts that configurations set on outputs, ``(configs, nodes, 6)``, -1 for
-        none.
-        """
-        return self.rows[self.first + self.codes, :MAX_RANK]
 
     def sums(self, scores: Floats) -> Floats:
         """Return ``counts() @ scores``, ``(configs,)``, or ``(configs, n)`` for scores

@@ -169,7 +169,8 @@ def test_rank_and_report_show_a_calibration(trained, job, tmp_path):
         LAYOUT: "family",
         TILE: "kind",
     }
-    ranked = here("rank", graph_path(job.tree, LAYOUT, "valid", "mlp__a"), "--workspace", trained)
+    path = graph_path(job.tree, LAYOUT, "valid", "mlp__a")
+    ranked = here("rank", path, "--workspace", trained, "--model-from", "trained")
     assert "the best is among the first" in ranked.out
     page = tmp_path / "page.html"
     done = here("report", "--workspace", trained, "--compare", job.work, "--out", page)

@@ -31,7 +31,15 @@ from xlarank.features.catalogue import INSTANCE_BLOCKS, FeatureSettings, blocks_
 from xlarank.features.meanings import cause_of
 from xlarank.features.program.tensors import Tiling
 from xlarank.features.rows import Recipe, assemble, even_ranks, sample_rows
-from xlarank.models.training_data import CPU, GPU, TARGETS, TPU, foreign_columns, target_of
+from xlarank.models.training_data import (
+    CPU,
+    GPU,
+    TARGETS,
+    TPU,
+    TPU_ESTIMATE,
+    foreign_columns,
+    target_of,
+)
 
 SETTINGS = [FeatureSettings(tier, candidates) for tier in Tier for candidates in (True, False)]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -250,7 +258,6 @@ def test_every_column_has_a_cause():
         Cause.CANDIDATES: "rank__candidates_log_frequency__mean",
         Cause.TILES: "rank__bounds_output_volume__log",
         Cause.MINOR: "types__convolution_rank2_minor0__share",
-        Cause.SIBLINGS: "known__siblings__ranks",
         Cause.PROGRAM: "mine__sum__log",  # of a block outside the catalogue
     }.items():
         assert {cause_of(name) for name in columns.split()} == {cause}
@@ -260,16 +267,18 @@ def test_collections_have_a_target_and_targets_share_no_columns():
     for target, collections in (
         (CPU, "tile:cpu tile:cpu-zen4 layout:cpu:random"),
         (GPU, "layout:nvidia-h100:random layout:gpu-tesla-t4:evolve"),
-        (TPU, "tile:xla tile:cpus tile:mine layout:tpu-estimate:default layout:nlp:random"),
+        (TPU, "tile:xla tile:cpus tile:mine tile:tpu-estimate layout:nlp:random"),
+        (TPU_ESTIMATE, "layout:tpu-estimate:default"),
     ):
         assert {target_of(Collection.parse(text)) for text in collections.split()} == {target}
-    owned = names(TARGETS.values())
-    assert {*owned} <= {*names(BLOCKS["tile"])} - {*names(BLOCKS["layout"])} and len(owned) == len(
-        {*owned}
-    )
+    tiles = {*names(BLOCKS["tile"])} - {*names(BLOCKS["layout"])}
+    assert TPU.columns | CPU.columns <= tiles and TPU.columns.isdisjoint(CPU.columns)
     for name, target in TARGETS.items():
-        assert target.name == name and {*target.estimate["tile"]} <= target.columns
-    assert foreign_columns(CPU) == TPU.columns and foreign_columns(TPU) == CPU.columns
+        assert target.name == name and {*target.estimate.get("tile", ())} <= target.columns
+        assert {*target.estimate["layout"]} <= {*names(BLOCKS["layout"])}
+    assert foreign_columns(CPU) == TPU.columns == foreign_columns(CPU)
+    assert foreign_columns(TPU) == CPU.columns == foreign_columns(TPU_ESTIMATE)
+    assert foreign_columns(GPU) == CPU.columns | TPU.columns
     assert "inner__cycles__log" in foreign_columns(
         TPU
     ) and "traffic__vmem__ratio" in foreign_columns(CPU)

@@ -46,8 +46,6 @@ def pooled_graph(name, configs, seed, columns=("size", "penalty", "noise")):
         pair_first=np.zeros(0, np.int32),
         pair_width=np.zeros(0, np.int32),
         pair_instance=np.zeros(0, np.int32),
-        structure=np.zeros(1, np.uint64),
-        sizes=np.full((NODES, 6), 2),
     )
     graph = graph_rows(name, cost.tolist(), features=np.zeros((configs, 3)))
     return replace(graph, instances=LazyInstances(lambda: instances))
