@@ -31,7 +31,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph, stored_collections
 from xlarank.models.rules import ESTIMATED_TIME
 from xlarank.models.stored import pretrained_model
-from xlarank.models.training_data import FitSettings
+from xlarank.models.training_data import TPU, FitSettings, target_of
 from xlarank.models.validation.metrics import difference
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.cross_validate import cross_validate
@@ -76,7 +76,7 @@ def _best_rule(
     estimates.
     """
     excluded = {RANDOM, SHIPPED_RANKER}
-    if collection.parts[1] != "cpu":
+    if target_of(collection) is TPU:
         excluded.add(ESTIMATED_TIME)
     names = [name for name in rules if name not in excluded]
     best = max(
