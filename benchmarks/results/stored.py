@@ -18,6 +18,8 @@ FOLDER: Final = Path(__file__).parent
 README: Final = FOLDER.parents[1] / "README.md"
 #: Pages of the site; some have tables.
 PAGES: Final = sorted((README.parent / "docs").rglob("*.md"))
+# Devices whose rows the README shows, in words.
+_MEASURED_ON: Final = {"cpu": "CPU", "nvidia-h200": "an NVIDIA H200"}
 _MARKED: Final = re.compile(
     r"^(<!-- table: ([\w-]+) -->)$.*?^(<!-- end of table -->)$", re.M | re.S
 )
@@ -147,14 +149,14 @@ def in_readme(text: str, tables: Mapping[str, Table]) -> str:
     }
     rows += [
         [
-            "measured on CPU, out of fold, `lambdarank`",
+            f"measured on {_MEASURED_ON[device]}, out of fold, `lambdarank`",
             f"{graphs} graphs of {collection}",
             "Kendall's tau" if str(collection).startswith("layout") else "1 - slowdown@5",
             score,
             rules[collection],
         ]
         for collection, ranker, graphs, score, *_ in compared
-        if ranker == "lambdarank" and ":cpu" in str(collection)
+        if ranker == "lambdarank" and (device := str(collection).split(":")[1]) in _MEASURED_ON
     ]
     lines = [
         _line(heads),

@@ -284,7 +284,10 @@ def columns(job: Job) -> Table:
     )
 
 
-_LABELS: Final = "measured on CPU (cpu), estimated by the TPU's compiler (tpu-estimate)"
+_LABELS: Final = (
+    "measured on CPU (cpu) and on an NVIDIA H200 (nvidia-h200), "
+    "estimated by the TPU's compiler (tpu-estimate)"
+)
 
 
 def _built(job: Job, workspace: Path, settings: FeatureSettings | None = None) -> Workspace:
