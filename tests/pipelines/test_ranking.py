@@ -461,9 +461,8 @@ def test_the_time_model_explains_itself_in_nanoseconds_that_add_up():
 
 
 def test_rank_names_the_nodes_that_lose_time(tmp_path, capsys):
-    command(
-        SAMPLE / "npz/layout/tpu-estimate/random/train/cnn_train__a.npz", top=3, workspace=tmp_path
-    )
+    path = SAMPLE / "npz/layout/tpu-estimate/random/train/cnn_train__a.npz"
+    command(path, top=3, workspace=tmp_path, model_from="shipped")
     out = " ".join(capsys.readouterr().out.split())
     assert "the shipped time model of TPU layouts, in which nothing is learned" in out
     assert re.search(
@@ -479,3 +478,37 @@ def test_a_program_without_configurable_nodes_is_explained(tmp_path):
         Workspace(tmp_path), save_npz(tmp_path / "fixed.npz", arrays), config=1, against=0
     )
     assert explanation.difference == 0 and "identical" in explanation.notes[-1]
+
+
+GPU_GRAPH = SAMPLE / "npz/layout/nvidia-h200/random/valid/crossattn__a.npz"
+
+
+def test_layouts_of_a_gpu_are_ranked_and_explained_by_their_relayouts(tmp_path):
+    """The first dot of attention is read across its rows: copies, in the words of a GPU."""
+    work = Workspace(tmp_path)
+    ranking = rank(work, GPU_GRAPH)
+    assert (ranking.ranked_by, ranking.shipped) == ("the shipped relayout time", True)
+    assert ranking.notes == ["the relayout time of nvidia-h200 ranks, in which nothing is learned"]
+    assert ranking.metrics["tau"] > 0.5 and ranking.node_times(0) == []
+    measured = ranking.runtime[0]
+    assert 0.5 < ranking.best(1)[0].estimated_ns / measured < 2, "nanoseconds of a data sheet"
+    last = int(ranking.order[-1])
+    parts = explain(work, GPU_GRAPH, config=0, against=last)
+    spared = sum(copy.nanoseconds for copy in parts.copies_against)
+    assert spared > sum(copy.nanoseconds for copy in parts.copies) > 0
+    slowest = parts.copies_against[0]
+    graph = read_graph(GPU_GRAPH)
+    assert slowest.before != slowest.after and slowest.readers and slowest.node < graph.nodes
+    assert parts.copies_against == tuple(
+        sorted(parts.copies_against, key=lambda copy: -copy.nanoseconds)
+    )
+    assert {*parts.columns} == {"relayout__time__log"} and not parts.estimated
+    of_tpu = SAMPLE / "npz/tile/tpu-estimate/valid/otherconvolutions__k04_4aac514ba348.npz"
+    assert explain(work, of_tpu).copies == ()
+
+
+def test_explain_prints_the_copies_of_each_configuration(tmp_path, capsys):
+    explain_command(GPU_GRAPH, workspace=tmp_path, config=0, against="25")
+    printed = capsys.readouterr().out
+    assert "only 25 needs 3 copies, estimated" in printed
+    assert "lanes" not in printed, "a GPU has none"

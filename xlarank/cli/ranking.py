@@ -326,7 +326,7 @@ def _show_copies(result: Explanation, top: int) -> None:
         if rows:
             total = sum(copy.nanoseconds for copy in copies) / 1e3
             count = counted(len(copies), "copy")
-            say(f"configuration {config} alone needs {count}, estimated {total:.3f} µs")
+            say(f"only {config} needs {count}, estimated {total:.3f} µs")
             show_rows((">output of node", "layout", "read by", ">kB", ">µs"), rows)
 
 
