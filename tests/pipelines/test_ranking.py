@@ -139,17 +139,14 @@ def test_the_best_ranker_out_of_fold_ranks_and_says_why(trained, path):
     folds = json.loads(card.read_text())["folds"]
     own = {graph: values["score"] for graph, values in folds.items()}
     rule = "rule: fewest layouts set"
+    better = {name: 2.0 + score for name, score in own.items()}
     worse = {graph: score - 0.1 - 0.01 * n for n, (graph, score) in enumerate(own.items())}
     by_model = run(trained, path)
     assert by_model.notes == [] and by_model.ranked_by == f"the model of {LAYOUT}"
     for others, chosen, said in (
         ({rule: worse}, False, ""),
         ({rule: own}, True, "which is simpler, and not clearly worse out of fold"),
-        (
-            {rule: {name: 2.0 + score for name, score in own.items()}},
-            True,
-            "which is better out of fold",
-        ),
+        ({rule: better}, True, "which is better out of fold"),
         ({rule: dict.fromkeys([*own][:2], 2.0)}, False, ""),  # not on the same graphs
         ({"rule: file order": dict.fromkeys(own, 2.0)}, False, ""),  # no column to rank by
         ({"shipped ranker": dict.fromkeys(own, 2.0)}, False, ""),  # columns that rows lack
