@@ -25,7 +25,7 @@ Code = TypeVar("Code", bound=np.integer[Any])
 
 
 @dataclass(frozen=True, eq=False)
-class Walk:
+class ChangePath:
     """Rows of both walks from one configuration to another.
 
     Attributes:
@@ -47,7 +47,7 @@ class Walk:
 
 def walk_between(
     graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings, target: int, origin: int
-) -> Walk:
+) -> ChangePath:
     """Return the walk from configuration ``origin`` to ``target`` (ids in the file); ``rows`` hold
     all candidates.
 
@@ -85,7 +85,7 @@ def walk_between(
         ends
     ]  # both ends are candidates: exact values
     constant = np.broadcast_to(rows.graph_values, (len(codes), len(rows.graph_values)))
-    return Walk(graph.configurable[changed], np.concatenate([constant, steps], axis=1))
+    return ChangePath(graph.configurable[changed], np.concatenate([constant, steps], axis=1))
 
 
 def position_among(

@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from xlarank.features.attribution import Walk
+from xlarank.features.attribution import ChangePath
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Matrix
 from xlarank.models.contributions import Contributions
@@ -51,7 +51,7 @@ class ColumnSum:
         return -self.relevance(rows.matrix(used=used), [rows.columns[index] for index in used])
 
     def contributions(
-        self, rows: GraphRows, now: int, then: int, walk: Walk | None, name: str
+        self, rows: GraphRows, now: int, then: int, walk: ChangePath | None, name: str
     ) -> Contributions:
         """Decompose the difference of two scores, ``now`` minus ``then``, of the model ``name``."""
         matrix = rows.matrix(np.array([now, then]))

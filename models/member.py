@@ -14,7 +14,7 @@ import numpy as np
 from xlarank.data.errors import ModelError
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
-from xlarank.features.attribution import Walk
+from xlarank.features.attribution import ChangePath
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Indices, Matrix
@@ -208,7 +208,7 @@ class Member:
         return table
 
     def contributions(
-        self, rows: GraphRows, now: int, then: int, walk: Walk | None = None
+        self, rows: GraphRows, now: int, then: int, walk: ChangePath | None = None
     ) -> Contributions:
         """Decompose the difference of the scores of two rows, ``now`` minus ``then``.
 

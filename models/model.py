@@ -13,7 +13,7 @@ import numpy as np
 from xlarank.data.errors import MAX_SEED, ModelError
 from xlarank.data.files import write_json
 from xlarank.data.graph import Kind
-from xlarank.features.attribution import Walk
+from xlarank.features.attribution import ChangePath
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest
 from xlarank.models.arrays import Floats
@@ -190,7 +190,7 @@ class Model:
         return np.exp2(np.minimum(scores.mean, 100.0))
 
     def contributions(
-        self, rows: GraphRows, now: int, then: int, walk: Walk | None = None
+        self, rows: GraphRows, now: int, then: int, walk: ChangePath | None = None
     ) -> Contributions:
         """Decompose the difference of two scores, ``now`` minus ``then``, ignoring the fallback.
 

@@ -50,8 +50,8 @@ class Submission:
         left_out: collection -> reason why no model ranked its test graphs.
         broken: ``collection graph`` -> reason why its file cannot be used.
         origin: id -> "ranked", "kept" or "default".
-        notes: why another ranker than the trained model was used, and why predictions were not
-            kept in the workspace.
+        choices: why another ranker than a trained model ranked -> collections.
+        notes: reasons why predictions were not kept in the workspace.
     """
 
     out: Path
@@ -60,6 +60,7 @@ class Submission:
     left_out: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
+    choices: dict[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def covers(self, collection: str) -> bool:
@@ -171,7 +172,7 @@ def _rank_collection(
     source = model.require_card().collection
     report.models[str(collection)] = model.place
     if model.choice:
-        report.notes.append(f"{collection}: {model.choice}")
+        report.choices.setdefault(model.choice, []).append(str(collection))
     elif orders and not model.shipped and source == str(collection):
         with note_errors(report.notes), workspace_lock(workspace):
             results.write_predictions(workspace, collection, model.name, predictions)

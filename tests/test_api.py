@@ -14,7 +14,13 @@ import xlarank
 from tests.graphs import save_npz
 from tests.pipelines.trees import even, layout_graph, tile_graph
 from xlarank.data.collection import SAMPLE
-from xlarank.data.errors import MAX_THREADS, GraphFileError, ModelError, XlarankError
+from xlarank.data.errors import (
+    MAX_THREADS,
+    GraphFileError,
+    ModelError,
+    ParameterError,
+    XlarankError,
+)
 from xlarank.features.block import Tier
 from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import KEYS, assemble
@@ -215,3 +221,20 @@ def test_scikit_learn_clones_a_ranker_and_searches_its_parameters(kernels):
     ranker = xlarank.GraphRanker("ranknet", n_estimators=3, n_jobs=1, tier="fast")
     search = selection.GridSearchCV(ranker, {"num_leaves": [3, 7]}, cv=2).fit(kernels)
     assert set(search.best_params_) == {"num_leaves"} and search.best_score_ <= 1
+
+
+def test_graph_ranker_of_a_gpu_is_saved_loaded_and_ranks_in_a_workspace(tmp_path):
+    folder = SAMPLE / "npz/layout/nvidia-h200/random"
+    *graphs, other = sorted((folder / "train").glob("*.npz"))
+    ranker = xlarank.GraphRanker(n_estimators=3, n_jobs=1, target="nvidia-h200").fit(graphs[:3])
+    place = tmp_path / "work/models/layout/nvidia-h200/random"
+    ranker.save(place, "layout:nvidia-h200:random")
+    again = xlarank.GraphRanker.load(place)
+    assert (again.target, again.graphs_) == ("nvidia-h200", sorted(ranker.graphs_))
+    scores = ranker.predict(other)
+    assert again.predict(other).tolist() == scores.tolist() and np.ptp(scores) > 0
+    ranking = xlarank.rank(other, tmp_path / "work")
+    assert ranking.scores.tolist() == scores.tolist()
+    for target in ("nvidia-h300", "gpu"):
+        with pytest.raises(ParameterError, match=r"target is .*; expected cpu, tpu, tpu-estimate"):
+            xlarank.GraphRanker(target=target)

@@ -72,7 +72,7 @@ _GROUPS: Final = {
 
 
 @dataclass(frozen=True)
-class Tied:
+class TiedNode:
     """Possible layouts of a node's output, and the node's group of tied nodes.
 
     Attributes:
@@ -88,7 +88,7 @@ class Tied:
     optional: bool = False
 
 
-def tied_nodes(facts: LayoutFacts) -> list[Tied]:
+def tied_nodes(facts: LayoutFacts) -> list[TiedNode]:
     """Return the possible layouts and the signature of each configurable node."""
     nodes = facts.graph.configurable
     operand_ranks = np.zeros((facts.graph.nodes, MAX_RANK + 1), np.int64)
@@ -101,13 +101,13 @@ def tied_nodes(facts: LayoutFacts) -> list[Tied]:
     return [distinct[number] for number in equal.group]
 
 
-def groups_of(tied: Sequence[Tied]) -> NDArray[np.intp]:
+def groups_of(tied: Sequence[TiedNode]) -> NDArray[np.intp]:
     """Return the group of each node, ``(nodes,)``, numbered in order of first appearance."""
     numbers: dict[tuple[Any, ...], int] = {}
     return np.array([numbers.setdefault(node.signature, len(numbers)) for node in tied], np.intp)
 
 
-def _tied(facts: LayoutFacts, k: int, operand_ranks: tuple[int, ...]) -> Tied:
+def _tied(facts: LayoutFacts, k: int, operand_ranks: tuple[int, ...]) -> TiedNode:
     tensors = facts.slot_tensor[k]
     opcode = OPCODES[int(facts.graph.opcode[facts.graph.configurable[k]])]
     output, *operands = (
@@ -126,7 +126,7 @@ def _tied(facts: LayoutFacts, k: int, operand_ranks: tuple[int, ...]) -> Tied:
         elif opcode == "dot":  # either operand may come first
             ordered = zip(operands, operand_orders, strict=True)
             key = (first, *sorted((len(shape), *order) for shape, order in ordered))
-    return Tied((opcode, len(output), *key), tuple(dict.fromkeys([first, first[::-1]])))
+    return TiedNode((opcode, len(output), *key), tuple(dict.fromkeys([first, first[::-1]])))
 
 
 def _at_stake(
@@ -182,8 +182,8 @@ def _contracted_and_free(
     return [contracted, dims]
 
 
-def _reshape(output: Shape, operand: Shape, blocks: Sequence[Sequence[int]]) -> Tied:
-    """Return a reshape's `Tied`: an order for each order of its blocks, dimensions of size 1
+def _reshape(output: Shape, operand: Shape, blocks: Sequence[Sequence[int]]) -> TiedNode:
+    """Return a reshape's `TiedNode`: an order for each order of its blocks, dimensions of size 1
     major-most.
     """
     shapes = (output, operand)
@@ -203,7 +203,7 @@ def _reshape(output: Shape, operand: Shape, blocks: Sequence[Sequence[int]]) -> 
         )
     preferred = [cheaper(shape, tuple(reversed(range(len(shape))))) for shape in shapes]
     signature = ("reshape", len(output), len(operand), *orders, *(preferred if count > 1 else []))
-    return Tied(signature, tuple(dict.fromkeys(out for out, _ in orders)), optional=True)
+    return TiedNode(signature, tuple(dict.fromkeys(out for out, _ in orders)), optional=True)
 
 
 def cheaper(shape: Shape, dimensions: Order) -> Order:
@@ -376,7 +376,7 @@ class TiedGroups(LayoutBlock):
     """Set outputs and turned outputs: means over groups of tied nodes, and shares of bytes.
 
     A set output is *turned* if its minor-most dimension differs from that of its group's first
-    order (`Tied`): the order that pads least for a convolution or dot, row-major for a reshape.
+    order (`TiedNode`): the order that pads least for a convolution or dot, row-major for a reshape.
     Means over groups do not grow with the size of the program, as sums over nodes do.
     """
 

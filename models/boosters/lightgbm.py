@@ -198,7 +198,7 @@ def reread(booster: lgb.Booster) -> lgb.Booster:
     return lgb.Booster(model_str=booster.model_to_string())
 
 
-class Batches(lgb.Sequence):
+class RowSequence(lgb.Sequence):
     """Rows computed on request: LightGBM first requests single rows for the bin edges, then slices.
 
     With a ``sample``, requests for single rows return its rows in turn and ignore the index.
@@ -246,12 +246,13 @@ def bin_rows(task: Task, used: Indices, threads: int) -> lgb.Dataset:
     if in_batches(len(data.cost), len(used)):
         read = partial(data.group_matrix, used=used)
         rows: Any = [
-            Batches(len(part), partial(read, g), single_rows) for g, part in enumerate(data.parts)
+            RowSequence(len(part), partial(read, g), single_rows)
+            for g, part in enumerate(data.parts)
         ]
     else:
         rows = data.matrix(used)
         if single_rows is not None:
-            rows = [Batches(len(rows), rows.__getitem__, single_rows)]
+            rows = [RowSequence(len(rows), rows.__getitem__, single_rows)]
     params = {**binning(), "num_threads": threads, "verbose": -1}
     return lgb.Dataset(
         rows, task.label, None, task.weight, task.sizes, task.start, params=params

@@ -133,7 +133,7 @@ def _quantised(module: ModuleType, task: Task, used: Indices, threads: int) -> A
     if not in_batches(len(data.cost), len(used)):
         return quantise(data.matrix(used), group=np.diff(data.indptr), **arrays)
 
-    class Batches(module.DataIter):  # type: ignore[misc, name-defined]
+    class GraphBatches(module.DataIter):  # type: ignore[misc, name-defined]
         """Rows graph by graph; XGBoost iterates over them several times."""
 
         def __init__(self) -> None:
@@ -157,7 +157,7 @@ def _quantised(module: ModuleType, task: Task, used: Indices, threads: int) -> A
         def reset(self) -> None:
             self.remaining = iter(range(data.groups))
 
-    return quantise(Batches())
+    return quantise(GraphBatches())
 
 
 def checked_json(text: str, features: int) -> str:

@@ -50,11 +50,11 @@ def best_of(model: Model) -> tuple[Model, str]:
         return model, ""
     mean = float(np.mean([*own.values()]))
     other_mean = float(np.mean([*others[name].values()]))
-    comparison = "is better than" if lead < -error else "is simpler and not clearly worse than"
-    shown = f"{lead:+.3f} ± {error:.3f}" if np.isfinite(error) else f"{lead:+.3f}, one graph"
+    gap = f"{lead:+.3f} ± {error:.3f}" if np.isfinite(error) else f"{lead:+.3f} on one graph"
+    reason = "is better" if lead < -error else "is simpler, and not clearly worse"
     return chosen, (
-        f"{name} ({other_mean:.3f} out of fold) {comparison} the trained {model.name} "
-        f"({mean:.3f}; {model.name} leads by {shown})"
+        f"{name} ranks, which {reason} out of fold: {other_mean:.3f}, the trained {model.name} "
+        f"{mean:.3f} ({gap})"
     )
 
 

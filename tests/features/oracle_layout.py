@@ -19,7 +19,7 @@ from tests.features.oracle_configs import KINDS, SLOTS, Columns, Configuration, 
 from tests.features.oracle_program import CLASSES, Tensor, dot_roles, fused_away, reshape_roles
 from tests.features.oracle_time import fastest_time, time_columns
 from xlarank.features.candidates import rank_sources
-from xlarank.features.layout.change import Tied
+from xlarank.features.layout.change import TiedNode
 
 REACH = 5
 HEAVY = ("convolution", "dot", "reduce", "transpose")
@@ -212,7 +212,7 @@ def roles_of(graph: Configured, place: int) -> list[list[str]]:
 
 
 def group_columns(
-    graph: Configured, config: Configuration, tied: Sequence[Tied]
+    graph: Configured, config: Configuration, tied: Sequence[TiedNode]
 ) -> dict[str, float]:
     """Columns of groups of tied nodes, an argument: ties have their own tests."""
     groups: dict[object, list[int]] = {}
@@ -404,7 +404,7 @@ class LayoutOracle(Configured):
         self,
         arrays: Mapping[str, np.ndarray],
         slot_tensor: Sequence[Sequence[int]],
-        tied: Sequence[Tied],
+        tied: Sequence[TiedNode],
     ) -> None:
         super().__init__(arrays, slot_tensor)
         self.tied = tied

@@ -11,7 +11,7 @@ import pytest
 
 from tests.features.helpers import graph_of, layout_file
 from tests.graphs import LAYOUT_PROGRAM, Node, layout_row, parameter, unconfigured
-from xlarank.features.layout.change import Tied, groups_of, tied_nodes
+from xlarank.features.layout.change import TiedNode, groups_of, tied_nodes
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.program import slots
@@ -293,7 +293,7 @@ def test_roles_of_a_convolution_are_its_dimension_numbers_and_other_operations_h
     assert slots.slot_roles(context, np.zeros((0, 3), np.int64)).shape == (0, 3, 6)
 
 
-def tied_to(*nodes: Node, configurable: tuple[int, ...]) -> list[Tied]:
+def tied_to(*nodes: Node, configurable: tuple[int, ...]) -> list[TiedNode]:
     return tied_nodes(LayoutFacts(unconfigured(*nodes, configurable=configurable)))
 
 

@@ -24,7 +24,15 @@ from xlarank.models.column_sum import ColumnSum
 from xlarank.models.losses import centred
 from xlarank.models.model import Model
 from xlarank.models.objectives import RankNetLoss, row_weights
-from xlarank.models.training_data import CPU, TPU, FitSettings, Task, TrainingData
+from xlarank.models.training_data import (
+    CPU,
+    GPU,
+    TPU,
+    TPU_ESTIMATE,
+    FitSettings,
+    Task,
+    TrainingData,
+)
 from xlarank.models.validation.metrics import kendall_tau
 
 MODELS = ("lambdarank", "ranknet", "xgb-pairwise")
@@ -395,6 +403,22 @@ def test_without_trees_the_estimate_ranks_saved_and_fitted_again(kind, tmp_path)
     assert loaded.fit(data, FitSettings(3, 0, 1)).members[0].booster.rounds == 3
     (member,) = loaded.continued(0.5).fit(data, FitSettings(3, 0, 1)).members
     assert member.params["learning_rate"] == loaded.params["learning_rate"] / 2
+
+
+def test_trees_of_layouts_begin_at_the_relayout_time_but_not_on_measured_tpus():
+    names = [*NAMES[:1], *CPU.estimate["layout"], *TPU.estimate["layout"]]
+    graphs = [kernel(f"f{n}__a", n) for n in range(3)]
+    wide = []
+    for graph in graphs:
+        values = np.repeat(graph.config_values, 2, axis=1)[:, :3]
+        wide.append(replace(graph, columns=names, config_values=values))
+    for target in (CPU, GPU, TPU_ESTIMATE, None, TPU):
+        starts = target is not TPU
+        data = TrainingData.from_graphs(wide, target)
+        (member,) = fitted("lambdarank", data, rounds=2).members
+        assert (member.init_score is not None) == starts, target
+        (member,) = fitted("time-trees", data, rounds=2).members
+        assert member.init_score is not None, "its trees learn the ratio to the estimate"
 
 
 def test_the_stage_before_new_trees_is_the_continued_model():

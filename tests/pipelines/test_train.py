@@ -317,7 +317,7 @@ def test_an_interruption_and_a_model_that_learned_nothing_keep_the_model_there_w
         with pytest.raises(KeyboardInterrupt):
             run(trained, collections=[LAYOUT], seeds=2, progress=listener)
         assert listener.ended == 1 and card.read_bytes() == before
-    save_best(trained, LAYOUT, params={"min_data_in_leaf": 5000})
+    save_best(trained, LAYOUT, params={"min_data_in_leaf": 5000, "init_score_weight": 0.0})
     with pytest.raises(
         CollectionError, match=r"no tree has a split: too few rows .* scores are equal.*tune"
     ):

@@ -490,7 +490,9 @@ def ranking_table(rows: Sequence[dict[str, Any]]) -> Table:
     table = new_table("~ranker", ">score", ">to the first (95 %)", ">slowdown@1", ">@5")
     for row in rows:
         gap = row["difference"]
-        lead = f"{gap['mean']:+.3f} ({gap['low']:+.3f}, {gap['high']:+.3f})" if gap else "-"
+        lead = f"{gap['mean']:+.3f}" if gap else "-"
+        if gap and gap["graphs"] > 1:
+            lead += f" ({gap['low']:+.3f}, {gap['high']:+.3f})"
         slowdowns = [f"{row[metric]['mean']:.3f}" for metric in ("slowdown@1", "slowdown@5")]
         table.add_row(row["ranker"], f"{row['score']['mean']:.3f}", lead, *slowdowns)
     return table

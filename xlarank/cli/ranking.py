@@ -252,7 +252,8 @@ def submit(
         f"{count} of {rows} are not ranked by a model ({'; '.join(causes)}): {origin} order"
         for origin, count in report.unranked().items()
     ]
-    list_lines("note", [*unranked, *report.notes])
+    chosen = [f"{', '.join(names)}: {why}" for why, names in report.choices.items()]
+    list_lines("note", [*unranked, *chosen, *report.notes])
     for name in sorted(name for name in report.left_out if not report.covers(name)):
         say(f"{name} has no test graphs, so no rows")
     write_json(json_file, report)
@@ -326,7 +327,7 @@ def _show_copies(result: Explanation, top: int) -> None:
         if rows:
             total = sum(copy.nanoseconds for copy in copies) / 1e3
             count = counted(len(copies), "copy")
-            say(f"configuration {config} alone needs {count}, estimated {total:.3f} µs")
+            say(f"only {config} needs {count}, estimated {total:.3f} µs")
             show_rows((">output of node", "layout", "read by", ">kB", ">µs"), rows)
 
 
