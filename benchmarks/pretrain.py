@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
 from benchmarks.adopt import MEASURED
-from xlarank.data.collection import SAMPLE, find_data_root, graph_files
+from xlarank.data.collection import SAMPLE, Collection, find_data_root, graph_files
 from xlarank.data.graph import Kind, read_graph
 from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.layout.padding import FASTEST, OVER_FASTEST
@@ -38,9 +38,14 @@ TILE_ROUNDS = 200
 _FOLDS = 8
 
 
-def labelled_rows(files: Iterable[Path], kind: Kind) -> list[GraphRows]:
-    """Return all columns of the labelled, rankable graphs."""
-    graphs = (assemble(read_graph(path, kind), FeatureSettings()) for path in files)
+def labelled_rows(
+    files: Iterable[Path], kind: Kind, collection: Collection | None = None
+) -> list[GraphRows]:
+    """Return all columns of the labelled, rankable graphs, for the hardware of a collection."""
+    settings = (
+        FeatureSettings() if collection is None else FeatureSettings().for_collection(collection)
+    )
+    graphs = (assemble(read_graph(path, kind), settings) for path in files)
     return [graph for graph in graphs if graph.labelled and graph.rankable]
 
 

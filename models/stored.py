@@ -17,7 +17,7 @@ from xlarank.features.rows import Recipe
 from xlarank.models.card import CARD, ModelCard
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.model import Model
-from xlarank.models.training_data import target_of
+from xlarank.models.training_data import TPU, target_of
 from xlarank.models.validation.metrics import LAYOUTS_SET
 
 #: Models for collections without one, made by ``python -m benchmarks.pretrain``.
@@ -72,11 +72,22 @@ def relayout_model(collection: Collection) -> Model:
         folds={},
         target=target_of(collection).name,
     )
-    choice = f"the {RELAYOUT_TIME} of {settings.hardware} ranks, in which nothing is learned"
+    choice = f"this is the {RELAYOUT_TIME} of {settings.hardware}, in which nothing is learned"
     rule = ColumnSum((TIME,))
     return Model(
         RELAYOUT_TIME, "layout", columns=columns, rule=rule, card=card, shipped=True, choice=choice
     )
+
+
+def shipped_model(kind: Kind, collection: Collection | None = None) -> Model:
+    """Return the ranker that needs no training: the shipped one, for layouts of other hardware than
+    a measured TPU the time of their relayouts.
+
+    There is none that suits tiles of CPUs: theirs are ranked as those of TPUs.
+    """
+    if kind == "tile" or collection is None or target_of(collection) is TPU:
+        return pretrained_model(kind)
+    return relayout_model(collection)
 
 
 def trained_collections(workspace: Workspace) -> list[Collection]:

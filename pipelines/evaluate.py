@@ -88,7 +88,7 @@ def evaluate(
             elif model_from is None:
                 ranker = model_of(workspace, collection)
             elif in_folder:
-                ranker = find_model(model_from, workspace, collection.kind)[0]
+                ranker = find_model(model_from, workspace, collection.kind, collection)[0]
             else:
                 ranker = model_of(workspace, model_named(workspace, model_from))
             return _evaluate(workspace, collection, evaluation, ranker, files.get(collection))

@@ -30,7 +30,7 @@ from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph, stored_collections
 from xlarank.models.rules import ESTIMATED_TIME
-from xlarank.models.stored import pretrained_model
+from xlarank.models.stored import pretrained_model, shipped_model
 from xlarank.models.training_data import TPU, FitSettings, target_of
 from xlarank.models.validation.metrics import difference
 from xlarank.pipelines.build_features import BuildRequest, build_features
@@ -42,7 +42,7 @@ Scores = dict[str, dict[str, float]]
 
 QUICK: Final = ("lambdarank", "ranknet")
 OTHERS: Final = ("xgb-pairwise", "sum-pooled", "ensemble")
-MODEL: Final = "shipped ranker"
+MODEL: Final = SHIPPED_RANKER
 _ROUNDS: Final = 300
 _SHOWN: Final = ("score", "tau", "slowdown@1", "slowdown@5")
 
@@ -89,7 +89,8 @@ def _rules(collection: Collection, graphs: Sequence[GraphRows]) -> dict[str, Sco
     rules: dict[str, Scores] = {}
     for graph in graphs:
         for name, metrics in baselines(collection, graph).items():
-            rules.setdefault(name, {})[graph.name] = metrics
+            if name != MODEL:
+                rules.setdefault(name, {})[graph.name] = metrics
     return rules
 
 
@@ -113,7 +114,7 @@ def measured(job: Job) -> Table:
     rows: list[list[Cell]] = []
     metrics = {"layout": "Kendall's tau", "tile": "1 - slowdown@5"}
     for collection, files in _files(job).items():
-        graphs = labelled_rows([file.path for file in files], collection.kind)
+        graphs = labelled_rows([file.path for file in files], collection.kind, collection)
         for part in (
             [[graph] for graph in graphs]
             if collection.kind == "layout"
@@ -156,7 +157,7 @@ def measured(job: Job) -> Table:
 
 
 def _shipped(collection: Collection, graphs: Sequence[GraphRows]) -> Scores:
-    model = pretrained_model(collection.kind)
+    model = shipped_model(collection.kind, collection)
     scores = {graph.name: model.score(model.select(graph)).mean for graph in graphs}
     return {graph.name: evaluate_graph(collection, graph, scores[graph.name]) for graph in graphs}
 
@@ -171,10 +172,10 @@ def shipped(job: Job) -> Table:
     for collection, files in _files(replace(job, root=find_data_root(SAMPLE))).items():
         if "estimate" not in collection.parts[1]:
             continue
-        folds = pretrained_model(collection.kind).require_card().folds
+        folds = shipped_model(collection.kind, collection).require_card().folds
         for split, held_out in (("train", "families held out"), ("valid", "valid")):
             graphs = labelled_rows(
-                [file.path for file in files if file.split == split], collection.kind
+                [file.path for file in files if file.split == split], collection.kind, collection
             )
             if split == "train" and folds:
                 graphs = [graph for graph in graphs if graph.name in folds]

@@ -14,7 +14,7 @@ from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 from xlarank.features.rows import GraphRows, assemble
 from xlarank.models.card import CARD
 from xlarank.models.model import Model
-from xlarank.models.stored import model_of, pretrained_model, relayout_model, trained_collections
+from xlarank.models.stored import model_of, shipped_model, trained_collections
 from xlarank.models.training_data import TPU, target_of
 from xlarank.pipelines.ranking.winner import best_of
 
@@ -36,7 +36,8 @@ def model_for_graph(
 
     1. the model of the collection in whose folder the graph's file at ``path`` lies;
     2. the only model of the kind in the workspace (and the target, if the file's folders name a
-    collection); 3. if there is none, the shipped ranker of the kind, except for tiles of CPUs.
+       collection);
+    3. if there is none, the shipped ranker of the kind, except for tiles of CPUs.
 
     The best ranker of a collection is that of `xlarank.pipelines.ranking.winner.best_of`, unless
     ``model_from`` is "trained" or "shipped". `Model.choice` says why it is not the trained model.
@@ -44,25 +45,25 @@ def model_for_graph(
     Raises `WorkspaceError` if the workspace does not exist, unless it is the default one, and
     `ModelError` if there is no model or if several are left to choose from.
     """
+    kind = graph.kind
+    parts = () if path is None else path.resolve().parts
+    tree = parts[-5 if kind == "layout" else -4 : -2]
+    named = Collection(tree) if tree[:1] == (kind,) and parts[-2] in SPLITS else None
     if model_from == SHIPPED:
-        return pretrained_model(graph.kind)
+        return shipped_model(kind, named)
     if not workspace.root.is_dir() and workspace.root != DEFAULT_ROOT:
         got = f"the workspace {workspace.root} does not exist"
         raise WorkspaceError(got, do="check the path, or run train first")
     if collection is not None:
         return _best(workspace, model_named(workspace, collection), model_from)
-    kind = graph.kind
-    parts = () if path is None else path.resolve().parts
     folders = {parts[i:j] for i in range(len(parts)) for j in range(i, len(parts))}
     for candidate in trained_collections(workspace):
         if candidate.kind == kind and candidate.parts in folders:
             return _best(workspace, candidate, model_from)
-    tree = parts[-5 if kind == "layout" else -4 : -2]
-    named = Collection(tree) if tree[:1] == (kind,) and parts[-2] in SPLITS else None
     trained = _same_target(workspace, kind, named)
     is_cpu_tile = isinstance(graph, TileGraph) and graph.bounds("input").any()
     if not trained and not is_cpu_tile and (named is None or _has_shipped(named)):
-        return _shipped_for(kind, named)
+        return shipped_model(kind, named)
     return _only_model(workspace, trained, path.name if path else graph.name, model_from)
 
 
@@ -73,8 +74,9 @@ def model_for_collection(
 
     1. the collection's own model;
     2. that of the collection ``model_from``, if of the same kind, or the shipped ranker if it is
-    "shipped"; 3. the only one of the kind and target in the workspace; 4. the shipped ranker of the
-    kind, except for tiles of CPUs.
+       "shipped";
+    3. the only one of the kind and target in the workspace;
+    4. the shipped ranker of the kind, except for tiles of CPUs.
 
     The best ranker of a collection is that of `xlarank.pipelines.ranking.winner.best_of`, unless
     ``model_from`` is "trained". Raises `ModelError` if there is none or if, for tiles of CPUs,
@@ -88,7 +90,7 @@ def model_for_collection(
             return _best(workspace, candidate, model_from)
     trained = _same_target(workspace, collection.kind, collection)
     if _has_shipped(collection) and (len(trained) != 1 or model_from == SHIPPED):
-        return _shipped_for(collection.kind, collection)
+        return shipped_model(collection.kind, collection)
     return _only_model(workspace, trained, str(collection), model_from)
 
 
@@ -99,13 +101,6 @@ def _best(workspace: Workspace, collection: Collection, model_from: str | None) 
         return model
     chosen, why = best_of(model)
     return replace(chosen, choice=why)
-
-
-def _shipped_for(kind: Kind, collection: Collection | None) -> Model:
-    """Return the shipped ranker, for layouts of other hardware the time of their relayouts."""
-    if collection is None or target_of(collection) is TPU:
-        return pretrained_model(kind)
-    return relayout_model(collection)
 
 
 def _same_target(
@@ -163,14 +158,16 @@ def model_named(workspace: Workspace, name: str) -> Collection:
     return chosen[0]
 
 
-def find_model(name: str, workspace: Workspace, kind: Kind) -> tuple[Model, str]:
+def find_model(
+    name: str, workspace: Workspace, kind: Kind, for_collection: Collection | None = None
+) -> tuple[Model, str]:
     """Load a model and return it with its source; raises `ModelError` if there is none.
 
-    ``name`` is "shipped" for the shipped ranker of the kind, a collection with a model, or the
-    folder of a model.
+    ``name`` is "shipped" for the shipped ranker of the kind and of ``for_collection``, a collection
+    with a model, or the folder of a model.
     """
     if name == SHIPPED:
-        return pretrained_model(kind), SHIPPED
+        return shipped_model(kind, for_collection), SHIPPED
     collections = {str(collection): collection for collection in trained_collections(workspace)}
     if name in collections:
         collection = collections[name]
