@@ -9,12 +9,13 @@ from typing import Any, Final
 import numpy as np
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import counted
+from xlarank.data.errors import CollectionError, counted
 from xlarank.data.graph import Kind, program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import Manifest, each_graph
+from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.arrays import Floats, Indices, Integers
+from xlarank.models.card import ModelCard
 from xlarank.models.model import Model, Scores
 from xlarank.models.rules import RULE, rules_of
 from xlarank.models.stored import pretrained_model
@@ -30,6 +31,11 @@ Rankings = dict[tuple[str, int | None], Metrics]
 
 RANDOM: Final = "random"
 SHIPPED_RANKER: Final = "shipped ranker"
+#: Collections that the score of the competition averages.
+_KAGGLE: Final = (
+    *("layout:xla:random", "layout:xla:default", "layout:nlp:random", "layout:nlp:default"),
+    "tile:xla",
+)
 
 
 @dataclass
@@ -103,6 +109,16 @@ class Evaluation:
         return compared
 
     @property
+    def overall(self) -> str:
+        """`mean_over_collections` of the first rankers."""
+        return mean_over_collections(
+            {
+                collection: float(column(next(iter(rankings.values()))).mean())
+                for collection, rankings in self.rankings.items()
+            }
+        )
+
+    @property
     def verdicts(self) -> dict[str, str]:
         return {
             collection: verdict(collection, rankings)
@@ -144,6 +160,25 @@ def add_untrained(
         rankings.setdefault((label, None), {})[rows.name] = metrics
 
 
+def out_of_fold(workspace: Workspace, collection: Collection, card: ModelCard) -> Rankings:
+    """Return the out-of-fold metrics that a card stores, and those of rules on the same graphs.
+
+    Graphs that were removed are left out; raises `CollectionError` if none is left.
+    """
+    rankings: Rankings = {(card.model, None): {}}
+    for split in card.trained_on:
+        if manifest := read_manifest(workspace, collection, split):
+            others = dict.fromkeys(manifest.graphs.keys() - card.folds.keys(), "")
+            for rows in graphs_to_score(workspace, collection, split, manifest, {}, others):
+                rankings[card.model, None][rows.name] = card.folds[rows.name]
+                add_untrained(rankings, collection, rows)
+    if not rankings[card.model, None]:
+        got = f"{collection} has no graph with out-of-fold scores"
+        do = "train on two program families or more, or train again"
+        raise CollectionError(got, do=do)
+    return rankings
+
+
 def compared(rankings: Rankings) -> list[dict[str, Any]]:
     """Return a row per ranker, rule and shipped ranker, the best first, on the graphs that all
     score.
@@ -174,6 +209,43 @@ def compared(rankings: Rankings) -> list[dict[str, Any]]:
             )
         row["difference"] = difference
     return rows
+
+
+def comparison_cells(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Format the rows of `compared` as cells by column heading."""
+    table = []
+    for row in rows:
+        gap = row["difference"]
+        lead = f"{gap['mean']:+.3f} ({gap['low']:+.3f}, {gap['high']:+.3f})" if gap else "-"
+        table.append(
+            {
+                "ranker": row["ranker"],
+                "score": f"{row['score']['mean']:.3f}",
+                "to the first (95 %)": lead,
+                "slowdown@1": f"{row['slowdown@1']['mean']:.3f}",
+                "@5": f"{row['slowdown@5']['mean']:.3f}",
+            }
+        )
+    return table
+
+
+def mean_over_collections(scores: Mapping[str, float]) -> str:
+    """Describe the mean of the collections' mean scores, as Kaggle weights it; empty for one.
+
+    If the five collections of the competition are among them, others do not count.
+
+    >>> mean_over_collections({"tile:cpu": 0.75, "layout:cpu:random": 0.25})
+    'mean over tile:cpu and layout:cpu:random, equally weighted: 0.500'
+    >>> mean_over_collections({"tile:cpu": 0.75, **dict.fromkeys(_KAGGLE, 0.5)})
+    "mean over Kaggle's five collections, equally weighted: 0.500"
+    """
+    if scores.keys() >= set(_KAGGLE):
+        mean = sum(scores[name] for name in _KAGGLE) / len(_KAGGLE)
+        return f"mean over Kaggle's five collections, equally weighted: {mean:.3f}"
+    if len(scores) < 2:
+        return ""
+    mean = sum(scores.values()) / len(scores)
+    return f"mean over {' and '.join(scores)}, equally weighted: {mean:.3f}"
 
 
 def evaluate_graph(
@@ -322,6 +394,15 @@ def untrained(rankings: Rankings) -> dict[str, Metrics]:
         name.removeprefix(RULE): metrics
         for (name, _), metrics in rankings.items()
         if name.startswith(RULE) or name == SHIPPED_RANKER
+    }
+
+
+def trained(rankings: Rankings) -> dict[str, Metrics]:
+    """Return the rankings by rankers, mean over seeds, without rules and the shipped ranker."""
+    return {
+        name: metrics
+        for (name, seed), metrics in rankings.items()
+        if seed is None and name.removeprefix(RULE) not in untrained(rankings)
     }
 
 
