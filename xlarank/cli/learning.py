@@ -204,6 +204,8 @@ def train(
     json_file: options.Json = None,
 ) -> Any:
     """Train the final models, with tuned parameters if there are any."""
+    from xlarank.data.collection import Collection
+    from xlarank.features.store import read_manifest
     from xlarank.models.rankers import DEFAULT
     from xlarank.models.training_data import FitSettings
     from xlarank.models.validation.folds import MOST_FOLDS
@@ -235,6 +237,11 @@ def train(
         )
     with progress_bars() as progress:
         results = run(work, settings, name=name, progress=progress)
+    names = [result.collection for result in results if not result.skipped]
+    has_valid = any(read_manifest(work, Collection.parse(of), "valid") for of in names)
+    options.current_run.words["scored_by"] = (
+        "evaluate" if has_valid and not with_valid else "cross-validate"
+    )
     heads = (
         "collection",
         "model",
