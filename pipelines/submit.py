@@ -137,6 +137,8 @@ def submit(
         raise CollectionError(
             "there is nothing to submit: " + "; ".join(reasons(report.left_out | report.broken))
         )
+    if scores is not None and not any(scores.name in names for names in report.models.values()):
+        raise CollectionError(f"{scores.name} has no scores of test graphs")
     if cover is None:
         _add_unbuilt(configs, workspace, chosen, report, not collections)
     report.origin = complete_submission(out, ranked, configs, keep=keep)

@@ -45,7 +45,8 @@ from xlarank.pipelines.support.workspaces import LOCK
 from xlarank.pipelines.training.training_sets import read_training_set
 
 COLUMNS = (
-    "collection split held_out_by ranker tuned seed graph family metric value seconds version time"
+    "collection split held_out_by ranker tuned seed graph family metric value seconds version time "
+    "name settings blocks rows"
 ).split()
 
 
