@@ -528,11 +528,13 @@ def _board_cells(row: dict[str, Any]) -> list[str]:
     """Return the cells of a run in the leaderboard; errors are standard errors."""
     name = f", {row['name']}" if row["name"] else ""
     error = row["difference_error"]
-    difference = "-" if row["difference"] is None else f"{row['difference']:+.3f}"
+    difference = "-"
+    if row["difference"] or error:  # both are 0 for the first
+        difference = f"{row['difference']:+.3f}" + ("" if error is None else f" ± {error:.3f}")
     return [
         row["ranker"] + (" (tuned)" if row["tuned"] else "") + name,
         f"{row['mean']:.3f}",
-        difference + ("" if error is None else f" ± {error:.3f}"),
+        difference,
         str(row["graphs"]),
         row["blocks"] or "-",
         f"{row['time']:%Y-%m-%d %H:%M}",
