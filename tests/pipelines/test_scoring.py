@@ -43,6 +43,7 @@ from xlarank.pipelines.rank import rank
 from xlarank.pipelines.report import gather
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support import evaluation
+from xlarank.pipelines.support.evaluation import compared
 from xlarank.pipelines.support.results import read_results
 from xlarank.pipelines.training.training_sets import read_training_set
 
@@ -431,6 +432,34 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built
         assert graphs_of(comparison[name]) == graphs_of(ranker.report[LAYOUT])
     assert result.graphs == "out of fold, unseen families"
     assert result.notes == [*alone["ranknet"].notes, *alone["lambdarank"].notes]
+
+
+def test_named_collections_without_the_block_are_skipped(trained):
+    """What was computed for others is returned; a block that none has is an error (below)."""
+    fit = FitSettings(5, threads=1)
+    options = {"collections": [TILE, LAYOUT], "without": ["Padding"], "fit": fit}
+    result = cross_validate(Workspace(trained), "lambdarank", **options)
+    assert result.left_out == {TILE: f"{TILE} has no columns of Padding"}
+    assert [*result.rankings] == [LAYOUT]
+
+
+def test_rules_are_beside_every_ranker(shared_trained):
+    """The same list, on the same graphs, in evaluate, out of fold and in cross-validation."""
+    workspace = Workspace(shared_trained)
+    made = [evaluate(workspace), evaluate(workspace, split="train"), held_out(shared_trained)]
+    for collection in (LAYOUT, TILE):
+        names = [{name for name, _ in one.rankings[collection]} for one in made]
+        assert names[0] == names[1] == names[2] and "rule: file order" in names[0]
+        rows = compared(made[2].rankings[collection])
+        assert rows == compared(made[1].rankings[collection])
+        assert rows[0]["difference"] is None and all(row["difference"] for row in rows[1:])
+        assert {row["graphs"] for row in rows} == {len(TREE[collection]["train"])}
+    for one in made:
+        means = [report["score"]["mean"] for report in one.report.values()]
+        assert one.overall == f"mean over {LAYOUT} and {TILE}, equally weighted: " + (
+            f"{np.mean(means):.3f}"
+        )
+    assert evaluate(workspace, collections=[TILE]).overall == ""
 
 
 @pytest.mark.slow
