@@ -31,7 +31,6 @@ from xlarank.pipelines.support.evaluation import (
     add_untrained,
     out_of_fold,
     score_name,
-    trained,
 )
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import Run, results_table, write_results
@@ -133,9 +132,10 @@ def worth_of_blocks(evaluation: Evaluation, blocks: Sequence[str]) -> dict[str, 
     """Describe the paired difference made by the columns of the blocks, for each collection."""
     texts = {}
     for collection, rankings in evaluation.rankings.items():
+        label, _ = next(iter(rankings))
         complete, reduced = (
-            {graph: values["score"] for graph, values in metrics.items()}
-            for metrics in trained(rankings).values()
+            {graph: values["score"] for graph, values in rankings[name, None].items()}
+            for name in (label, f"{label} without {' and '.join(blocks)}")
         )
         gain, error = paired_difference(complete, reduced)
         added = f"{gain:+.4f} of {score_name(collection)} (standard error {error:.4f})"
@@ -191,8 +191,7 @@ class _Job:
                     self._note(f"fallback for unseen kernel families: {card.fallback}")
                 stored = out_of_fold(self.workspace, self.collection, card)
                 if self.name:
-                    run = Run.of(model, card.recipe, card.rounds)
-                    run = replace(run, name=self.name, tuned=card.tuned, rows=card.rows)
+                    run = Run.of(model, card.recipe, card.rounds, self.name, card.tuned, card.rows)
                     self._write(stored, card.folds_by, run)
                 return stored
             training = self._without_blocks(training_set_of(self.workspace, self.collection, model))
@@ -226,8 +225,9 @@ class _Job:
         for graph in training.data.parts:
             if graph.name in curves.metrics:
                 add_untrained(rankings, self.collection, graph)
-        run = Run.of(model, training.manifest.recipe, curves.rounds[stage])
-        run = replace(run, name=self.name, tuned=tuned, rows=len(training.data.cost))
+        rows = len(training.data.cost)
+        recipe = training.manifest.recipe
+        run = Run.of(model, recipe, curves.rounds[stage], self.name, tuned, rows)
         self._write(rankings, plan.by, run, seconds)
         if not self.without:
             scores = curves.scores_at(stage)

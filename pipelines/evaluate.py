@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence, Set
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -193,13 +192,16 @@ def _evaluate(
         split if official is None else f"{split}, official configurations",
         None,
     )
-    run = results.Run(run_name)
+    run = results.Run(run_name or None)
     if model is not None:
-        run = replace(
-            results.Run.of(model, card.recipe, card.rounds, card.seeds),
-            name=run_name or card.name,
-            tuned=card.tuned,
-            rows=card.rows,
+        run = results.Run.of(
+            model,
+            card.recipe,
+            card.rounds,
+            run_name or card.name,
+            card.tuned,
+            card.rows,
+            card.seeds,
         )
     tables = []
     for (label, seed), metrics in rankings.items():

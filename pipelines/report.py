@@ -15,13 +15,7 @@ import polars as pl
 
 import xlarank
 from xlarank.data.collection import SPLITS, Collection, find_data_root
-from xlarank.data.errors import (
-    CollectionError,
-    FeatureStoreError,
-    ModelError,
-    XlarankError,
-    counted,
-)
+from xlarank.data.errors import XlarankError, counted
 from xlarank.data.files import atomic_write, read_bytes, read_text
 from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
@@ -61,8 +55,8 @@ class CollectionFacts:
 
     Attributes:
         reason: why the model has no scores; empty if it has some or all graphs are in ``left_out``.
-        out_of_fold: whether scores are those of folds, because no valid graph can be scored.
-        ranks: graph -> ``(configs,)`` ranks by the model and by cost, from 0 (fastest) to 1.
+        ranks: graph -> ``(configs,)`` ranks by the model and by cost, from 0 (fastest) to 1; empty
+            if scores are out of fold, because no valid graph can be scored.
         certain: graph -> share of certain pairs; empty without calibration.
         importance: column -> share of the gain, mean over seeds, largest first.
         studies: plots of studies as data URLs, because inline SVG could run scripts.
@@ -75,7 +69,6 @@ class CollectionFacts:
     manifests: dict[str, Manifest]
     model: Model | None = None
     reason: str = ""
-    out_of_fold: bool = False
     rankings: evaluation.Rankings = field(default_factory=dict)
     ranks: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
     certain: dict[str, float] = field(default_factory=dict)
@@ -161,7 +154,7 @@ def report(
         summary=evaluation.count_verdicts(verdicts.values()),
         verdicts=verdicts,
         overall=evaluation.mean_over_collections(
-            {facts.name: float(evaluation.column(facts.metrics).mean()) for facts in evaluated}
+            {facts.name: facts.metrics for facts in evaluated}
         ),
         data=data,
         left_out=left_out,
@@ -235,12 +228,11 @@ def gather(
             _score_valid(workspace, facts, model)
         if not facts.metrics:
             facts.rankings = evaluation.out_of_fold(workspace, collection, model.require_card())
-            facts.out_of_fold = True
             facts.left_out.clear()
         elif explained:
             with suppress(XlarankError):  # the graph's file cannot be read
                 facts.explained = _explain_median(facts, model)
-    except (CollectionError, ModelError, FeatureStoreError) as error:
+    except XlarankError as error:
         facts.reason = str(error)
     return facts
 

@@ -327,8 +327,7 @@ def _save(
     tables = [results_table(metrics, name, scope=scope) for (name, _), metrics in others.items()]
     for trial in evaluated:
         if trial.metrics:
-            run = Run.of(trial.model, card.recipe, trial.rounds)
-            run = replace(run, name=trial.name, tuned=trial.tuned, rows=card.rows)
+            run = Run.of(trial.model, card.recipe, trial.rounds, trial.name, trial.tuned, card.rows)
             ranker = trial.model.name
             seconds = trial.seconds
             tables.append(

@@ -136,10 +136,10 @@ class Explanation:
         for node in self.nodes:
             rows.append(("node", self.called(node.node), node.now, node.then, node.value))
         for pair in self.pairs:
-            nodes = " ".join(map(str, pair.nodes))
-            rows.append(("pair", nodes, pair.now, pair.then, pair.value))
-        schema = dict.fromkeys(("part", "name", "now", "then"), pl.String())
-        return pl.DataFrame(rows, {**schema, "contribution": pl.Float64()}, orient="row")
+            name = " ".join(map(str, pair.nodes))
+            rows.append(("pair", name, pair.now, pair.then, pair.value))
+        text = dict.fromkeys(("part", "name", "now", "then"), pl.String)
+        return pl.DataFrame(rows, {**text, "contribution": pl.Float64}, orient="row")
 
     def called(self, node: int) -> str:
         """Return a node's number and its name in the HLO module, if given."""

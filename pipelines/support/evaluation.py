@@ -94,29 +94,15 @@ class Evaluation:
         return reports
 
     @property
-    def comparison(self) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-        """``{collection: {ranker: {metric: {mean, std, low, high, graphs, difference to the first
-        ranker}}}}``.
-        """
-        compared = {}
-        for collection, rankings in self.rankings.items():
-            reports = {ranker: summarise(metrics) for (ranker, _), metrics in rankings.items()}
-            first, *challengers = rankings.items()
-            for (ranker, _), metrics in challengers:
-                for metric, values in reports[ranker].items():
-                    values["difference"] = validation_metrics.difference(metrics, first[1], metric)
-            compared[collection] = reports
-        return compared
+    def comparison(self) -> dict[str, list[dict[str, Any]]]:
+        """`compared` rankers and rules by collection."""
+        return {collection: compared(rankings) for collection, rankings in self.rankings.items()}
 
     @property
     def overall(self) -> str:
         """`mean_over_collections` of the first rankers."""
-        return mean_over_collections(
-            {
-                collection: float(column(next(iter(rankings.values()))).mean())
-                for collection, rankings in self.rankings.items()
-            }
-        )
+        firsts = {name: next(iter(rankings.values())) for name, rankings in self.rankings.items()}
+        return mean_over_collections(firsts)
 
     @property
     def verdicts(self) -> dict[str, str]:
@@ -229,23 +215,24 @@ def comparison_cells(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     return table
 
 
-def mean_over_collections(scores: Mapping[str, float]) -> str:
+def mean_over_collections(metrics: Mapping[str, Metrics]) -> str:
     """Describe the mean of the collections' mean scores, as Kaggle weights it; empty for one.
 
     If the five collections of the competition are among them, others do not count.
 
-    >>> mean_over_collections({"tile:cpu": 0.75, "layout:cpu:random": 0.25})
+    >>> one, other = ({"a": {"score": score}} for score in (0.75, 0.25))
+    >>> mean_over_collections({"tile:cpu": one, "layout:cpu:random": other})
     'mean over tile:cpu and layout:cpu:random, equally weighted: 0.500'
-    >>> mean_over_collections({"tile:cpu": 0.75, **dict.fromkeys(_KAGGLE, 0.5)})
-    "mean over Kaggle's five collections, equally weighted: 0.500"
+    >>> mean_over_collections({"tile:cpu": one, **dict.fromkeys(_KAGGLE, other)})
+    "mean over Kaggle's five collections, equally weighted: 0.250"
     """
-    if scores.keys() >= set(_KAGGLE):
-        mean = sum(scores[name] for name in _KAGGLE) / len(_KAGGLE)
-        return f"mean over Kaggle's five collections, equally weighted: {mean:.3f}"
-    if len(scores) < 2:
+    is_complete = metrics.keys() >= {*_KAGGLE}
+    names = _KAGGLE if is_complete else tuple(metrics)
+    if len(names) < 2:
         return ""
-    mean = sum(scores.values()) / len(scores)
-    return f"mean over {' and '.join(scores)}, equally weighted: {mean:.3f}"
+    mean = np.mean([column(metrics[name]).mean() for name in names])
+    label = "Kaggle's five collections" if is_complete else " and ".join(names)
+    return f"mean over {label}, equally weighted: {mean:.3f}"
 
 
 def evaluate_graph(
@@ -394,15 +381,6 @@ def untrained(rankings: Rankings) -> dict[str, Metrics]:
         name.removeprefix(RULE): metrics
         for (name, _), metrics in rankings.items()
         if name.startswith(RULE) or name == SHIPPED_RANKER
-    }
-
-
-def trained(rankings: Rankings) -> dict[str, Metrics]:
-    """Return the rankings by rankers, mean over seeds, without rules and the shipped ranker."""
-    return {
-        name: metrics
-        for (name, seed), metrics in rankings.items()
-        if seed is None and name.removeprefix(RULE) not in untrained(rankings)
     }
 
 

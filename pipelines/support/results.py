@@ -91,7 +91,16 @@ class Run:
     rows: int | None = None
 
     @classmethod
-    def of(cls, model: Model, recipe: Recipe, rounds: int, seeds: int = 1) -> Run:
+    def of(
+        cls,
+        model: Model,
+        recipe: Recipe,
+        rounds: int,
+        name: str,
+        tuned: bool,
+        rows: int | None,
+        seeds: int = 1,
+    ) -> Run:
         """Return the run of a model: its rounds, its seeds, the parameters that are not defaults,
         and the tier, code and user's files of its columns.
         """
@@ -103,7 +112,7 @@ class Run:
                 settings.append(f"{parameter}={shown}")
         files = [file.name for file in recipe.settings.block_files]
         blocks = " + ".join([f"{recipe.settings.tier} {recipe.code_hash[:6]}", *files])
-        return cls(settings=", ".join(settings), blocks=blocks)
+        return cls(name or None, tuned, ", ".join(settings), blocks, rows)
 
 
 def results_table(
@@ -133,7 +142,7 @@ def results_table(
             seconds.get(graph) if isinstance(seconds, Mapping) else seconds,
             xlarank.__version__,
             time,
-            run.name or None,
+            run.name,
             run.settings,
             run.blocks,
             run.rows,

@@ -31,7 +31,6 @@ from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.info import info
 from xlarank.pipelines.report import compared, gather, mean_row, paired_test, report
 from xlarank.pipelines.reporting import charts
-from xlarank.pipelines.support.evaluation import compared as compare
 from xlarank.pipelines.support.evaluation import comparison_cells
 
 
@@ -71,7 +70,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(
         rows = facts.score_rows()
         metrics = evaluated.report[collection]
         assert {row["graph"]: row["slowdown@1"] for row in rows} == metrics["slowdown@1"]["graphs"]
-        for row in comparison_cells(compare(evaluated.rankings[collection])):
+        for row in comparison_cells(evaluated.comparison[collection]):
             assert " ".join(row.values()) in words
         for value in metrics["score"]["graphs"].values():
             assert f"{value:.3f}" in words

@@ -43,7 +43,6 @@ from xlarank.pipelines.rank import rank
 from xlarank.pipelines.report import gather
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support import evaluation
-from xlarank.pipelines.support.evaluation import compared
 from xlarank.pipelines.support.results import read_results
 from xlarank.pipelines.training.training_sets import read_training_set
 
@@ -422,14 +421,15 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built
     result = cross_validate(
         Workspace(built), [*names, "ranknet"], fit=FitSettings(60, threads=1), **layouts
     )
-    comparison = result.comparison[LAYOUT]
+    comparison = {row["ranker"]: row for row in result.comparison[LAYOUT]}
     assert "rule: file order" in comparison
     board = leaderboard(Workspace(built), collections=[LAYOUT])["ranker", "mean"]
     assert dict(board.iter_rows()) == {
         name: pytest.approx(report["score"]["mean"]) for name, report in comparison.items()
     }
     for name, ranker in alone.items():
-        assert graphs_of(comparison[name]) == graphs_of(ranker.report[LAYOUT])
+        scores = comparison[name]["score"]["graphs"]
+        assert scores == ranker.report[LAYOUT]["score"]["graphs"]
     assert result.graphs == "out of fold, unseen families"
     assert result.notes == [*alone["ranknet"].notes, *alone["lambdarank"].notes]
 
@@ -450,8 +450,8 @@ def test_rules_are_beside_every_ranker(shared_trained):
     for collection in (LAYOUT, TILE):
         names = [{name for name, _ in one.rankings[collection]} for one in made]
         assert names[0] == names[1] == names[2] and "rule: file order" in names[0]
-        rows = compared(made[2].rankings[collection])
-        assert rows == compared(made[1].rankings[collection])
+        rows = made[2].comparison[collection]
+        assert rows == made[1].comparison[collection]
         assert rows[0]["difference"] is None and all(row["difference"] for row in rows[1:])
         assert {row["graphs"] for row in rows} == {len(TREE[collection]["train"])}
     for one in made:
@@ -472,7 +472,8 @@ def test_a_block_is_left_out_on_the_same_folds(trained, fits, models):
     fit = FitSettings(25, threads=1)
     result = cross_validate(workspace, models, without=["Padding", "InnerChange"], fit=fit)
     names = ("lambdarank", "lambdarank without Padding and InnerChange")
-    whole, rest = (result.comparison[LAYOUT][name] for name in names)
+    comparison = {row["ranker"]: row for row in result.comparison[LAYOUT]}
+    whole, rest = (comparison[name] for name in names)
     assert (
         "no columns of Padding or InnerChange" in result.left_out[TILE]
         and TILE not in result.report

@@ -425,10 +425,7 @@ def _show(evaluation: Evaluation, graphs: bool) -> None:
 
 def _show_comparison(evaluation: Evaluation) -> None:
     """Print the comparison of rankers and rules, verdicts, and the mean over collections."""
-    from xlarank.pipelines.support.evaluation import compared
-
-    for name, rankings in evaluation.rankings.items():
-        rows = compared(rankings)
+    for name, rows in evaluation.comparison.items():
         count = counted(rows[0]["graphs"], "graph")
         say(f"{name}, {evaluation.graphs}: compared on {count}", "bold")
         show(ranking_table(rows))
