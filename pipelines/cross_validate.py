@@ -112,13 +112,13 @@ def cross_validate(
                 rankings |= replace(job, without=blocks).score(ranker)
         return rankings
 
-    chosen = chosen_collections(workspace, collections)
-    columns = {collection: _columns_of(workspace, collection, without) for collection in chosen}
-    for collection in chosen if without else ():
-        if not columns[collection]:
+    chosen = []
+    for collection in chosen_collections(workspace, collections):
+        if not without or _columns_of(workspace, collection, without):
+            chosen.append(collection)
+        else:
             reason = f"{collection} has no columns of {' or '.join(without)}"
             evaluation.left_out[str(collection)] = reason
-    chosen = [collection for collection in chosen if str(collection) not in evaluation.left_out]
     evaluation.rankings = each_collection(chosen, collections, evaluation.left_out, run)
     if not evaluation.rankings:
         raise CollectionError(

@@ -54,7 +54,7 @@ class Submission:
 
     Attributes:
         rows: collection -> number of ranked test graphs.
-        models: collection -> name of the model, or of the score files.
+        models: collection -> name of the model, of the score files, or of both.
         left_out: collection -> reason why no model ranked its test graphs.
         broken: ``collection graph`` -> reason why its file cannot be used.
         origin: id -> "ranked", "kept" or "default".
