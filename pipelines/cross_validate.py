@@ -15,6 +15,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError, counted, did_you_mean, reasons
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import BLOCKS
+from xlarank.features.store import read_manifest
 from xlarank.models.card import FAMILY, FOLDS_OF, KIND, Fallback
 from xlarank.models.model import Model
 from xlarank.models.rankers import specs_of
@@ -24,9 +25,15 @@ from xlarank.models.tuned import params_for
 from xlarank.models.validation import folds
 from xlarank.models.validation.folds import MOST_FOLDS, Curves, FoldPlan
 from xlarank.models.validation.metrics import paired_difference
-from xlarank.pipelines.support.evaluation import Evaluation, Metrics, Rankings, score_name
+from xlarank.pipelines.support.evaluation import (
+    Evaluation,
+    Rankings,
+    add_untrained,
+    out_of_fold,
+    score_name,
+)
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.results import results_table, write_results
+from xlarank.pipelines.support.results import Run, results_table, write_results
 from xlarank.pipelines.support.workspaces import (
     chosen_collections,
     each_collection,
@@ -58,6 +65,7 @@ def cross_validate(
     with_valid: bool = False,
     fit: FitSettings | None = None,
     without: Sequence[str] = (),
+    name: str = "",
     progress: Progress | None = None,
 ) -> Evaluation:
     """Score training graphs out of fold, and write the scores to ``predictions/`` if the workspace
@@ -74,7 +82,9 @@ def cross_validate(
         by: unit held out with a graph. "kind": as in `FoldPlan.of`, with a fallback. "family": its
             program family, as for a new program. "graph": nothing else, as for a new variant of a
             known program; graphs that are alone in their family are left out.
-        without: names of block classes. The ranker is compared with itself without their columns.
+        without: names of block classes. The ranker is compared with itself without their columns;
+            collections that have none of them are left out.
+        name: name of the run in the leaderboard.
 
     Raises `CollectionError` if nothing could be scored, or a collection named in ``collections``
     could not; `ModelError` for an unknown ranker or a missing model; `XlarankError` for an invalid
@@ -87,20 +97,28 @@ def cross_validate(
         raise XlarankError(
             f"{len(names)} rankers without blocks", expected="one ranker, or the trained model's"
         )
-    for name in names:
-        specs_of(name)
+    for ranker in names:
+        specs_of(ranker)
     settings = fit or FitSettings(ROUNDS)
     evaluation = Evaluation(HELD_OUT[by])
 
     def run(collection: Collection) -> Rankings:
-        job = _Job(workspace, collection, by, with_valid, settings, None, progress, evaluation)
-        scored = []
-        # first without the blocks: fails early if a collection has none of their columns
-        for blocks in (without, ()) if without else (None,):
-            scored += [replace(job, without=blocks).score(name) for name in names or (None,)]
-        return dict(reversed(scored) if without else scored)
+        job = _Job(
+            workspace, collection, by, with_valid, settings, None, name, progress, evaluation
+        )
+        rankings = Rankings()
+        for blocks in ((), without) if without else (None,):
+            for ranker in names or (None,):
+                rankings |= replace(job, without=blocks).score(ranker)
+        return rankings
 
-    chosen = chosen_collections(workspace, collections)
+    chosen = []
+    for collection in chosen_collections(workspace, collections):
+        if not without or _columns_of(workspace, collection, without):
+            chosen.append(collection)
+        else:
+            reason = f"{collection} has no columns of {' or '.join(without)}"
+            evaluation.left_out[str(collection)] = reason
     evaluation.rankings = each_collection(chosen, collections, evaluation.left_out, run)
     if not evaluation.rankings:
         raise CollectionError(
@@ -114,14 +132,30 @@ def worth_of_blocks(evaluation: Evaluation, blocks: Sequence[str]) -> dict[str, 
     """Describe the paired difference made by the columns of the blocks, for each collection."""
     texts = {}
     for collection, rankings in evaluation.rankings.items():
+        label, _ = next(iter(rankings))
         complete, reduced = (
-            {graph: values["score"] for graph, values in metrics.items()}
-            for metrics in rankings.values()
+            {graph: values["score"] for graph, values in rankings[name, None].items()}
+            for name in (label, f"{label} without {' and '.join(blocks)}")
         )
         gain, error = paired_difference(complete, reduced)
         added = f"{gain:+.4f} of {score_name(collection)} (standard error {error:.4f})"
         texts[collection] = f"columns of {' and '.join(blocks)} add {added}"
     return texts
+
+
+def _columns_of(workspace: Workspace, collection: Collection, blocks: Sequence[str]) -> set[str]:
+    """Return the stored columns of blocks; raises `XlarankError` for an unknown block."""
+    manifest = read_manifest(workspace, collection, "train")
+    if manifest is None:
+        return set()
+    columns_of = {type(block).__name__: [*block.columns] for block in BLOCKS}
+    for file in manifest.recipe.settings.block_files:
+        columns_of |= file.columns
+    for name in {*blocks} - columns_of.keys():
+        close = did_you_mean(name, columns_of, cutoff=0.5)
+        expected = "" if close else ", ".join(columns_of)
+        raise XlarankError(f"there is no block {name}", expected=expected, do=close)
+    return {column for name in blocks for column in columns_of[name]} & {*manifest.columns}
 
 
 @dataclass(frozen=True)
@@ -137,12 +171,13 @@ class _Job:
     with_valid: bool
     settings: FitSettings
     without: Sequence[str] | None
+    name: str
     progress: Progress | None
     evaluation: Evaluation
 
-    def score(self, name: str | None) -> tuple[tuple[str, None], Metrics]:
-        """Return label and metrics of a ranker at its best number of rounds, or of the trained
-        model at its own.
+    def score(self, name: str | None) -> Rankings:
+        """Return the metrics of a ranker at its best number of rounds, or of the trained model at
+        its own, and of rules.
         """
         if name is None:
             model = model_of(self.workspace, self.collection)
@@ -154,7 +189,11 @@ class _Job:
                     )
                 if card.fallback:
                     self._note(f"fallback for unseen kernel families: {card.fallback}")
-                return (card.model, None), card.folds
+                stored = out_of_fold(self.workspace, self.collection, card)
+                if self.name:
+                    run = Run.of(model, card.recipe, card.rounds, self.name, card.tuned, card.rows)
+                    self._write(stored, card.folds_by, run)
+                return stored
             training = self._without_blocks(training_set_of(self.workspace, self.collection, model))
             tuned = card.tuned
             settings = replace(self.settings, rounds=card.rounds)
@@ -181,34 +220,38 @@ class _Job:
                 "this graph" if len(curves.metrics) == 1 else f"these {len(curves.metrics)} graphs"
             )
             self._note(f"{graphs} by folds of {FOLDS_OF[card.folds_by]}: score {mean_score:.3f}")
-        scope = (str(self.collection), "train", plan.by)
         seconds = time.perf_counter() - began
-        table = results_table(curves.at(stage), label, scope=scope, tuned=tuned, seconds=seconds)
-        with note_errors(self.evaluation.notes), workspace_lock(self.workspace, self.progress):
-            write_results(self.workspace, [table])
-            if not self.without:
-                scores = curves.scores_at(stage)
+        rankings = Rankings({(label, None): curves.at(stage)})
+        for graph in training.data.parts:
+            if graph.name in curves.metrics:
+                add_untrained(rankings, self.collection, graph)
+        rows = len(training.data.cost)
+        recipe = training.manifest.recipe
+        run = Run.of(model, recipe, curves.rounds[stage], self.name, tuned, rows)
+        self._write(rankings, plan.by, run, seconds)
+        if not self.without:
+            scores = curves.scores_at(stage)
+            with note_errors(self.evaluation.notes), workspace_lock(self.workspace, self.progress):
                 training.write_scores(self.workspace, plan, model.name, scores, self.settings.seed)
-        return (label, None), curves.at(stage)
+        return rankings
+
+    def _write(
+        self, rankings: Rankings, held_out_by: str, run: Run, seconds: float | None = None
+    ) -> None:
+        """Add the results of a ranker, the first of ``rankings``, and of rules."""
+        scope = (str(self.collection), "train", held_out_by)
+        (label, _), first = next(iter(rankings.items()))
+        tables = [results_table(first, label, scope=scope, run=run, seconds=seconds)]
+        for (ranker, _), metrics in [*rankings.items()][1:]:
+            tables.append(results_table(metrics, ranker, scope=scope))
+        with note_errors(self.evaluation.notes), workspace_lock(self.workspace, self.progress):
+            write_results(self.workspace, tables)
 
     def _without_blocks(self, training: StoredTrainingSet) -> StoredTrainingSet:
-        """Return the training set without the columns of the blocks; raises `XlarankError` for
-        unknown ones.
-        """
+        """Return the training set without the columns of the blocks."""
         if not self.without:
             return training
-        columns_of = {type(block).__name__: [*block.columns] for block in BLOCKS}
-        for file in training.manifest.recipe.settings.block_files:
-            columns_of |= file.columns
-        for name in {*self.without} - columns_of.keys():
-            close = did_you_mean(name, columns_of, cutoff=0.5)
-            expected = "" if close else ", ".join(columns_of)
-            raise XlarankError(f"there is no block {name}", expected=expected, do=close)
-        columns = {column for name in self.without for column in columns_of[name]}
-        if columns.isdisjoint(training.data.columns):
-            raise CollectionError(
-                f"{self.collection} has no columns of {' or '.join(self.without)}"
-            )
+        columns = _columns_of(self.workspace, self.collection, self.without)
         return replace(training, data=training.data.drop(columns))
 
     def _plan(self, data: TrainingData) -> FoldPlan:

@@ -27,9 +27,9 @@ from xlarank.pipelines.support.evaluation import (
     Evaluation,
     Rankings,
     add_metrics,
-    add_untrained,
     count_unseen,
     graphs_to_score,
+    out_of_fold,
 )
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import ScoreFiles
@@ -49,6 +49,7 @@ def evaluate(
     official_indices: Path | None = None,
     model_from: str | None = None,
     scores: ScoreFiles | None = None,
+    name: str = "",
     progress: Progress | None = None,
 ) -> Evaluation:
     """Evaluate the models of the chosen collections, or ``scores`` instead, on all configurations
@@ -61,6 +62,7 @@ def evaluate(
             the layout graphs and configurations to evaluate.
         model_from: model that scores all chosen collections instead of their own models: that of a
             collection, "shipped", or a folder.
+        name: name of the run in the leaderboard, by default that of the training.
 
     Raises `CollectionError` if nothing could be evaluated; that or `ModelError` if ``model_from``
     has no model or a collection named in ``collections`` fails; `XlarankError` for an unknown
@@ -91,7 +93,8 @@ def evaluate(
                 ranker = find_model(model_from, workspace, collection.kind, collection)[0]
             else:
                 ranker = model_of(workspace, model_named(workspace, model_from))
-            return _evaluate(workspace, collection, evaluation, ranker, files.get(collection))
+            indices = files.get(collection)
+            return _evaluate(workspace, collection, evaluation, ranker, indices, name)
 
         tables = each_collection(chosen, collections, evaluation.left_out, run)
     if not evaluation.rankings:
@@ -114,14 +117,9 @@ def _out_of_fold(
         got = f"{collection} was trained without folds, so it has no held-out scores on train"
         raise CollectionError(got, do="evaluate on valid, or train on two program families or more")
     manifest = read_manifest(workspace, collection, "train")
-    if manifest is None:
-        raise CollectionError(f"{collection} has no train split in {workspace.root}")
-    rankings: Rankings = {(card.model, None): card.folds}
-    others = dict.fromkeys(manifest.graphs.keys() - card.folds, "it was not scored out of fold")
-    left_out = dict[str, str]()
-    for graph in graphs_to_score(workspace, collection, "train", manifest, left_out, others):
-        add_untrained(rankings, collection, graph)
-    evaluation.left_out |= {f"{collection} {graph}": reason for graph, reason in left_out.items()}
+    for name in manifest.graphs.keys() - card.folds if manifest else ():
+        evaluation.left_out[f"{collection} {name}"] = "it was not scored out of fold"
+    rankings = out_of_fold(workspace, collection, card)
     evaluation.rankings[str(collection)] = rankings
     units = FOLDS_OF[card.folds_by]
     evaluation.notes.append(f"{collection}: scores are out of fold, with {units} held out")
@@ -134,6 +132,7 @@ def _evaluate(
     evaluation: Evaluation,
     ranker: Model | ScoreFiles,
     indices_file: Path | None,
+    run_name: str,
 ) -> list[pl.DataFrame]:
     """Add a ranker's metrics and return them as tables; write predictions of the collection's own
     model.
@@ -193,13 +192,24 @@ def _evaluate(
         split if official is None else f"{split}, official configurations",
         None,
     )
+    run = results.Run(run_name or None)
+    if model is not None:
+        run = results.Run.of(
+            model,
+            card.recipe,
+            card.rounds,
+            run_name or card.name,
+            card.tuned,
+            card.rows,
+            card.seeds,
+        )
     tables = []
     for (label, seed), metrics in rankings.items():
-        tuned = card.tuned if model is not None and label == name else None
-        times = seconds if tuned is not None and seed is None else None
+        run_of_label = run if label == name else results.Run()
+        times = seconds if model is not None and label == name and seed is None else None
         tables.append(
             results.results_table(
-                metrics, label, scope=scope, tuned=tuned, seed=seed, seconds=times
+                metrics, label, scope=scope, run=run_of_label, seed=seed, seconds=times
             )
         )
     return tables

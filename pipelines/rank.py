@@ -328,7 +328,10 @@ def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
         "identical",
         "speedup",
     )
-    with atomic_write(path) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
+    with (
+        atomic_write(path) as partial,
+        partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream,
+    ):
         writer = csv.writer(
             stream, lineterminator="\n"
         )  # writes None as an empty cell, and floats with all digits

@@ -15,7 +15,7 @@ import polars as pl
 
 import xlarank
 from xlarank.data.collection import SPLITS, Collection, find_data_root
-from xlarank.data.errors import FeatureStoreError, ModelError, XlarankError, counted
+from xlarank.data.errors import XlarankError, counted
 from xlarank.data.files import atomic_write, read_bytes, read_text
 from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 #: A table row: cell by column heading.
 Row = dict[str, Any]
 
-MODEL: Final = "model"
 #: The evaluated split; it has labels, and graphs in the training set are left out.
 SPLIT: Final = "valid"
 _NO_MODEL: Final = "no model was trained"
@@ -56,7 +55,8 @@ class CollectionFacts:
 
     Attributes:
         reason: why the model has no scores; empty if it has some or all graphs are in ``left_out``.
-        ranks: graph -> ``(configs,)`` ranks by the model and by cost, from 0 (fastest) to 1.
+        ranks: graph -> ``(configs,)`` ranks by the model and by cost, from 0 (fastest) to 1; empty
+            if scores are out of fold, because no valid graph can be scored.
         certain: graph -> share of certain pairs; empty without calibration.
         importance: column -> share of the gain, mean over seeds, largest first.
         studies: plots of studies as data URLs, because inline SVG could run scripts.
@@ -79,22 +79,23 @@ class CollectionFacts:
 
     @property
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Metrics of the model, ``{graph: {metric: value}}``."""
-        return self.rankings.get((MODEL, None), {})
+        """Metrics of the model, the first ranking, ``{graph: {metric: value}}``."""
+        return next(iter(self.rankings.values()), {})
 
     def worst_first(self) -> list[str]:
         return sorted(self.metrics, key=lambda name: (self.metrics[name]["score"], name))
 
     def score_rows(self) -> list[Row]:
-        """Return a row per graph with the scores of the model and of the rules."""
-        rules = evaluation.untrained(self.rankings)
+        """Return a row per graph with the scores of the model."""
+        graphs = {
+            name: graph for part in self.manifests.values() for name, graph in part.graphs.items()
+        }
         ceilings = evaluation.ceilings_of(self.metrics)
         return [
             {
                 "graph": name,
-                "configurations": self.manifests[SPLIT].graphs[name].rows,
+                "configurations": graphs[name].rows,
                 evaluation.score_name(self.name): metrics["score"],
-                **{rule: scores[name]["score"] for rule, scores in rules.items()},
                 **{metric: metrics[metric] for metric in _METRICS[1:]},
                 **({"ceiling of tau": ceilings.get(name)} if ceilings else {}),
                 "pairs certain": self.certain.get(name),
@@ -106,13 +107,14 @@ class CollectionFacts:
 @dataclass(frozen=True)
 class Report:
     """Written report: size in bytes, mean score and number of graphs by collection, reasons for
-    missing scores.
+    missing scores, written figures.
     """
 
     out: Path
     size: int
     scores: dict[str, tuple[float, int]]
     left_out: dict[str, str]
+    figures: list[Path]
 
 
 def report(
@@ -121,12 +123,15 @@ def report(
     *,
     compare: Workspace | None = None,
     collections: Sequence[str] = (),
+    figures: Path | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Write the report of a workspace to ``out`` (default: ``report.html`` in its reports folder).
 
     The page is self-contained and has a light and a dark theme. Models are scored anew on the valid
-    split; with ``compare``, those of another workspace are scored too and compared graph by graph.
+    split, or have their out-of-fold scores if there is none; with ``compare``, those of another
+    workspace are scored too and compared graph by graph. ``figures`` is a folder for the pictures
+    as SVG files.
 
     Raises `CollectionError` if the workspace has no stored features.
     """
@@ -148,6 +153,9 @@ def report(
         graphs=sum(row["graphs"] for row in data),
         summary=evaluation.count_verdicts(verdicts.values()),
         verdicts=verdicts,
+        overall=evaluation.mean_over_collections(
+            {facts.name: facts.metrics for facts in evaluated}
+        ),
         data=data,
         left_out=left_out,
         trained=[facts for facts in all_facts if facts.model],
@@ -164,10 +172,32 @@ def report(
     page = text.encode("utf-8", "backslashreplace")  # names of files need not be UTF-8
     with atomic_write(out) as partial:
         partial.write_bytes(page)
+    pictures = []
+    for name, picture in _pictures(all_facts).items() if figures else ():
+        path = Path(figures or "", f"{name}.svg")
+        with atomic_write(path) as partial:
+            partial.write_text(charts.in_fixed_colours(picture), encoding="utf-8")
+        pictures.append(path)
     scores = {facts.name: evaluation.column(facts.metrics) for facts in evaluated}
     means = {name: (float(values.mean()), len(values)) for name, values in scores.items()}
     reasons = {facts.name: facts.reason for facts in all_facts if facts.reason}
-    return Report(out, len(page), means, reasons)
+    return Report(out, len(page), means, reasons, pictures)
+
+
+def _pictures(all_facts: Iterable[CollectionFacts]) -> dict[str, str]:
+    """Return the charts of scores, ranks and causes, and explanations, by file name."""
+    pictures = {}
+    for facts in all_facts:
+        name = "-".join(facts.collection.parts)
+        if facts.metrics:
+            pictures[f"scores-{name}"] = scores_chart(facts)
+        if facts.importance:
+            pictures[f"causes-{name}"] = causes_chart(facts)
+        for position, picture in ranks_charts(facts).items():
+            pictures[f"ranks-{name}-{position}"] = picture
+        if facts.explained and facts.explained[1]:
+            pictures[f"explanation-{name}"] = facts.explained[1]
+    return pictures
 
 
 def gather(
@@ -194,31 +224,34 @@ def gather(
     try:
         facts.model = model = model_of(workspace, collection)
         facts.importance = model.importance() if model.members else {}
-        if SPLIT not in manifests:
-            facts.reason = f"there is no {SPLIT} split to score the model on"
-            return facts
-        model.require(manifests[SPLIT])
-        trained = dict.fromkeys(
-            model.require_card().known_graphs, "in the training set of the model"
-        )
-        for rows in evaluation.graphs_to_score(
-            workspace, collection, SPLIT, manifests[SPLIT], facts.left_out, trained
-        ):
-            scored = model.score(rows)
-            evaluation.add_metrics(
-                facts.rankings, collection, rows, MODEL, Scores(scored.mean[None])
-            )
-            facts.ranks[rows.name] = mean_rank(scored.mean[rows.group]), mean_rank(rows.cost)
-            if model.calibration is not None and not scored.fallback:
-                facts.certain[rows.name] = Trust(
-                    model.calibration, scored.per_seed, rows.group
-                ).certain
-        if explained and facts.metrics:
+        if SPLIT in manifests:
+            _score_valid(workspace, facts, model)
+        if not facts.metrics:
+            facts.rankings = evaluation.out_of_fold(workspace, collection, model.require_card())
+            facts.left_out.clear()
+        elif explained:
             with suppress(XlarankError):  # the graph's file cannot be read
                 facts.explained = _explain_median(facts, model)
-    except (ModelError, FeatureStoreError) as error:
+    except XlarankError as error:
         facts.reason = str(error)
     return facts
+
+
+def _score_valid(workspace: Workspace, facts: CollectionFacts, model: Model) -> None:
+    """Add the metrics, ranks and certainty of valid graphs that the model was not trained on."""
+    manifest = facts.manifests[SPLIT]
+    model.require(manifest)
+    trained = dict.fromkeys(model.require_card().known_graphs, "in the training set of the model")
+    for rows in evaluation.graphs_to_score(
+        workspace, facts.collection, SPLIT, manifest, facts.left_out, trained
+    ):
+        scored = model.score(rows)
+        mean = Scores(scored.mean[None])
+        evaluation.add_metrics(facts.rankings, facts.collection, rows, model.name, mean)
+        facts.ranks[rows.name] = mean_rank(scored.mean[rows.group]), mean_rank(rows.cost)
+        if model.calibration is not None and not scored.fallback:
+            trust = Trust(model.calibration, scored.per_seed, rows.group)
+            facts.certain[rows.name] = trust.certain
 
 
 def _explain_median(facts: CollectionFacts, model: Model) -> tuple[Explanation, str]:
@@ -259,21 +292,29 @@ def _cell(value: object) -> str:
 
 def scores_chart(facts: CollectionFacts) -> str:
     """Draw the scores of the model and of the rules by graph."""
-    rankings = {MODEL: facts.metrics, **evaluation.untrained(facts.rankings)}
-    values = {name: evaluation.column(metrics) for name, metrics in rankings.items()}
+    values = {
+        name: evaluation.column(metrics)
+        for (name, _), metrics in facts.rankings.items()
+        if metrics.keys() == facts.metrics.keys()
+    }
     return charts.scores_chart(
         f"scores-{facts.name}", [*facts.metrics], values, evaluation.score_name(facts.name)
     )
 
 
-def ranks_charts(facts: CollectionFacts) -> str:
-    """Draw predicted against measured ranks of the best, the median and the worst graph."""
+def ranks_charts(facts: CollectionFacts) -> dict[str, str]:
+    """Draw predicted against measured ranks of the best, the median and the worst graph, if the
+    model ranked them anew.
+    """
+    if not facts.ranks:
+        return {}
     names = facts.worst_first()
-    pictures = ""
+    pictures = {}
     shown = {names[0]: "worst", names[len(names) // 2]: "median", names[-1]: "best"}
     for name, position in reversed(shown.items()):
         title = f"{position}: {charts.short(name)}\n{facts.metrics[name]['score']:.3f}"
-        pictures += charts.ranks_chart(f"ranks-{facts.name}-{position}", title, *facts.ranks[name])
+        picture_id = f"ranks-{facts.name}-{position}"
+        pictures[position] = charts.ranks_chart(picture_id, title, *facts.ranks[name])
     return pictures
 
 
@@ -370,6 +411,10 @@ def _board(workspace: Workspace, collections: Sequence[str]) -> list[Row]:
         "collection",
         (pl.col("split") + held_out).alias("scored on"),
         pl.col("ranker") + tuned,
+        "name",
+        "settings",
+        "blocks",
+        "rows",
         "graphs",
         "mean",
         pl.col("standard_error").alias("standard error"),

@@ -17,11 +17,19 @@ from xlarank.data.collection import (
     find_data_root,
     graph_files,
 )
-from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, counted, reasons
+from xlarank.data.errors import (
+    CollectionError,
+    DataRootError,
+    GraphFileError,
+    ModelError,
+    counted,
+    reasons,
+)
 from xlarank.data.graph import graph_size
 from xlarank.data.submission import TILE_TOP, complete_submission, submission_id
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import Manifest, each_graph, read_manifest, stored_roots
+from xlarank.models.model import Model
 from xlarank.models.validation.metrics import order_of, top_of
 from xlarank.pipelines.ranking.model_choice import (
     SHIPPED,
@@ -46,7 +54,7 @@ class Submission:
 
     Attributes:
         rows: collection -> number of ranked test graphs.
-        models: collection -> name of the model, or of the score files.
+        models: collection -> name of the model, of the score files, or of both.
         left_out: collection -> reason why no model ranked its test graphs.
         broken: ``collection graph`` -> reason why its file cannot be used.
         origin: id -> "ranked", "kept" or "default".
@@ -100,7 +108,7 @@ def submit(
             for the shipped ranker; "trained" for the trained models, even if the shipped ranker or
             a rule is better out of fold.
         keep: whether to keep the valid rows of an existing file for graphs that no model ranks.
-        scores: scores to rank by instead of models; graphs without scores are not ranked.
+        scores: scores to rank by; graphs without scores are ranked by models, unless ``keep``.
 
     Raises `CollectionError` if there is nothing to rank, if ``model_from`` has no model, or for a
     named collection without test graphs; `ModelError` for a named collection without a model that
@@ -119,7 +127,10 @@ def submit(
 
         def run(collection: Collection) -> dict[str, list[int]]:
             step(str(collection))
-            return _rank_collection(workspace, collection, model_from, scores, configs, report)
+            only_scores = keep and scores is not None
+            return _rank_collection(
+                workspace, collection, model_from, scores, only_scores, configs, report
+            )
 
         for orders in each_collection(chosen, collections, report.left_out, run).values():
             ranked |= orders
@@ -127,6 +138,8 @@ def submit(
         raise CollectionError(
             "there is nothing to submit: " + "; ".join(reasons(report.left_out | report.broken))
         )
+    if scores is not None and not any(scores.name in names for names in report.models.values()):
+        raise CollectionError(f"{scores.name} has no scores of test graphs")
     if cover is None:
         _add_unbuilt(configs, workspace, chosen, report, not collections)
     report.origin = complete_submission(out, ranked, configs, keep=keep)
@@ -138,6 +151,7 @@ def _rank_collection(
     collection: Collection,
     model_from: str | None,
     scores: ScoreFiles | None,
+    only_scores: bool,
     configs: dict[str, int],
     report: Submission,
 ) -> dict[str, list[int]]:
@@ -149,13 +163,25 @@ def _rank_collection(
         raise CollectionError(f"{collection} has no test graphs in {workspace.root}")
     configs |= _stored_counts(collection, manifest)
     report.broken |= {f"{collection} {name}": reason for name, reason in manifest.broken.items()}
-    if scores is None:
-        model = model_for_collection(workspace, collection, model_from=model_from)
-        model.require(manifest)
+    model: Model | None = None
+    reason = "its scores have no such graph"
+    try:
+        if not only_scores:
+            model = model_for_collection(workspace, collection, model_from=model_from)
+            model.require(manifest)
+    except ModelError as error:
+        if scores is None:
+            raise
+        model = None
+        reason = f"{reason}, and {error}"
     orders = dict[str, list[int]]()
     predictions = []
+    by_file = 0
     for graph in each_graph(workspace, collection, "test", manifest):
-        scored = model.score(graph) if scores is None else scores.score(collection, graph)
+        scored = None if scores is None else scores.score(collection, graph)
+        by_file += scored is not None
+        if scored is None and model is not None:
+            scored = model.score(graph)
         if scored is not None:
             predictions.append(results.prediction_table(graph, scored.per_seed, "test"))
             score = scored.mean[graph.group]
@@ -166,16 +192,19 @@ def _rank_collection(
             )
             orders[submission_id(collection, graph.name)] = graph.ids[best].tolist()
     report.rows[str(collection)] = len(orders)
-    if scores is not None:
-        report.models[str(collection)] = scores.name
-        return orders
-    source = model.require_card().collection
-    report.models[str(collection)] = model.place
-    if model.choice:
-        report.choices.setdefault(model.choice, []).append(str(collection))
-    elif orders and not model.shipped and source == str(collection):
-        with note_errors(report.notes), workspace_lock(workspace):
-            results.write_predictions(workspace, collection, model.name, predictions)
+    if len(orders) < len(manifest.graphs):
+        report.left_out[str(collection)] = reason
+    rankers = []
+    if scores is not None and by_file:
+        rankers.append(scores.name)
+    if model is not None and by_file < len(orders):
+        rankers.append(model.place)
+        if model.choice:
+            report.choices.setdefault(model.choice, []).append(str(collection))
+        elif not by_file and not model.shipped and model.place == str(collection):
+            with note_errors(report.notes), workspace_lock(workspace):
+                results.write_predictions(workspace, collection, model.name, predictions)
+    report.models[str(collection)] = " and ".join(rankers)
     return orders
 
 

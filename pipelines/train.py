@@ -31,7 +31,7 @@ from xlarank.pipelines.ranking.model_choice import SHIPPED, find_model
 from xlarank.pipelines.ranking.winner import best_of, scores_of_untrained
 from xlarank.pipelines.support.evaluation import Rankings, add_untrained, compared
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.results import results_table, write_results
+from xlarank.pipelines.support.results import Run, results_table, write_results
 from xlarank.pipelines.support.workspaces import chosen_collections, each_collection, workspace_lock
 from xlarank.pipelines.training.settings import AUTO, TrainSettings, fit_settings
 from xlarank.pipelines.training.training_sets import (
@@ -97,6 +97,7 @@ class Trial:
         metrics, scores: out-of-fold values by graph; empty without folds.
         value: aggregate of the out-of-fold scores by ``TrainSettings.select``.
         rate: learning rate of a continued model, as a multiple of its own.
+        name: name of the run in the leaderboard.
     """
 
     model: Model
@@ -110,10 +111,15 @@ class Trial:
     scores: dict[str, Floats] = field(default_factory=dict)
     value: float = 0.0
     seconds: float = 0.0
+    name: str = ""
 
 
 def train(
-    workspace: Workspace, settings: TrainSettings | None = None, *, progress: Progress | None = None
+    workspace: Workspace,
+    settings: TrainSettings | None = None,
+    *,
+    name: str = "",
+    progress: Progress | None = None,
 ) -> list[TrainResult]:
     """Fit a model per collection, with tuned parameters if any and the number of rounds best out of
     fold.
@@ -122,7 +128,8 @@ def train(
     scores are all equal is not saved unless ``allow_constant``. With ``model`` "auto", every ranker
     is validated on the same folds and the best is trained, per collection; its score, the best of
     several, is slightly optimistic. With ``fine_tune``, the number of trees added to that model and
-    their learning rate are cross-validated on families unknown to it.
+    their learning rate are cross-validated on families unknown to it. ``name`` is that of the run
+    in the leaderboard.
 
     Raises `CollectionError` or `ModelError` for a collection named in the settings (others are left
     out with their reason) and for a model that cannot be continued, `CollectionError` if nothing
@@ -143,7 +150,7 @@ def train(
             began = time.monotonic()
             rows = read_training_set(workspace, collection, settings.splits, extra, fit)
             start = starts.get(collection.kind)
-            result = _train(workspace, rows, start, settings, fit, progress)
+            result = _train(workspace, rows, start, settings, fit, name, progress)
             return replace(result, seconds=time.monotonic() - began)
 
         results = each_collection(chosen, settings.collections, left_out, run)
@@ -159,6 +166,7 @@ def _train(
     start: tuple[Model, str] | None,
     settings: TrainSettings,
     fit: FitSettings,
+    name: str,
     progress: Progress | None,
 ) -> TrainResult:
     """Cross-validate the requested models, fit the best on all rows and save it."""
@@ -173,7 +181,8 @@ def _train(
     with steps_of(progress, f"training {rows.collection}", total) as step:
         for trial in trials:
             try:
-                validated.append(_validate(trial, rows, plan, settings, fit, step))
+                named = replace(trial, name=name)
+                validated.append(_validate(named, rows, plan, settings, fit, step))
             except ModelError as error:
                 if settings.model != AUTO:
                     raise
@@ -311,15 +320,18 @@ def _save(
         fallback=Fallback() if plan.by == KIND else None,
         select=settings.select,
         seeds=settings.seeds,
+        name=best.name,
+        rows=len(data.cost),
     )
     scope = (card.collection, "train", plan.by)
     tables = [results_table(metrics, name, scope=scope) for (name, _), metrics in others.items()]
     for trial in evaluated:
         if trial.metrics:
-            name = trial.model.name
+            run = Run.of(trial.model, card.recipe, trial.rounds, trial.name, trial.tuned, card.rows)
+            ranker = trial.model.name
             seconds = trial.seconds
             tables.append(
-                results_table(trial.metrics, name, scope=scope, tuned=trial.tuned, seconds=seconds)
+                results_table(trial.metrics, ranker, scope=scope, run=run, seconds=seconds)
             )
     with workspace_lock(workspace, progress):
         rows.require_current(workspace)

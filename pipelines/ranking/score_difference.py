@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import networkx as nx
 import numpy as np
@@ -23,6 +23,9 @@ from xlarank.models.contributions import Contributions, InstanceContribution, su
 from xlarank.models.model import Model
 from xlarank.models.validation.metrics import order_of
 from xlarank.pipelines.ranking.model_choice import rows_for_model
+
+if TYPE_CHECKING:
+    import polars as pl
 
 #: The configuration that sets no layout.
 DEFAULT: Final = "default"
@@ -70,7 +73,7 @@ class Segment:
     value: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """Contributions to the difference of the scores of configurations ``now`` and ``then``, the
     largest first.
@@ -114,6 +117,34 @@ class Explanation:
     estimated: tuple[float, float] | None = None
     copies: tuple[ConfigRelayout, ...] = ()
     copies_against: tuple[ConfigRelayout, ...] = ()
+
+    def __repr__(self) -> str:
+        largest = [f"{cause} {value:+.4f}" for cause, value in [*self.causes.items()][:3]]
+        return (
+            f"<Explanation of {self.graph!r} by the {self.model} of {self.collection}: "
+            f"configuration {self.now} (rank {self.ranks[0]:,}) against {self.then} (rank "
+            f"{self.ranks[1]:,}), {self.difference:+.4f}: {', '.join(largest)}>"
+        )
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return a table of the contributions; those of one ``part`` (cause, column, node or pair)
+        overlap those of another.
+
+        Columns: ``part``, ``name``, ``now`` and ``then`` (layouts; null for causes and columns),
+        ``contribution``.
+        """
+        import polars as pl
+
+        rows: list[tuple[object, ...]] = []
+        for part, values in (("cause", self.causes), ("column", self.columns)):
+            rows += [(part, name, None, None, value) for name, value in values.items()]
+        for node in self.nodes:
+            rows.append(("node", self.called(node.node), node.now, node.then, node.value))
+        for pair in self.pairs:
+            name = " ".join(map(str, pair.nodes))
+            rows.append(("pair", name, pair.now, pair.then, pair.value))
+        text = dict.fromkeys(("part", "name", "now", "then"), pl.String)
+        return pl.DataFrame(rows, {**text, "contribution": pl.Float64}, orient="row")
 
     def called(self, node: int) -> str:
         """Return a node's number and its name in the HLO module, if given."""

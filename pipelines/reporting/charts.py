@@ -173,23 +173,23 @@ def in_fixed_colours(svg: str) -> str:
 @_styled()
 def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Floats], label: str) -> str:
     """Draw a mark per ranking for the `_MAX_NAMES` graphs that are best by the model, the first of
-    ``values``.
+    ``values``; other rankings are hollow and each a little lower, so that equal scores show.
     """
     order = np.argsort(next(iter(values.values())))[-_MAX_NAMES:]
+    row = max(0.2, 0.06 * len(values))
     axes = _new_axes(
-        5.2, 0.9 + 0.2 * max(5, len(order)) + 0.1 * len(values)
+        5.2, 0.9 + row * max(5, len(order)) + 0.1 * len(values)
     )  # the legend has two columns
     styles = enumerate(zip(values.items(), cycle(_MARKERS), cycle(_SERIES), strict=False))
     for number, ((ranking, column), marker, colour) in reversed([*styles]):
-        size, alpha = (4, 0.75) if number else (6, 1.0)
         axes.plot(
             column[order],
-            range(len(order)),
+            np.arange(len(order)) + 0.35 - 0.7 * number / max(1, len(values) - 1),
             marker,
             label=ranking,
             color=colour,
-            ms=size,
-            alpha=alpha,
+            ms=4 if number else 6,
+            fillstyle="none" if number else "full",
         )
     axes.set_yticks(range(len(order)), [short(graphs[i]) for i in order])
     axes.set(ylim=(-0.8, len(order) - 0.2), xlabel=label)

@@ -9,12 +9,13 @@ from typing import Any, Final
 import numpy as np
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import counted
+from xlarank.data.errors import CollectionError, counted
 from xlarank.data.graph import Kind, program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import Manifest, each_graph
+from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.arrays import Floats, Indices, Integers
+from xlarank.models.card import ModelCard
 from xlarank.models.model import Model, Scores
 from xlarank.models.rules import RULE, rules_of
 from xlarank.models.stored import pretrained_model
@@ -30,6 +31,11 @@ Rankings = dict[tuple[str, int | None], Metrics]
 
 RANDOM: Final = "random"
 SHIPPED_RANKER: Final = "shipped ranker"
+#: Collections that the score of the competition averages.
+_KAGGLE: Final = (
+    *("layout:xla:random", "layout:xla:default", "layout:nlp:random", "layout:nlp:default"),
+    "tile:xla",
+)
 
 
 @dataclass
@@ -88,19 +94,15 @@ class Evaluation:
         return reports
 
     @property
-    def comparison(self) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-        """``{collection: {ranker: {metric: {mean, std, low, high, graphs, difference to the first
-        ranker}}}}``.
-        """
-        compared = {}
-        for collection, rankings in self.rankings.items():
-            reports = {ranker: summarise(metrics) for (ranker, _), metrics in rankings.items()}
-            first, *challengers = rankings.items()
-            for (ranker, _), metrics in challengers:
-                for metric, values in reports[ranker].items():
-                    values["difference"] = validation_metrics.difference(metrics, first[1], metric)
-            compared[collection] = reports
-        return compared
+    def comparison(self) -> dict[str, list[dict[str, Any]]]:
+        """`compared` rankers and rules by collection."""
+        return {collection: compared(rankings) for collection, rankings in self.rankings.items()}
+
+    @property
+    def overall(self) -> str:
+        """`mean_over_collections` of the first rankers."""
+        firsts = {name: next(iter(rankings.values())) for name, rankings in self.rankings.items()}
+        return mean_over_collections(firsts)
 
     @property
     def verdicts(self) -> dict[str, str]:
@@ -144,6 +146,25 @@ def add_untrained(
         rankings.setdefault((label, None), {})[rows.name] = metrics
 
 
+def out_of_fold(workspace: Workspace, collection: Collection, card: ModelCard) -> Rankings:
+    """Return the out-of-fold metrics that a card stores, and those of rules on the same graphs.
+
+    Graphs that were removed are left out; raises `CollectionError` if none is left.
+    """
+    rankings: Rankings = {(card.model, None): {}}
+    for split in card.trained_on:
+        if manifest := read_manifest(workspace, collection, split):
+            others = dict.fromkeys(manifest.graphs.keys() - card.folds.keys(), "")
+            for rows in graphs_to_score(workspace, collection, split, manifest, {}, others):
+                rankings[card.model, None][rows.name] = card.folds[rows.name]
+                add_untrained(rankings, collection, rows)
+    if not rankings[card.model, None]:
+        got = f"{collection} has no graph with out-of-fold scores"
+        do = "train on two program families or more, or train again"
+        raise CollectionError(got, do=do)
+    return rankings
+
+
 def compared(rankings: Rankings) -> list[dict[str, Any]]:
     """Return a row per ranker, rule and shipped ranker, the best first, on the graphs that all
     score.
@@ -174,6 +195,46 @@ def compared(rankings: Rankings) -> list[dict[str, Any]]:
             )
         row["difference"] = difference
     return rows
+
+
+def comparison_cells(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Format the rows of `compared` as cells by column heading."""
+    table = []
+    for row in rows:
+        gap = row["difference"]
+        lead = f"{gap['mean']:+.3f}" if gap else "-"
+        if gap and gap["graphs"] > 1:
+            lead += f" ({gap['low']:+.3f}, {gap['high']:+.3f})"
+        table.append(
+            {
+                "ranker": row["ranker"],
+                "score": f"{row['score']['mean']:.3f}",
+                "to the first (95 %)": lead,
+                "slowdown@1": f"{row['slowdown@1']['mean']:.3f}",
+                "@5": f"{row['slowdown@5']['mean']:.3f}",
+            }
+        )
+    return table
+
+
+def mean_over_collections(metrics: Mapping[str, Metrics]) -> str:
+    """Describe the mean of the collections' mean scores, as Kaggle weights it; empty for one.
+
+    If the five collections of the competition are among them, others do not count.
+
+    >>> one, other = ({"a": {"score": score}} for score in (0.75, 0.25))
+    >>> mean_over_collections({"tile:cpu": one, "layout:cpu:random": other})
+    'mean over tile:cpu and layout:cpu:random, equally weighted: 0.500'
+    >>> mean_over_collections({"tile:cpu": one, **dict.fromkeys(_KAGGLE, other)})
+    "mean over Kaggle's five collections, equally weighted: 0.250"
+    """
+    is_complete = metrics.keys() >= {*_KAGGLE}
+    names = _KAGGLE if is_complete else tuple(metrics)
+    if len(names) < 2:
+        return ""
+    mean = np.mean([column(metrics[name]).mean() for name in names])
+    label = "Kaggle's five collections" if is_complete else " and ".join(names)
+    return f"mean over {label}, equally weighted: {mean:.3f}"
 
 
 def evaluate_graph(

@@ -21,15 +21,17 @@ from xlarank.data.errors import ScoreFileError, WorkspaceError, counted, reason_
 from xlarank.data.files import atomic_write, read_bytes, write_parquet
 from xlarank.data.graph import program_family
 from xlarank.data.workspace import Workspace
-from xlarank.features.rows import GraphRows
+from xlarank.features.rows import GraphRows, Recipe
 from xlarank.features.store import read_manifest
 from xlarank.models.arrays import Floats
 from xlarank.models.card import FAMILY, KIND
-from xlarank.models.model import Scores
+from xlarank.models.model import Model, Scores
 from xlarank.models.objectives import mean_rank
+from xlarank.models.rankers import params_of
 
-#: One entry per metric of a graph. Nulls: ``held_out_by`` unless scores are out of fold, ``tuned``
-#: and ``seconds`` for rules and score files, ``seconds`` for single seeds, ``seed`` for all others.
+#: One entry per metric of a graph. Nulls: ``held_out_by`` unless scores are out of fold, those of
+#: `Run` and ``seconds`` for rules and score files, ``seconds`` for single seeds, ``seed`` for all
+#: others; columns that an older file lacks.
 #: ``seconds`` is the time to rank the graph or, for out-of-fold scores, to train and score all
 #: folds.
 SCHEMA: Final = pl.Schema(
@@ -47,6 +49,10 @@ SCHEMA: Final = pl.Schema(
         ("seconds", pl.Float64),
         ("version", pl.String),
         ("time", pl.Datetime("us", "UTC")),
+        ("name", pl.String),
+        ("settings", pl.String),
+        ("blocks", pl.String),
+        ("rows", pl.Int64),
     ]
 )
 #: Columns of a prediction file; ``held_out_by`` and ``fold`` are null unless the scores are out of
@@ -62,10 +68,11 @@ PREDICTIONS: Final = pl.Schema(
         "score": pl.Float64,
     }
 )
-#: Columns that identify a comparison of rankers, and those that identify an evaluation, which a
-#: later one replaces.
+#: Columns that identify a comparison of rankers, a run in it, and an evaluation, which a later one
+#: replaces.
 _SCOPE: Final = ("collection", "split", "held_out_by")
-_KEY: Final = (*_SCOPE, "ranker", "tuned", "version")
+_RUN: Final = (*_SCOPE, "ranker", "tuned", "name", "settings", "blocks", "rows")
+_KEY: Final = (*_RUN, "version")
 #: Errors of damaged files; a panic of polars is no `Exception`.
 _DAMAGED: Final = (
     *(OSError, ValueError),
@@ -73,12 +80,47 @@ _DAMAGED: Final = (
 )
 
 
+@dataclass(frozen=True)
+class Run:
+    """What tells runs of one ranker apart: a name, parameters, columns and training rows."""
+
+    name: str | None = None
+    tuned: bool | None = None
+    settings: str | None = None
+    blocks: str | None = None
+    rows: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        recipe: Recipe,
+        rounds: int,
+        name: str,
+        tuned: bool,
+        rows: int | None,
+        seeds: int = 1,
+    ) -> Run:
+        """Return the run of a model: its rounds, its seeds, the parameters that are not defaults,
+        and the tier, code and user's files of its columns.
+        """
+        defaults = params_of(model.name, model.kind)
+        settings = [counted(rounds, "round"), counted(seeds, "seed")]
+        for parameter, value in model.params.items():
+            if value != defaults.get(parameter):
+                shown = f"{value:.3g}" if isinstance(value, float) else value
+                settings.append(f"{parameter}={shown}")
+        files = [file.name for file in recipe.settings.block_files]
+        blocks = " + ".join([f"{recipe.settings.tier} {recipe.code_hash[:6]}", *files])
+        return cls(name or None, tuned, ", ".join(settings), blocks, rows)
+
+
 def results_table(
     metrics: Mapping[str, Mapping[str, float]],
     ranker: str,
     *,
     scope: tuple[str, str, str | None],
-    tuned: bool | None = None,
+    run: Run | None = None,
     seed: int | None = None,
     seconds: Mapping[str, float] | float | None = None,
 ) -> pl.DataFrame:
@@ -86,11 +128,12 @@ def results_table(
     held_out_by.
     """
     time = datetime.now(UTC)
+    run = run or Run()
     rows = [
         (
             *scope,
             ranker,
-            tuned,
+            run.tuned,
             seed,
             graph,
             program_family(graph),
@@ -99,6 +142,10 @@ def results_table(
             seconds.get(graph) if isinstance(seconds, Mapping) else seconds,
             xlarank.__version__,
             time,
+            run.name,
+            run.settings,
+            run.blocks,
+            run.rows,
         )
         for graph, values in metrics.items()
         for metric, value in values.items()
@@ -134,7 +181,9 @@ def read_results(workspace: Workspace) -> pl.DataFrame:
     if not path.exists():
         return SCHEMA.to_frame()
     try:
-        return pl.read_parquet(read_bytes(path)).cast(SCHEMA)
+        table = pl.read_parquet(read_bytes(path))
+        added = SCHEMA.to_frame().drop(table.columns, strict=False).columns
+        return table.with_columns(pl.lit(None).alias(name) for name in added).cast(SCHEMA)
     except _DAMAGED as error:
         raise WorkspaceError(
             f"{path} cannot be read ({reason_of(error)})", do="remove it and evaluate again"
@@ -180,13 +229,13 @@ def write_predictions(
 
 
 def leaderboard(results: pl.DataFrame, metric: str = "score") -> pl.DataFrame:
-    """Return rankers and rules of each collection, split and unit held out, best first, by their
+    """Return runs and rules of each collection, split and unit held out, best first, by their
     latest evaluation.
 
-    ``difference`` is the mean difference to the first ranker on graphs scored by both, with
-    standard error.
+    Runs of a ranker differ in name, settings, blocks or rows (`Run`). ``difference`` is the mean
+    difference to the first ranker on graphs scored by both, with standard error.
     """
-    key = [*_SCOPE, "ranker", "tuned"]
+    key = [*_RUN]
     means = results.filter(pl.col("metric") == metric, pl.col("seed").is_null())
     means = means.filter(pl.col("time") == pl.col("time").max().over(key))
     seconds = pl.col("seconds")
@@ -203,7 +252,7 @@ def leaderboard(results: pl.DataFrame, metric: str = "score") -> pl.DataFrame:
         time=pl.col("time").first(),
     )
     higher_is_better = not metric.startswith("slowdown")
-    order = [*_SCOPE, "mean", "ranker", "tuned"]
+    order = [*_SCOPE, "mean", *_RUN[len(_SCOPE) :]]
     rows = rows.sort(
         order,
         descending=[column == "mean" and higher_is_better for column in order],

@@ -282,6 +282,7 @@ def test_help_has_no_types_of_python_and_examples_that_parse_as_does_the_next_co
         "work": " --workspace w",
         "collection": " -c tile:cpu",
         "model": " --model ranknet",
+        "scored_by": "cross-validate",
     }
     for line in filter(None, (*examples, then.format(**words, file="x.npz"))):
         command, *arguments = shlex.split(line, comments=True)

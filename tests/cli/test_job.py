@@ -169,8 +169,8 @@ def test_rank_and_report_show_a_calibration(trained, job, tmp_path):
         LAYOUT: "family",
         TILE: "kind",
     }
-    path = graph_path(job.tree, LAYOUT, "valid", "mlp__a")
-    ranked = here("rank", path, "--workspace", trained, "--model-from", "trained")
+    options = ["--workspace", trained, "--model-from", "trained"]
+    ranked = here("rank", graph_path(job.tree, LAYOUT, "valid", "mlp__a"), *options)
     assert "the best is among the first" in ranked.out
     page = tmp_path / "page.html"
     done = here("report", "--workspace", trained, "--compare", job.work, "--out", page)
@@ -193,13 +193,15 @@ def test_other_rankers_alone_and_side_by_side(trained):
         "-",
     ]
     done = here(*words, "--model", "ranknet", "--model", "lambdarank", "-c", LAYOUT)
-    report = json.loads(done.out)[LAYOUT]
-    assert done.code == 0 and list(report) == ["ranknet", "lambdarank"]
-    first, second = (metrics["tau"] for metrics in report.values())
-    assert second["difference"]["mean"] == pytest.approx(second["mean"] - first["mean"]) != 0
-    between = report["lambdarank"]["slowdown@5"]["difference"]
-    assert "lambdarank minus ranknet" in done.err and "slowdown@5" in done.err
-    assert f"{between['low']:+.3f} to {between['high']:+.3f}" in done.err
+    first, *others = json.loads(done.out)[LAYOUT]
+    names = [first["ranker"], *(row["ranker"] for row in others)]
+    assert done.code == 0 and {"ranknet", "lambdarank", "rule: file order"} <= {*names}
+    for row in others:
+        gap = row["score"]["mean"] - first["score"]["mean"]
+        assert row["difference"]["mean"] == pytest.approx(gap) != 0
+    table = done.err[done.err.index("compared on") :]
+    assert all(f"\n{name} " in table for name in names), "the table of train and evaluate"
+    assert "to the first (95 %)" in table and f"{first['score']['mean']:.3f}" in table
     done = here(*words, "--model", "ranknet", "--by", "kind", "-c", TILE)
     assert done.code == 0 and set(json.loads(done.out)[TILE]["score"]["graphs"]) == set(
         FILES[TILE, "train"]
@@ -257,6 +259,17 @@ def test_the_next_commands_work(names, job, tmp_path, monkeypatch):
     assert words == []
 
 
+def test_without_a_valid_split_training_suggests_cross_validation(trained):
+    for split in trained.glob("features/**/valid"):
+        shutil.rmtree(split)
+    words = next_words(
+        here("train", "--workspace", trained, "--rounds", 3, "--threads", 1, "-c", LAYOUT)
+    )
+    assert words == ["cross-validate", "--workspace", str(trained), "-c", LAYOUT]
+    done = here(*words)
+    assert done.code == 0 and "rule: file order" in done.out, done.err
+
+
 def test_the_next_command_keeps_options(job, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     expected = {
@@ -279,12 +292,17 @@ def test_the_next_command_keeps_options(job, tmp_path, monkeypatch):
 def test_a_narrow_leaderboard_is_a_table(job, monkeypatch):
     monkeypatch.chdir(job.folder)
     names = {}
-    for width in ("120", "200"):
-        monkeypatch.setenv("COLUMNS", width)
-        out = here("leaderboard", "-c", LAYOUT).out
-        assert f"collection: {LAYOUT}" not in out and "  scored on: " not in out
-        names[width] = next(line for line in out.splitlines() if "ranker" in line).split()
-    assert {"version", "when"}.isdisjoint(names["120"]) and {"version", "when"} <= set(names["200"])
+    for width in (80, 120, 200):
+        monkeypatch.setenv("COLUMNS", str(width))
+        lines = here("leaderboard", "-c", LAYOUT).out.splitlines()
+        names[width] = next(line for line in lines if "ranker" in line).split()
+        rows = [line for line in lines if line.startswith("lambdarank")]
+        assert len(rows) == 2, "a line for each run"
+        assert all(len(row) <= width and re.search(" (fast|full) [0-9a-f]{6}", row) for row in rows)
+        assert f"{LAYOUT}, train, held out by family" in lines
+    assert names[80] == "ranker score to the first graphs blocks".split()
+    assert names[120][: len(names[80]) + 2] == [*names[80], "when", "rows"]
+    assert {"settings", "version"} <= set(names[200])
 
 
 def test_graphs_that_cannot_be_ranked_share_a_line(tmp_path):

@@ -316,6 +316,29 @@ def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_traine
     ], "no formulas"
 
 
+def test_a_name_that_is_not_utf8_is_written(path, shared_trained, tmp_path):
+    ranking = run(shared_trained, path)
+    write_rankings(tmp_path / "out.csv", {"caf\udce9": ranking})
+    rows = pl.read_csv(tmp_path / "out.csv")
+    assert set(rows["graph"]) == {"caf\\udce9"} and len(rows) == len(ranking.best())
+
+
+def test_an_explanation_is_a_line_and_a_table(path, shared_trained):
+    result = explained(shared_trained, path, config=3, against=20)
+    text = repr(result)
+    assert text.startswith(f"<Explanation of 'delta__a' by the lambdarank of {LAYOUT}: ")
+    assert "configuration 3 (rank " in text and f"{result.difference:+.4f}" in text
+    assert len(text) < 300 and "\n" not in text
+    table = result.to_polars()
+    assert table.columns == ["part", "name", "now", "then", "contribution"]
+    sums = dict(table.group_by("part").agg(pl.col("contribution").sum()).iter_rows())
+    assert sums["cause"] == pytest.approx(result.difference)
+    assert sums["column"] == pytest.approx(result.difference)
+    assert sums["node"] == pytest.approx(result.difference - result.rest)
+    nodes = table.filter(part="node")["name", "now", "then", "contribution"].rows()
+    assert nodes == [(str(node.node), node.now, node.then, node.value) for node in result.nodes]
+
+
 def explained(workspace, path, **asked):
     return explain(Workspace(workspace), path, collection=LAYOUT, **asked)
 

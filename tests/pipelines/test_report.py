@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from dataclasses import replace
 from threading import Thread
 from xml.etree import ElementTree
@@ -28,7 +29,9 @@ from xlarank.features.catalogue import every_block
 from xlarank.features.meanings import describe_columns
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.info import info
-from xlarank.pipelines.report import MODEL, compared, gather, mean_row, paired_test, report
+from xlarank.pipelines.report import compared, gather, mean_row, paired_test, report
+from xlarank.pipelines.reporting import charts
+from xlarank.pipelines.support.evaluation import comparison_cells
 
 
 def read(page):
@@ -67,8 +70,8 @@ def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(
         rows = facts.score_rows()
         metrics = evaluated.report[collection]
         assert {row["graph"]: row["slowdown@1"] for row in rows} == metrics["slowdown@1"]["graphs"]
-        for rule, mean in metrics["score"]["baselines"].items():
-            assert np.mean([row[rule] for row in rows]) == pytest.approx(mean)
+        for row in comparison_cells(evaluated.comparison[collection]):
+            assert " ".join(row.values()) in words
         for value in metrics["score"]["graphs"].values():
             assert f"{value:.3f}" in words
 
@@ -97,6 +100,50 @@ def test_graphs_of_other_collections_and_earlier_models_are_in_the_training_set(
     assert notes == [f"{LAYOUT}: the model was trained on 1 of the 2 graphs scored here"]
 
 
+@pytest.mark.parametrize("with_valid", [False, True])
+def test_without_other_valid_graphs_scores_are_out_of_fold(trained, tmp_path, with_valid):
+    """The root has train alone, or the model learned from valid, too."""
+    place = Workspace(trained)
+    trees.train_models(trained, collections=[LAYOUT], rounds=5, with_valid=with_valid)
+    if not with_valid:
+        shutil.rmtree(place.features(LAYOUTS, "valid"))
+    made = report(place, tmp_path / "report.html", collections=[LAYOUT])
+    folds = trees.model_of(trained).card.folds
+    mean = np.mean([metrics["score"] for metrics in folds.values()])
+    assert made.scores == {LAYOUT: (pytest.approx(mean), 5 + 2 * with_valid)}
+    words = read(made.out)[1]
+    assert "each scored by rankers fitted without it" in words and "rule: file order" in words
+    assert made.left_out == {}
+
+
+def test_pictures_are_files_that_stand_alone(shared_trained, tmp_path):
+    made = report(
+        Workspace(shared_trained),
+        tmp_path / "report.html",
+        collections=[LAYOUT],
+        figures=tmp_path / "figures",
+    )
+    names = {path.stem for path in made.figures}
+    assert {f"{kind}-layout-cpu-random" for kind in ("scores", "causes", "explanation")} <= names
+    assert "ranks-layout-cpu-random-worst" in names
+    for path in made.figures:
+        text = path.read_text(encoding="utf-8")
+        assert ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
+        assert "var(--" not in text and "currentColor" not in text, "no colours of a page"
+
+
+def test_equal_scores_do_not_hide_each_other(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(charts, "_to_svg", lambda axes, _: drawn.append(axes) or "")
+    rankings = ("lambdarank", "rule: file order", "rule: largest tile")
+    charts.scores_chart("x", ["a", "b"], dict.fromkeys(rankings, np.array([0.5, 0.6])), "tau")
+    lines = {line.get_label(): line for line in drawn[0].get_lines()}
+    assert len({tuple(line.get_ydata()) for line in lines.values()}) == len(rankings)
+    assert all(abs(line.get_ydata() - [0, 1]).max() < 0.5 for line in lines.values())
+    styles = {name: line.get_fillstyle() for name, line in lines.items()}
+    assert styles == dict.fromkeys(rankings, "none") | {"lambdarank": "full"}
+
+
 def test_without_models_and_with_names_that_look_like_html(built, tmp_path):
     manifest = Workspace(built).features(LAYOUTS, "train") / "manifest.json"
     edit_json(manifest, broken={"<script>alert(1)</script>": "a & b <i>"})
@@ -120,7 +167,7 @@ def test_intervals_and_the_paired_test(shared_trained):
     ours = gather(Workspace(shared_trained), LAYOUTS, explained=False)
     swapped = dict(zip(ours.metrics, reversed(ours.metrics.values()), strict=True))
     first, second = (row["Kendall tau"] for row in ours.score_rows())
-    theirs = replace(ours, rankings={(MODEL, None): swapped})
+    theirs = replace(ours, rankings={("lambdarank", None): swapped})
     assert compared(ours, theirs)[1].tolist() == [first - second, second - first]
     # all of 10 differences of one sign: p = 2 / 2**10
     assert "p = 0.00195, more than chance" in paired_test(np.linspace(0.01, 0.1, 10))

@@ -31,21 +31,28 @@ from xlarank.data.errors import (
 )
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
+from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import FoldPlan
+from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.leaderboard import leaderboard
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.results import (
+    Run,
     ScoreFiles,
+    read_results,
     results_table,
     write_predictions,
     write_results,
 )
 from xlarank.pipelines.support.workspaces import LOCK
+from xlarank.pipelines.train import train
+from xlarank.pipelines.training.settings import TrainSettings
 from xlarank.pipelines.training.training_sets import read_training_set
 
 COLUMNS = (
-    "collection split held_out_by ranker tuned seed graph family metric value seconds version time"
+    "collection split held_out_by ranker tuned seed graph family metric value seconds version time "
+    "name settings blocks rows"
 ).split()
 
 
@@ -117,6 +124,63 @@ def test_the_leaderboard_is_paired_by_hand(tmp_path):
     )
     assert board["seconds"].to_list() == [None, 3.0, 1.5, 3.0]
     assert leaderboard(workspace, metric="slowdown@1")["ranker"].to_list() == ["y", "z", "x"]
+
+
+def test_runs_of_one_ranker_are_lines_side_by_side(tmp_path):
+    """A run differs in name, settings, blocks or rows; repeating it replaces its line."""
+    workspace = Workspace(tmp_path)
+    runs = {
+        Run(blocks="full 3fa9c1", settings="40 rounds", rows=9, tuned=False): 0.5,
+        Run(blocks="full 07c409 + mine.py", settings="40 rounds", rows=9, tuned=False): 0.7,
+        Run(blocks="full 3fa9c1", settings="60 rounds", rows=9, tuned=False): 0.6,
+        Run("again", blocks="full 3fa9c1", settings="40 rounds", rows=9, tuned=False): 0.4,
+    }
+    for score in (0.0, 0.1):
+        for run, value in runs.items():
+            metrics = {"a": {"score": value + score}, "b": {"score": value}}
+            write_results(
+                workspace, [results_table(metrics, "x", scope=(TILE, "valid", None), run=run)]
+            )
+    board = leaderboard(workspace)
+    assert board["blocks", "settings", "name", "rows"].rows() == [
+        ("full 07c409 + mine.py", "40 rounds", None, 9),
+        ("full 3fa9c1", "60 rounds", None, 9),
+        ("full 3fa9c1", "40 rounds", None, 9),
+        ("full 3fa9c1", "40 rounds", "again", 9),
+    ]
+    assert board["difference"].to_list() == pytest.approx([0.0, -0.1, -0.2, -0.3])
+    assert set(board["graphs"]) == {2}, "paired by graph"
+
+
+def test_results_of_an_earlier_version_are_read(tmp_path):
+    workspace = Workspace(tmp_path)
+    write_results(
+        workspace, [results_table({"a": {"score": 0.1}}, "y", scope=(TILE, "valid", None))]
+    )
+    path = workspace.results()
+    pl.read_parquet(path).drop("name", "settings", "blocks", "rows").write_parquet(path)
+    assert read_results(workspace).columns == COLUMNS
+    assert leaderboard(workspace)["ranker", "blocks"].rows() == [("y", None)]
+
+
+def test_a_name_of_the_training_is_that_of_its_evaluations(trained):
+    workspace = Workspace(trained)
+    chosen = {"collections": [LAYOUT]}
+    fit = FitSettings(5, threads=1)
+    train(workspace, TrainSettings(seeds=1, threads=1, rounds=5, **chosen), name="few")
+    evaluate(workspace, **chosen)
+    evaluate(workspace, name="second look", **chosen)
+    cross_validate(workspace, name="kept", **chosen)
+    cross_validate(workspace, "ranknet", fit=fit, name="other", **chosen)
+    board = leaderboard(workspace, **chosen).drop_nulls("settings")
+    rows = sum(graph.labelled * len(graph) for graph in stored(trained).values())
+    assert set(board["rows"]) == {rows} and board["blocks"].str.starts_with("fast ").all()
+    names = board.group_by("split", "ranker").agg(pl.col("name").sort())
+    assert {(split, ranker): names for split, ranker, names in names.iter_rows()} == {
+        ("train", "lambdarank"): [None, "few", "kept"],
+        ("train", "ranknet"): ["other"],
+        ("valid", "lambdarank"): ["few", "second look"],
+    }
 
 
 def test_results_that_are_missing_or_damaged(tmp_path):
@@ -341,8 +405,31 @@ def test_scores_are_submitted_and_blended_by_rank(shared_built, tmp_path):
             Workspace(shared_built), out, scores=ScoreFiles.read(paths, "test", weights)
         )
         assert report.rows == {LAYOUT: 2, TILE: 0} and report.unranked() == {"default": 2}
+        assert "no trained tile model" in report.left_out[TILE], "no empty reason"
         assert [read_submission(out)[name][0] for name in names] == [best, best]
     assert read_submission(out)[names[0]][:3] == [0, 22, 23], "repeats have the score of the first"
+
+
+def test_graphs_without_scores_are_ranked_by_the_winner_and_named(trained, tmp_path):
+    """Only layouts have scores; tiles have the order that they get without scores."""
+    path = tmp_path / "scores.parquet"
+    scores_of(trained).write_parquet(path)
+    files = ScoreFiles.read([path], "test")
+    plain = submit(Workspace(trained), tmp_path / "plain.csv")
+    report = submit(Workspace(trained), tmp_path / "out.csv", scores=files)
+    assert report.rows == plain.rows and not (report.unranked() or report.left_out)
+    assert report.models == {LAYOUT: str(path), TILE: plain.models[TILE]}
+    assert report.notes == [note for note in plain.notes if note.startswith(TILE)]
+    orders, expected = (read_submission(tmp_path / name) for name in ("out.csv", "plain.csv"))
+    tiles = [row_id for row_id in expected if row_id.startswith(TILE)]
+    assert [orders[row_id] for row_id in tiles] == [expected[row_id] for row_id in tiles]
+    first = TREE[LAYOUT]["test"][0]
+    scores_of(trained).filter(pl.col("graph") == first).write_parquet(path)
+    files = ScoreFiles.read([path], "test")
+    report = submit(Workspace(trained), tmp_path / "out.csv", scores=files)
+    assert report.models[LAYOUT] == f"{path} and {plain.models[LAYOUT]}"
+    kept = submit(Workspace(trained), tmp_path / "out.csv", scores=files, keep=True)
+    assert kept.rows == {LAYOUT: 1, TILE: 0} and kept.unranked() == {"kept": 3}
 
 
 def test_the_first_wrong_row_is_named(shared_built, tmp_path):

@@ -86,7 +86,7 @@ GUIDES: Final = {
     ),
     "train": Guide(
         ("train --seeds 5", "train -c layout:mine:random --fine-tune shipped"),
-        "evaluate{work}{collection} # then rank a graph",
+        "{scored_by}{work}{collection} # then rank a graph",
         rankers=True,
     ),
     "evaluate": Guide(

@@ -265,15 +265,15 @@ def error_line(text: str) -> None:
 
 
 def show_rows(heads: Sequence[str], rows: Iterable[Sequence[str]], *, extra: int = 0) -> None:
-    """Print rows, if any, under heads (`new_table`); omit the last ``extra`` columns in a narrow
-    window.
+    """Print rows, if any, under heads (`new_table`); omit up to ``extra`` of the last columns in a
+    narrow window.
     """
     table = new_table(*heads)
     rows = list(rows)
     for row in rows:
         table.add_row(*row)
     if extra and _width(table.columns) > console().width:
-        show_rows(heads[:-extra], [row[:-extra] for row in rows])
+        show_rows(heads[:-1], [row[:-1] for row in rows], extra=extra - 1)
     else:
         show(table)
 

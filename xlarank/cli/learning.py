@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
 
 app = Typer()
 
+_Name = Annotated[str, Option(help="Name of this run in the leaderboard.")]
 _ShowGraphs = Annotated[bool, Option(help="Show a row for each graph.")]
 
 
@@ -199,9 +200,12 @@ def train(
     allow_constant: Annotated[
         bool, Option("--allow-constant", help="Save models with equal scores, too.")
     ] = False,
+    name: _Name = "",
     json_file: options.Json = None,
 ) -> Any:
     """Train the final models, with tuned parameters if there are any."""
+    from xlarank.data.collection import Collection
+    from xlarank.features.store import read_manifest
     from xlarank.models.rankers import DEFAULT
     from xlarank.models.training_data import FitSettings
     from xlarank.models.validation.folds import MOST_FOLDS
@@ -232,7 +236,12 @@ def train(
             work, collection or (), settings.splits, FitSettings(rounds, seed, threads), fits
         )
     with progress_bars() as progress:
-        results = run(work, settings, progress=progress)
+        results = run(work, settings, name=name, progress=progress)
+    names = [result.collection for result in results if not result.skipped]
+    has_valid = any(read_manifest(work, Collection.parse(of), "valid") for of in names)
+    options.current_run.words["scored_by"] = (
+        "evaluate" if has_valid and not with_valid else "cross-validate"
+    )
     heads = (
         "collection",
         "model",
@@ -301,6 +310,7 @@ def evaluate(
     ] = None,
     scores: options.ScoresOf = None,
     weights: options.Weights = None,
+    name: _Name = "",
     json_file: options.Json = None,
     graphs: _ShowGraphs = True,
 ) -> Any:
@@ -308,7 +318,7 @@ def evaluate(
     interval.
     """
     from xlarank.pipelines.evaluate import evaluate as run
-    from xlarank.pipelines.support.evaluation import compared, with_interval
+    from xlarank.pipelines.support.evaluation import with_interval
 
     built = built_workspace(data_root, workspace, collection, trained=not scores)
     with progress_bars() as progress:
@@ -319,21 +329,18 @@ def evaluate(
             official_indices=official_indices,
             model_from=model_from,
             scores=read_scores(scores, weights, split),
+            name=name,
             progress=progress,
         )
     report = evaluation.report
-    _show(evaluation, {name: score_table(metrics, graphs) for name, metrics in report.items()})
-    for name, rankings in evaluation.rankings.items():
-        say(f"{name}: compared on the same graphs", "bold")
-        show(ranking_table(compared(rankings)))
-    for name, text in evaluation.verdicts.items():
-        say(f"{name}: {text}")
-    for name, metrics in report.items():
+    _show(evaluation, graphs)
+    _show_comparison(evaluation)
+    for collection_name, metrics in report.items():
         if "speedup@1" in metrics:
             first, five = (with_interval(metrics[metric]) for metric in ("speedup@1", "speedup@5"))
             count = counted(len(metrics["speedup@1"]["graphs"]), "graph")
             say(
-                f"{name}: {first} times as fast as the compiler's default, best of the "
+                f"{collection_name}: {first} times as fast as the compiler's default, best of the "
                 f"first five {five}; {count}"
             )
     _finish(evaluation, report, json_file)
@@ -377,6 +384,7 @@ def cross_validate(
     rounds: options.Rounds = 300,
     seed: options.Seed = 0,
     threads: options.Threads = 0,
+    name: _Name = "",
     json_file: options.Json = None,
     graphs: _ShowGraphs = True,
 ) -> None:
@@ -395,54 +403,42 @@ def cross_validate(
             with_valid=with_valid,
             fit=FitSettings(rounds, seed, threads),
             without=without or (),
+            name=name,
             progress=progress,
         )
-    if len(set(model or ())) > 1 or without:
-        result = evaluation.comparison
-        tables = {name: comparison_table(name, rankers) for name, rankers in result.items()}
-    else:
-        result = evaluation.report
-        tables = {name: score_table(metrics, graphs) for name, metrics in result.items()}
-    _show(evaluation, tables)
-    for name, text in worth_of_blocks(evaluation, without).items() if without else ():
-        say(f"{name}: {text}")
-    _finish(evaluation, result, json_file)
+    several = len(set(model or ())) > 1 or without
+    if not several:
+        _show(evaluation, graphs)
+    _show_comparison(evaluation)
+    for collection_name, text in worth_of_blocks(evaluation, without).items() if without else ():
+        say(f"{collection_name}: {text}")
+    _finish(evaluation, evaluation.comparison if several else evaluation.report, json_file)
 
 
-def _show(evaluation: Evaluation, tables: dict[str, Table]) -> None:
-    """Print each collection's name, number of graphs and table."""
-    for name, rankings in evaluation.rankings.items():
-        count = counted(len(next(iter(rankings.values()))), "graph")
+def _show(evaluation: Evaluation, graphs: bool) -> None:
+    """Print each collection's name, number of graphs and metrics."""
+    for name, metrics in evaluation.report.items():
+        count = counted(len(metrics["score"]["graphs"]), "graph")
         say(f"{name}, {evaluation.graphs}: {count}", "bold")
-        show(tables[name])
+        show(score_table(metrics, graphs))
+
+
+def _show_comparison(evaluation: Evaluation) -> None:
+    """Print the comparison of rankers and rules, verdicts, and the mean over collections."""
+    for name, rows in evaluation.comparison.items():
+        count = counted(rows[0]["graphs"], "graph")
+        say(f"{name}, {evaluation.graphs}: compared on {count}", "bold")
+        show(ranking_table(rows))
+    for name, text in evaluation.verdicts.items():
+        say(f"{name}: {text}")
+    if evaluation.overall:
+        say(evaluation.overall)
 
 
 def _finish(evaluation: Evaluation, result: Any, json_file: Path | None) -> None:
     list_reasons("left out", evaluation.left_out)
     list_lines("note", evaluation.notes)
     write_json(json_file, result)
-
-
-def comparison_table(collection: str, rankers: dict[str, dict[str, Any]]) -> Table:
-    """Return a table of the rankers' metrics, and of their differences to the first, with
-    intervals.
-    """
-    metrics = [*["score"] * collection.startswith("tile:"), "tau", "slowdown@1", "slowdown@5"]
-    table = new_table("ranker", *(f">{metric}" for metric in metrics))
-    for name, report in rankers.items():
-        table.add_row(name, *(f"{report[metric]['mean']:.3f}" for metric in metrics))
-    first, *challengers = rankers
-    for name in challengers:
-        table.add_section()
-        gaps = [rankers[name][metric]["difference"] for metric in metrics]
-        table.add_row(
-            f"{name} minus {first}", *(f"{gap['mean']:+.3f}" if gap else "-" for gap in gaps)
-        )
-        table.add_row(
-            "95 % (paired)",
-            *(f"{gap['low']:+.3f} to {gap['high']:+.3f}" if gap else "" for gap in gaps),
-        )
-    return table
 
 
 def score_table(report: dict[str, Any], graphs: bool) -> Table:
@@ -487,14 +483,11 @@ def score_table(report: dict[str, Any], graphs: bool) -> Table:
 
 def ranking_table(rows: Sequence[dict[str, Any]]) -> Table:
     """Return the table of `xlarank.pipelines.support.evaluation.compared`, the best first."""
+    from xlarank.pipelines.support.evaluation import comparison_cells
+
     table = new_table("~ranker", ">score", ">to the first (95 %)", ">slowdown@1", ">@5")
-    for row in rows:
-        gap = row["difference"]
-        lead = f"{gap['mean']:+.3f}" if gap else "-"
-        if gap and gap["graphs"] > 1:
-            lead += f" ({gap['low']:+.3f}, {gap['high']:+.3f})"
-        slowdowns = [f"{row[metric]['mean']:.3f}" for metric in ("slowdown@1", "slowdown@5")]
-        table.add_row(row["ranker"], f"{row['score']['mean']:.3f}", lead, *slowdowns)
+    for cells in comparison_cells(rows):
+        table.add_row(*cells.values())
     return table
 
 
@@ -514,43 +507,36 @@ def leaderboard(
     from xlarank.pipelines.leaderboard import leaderboard as run
 
     board = run(workspace_at(workspace), collections=collection or (), metric=metric)
-    heads = (
-        "collection",
-        "scored on",
-        "ranker",
-        ">graphs",
-        f">{metric}",
-        ">s.e.",
-        ">to the first",
-        ">s.e.",
-        ">s",
-        "version",
-        "when",
-    )
-    columns = ("mean", "standard_error", "difference", "difference_error", "seconds")
-    forms = dict(zip(columns, (".3f", ".3f", "+.3f", ".3f", ".1f"), strict=True))
-    show_rows(
-        heads,
-        (
-            (
-                row["collection"],
-                row["split"]
-                + (f", held out by {row['held_out_by']}" if row["held_out_by"] else ""),
-                row["ranker"] + (" (tuned)" if row["tuned"] else ""),
-                str(row["graphs"]),
-                *(
-                    "-" if row[name] is None else f"{row[name]:{form}}"
-                    for name, form in forms.items()
-                ),
-                row["version"],
-                f"{row['time']:%Y-%m-%d %H:%M}",
-            )
-            for row in board.iter_rows(named=True)
-        ),
-        extra=2,
-    )
+    heads = ["~ranker", f">{metric}", ">to the first", ">graphs", "~blocks"]
+    heads += ["when", ">rows", "~settings", ">s", "version"]
+    for _, part in board.group_by("collection", "split", "held_out_by", maintain_order=True):
+        first = part.row(0, named=True)
+        held_out = f", held out by {first['held_out_by']}" if first["held_out_by"] else ""
+        say(f"{first['collection']}, {first['split']}{held_out}", "bold")
+        show_rows(heads, map(_board_cells, part.iter_rows(named=True)), extra=5)
     if csv is not None:
         with atomic_write(csv) as partial:
             partial.write_text(board.write_csv(), encoding="utf-8")
         say(f"wrote {csv}")
     write_json(json_file, board.to_dicts())
+
+
+def _board_cells(row: dict[str, Any]) -> list[str]:
+    """Return the cells of a run in the leaderboard; errors are standard errors."""
+    name = f", {row['name']}" if row["name"] else ""
+    error = row["difference_error"]
+    difference = "-"
+    if row["difference"] or error:  # both are 0 for the first
+        difference = f"{row['difference']:+.3f}" + ("" if error is None else f" ± {error:.3f}")
+    return [
+        row["ranker"] + (" (tuned)" if row["tuned"] else "") + name,
+        f"{row['mean']:.3f}",
+        difference,
+        str(row["graphs"]),
+        row["blocks"] or "-",
+        f"{row['time']:%Y-%m-%d %H:%M}",
+        "-" if row["rows"] is None else f"{row['rows']:,}",
+        row["settings"] or "-",
+        "-" if row["seconds"] is None else f"{row['seconds']:.1f}",
+        row["version"],
+    ]

@@ -481,6 +481,9 @@ def report(
     compare: Annotated[
         Path | None, Option(help="Workspace to compare with, graph by graph (paired test).")
     ] = None,
+    figures: Annotated[
+        Path | None, Option(help="Folder for the pictures as SVG files, as for a paper.")
+    ] = None,
     workspace: Work = WORK,
     collection: Collections = None,
     json_file: Json = None,
@@ -495,12 +498,15 @@ def report(
             workspace_at(workspace),
             out,
             compare=other,
+            figures=figures,
             collections=collection or (),
             progress=progress,
         )
     for name, (score, graphs) in written.scores.items():
         say(f"{name}: {score:.3f} on {counted(graphs, 'graph')}")
     list_reasons("not scored", written.left_out)
+    if figures is not None:
+        say(f"wrote {counted(len(written.figures), 'picture')} to {figures}")
     say(f"wrote {written.out}: {written.size / 1e6:.1f} MB, opens in any browser without a network")
     write_json(
         json_file, {"out": str(written.out), "bytes": written.size, "judged": written.scores}
