@@ -159,9 +159,8 @@ class TileGraph(Graph):
 
     @cached_property
     def duplicates(self) -> Duplicates:
-        return group_codes(
-            (self.config_feat + np.float32(0.0)).view(np.int32)
-        )  # the sum makes -0.0 equal to 0.0
+        # the sum makes -0.0 equal to 0.0
+        return group_codes((self.config_feat + np.float32(0.0)).view(np.int32))
 
     @property
     def cost(self) -> NDArray[np.float64]:
@@ -218,9 +217,8 @@ def graph_size(path: Path, kind: Kind) -> GraphCounts:
     try:
         path.name.encode()
     except UnicodeEncodeError:
-        raise GraphFileError(
-            f"the file name {path.name!r} is not UTF-8", do="rename the file"
-        ) from None
+        got = f"the file name {path.name!r} is not UTF-8"
+        raise GraphFileError(got, do="rename the file") from None
     with NpzReader(path) as archive, naming(path.name, _MEND):
         return _check_headers(archive, kind)
 
@@ -277,17 +275,15 @@ def _read_layout(archive: NpzReader) -> LayoutGraph:
     nodes = len(program["node_feat"])
     ids = _integers(archive, "node_config_ids", 0, nodes - 1)
     if len(np.unique(ids)) != len(ids):
-        raise GraphFileError(
-            "node_config_ids names a node twice", expected="every node at most once"
-        )
+        got = "node_config_ids names a node twice"
+        raise GraphFileError(got, expected="every node at most once")
     splits = _integers(archive, "node_splits", 0, nodes).reshape(-1)
     if (np.diff(splits) < 0).any():
         raise GraphFileError("node_splits goes down", expected="starts of computations in order")
     order = np.argsort(ids)  # features must not depend on the order in the file
     in_order = (np.diff(order) > 0).all()
-    with closing(
-        archive.stream("node_config_feat")
-    ) as blocks:  # so that an error does not leave the file open
+    # closing: an error must not leave the file open
+    with closing(archive.stream("node_config_feat")) as blocks:
         rows = (block if in_order else block[:, order] for block in blocks)
         table = ConfigTable.from_blocks(rows, configs=len(program["runtime"]), nodes=len(order))
     graph = LayoutGraph(**program, splits=splits, configurable=ids[order], table=table)
@@ -316,9 +312,8 @@ def _read_program(archive: NpzReader) -> dict[str, Any]:
         values = node_feat[:, columns]
         _check_range(f"{title} in node_feat", values, 0, high)
         if len(fractions := values[values % 1 != 0]):
-            raise GraphFileError(
-                f"{title} in node_feat hold {fractions[0]}", expected="whole numbers"
-            )
+            got = f"{title} in node_feat hold {fractions[0]}"
+            raise GraphFileError(got, expected="whole numbers")
     elements = np.maximum(node_feat[:, _SIZES], 1).prod(axis=1, dtype=np.float64)
     if elements.max() > MAX_ELEMENTS:
         got = f"node {int(elements.argmax())} in node_feat has {elements.max():.3g} elements"
@@ -351,9 +346,8 @@ def _integers(
 ) -> NDArray[np.int64]:
     values = archive.read(name)
     if values.dtype == np.uint64 and (values > np.uint64(np.iinfo(np.int64).max)).any():
-        raise GraphFileError(
-            f"{name} holds {values.max()}", expected="numbers that fit 64 signed bits"
-        )
+        got = f"{name} holds {values.max()}"
+        raise GraphFileError(got, expected="numbers that fit 64 signed bits")
     integers = values.astype(np.int64)
     _check_range(name, integers, low, high)
     return integers
@@ -363,13 +357,11 @@ def _float32(archive: NpzReader, name: str) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):  # overflow gives inf, which is refused below
         values: NDArray[np.float32] = archive.read(name).astype(np.float32, copy=False)
     if not np.isfinite(values).all():
-        raise GraphFileError(
-            f"{name} holds {values[~np.isfinite(values)][0]}", expected="finite numbers"
-        )
+        got = f"{name} holds {values[~np.isfinite(values)][0]}"
+        raise GraphFileError(got, expected="finite numbers")
     if values.size and max(values.max(), -values.min()) > MAX_FEATURE:
-        raise GraphFileError(
-            f"{name} holds {np.abs(values).max():.3g}", expected=f"at most {MAX_FEATURE:.0e}"
-        )
+        got = f"{name} holds {np.abs(values).max():.3g}"
+        raise GraphFileError(got, expected=f"at most {MAX_FEATURE:.0e}")
     return values
 
 
@@ -404,9 +396,8 @@ def _check_layouts(graph: LayoutGraph) -> None:
     np.maximum.at(operand_rank, edges[:, 0], rank[edges[:, 1]])
     operand_rank[operand_rank < 0] = MAX_RANK  # unknown for a node without operands
     owner = graph.configurable[graph.table.node]
-    for index, (slot, limit) in enumerate(
-        zip(LAYOUT_SLOTS, (rank, operand_rank, operand_rank), strict=True)
-    ):
+    limits = (rank, operand_rank, operand_rank)
+    for index, (slot, limit) in enumerate(zip(LAYOUT_SLOTS, limits, strict=True)):
         layout = graph.table.rows[:, MAX_RANK * index : MAX_RANK * (index + 1)]
         named = layout >= 0
         ordered = np.sort(layout, axis=1)

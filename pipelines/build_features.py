@@ -37,7 +37,7 @@ from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import Recipe
 from xlarank.features.store import Manifest, remove_other_rows, stored_collections, write_manifest
 from xlarank.pipelines.support import building, processes
-from xlarank.pipelines.support.building import Built, Outcome, Outcomes, PartJob
+from xlarank.pipelines.support.building import BuildOutcome, BuildOutcomes, Built, PartJob
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspaces import require_one_root, workspace_lock
 from xlarank.pipelines.training.budget import forecast_building
@@ -50,7 +50,7 @@ _MAX_WAIT = 60.0
 _KEPT: Final = "graphs already built are kept"
 #: Environment variables that the libraries behind numpy's matrix product read when they are loaded.
 _MATRIX_THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
-Results: TypeAlias = Generator[tuple[PartJob, Outcomes], None, None]
+Results: TypeAlias = Generator[tuple[PartJob, BuildOutcomes], None, None]
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def build_features(
 
 def _run(
     work: list[PartJob], request: BuildRequest, workers: int, progress: Progress | None
-) -> dict[GraphFile, Outcome]:
+) -> dict[GraphFile, BuildOutcome]:
     """Return the outcome of each file that was begun in time."""
     deadline = None if request.timeout is None else time.monotonic() + request.timeout
     if request.scheduler is not None:
@@ -194,7 +194,7 @@ def _run(
         outcomes = _outcomes(work, _build_now, lambda: 1, deadline)
     else:
         outcomes = _build_in_processes(work, workers, deadline)
-    finished: dict[GraphFile, Outcome] = {}
+    finished: dict[GraphFile, BuildOutcome] = {}
     files = sum(len(job.files) for job in work)
     with steps_of(progress, "building features", files) as step, closing(outcomes):
         for job, results in outcomes:
@@ -204,7 +204,7 @@ def _run(
     return finished
 
 
-def _build_now(job: PartJob, outcomes: Outcomes) -> Future[Built]:
+def _build_now(job: PartJob, outcomes: BuildOutcomes) -> Future[Built]:
     future: Future[Built] = Future()
     try:
         future.set_result(job.build(outcomes))
@@ -220,7 +220,7 @@ def _build_in_processes(work: list[PartJob], workers: int, deadline: float | Non
     )  # a fork of a process with the threads of polars can hang
     pool = ProcessPoolExecutor(workers, spawn, initializer=processes.end_with_parent)
 
-    def submit(job: PartJob, outcomes: Outcomes) -> Future[Built]:
+    def submit(job: PartJob, outcomes: BuildOutcomes) -> Future[Built]:
         # starts processes on demand; they share the cores, so each uses one thread
         with (
             processes.environment(**dict.fromkeys(_MATRIX_THREADS, "1")),
@@ -232,9 +232,8 @@ def _build_in_processes(work: list[PartJob], workers: int, deadline: float | Non
         yield from _outcomes(work, submit, lambda: workers, deadline)
     except BrokenProcessPool as error:
         do = f"run again with a smaller `jobs`; {_KEPT}"
-        raise XlarankError(
-            "a worker process died, most likely for want of memory", do=do
-        ) from error
+        got = "a worker process died, most likely for want of memory"
+        raise XlarankError(got, do=do) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -256,9 +255,8 @@ def _build_on_cluster(
                 work, partial(pool.submit, building.build_remotely), capacity, deadline
             )
         except ImportError as error:
-            raise ClusterError(
-                f"a worker cannot import what it needs ({error})", do=processes.SAME_CODE
-            ) from error
+            got = f"a worker cannot import what it needs ({error})"
+            raise ClusterError(got, do=processes.SAME_CODE) from error
         except (CancelledError, OSError) as error:
             do = f"start it and run the same command again; {_KEPT}"
             raise ClusterError("the scheduler of the cluster is gone", do=do) from error
@@ -304,7 +302,7 @@ def _outcomes(
                         with atomic_write(path) as target:
                             target.write_bytes(content)
             except Exception as error:
-                broken = Outcome(broken=building.why_broken(job.files, error))
+                broken = BuildOutcome(broken=building.why_broken(job.files, error))
                 outcomes = {file.name: broken for file in job.files}
             yield job, outcomes
 
@@ -313,7 +311,7 @@ def _write_manifests(
     data_root: DataRoot,
     workspace: Workspace,
     work: list[PartJob],
-    outcomes: dict[GraphFile, Outcome],
+    outcomes: dict[GraphFile, BuildOutcome],
 ) -> list[SplitReport]:
     reports: list[SplitReport] = []
     for (collection, split), members in groupby(work, key=lambda job: (job.collection, job.split)):

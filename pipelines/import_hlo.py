@@ -78,14 +78,12 @@ def import_hlo(
     """
     requested = Collection.parse(collection) if collection is not None else None
     if requested is not None and any(not _is_plain(part) for part in requested.parts):
-        raise CollectionError(
-            f"{collection!r} would leave {out}", expected="plain names between the colons"
-        )
+        got = f"{collection!r} would leave {out}"
+        raise CollectionError(got, expected="plain names between the colons")
     choose_splits([split])
     if name is not None and (len(files) != 1 or not _is_plain(name)):
-        raise HloError(
-            f"the name {name!r} for {len(files)} files", expected="a plain name for a single file"
-        )
+        got = f"the name {name!r} for {len(files)} files"
+        raise HloError(got, expected="a plain name for a single file")
     in_folders = [member for path in files for member in _members(path)]
     files = [path for path in files if not path.is_dir()] + in_folders
     root = out if out.name == "npz" else out / "npz"
@@ -108,9 +106,8 @@ def import_hlo(
                 start = time.perf_counter()
                 with _recording_errors(report, title, file):
                     if target.kind != kind:
-                        raise HloError(
-                            f"it is a {kind} graph", expected=f"a {target.kind} graph for {target}"
-                        )
+                        got = f"it is a {kind} graph"
+                        raise HloError(got, expected=f"a {target.kind} graph for {target}")
                     if path in written:
                         got = f"{path.name} was written from {written[path]} already"
                         raise HloError(got, do="pass other names")

@@ -66,19 +66,16 @@ class Candidates:
     def expand(self, codes: Codes) -> NDArray[np.int8]:
         """Return the rows, ``(configs, nodes, 18)``, as in ``node_config_feat``."""
         start = 1 + np.cumsum(self.choices) - self.choices
-        at = np.column_stack(
-            [codes + start, np.zeros(len(codes), np.int64)]
-        )  # group -1 is the last column
-        rows: NDArray[np.int8] = np.concatenate([[row_of(())], *self.rows], dtype=np.int8)[
-            at[:, self.group]
-        ]
+        # group -1 is the last column
+        at = np.column_stack([codes + start, np.zeros(len(codes), np.int64)])
+        candidates = np.concatenate([[row_of(())], *self.rows], dtype=np.int8)
+        rows: NDArray[np.int8] = candidates[at[:, self.group]]
         return rows
 
     def graph(self, graph: LayoutGraph, codes: Codes) -> LayoutGraph:
         """Return the same program with these configurations, unmeasured, as if read from a file."""
-        table = ConfigTable.from_blocks(
-            [self.expand(codes)], configs=len(codes), nodes=len(self.group)
-        )
+        rows = self.expand(codes)
+        table = ConfigTable.from_blocks([rows], configs=len(codes), nodes=len(self.group))
         return replace(graph, table=table, runtime=np.zeros(len(codes), np.int64))
 
 
@@ -98,15 +95,12 @@ def candidate_rows(
     rows = []
     for node, settable in zip(graph.configurable, _settable(facts, min_elements), strict=True):
         choices: dict[tuple[int, ...], None] = {(): None}
-        orders = (
-            _orders(tuple(facts.default_layout[node, : facts.rank[node]].tolist()), rng)
-            if settable
-            else ()
-        )
-        for order in orders:
-            if len(choices) >= per_node:
-                break
-            choices[order] = None
+        if settable:
+            default = tuple(facts.default_layout[node, : facts.rank[node]].tolist())
+            for order in _orders(default, rng):
+                if len(choices) >= per_node:
+                    break
+                choices[order] = None
         rows.append(np.array(list(map(row_of, choices)), np.int8))
     return Candidates(rows)
 
@@ -122,14 +116,12 @@ def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> Candidat
     group[settable] = groups_of([tied[at] for at in settable])
     _, first = np.unique(group[settable], return_index=True)
     nodes = [tied[at] for at in settable[first]]
-    rows = [
-        np.array([row_of(order) for order in dict.fromkeys([(), *node.orders])], np.int8)
-        for node in nodes
-    ]
-    least = [
-        0 if node.optional else min(1, len(choices) - 1)
-        for node, choices in zip(nodes, rows, strict=True)
-    ]
+    rows = []
+    least = []
+    for node in nodes:
+        orders = dict.fromkeys([(), *node.orders])
+        rows.append(np.array(list(map(row_of, orders)), np.int8))
+        least.append(0 if node.optional else min(1, len(orders) - 1))
     return Candidates(rows, group, np.array(least, np.int64))
 
 
@@ -169,9 +161,8 @@ def random_configurations(candidates: Candidates, count: int, rng: np.random.Gen
             code[active] = rng.integers(1, candidates.choices[active])
         return code
 
-    return _collect(
-        np.zeros((1, len(candidates.rows)), np.int32), min(count, candidates.space), draw
-    )
+    default = np.zeros((1, len(candidates.rows)), np.int32)
+    return _collect(default, min(count, candidates.space), draw)
 
 
 def breed(
@@ -226,9 +217,8 @@ def evolve(
     survivors = survivors[np.argsort(score(survivors), kind="stable")]
     evaluated = survivors
     for _ in range(generations):
-        children = breed(
-            candidates, survivors[: max(2, len(survivors) // 4)], population, rng, known=evaluated
-        )
+        parents = survivors[: max(2, len(survivors) // 4)]
+        children = breed(candidates, parents, population, rng, known=evaluated)
         if not len(children):
             break
         evaluated = np.concatenate([evaluated, children])

@@ -75,17 +75,14 @@ def propose(
     start = time.perf_counter()
     graph = read_graph(path) if path.suffix == ".npz" else read_hlo(path)
     if not isinstance(graph, LayoutGraph):
-        raise GraphFileError(
-            f"{path.name} is a kernel with tile sizes", expected="a program with layouts"
-        )
+        got = f"{path.name} is a kernel with tile sizes"
+        raise GraphFileError(got, expected="a program with layouts")
     rng = np.random.default_rng(settings.seed)
     candidates = settings.candidates(graph, rng, settings.min_elements)
     if not len(candidates.free):
-        raise GraphFileError(
-            f"{path.name}: none of {len(graph.configurable)} configurable nodes has a choice",
-            expected=f"an output of two or more dimensions and {settings.min_elements} elements",
-            do="pass a smaller `min_elements`",
-        )
+        got = f"{path.name}: none of {len(graph.configurable)} configurable nodes has a choice"
+        expected = f"an output of two or more dimensions and {settings.min_elements} elements"
+        raise GraphFileError(got, expected=expected, do="pass a smaller `min_elements`")
     model = None
     rank = None
     if settings.search == "random":

@@ -184,9 +184,8 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
                 f"({(str(error) or repr(error)).splitlines()[0]})"
             )
             do = "start one with `dask scheduler`, or check `scheduler`"
-            raise ClusterError(
-                got, expected="host:port of a running scheduler, or local", do=do
-            ) from error
+            expected = "host:port of a running scheduler, or local"
+            raise ClusterError(got, expected=expected, do=do) from error
         require_workers(client, _MAX_WAIT)
         yield client
 
@@ -203,9 +202,8 @@ def require_workers(client: Client, timeout: float) -> int:
             f"start some with `dask worker {address} --nthreads 1 --nworkers N` and run the "
             "same command again"
         )
-        raise ClusterError(
-            f"the scheduler at {address} has no workers", expected="one or more", do=do
-        ) from error
+        got = f"the scheduler at {address} has no workers"
+        raise ClusterError(got, expected="one or more", do=do) from error
     return sum(client.nthreads().values())
 
 

@@ -33,7 +33,7 @@ from xlarank.pipelines.programs.collect_tiles import (
     collect_tiles,
     remaining,
 )
-from xlarank.pipelines.programs.compiler.cycles import Estimate
+from xlarank.pipelines.programs.compiler.cycles import CycleEstimate
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.xla import Lowered
 from xlarank.pipelines.programs.sources import ROUNDS, Stopwatch, Timings, fastest, time_programs
@@ -158,7 +158,9 @@ class Device:
         self.rounds = 0
         self.requests = []
 
-    def measure(self, _, programs, *, seed, done):
+    def measure(self, _, programs, *, seed, done, step):
+        for name in programs:
+            step(f"{name} loaded")
         random = rng([seed, done])
         self.requests.append(list(programs))
         while True:
@@ -240,7 +242,7 @@ def test_a_search_is_guided_by_times_beside_the_default(tmp_path):
             outcome for batch in outcomes for outcome in stopwatch.time(batch, lambda _: PLAIN)
         ]
     estimates = [outcome.estimate for outcome in timed if outcome.status is Status.OK]
-    assert estimates == [Estimate(ms * 10**6) for ms in (8, 4, 8, 8, 8)]
+    assert estimates == [CycleEstimate(ms * 10**6) for ms in (8, 4, 8, 8, 8)]
     assert [outcome.message for outcome in timed if outcome.status is Status.FAILED] == [
         "no memory"
     ]

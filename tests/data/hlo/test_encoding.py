@@ -20,7 +20,7 @@ from xlarank.data.hlo.encoding import (
 )
 from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData
 from xlarank.data.schema import NODE_COLUMN, NODE_COLUMNS, OPCODE, OPCODES
-from xlarank.pipelines.programs.collect_tiles import NO_ESTIMATE, Kernel, add_tiles
+from xlarank.pipelines.programs.collect_tiles import NO_ESTIMATE, CollectedKernel, add_tiles
 
 
 def check_columns(program: Arrays, node: int, expected: dict[str, list[int]]) -> None:
@@ -242,7 +242,7 @@ def compiled(cycles=700, placed=0, first=1):
 
 
 def kernels_of(module):
-    kernels: dict[str, Kernel] = {}
+    kernels: dict[str, CollectedKernel] = {}
     add_tiles(kernels, module)
     return list(kernels.values())
 

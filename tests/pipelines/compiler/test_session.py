@@ -26,7 +26,7 @@ from xlarank.pipelines.programs.compiler.constrain import (
     with_entry_modes,
 )
 from xlarank.pipelines.programs.compiler.outcome import (
-    Estimate,
+    CycleEstimate,
     Journal,
     Outcome,
     Status,
@@ -189,7 +189,7 @@ def test_dumps_count_once_both_files_are_complete(tmp_path):
 
 def test_a_journal_keeps_outcomes_drops_a_cut_line_and_refuses_other_settings(tmp_path):
     path = tmp_path / "journal"
-    estimate = Estimate(12, 1)
+    estimate = CycleEstimate(12, 1)
     ok, shared = (Outcome(Status.OK, estimate, "f", shared, 1.5) for shared in (False, True))
     outcomes = {
         "": ok,
