@@ -52,9 +52,7 @@ _MEND = "mend or remove the file"
 
 _FIRST_COLUMNS = map(NODE_COLUMNS.index, ("shape_dimensions_0", "layout_minor_to_major_0"))
 _SIZES, _DEFAULT_LAYOUT = (slice(column, column + MAX_RANK) for column in _FIRST_COLUMNS)
-_CONVOLUTION = [
-    i for i, name in enumerate(NODE_COLUMNS) if name.startswith("convolution_dim_numbers")
-]
+_CONVOLUTION = [i for i, name in enumerate(NODE_COLUMNS) if name.startswith("convolution_dim")]
 #: Columns of ``node_feat`` that must be whole numbers, and their maximum, if any.
 _INTEGER_COLUMNS: Final[tuple[tuple[str, Any, int | None], ...]] = (
     ("the dimensions", _SIZES, None),
@@ -262,9 +260,8 @@ def _shape(
         expected = "integers or floats" if "f" in kinds else "integers"
         raise GraphFileError(f"{name} has type {header.dtype}", expected=expected, do=do)
     pairs = zip(shape, header.shape, strict=False)
-    if len(header.shape) != len(shape) or any(
-        extent not in (None, actual) for extent, actual in pairs
-    ):
+    fits = all(extent in (None, actual) for extent, actual in pairs)
+    if not fits or len(header.shape) != len(shape):
         extents = ", ".join("any" if extent is None else str(extent) for extent in shape)
         raise GraphFileError(f"{name} has shape {header.shape}", expected=f"({extents})")
     return header.shape

@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby, product
+from itertools import chain, groupby, product
 from typing import Final, TypeAlias
 
 from xlarank.data.collection import (
@@ -90,11 +90,11 @@ class BuildReport:
 
     @property
     def broken(self) -> dict[str, str]:
-        return {
-            f"{part.collection} {part.split} {name}": reason
-            for part in self.splits
-            for name, reason in part.broken.items()
-        }
+        broken = {}
+        for part in self.splits:
+            for name, reason in part.broken.items():
+                broken[f"{part.collection} {part.split} {name}"] = reason
+        return broken
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,29 +157,27 @@ def build_features(
     # a relative path would mean something else to the workers of a cluster
     chosen = [replace(file, path=file.path.absolute()) for file in files if file.split in splits]
     work: list[PartJob] = []
-    for (collection, split), members in groupby(
-        chosen, key=lambda file: (file.collection, file.split)
-    ):
+    by_split = groupby(chosen, key=lambda file: (file.collection, file.split))
+    for (collection, split), members in by_split:
         max_configs = request.max_configs if split == "train" else 0
         recipe = Recipe.of(settings, collection.kind, max_configs=max_configs, seed=request.seed)
         work += building.part_jobs([*members], workspace, recipe)
     large = request.scheduler is not None or sum(job.size for job in work) >= _WORTH_PROCESSES
-    workers = min(request.jobs or (os.cpu_count() or 1 if large else 1), max(1, len(work)))
-    missing = [job for job in work if job.sizes and not job.rows.exists()]
+    default_jobs = (os.cpu_count() or 1) if large else 1
+    workers = min(request.jobs or default_jobs, max(1, len(work)))
+    readable = [job for job in work if job.sizes]
+    missing = [job for job in readable if not job.rows.exists()]
     if plan := forecast_building(missing, workers):
         on_plan(plan)
     outcomes = _run(work, request, workers, progress)
     with workspace_lock(workspace, progress):
-        require_one_root(
-            data_root, workspace, discovered
-        )  # another command may have changed the root meanwhile
+        # another command may have changed the root meanwhile
+        require_one_root(data_root, workspace, discovered)
         reports = _write_manifests(data_root, workspace, work, outcomes)
         removed = _remove_splits_without_files(workspace, request, discovered)
-    kinds = sorted({job.collection.kind for job in work})
-    widths = {
-        str(kind): (len(settings.graph_columns(kind)), len(settings.config_columns(kind)))
-        for kind in kinds
-    }
+    widths: dict[str, tuple[int, int]] = {}
+    for kind in sorted({job.collection.kind for job in work}):
+        widths[kind] = (len(settings.graph_columns(kind)), len(settings.config_columns(kind)))
     return BuildReport(reports, widths, removed, time.monotonic() - started)
 
 
@@ -215,9 +213,8 @@ def _build_now(job: PartJob, outcomes: BuildOutcomes) -> Future[Built]:
 
 def _build_in_processes(work: list[PartJob], workers: int, deadline: float | None) -> Results:
     """Yield `_outcomes` of processes on this machine; raises `XlarankError` if one dies."""
-    spawn = multiprocessing.get_context(
-        "spawn"
-    )  # a fork of a process with the threads of polars can hang
+    # a fork of a process with the threads of polars can hang
+    spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, spawn, initializer=processes.end_with_parent)
 
     def submit(job: PartJob, outcomes: BuildOutcomes) -> Future[Built]:
@@ -250,10 +247,9 @@ def _build_on_cluster(
     with processes.connected(scheduler, workers) as client:
         pool = client.get_executor(pure=False)
         capacity = partial(processes.require_workers, client, _MAX_WAIT)
+        submit = partial(pool.submit, building.build_remotely)
         try:
-            yield from _outcomes(
-                work, partial(pool.submit, building.build_remotely), capacity, deadline
-            )
+            yield from _outcomes(work, submit, capacity, deadline)
         except ImportError as error:
             got = f"a worker cannot import what it needs ({error})"
             raise ClusterError(got, do=processes.SAME_CODE) from error
@@ -280,9 +276,8 @@ def _outcomes(
     running: dict[Future[Built], PartJob] = {}
     limit = 0
     while queue or running:
-        if not any(
-            map(Future.done, running)
-        ):  # a lost scheduler cancels jobs before it fails to answer
+        # a lost scheduler cancels jobs before it fails to answer
+        if not any(map(Future.done, running)):
             limit = capacity() + 1
         while queue and len(running) < limit and (deadline is None or time.monotonic() < deadline):
             job = queue.popleft()
@@ -317,31 +312,35 @@ def _write_manifests(
     for (collection, split), members in groupby(work, key=lambda job: (job.collection, job.split)):
         jobs = [*members]
         recipe = jobs[0].recipe
-        files = [file for job in jobs for file in job.files]
-        begun = {file.name: outcomes[file] for file in files if file in outcomes}
-        stored = {
-            name: outcome.stored for name, outcome in begun.items() if outcome.stored is not None
-        }
+        files = list(chain.from_iterable(job.files for job in jobs))
+        begun = [file for file in files if file in outcomes]
+        stored = {}
+        broken = {}
+        for file in begun:
+            if (entry := outcomes[file].stored) is not None:
+                stored[file.name] = entry
+            else:
+                broken[file.name] = outcomes[file].broken
         manifest = Manifest(
             recipe,
             str(data_root.path.resolve()),
             recipe.settings.graph_columns(collection.kind),
             recipe.settings.config_columns(collection.kind),
             stored,
-            {name: outcome.broken for name, outcome in begun.items() if outcome.stored is None},
+            broken,
         )
-        kept = sum(outcome.kept for outcome in begun.values())
+        kept = sum(outcomes[file].kept for file in begun)
         report = SplitReport(
-            str(collection),
-            split,
-            len(files),
-            sum(graph.configs for graph in stored.values()),
-            sum(graph.rows for graph in stored.values()),
-            len(stored) - kept,
-            kept,
-            [name for name, graph in stored.items() if not graph.rankable],
-            manifest.broken,
-            len(files) - len(begun),
+            collection=str(collection),
+            split=split,
+            graphs=len(files),
+            configs=sum(graph.configs for graph in stored.values()),
+            rows=sum(graph.rows for graph in stored.values()),
+            built=len(stored) - kept,
+            kept=kept,
+            unrankable=[name for name, graph in stored.items() if not graph.rankable],
+            broken=broken,
+            left=len(files) - len(begun),
         )
         reports.append(report)
         try:

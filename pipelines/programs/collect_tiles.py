@@ -199,9 +199,8 @@ def add_tiles(kernels: dict[str, CollectedKernel], module: Message) -> None:
             with suppress(HloError):  # the format cannot express it
                 program = encode_kernel(_cut_out(module, computation, instruction))
                 digest = _digest(program)
-                kernel = kernels.setdefault(
-                    digest, CollectedKernel(instruction.opcode, program, digest)
-                )
+                new = CollectedKernel(instruction.opcode, program, digest)
+                kernel = kernels.setdefault(digest, new)
                 kernel_bounds = tuple(map(int, window.get("kernel_window_bounds", ())))
                 output_bounds = tuple(map(int, window.get("output_window_bounds", ())))
                 if (cycles := int(window["estimated_cycles"])) >= NO_ESTIMATE:

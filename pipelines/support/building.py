@@ -94,9 +94,9 @@ class PartJob:
         stored: dict[str, StoredGraph] = {}
         with suppress(WorkspaceError):  # bad name: `_stored_graph` reports each file as broken
             stored = store.stored_graphs(self.rows, self.recipe)
-        outcomes = {
-            file.name: self._stored_graph(file, stored.get(file.name)) for file in self.files
-        }
+        outcomes: BuildOutcomes = {}
+        for file in self.files:
+            outcomes[file.name] = self._stored_graph(file, stored.get(file.name))
         complete = all(outcome.kept or outcome.broken for outcome in outcomes.values())
         return outcomes, complete and stored.keys() <= outcomes.keys()
 
@@ -137,16 +137,14 @@ class PartJob:
             except Exception as error:
                 built[file.name] = BuildOutcome(broken=why_broken([file], error))
         if graphs:
-            store.write_rows(
-                self.rows, graphs, self.recipe, entries, (str(self.collection), self.split)
-            )
+            place = (str(self.collection), self.split)
+            store.write_rows(self.rows, graphs, self.recipe, entries, place)
         return built, []
 
     def _build_graph(self, file: GraphFile, source: Source) -> GraphRows:
         """Compute the rows of a graph, sampled as in the recipe, and write its instances."""
-        rows = sample_rows(
-            assemble(read_graph(file.path, self.collection.kind), self.recipe.settings), self.recipe
-        )
+        graph = read_graph(file.path, self.collection.kind)
+        rows = sample_rows(assemble(graph, self.recipe.settings), self.recipe)
         if rows.instances is not None:
             store.write_instances(self.instances(file), rows.instances.value, self.recipe, source)
         return rows
@@ -173,16 +171,11 @@ def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) 
             parts.append([])
             total = configs
         parts[-1].append(file)
-    return [
-        PartJob(
-            tuple(members),
-            part,
-            workspace,
-            recipe,
-            tuple(sizes[file] for file in members if file in sizes),
-        )
-        for part, members in enumerate(parts + broken)
-    ]
+    jobs = []
+    for part, members in enumerate(parts + broken):
+        counts = tuple(sizes[file] for file in members if file in sizes)
+        jobs.append(PartJob(tuple(members), part, workspace, recipe, counts))
+    return jobs
 
 
 def _bytes(file: GraphFile) -> int:
@@ -203,13 +196,11 @@ def why_broken(files: Sequence[GraphFile], error: Exception) -> str:
         case OSError():
             return f"{names} cannot be read ({error.strerror or error})"
         case MemoryError():
-            fit = (
-                "does not fit into memory" if len(files) == 1 else "do not fit into memory together"
-            )
-            return f"{names} {fit}; run again with `jobs=1`"
-        case _ if (
-            type(error).__name__ == "KilledWorker"
-        ):  # matched by name, because Dask is optional
+            if len(files) == 1:
+                return f"{names} does not fit into memory; run again with `jobs=1`"
+            return f"{names} do not fit into memory together; run again with `jobs=1`"
+        # matched by name, because Dask is optional
+        case _ if type(error).__name__ == "KilledWorker":
             got = f"{names}: {error.allowed_failures + 1} workers died while they built it"  # type: ignore[attr-defined]
             do = "start fewer of them on each machine"
             return str(XlarankError(got, expected="workers with enough memory", do=do))
@@ -236,9 +227,8 @@ def build_remotely(job: PartJob, outcomes: BuildOutcomes) -> Built:
             got = f"{worker} sees no {file.path} of {source.size:,} bytes"
             expected = "the same data root under the same path on all machines"
             do = "share its file system, or copy it to the same place"
-            outcomes[file.name] = BuildOutcome(
-                broken=str(XlarankError(got, expected=expected, do=do))
-            )
+            reason = str(XlarankError(got, expected=expected, do=do))
+            outcomes[file.name] = BuildOutcome(broken=reason)
     with tempfile.TemporaryDirectory(prefix="xlarank-") as folder:
         local_job = replace(job, workspace=Workspace(Path(folder)))
         built, _ = local_job.build(outcomes)

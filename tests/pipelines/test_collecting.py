@@ -193,6 +193,13 @@ def test_measuring_stops_when_the_order_of_the_fastest_no_longer_changes(tmp_pat
     assert short.rounds == 2
 
 
+def test_every_program_loaded_and_every_round_is_a_step():
+    notes = []
+    time_programs(Device(), PLAIN, programs("1", "2", "3"), minutes=1, step=notes.append)
+    assert notes[:3] == ["1 loaded", "2 loaded", "3 loaded"]
+    assert notes[3:] == [f"round {number}" for number in range(1, ROUNDS + 1)]
+
+
 def test_the_time_to_load_programs_counts(monkeypatch):
     clock = iter([0.0, *range(30, 10_000, 30)])
     time = SimpleNamespace(monotonic=lambda: next(clock))

@@ -148,7 +148,9 @@ def test_a_program_that_crashes_or_hangs_is_named_and_the_others_are_measured(na
             name: Pasted(f"{PROGRAMS}:{name}", (), (), False),
             "again": module,
         }
-        rounds = list(islice(compiler.measure(module, programs, seed=0), 2))
+        notes = []
+        rounds = list(islice(compiler.measure(module, programs, seed=0, step=notes.append), 2))
+    assert notes[0] == "1 of 3 programs loaded"
     assert all(seconds.keys() == programs.keys() for seconds in rounds)
     assert reason in rounds[0][name] and rounds[1]["written"] > 0 < rounds[1]["again"]
 
