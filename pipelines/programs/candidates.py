@@ -36,7 +36,7 @@ _RESET = 0.15
 _CHANGED = (1, 1, 2, 3, 5)
 
 
-class Candidates:
+class CandidateLayouts:
     """Candidate rows of each configurable node, or of each group of tied ones.
 
     Attributes:
@@ -81,7 +81,7 @@ class Candidates:
 
 def candidate_rows(
     graph: LayoutGraph, rng: np.random.Generator, *, per_node: int = 8, min_elements: int = 1024
-) -> Candidates:
+) -> CandidateLayouts:
     """Draw candidate rows for every configurable node of ``graph``.
 
     The compiler's choice comes first, then orders of the output's dimensions: the default order,
@@ -102,10 +102,10 @@ def candidate_rows(
                     break
                 choices[order] = None
         rows.append(np.array(list(map(row_of, choices)), np.int8))
-    return Candidates(rows)
+    return CandidateLayouts(rows)
 
 
-def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> Candidates:
+def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> CandidateLayouts:
     """Return candidate rows of groups of tied nodes (`tied_nodes`); small outputs are left to the
     compiler.
     """
@@ -122,7 +122,7 @@ def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> Candidat
         orders = dict.fromkeys([(), *node.orders])
         rows.append(np.array(list(map(row_of, orders)), np.int8))
         least.append(0 if node.optional else min(1, len(orders) - 1))
-    return Candidates(rows, group, np.array(least, np.int64))
+    return CandidateLayouts(rows, group, np.array(least, np.int64))
 
 
 def _settable(facts: LayoutFacts, min_elements: int) -> NDArray[np.bool_]:
@@ -145,7 +145,9 @@ def _orders(default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tupl
         yield orders[at]
 
 
-def random_configurations(candidates: Candidates, count: int, rng: np.random.Generator) -> Codes:
+def random_configurations(
+    candidates: CandidateLayouts, count: int, rng: np.random.Generator
+) -> Codes:
     """Return up to ``count`` distinct codes ``(configs, groups)``, the compiler's choice first.
 
     Each configuration draws from `_ACTIVITY` the share of nodes that it sets, then their rows;
@@ -166,7 +168,7 @@ def random_configurations(candidates: Candidates, count: int, rng: np.random.Gen
 
 
 def breed(
-    candidates: Candidates,
+    candidates: CandidateLayouts,
     parents: Codes,
     count: int,
     rng: np.random.Generator,
@@ -196,7 +198,7 @@ def breed(
 
 
 def evolve(
-    candidates: Candidates,
+    candidates: CandidateLayouts,
     score: Callable[[Codes], NDArray[np.floating]],
     count: int,
     rng: np.random.Generator,

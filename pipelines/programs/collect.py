@@ -17,11 +17,16 @@ from xlarank.data.files import atomic_write, write_json
 from xlarank.data.hlo.messages import Message
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.programs import sources
-from xlarank.pipelines.programs.candidates import Candidates, Codes, breed, random_configurations
+from xlarank.pipelines.programs.candidates import (
+    CandidateLayouts,
+    Codes,
+    breed,
+    random_configurations,
+)
 from xlarank.pipelines.programs.compiler.cycles import COUNTING
 from xlarank.pipelines.programs.compiler.outcome import CycleEstimate, Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import Target, target_of
+from xlarank.pipelines.programs.compiler.targets import Target, target_named
 from xlarank.pipelines.programs.sources import Collected, Program, SearchSettings, Stopwatch
 from xlarank.pipelines.support.progress import Progress, steps_of
 
@@ -67,7 +72,7 @@ def collect(
     configuration does not compile.
     """
     choose_splits([split])
-    chip = target_of(settings.target)
+    chip = target_named(settings.target)
     with Compiler(chip, jobs=jobs, limit=settings.limit, effort=settings.effort) as compiler:
         target = compiler.target
         loaded = sources.load_program(program, compiler, name)
@@ -100,11 +105,11 @@ def collect(
                 programs.setdefault(outcomes[at].fingerprint, at)
             if target.estimated:
                 estimates = {key: outcomes[at].estimate for key, at in programs.items()}
-                labels, facts = _estimate(target, estimates)
+                labels, facts = _estimated_labels(target, estimates)
             else:
                 rows = candidates.expand(codes[[*programs.values()]])
                 modules = dict(zip(programs, map(loaded.constrained, rows), strict=True))
-                labels, facts = _measure(compiler, modules, settings, journal, progress)
+                labels, facts = _measured_labels(compiler, modules, settings, journal, progress)
                 for at in order:
                     if problem := facts["left_out"].get(outcomes[at].fingerprint):
                         outcomes[at] = replace(outcomes[at], status=Status.FAILED, message=problem)
@@ -123,7 +128,7 @@ def collect(
 def _search(
     compiler: Compiler,
     program: Program,
-    candidates: Candidates,
+    candidates: CandidateLayouts,
     settings: CollectSettings,
     rng: np.random.Generator,
     journal: Journal,
@@ -173,7 +178,7 @@ def _search(
         return codes, outcomes
 
 
-def _estimate(
+def _estimated_labels(
     target: Target, estimates: dict[str, CycleEstimate]
 ) -> tuple[dict[str, int], dict[str, Any]]:
     """Return the estimated nanoseconds of programs, and entries for the manifest."""
@@ -186,7 +191,7 @@ def _estimate(
     return labels, {"loops_counted_once": unknown_loops}
 
 
-def _measure(
+def _measured_labels(
     compiler: Compiler,
     modules: dict[str, Message],
     settings: CollectSettings,

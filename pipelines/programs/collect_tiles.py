@@ -27,7 +27,7 @@ from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.data.schema import OPCODE
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, Target, target_of
+from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, Target, target_named
 from xlarank.pipelines.programs.sources import (
     Collected,
     digest_of,
@@ -106,7 +106,7 @@ def collect_tiles(
     `MIN_TILES`, is not written. An interrupted run resumes when repeated. Raises `CompilerError`
     without a compiler, for other targets than TPUs, or if the first compilation fails.
     """
-    target = target_of(settings.target)
+    target = target_named(settings.target)
     choose_splits([split])
     if not target.estimated:
         raise CompilerError(f"there are no tiles for {target.name}", expected="a TPU")

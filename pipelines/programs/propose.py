@@ -21,7 +21,7 @@ from xlarank.pipelines.programs.candidates import Codes, evolve, random_configur
 from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of
 from xlarank.pipelines.programs.compiler.outcome import Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, target_of
+from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, target_named
 from xlarank.pipelines.programs.sources import SearchSettings, write_configurations
 from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_model
 
@@ -168,7 +168,7 @@ def _estimates(path: Path, graph: LayoutGraph, rows: NDArray[np.int8]) -> dict[i
     module = module_of(read_program(path))
     orders = [layouts_of(module, graph.configurable, row) for row in rows]
     estimates: dict[int, int | None] = dict.fromkeys(range(len(rows)))
-    with Compiler(target_of(DEFAULT_TARGET)) as compiler:
+    with Compiler(target_named(DEFAULT_TARGET)) as compiler:
         modules = (constrain(module, layouts) for layouts in orders)
         for at, outcome in compiler.compile(modules):
             if outcome.status is Status.OK:

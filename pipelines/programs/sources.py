@@ -26,7 +26,7 @@ from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData, instructions
 from xlarank.data.hlo.reading import graph_name, module_graph, module_of, read_program
 from xlarank.data.writing import write_graph
-from xlarank.pipelines.programs.candidates import Candidates, candidate_rows, tied_candidates
+from xlarank.pipelines.programs.candidates import CandidateLayouts, candidate_rows, tied_candidates
 from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of
 from xlarank.pipelines.programs.compiler.functions import Pasted
 from xlarank.pipelines.programs.compiler.outcome import CycleEstimate, Journal, Outcome, Status
@@ -71,7 +71,7 @@ class SearchSettings:
 
     def candidates(
         self, graph: LayoutGraph, rng: np.random.Generator, min_elements: int = 1024
-    ) -> Candidates:
+    ) -> CandidateLayouts:
         """Return the candidate rows of a graph's nodes; outputs below ``min_elements`` are left to
         the compiler.
         """

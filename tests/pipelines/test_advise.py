@@ -30,7 +30,7 @@ from xlarank.pipelines.programs.compiler.constrain import entry_modes
 from xlarank.pipelines.programs.compiler.cycles import COUNTING, read_estimate
 from xlarank.pipelines.programs.compiler.functions import SourceLocation, import_function
 from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
-from xlarank.pipelines.programs.compiler.targets import target_of
+from xlarank.pipelines.programs.compiler.targets import target_named
 from xlarank.pipelines.programs.compiler.xla import Lowered
 from xlarank.pipelines.programs.sources import (
     Program,
@@ -80,7 +80,7 @@ class FakeCompiler:
     fewer.
     """
 
-    target = target_of("tpu-v3")
+    target = target_named("tpu-v3")
     fails_after = 10**9
     slow = ""
     custom_call = ""
@@ -164,7 +164,7 @@ def run(out, **settings):
 def test_entry_layouts_are_tried_first_and_the_search_continues_from_the_best(compiler, tmp_path):
     result = run(tmp_path, budget=8)
     assert compiler.compiled[:4] == ["default False", "auto False", "auto False", "default False"]
-    clock = target_of("tpu-v3").nanoseconds
+    clock = target_named("tpu-v3").nanoseconds
     assert (result.default_ns, result.best_ns, result.module_ns) == (
         clock(400),
         clock(50),

@@ -21,7 +21,7 @@ from xlarank.data.hlo.reading import module_graph
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs import candidates as drawn
 from xlarank.pipelines.programs.candidates import (
-    Candidates,
+    CandidateLayouts,
     breed,
     evolve,
     random_configurations,
@@ -72,7 +72,7 @@ def graph():
 
 def free(nodes):
     """Return candidates of nodes with five rows each."""
-    return Candidates((np.arange(-1, 4, dtype=np.int8).repeat(18).reshape(5, 18),) * nodes)
+    return CandidateLayouts((np.arange(-1, 4, dtype=np.int8).repeat(18).reshape(5, 18),) * nodes)
 
 
 def test_rows_are_orders_of_the_output_s_dimensions(graph):

@@ -24,7 +24,7 @@ from xlarank.pipelines.programs.compiler.functions import Pasted
 from xlarank.pipelines.programs.compiler.measuring import TOLERANCE
 from xlarank.pipelines.programs.compiler.outcome import Journal, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, target_of
+from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, target_named
 from xlarank.pipelines.programs.sources import (
     Program,
     digest_of,
@@ -169,7 +169,7 @@ def advise(
     resume from are written below ``out``. Raises `CompilerError` if the compiler is missing or its
     default does not compile.
     """
-    chip = target_of(settings.target)
+    chip = target_named(settings.target)
     if settings.budget < 1:
         raise CompilerError(f"a budget of {settings.budget} compilations", expected="at least 1")
     with ExitStack() as stack:
@@ -177,7 +177,7 @@ def advise(
         chip = compiler.target
         device = None if chip.estimated else compiler
         if settings.measure and chip.estimated:
-            device = stack.enter_context(Compiler(target_of("device")))
+            device = stack.enter_context(Compiler(target_named("device")))
             if device.target.name != chip.name:
                 got = f"there is no {chip.name} to measure on: the device is {device.target.name}"
                 raise CompilerError(got, do="leave out `measure`, or pass `target=device`")
@@ -207,7 +207,7 @@ def advise(
                     outputs = []
     difference = None
     if edited.module is not None and settings.check is not False:
-        with Compiler(target_of("cpu")) as cpu:
+        with Compiler(target_named("cpu")) as cpu:
             seconds = 900.0 if settings.check else 60.0  # longer if requested
             result = advised.pasted or edited.module
             difference = cpu.compare(loaded.module, result, seconds, space.ties)

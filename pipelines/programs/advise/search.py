@@ -26,7 +26,7 @@ from xlarank.pipelines.programs.advise.diagnosis import (
     ties_of,
 )
 from xlarank.pipelines.programs.candidates import (
-    Candidates,
+    CandidateLayouts,
     Codes,
     breed,
     candidate_rows,
@@ -84,7 +84,7 @@ class Space:
     program: Program
     inputs: Sequence[Leaf]
     outputs: Sequence[Leaf]
-    nodes: Candidates
+    nodes: CandidateLayouts
     ties: Mapping[int, int]
     entry_modes: tuple[tuple[list[str], list[str]], ...]
 
@@ -104,16 +104,16 @@ class Space:
         input_modes, output_modes = layouts.entry_modes(program.module) or default
         ties = ties_of(program.module, inputs, outputs)
         modes = ((input_modes, output_modes), free)
-        return cls(program, inputs, outputs, Candidates(nodes), ties, modes)
+        return cls(program, inputs, outputs, CandidateLayouts(nodes), ties, modes)
 
     @cached_property
-    def candidates(self) -> Candidates:
+    def candidates(self) -> CandidateLayouts:
         """Rows of ``nodes``, then of two columns that index ``entry_modes``: for the inputs and for
         the outputs.
         """
         others = [layouts.row_of((0,))] * (len(self.entry_modes) - 1)
         modes = np.array([layouts.row_of(()), *others], np.int8)
-        return Candidates((*self.nodes.rows, modes, modes))
+        return CandidateLayouts((*self.nodes.rows, modes, modes))
 
     def entry(self, inputs: bool, outputs: bool) -> Codes:
         """Return the code ``(1, columns)`` that leaves layouts of inputs, outputs or both to the
@@ -142,7 +142,7 @@ class Space:
                     rows[at].append(row)
                 code[at] = rows[at].index(row)
             codes.setdefault(code.tobytes(), code)
-        nodes = Candidates([np.array(candidates, np.int8) for candidates in rows])
+        nodes = CandidateLayouts([np.array(candidates, np.int8) for candidates in rows])
         return replace(self, nodes=nodes), np.array([*codes.values()])[1:]
 
     def modes(self, code: NDArray[np.int32]) -> tuple[list[str], list[str]]:

@@ -87,10 +87,10 @@ def read_estimate(text: str) -> CycleEstimate:
     ``conditional`` counts as its most expensive branch, and computations of a ``fusion`` are
     ignored. Raises `CompilerError` if the text has no entry computation.
     """
-    return _read(text)[0]
+    return _read_computations(text)[0]
 
 
-def _read(text: str) -> tuple[CycleEstimate, Mapping[str, int], Mapping[str, Lines]]:
+def _read_computations(text: str) -> tuple[CycleEstimate, Mapping[str, int], Mapping[str, Lines]]:
     """Return the estimate, the number of runs of each computation that it counts, and all
     computations.
     """
@@ -161,8 +161,8 @@ def trip_count(loop: Line, outside: Lines, computations: Mapping[str, Lines]) ->
     end = _constant(limit, condition)
     if index is None or end is None:
         return None
-    start = _constant(_element(outside.get(loop.operands[0]), index), outside)
-    step = _step(_skip_copies(_element(result, index), body), index, body)
+    start = _constant(_tuple_element(outside.get(loop.operands[0]), index), outside)
+    step = _counter_step(_skip_copies(_tuple_element(result, index), body), index, body)
     if start is None or not step or (step > 0) != (direction[0] == "L"):
         return None
     if direction[1] == "E":
@@ -170,7 +170,7 @@ def trip_count(loop: Line, outside: Lines, computations: Mapping[str, Lines]) ->
     return max(0, -(-(end - start) // step))
 
 
-def _step(addition: Line | None, index: int, body: Lines) -> int | None:
+def _counter_step(addition: Line | None, index: int, body: Lines) -> int | None:
     """Return the constant that a line adds to a loop's counter, the element ``index`` of its
     tuple.
     """
@@ -198,7 +198,7 @@ def _constant(name: str, lines: Lines) -> int | None:
     return int(number[1]) if number else None
 
 
-def _element(line: Line | None, index: int) -> str:
+def _tuple_element(line: Line | None, index: int) -> str:
     return line.operands[index] if line and line.opcode == "tuple" else ""
 
 
@@ -264,7 +264,7 @@ def read_operations(text: str) -> list[Operation]:
     """Return the operations of the computations that the estimate of a compiled or optimised
     program counts.
     """
-    _, runs_of, computations = _read(text)
+    _, runs_of, computations = _read_computations(text)
     sources = _sources(text)
     operations = []
     for computation, runs in runs_of.items():
@@ -370,7 +370,7 @@ def _sources(text: str) -> dict[str, str]:
 
 
 @dataclass
-class Kernels:
+class KnownKernels:
     """Known kernels: cycles by `Operation.kernel`, lowest ones by `Operation.likeness`, and per
     byte by opcode.
     """

@@ -25,7 +25,7 @@ import xlarank
 from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.hlo.messages import Message
 from xlarank.pipelines.programs.compiler import functions, measuring, xla
-from xlarank.pipelines.programs.compiler.cycles import Kernels, read_operations
+from xlarank.pipelines.programs.compiler.cycles import KnownKernels, read_operations
 from xlarank.pipelines.programs.compiler.functions import Pasted, SourceLocation
 from xlarank.pipelines.programs.compiler.outcome import CycleEstimate, Outcome, Status, fingerprint
 from xlarank.pipelines.programs.compiler.targets import Target, device_target
@@ -85,7 +85,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
         self._limit = limit
         self._numbers = count()
         self._estimates: dict[str, CycleEstimate] = {}
-        self._kernels = Kernels()
+        self._kernels = KnownKernels()
         memory = _MEMORY if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else None
         self._scratch = Path(tempfile.mkdtemp(prefix="xlarank-", dir=memory))
         self._connection, child_end = Pipe()

@@ -6,7 +6,7 @@ import pytest
 
 from xlarank.data.errors import CompilerError
 from xlarank.pipelines.programs.compiler.cycles import (
-    Kernels,
+    KnownKernels,
     Operation,
     read_estimate,
     read_operations,
@@ -181,7 +181,7 @@ def test_kernels_are_identified_by_shapes_and_layouts_not_by_names():
 
 
 def test_predictions_are_exact_for_known_kernels_and_cautious_for_others():
-    kernels = Kernels()
+    kernels = KnownKernels()
     kernels.learn(read_operations(RELAID))
     assert kernels.predict(read_operations(RELAID)) == 7 + 3 + 5 + 11
     other = RELAID.replace(
@@ -194,4 +194,4 @@ def test_predictions_are_exact_for_known_kernels_and_cautious_for_others():
         "%two = f32[8,16]{1,0", "%two = f32[8,16]{0,1"
     )  # alike but for the layout
     assert kernels.predict(read_operations(turned)) == pytest.approx(7 + 3 + 5 + 0.7 * 11)
-    assert Kernels().predict(read_operations(RELAID)) == 0
+    assert KnownKernels().predict(read_operations(RELAID)) == 0

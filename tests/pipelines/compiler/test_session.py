@@ -33,7 +33,7 @@ from xlarank.pipelines.programs.compiler.outcome import (
     fingerprint,
 )
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import target_of
+from xlarank.pipelines.programs.compiler.targets import target_named
 
 TEXT = (
     "HloModule m\n\nENTRY %main (p: f32[8]) -> f32[8] {{\n  ROOT %a = f32[8]{{0}} copy(%p){}\n}}\n"
@@ -87,7 +87,7 @@ class Xla:
 def compiler(tmp_path, monkeypatch):
     monkeypatch.setattr(session, "_SERVICE", f"from {__name__} import Xla, xla; xla.main(Xla)")
     monkeypatch.setenv(GENERATED, str(tmp_path / "generated"))
-    with Compiler(target_of("tpu-v3"), jobs=3, limit=2.0, effort=-1.0) as compiler:
+    with Compiler(target_named("tpu-v3"), jobs=3, limit=2.0, effort=-1.0) as compiler:
         assert compiler.versions == {"target": "tpu-v3", "effort": "-1.0"}
         scratch = compiler._scratch
         yield compiler
@@ -176,7 +176,7 @@ def test_a_process_that_ended_is_reported(compiler):
 @pytest.mark.skipif(bool(importlib.util.find_spec("jax")), reason="jax is installed")
 def test_the_message_without_jax_says_what_to_install():
     with pytest.raises(CompilerError, match=r'pip install "xlarank\[collect\]"'):
-        Compiler(target_of("tpu-v3"))
+        Compiler(target_named("tpu-v3"))
 
 
 def test_dumps_count_once_both_files_are_complete(tmp_path):
