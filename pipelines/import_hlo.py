@@ -103,7 +103,6 @@ def import_hlo(
                     continue
                 target = requested or Collection.parse(_DEFAULT[kind])
                 path = root / Path(*target.parts) / split / f"{stem}.npz"
-                start = time.perf_counter()
                 with _recording_errors(report, title, file):
                     if target.kind != kind:
                         got = f"it is a {kind} graph"
@@ -111,23 +110,8 @@ def import_hlo(
                     if path in written:
                         got = f"{path.name} was written from {written[path]} already"
                         raise HloError(got, do="pass other names")
-                    arrays = encode(message)
-                    graph = write_graph(path, **arrays)
+                    report.graphs.append(_write(path, target, file, encode, message))
                     written[path] = file
-                    imported = Imported(
-                        source=str(file),
-                        graph=graph.name,
-                        collection=str(target),
-                        path=str(path),
-                        nodes=graph.nodes,
-                        edges=len(graph.edges),
-                        configurable=len(arrays.get("node_config_ids", ())),
-                        configs=graph.configs,
-                        labelled=graph.labelled,
-                        seconds=time.perf_counter() - start,
-                        notes=unexpressed(module_of(message)),
-                    )
-                    report.graphs.append(imported)
             step(file.name)
     if not (report.graphs or report.broken) and in_folders:
         raise HloError("the folder holds no program", expected="HLO files or TpuGraphs protobufs")
@@ -146,6 +130,32 @@ def _parts(
     else:
         is_tuning = isinstance(message, ModuleTuningData)
         yield str(file), stem, layout_arrays if is_tuning else unlabelled_arrays, message
+
+
+def _write(
+    path: Path,
+    collection: Collection,
+    source: Path,
+    encode: Callable[[Message], Arrays],
+    message: Message,
+) -> Imported:
+    """Write the graph file of a program."""
+    start = time.perf_counter()
+    arrays = encode(message)
+    graph = write_graph(path, **arrays)
+    return Imported(
+        source=str(source),
+        graph=graph.name,
+        collection=str(collection),
+        path=str(path),
+        nodes=graph.nodes,
+        edges=len(graph.edges),
+        configurable=len(arrays.get("node_config_ids", ())),
+        configs=graph.configs,
+        labelled=graph.labelled,
+        seconds=time.perf_counter() - start,
+        notes=unexpressed(module_of(message)),
+    )
 
 
 def _members(folder: Path) -> list[Path]:

@@ -17,7 +17,12 @@ from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.hlo.reading import module_of, read_hlo, read_program
 from xlarank.data.workspace import Workspace
 from xlarank.models.model import Model
-from xlarank.pipelines.programs.candidates import Codes, evolve, random_configurations
+from xlarank.pipelines.programs.candidates import (
+    CandidateLayouts,
+    Codes,
+    evolve,
+    random_configurations,
+)
 from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of
 from xlarank.pipelines.programs.compiler.outcome import Status
 from xlarank.pipelines.programs.compiler.session import Compiler
@@ -111,28 +116,12 @@ def propose(
         expected = f"an output of two or more dimensions and {settings.min_elements} elements"
         raise GraphFileError(got, expected=expected, do="pass a smaller `min_elements`")
     model = None
-    learned_from = None
     default_place = None
     if settings.search == "random":
         codes = random_configurations(candidates, settings.configs, rng)
     else:
-        chosen = model = model_for_graph(workspace, graph, path, collection=collection)
-
-        def score(codes: Codes) -> NDArray[np.float64]:
-            rows = rows_for_model(candidates.graph(graph, codes), chosen)
-            return chosen.score(rows).mean[rows.group]
-
-        codes = evolve(
-            candidates,
-            score,
-            settings.configs,
-            rng,
-            population=settings.population,
-            generations=settings.generations,
-        )
-        scores = score(codes)
-        default_place = int((scores < scores[0]).sum())
-        learned_from = _labels_of(chosen)
+        model = model_for_graph(workspace, graph, path, collection=collection)
+        codes, default_place = _evolved(graph, candidates, model, settings, rng)
     rows = candidates.expand(codes)
     write_configurations(out, graph, rows, np.zeros(len(codes), np.int64))
     estimates = _estimates(path, graph, rows[: settings.check + 1]) if settings.check else {}
@@ -148,11 +137,38 @@ def propose(
         choices=(int(row_counts.min()), int(row_counts.max())),
         space=float(np.log10(candidates.choices).sum()),
         guided_by=model.title if model else None,
-        learned_from=learned_from,
+        learned_from=_labels_of(model) if model else None,
         default_place=default_place,
         estimates=estimates,
         seconds=time.perf_counter() - start,
     )
+
+
+def _evolved(
+    graph: LayoutGraph,
+    candidates: CandidateLayouts,
+    model: Model,
+    settings: ProposeSettings,
+    rng: np.random.Generator,
+) -> tuple[Codes, int]:
+    """Return the configurations that a model ranks best, after the compiler's default, and how many
+    it ranks ahead of the default.
+    """
+
+    def score(codes: Codes) -> NDArray[np.float64]:
+        rows = rows_for_model(candidates.graph(graph, codes), model)
+        return model.score(rows).mean[rows.group]
+
+    codes = evolve(
+        candidates,
+        score,
+        settings.configs,
+        rng,
+        population=settings.population,
+        generations=settings.generations,
+    )
+    scores = score(codes)
+    return codes, int((scores < scores[0]).sum())
 
 
 def _labels_of(model: Model) -> str:

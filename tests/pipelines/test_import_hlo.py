@@ -206,7 +206,7 @@ def test_evolving_finds_what_the_model_ranks_higher(shared_tree, shared_trained,
         proposals.append(propose(path, out, chosen, workspace=place, collection=LAYOUT))
         contents.append(out.read_bytes())
     assert proposals[0].guided_by == f"the model of {LAYOUT}"
-    assert proposals[0].learned_from == f"graphs of {LAYOUT}, measured on TPU"
+    assert proposals[0].learned_from == f"graphs of {LAYOUT}, measured on CPU"
     scores = rank(place, tmp_path / "0.npz", collection=LAYOUT).scores
     assert int((scores < scores[0]).sum()) == proposals[0].default_place
     evolved, again, drawn, same_seed, other_seed = contents

@@ -195,10 +195,9 @@ def advise(
             advised = _as_code(compiler, space, default, edited, entry)
             if device:
                 pair = (loaded.module, edited.module)
-                expected = default.cycles / edited.cycles
                 if advised.pasted:
                     pair = (written, advised.pasted)
-                    expected = default.cycles / advised.cycles
+                expected = default.cycles / (advised if advised.pasted else edited).cycles
                 measured = _measure(device, loaded.module, pair, expected, settings.minutes)
                 if measured.low <= 1:
                     edited = default
@@ -211,11 +210,6 @@ def advise(
             seconds = 900.0 if settings.check else 60.0  # longer if requested
             result = advised.pasted or edited.module
             difference = cpu.compare(loaded.module, result, seconds, space.ties)
-    picture = out / f"{loaded.name}.diagnosis.svg"
-    record = out / f"{loaded.name}.advice.json"
-    module = out / f"{loaded.name}.advised.pb"
-    files = [picture, record] if edited.module is None else [picture, record, module]
-    before = diagnosis.diagnose(default.text, space.inputs, space.outputs)
     default_ns = chip.nanoseconds(default.cycles)
     best_ns = chip.nanoseconds(advised.cycles)
     set_rows = {}
@@ -235,7 +229,7 @@ def advise(
         module_ns=chip.nanoseconds(edited.cycles),
         compiled=search.statuses,
         stopped=search.stopped,
-        diagnosis=before,
+        diagnosis=diagnosis.diagnose(default.text, space.inputs, space.outputs),
         diagnosis_after=diagnosis.diagnose(advised.text, space.inputs, space.outputs),
         inputs=inputs,
         outputs=outputs,
@@ -243,17 +237,30 @@ def advise(
         lines=[*advised.lines],
         difference=difference,
         measured=measured,
-        files=list(map(str, files)),
+        files=[],
         configuration=set_rows,
     )
+    return _write(advice, edited.module, out)
+
+
+def _write(advice: Advice, edited: Message | None, out: Path) -> Advice:
+    """Write the picture, the edited module, if any, and the record; return advice with their
+    paths.
+    """
+    picture = out / f"{advice.program}.diagnosis.svg"
+    record = out / f"{advice.program}.advice.json"
+    module = out / f"{advice.program}.advised.pb"
     with atomic_write(picture) as partial:
         title = f"{advice.program}, {advice.target}"
-        partial.write_text(diagnosis.picture(before, title), encoding="utf-8")
-    if edited.module is None:
+        partial.write_text(diagnosis.picture(advice.diagnosis, title), encoding="utf-8")
+    files = [picture, record]
+    if edited is None:
         module.unlink(missing_ok=True)  # left by an earlier run
     else:
+        files.append(module)
         with atomic_write(module) as partial:
-            partial.write_bytes(edited.module.SerializeToString())
+            partial.write_bytes(edited.SerializeToString())
+    advice = replace(advice, files=list(map(str, files)))
     write_json(record, asdict(advice))
     return advice
 
