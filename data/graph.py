@@ -323,10 +323,8 @@ def _read_program(archive: NpzReader) -> dict[str, Any]:
     runtime = _integers(archive, "config_runtime", 0)
     failed = runtime > MAX_RUNTIME
     if failed.any():
-        note = (
-            f"{name}: not measured: {counted(int(failed.sum()), 'runtime')} above a day "
-            f"({runtime.max():,} ns); write 0 for a configuration without a runtime"
-        )
+        runtimes = f"{counted(int(failed.sum()), 'runtime')} above a day ({runtime.max():,} ns)"
+        note = f"{name}: not measured: {runtimes}; write 0 for a configuration without a runtime"
         warnings.warn(note, GraphWarning, stacklevel=4)
         runtime = np.where(failed, 0, runtime)
     return {

@@ -184,10 +184,8 @@ class NpzReader:
         claimed = header.size * dtype.itemsize
         actual = self._members[name].file_size - header.length
         if claimed != actual:
-            got = (
-                f"array {name} claims shape {header.shape} {dtype} = {claimed:,} bytes, but "
-                f"holds {actual:,}"
-            )
+            got = f"array {name} claims shape {header.shape} {dtype} = {claimed:,} bytes"
+            got += f", but holds {actual:,}"
             expected = "a header that agrees with the data behind it"
             raise GraphFileError(got, expected=expected, do=_COPY_AGAIN)
         return header

@@ -36,16 +36,32 @@ _INT64: Final = np.iinfo(np.int64)
 ELEMENT_TYPES: Final = dict(zip((*range(13), 16, 15, 18, 13, 14, 17), ELEMENT_BYTES, strict=True))
 #: Names of those that the dataset does not have.
 _OTHER_TYPES: Final = {
-    **{19: "f8e5m2", 20: "f8e4m3fn", 21: "s4", 22: "u4", 23: "f8e4m3b11fnuz", 24: "f8e5m2fnuz"},
-    **{25: "f8e4m3fnuz", 26: "s2", 27: "u2", 28: "f8e4m3", 29: "f8e3m4", 30: "s1", 31: "u1"},
-    **{32: "f4e2m1fn", 33: "f8e8m0fnu"},
+    19: "f8e5m2",
+    20: "f8e4m3fn",
+    21: "s4",
+    22: "u4",
+    23: "f8e4m3b11fnuz",
+    24: "f8e5m2fnuz",
+    25: "f8e4m3fnuz",
+    26: "s2",
+    27: "u2",
+    28: "f8e4m3",
+    29: "f8e3m4",
+    30: "s1",
+    31: "u1",
+    32: "f4e2m1fn",
+    33: "f8e8m0fnu",
 }
 #: A computation ends a split if its name contains one of these, as in the extractor.
 _MAJOR: Final = re.compile("cluster|while|cond")
 #: Roles of a convolution's dimensions: ``<role>_dim`` in columns, ``<role>_dimension`` in messages.
 _ROLES: Final = (
-    *("input_batch", "input_feature", "output_batch", "output_feature"),
-    *("kernel_input_feature", "kernel_output_feature"),
+    "input_batch",
+    "input_feature",
+    "output_batch",
+    "output_feature",
+    "kernel_input_feature",
+    "kernel_output_feature",
 )
 #: Runs of kernels with at most this runtime in nanoseconds were not measured.
 _UNMEASURED: Final = 1
@@ -142,10 +158,8 @@ def _index_nodes(module: Message) -> tuple[dict[int, dict[int, int]], dict[int, 
         if computation.id in root or len(numbers) != len(computation.instructions):
             raise HloError(f"two computations have the id {computation.id}", expected="unique ids")
         if computation.root_id not in numbers:
-            got = (
-                f"the root of {_label(computation)} is instruction {computation.root_id}, "
-                "which is not in it"
-            )
+            root_id = computation.root_id
+            got = f"the root of {_label(computation)} is instruction {root_id}, which is not in it"
             raise HloError(got, expected="the id of one of its instructions")
         root[computation.id] = numbers[computation.root_id]
     return node_of, root
