@@ -129,25 +129,21 @@ class FakeCompiler:
             if self.broken is not None:
                 yield at, self.broken
                 continue
-            if status := (self.slow if turned else "") or (
-                self.unsettled if "auto" in inputs else ""
-            ):
+            status = self.slow if turned else ""
+            if not status and "auto" in inputs:
+                status = self.unsettled
+            if status:
                 yield at, Outcome(Status(status), seconds=9.0, message="not done within 9 s")
                 continue
             free = inputs[1] in ("auto", "{0,1}") and not self.useless
-            copy = (
-                ""
-                if free
-                else (
-                    '%copy.1 = f32[128,64]{0,1} copy(%w), backend_config={"estimated_cycles":"300"}'
-                )
-            )
-            layout, operand = ("0,1", "w") if free else ("1,0", "copy.1")
-            text = TEXT.format(weight=layout, operand=operand, cycles=100 - 50 * turned, copy=copy)
-            yield (
-                at,
-                Outcome(Status.OK, read_estimate(text), f"{free} {turned}", False, 1.0, text=text),
-            )
+            entry = {"weight": "0,1", "operand": "w", "copy": ""}
+            if not free:
+                config = 'backend_config={"estimated_cycles":"300"}'
+                copy = f"%copy.1 = f32[128,64]{{0,1}} copy(%w), {config}"
+                entry = {"weight": "1,0", "operand": "copy.1", "copy": copy}
+            text = TEXT.format(cycles=100 - 50 * turned, **entry)
+            key = f"{free} {turned}"
+            yield at, Outcome(Status.OK, read_estimate(text), key, False, 1.0, text=text)
 
 
 @pytest.fixture

@@ -131,9 +131,8 @@ def test_the_cpu_measures_and_checks_outputs(tmp_path):
     assert collected.manifest["label"].endswith(f"{collected.manifest['rounds']} shuffled rounds")
     programs = {entry["program"] for entry in collected.manifest["configurations"]}
     assert collected.manifest["standard_errors"].keys() == programs
-    again = collect(
-        PRODUCTS, tmp_path, CollectSettings("device", configs=3, minutes=1)
-    )  # it is this CPU
+    # the device is this CPU
+    again = collect(PRODUCTS, tmp_path, CollectSettings("device", configs=3, minutes=1))
     assert again.path == collected.path and not again.fresh
 
 
@@ -160,9 +159,8 @@ def test_the_fastest_layout_of_a_loop_is_found_by_measuring(tmp_path, seed):
     settings = CollectSettings("device", search="evolve", configs=3, seed=seed)
     collected = collect(f"{PROGRAMS}:rows", tmp_path, settings)
     graph = read_graph(collected.path)
-    first = graph.table.rows[graph.table.codes[:, 0]][
-        :, 0
-    ]  # the minor-most dimension of the product
+    # the minor-most dimension of the product
+    first = graph.table.rows[graph.table.codes[:, 0], 0]
     assert sorted(first.tolist()) == [-1, 0, 1]
     assert graph.runtime[first == 0].item() > 1.2 * graph.runtime[first != 0].max(), "by columns"
     assert collected.manifest["retest_tau"] == 1

@@ -184,14 +184,12 @@ def test_predictions_are_exact_for_known_kernels_and_cautious_for_others():
     kernels = KnownKernels()
     kernels.learn(read_operations(RELAID))
     assert kernels.predict(read_operations(RELAID)) == 7 + 3 + 5 + 11
-    other = RELAID.replace(
-        "add(%c, %b)", "subtract(%c, %b)"
-    )  # unknown: 5 or 11 cycles for the same bytes
+    # unknown: 5 or 11 cycles for the same bytes
+    other = RELAID.replace("add(%c, %b)", "subtract(%c, %b)")
     rates = sorted(op.cycles / op.bytes for op in read_operations(RELAID) if op.opcode == "fusion")
     unknown = 0.7 * by_name(other)["two"].bytes * (rates[0] + 0.25 * (rates[1] - rates[0]))
     assert kernels.predict(read_operations(other)) == pytest.approx(7 + 3 + 5 + unknown)
-    turned = RELAID.replace(
-        "%two = f32[8,16]{1,0", "%two = f32[8,16]{0,1"
-    )  # alike but for the layout
+    # alike but for the layout
+    turned = RELAID.replace("%two = f32[8,16]{1,0", "%two = f32[8,16]{0,1")
     assert kernels.predict(read_operations(turned)) == pytest.approx(7 + 3 + 5 + 0.7 * 11)
     assert KnownKernels().predict(read_operations(RELAID)) == 0
