@@ -26,11 +26,16 @@ import polars as pl
 from xlarank.data.errors import XlarankError
 from xlarank.pipelines.programs.advise.advice import open_journal
 from xlarank.pipelines.programs.advise.search import LayoutSearch, Space
-from xlarank.pipelines.programs.candidates import Candidates, Codes, breed, random_configurations
+from xlarank.pipelines.programs.candidates import (
+    CandidateLayouts,
+    Codes,
+    breed,
+    random_configurations,
+)
 from xlarank.pipelines.programs.compiler.cycles import read_operations
 from xlarank.pipelines.programs.compiler.outcome import Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import target_of
+from xlarank.pipelines.programs.compiler.targets import target_named
 from xlarank.pipelines.programs.sources import load_program
 
 AT = (4, 10, 20)
@@ -91,7 +96,7 @@ class _Nodes(LayoutSearch):
     def proposals(self, count: int) -> Codes:
         rows = self.space.nodes.rows
         rest = [layouts[:1] for layouts in self.space.candidates.rows[len(rows) :]]
-        candidates = Candidates((*rows, *rest))
+        candidates = CandidateLayouts((*rows, *rest))
         if self.genetic:
             parents = self.codes[np.argsort(self._costs(), kind="stable")[:8]]
             return breed(candidates, parents, count, self.rng, known=self.codes)
@@ -205,7 +210,7 @@ def main() -> None:
     records: list[dict[str, Any]] = []
     for path in args.programs or [name.format(data=args.data) for name in (*FRESH, *EARLIER)]:
         try:
-            with Compiler(target_of(args.target), jobs=args.jobs) as compiler:
+            with Compiler(target_named(args.target), jobs=args.jobs) as compiler:
                 limits = args.seeds, args.budget, args.minutes, args.cache
                 for record in compare(compiler, path, args.methods.split(","), *limits):
                     records.append(record)

@@ -22,7 +22,7 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.graph import program_family
 from xlarank.pipelines.programs.collect_tiles import TileSettings, collect_tiles
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import target_of
+from xlarank.pipelines.programs.compiler.targets import target_named
 
 #: Never collected: their kernels are held out.
 RESERVED = adopt.RESERVED | adopt.MEASURED
@@ -60,7 +60,7 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     failed = args.out / "failed.txt"
     known = set(failed.read_text(encoding="utf-8").split("\n")) if failed.exists() else set()
-    with Compiler(target_of(settings.target), limit=args.seconds / 2) as compiler:
+    with Compiler(target_named(settings.target), limit=args.seconds / 2) as compiler:
         for name, source in programs():
             if name in known:
                 continue

@@ -64,15 +64,13 @@ class Collection:
         source = self.parts[1]
         if "estimate" in source:
             return "estimated by the TPU's compiler, not measured"
-        chip = (
-            source
-            if source.startswith(("tpu-", *GPUS))
-            else "CPU"
-            if source.startswith("cpu-")
-            else ""
-        )
-        hardware = {"cpu": "CPU", "xla": "TPU", "nlp": "TPU"}.get(source, chip)
-        return f"measured on {hardware}" if hardware else "as the files say"
+        if source == "cpu" or source.startswith("cpu-"):
+            return "measured on CPU"
+        if source in ("xla", "nlp"):
+            return "measured on TPU"
+        if source.startswith(("tpu-", *GPUS)):
+            return f"measured on {source}"
+        return "as the files say"
 
     def __str__(self) -> str:
         return ":".join(self.parts)
@@ -127,18 +125,16 @@ def choose(
     """
     by_name = {str(collection): collection for collection in sorted(set(available))}
     if not by_name:
-        raise CollectionError(
-            f"{where} holds no collections", do="run build-features with a `data_root`"
-        )
+        got = f"{where} holds no collections"
+        raise CollectionError(got, do="run build-features with a `data_root`")
     chosen: list[str] = []
     for name in names:
         matches = [name] if name in by_name else fnmatch.filter(by_name, name)
         chosen += matches
         if not matches:
             hint = did_you_mean(name, by_name, cutoff=0.4) or "name one of these"
-            raise CollectionError(
-                f"collection {name!r} is not in {where}", expected=", ".join(by_name), do=hint
-            )
+            got = f"collection {name!r} is not in {where}"
+            raise CollectionError(got, expected=", ".join(by_name), do=hint)
     return [by_name[name] for name in dict.fromkeys(chosen)] if names else list(by_name.values())
 
 
@@ -147,7 +143,7 @@ def choose_splits(names: Sequence[str]) -> list[str]:
     for name in names:
         if name not in SPLITS:
             raise CollectionError(f"{name!r} is not a split", expected=", ".join(SPLITS))
-    return [split for split in SPLITS if split in names or not names]
+    return [split for split in SPLITS if split in names] if names else list(SPLITS)
 
 
 def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
@@ -163,18 +159,16 @@ def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
         for root, folders, files in os.walk(npz / kind, onerror=unreadable, followlinks=True):
             folder = Path(root)
             level = len(folder.relative_to(npz / kind).parts)
-            visible = sorted(
-                name for name in folders if not name.startswith(".") and not name.endswith(".npz")
-            )
-            folders[:] = visible if level < _DEEPEST else []
-            graphs = [
-                file for file in files if file.lower().endswith(".npz") and not file.startswith(".")
-            ]
+            visible = [name for name in folders if not name.startswith(".")]
+            inner = sorted(name for name in visible if not name.endswith(".npz"))
+            folders[:] = inner if level < _DEEPEST else []
+            graphs = [name for name in files if name.lower().endswith(".npz")]
+            graphs = [name for name in graphs if not name.startswith(".")]
             if level != levels.count("/") + 1:
                 reason = f"expected {kind}/{levels}/*.npz"
             elif folder.name not in SPLITS:
                 similar = difflib.get_close_matches(folder.name.lower(), SPLITS, 1)
-                hint = f"rename the folder{f' to {similar[0]}' if similar else ''}"
+                hint = f"rename the folder to {similar[0]}" if similar else "rename the folder"
                 reason = f"{folder.name} is not a split ({', '.join(SPLITS)}); {hint}"
             else:
                 graphs = [file for file in graphs if not file.endswith(".npz")]
@@ -240,8 +234,7 @@ def find_data_root(named: Path | None = None) -> DataRoot:
 
     Tries ``named``, the environment variable ``XLARANK_DATA``, Kaggle's mounts of the competition
     and of data sets, ``~/data/tpugraphs`` (the default of Google's tools) and the embedded sample,
-    in this order. Raises `DataRootError`
-    if ``named`` or ``XLARANK_DATA`` is set and has no data.
+    in this order. Raises `DataRootError` if ``named`` or ``XLARANK_DATA`` is set and has no data.
     """
     if named is not None:
         return _named_root(named, "`data_root`")
@@ -270,7 +263,7 @@ def refuse_sample_on_kaggle(roots: Iterable[Path]) -> None:
 def _tree_below(path: Path) -> Path | None:
     for npz in (path, path / "npz", path / "npz_all" / "npz"):
         # unlike Path.is_dir, os.path.isdir is False if permission is denied
-        if any(os.path.isdir(npz / kind) for kind in ("layout", "tile")):
+        if os.path.isdir(npz / "layout") or os.path.isdir(npz / "tile"):
             return npz
     return None
 

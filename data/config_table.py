@@ -78,9 +78,8 @@ class ConfigTable(ReadOnlyArrays):
     @cached_property
     def frequency(self) -> NDArray[np.int64]:
         """``(R,)`` number of configurations that use each row."""
-        step = max(
-            1, _PIECE // max(1, self.nodes)
-        )  # in steps, because bincount casts its input to int64
+        # in steps, because bincount casts its input to int64
+        step = max(1, _PIECE // max(1, self.nodes))
         count = np.zeros(len(self.rows), np.int64)
         for at in range(0, self.configs, step):
             count += np.bincount(self.codes[at : at + step].reshape(-1), minlength=len(self.rows))
@@ -125,9 +124,8 @@ class ConfigTable(ReadOnlyArrays):
         """
         configs, nodes = codes.shape
         step = max(1, _PIECE // max(1, nodes))
-        dense = (
-            len(keys) <= 16 * configs
-        )  # otherwise sorting is cheaper than a table of all keys per node
+        # for many keys, sorting is cheaper than a table of all keys per node
+        dense = len(keys) <= 16 * configs
         nodes_at_once = max(1, 4 * _PIECE // (len(keys) if dense else max(1, configs)))
         owners = [np.empty(0, np.int64)]
         rows = [np.empty(0, np.int64)]
@@ -147,9 +145,8 @@ class ConfigTable(ReadOnlyArrays):
                     piece[...] = numbering[piece]
                 pairs = np.flatnonzero(present)
             else:
-                pairs, inverse = np.unique(
-                    rank[part] + np.arange(part.shape[1]) * len(keys), return_inverse=True
-                )
+                numbers = rank[part] + np.arange(part.shape[1]) * len(keys)
+                pairs, inverse = np.unique(numbers, return_inverse=True)
                 part[...] = inverse.reshape(part.shape) + total
             owners.append(pairs // len(keys) + first)
             rows.append(pairs % len(keys))
@@ -197,10 +194,10 @@ def group_codes(codes: NDArray[np.integer]) -> Duplicates:
     ([0, 1], [0, 1, 0])
     """
     group_of: dict[bytes, int] = {}  # digests, because rows would take as much memory as the codes
-    rows = np.ascontiguousarray(codes)
-    group = [
-        group_of.setdefault(blake2b(row, digest_size=16).digest(), len(group_of)) for row in rows
-    ]
+    group = []
+    for row in np.ascontiguousarray(codes):
+        digest = blake2b(row, digest_size=16).digest()
+        group.append(group_of.setdefault(digest, len(group_of)))
     first = np.unique(group, return_index=True)[1]
     return Duplicates(first.astype(np.int64), np.array(group, np.int64))
 
@@ -211,9 +208,8 @@ def code_counts(codes: NDArray[np.integer], width: int) -> sparse.csr_array:
     """
     configs, nodes = codes.shape
     indptr = np.arange(configs + 1, dtype=np.int64) * nodes
-    return sparse.csr_array(
-        (np.ones(codes.size), codes.reshape(-1), indptr), shape=(configs, width)
-    )
+    entries = (np.ones(codes.size), codes.reshape(-1), indptr)
+    return sparse.csr_array(entries, shape=(configs, width))
 
 
 def _row_keys(block: NDArray[Any]) -> NDArray[np.int64]:
@@ -223,14 +219,12 @@ def _row_keys(block: NDArray[Any]) -> NDArray[np.int64]:
     low, high = (block.min(), block.max()) if block.size else (-1, -1)
     if not (low >= -1 and high < MAX_RANK):  # NaN fails the comparison
         bad = low if not low >= -1 else high
-        raise GraphFileError(
-            f"node_config_feat holds {bad}", expected=f"dimensions 0-{MAX_RANK - 1}, or -1"
-        )
+        got = f"node_config_feat holds {bad}"
+        raise GraphFileError(got, expected=f"dimensions 0-{MAX_RANK - 1}, or -1")
     integers = block.astype(np.int8, copy=False)
     if integers is not block and not np.array_equal(integers, block):
-        raise GraphFileError(
-            f"node_config_feat holds {block[integers != block][0]}", expected="whole numbers"
-        )
+        got = f"node_config_feat holds {block[integers != block][0]}"
+        raise GraphFileError(got, expected="whole numbers")
     # Two digits at a time: a row of 18 bytes is read as 9 little-endian numbers low + 256 * high.
     pairs = np.ascontiguousarray(integers + np.int8(1)).reshape(-1, _WIDTH).view("<u2")
     digits = pairs - (256 - _BASE) * (pairs >> 8)

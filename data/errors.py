@@ -98,12 +98,10 @@ def reasons(reason_of: Mapping[str, str], limit: int = 3) -> list[str]:
         names_by_reason.setdefault(reason, []).append(name)
     lines = []
     for reason, names in names_by_reason.items():
-        omitted = f" and {len(names) - limit:,} more" if len(names) > limit else ""
-        lines.append(
-            reason
-            if reason.startswith(names[0])
-            else f"{', '.join(names[:limit])}{omitted}: {reason}"
-        )
+        shown = ", ".join(names[:limit])
+        if len(names) > limit:
+            shown += f" and {len(names) - limit:,} more"
+        lines.append(reason if reason.startswith(names[0]) else f"{shown}: {reason}")
     return lines
 
 
@@ -121,9 +119,8 @@ def naming(name: str, do: str = "") -> Iterator[None]:
     try:
         yield
     except XlarankError as error:
-        raise type(error)(
-            f"{name}: {error.got}", expected=error.expected, do=error.do or do
-        ) from error
+        got = f"{name}: {error.got}"
+        raise type(error)(got, expected=error.expected, do=error.do or do) from error
 
 
 class DataRootError(XlarankError):
@@ -224,9 +221,8 @@ def require_ranges(**values: Any) -> None:
         low, high = _RANGES[name]
         integral = isinstance(value, Integral) and not isinstance(value, bool)
         if not (integral and low <= value <= high):
-            raise XlarankError(
-                f"`{name}` is {value!r}", expected=f"a whole number from {low} to {high}"
-            )
+            expected = f"a whole number from {low} to {high}"
+            raise XlarankError(f"`{name}` is {value!r}", expected=expected)
 
 
 def require_seconds(name: str, value: float | None) -> None:

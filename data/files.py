@@ -78,9 +78,8 @@ def output_target(path: Path) -> Path:
         reason = "its links go in a circle" if error.errno == errno.ELOOP else ""
     if reason:
         do = "name another file (- is standard output for `json`)"
-        raise OutputError(
-            f"cannot write {path} ({reason})", expected="a file that may be replaced", do=do
-        )
+        got = f"cannot write {path} ({reason})"
+        raise OutputError(got, expected="a file that may be replaced", do=do)
     return Path(os.path.realpath(path))
 
 
@@ -98,9 +97,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=_PARTIAL, suffix=target.suffix)
     except OSError as error:
-        raise OutputError(
-            f"cannot write {path} ({error.strerror or error})", expected=expected, do=do
-        ) from error
+        got = f"cannot write {path} ({error.strerror or error})"
+        raise OutputError(got, expected=expected, do=do) from error
     os.close(handle)
     partial = Path(name)
     try:
@@ -114,9 +112,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
     except OSError as error:
         if error.filename is not None and str(error.filename) != str(partial):
             raise  # the error names another file
-        raise OutputError(
-            f"cannot write {path} ({error.strerror or error})", expected=expected, do=do
-        ) from error
+        got = f"cannot write {path} ({error.strerror or error})"
+        raise OutputError(got, expected=expected, do=do) from error
     finally:
         partial.unlink(missing_ok=True)
 
@@ -194,10 +191,9 @@ def _checked(annotation: Any, value: Any, name: str) -> Any:
             return annotation(value)
     elif annotation is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
         return float(value)
-    elif annotation is Any or (
-        annotation in (bool, int, str, type(None)) and type(value) is annotation
-    ):
+    elif annotation is Any:
         return value
-    raise TypeError(
-        f"{name} is {str(value)[:60]!r}, not {getattr(annotation, '__name__', annotation)}"
-    )
+    elif annotation in (bool, int, str, type(None)) and type(value) is annotation:
+        return value
+    got = f"{name} is {str(value)[:60]!r}, not {getattr(annotation, '__name__', annotation)}"
+    raise TypeError(got)

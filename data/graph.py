@@ -52,9 +52,7 @@ _MEND = "mend or remove the file"
 
 _FIRST_COLUMNS = map(NODE_COLUMNS.index, ("shape_dimensions_0", "layout_minor_to_major_0"))
 _SIZES, _DEFAULT_LAYOUT = (slice(column, column + MAX_RANK) for column in _FIRST_COLUMNS)
-_CONVOLUTION = [
-    i for i, name in enumerate(NODE_COLUMNS) if name.startswith("convolution_dim_numbers")
-]
+_CONVOLUTION = [i for i, name in enumerate(NODE_COLUMNS) if name.startswith("convolution_dim")]
 #: Columns of ``node_feat`` that must be whole numbers, and their maximum, if any.
 _INTEGER_COLUMNS: Final[tuple[tuple[str, Any, int | None], ...]] = (
     ("the dimensions", _SIZES, None),
@@ -159,9 +157,8 @@ class TileGraph(Graph):
 
     @cached_property
     def duplicates(self) -> Duplicates:
-        return group_codes(
-            (self.config_feat + np.float32(0.0)).view(np.int32)
-        )  # the sum makes -0.0 equal to 0.0
+        # the sum makes -0.0 equal to 0.0
+        return group_codes((self.config_feat + np.float32(0.0)).view(np.int32))
 
     @property
     def cost(self) -> NDArray[np.float64]:
@@ -218,9 +215,8 @@ def graph_size(path: Path, kind: Kind) -> GraphCounts:
     try:
         path.name.encode()
     except UnicodeEncodeError:
-        raise GraphFileError(
-            f"the file name {path.name!r} is not UTF-8", do="rename the file"
-        ) from None
+        got = f"the file name {path.name!r} is not UTF-8"
+        raise GraphFileError(got, do="rename the file") from None
     with NpzReader(path) as archive, naming(path.name, _MEND):
         return _check_headers(archive, kind)
 
@@ -264,9 +260,8 @@ def _shape(
         expected = "integers or floats" if "f" in kinds else "integers"
         raise GraphFileError(f"{name} has type {header.dtype}", expected=expected, do=do)
     pairs = zip(shape, header.shape, strict=False)
-    if len(header.shape) != len(shape) or any(
-        extent not in (None, actual) for extent, actual in pairs
-    ):
+    fits = all(extent in (None, actual) for extent, actual in pairs)
+    if not fits or len(header.shape) != len(shape):
         extents = ", ".join("any" if extent is None else str(extent) for extent in shape)
         raise GraphFileError(f"{name} has shape {header.shape}", expected=f"({extents})")
     return header.shape
@@ -277,17 +272,15 @@ def _read_layout(archive: NpzReader) -> LayoutGraph:
     nodes = len(program["node_feat"])
     ids = _integers(archive, "node_config_ids", 0, nodes - 1)
     if len(np.unique(ids)) != len(ids):
-        raise GraphFileError(
-            "node_config_ids names a node twice", expected="every node at most once"
-        )
+        got = "node_config_ids names a node twice"
+        raise GraphFileError(got, expected="every node at most once")
     splits = _integers(archive, "node_splits", 0, nodes).reshape(-1)
     if (np.diff(splits) < 0).any():
         raise GraphFileError("node_splits goes down", expected="starts of computations in order")
     order = np.argsort(ids)  # features must not depend on the order in the file
     in_order = (np.diff(order) > 0).all()
-    with closing(
-        archive.stream("node_config_feat")
-    ) as blocks:  # so that an error does not leave the file open
+    # closing: an error must not leave the file open
+    with closing(archive.stream("node_config_feat")) as blocks:
         rows = (block if in_order else block[:, order] for block in blocks)
         table = ConfigTable.from_blocks(rows, configs=len(program["runtime"]), nodes=len(order))
     graph = LayoutGraph(**program, splits=splits, configurable=ids[order], table=table)
@@ -316,9 +309,8 @@ def _read_program(archive: NpzReader) -> dict[str, Any]:
         values = node_feat[:, columns]
         _check_range(f"{title} in node_feat", values, 0, high)
         if len(fractions := values[values % 1 != 0]):
-            raise GraphFileError(
-                f"{title} in node_feat hold {fractions[0]}", expected="whole numbers"
-            )
+            got = f"{title} in node_feat hold {fractions[0]}"
+            raise GraphFileError(got, expected="whole numbers")
     elements = np.maximum(node_feat[:, _SIZES], 1).prod(axis=1, dtype=np.float64)
     if elements.max() > MAX_ELEMENTS:
         got = f"node {int(elements.argmax())} in node_feat has {elements.max():.3g} elements"
@@ -331,10 +323,8 @@ def _read_program(archive: NpzReader) -> dict[str, Any]:
     runtime = _integers(archive, "config_runtime", 0)
     failed = runtime > MAX_RUNTIME
     if failed.any():
-        note = (
-            f"{name}: not measured: {counted(int(failed.sum()), 'runtime')} above a day "
-            f"({runtime.max():,} ns); write 0 for a configuration without a runtime"
-        )
+        runtimes = f"{counted(int(failed.sum()), 'runtime')} above a day ({runtime.max():,} ns)"
+        note = f"{name}: not measured: {runtimes}; write 0 for a configuration without a runtime"
         warnings.warn(note, GraphWarning, stacklevel=4)
         runtime = np.where(failed, 0, runtime)
     return {
@@ -351,9 +341,8 @@ def _integers(
 ) -> NDArray[np.int64]:
     values = archive.read(name)
     if values.dtype == np.uint64 and (values > np.uint64(np.iinfo(np.int64).max)).any():
-        raise GraphFileError(
-            f"{name} holds {values.max()}", expected="numbers that fit 64 signed bits"
-        )
+        got = f"{name} holds {values.max()}"
+        raise GraphFileError(got, expected="numbers that fit 64 signed bits")
     integers = values.astype(np.int64)
     _check_range(name, integers, low, high)
     return integers
@@ -363,13 +352,11 @@ def _float32(archive: NpzReader, name: str) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):  # overflow gives inf, which is refused below
         values: NDArray[np.float32] = archive.read(name).astype(np.float32, copy=False)
     if not np.isfinite(values).all():
-        raise GraphFileError(
-            f"{name} holds {values[~np.isfinite(values)][0]}", expected="finite numbers"
-        )
+        got = f"{name} holds {values[~np.isfinite(values)][0]}"
+        raise GraphFileError(got, expected="finite numbers")
     if values.size and max(values.max(), -values.min()) > MAX_FEATURE:
-        raise GraphFileError(
-            f"{name} holds {np.abs(values).max():.3g}", expected=f"at most {MAX_FEATURE:.0e}"
-        )
+        got = f"{name} holds {np.abs(values).max():.3g}"
+        raise GraphFileError(got, expected=f"at most {MAX_FEATURE:.0e}")
     return values
 
 
@@ -404,9 +391,8 @@ def _check_layouts(graph: LayoutGraph) -> None:
     np.maximum.at(operand_rank, edges[:, 0], rank[edges[:, 1]])
     operand_rank[operand_rank < 0] = MAX_RANK  # unknown for a node without operands
     owner = graph.configurable[graph.table.node]
-    for index, (slot, limit) in enumerate(
-        zip(LAYOUT_SLOTS, (rank, operand_rank, operand_rank), strict=True)
-    ):
+    limits = (rank, operand_rank, operand_rank)
+    for index, (slot, limit) in enumerate(zip(LAYOUT_SLOTS, limits, strict=True)):
         layout = graph.table.rows[:, MAX_RANK * index : MAX_RANK * (index + 1)]
         named = layout >= 0
         ordered = np.sort(layout, axis=1)

@@ -107,9 +107,8 @@ class NpzReader:
         if header.fortran_order and len(header.shape) > 1:
             expected = "C order, so that it can be read one configuration after the other"
             do = "save it again through numpy.ascontiguousarray"
-            raise GraphFileError(
-                f"array {name} is stored in Fortran order", expected=expected, do=do
-            )
+            got = f"array {name} is stored in Fortran order"
+            raise GraphFileError(got, expected=expected, do=do)
         if not header.size:
             yield np.empty(header.shape, header.dtype)
             return
@@ -131,9 +130,8 @@ class NpzReader:
             stream.read(header.length)
             remaining = header.size
             while remaining:
-                piece = np.frombuffer(
-                    stream.read(min(remaining, limit) * header.dtype.itemsize), header.dtype
-                )
+                content = stream.read(min(remaining, limit) * header.dtype.itemsize)
+                piece = np.frombuffer(content, header.dtype)
                 if not len(piece):
                     raise EOFError(f"{remaining:,} values are missing")
                 remaining -= len(piece)
@@ -148,9 +146,8 @@ class NpzReader:
             got = f"array {name} is compressed by zip method {info.compress_type}"
             raise GraphFileError(got, expected="stored or deflated", do=_SAVE_AGAIN)
         packed = min(info.compress_size, self._bytes)  # the archive's directory may claim anything
-        limit = (
-            packed * _MAX_DEFLATE_RATIO if info.compress_type == zipfile.ZIP_DEFLATED else packed
-        )
+        deflated = info.compress_type == zipfile.ZIP_DEFLATED
+        limit = packed * _MAX_DEFLATE_RATIO if deflated else packed
         if info.file_size > limit:
             got = f"array {name} claims {info.file_size:,} bytes from {packed:,} compressed ones"
             raise GraphFileError(got, expected=f"at most {limit:,}", do="do not trust this file")
@@ -182,19 +179,15 @@ class NpzReader:
         ) as error:  # TypeError: numpy's parser accepts True as an extent
             got = f"array {name} has shape {str(shape)[:80]}, which no array has ({error})"
             raise GraphFileError(got, expected="a plain npy array", do=_SAVE_AGAIN) from error
-        header = ArrayHeader(
-            tuple(int(extent) for extent in shape), dtype, bool(fortran), stream.tell()
-        )
+        extents = tuple(int(extent) for extent in shape)
+        header = ArrayHeader(extents, dtype, bool(fortran), stream.tell())
         claimed = header.size * dtype.itemsize
         actual = self._members[name].file_size - header.length
         if claimed != actual:
-            got = (
-                f"array {name} claims shape {header.shape} {dtype} = {claimed:,} bytes, but "
-                f"holds {actual:,}"
-            )
-            raise GraphFileError(
-                got, expected="a header that agrees with the data behind it", do=_COPY_AGAIN
-            )
+            got = f"array {name} claims shape {header.shape} {dtype} = {claimed:,} bytes"
+            got += f", but holds {actual:,}"
+            expected = "a header that agrees with the data behind it"
+            raise GraphFileError(got, expected=expected, do=_COPY_AGAIN)
         return header
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import chain
 from typing import Final
 from urllib.parse import quote
 
@@ -49,9 +48,10 @@ def hide_passwords(text: str, address: str | None) -> str:
     if address is None or address.startswith("journal:"):
         return text
     url = make_url(address)
-    parameters = chain(
-        *(values for key, values in url.normalized_query.items() if key not in _PUBLIC)
-    )
-    for secret in filter(None, (url.password, *parameters)):
+    secrets = [url.password]
+    for key, values in url.normalized_query.items():
+        if key not in _PUBLIC:
+            secrets += values
+    for secret in filter(None, secrets):
         text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
     return text

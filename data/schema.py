@@ -5,6 +5,7 @@ Source: the dataset description and opcode list of google-research-datasets/tpu_
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 #: The format keeps at most six dimensions of a tensor.
@@ -26,6 +27,14 @@ ELEMENT_BYTES: Final[dict[str, int]] = {
     for name in _ELEMENTS.split()
 }
 
+
+def _field_dims(stem: str, fields: Iterable[str], count: int = MAX_RANK) -> list[str]:
+    columns = []
+    for field in fields:
+        columns += _dims(f"{stem}_{field}", "sum", "product", count=count)
+    return columns
+
+
 WINDOW_FIELDS: Final = (
     "size",
     "stride",
@@ -45,7 +54,7 @@ NODE_COLUMNS: Final[tuple[str, ...]] = (
     "shape_tuple_shapes_size",
     "parameter_number",
     *_dims("dimensions"),
-    *(column for field in WINDOW_FIELDS for column in _dims(f"window_{field}", "sum", "product")),
+    *_field_dims("window", WINDOW_FIELDS),
     *_dims("window_window_reversal", "true_count", "false_count"),
     "convolution_dim_numbers_input_batch_dim",
     "convolution_dim_numbers_input_feature_dim",
@@ -57,17 +66,9 @@ NODE_COLUMNS: Final[tuple[str, ...]] = (
     "convolution_dim_numbers_output_feature_dim",
     "feature_group_count",
     "batch_group_count",
-    *(
-        column
-        for field in SLICE_FIELDS
-        for column in _dims(f"slice_dims_{field}", "sum", "product", count=2)
-    ),
+    *_field_dims("slice_dims", SLICE_FIELDS, count=2),
     *_dims("dynamic_slice_sizes", "sum", "product", count=2),
-    *(
-        column
-        for field in PADDING_FIELDS
-        for column in _dims(f"padding_config_{field}", "sum", "product", count=2)
-    ),
+    *_field_dims("padding_config", PADDING_FIELDS, count=2),
     "is_stable",
     *_dims("layout_minor_to_major"),
 )
@@ -76,15 +77,15 @@ NODE_COLUMN: Final[dict[str, int]] = {name: i for i, name in enumerate(NODE_COLU
 #: The three tensors of a layout row, six minor-to-major entries each, padded with -1.
 LAYOUT_SLOTS: Final[tuple[str, ...]] = ("output", "input", "kernel")
 #: The 18 columns of ``node_config_feat``.
-LAYOUT_COLUMNS: Final = tuple(
-    f"{slot}_layout_{i}" for slot in LAYOUT_SLOTS for i in range(MAX_RANK)
-)
+LAYOUT_COLUMNS: Final = (*_dims("output_layout"), *_dims("input_layout"), *_dims("kernel_layout"))
 
 #: The three tensors of a tile row, in file order.
 TILE_SLOTS: Final[tuple[str, ...]] = ("kernel", "output", "input")
 #: The 24 columns of ``config_feat``.
-TILE_COLUMNS: Final = tuple(
-    name for slot in TILE_SLOTS for name in _dims(f"{slot}_bounds", "sum", "product")
+TILE_COLUMNS: Final = (
+    *_dims("kernel_bounds", "sum", "product"),
+    *_dims("output_bounds", "sum", "product"),
+    *_dims("input_bounds", "sum", "product"),
 )
 
 _OPCODE_LIST: Final = """

@@ -35,9 +35,8 @@ def write_submission(path: Path, rows: Mapping[str, Sequence[int]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as stream:
         stream.write(",".join(HEADER) + "\n")
         for row_id, configs in rows.items():
-            special = any(
-                letter in row_id for letter in ',"\r\n'
-            )  # csv.writer leaves a lone \r unquoted
+            # not csv.writer, which leaves a lone \r unquoted
+            special = any(letter in row_id for letter in ',"\r\n')
             quoted = '"' + row_id.replace('"', '""') + '"' if special else row_id
             stream.write(f"{quoted},{';'.join(map(str, configs))}\n")
 
@@ -65,23 +64,21 @@ def submission_problems(
         yield error
         return
     missing = dict.fromkeys(configs)
+    fewest = fewest or {}
     for number, line in enumerate(lines, start=2):
         if len(line) != 2:
             yield SubmissionError(f"line {number} of {path} has {len(line)} fields", expected="2")
             continue
         row_id, listed = line
         if row_id not in configs:
-            yield SubmissionError(
-                f"{row_id} in {path} is not a test graph", expected="only known ids"
-            )
+            got = f"{row_id} in {path} is not a test graph"
+            yield SubmissionError(got, expected="only known ids")
         elif row_id not in missing:
             yield SubmissionError(f"{row_id} is listed twice in {path}", expected="every id once")
         elif (order := _order(listed)) is None:
             got = f"{row_id} lists {listed[:40]!r}"
             yield SubmissionError(got, expected="configuration numbers joined by ;")
-        elif problem := _order_problem(
-            row_id, order, configs[row_id], (fewest or {}).get(row_id, 1)
-        ):
+        elif problem := _order_problem(row_id, order, configs[row_id], fewest.get(row_id, 1)):
             yield problem
         missing.pop(row_id, None)
     if missing:
@@ -157,9 +154,8 @@ def _order_problem(
 ) -> SubmissionError | None:
     """Return the problem of a row, if any; ``fewest`` as in `submission_problems`."""
     if len(set(order)) != len(order):
-        return SubmissionError(
-            f"{row_id} lists a configuration twice", expected="every one at most once"
-        )
+        got = f"{row_id} lists a configuration twice"
+        return SubmissionError(got, expected="every one at most once")
     tile = row_id.startswith("tile:")
     if configs is None and not tile:
         configs = max(max(order) + 1, fewest)
@@ -170,6 +166,5 @@ def _order_problem(
     required = fewest if configs is None else required_count(row_id, configs)
     if len(order) == required or (tile and len(order) > required):
         return None
-    return SubmissionError(
-        f"{row_id} lists {counted(len(order), 'configuration')}", expected=f"{required}"
-    )
+    got = f"{row_id} lists {counted(len(order), 'configuration')}"
+    return SubmissionError(got, expected=f"{required}")

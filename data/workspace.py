@@ -71,10 +71,8 @@ class Workspace:
         for name in names:
             if not _SAFE_NAME.fullmatch(name):
                 got = f"the name {name!r} cannot be used inside the workspace"
-                expected = (
-                    "letters, digits, spaces and . _ - + = @ , ' ( ) [ ] { } # % & ! ^, no "
-                    "dot in front"
-                )
+                special = ". _ - + = @ , ' ( ) [ ] { } # % & ! ^"
+                expected = f"letters, digits, spaces and {special}, no dot in front"
                 raise WorkspaceError(got, expected=expected, do="rename the file or folder")
             if len(name.encode()) > _LONGEST_NAME:
                 got = f"the name {name!r} is too long for a file"

@@ -22,14 +22,12 @@ def write_graph(path: Path, **arrays: NDArray[Any]) -> LayoutGraph | TileGraph:
 
     Raises `GraphFileError` for arrays outside the format; ``path`` is then left as it was.
     """
-    contiguous: dict[str, Any] = {
-        name: np.ascontiguousarray(array) for name, array in arrays.items()
-    }
-    for name, array in contiguous.items():
+    contiguous = dict[str, Any]()
+    for name, array in arrays.items():
+        contiguous[name] = np.ascontiguousarray(array)
         if array.dtype.hasobject:
-            raise GraphFileError(
-                f"{path.name}: array {name} holds Python objects", expected="plain numbers"
-            )
+            got = f"{path.name}: array {name} holds Python objects"
+            raise GraphFileError(got, expected="plain numbers")
     with atomic_write(path) as partial:
         with partial.open("wb") as stream:
             np.savez_compressed(stream, **contiguous)

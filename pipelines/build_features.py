@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby, product
+from itertools import chain, groupby, product
 from typing import Final, TypeAlias
 
 from xlarank.data.collection import (
@@ -37,7 +37,7 @@ from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import Recipe
 from xlarank.features.store import Manifest, remove_other_rows, stored_collections, write_manifest
 from xlarank.pipelines.support import building, processes
-from xlarank.pipelines.support.building import Built, Outcome, Outcomes, PartJob
+from xlarank.pipelines.support.building import BuildOutcome, BuildOutcomes, Built, PartJob
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspaces import require_one_root, workspace_lock
 from xlarank.pipelines.training.budget import forecast_building
@@ -50,7 +50,7 @@ _MAX_WAIT = 60.0
 _KEPT: Final = "graphs already built are kept"
 #: Environment variables that the libraries behind numpy's matrix product read when they are loaded.
 _MATRIX_THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
-Results: TypeAlias = Generator[tuple[PartJob, Outcomes], None, None]
+Results: TypeAlias = Generator[tuple[PartJob, BuildOutcomes], None, None]
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,11 @@ class BuildReport:
 
     @property
     def broken(self) -> dict[str, str]:
-        return {
-            f"{part.collection} {part.split} {name}": reason
-            for part in self.splits
-            for name, reason in part.broken.items()
-        }
+        broken = {}
+        for part in self.splits:
+            for name, reason in part.broken.items():
+                broken[f"{part.collection} {part.split} {name}"] = reason
+        return broken
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,9 +157,8 @@ def build_features(
     # a relative path would mean something else to the workers of a cluster
     chosen = [replace(file, path=file.path.absolute()) for file in files if file.split in splits]
     work: list[PartJob] = []
-    for (collection, split), members in groupby(
-        chosen, key=lambda file: (file.collection, file.split)
-    ):
+    by_split = groupby(chosen, key=lambda file: (file.collection, file.split))
+    for (collection, split), members in by_split:
         max_configs = request.max_configs if split == "train" else 0
         own_settings = settings.for_collection(collection)
         recipe = Recipe.of(
@@ -167,28 +166,27 @@ def build_features(
         )
         work += building.part_jobs([*members], workspace, recipe)
     large = request.scheduler is not None or sum(job.size for job in work) >= _WORTH_PROCESSES
-    workers = min(request.jobs or (os.cpu_count() or 1 if large else 1), max(1, len(work)))
-    missing = [job for job in work if job.sizes and not job.rows.exists()]
+    default_jobs = (os.cpu_count() or 1) if large else 1
+    workers = min(request.jobs or default_jobs, max(1, len(work)))
+    readable = [job for job in work if job.sizes]
+    missing = [job for job in readable if not job.rows.exists()]
     if plan := forecast_building(missing, workers):
         on_plan(plan)
     outcomes = _run(work, request, workers, progress)
     with workspace_lock(workspace, progress):
-        require_one_root(
-            data_root, workspace, discovered
-        )  # another command may have changed the root meanwhile
+        # another command may have changed the root meanwhile
+        require_one_root(data_root, workspace, discovered)
         reports = _write_manifests(data_root, workspace, work, outcomes)
         removed = _remove_splits_without_files(workspace, request, discovered)
-    kinds = sorted({job.collection.kind for job in work})
-    widths = {
-        str(kind): (len(settings.graph_columns(kind)), len(settings.config_columns(kind)))
-        for kind in kinds
-    }
+    widths: dict[str, tuple[int, int]] = {}
+    for kind in sorted({job.collection.kind for job in work}):
+        widths[kind] = (len(settings.graph_columns(kind)), len(settings.config_columns(kind)))
     return BuildReport(reports, widths, removed, time.monotonic() - started)
 
 
 def _run(
     work: list[PartJob], request: BuildRequest, workers: int, progress: Progress | None
-) -> dict[GraphFile, Outcome]:
+) -> dict[GraphFile, BuildOutcome]:
     """Return the outcome of each file that was begun in time."""
     deadline = None if request.timeout is None else time.monotonic() + request.timeout
     if request.scheduler is not None:
@@ -197,7 +195,7 @@ def _run(
         outcomes = _outcomes(work, _build_now, lambda: 1, deadline)
     else:
         outcomes = _build_in_processes(work, workers, deadline)
-    finished: dict[GraphFile, Outcome] = {}
+    finished: dict[GraphFile, BuildOutcome] = {}
     files = sum(len(job.files) for job in work)
     with steps_of(progress, "building features", files) as step, closing(outcomes):
         for job, results in outcomes:
@@ -207,7 +205,7 @@ def _run(
     return finished
 
 
-def _build_now(job: PartJob, outcomes: Outcomes) -> Future[Built]:
+def _build_now(job: PartJob, outcomes: BuildOutcomes) -> Future[Built]:
     future: Future[Built] = Future()
     try:
         future.set_result(job.build(outcomes))
@@ -218,12 +216,11 @@ def _build_now(job: PartJob, outcomes: Outcomes) -> Future[Built]:
 
 def _build_in_processes(work: list[PartJob], workers: int, deadline: float | None) -> Results:
     """Yield `_outcomes` of processes on this machine; raises `XlarankError` if one dies."""
-    spawn = multiprocessing.get_context(
-        "spawn"
-    )  # a fork of a process with the threads of polars can hang
+    # a fork of a process with the threads of polars can hang
+    spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, spawn, initializer=processes.end_with_parent)
 
-    def submit(job: PartJob, outcomes: Outcomes) -> Future[Built]:
+    def submit(job: PartJob, outcomes: BuildOutcomes) -> Future[Built]:
         # starts processes on demand; they share the cores, so each uses one thread
         with (
             processes.environment(**dict.fromkeys(_MATRIX_THREADS, "1")),
@@ -235,9 +232,8 @@ def _build_in_processes(work: list[PartJob], workers: int, deadline: float | Non
         yield from _outcomes(work, submit, lambda: workers, deadline)
     except BrokenProcessPool as error:
         do = f"run again with a smaller `jobs`; {_KEPT}"
-        raise XlarankError(
-            "a worker process died, most likely for want of memory", do=do
-        ) from error
+        got = "a worker process died, most likely for want of memory"
+        raise XlarankError(got, do=do) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -254,14 +250,12 @@ def _build_on_cluster(
     with processes.connected(scheduler, workers) as client:
         pool = client.get_executor(pure=False)
         capacity = partial(processes.require_workers, client, _MAX_WAIT)
+        submit = partial(pool.submit, building.build_remotely)
         try:
-            yield from _outcomes(
-                work, partial(pool.submit, building.build_remotely), capacity, deadline
-            )
+            yield from _outcomes(work, submit, capacity, deadline)
         except ImportError as error:
-            raise ClusterError(
-                f"a worker cannot import what it needs ({error})", do=processes.SAME_CODE
-            ) from error
+            got = f"a worker cannot import what it needs ({error})"
+            raise ClusterError(got, do=processes.SAME_CODE) from error
         except (CancelledError, OSError) as error:
             do = f"start it and run the same command again; {_KEPT}"
             raise ClusterError("the scheduler of the cluster is gone", do=do) from error
@@ -285,9 +279,8 @@ def _outcomes(
     running: dict[Future[Built], PartJob] = {}
     limit = 0
     while queue or running:
-        if not any(
-            map(Future.done, running)
-        ):  # a lost scheduler cancels jobs before it fails to answer
+        # a lost scheduler cancels jobs before it fails to answer
+        if not any(map(Future.done, running)):
             limit = capacity() + 1
         while queue and len(running) < limit and (deadline is None or time.monotonic() < deadline):
             job = queue.popleft()
@@ -307,7 +300,7 @@ def _outcomes(
                         with atomic_write(path) as target:
                             target.write_bytes(content)
             except Exception as error:
-                broken = Outcome(broken=building.why_broken(job.files, error))
+                broken = BuildOutcome(broken=building.why_broken(job.files, error))
                 outcomes = {file.name: broken for file in job.files}
             yield job, outcomes
 
@@ -316,37 +309,41 @@ def _write_manifests(
     data_root: DataRoot,
     workspace: Workspace,
     work: list[PartJob],
-    outcomes: dict[GraphFile, Outcome],
+    outcomes: dict[GraphFile, BuildOutcome],
 ) -> list[SplitReport]:
     reports: list[SplitReport] = []
     for (collection, split), members in groupby(work, key=lambda job: (job.collection, job.split)):
         jobs = [*members]
         recipe = jobs[0].recipe
-        files = [file for job in jobs for file in job.files]
-        begun = {file.name: outcomes[file] for file in files if file in outcomes}
-        stored = {
-            name: outcome.stored for name, outcome in begun.items() if outcome.stored is not None
-        }
+        files = list(chain.from_iterable(job.files for job in jobs))
+        begun = [file for file in files if file in outcomes]
+        stored = {}
+        broken = {}
+        for file in begun:
+            if (entry := outcomes[file].stored) is not None:
+                stored[file.name] = entry
+            else:
+                broken[file.name] = outcomes[file].broken
         manifest = Manifest(
             recipe,
             str(data_root.path.resolve()),
             recipe.settings.graph_columns(collection.kind),
             recipe.settings.config_columns(collection.kind),
             stored,
-            {name: outcome.broken for name, outcome in begun.items() if outcome.stored is None},
+            broken,
         )
-        kept = sum(outcome.kept for outcome in begun.values())
+        kept = sum(outcomes[file].kept for file in begun)
         report = SplitReport(
-            str(collection),
-            split,
-            len(files),
-            sum(graph.configs for graph in stored.values()),
-            sum(graph.rows for graph in stored.values()),
-            len(stored) - kept,
-            kept,
-            [name for name, graph in stored.items() if not graph.rankable],
-            manifest.broken,
-            len(files) - len(begun),
+            collection=str(collection),
+            split=split,
+            graphs=len(files),
+            configs=sum(graph.configs for graph in stored.values()),
+            rows=sum(graph.rows for graph in stored.values()),
+            built=len(stored) - kept,
+            kept=kept,
+            unrankable=[name for name, graph in stored.items() if not graph.rankable],
+            broken=broken,
+            left=len(files) - len(begun),
         )
         reports.append(report)
         try:

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from xlarank.data.collection import Collection, choose_splits
-from xlarank.data.errors import CollectionError, HloError, XlarankError
+from xlarank.data.errors import CollectionError, HloError, XlarankError, counted
 from xlarank.data.graph import Kind
 from xlarank.data.hlo.encoding import Arrays, kernel_name, layout_arrays, tile_arrays, unexpressed
 from xlarank.data.hlo.messages import Message, ModuleTuningData, TuningData
@@ -77,16 +78,14 @@ def import_hlo(
     an invalid name.
     """
     requested = Collection.parse(collection) if collection is not None else None
-    if requested is not None and any(not _is_plain(part) for part in requested.parts):
-        raise CollectionError(
-            f"{collection!r} would leave {out}", expected="plain names between the colons"
-        )
+    if requested is not None and not all(map(_is_plain, requested.parts)):
+        got = f"{collection!r} would leave {out}"
+        raise CollectionError(got, expected="plain names between the colons")
     choose_splits([split])
     if name is not None and (len(files) != 1 or not _is_plain(name)):
-        raise HloError(
-            f"the name {name!r} for {len(files)} files", expected="a plain name for a single file"
-        )
-    in_folders = [member for path in files for member in _members(path)]
+        got = f"the name {name!r} for {len(files)} files"
+        raise HloError(got, expected="a plain name for a single file")
+    in_folders = list(chain.from_iterable(map(_members, files)))
     files = [path for path in files if not path.is_dir()] + in_folders
     root = out if out.name == "npz" else out / "npz"
     report = ImportReport()
@@ -99,39 +98,20 @@ def import_hlo(
             for title, stem, encode, message in parts:
                 kind: Kind = "tile" if encode is tile_arrays else "layout"
                 if kind == "tile" and len(message.runs) < 2:
-                    report.left_out.append(
-                        f"{title}: nothing to choose between ({len(message.runs)} runs)"
-                    )
+                    runs = counted(len(message.runs), "run")
+                    report.left_out.append(f"{title}: nothing to choose between ({runs})")
                     continue
                 target = requested or Collection.parse(_DEFAULT[kind])
                 path = root / Path(*target.parts) / split / f"{stem}.npz"
-                start = time.perf_counter()
                 with _recording_errors(report, title, file):
                     if target.kind != kind:
-                        raise HloError(
-                            f"it is a {kind} graph", expected=f"a {target.kind} graph for {target}"
-                        )
+                        got = f"it is a {kind} graph"
+                        raise HloError(got, expected=f"a {target.kind} graph for {target}")
                     if path in written:
                         got = f"{path.name} was written from {written[path]} already"
                         raise HloError(got, do="pass other names")
-                    arrays = encode(message)
-                    graph = write_graph(path, **arrays)
+                    report.graphs.append(_write(path, target, file, encode, message))
                     written[path] = file
-                    report.graphs.append(
-                        Imported(
-                            str(file),
-                            graph.name,
-                            str(target),
-                            str(path),
-                            graph.nodes,
-                            len(graph.edges),
-                            len(arrays.get("node_config_ids", ())),
-                            graph.configs,
-                            graph.labelled,
-                            time.perf_counter() - start,
-                            unexpressed(module_of(message)),
-                        )
-                    )
             step(file.name)
     if not (report.graphs or report.broken) and in_folders:
         raise HloError("the folder holds no program", expected="HLO files or TpuGraphs protobufs")
@@ -145,15 +125,37 @@ def _parts(
     message = read_program(file)
     if isinstance(message, TuningData):
         for number, kernel in enumerate(message.modules):
-            yield (
-                f"{file} kernel {number}",
-                kernel_name(stem, kernel.fingerprint),
-                tile_arrays,
-                kernel,
-            )
+            title = f"{file} kernel {number}"
+            yield title, kernel_name(stem, kernel.fingerprint), tile_arrays, kernel
     else:
         is_tuning = isinstance(message, ModuleTuningData)
         yield str(file), stem, layout_arrays if is_tuning else unlabelled_arrays, message
+
+
+def _write(
+    path: Path,
+    collection: Collection,
+    source: Path,
+    encode: Callable[[Message], Arrays],
+    message: Message,
+) -> Imported:
+    """Write the graph file of a program."""
+    start = time.perf_counter()
+    arrays = encode(message)
+    graph = write_graph(path, **arrays)
+    return Imported(
+        source=str(source),
+        graph=graph.name,
+        collection=str(collection),
+        path=str(path),
+        nodes=graph.nodes,
+        edges=len(graph.edges),
+        configurable=len(arrays.get("node_config_ids", ())),
+        configs=graph.configs,
+        labelled=graph.labelled,
+        seconds=time.perf_counter() - start,
+        notes=unexpressed(module_of(message)),
+    )
 
 
 def _members(folder: Path) -> list[Path]:

@@ -1,1 +1,1 @@
-"""HLO programs: reading, encoding as the dataset's arrays, and labels from the XLA compiler."""
+"""HLO programs: reading, and encoding as the dataset's arrays."""

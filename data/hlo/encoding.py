@@ -36,16 +36,32 @@ _INT64: Final = np.iinfo(np.int64)
 ELEMENT_TYPES: Final = dict(zip((*range(13), 16, 15, 18, 13, 14, 17), ELEMENT_BYTES, strict=True))
 #: Names of those that the dataset does not have.
 _OTHER_TYPES: Final = {
-    **{19: "f8e5m2", 20: "f8e4m3fn", 21: "s4", 22: "u4", 23: "f8e4m3b11fnuz", 24: "f8e5m2fnuz"},
-    **{25: "f8e4m3fnuz", 26: "s2", 27: "u2", 28: "f8e4m3", 29: "f8e3m4", 30: "s1", 31: "u1"},
-    **{32: "f4e2m1fn", 33: "f8e8m0fnu"},
+    19: "f8e5m2",
+    20: "f8e4m3fn",
+    21: "s4",
+    22: "u4",
+    23: "f8e4m3b11fnuz",
+    24: "f8e5m2fnuz",
+    25: "f8e4m3fnuz",
+    26: "s2",
+    27: "u2",
+    28: "f8e4m3",
+    29: "f8e3m4",
+    30: "s1",
+    31: "u1",
+    32: "f4e2m1fn",
+    33: "f8e8m0fnu",
 }
 #: A computation ends a split if its name contains one of these, as in the extractor.
-_MAJOR: Final = ("cluster", "while", "cond")
+_MAJOR: Final = re.compile("cluster|while|cond")
 #: Roles of a convolution's dimensions: ``<role>_dim`` in columns, ``<role>_dimension`` in messages.
 _ROLES: Final = (
-    *("input_batch", "input_feature", "output_batch", "output_feature"),
-    *("kernel_input_feature", "kernel_output_feature"),
+    "input_batch",
+    "input_feature",
+    "output_batch",
+    "output_feature",
+    "kernel_input_feature",
+    "kernel_output_feature",
 )
 #: Runs of kernels with at most this runtime in nanoseconds were not measured.
 _UNMEASURED: Final = 1
@@ -62,10 +78,8 @@ def encode_kernel(module: Message) -> Arrays:
     edges = _edges(module)
     opcodes = [OPCODE.get(instruction.opcode, 0) for _, instruction in instructions(module)]
     if has_cycle(edges, len(opcodes)):
-        raise HloError(
-            "the program holds a cycle",
-            expected="operands before their consumers, and no recursion",
-        )
+        expected = "operands before their consumers, and no recursion"
+        raise HloError("the program holds a cycle", expected=expected)
     return {
         "node_feat": np.stack([_node_row(*pair) for pair in instructions(module)]),
         "node_opcode": np.array(opcodes, np.uint8),
@@ -83,30 +97,24 @@ def encode_program(module: Message) -> Arrays:
     """
     arrays = encode_kernel(module)
     fused = fused_computations(module)
-    configurable = [
-        node
-        for node, (computation, instruction) in enumerate(instructions(module))
-        if instruction.opcode in _CONFIGURABLE
-        and computation.id not in fused
-        and len(instruction.shape.dimensions) <= MAX_RANK
-    ]
+    configurable = []
+    for node, (computation, instruction) in enumerate(instructions(module)):
+        fits = len(instruction.shape.dimensions) <= MAX_RANK
+        if instruction.opcode in _CONFIGURABLE and computation.id not in fused and fits:
+            configurable.append(node)
     ends = np.cumsum([len(computation.instructions) for computation in module.computations])
-    major = [
-        any(word in computation.name for word in _MAJOR) for computation in module.computations
-    ]
+    major = [bool(_MAJOR.search(computation.name)) for computation in module.computations]
     splits = {"node_splits": np.unique([0, *ends[major], ends[-1]])[None]}
     return arrays | splits | {"node_config_ids": np.array(configurable, np.int64)}
 
 
 def fused_computations(module: Message) -> set[int]:
     """Return the ids of fusion bodies; their operations have no layouts of their own."""
-    fused = {
-        computation.id for computation in module.computations if computation.is_fusion_computation
-    }
-    fusions = (
-        instruction for _, instruction in instructions(module) if instruction.opcode == "fusion"
-    )
-    return fused.union(*(fusion.called_computation_ids for fusion in fusions))
+    fused = {part.id for part in module.computations if part.is_fusion_computation}
+    for _, instruction in instructions(module):
+        if instruction.opcode == "fusion":
+            fused.update(instruction.called_computation_ids)
+    return fused
 
 
 def _edges(module: Message) -> NDArray[np.int64]:
@@ -134,9 +142,8 @@ def _index_nodes(module: Message) -> tuple[dict[int, dict[int, int]], dict[int, 
     """
     nodes = sum(len(computation.instructions) for computation in module.computations)
     if not 0 < nodes <= MAX_NODES:
-        raise HloError(
-            f"the module has {nodes or 'no'} instructions", expected=f"1 to {MAX_NODES:,}"
-        )
+        got = f"the module has {nodes or 'no'} instructions"
+        raise HloError(got, expected=f"1 to {MAX_NODES:,}")
     node_of: dict[int, dict[int, int]] = {}
     root: dict[int, int] = {}
     for node, (computation, instruction) in enumerate(instructions(module)):
@@ -151,10 +158,8 @@ def _index_nodes(module: Message) -> tuple[dict[int, dict[int, int]], dict[int, 
         if computation.id in root or len(numbers) != len(computation.instructions):
             raise HloError(f"two computations have the id {computation.id}", expected="unique ids")
         if computation.root_id not in numbers:
-            got = (
-                f"the root of {_label(computation)} is instruction {computation.root_id}, "
-                "which is not in it"
-            )
+            root_id = computation.root_id
+            got = f"the root of {_label(computation)} is instruction {root_id}, which is not in it"
             raise HloError(got, expected="the id of one of its instructions")
         root[computation.id] = numbers[computation.root_id]
     return node_of, root
@@ -164,11 +169,9 @@ def _label(part: Message) -> str:
     """Return a display name of an instruction or computation; long names are cut, unprintable ones
     replaced.
     """
-    return (
-        f"%{part.name[:80]}"
-        if part.name.isprintable() and part.name
-        else f"the one with id {part.id}"
-    )
+    if part.name and part.name.isprintable():
+        return f"%{part.name[:80]}"
+    return f"the one with id {part.id}"
 
 
 def _node_row(computation: Message, instruction: Message) -> NDArray[np.float32]:
@@ -179,9 +182,8 @@ def _node_row(computation: Message, instruction: Message) -> NDArray[np.float32]
             first = NODE_COLUMN[column]
             row[first : first + len(values)] = values
     except (OverflowError, ValueError) as error:
-        raise HloError(
-            f"{_label(instruction)}: {error}", expected="sizes that fit 64 signed bits"
-        ) from error
+        got = f"{_label(instruction)}: {error}"
+        raise HloError(got, expected="sizes that fit 64 signed bits") from error
     return row.astype(np.float32)
 
 
@@ -193,9 +195,8 @@ def _node_values(instruction: Message) -> Iterator[tuple[str, Sequence[int]]]:
     if shape.element_type in ELEMENT_TYPES:
         yield f"shape_element_type_is_{ELEMENT_TYPES[shape.element_type]}", [1]
     if any(size < 0 for size in sizes):
-        raise ValueError(
-            f"a dimension has size {min(sizes)} (unbounded dynamic shapes have no fixed size)"
-        )
+        reason = "unbounded dynamic shapes have no fixed size"
+        raise ValueError(f"a dimension has size {min(sizes)} ({reason})")
     yield "shape_dimensions_0", _with_totals("shape_dimensions", sizes)
     yield "shape_tuple_shapes_size", [len(shape.tuple_shapes)]
     if layout := shape.layout.minor_to_major:
@@ -236,9 +237,8 @@ def _with_totals(name: str, values: Sequence[int], keep: int = MAX_RANK) -> list
     """
     total = sum(values)
     product = 0 if 0 in values else 1
-    for value in (
-        values
-    ):  # stop at the first overflow: a malicious list could make a number of a million digits
+    # stops at the first overflow: a malicious list could make a number of a million digits
+    for value in values:
         product *= value
         if not all(_INT64.min <= number <= _INT64.max for number in (total, product)):
             raise OverflowError(f"{name} {_shown(values)} have a sum or product that overflows")
@@ -251,33 +251,29 @@ def _shown(values: Sequence[int]) -> str:
 
 def unexpressed(module: Message) -> tuple[str, ...]:
     """Describe the parts of a module that the format cannot express, with counts by name."""
-    nodes = [instruction for _, instruction in instructions(module)]
-    types, ranks = zip(
-        *((node.shape.element_type, len(node.shape.dimensions)) for node in nodes), strict=True
-    )
+    opcodes = list[str]()
+    types = list[str]()
+    ranks = list[str]()
+    for _, node in instructions(module):
+        if node.opcode not in OPCODE:
+            opcodes.append(node.opcode)
+        if (number := node.shape.element_type) not in ELEMENT_TYPES:
+            types.append(_OTHER_TYPES.get(number, f"type {number}"))
+        if (rank := len(node.shape.dimensions)) > MAX_RANK:
+            ranks.append(str(rank))
+    lost = "written without the others and without a layout"
     unknown = {
-        "opcodes that the format does not know, written as unknown": [
-            node.opcode for node in nodes if node.opcode not in OPCODE
-        ],
-        "element types that the format does not know, written as none": [
-            _OTHER_TYPES.get(number, f"type {number}")
-            for number in types
-            if number not in ELEMENT_TYPES
-        ],
-        (
-            f"tensors of more than {MAX_RANK} dimensions, written without the others and "
-            "without a layout"
-        ): [str(rank) for rank in ranks if rank > MAX_RANK],
+        "opcodes that the format does not know, written as unknown": opcodes,
+        "element types that the format does not know, written as none": types,
+        f"tensors of more than {MAX_RANK} dimensions, {lost}": ranks,
     }
-    counts = {
-        phrase: Counter(sorted(values)).most_common(20)
-        for phrase, values in unknown.items()
-        if values
-    }
-    return tuple(
-        f"{phrase}: {', '.join(f'{name} ({times})' for name, times in names)}"
-        for phrase, names in counts.items()
-    )
+    notes = []
+    for phrase, values in unknown.items():
+        counts = Counter(sorted(values)).most_common(20)
+        if counts:
+            names = ", ".join(f"{name} ({times})" for name, times in counts)
+            notes.append(f"{phrase}: {names}")
+    return tuple(notes)
 
 
 def layout_arrays(data: Message) -> Arrays:
@@ -290,15 +286,14 @@ def layout_arrays(data: Message) -> Arrays:
     last = len(arrays["node_feat"]) - 1
     ids = np.array(data.config_index_to_node, np.uint64)
     if (ids > last).any():
-        raise HloError(
-            f"config_index_to_node names node {ids[ids > last][0]}", expected=f"0 to {last}"
-        )
-    configured = [run for run in data.runs if run.HasField("module_config") and not run.error]
+        got = f"config_index_to_node names node {ids[ids > last][0]}"
+        raise HloError(got, expected=f"0 to {last}")
+    successful = [run for run in data.runs if not run.error]
+    configured = [run for run in successful if run.HasField("module_config")]
     runs = [run for run in configured if run.profile.compute_time_ns > 0]
     if not runs:
-        raise HloError(
-            f"none of {len(data.runs)} runs has layouts and a runtime", expected="at least one"
-        )
+        got = f"none of {len(data.runs)} runs has layouts and a runtime"
+        raise HloError(got, expected="at least one")
     rows = np.full((len(runs), len(ids), len(schema.LAYOUT_SLOTS), MAX_RANK), -1, np.float32)
     for number, run in enumerate(runs):
         nodes = run.module_config.layout_config.nodes
@@ -311,11 +306,9 @@ def layout_arrays(data: Message) -> Arrays:
             for slot, tensor in enumerate(node.tensors):
                 rows[number, column, slot, : len(tensor.dims)] = tensor.dims[:MAX_RANK]
     features = rows.reshape(*rows.shape[:2], len(schema.LAYOUT_COLUMNS))
-    return (
-        arrays
-        | {"node_config_ids": ids.astype(np.int64), "node_config_feat": features}
-        | _runtimes(runs)
-    )
+    arrays["node_config_ids"] = ids.astype(np.int64)
+    arrays["node_config_feat"] = features
+    return arrays | _runtimes(runs)
 
 
 def _runtimes(runs: Sequence[Message]) -> Arrays:
@@ -339,22 +332,18 @@ def tile_arrays(kernel: Message) -> Arrays:
 
     Raises `HloError` for a kernel without tile sizes or without a measured default.
     """
-    if not kernel.runs or any(
-        not run.op_config.HasField("tile_size_config") for run in kernel.runs
-    ):
-        raise HloError(
-            "the kernel has runs without tile sizes, or none", expected="tile sizes in every run"
-        )
-    runs = [
-        run for run in kernel.runs if not run.error and run.profile.compute_time_ns > _UNMEASURED
-    ]
+    tiled = [run for run in kernel.runs if run.op_config.HasField("tile_size_config")]
+    if not tiled or len(tiled) < len(kernel.runs):
+        got = "the kernel has runs without tile sizes, or none"
+        raise HloError(got, expected="tile sizes in every run")
+    successful = [run for run in kernel.runs if not run.error]
+    runs = [run for run in successful if run.profile.compute_time_ns > _UNMEASURED]
     default = next((run for run in runs if run.is_default), None)
     if default is None:
-        raise HloError(
-            "the kernel has no measured default run", expected="a runtime to divide the others by"
-        )
+        got = "the kernel has no measured default run"
+        raise HloError(got, expected="a runtime to divide the others by")
     tiles = [run.op_config.tile_size_config for run in runs]
-    rows = [tile_row(*(getattr(tile, f"{slot}_bounds") for slot in TILE_SLOTS)) for tile in tiles]
+    rows = [tile_row(tile.kernel_bounds, tile.output_bounds, tile.input_bounds) for tile in tiles]
     features = {"config_feat": np.array(rows, np.int64).astype(np.float32)}
     normalizers = np.full(len(runs), default.profile.compute_time_ns, np.int64)
     arrays = encode_kernel(kernel.module) | features | _runtimes(runs)
@@ -370,11 +359,10 @@ def tile_row(
     >>> tile_row(output=(2, 8))[8:16]
     [2, 8, 0, 0, 0, 0, 10, 16]
     """
+    row = list[int]()
     try:
-        rows = [
-            _with_totals(f"{slot}_bounds", bounds) if bounds else [0] * (MAX_RANK + 2)
-            for slot, bounds in zip(TILE_SLOTS, (kernel, output, input), strict=True)
-        ]
+        for slot, bounds in zip(TILE_SLOTS, (kernel, output, input), strict=True):
+            row += _with_totals(f"{slot}_bounds", bounds) if bounds else [0] * (MAX_RANK + 2)
     except OverflowError as error:
         raise HloError(f"a tile's {error}", expected="bounds that fit 64 signed bits") from error
-    return [value for row in rows for value in row]
+    return row

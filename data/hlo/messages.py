@@ -131,14 +131,12 @@ def _message_classes() -> dict[str, type[Message]]:
     """Return message classes by name; their descriptor pool is separate from those of TensorFlow
     and jax.
     """
-    file = descriptor_pb2.FileDescriptorProto(
-        name="xlarank_hlo.proto", package=_PACKAGE, syntax="proto3"
-    )
+    name = "xlarank_hlo.proto"
+    file = descriptor_pb2.FileDescriptorProto(name=name, package=_PACKAGE, syntax="proto3")
     for name, fields in re.findall(r"message (\w+) \{(.*?)\}", _DECLARATIONS, re.DOTALL):
         message = file.message_type.add(name=name)
-        for repeated, kind, field_name, number in re.findall(
-            r"(repeated )?(\w+) (\w+) = (\d+);", fields
-        ):
+        declarations = re.findall(r"(repeated )?(\w+) (\w+) = (\d+);", fields)
+        for repeated, kind, field_name, number in declarations:
             label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
             field = message.field.add(name=field_name, number=int(number), label=label)
             field.type = getattr(_Field, f"TYPE_{kind.upper()}", _Field.TYPE_MESSAGE)

@@ -20,7 +20,6 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
@@ -215,20 +214,14 @@ def node_names(path: Path | str, graph: Graph) -> tuple[NodeName, ...]:
     with naming(path.name):
         nodes = [instruction for _, instruction in instructions(module_of(message))]
         if len(nodes) != graph.nodes:
-            got = (
-                f"the module has {len(nodes):,} instructions, and {graph.name} "
-                f"{graph.nodes:,} nodes"
-            )
+            got = f"the module has {len(nodes):,} instructions"
+            got += f", and {graph.name} {graph.nodes:,} nodes"
             raise HloError(got, expected=_SAME_MODULE)
-        for node, (instruction, opcode) in enumerate(
-            zip(nodes, graph.opcode.tolist(), strict=True)
-        ):
-            if OPCODE.get(instruction.opcode, 0) != opcode:
-                actual = _printable(instruction.opcode, _MAX_NAME)
-                got = (
-                    f"instruction {node} is a {actual}, and node {node} of {graph.name} a "
-                    f"{OPCODES[opcode]}"
-                )
+        for node, opcode in enumerate(graph.opcode.tolist()):
+            actual = nodes[node].opcode
+            if OPCODE.get(actual, 0) != opcode:
+                got = f"instruction {node} is a {_printable(actual, _MAX_NAME)}"
+                got += f", and node {node} of {graph.name} a {OPCODES[opcode]}"
                 raise HloError(got, expected=_SAME_MODULE)
     return tuple(
         NodeName(_printable(op.name, _MAX_NAME), _printable(op.metadata.op_name, _MAX_OP_NAME))
@@ -252,9 +245,8 @@ def read_program(path: Path) -> Message:
         raise HloError(got, expected="a file", do="check the path") from error
     with naming(path.name):
         if size > _MAX_BYTES:
-            raise HloError(
-                f"it has {size:,} bytes", expected=f"at most {_MAX_BYTES:,}, as protobuf does"
-            )
+            expected = f"at most {_MAX_BYTES:,}, as protobuf does"
+            raise HloError(f"it has {size:,} bytes", expected=expected)
         return parse_program(data)
 
 
@@ -286,9 +278,8 @@ def parse_program(data: bytes) -> Message:
     if data.startswith(_BYTECODE) or _MLIR.search(text):
         module, reason = _run_parser(data if data.startswith(_BYTECODE) else text, "StableHLO")
         if module is None:
-            raise HloError(
-                f"XLA cannot convert this MLIR ({reason[:300]})", expected="StableHLO", do=_DUMP
-            )
+            got = f"XLA cannot convert this MLIR ({reason[:300]})"
+            raise HloError(got, expected="StableHLO", do=_DUMP)
         return module
     if _INSTRUCTION.search(text):
         return _parse_text(text)
@@ -302,9 +293,8 @@ def _unpacked(data: bytes) -> bytes:
     """Return the content of a compressed file, and other data unchanged; raises `HloError`."""
     for mark, noun in _ARCHIVES.items():
         if data.startswith(mark):
-            raise HloError(
-                f"this is {noun}", expected="a program, or gzip, bz2 or xz", do="unpack it"
-            )
+            expected = "a program, or gzip, bz2 or xz"
+            raise HloError(f"this is {noun}", expected=expected, do="unpack it")
     for mark, opener in _OPENERS.items():
         if data.startswith(mark):
             try:
@@ -404,34 +394,26 @@ def _run_parser(data: bytes, form: str) -> tuple[Message | None, str]:
 
 def _require_bounds(code: bytes) -> None:
     """Raise `HloError` if text without strings and comments might crash the parser."""
-    opens = (bracket[0] in b"([{" for bracket in re.finditer(rb"[][(){}]", code))
-    depths = accumulate(
-        opens, lambda depth, opened: depth + 1 if opened else max(0, depth - 1), initial=0
-    )
-    if (deepest := max(depths)) > _MAX_NESTING:
-        raise HloError(
-            f"its brackets are nested {deepest:,} deep", expected=f"at most {_MAX_NESTING}"
-        )
-    shapes = (
-        shape for constant in _CONSTANT.finditer(code) for shape in _DIMENSIONS.findall(constant[1])
-    )
-    extents = (
-        [int(extent[:20]) for extent in shape.split(b",") if extent.strip()] for shape in shapes
-    )
-    values = sum(map(math.prod, extents))
+    depth = 0
+    deepest = 0
+    for bracket in re.finditer(rb"[][(){}]", code):
+        depth = depth + 1 if bracket[0] in b"([{" else max(0, depth - 1)
+        deepest = max(deepest, depth)
+    if deepest > _MAX_NESTING:
+        got = f"its brackets are nested {deepest:,} deep"
+        raise HloError(got, expected=f"at most {_MAX_NESTING}")
+    values = 0
+    for constant in _CONSTANT.finditer(code):
+        for shape in _DIMENSIONS.findall(constant[1]):
+            values += math.prod(int(size[:20]) for size in shape.split(b",") if size.strip())
     if values > _MAX_VALUES:
-        raise HloError(
-            f"its constants have {values:,} values", expected=f"at most {_MAX_VALUES:,}", do=_DUMP
-        )
+        got = f"its constants have {values:,} values"
+        raise HloError(got, expected=f"at most {_MAX_VALUES:,}", do=_DUMP)
 
 
 def _has_program(module: Message) -> bool:
-    computations = [
-        computation for computation in module.computations[:_EXAMINED] if computation.instructions
-    ]
-    return any(
-        _OPCODE.fullmatch(computation.instructions[0].opcode) for computation in computations
-    )
+    computations = [part for part in module.computations[:_EXAMINED] if part.instructions]
+    return any(_OPCODE.fullmatch(part.instructions[0].opcode) for part in computations)
 
 
 def _is_layout_tuning(message: Message) -> bool:

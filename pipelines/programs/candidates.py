@@ -36,7 +36,7 @@ _RESET = 0.15
 _CHANGED = (1, 1, 2, 3, 5)
 
 
-class Candidates:
+class CandidateLayouts:
     """Candidate rows of each configurable node, or of each group of tied ones.
 
     Attributes:
@@ -66,25 +66,22 @@ class Candidates:
     def expand(self, codes: Codes) -> NDArray[np.int8]:
         """Return the rows, ``(configs, nodes, 18)``, as in ``node_config_feat``."""
         start = 1 + np.cumsum(self.choices) - self.choices
-        at = np.column_stack(
-            [codes + start, np.zeros(len(codes), np.int64)]
-        )  # group -1 is the last column
-        rows: NDArray[np.int8] = np.concatenate([[row_of(())], *self.rows], dtype=np.int8)[
-            at[:, self.group]
-        ]
+        # group -1 is the last column
+        at = np.column_stack([codes + start, np.zeros(len(codes), np.int64)])
+        candidates = np.concatenate([[row_of(())], *self.rows], dtype=np.int8)
+        rows: NDArray[np.int8] = candidates[at[:, self.group]]
         return rows
 
     def graph(self, graph: LayoutGraph, codes: Codes) -> LayoutGraph:
         """Return the same program with these configurations, unmeasured, as if read from a file."""
-        table = ConfigTable.from_blocks(
-            [self.expand(codes)], configs=len(codes), nodes=len(self.group)
-        )
+        rows = self.expand(codes)
+        table = ConfigTable.from_blocks([rows], configs=len(codes), nodes=len(self.group))
         return replace(graph, table=table, runtime=np.zeros(len(codes), np.int64))
 
 
 def candidate_rows(
     graph: LayoutGraph, rng: np.random.Generator, *, per_node: int = 8, min_elements: int = 1024
-) -> Candidates:
+) -> CandidateLayouts:
     """Draw candidate rows for every configurable node of ``graph``.
 
     The compiler's choice comes first, then orders of the output's dimensions: the default order,
@@ -98,20 +95,17 @@ def candidate_rows(
     rows = []
     for node, settable in zip(graph.configurable, _settable(facts, min_elements), strict=True):
         choices: dict[tuple[int, ...], None] = {(): None}
-        orders = (
-            _orders(tuple(facts.default_layout[node, : facts.rank[node]].tolist()), rng)
-            if settable
-            else ()
-        )
-        for order in orders:
-            if len(choices) >= per_node:
-                break
-            choices[order] = None
+        if settable:
+            default = tuple(facts.default_layout[node, : facts.rank[node]].tolist())
+            for order in _orders(default, rng):
+                if len(choices) >= per_node:
+                    break
+                choices[order] = None
         rows.append(np.array(list(map(row_of, choices)), np.int8))
-    return Candidates(rows)
+    return CandidateLayouts(rows)
 
 
-def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> Candidates:
+def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> CandidateLayouts:
     """Return candidate rows of groups of tied nodes (`tied_nodes`); small outputs are left to the
     compiler.
     """
@@ -122,15 +116,13 @@ def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> Candidat
     group[settable] = groups_of([tied[at] for at in settable])
     _, first = np.unique(group[settable], return_index=True)
     nodes = [tied[at] for at in settable[first]]
-    rows = [
-        np.array([row_of(order) for order in dict.fromkeys([(), *node.orders])], np.int8)
-        for node in nodes
-    ]
-    least = [
-        0 if node.optional else min(1, len(choices) - 1)
-        for node, choices in zip(nodes, rows, strict=True)
-    ]
-    return Candidates(rows, group, np.array(least, np.int64))
+    rows = []
+    least = []
+    for node in nodes:
+        orders = dict.fromkeys([(), *node.orders])
+        rows.append(np.array(list(map(row_of, orders)), np.int8))
+        least.append(0 if node.optional else min(1, len(orders) - 1))
+    return CandidateLayouts(rows, group, np.array(least, np.int64))
 
 
 def _settable(facts: LayoutFacts, min_elements: int) -> NDArray[np.bool_]:
@@ -153,7 +145,9 @@ def _orders(default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tupl
         yield orders[at]
 
 
-def random_configurations(candidates: Candidates, count: int, rng: np.random.Generator) -> Codes:
+def random_configurations(
+    candidates: CandidateLayouts, count: int, rng: np.random.Generator
+) -> Codes:
     """Return up to ``count`` distinct codes ``(configs, groups)``, the compiler's choice first.
 
     Each configuration draws from `_ACTIVITY` the share of nodes that it sets, then their rows;
@@ -169,13 +163,12 @@ def random_configurations(candidates: Candidates, count: int, rng: np.random.Gen
             code[active] = rng.integers(1, candidates.choices[active])
         return code
 
-    return _collect(
-        np.zeros((1, len(candidates.rows)), np.int32), min(count, candidates.space), draw
-    )
+    default = np.zeros((1, len(candidates.rows)), np.int32)
+    return _collect(default, min(count, candidates.space), draw)
 
 
 def breed(
-    candidates: Candidates,
+    candidates: CandidateLayouts,
     parents: Codes,
     count: int,
     rng: np.random.Generator,
@@ -205,7 +198,7 @@ def breed(
 
 
 def evolve(
-    candidates: Candidates,
+    candidates: CandidateLayouts,
     score: Callable[[Codes], NDArray[np.floating]],
     count: int,
     rng: np.random.Generator,
@@ -226,9 +219,8 @@ def evolve(
     survivors = survivors[np.argsort(score(survivors), kind="stable")]
     evaluated = survivors
     for _ in range(generations):
-        children = breed(
-            candidates, survivors[: max(2, len(survivors) // 4)], population, rng, known=evaluated
-        )
+        parents = survivors[: max(2, len(survivors) // 4)]
+        children = breed(candidates, parents, population, rng, known=evaluated)
         if not len(children):
             break
         evaluated = np.concatenate([evaluated, children])

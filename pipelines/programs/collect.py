@@ -17,11 +17,16 @@ from xlarank.data.files import atomic_write, write_json
 from xlarank.data.hlo.messages import Message
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.programs import sources
-from xlarank.pipelines.programs.candidates import Candidates, Codes, breed, random_configurations
+from xlarank.pipelines.programs.candidates import (
+    CandidateLayouts,
+    Codes,
+    breed,
+    random_configurations,
+)
 from xlarank.pipelines.programs.compiler.cycles import COUNTING
-from xlarank.pipelines.programs.compiler.outcome import Estimate, Journal, Outcome, Status
+from xlarank.pipelines.programs.compiler.outcome import CycleEstimate, Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import Target, target_of
+from xlarank.pipelines.programs.compiler.targets import Target, target_named
 from xlarank.pipelines.programs.sources import Collected, Program, SearchSettings, Stopwatch
 from xlarank.pipelines.support.progress import Progress, steps_of
 
@@ -67,24 +72,20 @@ def collect(
     configuration does not compile.
     """
     choose_splits([split])
-    with Compiler(
-        target_of(settings.target), jobs=jobs, limit=settings.limit, effort=settings.effort
-    ) as compiler:
+    chip = target_named(settings.target)
+    with Compiler(chip, jobs=jobs, limit=settings.limit, effort=settings.effort) as compiler:
         target = compiler.target
         loaded = sources.load_program(program, compiler, name)
-        path = (
-            out / "npz" / "layout" / target.source / settings.search / split / f"{loaded.name}.npz"
-        )
+        folder = out / "npz" / "layout" / target.source / settings.search / split
+        path = folder / f"{loaded.name}.npz"
         identity = sources.label_settings(loaded, compiler, settings) | {"target": target.name}
         del identity["minutes"]
         if target.estimated:
             identity["counting"] = COUNTING
-        if (
-            path.exists()
-            and (stored := sources.existing_manifest(path.with_suffix(".json"), identity))
-            is not None
-        ):
-            return Collected(path, stored, fresh=False)
+        if path.exists():
+            stored = sources.existing_manifest(path.with_suffix(".json"), identity)
+            if stored is not None:
+                return Collected(path, stored, fresh=False)
         rng = np.random.default_rng(settings.seed)
         candidates = settings.candidates(loaded.graph, rng)
         if not len(loaded.graph.configurable):
@@ -96,22 +97,19 @@ def collect(
                 compiler, loaded, candidates, settings, rng, journal, progress
             )
             compiled = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
-            # shuffled, because a genetic search finds fast ones late and the order would leak
-            # labels
+            # a genetic search finds fast ones late: their order would leak labels
             order = [0, *rng.permutation(compiled[1:]).tolist()]
-            programs: dict[
-                str, int
-            ] = {}  # configurations compiled to the same program share its label
+            # configurations compiled to the same program share its label
+            programs: dict[str, int] = {}
             for at in order:
                 programs.setdefault(outcomes[at].fingerprint, at)
             if target.estimated:
-                labels, facts = _estimate(
-                    target, {key: outcomes[at].estimate for key, at in programs.items()}
-                )
+                estimates = {key: outcomes[at].estimate for key, at in programs.items()}
+                labels, facts = _estimated_labels(target, estimates)
             else:
                 rows = candidates.expand(codes[[*programs.values()]])
                 modules = dict(zip(programs, map(loaded.constrained, rows), strict=True))
-                labels, facts = _measure(compiler, modules, settings, journal, progress)
+                labels, facts = _measured_labels(compiler, modules, settings, journal, progress)
                 for at in order:
                     if problem := facts["left_out"].get(outcomes[at].fingerprint):
                         outcomes[at] = replace(outcomes[at], status=Status.FAILED, message=problem)
@@ -130,7 +128,7 @@ def collect(
 def _search(
     compiler: Compiler,
     program: Program,
-    candidates: Candidates,
+    candidates: CandidateLayouts,
     settings: CollectSettings,
     rng: np.random.Generator,
     journal: Journal,
@@ -161,21 +159,18 @@ def _search(
             do = "try another `target`, or leave out what this one refuses"
             if outcomes[0].status is Status.TIMEOUT:
                 do = "give it more seconds with `limit`, or a smaller program"
-            raise CompilerError(
-                f"the compiler's default did not compile ({outcomes[0].message})", do=do
-            )
+            got = f"the compiler's default did not compile ({outcomes[0].message})"
+            raise CompilerError(got, do=do)
         if is_random:
             codes = random_configurations(candidates, count, rng)
             return codes, outcomes + outcomes_of(codes[1:])
         while len(codes) < count:
-            costs = [
-                outcome.estimate.cycles if outcome.status is Status.OK else np.inf
-                for outcome in outcomes
-            ]
-            best = np.argsort(costs, kind="stable")[:_PARENTS]
-            fresh = breed(
-                candidates, codes[best], min(_BATCH, count - len(codes)), rng, known=codes
-            )
+            costs = np.full(len(outcomes), np.inf)
+            for at, outcome in enumerate(outcomes):
+                if outcome.status is Status.OK:
+                    costs[at] = outcome.estimate.cycles
+            parents = codes[np.argsort(costs, kind="stable")[:_PARENTS]]
+            fresh = breed(candidates, parents, min(_BATCH, count - len(codes)), rng, known=codes)
             if not len(fresh):
                 break
             codes = np.concatenate([codes, fresh])
@@ -183,8 +178,8 @@ def _search(
         return codes, outcomes
 
 
-def _estimate(
-    target: Target, estimates: dict[str, Estimate]
+def _estimated_labels(
+    target: Target, estimates: dict[str, CycleEstimate]
 ) -> tuple[dict[str, int], dict[str, Any]]:
     """Return the estimated nanoseconds of programs, and entries for the manifest."""
     labels = {key: target.nanoseconds(estimate.cycles) for key, estimate in estimates.items()}
@@ -192,12 +187,11 @@ def _estimate(
         got = "the compiler estimates nothing of this program"
         expected = "operations whose cycles it knows"
         raise CompilerError(got, expected=expected, do="collect a larger program")
-    return labels, {
-        "loops_counted_once": max(estimate.unknown_loops for estimate in estimates.values())
-    }
+    unknown_loops = max(estimate.unknown_loops for estimate in estimates.values())
+    return labels, {"loops_counted_once": unknown_loops}
 
 
-def _measure(
+def _measured_labels(
     compiler: Compiler,
     modules: dict[str, Message],
     settings: CollectSettings,
@@ -205,9 +199,8 @@ def _measure(
     progress: Progress | None,
 ) -> tuple[dict[str, int], dict[str, Any]]:
     """Return the measured nanoseconds of programs, and entries for the manifest."""
-    with steps_of(
-        progress, f"loading {len(modules)} programs, then measuring rounds", sources.ROUNDS
-    ) as step:
+    title = f"loading {len(modules)} programs, then measuring rounds"
+    with steps_of(progress, title, len(modules) + sources.ROUNDS) as step:
         timings = sources.time_programs(
             compiler,
             next(iter(modules.values())),
@@ -237,8 +230,10 @@ def _records(order: list[int], outcomes: list[Outcome]) -> list[dict[str, Any]]:
     a row.
     """
     failed = [at for at, outcome in enumerate(outcomes) if outcome.status is not Status.OK]
-    return [
-        {
+    records = []
+    for row, at in enumerate([*order, *failed]):
+        outcome = outcomes[at]
+        record = {
             "row": row if row < len(order) else None,
             "status": str(outcome.status),
             "program": outcome.fingerprint,
@@ -246,5 +241,5 @@ def _records(order: list[int], outcomes: list[Outcome]) -> list[dict[str, Any]]:
             "seconds": round(outcome.seconds, 2),
             "message": outcome.message,
         }
-        for row, outcome in enumerate(outcomes[at] for at in [*order, *failed])
-    ]
+        records.append(record)
+    return records

@@ -27,7 +27,7 @@ from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.data.schema import OPCODE
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, Target, target_of
+from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, Target, target_named
 from xlarank.pipelines.programs.sources import (
     Collected,
     digest_of,
@@ -69,7 +69,7 @@ class TileSettings:
 
 
 @dataclass(eq=False)
-class Kernel:
+class CollectedKernel:
     """One operation of a compiled program with its tiles, encoded as a ``program`` of its own with
     hash ``digest``.
 
@@ -106,7 +106,7 @@ def collect_tiles(
     `MIN_TILES`, is not written. An interrupted run resumes when repeated. Raises `CompilerError`
     without a compiler, for other targets than TPUs, or if the first compilation fails.
     """
-    target = target_of(settings.target)
+    target = target_named(settings.target)
     choose_splits([split])
     if not target.estimated:
         raise CompilerError(f"there are no tiles for {target.name}", expected="a TPU")
@@ -120,28 +120,24 @@ def collect_tiles(
     if (stored := existing_manifest(path, identity)) is not None:
         return Collected(path, stored, fresh=False)
     # after the default, the longest compilations last
-    limits = [
-        _DEFAULT,
-        *map(round, np.geomspace(_MIN_LIMIT, _MAX_LIMIT, settings.limits + 1)[:-1].tolist()),
-    ]
+    smaller = np.geomspace(_MIN_LIMIT, _MAX_LIMIT, settings.limits + 1)[:-1]
+    limits = [_DEFAULT, *map(round, smaller.tolist())]
     scratch = folder / f".{loaded.name}.{digest_of(identity)}.sweep"
     _sweep(compiler, loaded.module, scratch, limits, settings.limit * len(limits))
     if (result := _result(scratch, _DEFAULT)) != "ok":
         require_known_calls(loaded.module, result, target.name)
         got = f"the program does not compile for {target.name} ({result})"
-        raise CompilerError(
-            got, do=f"try another `target`, or more seconds; to begin anew remove {scratch}"
-        )
-    kernels: dict[str, Kernel] = {}
+        do = f"try another `target`, or more seconds; to begin anew remove {scratch}"
+        raise CompilerError(got, do=do)
+    kernels: dict[str, CollectedKernel] = {}
     for limit in [limits[0], *reversed(limits[1:])]:  # from the largest down
         if (file := scratch / f"{limit}.pb").exists():
             add_tiles(kernels, HloModuleProto.FromString(file.read_bytes()))
+    records = [_write_kernel(kernel, loaded.name, folder, target) for kernel in kernels.values()]
     manifest = identity | {
         "source": target.labels,
         "limits_kib": {str(limit): _result(scratch, limit) for limit in limits},
-        "kernels": [
-            _write_kernel(kernel, loaded.name, folder, target) for kernel in kernels.values()
-        ],
+        "kernels": records,
     }
     write_json(path, manifest)
     shutil.rmtree(scratch)
@@ -159,10 +155,9 @@ def _sweep(
         result: bytes | str = f"not compiled within {seconds:.3g} s in all"
         if (seconds_left := end - time.monotonic()) > 0:
             result = compiler.under_limit(module, limits_left[0], seconds_left)
-        with atomic_write(
-            folder / f"{limits_left[0]}.{'txt' if isinstance(result, str) else 'pb'}"
-        ) as partial:
-            partial.write_bytes(result.encode() if isinstance(result, str) else result)
+        content, suffix = (result, "pb") if isinstance(result, bytes) else (result.encode(), "txt")
+        with atomic_write(folder / f"{limits_left[0]}.{suffix}") as partial:
+            partial.write_bytes(content)
 
 
 def remaining(folder: Path, limits: list[int]) -> list[int]:
@@ -174,7 +169,8 @@ def remaining(folder: Path, limits: list[int]) -> list[int]:
     if not default.exists():  # nothing follows a default that does not compile
         return [_DEFAULT] if str(_DEFAULT) not in tried else []
     used = max(map(int, _USED.findall(default.read_bytes())), default=0) / 1024
-    return [limit for limit in limits if limit * _UNTOUCHED <= used and str(limit) not in tried]
+    low_enough = [limit for limit in limits if limit * _UNTOUCHED <= used]
+    return [limit for limit in low_enough if str(limit) not in tried]
 
 
 def _result(folder: Path, limit: int) -> str:
@@ -185,7 +181,7 @@ def _result(folder: Path, limit: int) -> str:
     return error.read_text(encoding="utf-8") if error.exists() else "as the default"
 
 
-def add_tiles(kernels: dict[str, Kernel], module: Message) -> None:
+def add_tiles(kernels: dict[str, CollectedKernel], module: Message) -> None:
     """Add the tiles of a compiled program to ``kernels``, keyed by digest, in program order.
 
     Operations on arrays in vector memory are skipped: they cost less, and no column of the format
@@ -202,17 +198,22 @@ def add_tiles(kernels: dict[str, Kernel], module: Message) -> None:
                 continue
             with suppress(HloError):  # the format cannot express it
                 program = encode_kernel(_cut_out(module, computation, instruction))
-                content = b"".join(
-                    program[name].tobytes() for name in ("node_feat", "node_opcode", "edge_index")
-                )
-                digest = hashlib.sha256(content).hexdigest()[:12]
-                kernel = kernels.setdefault(digest, Kernel(instruction.opcode, program, digest))
-                bounds = (window.get(f"{slot}_window_bounds", ()) for slot in ("kernel", "output"))
-                kernel_bounds, output_bounds = (tuple(map(int, sizes)) for sizes in bounds)
+                digest = _digest(program)
+                new = CollectedKernel(instruction.opcode, program, digest)
+                kernel = kernels.setdefault(digest, new)
+                kernel_bounds = tuple(map(int, window.get("kernel_window_bounds", ())))
+                output_bounds = tuple(map(int, window.get("output_window_bounds", ())))
                 if (cycles := int(window["estimated_cycles"])) >= NO_ESTIMATE:
                     kernel.unknown += 1
                 else:
                     kernel.tiles.setdefault((kernel_bounds, output_bounds), cycles)
+
+
+def _digest(program: Arrays) -> str:
+    content = hashlib.sha256()
+    for name in ("node_feat", "node_opcode", "edge_index"):
+        content.update(program[name].tobytes())
+    return content.hexdigest()[:12]
 
 
 def _cut_out(module: Message, computation: Message, instruction: Message) -> Message:
@@ -222,15 +223,12 @@ def _cut_out(module: Message, computation: Message, instruction: Message) -> Mes
     computations = {computation.id: computation for computation in module.computations}
     needed = list(instruction.called_computation_ids)
     for number in needed:  # extended by the computations that each one calls
-        called = (
-            id for inner in computations[number].instructions for id in inner.called_computation_ids
-        )
-        needed += [id for id in called if id not in needed]
+        for inner in computations[number].instructions:
+            needed += [id for id in inner.called_computation_ids if id not in needed]
     cut = HloModuleProto(name=instruction.name)
     cut.computations.extend(computations[number] for number in computations if number in needed)
-    entry = cut.computations.add(
-        name="main", id=1 + max(computations, default=0), root_id=instruction.id
-    )
+    entry_id = 1 + max(computations, default=0)
+    entry = cut.computations.add(name="main", id=entry_id, root_id=instruction.id)
     operands = {operand.id: operand for operand in computation.instructions}
     for number, operand in enumerate(dict.fromkeys(instruction.operand_ids)):
         entry.instructions.add(
@@ -253,11 +251,8 @@ def _window(instruction: Message) -> dict[str, Any] | None:
         return None
     try:
         window: dict[str, Any] = json.loads(instruction.backend_config)["window_config"]
-        return (
-            window
-            if window.get("output_window_bounds") and int(window["estimated_cycles"]) > 0
-            else None
-        )
+        has_estimate = int(window["estimated_cycles"]) > 0
+        return window if has_estimate and window.get("output_window_bounds") else None
     except (ValueError, KeyError):
         return None
 
@@ -266,7 +261,9 @@ def _in_vector_memory(shape: Message) -> bool:
     return shape.layout.memory_space != 0 or any(map(_in_vector_memory, shape.tuple_shapes))
 
 
-def _write_kernel(kernel: Kernel, program: str, folder: Path, target: Target) -> dict[str, Any]:
+def _write_kernel(
+    kernel: CollectedKernel, program: str, folder: Path, target: Target
+) -> dict[str, Any]:
     """Write the file of a kernel with enough tiles, and return its entry in the manifest."""
     tiles = list(kernel.tiles)
     entry = {

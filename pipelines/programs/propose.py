@@ -1,4 +1,6 @@
-"""Proposal of configurations for a program: random ones, or the best by a model's scores."""
+"""Proposal of configurations for a program: random ones, or the best by a model's scores, with the
+compiler's estimates of the first.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +11,41 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.data.collection import Collection
 from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import LayoutGraph, read_graph
-from xlarank.data.hlo.reading import read_hlo
+from xlarank.data.hlo.reading import module_of, read_hlo, read_program
 from xlarank.data.workspace import Workspace
-from xlarank.pipelines.programs.candidates import Codes, evolve, random_configurations
+from xlarank.models.model import Model
+from xlarank.pipelines.programs.candidates import (
+    CandidateLayouts,
+    Codes,
+    evolve,
+    random_configurations,
+)
+from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of
+from xlarank.pipelines.programs.compiler.outcome import Status
+from xlarank.pipelines.programs.compiler.session import Compiler
+from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, target_named
 from xlarank.pipelines.programs.sources import SearchSettings, write_configurations
 from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_model
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProposeSettings(SearchSettings):
-    """Settings of `propose`; outputs of fewer than ``min_elements`` elements are left to the
-    compiler.
+    """Settings of `propose`.
+
+    Attributes:
+        min_elements: outputs of fewer elements are left to the compiler.
+        check: number of configurations to compile for `DEFAULT_TARGET`, besides the compiler's
+            default.
     """
 
     configs: int = 1000
     min_elements: int = 1024
     population: int = 256
     generations: int = 12
+    check: int = 0
 
 
 @dataclass(frozen=True)
@@ -39,8 +57,11 @@ class Proposal:
         groups: number of groups of tied free nodes; ``free`` if none are tied.
         choices: minimum and maximum number of candidate rows of a free node, the default included.
         space: log10 of the number of possible configurations.
-        guided_by: collection of the model whose scores guided the search.
+        guided_by: title of the model whose scores guided the search.
+        learned_from: labels of the graphs that the model learned from.
         default_place: number of configurations that the model ranks ahead of the default.
+        estimates: estimated cycles of the first configurations by number, if checked; None for one
+            that does not compile.
     """
 
     graph: str
@@ -53,8 +74,16 @@ class Proposal:
     choices: tuple[int, int]
     space: float
     guided_by: str | None
+    learned_from: str | None
     default_place: int | None
+    estimates: dict[int, int | None]
     seconds: float
+
+    @property
+    def is_check_passed(self) -> bool:
+        """Whether a checked configuration has a lower estimate than the compiler's default."""
+        compiled = [cycles for cycles in self.estimates.values() if cycles is not None]
+        return bool(compiled) and min(compiled) != self.estimates[0]
 
 
 def propose(
@@ -70,44 +99,32 @@ def propose(
 
     ``path`` is a layout graph's npz file or an HLO program. `model_for_graph` chooses the model
     that guides ``evolve``. Raises `GraphFileError` or `HloError` for the file, `ModelError` if a
-    model is missing.
+    model is missing, `CompilerError` if ``check`` is set and the compiler is missing.
     """
     start = time.perf_counter()
+    if settings.check and path.suffix == ".npz":
+        got = f"{path.name} holds a graph, and `check` compiles a program"
+        raise GraphFileError(got, expected="an HLO program", do="pass the file it was made from")
     graph = read_graph(path) if path.suffix == ".npz" else read_hlo(path)
     if not isinstance(graph, LayoutGraph):
-        raise GraphFileError(
-            f"{path.name} is a kernel with tile sizes", expected="a program with layouts"
-        )
+        got = f"{path.name} is a kernel with tile sizes"
+        raise GraphFileError(got, expected="a program with layouts")
     rng = np.random.default_rng(settings.seed)
     candidates = settings.candidates(graph, rng, settings.min_elements)
     if not len(candidates.free):
-        raise GraphFileError(
-            f"{path.name}: none of {len(graph.configurable)} configurable nodes has a choice",
-            expected=f"an output of two or more dimensions and {settings.min_elements} elements",
-            do="pass a smaller `min_elements`",
-        )
+        got = f"{path.name}: none of {len(graph.configurable)} configurable nodes has a choice"
+        expected = f"an output of two or more dimensions and {settings.min_elements} elements"
+        raise GraphFileError(got, expected=expected, do="pass a smaller `min_elements`")
     model = None
-    rank = None
+    default_place = None
     if settings.search == "random":
         codes = random_configurations(candidates, settings.configs, rng)
     else:
-        chosen = model = model_for_graph(workspace, graph, path, collection=collection)
-
-        def score(codes: Codes) -> NDArray[np.float64]:
-            rows = rows_for_model(candidates.graph(graph, codes), chosen)
-            return chosen.score(rows).mean[rows.group]
-
-        codes = evolve(
-            candidates,
-            score,
-            settings.configs,
-            rng,
-            population=settings.population,
-            generations=settings.generations,
-        )
-        scores = score(codes)
-        rank = int((scores < scores[0]).sum())
-    write_configurations(out, graph, candidates.expand(codes), np.zeros(len(codes), np.int64))
+        model = model_for_graph(workspace, graph, path, collection=collection)
+        codes, default_place = _evolved(graph, candidates, model, settings, rng)
+    rows = candidates.expand(codes)
+    write_configurations(out, graph, rows, np.zeros(len(codes), np.int64))
+    estimates = _estimates(path, graph, rows[: settings.check + 1]) if settings.check else {}
     row_counts = candidates.choices[candidates.free]
     return Proposal(
         graph.name,
@@ -119,7 +136,57 @@ def propose(
         groups=len(candidates.free),
         choices=(int(row_counts.min()), int(row_counts.max())),
         space=float(np.log10(candidates.choices).sum()),
-        guided_by=model.place if model else None,
-        default_place=rank,
+        guided_by=model.title if model else None,
+        learned_from=_labels_of(model) if model else None,
+        default_place=default_place,
+        estimates=estimates,
         seconds=time.perf_counter() - start,
     )
+
+
+def _evolved(
+    graph: LayoutGraph,
+    candidates: CandidateLayouts,
+    model: Model,
+    settings: ProposeSettings,
+    rng: np.random.Generator,
+) -> tuple[Codes, int]:
+    """Return the configurations that a model ranks best, after the compiler's default, and how many
+    it ranks ahead of the default.
+    """
+
+    def score(codes: Codes) -> NDArray[np.float64]:
+        rows = rows_for_model(candidates.graph(graph, codes), model)
+        return model.score(rows).mean[rows.group]
+
+    codes = evolve(
+        candidates,
+        score,
+        settings.configs,
+        rng,
+        population=settings.population,
+        generations=settings.generations,
+    )
+    scores = score(codes)
+    return codes, int((scores < scores[0]).sum())
+
+
+def _labels_of(model: Model) -> str:
+    """Return the origin of the labels that a model learned from."""
+    if model.shipped:
+        return "TpuGraphs' programs, measured on TPU v3"
+    collection = Collection.parse(model.require_card().collection)
+    return f"graphs of {collection}, {collection.label_source}"
+
+
+def _estimates(path: Path, graph: LayoutGraph, rows: NDArray[np.int8]) -> dict[int, int | None]:
+    """Return the compiler's estimated cycles of configurations ``rows (configs, nodes, 18)``."""
+    module = module_of(read_program(path))
+    orders = [layouts_of(module, graph.configurable, row) for row in rows]
+    estimates: dict[int, int | None] = dict.fromkeys(range(len(rows)))
+    with Compiler(target_named(DEFAULT_TARGET)) as compiler:
+        modules = (constrain(module, layouts) for layouts in orders)
+        for at, outcome in compiler.compile(modules):
+            if outcome.status is Status.OK:
+                estimates[at] = outcome.estimate.cycles
+    return estimates

@@ -26,10 +26,10 @@ from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData, instructions
 from xlarank.data.hlo.reading import graph_name, module_graph, module_of, read_program
 from xlarank.data.writing import write_graph
-from xlarank.pipelines.programs.candidates import Candidates, candidate_rows, tied_candidates
+from xlarank.pipelines.programs.candidates import CandidateLayouts, candidate_rows, tied_candidates
 from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of
 from xlarank.pipelines.programs.compiler.functions import Pasted
-from xlarank.pipelines.programs.compiler.outcome import Estimate, Journal, Outcome, Status
+from xlarank.pipelines.programs.compiler.outcome import CycleEstimate, Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Lowered
 
@@ -66,13 +66,12 @@ class SearchSettings:
             if (value := getattr(self, name)) not in choices:
                 raise XlarankError(f"the {name} is {value!r}", expected=" or ".join(choices))
         if self.configs < 1:
-            raise XlarankError(
-                f"{self.configs} configurations were asked for", expected="at least 1"
-            )
+            got = f"{self.configs} configurations were asked for"
+            raise XlarankError(got, expected="at least 1")
 
     def candidates(
         self, graph: LayoutGraph, rng: np.random.Generator, min_elements: int = 1024
-    ) -> Candidates:
+    ) -> CandidateLayouts:
         """Return the candidate rows of a graph's nodes; outputs below ``min_elements`` are left to
         the compiler.
         """
@@ -120,13 +119,12 @@ def load_program(
         message = read_program(path)
         name = name or re.sub(r"[^\w.\-]+", "_", graph_name(path)).lstrip("-.") or "program"
         module = module_of(message)
-        is_tuning = isinstance(message, ModuleTuningData)
-        lowered = (
-            Lowered(module.SerializeToString()) if is_tuning else compiler.lower(module=module)
-        )
-        restored = HloModuleProto.FromString(
-            lowered.module
-        )  # the compiler drops aliases and entry modes
+        if isinstance(message, ModuleTuningData):
+            lowered = Lowered(module.SerializeToString())
+        else:
+            lowered = compiler.lower(module=module)
+        # the compiler drops aliases and entry modes
+        restored = HloModuleProto.FromString(lowered.module)
         restored.input_output_alias.CopyFrom(module.input_output_alias)
         restored.frontend_attributes.CopyFrom(module.frontend_attributes)
         lowered = replace(lowered, module=restored.SerializeToString())
@@ -147,15 +145,13 @@ def require_known_calls(module: Message, message: str, target: str) -> None:
     for _, operation in instructions(module):
         if operation.custom_call_target and operation.id not in own:
             calls.add(operation.custom_call_target)
-    rejected = [
-        call for call in sorted(calls) if re.search(rf"(?<!\w){re.escape(call)}(?!\w)", message)
-    ]
+    words = {call: rf"(?<!\w){re.escape(call)}(?!\w)" for call in sorted(calls)}
+    rejected = [call for call, word in words.items() if re.search(word, message)]
     if rejected:
-        raise CompilerError(
-            f"the custom call {', '.join(rejected)} has no code for {target}",
-            expected="operations of XLA, or custom calls of this compiler",
-            do="replace what calls it, or dump the program where it is compiled for this target",
-        )
+        got = f"the custom call {', '.join(rejected)} has no code for {target}"
+        do = "replace what calls it, or dump the program where it is compiled for this target"
+        expected = "operations of XLA, or custom calls of this compiler"
+        raise CompilerError(got, expected=expected, do=do)
 
 
 def compile_new(
@@ -201,25 +197,23 @@ class Stopwatch:
         the default.
         """
         results = self._results
-        compiled = [
-            (at, outcome.fingerprint)
-            for at, outcome in enumerate(outcomes)
-            if outcome.status is Status.OK
-        ]
-        if programs := {key: module(at) for at, key in compiled if key not in results}:
-            name, plain = self._default = self._default or next(iter(programs.items()))
-            timings = time_programs(
-                self.compiler, plain, {name: plain} | programs, minutes=1, journal=self.journal
-            )
-            results.setdefault(name, {"estimate": Estimate(timings.nanoseconds()[name])})
+        programs: dict[str, Message] = {}
+        for at, outcome in enumerate(outcomes):
+            if outcome.status is Status.OK and outcome.fingerprint not in results:
+                programs[outcome.fingerprint] = module(at)
+        if programs:
+            self._default = self._default or next(iter(programs.items()))
+            name, plain = self._default
+            programs = {name: plain} | programs
+            timings = time_programs(self.compiler, plain, programs, minutes=1, journal=self.journal)
+            results.setdefault(name, {"estimate": CycleEstimate(timings.nanoseconds()[name])})
+            default = results[name]["estimate"].cycles
             for key in programs.keys() - {name}:
                 if key in timings.problems:
                     results[key] = {"status": Status.FAILED, "message": timings.problems[key]}
                 else:
-                    speedup = timings.speedup(name, key)[0]
-                    results[key] = {
-                        "estimate": Estimate(round(results[name]["estimate"].cycles / speedup))
-                    }
+                    speedup, _, _ = timings.speedup(name, key)
+                    results[key] = {"estimate": CycleEstimate(round(default / speedup))}
         return [replace(outcome, **results.get(outcome.fingerprint, {})) for outcome in outcomes]
 
 
@@ -239,18 +233,18 @@ def time_programs(
 
     Rounds of exactly these programs in the journal are reused; new ones are added.
     """
-    rounds = (
-        [times for times in journal.rounds if times.keys() == programs.keys()] if journal else []
-    )
+    known_rounds = journal.rounds if journal else []
+    rounds = [times for times in known_rounds if times.keys() == programs.keys()]
     end = time.monotonic() + 60 * minutes
     if not _settled(rounds, min_rounds):
-        with closing(compiler.measure(plain, programs, seed=seed, done=len(rounds))) as new_rounds:
+        measuring = compiler.measure(plain, programs, seed=seed, done=len(rounds), step=step)
+        with closing(measuring) as new_rounds:
             for times in new_rounds:
                 rounds.append(times)
                 if journal:
                     journal.add_round(times)
                 if len(rounds) <= min_rounds:
-                    step("")
+                    step(f"round {len(rounds)}")
                 if _settled(rounds, min_rounds) or (len(rounds) > 1 and time.monotonic() > end):
                     break
     return Timings(rounds)
@@ -260,11 +254,11 @@ def _settled(rounds: Sequence[Mapping[str, float | str]], min_rounds: int) -> bo
     if len(rounds) < min_rounds or len(rounds) % _INTERVAL:
         return False
     times = Timings(rounds).seconds
-    counts = (len(rounds) - back * _INTERVAL for back in range(3))
-    return (
-        len({tuple(np.argsort(fastest(times[:, :count]))[:_COMPARED].tolist()) for count in counts})
-        == 1
-    )
+    orders = set()
+    for back in range(3):
+        earlier = times[:, : len(rounds) - back * _INTERVAL]
+        orders.add(tuple(np.argsort(fastest(earlier))[:_COMPARED].tolist()))
+    return len(orders) == 1
 
 
 class Timings:
@@ -273,22 +267,21 @@ class Timings:
     """
 
     def __init__(self, rounds: Sequence[Mapping[str, float | str]]) -> None:
-        self.problems = {
-            name: value
-            for times in rounds
-            for name, value in times.items()
-            if isinstance(value, str)
-        }
+        self.problems: dict[str, str] = {}
+        for times in rounds:
+            for name, value in times.items():
+                if isinstance(value, str):
+                    self.problems[name] = value
         self.names = sorted(rounds[0].keys() - self.problems.keys())
-        self.seconds = np.array(
-            [[times[name] for times in rounds] for name in self.names], np.float64
-        )
+        by_name = []
+        for name in self.names:
+            by_name.append([times[name] for times in rounds])
+        self.seconds = np.array(by_name, np.float64)
 
     def nanoseconds(self) -> dict[str, int]:
         """Return the time of every program in whole nanoseconds."""
-        return dict(
-            zip(self.names, np.rint(fastest(self.seconds) * 1e9).astype(int).tolist(), strict=True)
-        )
+        nanoseconds = np.rint(fastest(self.seconds) * 1e9).astype(int)
+        return dict(zip(self.names, nanoseconds.tolist(), strict=True))
 
     def standard_errors(self) -> dict[str, int]:
         """Return the bootstrap standard errors of the times in ns, over rounds."""
@@ -338,11 +331,11 @@ def write_configurations(
 
 def configuration_key(rows: NDArray[np.int8]) -> str:
     """Return a configuration ``rows (nodes, 18)`` as a short text of its layouts."""
-    nodes = np.flatnonzero((rows >= 0).any(axis=1))
-    return " ".join(
-        f"{node}:{''.join('-' if entry < 0 else str(entry) for entry in rows[node])}"
-        for node in nodes
-    )
+    parts = []
+    for node in np.flatnonzero((rows >= 0).any(axis=1)):
+        layout = "".join("-" if entry < 0 else str(entry) for entry in rows[node])
+        parts.append(f"{node}:{layout}")
+    return " ".join(parts)
 
 
 def program_hash(module: Message) -> str:
@@ -375,9 +368,8 @@ class Collected:
     def files(self) -> dict[str, int]:
         """Number of tiles of each kernel written for this program, by file."""
         kernels = self.manifest.get("kernels", ())
-        return {
-            kernel["file"]: kernel["tiles"] for kernel in kernels if kernel["status"] == "written"
-        }
+        written = [kernel for kernel in kernels if kernel["status"] == "written"]
+        return {kernel["file"]: kernel["tiles"] for kernel in written}
 
 
 def label_settings(program: Program, compiler: Compiler, settings: Any) -> dict[str, Any]:
@@ -400,9 +392,8 @@ def existing_manifest(path: Path, settings: dict[str, Any]) -> dict[str, Any] | 
     try:
         manifest: dict[str, Any] = json.loads(read_text(path))
     except (OSError, ValueError) as error:
-        raise CompilerError(
-            f"{path} cannot be read ({error})", do="remove it, or pass another `out`"
-        ) from error
+        got = f"{path} cannot be read ({error})"
+        raise CompilerError(got, do="remove it, or pass another `out`") from error
     if changed := [key for key in settings if manifest.get(key) != settings[key]]:
         got = f"{path} was collected with another {' and '.join(changed)}"
         do = "remove it, or pass another `out` or `name`"

@@ -27,7 +27,7 @@ _PART_GRAPHS = 32
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BuildOutcome:
     """Result of one graph file.
 
     Attributes:
@@ -44,9 +44,9 @@ class Outcome:
 
 
 #: Outcomes of the files of a job, by name.
-Outcomes: TypeAlias = dict[str, Outcome]
+BuildOutcomes: TypeAlias = dict[str, BuildOutcome]
 #: Outcomes of a job, and the contents of `PartJob.targets` that the client still has to write.
-Built: TypeAlias = tuple[Outcomes, list[bytes | None]]
+Built: TypeAlias = tuple[BuildOutcomes, list[bytes | None]]
 
 
 @dataclass(frozen=True)
@@ -87,20 +87,20 @@ class PartJob:
         """Return the files of instances and, written last, of rows."""
         return [*map(self.instances, self.files), self.rows]
 
-    def stored(self) -> tuple[Outcomes, bool]:
+    def stored(self) -> tuple[BuildOutcomes, bool]:
         """Return the outcomes known before building, and whether there is nothing to build or
         remove.
         """
         stored: dict[str, StoredGraph] = {}
         with suppress(WorkspaceError):  # bad name: `_stored_graph` reports each file as broken
             stored = store.stored_graphs(self.rows, self.recipe)
-        outcomes = {
-            file.name: self._stored_graph(file, stored.get(file.name)) for file in self.files
-        }
+        outcomes: BuildOutcomes = {}
+        for file in self.files:
+            outcomes[file.name] = self._stored_graph(file, stored.get(file.name))
         complete = all(outcome.kept or outcome.broken for outcome in outcomes.values())
         return outcomes, complete and stored.keys() <= outcomes.keys()
 
-    def _stored_graph(self, file: GraphFile, stored: StoredGraph | None) -> Outcome:
+    def _stored_graph(self, file: GraphFile, stored: StoredGraph | None) -> BuildOutcome:
         try:
             source = Source.of(file.path)
             instances = self.instances(file)
@@ -108,12 +108,12 @@ class PartJob:
             if current and self.collection.kind == "layout":
                 current = store.instances_current(instances, self.recipe, source)
             if stored is None or not current:
-                return Outcome(source)
-            return Outcome(source, replace(stored, part=self.part), kept=True)
+                return BuildOutcome(source)
+            return BuildOutcome(source, replace(stored, part=self.part), kept=True)
         except Exception as error:
-            return Outcome(broken=why_broken([file], error))
+            return BuildOutcome(broken=why_broken([file], error))
 
-    def build(self, outcomes: Outcomes) -> Built:
+    def build(self, outcomes: BuildOutcomes) -> Built:
         """Compute missing or outdated rows and write them with the stored ones; the client has
         nothing to write.
         """
@@ -132,21 +132,19 @@ class PartJob:
             try:
                 rows = stored[file.name][0] if kept else self._build_graph(file, source)
                 entries[file.name] = StoredGraph.of(rows, self.part, source)
-                built[file.name] = Outcome(source, entries[file.name], kept)
+                built[file.name] = BuildOutcome(source, entries[file.name], kept)
                 graphs.append(rows)
             except Exception as error:
-                built[file.name] = Outcome(broken=why_broken([file], error))
+                built[file.name] = BuildOutcome(broken=why_broken([file], error))
         if graphs:
-            store.write_rows(
-                self.rows, graphs, self.recipe, entries, (str(self.collection), self.split)
-            )
+            place = (str(self.collection), self.split)
+            store.write_rows(self.rows, graphs, self.recipe, entries, place)
         return built, []
 
     def _build_graph(self, file: GraphFile, source: Source) -> GraphRows:
         """Compute the rows of a graph, sampled as in the recipe, and write its instances."""
-        rows = sample_rows(
-            assemble(read_graph(file.path, self.collection.kind), self.recipe.settings), self.recipe
-        )
+        graph = read_graph(file.path, self.collection.kind)
+        rows = sample_rows(assemble(graph, self.recipe.settings), self.recipe)
         if rows.instances is not None:
             store.write_instances(self.instances(file), rows.instances.value, self.recipe, source)
         return rows
@@ -173,16 +171,11 @@ def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) 
             parts.append([])
             total = configs
         parts[-1].append(file)
-    return [
-        PartJob(
-            tuple(members),
-            part,
-            workspace,
-            recipe,
-            tuple(sizes[file] for file in members if file in sizes),
-        )
-        for part, members in enumerate(parts + broken)
-    ]
+    jobs = []
+    for part, members in enumerate(parts + broken):
+        counts = tuple(sizes[file] for file in members if file in sizes)
+        jobs.append(PartJob(tuple(members), part, workspace, recipe, counts))
+    return jobs
 
 
 def _bytes(file: GraphFile) -> int:
@@ -203,13 +196,11 @@ def why_broken(files: Sequence[GraphFile], error: Exception) -> str:
         case OSError():
             return f"{names} cannot be read ({error.strerror or error})"
         case MemoryError():
-            fit = (
-                "does not fit into memory" if len(files) == 1 else "do not fit into memory together"
-            )
-            return f"{names} {fit}; run again with `jobs=1`"
-        case _ if (
-            type(error).__name__ == "KilledWorker"
-        ):  # matched by name, because Dask is optional
+            if len(files) == 1:
+                return f"{names} does not fit into memory; run again with `jobs=1`"
+            return f"{names} do not fit into memory together; run again with `jobs=1`"
+        # matched by name, because Dask is optional
+        case _ if type(error).__name__ == "KilledWorker":
             got = f"{names}: {error.allowed_failures + 1} workers died while they built it"  # type: ignore[attr-defined]
             do = "start fewer of them on each machine"
             return str(XlarankError(got, expected="workers with enough memory", do=do))
@@ -217,7 +208,7 @@ def why_broken(files: Sequence[GraphFile], error: Exception) -> str:
             raise error
 
 
-def build_remotely(job: PartJob, outcomes: Outcomes) -> Built:
+def build_remotely(job: PartJob, outcomes: BuildOutcomes) -> Built:
     """Build a part without access to its workspace, and return the contents of its
     `PartJob.targets`.
 
@@ -236,7 +227,8 @@ def build_remotely(job: PartJob, outcomes: Outcomes) -> Built:
             got = f"{worker} sees no {file.path} of {source.size:,} bytes"
             expected = "the same data root under the same path on all machines"
             do = "share its file system, or copy it to the same place"
-            outcomes[file.name] = Outcome(broken=str(XlarankError(got, expected=expected, do=do)))
+            reason = str(XlarankError(got, expected=expected, do=do))
+            outcomes[file.name] = BuildOutcome(broken=reason)
     with tempfile.TemporaryDirectory(prefix="xlarank-") as folder:
         local_job = replace(job, workspace=Workspace(Path(folder)))
         built, _ = local_job.build(outcomes)

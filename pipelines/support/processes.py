@@ -118,9 +118,9 @@ def isolated(
     except (EOFError, OSError):  # OSError: the process ended within a message
         process.join()
         code = process.exitcode or 0
-        reason = (
-            f"signal {-code}, most likely for want of memory" if code < 0 else f"exit code {code}"
-        )
+        reason = f"exit code {code}"
+        if code < 0:
+            reason = f"signal {-code}, most likely for want of memory"
         raise XlarankError(f"its process ended with {reason}") from None
     finally:
         process.kill()
@@ -166,27 +166,22 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
         raise ClusterError(got, expected="the extra dask", do=do) from error
     with ExitStack() as stack:
         # these loggers report every lost worker
-        for logger in map(
-            logging.getLogger, ("distributed", "distributed.client", "tornado.application")
-        ):
+        for name in ("distributed", "distributed.client", "tornado.application"):
+            logger = logging.getLogger(name)
             stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.CRITICAL + 1)
         try:
             address = scheduler
             if scheduler == "local":
-                address = stack.enter_context(
-                    local_cluster(workers or os.cpu_count() or 1)
-                ).scheduler_address
+                cluster = stack.enter_context(local_cluster(workers or os.cpu_count() or 1))
+                address = cluster.scheduler_address
             client = stack.enter_context(Client(address, timeout=_MAX_WAIT, set_as_default=False))
         except (OSError, RuntimeError, ValueError, TypeError, ImportError) as error:
-            got = (
-                f"no Dask scheduler answers at {scheduler} "
-                f"({(str(error) or repr(error)).splitlines()[0]})"
-            )
+            reason = (str(error) or repr(error)).splitlines()[0]
+            got = f"no Dask scheduler answers at {scheduler} ({reason})"
             do = "start one with `dask scheduler`, or check `scheduler`"
-            raise ClusterError(
-                got, expected="host:port of a running scheduler, or local", do=do
-            ) from error
+            expected = "host:port of a running scheduler, or local"
+            raise ClusterError(got, expected=expected, do=do) from error
         require_workers(client, _MAX_WAIT)
         yield client
 
@@ -199,13 +194,10 @@ def require_workers(client: Client, timeout: float) -> int:
         client.wait_for_workers(1, timeout=timeout)
     except TimeoutError as error:
         address = client.scheduler.address
-        do = (
-            f"start some with `dask worker {address} --nthreads 1 --nworkers N` and run the "
-            "same command again"
-        )
-        raise ClusterError(
-            f"the scheduler at {address} has no workers", expected="one or more", do=do
-        ) from error
+        start = f"dask worker {address} --nthreads 1 --nworkers N"
+        do = f"start some with `{start}` and run the same command again"
+        got = f"the scheduler at {address} has no workers"
+        raise ClusterError(got, expected="one or more", do=do) from error
     return sum(client.nthreads().values())
 
 

@@ -206,13 +206,9 @@ def test_bombs_are_refused_by_their_headers(tmp_path, monkeypatch, kind):
 def test_other_encodings_of_the_same_graph_read_the_same(graph_file, kind):
     plain = read_graph(graph_file(GOOD[kind](), "plain"))
     arrays = GOOD[kind]()
-    cost = arrays["config_runtime"] / arrays.get(
-        NORMALIZERS, 1
-    )  # one apart beyond 2**24: not through float32
-    assert (
-        plain.cost.tolist() == cost.tolist()
-        and plain.runtime.tolist() == arrays["config_runtime"].tolist()
-    )
+    runtime = arrays["config_runtime"]  # one apart beyond 2**24: not through float32
+    assert plain.cost.tolist() == (runtime / arrays.get(NORMALIZERS, 1)).tolist()
+    assert plain.runtime.tolist() == runtime.tolist()
     dtypes = {
         "node_opcode": "u1 i4 >i8",
         "edge_index": "i4 u8",
@@ -224,15 +220,11 @@ def test_other_encodings_of_the_same_graph_read_the_same(graph_file, kind):
         "config_feat": "f8 i4",
         NORMALIZERS: "i4",
     }
-    changes = [
-        (key, lambda a, d=dtype: a.astype(d))
-        for key, names in dtypes.items()
-        for dtype in names.split()
-    ]
-    changes += [(key, np.asfortranarray) for key in ("node_feat", "edge_index", "config_feat")]
-    minus = np.where(
-        np.arange(5)[:, None] == 4, np.float32(-1), 1
-    )  # -0.0 in one of two equal configurations
+    changes = [(key, np.asfortranarray) for key in ("node_feat", "edge_index", "config_feat")]
+    for key, names in dtypes.items():
+        changes += [(key, lambda a, d=dtype: a.astype(d)) for dtype in names.split()]
+    # -0.0 in one of two equal configurations
+    minus = np.where(np.arange(5)[:, None] == 4, np.float32(-1), 1)
     changes += [
         ("config_feat", lambda a: np.where(a == 0, minus * 0, a)),
         ("node_splits", np.ravel),

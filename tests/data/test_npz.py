@@ -183,12 +183,8 @@ def hostile() -> Iterator[tuple[bytes, str]]:
             ("config_runtime", None, {"file_size": size + more}, "array config_runtime")
             for more in (-8, 8)
         ),
-        (
-            "node_feat",
-            None,
-            {"header_offset": 2**31},
-            "array node_feat cannot be opened",
-        ),  # outside the file
+        # outside the file
+        ("node_feat", None, {"header_offset": 2**31}, "array node_feat cannot be opened"),
         # more than a deflate stream this short can hold
         ("node_feat", None, {"file_size": 2**32 - 2}, f"array node_feat claims {2**32 - 2:,}"),
         (
@@ -300,8 +296,10 @@ def test_every_damaged_byte_of_a_file_is_refused_or_harmless(path, request):
     """The arrays are stored and large, so that damaged headers reach the parser."""
     arrays = large_arrays()
     raw = archive_of(arrays, STORED)
-    starts = [data_span(raw, key)[0] for key in arrays]
-    positions = [at for start in starts for at in range(start - 40, start + 128)]
+    positions = []
+    for key in arrays:
+        start = data_span(raw, key)[0]
+        positions += range(start - 40, start + 128)
     positions += range(len(raw) - 600, len(raw))
     positions = positions[:: 1 if request.config.option.exhaustive else 5]
     refused = 0

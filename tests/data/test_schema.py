@@ -173,7 +173,8 @@ def test_levels_are_the_longest_paths_and_nodes_on_or_above_a_cycle_have_none(no
     flow = nx.DiGraph((operand, consumer) for consumer, operand in edges.tolist())
     flow.add_nodes_from(range(nodes))
     assert has_cycle(edges, nodes) == (not nx.is_directed_acyclic_graph(flow))
-    on_cycle = {n for part in nx.strongly_connected_components(flow) if len(part) > 1 for n in part}
+    parts = nx.strongly_connected_components(flow)
+    on_cycle = set().union(*(part for part in parts if len(part) > 1))
     on_cycle |= set(nx.nodes_with_selfloops(flow))
     level = dict.fromkeys(on_cycle.union(*(nx.descendants(flow, n) for n in on_cycle)), -1)
     for node in nx.topological_sort(flow.subgraph(set(flow) - set(level))):

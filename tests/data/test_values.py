@@ -62,9 +62,10 @@ def test_numbers_out_of_range_are_refused() -> None:
         "rounds": (0, 10**9),
     }
     wrong |= {"trials": (0,), "seeds": (0,), "jobs": (-1, 100_000), "max_configs": (-1,)}
-    for name, value in ((name, value) for name, values in wrong.items() for value in values):
-        with pytest.raises(XlarankError, match=f"`{name}` is .*; expected a whole number from"):
-            require_ranges(**{name: value})
+    for name, values in wrong.items():
+        for value in values:
+            with pytest.raises(XlarankError, match=f"`{name}` is .*; expected a whole number from"):
+                require_ranges(**{name: value})
     for seed in (0, 2**31 - 1, np.int64(3)):
         require_ranges(seed=seed, threads=MAX_THREADS)
     for seconds in (-1.0, float("nan"), "10", True):

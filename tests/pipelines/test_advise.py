@@ -28,9 +28,9 @@ from xlarank.pipelines.programs.advise.diagnosis import (
 from xlarank.pipelines.programs.advise.search import Space, around_copies
 from xlarank.pipelines.programs.compiler.constrain import entry_modes
 from xlarank.pipelines.programs.compiler.cycles import COUNTING, read_estimate
-from xlarank.pipelines.programs.compiler.functions import Place, import_function
+from xlarank.pipelines.programs.compiler.functions import SourceLocation, import_function
 from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
-from xlarank.pipelines.programs.compiler.targets import target_of
+from xlarank.pipelines.programs.compiler.targets import target_named
 from xlarank.pipelines.programs.compiler.xla import Lowered
 from xlarank.pipelines.programs.sources import (
     Program,
@@ -80,7 +80,7 @@ class FakeCompiler:
     fewer.
     """
 
-    target = target_of("tpu-v3")
+    target = target_named("tpu-v3")
     fails_after = 10**9
     slow = ""
     custom_call = ""
@@ -107,11 +107,11 @@ class FakeCompiler:
         """Return a compiled text in which the expression on a line gets a layout as the dot
         does.
         """
-        self.pasted.append((len(pasted.lines), len(pasted.places)))
+        self.pasted.append((len(pasted.lines), len(pasted.locations)))
         text = TEXT.format(
-            weight="0,1", operand="w", cycles=100 - 50 * bool(pasted.places), copy=""
+            weight="0,1", operand="w", cycles=100 - 50 * bool(pasted.locations), copy=""
         )
-        return text, dict.fromkeys(pasted.places, "x @ w")
+        return text, dict.fromkeys(pasted.locations, "x @ w")
 
     def measure(self, _, programs, **__):
         """Yield rounds in which the program as written takes between 0.9 and 1.1 s."""
@@ -129,25 +129,21 @@ class FakeCompiler:
             if self.broken is not None:
                 yield at, self.broken
                 continue
-            if status := (self.slow if turned else "") or (
-                self.unsettled if "auto" in inputs else ""
-            ):
+            status = self.slow if turned else ""
+            if not status and "auto" in inputs:
+                status = self.unsettled
+            if status:
                 yield at, Outcome(Status(status), seconds=9.0, message="not done within 9 s")
                 continue
             free = inputs[1] in ("auto", "{0,1}") and not self.useless
-            copy = (
-                ""
-                if free
-                else (
-                    '%copy.1 = f32[128,64]{0,1} copy(%w), backend_config={"estimated_cycles":"300"}'
-                )
-            )
-            layout, operand = ("0,1", "w") if free else ("1,0", "copy.1")
-            text = TEXT.format(weight=layout, operand=operand, cycles=100 - 50 * turned, copy=copy)
-            yield (
-                at,
-                Outcome(Status.OK, read_estimate(text), f"{free} {turned}", False, 1.0, text=text),
-            )
+            entry = {"weight": "0,1", "operand": "w", "copy": ""}
+            if not free:
+                config = 'backend_config={"estimated_cycles":"300"}'
+                copy = f"%copy.1 = f32[128,64]{{0,1}} copy(%w), {config}"
+                entry = {"weight": "1,0", "operand": "copy.1", "copy": copy}
+            text = TEXT.format(cycles=100 - 50 * turned, **entry)
+            key = f"{free} {turned}"
+            yield at, Outcome(Status.OK, read_estimate(text), key, False, 1.0, text=text)
 
 
 @pytest.fixture
@@ -164,7 +160,7 @@ def run(out, **settings):
 def test_entry_layouts_are_tried_first_and_the_search_continues_from_the_best(compiler, tmp_path):
     result = run(tmp_path, budget=8)
     assert compiler.compiled[:4] == ["default False", "auto False", "auto False", "default False"]
-    clock = target_of("tpu-v3").nanoseconds
+    clock = target_named("tpu-v3").nanoseconds
     assert (result.default_ns, result.best_ns, result.module_ns) == (
         clock(400),
         clock(50),
@@ -495,11 +491,13 @@ def test_layouts_of_operations_become_lines_that_name_the_value():
     )
     dot.metadata.op_name = "jit(f)/dot_general"
     (change,) = changes_of(module, {at: (0, 1)})
-    assert change.place is None and change.source == "jit(f)/dot_general"
-    head, name, call = operation_lines([change])
-    assert head == "from jax.experimental.layout import Layout, with_layout_constraint"
+    assert change.location is None and change.source == "jit(f)/dot_general"
+    name, layout = operation_lines([change])
     assert name == "# dot f32[8,128], jit(f)/dot_general"
-    assert call == "#   with_layout_constraint(VALUE, Layout(major_to_minor=(1, 0)))"
+    assert layout == "#   Layout(major_to_minor=(1, 0))", "no call without an expression"
+    head, _, call = operation_lines([replace(change, code="x @ w")])
+    assert head == "from jax.experimental.layout import Layout, with_layout_constraint"
+    assert call == "#   with_layout_constraint(x @ w, Layout(major_to_minor=(1, 0)))"
     assert operation_lines([]) == [] == diagnosis.entry_lines([], [])
     index = module.stack_frame_index
     dot.metadata.stack_frame_id = 2
@@ -509,18 +507,15 @@ def test_layouts_of_operations_become_lines_that_name_the_value():
     index.stack_frames.add(file_location_id=2)
     index.stack_frames.add(file_location_id=1, parent_frame_id=1)
     (change,) = changes_of(module, {at: (0, 1)})
-    assert change.place == Place("/home/me/net.py", 12, (8, 128), (1, 0))
+    assert change.location == SourceLocation("/home/me/net.py", 12, (8, 128), (1, 0))
     dot.metadata.op_name = "jit(f)/transpose(jvp())/dot_general"
-    assert changes_of(module, {at: (0, 1)})[0].place is None
+    assert changes_of(module, {at: (0, 1)})[0].location is None
     dot.metadata.op_name = "x\nimport os"
-    assert operation_lines(changes_of(module, {at: (0, 1)}))[1].endswith(r"x\nimport os"), (
-        "one comment"
-    )
-    index.stack_frames[1].file_location_id, index.stack_frames[0].parent_frame_id = (
-        1,
-        2,
-    )  # a loop of library frames
-    index.stack_frames[0].file_location_id = 1
+    name, _ = operation_lines(changes_of(module, {at: (0, 1)}))
+    assert name.endswith(r"x\nimport os"), "one comment"
+    for frame, parent in ((0, 2), (1, 1)):  # a loop of library frames
+        index.stack_frames[frame].file_location_id = 1
+        index.stack_frames[frame].parent_frame_id = parent
     assert changes_of(module, {at: (0, 1)})[0].file == dot.metadata.source_file
     dot.metadata.stack_frame_id = 99
     assert changes_of(module, {at: (0, 1)})[0].file == dot.metadata.source_file
@@ -531,20 +526,22 @@ def test_a_configuration_of_an_imported_program_becomes_lines(tmp_path):
     path = tmp_path / "p.pb"
     configurations = tmp_path / "c.npz"
     path.write_bytes(module.SerializeToString())
-    rows = np.full((2, 1, 18), -1, np.int8)
-    rows[1, 0, :2] = 0, 1
-    write_configurations(
-        configurations, module_graph(module, Path("p.pb")), rows, np.zeros(2, np.int64)
-    )
+    rows = np.full((3, 1, 18), -1, np.int8)
+    rows[1:, 0, :2] = (0, 1), (1, 0)
+    graph = module_graph(module, Path("p.pb"))
+    write_configurations(configurations, graph, rows, np.zeros(3, np.int64))
     _, lines, edited_file = apply_configuration(path, f"{configurations}:1", tmp_path)
-    assert lines[-2] == "# net.py:7, dot f32[64,64], jit(f)/dot"
+    assert lines == ["# net.py:7, dot f32[64,64], jit(f)/dot", "#   Layout(major_to_minor=(1, 0))"]
+    changes, lines, in_default_order = apply_configuration(path, f"{configurations}:2", tmp_path)
+    assert not changes and lines == ["# 1 operation with dimensions in their default order"]
+    assert in_default_order.read_bytes() != edited_file.read_bytes() != path.read_bytes()
     edited = HloModuleProto.FromString(edited_file.read_bytes())
     assert edited.computations[0].instructions[3].custom_call_target == "LayoutConstraint"
     assert apply_configuration(path, f"{configurations}:0", tmp_path)[0] == []
     instruction(module.computations[0], "negate", (64, 64), (3,), id=4)
     (tmp_path / "other.pb").write_bytes(module.SerializeToString())
     for program, configuration, error, message in (
-        (path, f"{configurations}:2", CompilerError, "has no configuration 2"),
+        (path, f"{configurations}:3", CompilerError, "has no configuration 3"),
         (path, "c.npz", CompilerError, "names no configuration"),
         (
             tmp_path / "other.pb",

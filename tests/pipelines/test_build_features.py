@@ -65,8 +65,10 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree, tmp_path):
     assert totals(report) == (FILES, 0, 0)
     assert listener.jobs == [("building features", FILES)] and listener.ended == 1
     assert len(listener.notes) == FILES and f"{LAYOUT} train alpha__a" in listener.notes
-    places = [(collection, split) for collection in TREE for split in TREE[collection]]
-    assert [(part.collection, part.split) for part in report.splits] == places
+    expected = []
+    for collection, splits in TREE.items():
+        expected += [(collection, split) for split in splits]
+    assert [(part.collection, part.split) for part in report.splits] == expected
     for part in report.splits:
         names = list(TREE[part.collection][part.split])
         assert list(
@@ -192,19 +194,10 @@ def test_max_configs_thins_out_train_alone(tree, tmp_path, shared_built):
 
 def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree, tmp_path):
     """Graphs that cannot be ranked are listed and kept: a submission needs every configuration."""
-    unsafe = (
-        "new\nline__a",
-        "a:b",
-        "back\\slash",
-        'q"uote',
-        "ü" * 122,
-    )  # the last is too long as .instances.npz
-    skipped = (
-        "..",
-        "..evil__a",
-        ".hidden__a",
-        "._alpha__a",
-    )  # half-written, or made by a file manager
+    too_long = "ü" * 122  # as .instances.npz
+    unsafe = ("new\nline__a", "a:b", "back\\slash", 'q"uote', too_long)
+    # half-written, or made by a file manager
+    skipped = ("..", "..evil__a", ".hidden__a", "._alpha__a")
     harmless = ("with space__a", "-dash__a", "ünïcode__a", "dots.in.it__a")
     unreadable = ("folder__a", "dangling__a", "tile__a", "text__a")
     for name in (*unsafe, *skipped, *harmless):
@@ -257,9 +250,8 @@ def test_a_failed_write_ends_the_build_and_leaves_the_manifests(tree, tmp_path):
     rows = contents(work, "*.parquet")
     for jobs in (1, 2):
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(
-            resource.RLIMIT_FSIZE, (100_000, limit[1])
-        )  # bytes: all but the rows fit
+        # all but the rows fit into this number of bytes
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limit[1]))
         try:
             with pytest.raises(WorkspaceError, match=r"cannot write .*File too large"):
                 build(tree, work, jobs=jobs, settings=trees.FULL, **VALID)
@@ -268,9 +260,8 @@ def test_a_failed_write_ends_the_build_and_leaves_the_manifests(tree, tmp_path):
     assert contents(work, "*.parquet") == rows and manifest(work, split="valid") == before
     assert totals(build(tree, work, **VALID)) == (2, 0, 0), "instances were replaced"
     long = save_npz(graph_path(tree, LAYOUT, "valid", "long"), trees.layout_graph(1))
-    long = long.rename(
-        long.with_name("x" * 243 + ".npz")
-    )  # fits with .parquet, not with .instances.npz
+    # fits with .parquet, not with .instances.npz
+    long = long.rename(long.with_name("x" * 243 + ".npz"))
     assert list(build(tree, work, **VALID).broken) == [f"{LAYOUT} valid {long.stem}"]
 
 
@@ -340,12 +331,8 @@ def test_bad_requests(tree, tmp_path):
     (work / "features").write_text("in the way")
     (empty / "npz" / "layout" / "cpu").mkdir(parents=True)
     for root, options, kind, message in (
-        (
-            tree,
-            {},
-            WorkspaceError,
-            r"cannot write .*features",
-        ),  # the disk is the trouble, not the graphs
+        # the disk is the trouble, not the graphs
+        (tree, {}, WorkspaceError, r"cannot write .*features"),
         (
             tree,
             {"splits": ["validation"]},

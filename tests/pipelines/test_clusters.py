@@ -91,9 +91,9 @@ def test_a_file_that_a_worker_does_not_see_is_broken_alone(tree, tmp_path):
         for file in discover(tree / "npz")
         if (str(file.collection), file.split) == (TILE, "train")
     ]
-    sources = {file.name: module.Outcome(Source.of(file.path)) for file in files}
+    sources = {file.name: module.BuildOutcome(Source.of(file.path)) for file in files}
     files[0].path.unlink()
-    sources[files[1].name] = module.Outcome(replace(sources[files[1].name].source, size=1))
+    sources[files[1].name] = module.BuildOutcome(replace(sources[files[1].name].source, size=1))
     job = module.PartJob(tuple(files), 0, Workspace(tmp_path), Recipe.of(FAST, "tile"))
     outcomes, contents_of = module.build_remotely(job, sources)
     broken = {name: outcome.broken for name, outcome in outcomes.items() if outcome.broken}

@@ -21,7 +21,7 @@ from xlarank.data.hlo.reading import module_graph
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs import candidates as drawn
 from xlarank.pipelines.programs.candidates import (
-    Candidates,
+    CandidateLayouts,
     breed,
     evolve,
     random_configurations,
@@ -33,7 +33,7 @@ from xlarank.pipelines.programs.collect_tiles import (
     collect_tiles,
     remaining,
 )
-from xlarank.pipelines.programs.compiler.cycles import Estimate
+from xlarank.pipelines.programs.compiler.cycles import CycleEstimate
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.xla import Lowered
 from xlarank.pipelines.programs.sources import ROUNDS, Stopwatch, Timings, fastest, time_programs
@@ -53,9 +53,8 @@ def test_random_tied_configurations_set_dots_always_and_reshapes_sometimes():
     assert candidates.group.tolist() == [0, 1, 0, -1]  # 8 elements: left alone
     assert candidates.free.tolist() == [0, 1]
     codes = random_configurations(candidates, 100, rng())
-    assert (
-        len(codes) == 1 + 2 * 3
-    )  # two orders of the dots, three rows of the reshape, and the compiler's choice
+    # two orders of the dots, three rows of the reshape, and the compiler's choice
+    assert len(codes) == 1 + 2 * 3
     assert (codes[1:, 0] > 0).all() and set(codes[1:, 1].tolist()) == {0, 1, 2}
     assert len(breed(candidates, codes[:1], 100, rng())) == candidates.space - 1 == 8
 
@@ -72,16 +71,15 @@ def graph():
 
 def free(nodes):
     """Return candidates of nodes with five rows each."""
-    return Candidates((np.arange(-1, 4, dtype=np.int8).repeat(18).reshape(5, 18),) * nodes)
+    return CandidateLayouts((np.arange(-1, 4, dtype=np.int8).repeat(18).reshape(5, 18),) * nodes)
 
 
 def test_rows_are_orders_of_the_output_s_dimensions(graph):
     candidates = drawn.candidate_rows(graph, rng(), per_node=100)
     dot, reshape = candidates.rows
     assert sorted(dot[:, :2].tolist()) == [[-1, -1], [0, 1], [1, 0]]
-    assert (
-        len({tuple(row[:3]) for row in reshape.tolist()}) == len(reshape) == 7
-    )  # 3! and the compiler's choice
+    # 3! and the compiler's choice
+    assert len({tuple(row[:3]) for row in reshape.tolist()}) == len(reshape) == 7
     assert all((rows[0] == -1).all() and (rows[:, 3:] == -1).all() for rows in candidates.rows)
     assert candidates.space == 3 * 7
     small = drawn.candidate_rows(graph, rng(), min_elements=1025)  # left to the compiler
@@ -99,11 +97,9 @@ def test_rows_are_orders_of_the_output_s_dimensions(graph):
 @given(arrays=SCRAMBLED_GRAPHS, seed=st.integers(0, 99), tie=st.booleans())
 def test_whatever_the_program_every_configuration_is_valid(next_path, arrays, seed, tie):
     graph = write_graph(next_path(), **arrays)
-    made = (
-        tied_candidates(graph, min_elements=0)
-        if tie
-        else drawn.candidate_rows(graph, rng(seed), min_elements=0)
-    )
+    made = drawn.candidate_rows(graph, rng(seed), min_elements=0)
+    if tie:
+        made = tied_candidates(graph, min_elements=0)
     codes = random_configurations(made, 6, rng(seed))
     assert (codes >= 0).all() and (codes < made.choices).all() and not codes[0].any()
     rows = made.expand(codes)
@@ -112,9 +108,8 @@ def test_whatever_the_program_every_configuration_is_valid(next_path, arrays, se
         assert np.array_equal(rows[:, node], expected), "nodes of a group change together"
     arrays |= {"node_config_ids": graph.configurable, "node_config_feat": rows}
     arrays["config_runtime"] = np.zeros(len(codes), np.int64)
-    read = write_graph(
-        next_path(), **arrays
-    )  # refuses what is no permutation of the tensor's dimensions
+    # refuses what is no permutation of the tensor's dimensions
+    read = write_graph(next_path(), **arrays)
     assert np.array_equal(made.graph(graph, codes).table.codes, read.table.codes)
 
 
@@ -158,7 +153,9 @@ class Device:
         self.rounds = 0
         self.requests = []
 
-    def measure(self, _, programs, *, seed, done):
+    def measure(self, _, programs, *, seed, done, step):
+        for name in programs:
+            step(f"{name} loaded")
         random = rng([seed, done])
         self.requests.append(list(programs))
         while True:
@@ -189,6 +186,13 @@ def test_measuring_stops_when_the_order_of_the_fastest_no_longer_changes(tmp_pat
     short = Device()
     time_programs(short, PLAIN, programs("1", "2"), minutes=0)
     assert short.rounds == 2
+
+
+def test_every_program_loaded_and_every_round_is_a_step():
+    notes = []
+    time_programs(Device(), PLAIN, programs("1", "2", "3"), minutes=1, step=notes.append)
+    assert notes[:3] == ["1 loaded", "2 loaded", "3 loaded"]
+    assert notes[3:] == [f"round {number}" for number in range(1, ROUNDS + 1)]
 
 
 def test_the_time_to_load_programs_counts(monkeypatch):
@@ -233,14 +237,12 @@ def test_a_search_is_guided_by_times_beside_the_default(tmp_path):
     device = Device()
     with Journal(tmp_path / "j", {}) as journal:
         stopwatch = Stopwatch(device, journal)
-        outcomes = [
-            [Outcome(Status.OK, fingerprint=name) for name in batch] for batch in ("8", "480", "88")
-        ]
-        timed = [
-            outcome for batch in outcomes for outcome in stopwatch.time(batch, lambda _: PLAIN)
-        ]
+        timed = []
+        for batch in ("8", "480", "88"):
+            outcomes = [Outcome(Status.OK, fingerprint=name) for name in batch]
+            timed += stopwatch.time(outcomes, lambda _: PLAIN)
     estimates = [outcome.estimate for outcome in timed if outcome.status is Status.OK]
-    assert estimates == [Estimate(ms * 10**6) for ms in (8, 4, 8, 8, 8)]
+    assert estimates == [CycleEstimate(ms * 10**6) for ms in (8, 4, 8, 8, 8)]
     assert [outcome.message for outcome in timed if outcome.status is Status.FAILED] == [
         "no memory"
     ]

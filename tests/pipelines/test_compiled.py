@@ -25,7 +25,7 @@ from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of,
 from xlarank.pipelines.programs.compiler.cycles import COUNTING, read_estimate
 from xlarank.pipelines.programs.compiler.functions import Pasted
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import target_of
+from xlarank.pipelines.programs.compiler.targets import target_named
 from xlarank.pipelines.programs.compiler.xla import ENVIRONMENT
 from xlarank.pipelines.programs.sources import load_program
 
@@ -45,7 +45,7 @@ def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
     assert collected.path == tmp_path / "npz/layout/tpu-estimate/random/train/products.npz"
     graph = read_graph(collected.path)
     assert (graph.table.rows[graph.table.codes[0]] == -1).all()
-    with Compiler(target_of("tpu-v3")) as compiler:
+    with Compiler(target_named("tpu-v3")) as compiler:
         ((_, own),) = compiler.compile([load_program(PRODUCTS, compiler).module])
     assert graph.runtime[0] == round(own.estimate.cycles / 0.94)
     assert "not measured" in collected.manifest["source"]
@@ -131,9 +131,8 @@ def test_the_cpu_measures_and_checks_outputs(tmp_path):
     assert collected.manifest["label"].endswith(f"{collected.manifest['rounds']} shuffled rounds")
     programs = {entry["program"] for entry in collected.manifest["configurations"]}
     assert collected.manifest["standard_errors"].keys() == programs
-    again = collect(
-        PRODUCTS, tmp_path, CollectSettings("device", configs=3, minutes=1)
-    )  # it is this CPU
+    # the device is this CPU
+    again = collect(PRODUCTS, tmp_path, CollectSettings("device", configs=3, minutes=1))
     assert again.path == collected.path and not again.fresh
 
 
@@ -141,14 +140,16 @@ def test_the_cpu_measures_and_checks_outputs(tmp_path):
     ("name", "reason"), [("crash", "signal 6"), ("endless", "not done within its limit")]
 )
 def test_a_program_that_crashes_or_hangs_is_named_and_the_others_are_measured(name, reason):
-    with Compiler(target_of("cpu"), limit=12) as compiler:
+    with Compiler(target_named("cpu"), limit=12) as compiler:
         module = load_program(PRODUCTS, compiler).module
         programs = {
             "written": module,
             name: Pasted(f"{PROGRAMS}:{name}", (), (), False),
             "again": module,
         }
-        rounds = list(islice(compiler.measure(module, programs, seed=0), 2))
+        notes = []
+        rounds = list(islice(compiler.measure(module, programs, seed=0, step=notes.append), 2))
+    assert notes[0] == "1 of 3 programs loaded"
     assert all(seconds.keys() == programs.keys() for seconds in rounds)
     assert reason in rounds[0][name] and rounds[1]["written"] > 0 < rounds[1]["again"]
 
@@ -158,9 +159,8 @@ def test_the_fastest_layout_of_a_loop_is_found_by_measuring(tmp_path, seed):
     settings = CollectSettings("device", search="evolve", configs=3, seed=seed)
     collected = collect(f"{PROGRAMS}:rows", tmp_path, settings)
     graph = read_graph(collected.path)
-    first = graph.table.rows[graph.table.codes[:, 0]][
-        :, 0
-    ]  # the minor-most dimension of the product
+    # the minor-most dimension of the product
+    first = graph.table.rows[graph.table.codes[:, 0], 0]
     assert sorted(first.tolist()) == [-1, 0, 1]
     assert graph.runtime[first == 0].item() > 1.2 * graph.runtime[first != 0].max(), "by columns"
     assert collected.manifest["retest_tau"] == 1
@@ -168,7 +168,7 @@ def test_the_fastest_layout_of_a_loop_is_found_by_measuring(tmp_path, seed):
 
 def test_advice_is_measured_on_targets_without_estimates(tmp_path):
     """A matrix that lies by columns, added to one by rows, has to be read across."""
-    with Compiler(target_of("cpu")) as compiler:
+    with Compiler(target_named("cpu")) as compiler:
         module = load_program(f"{PROGRAMS}:sums", compiler).module
     path = tmp_path / "sums.pb"
     path.write_bytes(with_entry_modes(module, ["{0,1}", "{1,0}"], ["{1,0}"]).SerializeToString())
@@ -204,9 +204,9 @@ def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
     assert {leaf.name for leaf in advice.inputs} <= {"x", "weights['narrow']", "weights['wide']"}
     assert isinstance(advice.difference, float) and advice.difference < 1e-3
     edited = HloModuleProto.FromString((tmp_path / "texts.advised.pb").read_bytes())
-    with Compiler(target_of("tpu-v3")) as compiler:
+    with Compiler(target_named("tpu-v3")) as compiler:
         ((_, outcome),) = compiler.compile([edited])
-    assert target_of("tpu-v3").nanoseconds(outcome.estimate.cycles) == advice.best_ns
+    assert target_named("tpu-v3").nanoseconds(outcome.estimate.cycles) == advice.best_ns
     assert advise(TEXTS, AdviceSettings("tpu-v3", budget=6, jobs=2), out=tmp_path) == advice
     again = advise(
         str(tmp_path / "texts.advised.pb"),
@@ -297,7 +297,7 @@ def _pasted_ns(lines, module, function):
     command = [sys.executable, "-c", script]
     env = os.environ | ENVIRONMENT
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
-    return target_of("tpu-v3").nanoseconds(read_estimate(done.stdout).cycles)
+    return target_named("tpu-v3").nanoseconds(read_estimate(done.stdout).cycles)
 
 
 def test_the_lines_of_advice_run_in_a_loop_whose_outputs_go_in_again(tmp_path):
@@ -329,7 +329,7 @@ def test_one_hot_replaces_picked_elements_if_the_compiler_has_no_code_for_them(t
 
 
 def test_invalid_programs_are_explained():
-    with Compiler(target_of("tpu-v3")) as compiler:
+    with Compiler(target_named("tpu-v3")) as compiler:
         for program, told in (
             ("no_such_module:f", "cannot be imported .*ModuleNotFoundError"),
             ("compiled_programs:nothing", "returned int"),
@@ -352,7 +352,7 @@ def test_labels_of_another_tool_are_reproduced_exactly(name, real_data):
     graph = read_graph(folder / "npz/layout/tpu-estimate/random/valid" / f"{name}.npz")
     configs = np.random.default_rng(1).choice(graph.configs, 3, replace=False)
     rows = graph.table.rows[graph.table.codes[configs]]
-    with Compiler(target_of("tpu-v3"), jobs=2) as compiler:
+    with Compiler(target_named("tpu-v3"), jobs=2) as compiler:
         if compiler.versions != {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}:
             pytest.skip(f"the labels are of another compiler: {compiler.versions}")
         constrained = [
@@ -360,6 +360,7 @@ def test_labels_of_another_tool_are_reproduced_exactly(name, real_data):
         ]
         outcomes = dict(compiler.compile(constrained))
     labels = [
-        target_of("tpu-v3").nanoseconds(outcomes[at].estimate.cycles) for at in range(len(configs))
+        target_named("tpu-v3").nanoseconds(outcomes[at].estimate.cycles)
+        for at in range(len(configs))
     ]
     assert labels == graph.runtime[configs].tolist()

@@ -20,6 +20,7 @@ from xlarank.data.hlo.messages import HloProto
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.import_hlo import import_hlo
 from xlarank.pipelines.info import info
+from xlarank.pipelines.programs.compiler.outcome import CycleEstimate, Outcome, Status
 from xlarank.pipelines.programs.propose import ProposeSettings, propose
 from xlarank.pipelines.rank import rank
 
@@ -108,7 +109,7 @@ def test_every_kernel_becomes_a_file_and_broken_ones_are_named(tmp_path):
     ops = saved(tmp_path / "ops.pb", data)
     report = import_hlo([ops], tmp_path)
     assert [graph.graph for graph in report.graphs] == ["ops_7"]
-    assert report.left_out == [f"{ops} kernel 1: nothing to choose between (1 runs)"]
+    assert report.left_out == [f"{ops} kernel 1: nothing to choose between (1 run)"]
     assert list(report.broken) == [f"{ops} kernel 2"]
     assert "no measured default" in report.broken[f"{ops} kernel 2"]
     graph = read_graph(tmp_path / "npz" / "tile" / "own" / "test" / "ops_7.npz")
@@ -152,11 +153,10 @@ def test_real_tuning_data_gives_google_s_files(real_data, tmp_path):
     for graph in report.graphs:
         place = Path(graph.path).relative_to(tmp_path)
         with np.load(graph.path) as ours, np.load(real_data / place) as theirs:
-            files = (
-                {name: (a.dtype, a.tobytes()) for name, a in file.items()}
-                for file in (ours, theirs)
-            )
-            assert next(files) == next(files), place
+            assert set(ours) == set(theirs), place
+            for array in ours:
+                assert ours[array].dtype == theirs[array].dtype, (place, array)
+                assert ours[array].tobytes() == theirs[array].tobytes(), (place, array)
 
 
 @pytest.mark.skipif(
@@ -204,13 +204,51 @@ def test_evolving_finds_what_the_model_ranks_higher(shared_tree, shared_trained,
         out = tmp_path / f"{number}.npz"
         proposals.append(propose(path, out, chosen, workspace=place, collection=LAYOUT))
         contents.append(out.read_bytes())
-    assert proposals[0].guided_by == LAYOUT
+    assert proposals[0].guided_by == f"the model of {LAYOUT}"
+    assert proposals[0].learned_from == f"graphs of {LAYOUT}, measured on CPU"
     scores = rank(place, tmp_path / "0.npz", collection=LAYOUT).scores
     assert int((scores < scores[0]).sum()) == proposals[0].default_place
     evolved, again, drawn, same_seed, other_seed = contents
     assert evolved == again and drawn == same_seed and len({evolved, drawn, other_seed}) == 3, (
         "by the seed"
     )
+
+
+class FakeCompiler:
+    """Compiler by which the configuration with the number ``best`` is faster, and the last one
+    fails.
+    """
+
+    best = 0
+
+    def __init__(self, target):
+        assert target.name == "tpu-v3"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def compile(self, modules):
+        modules = list(modules)
+        constrained = [len(module.computations[1].instructions) > 4 for module in modules]
+        assert constrained == [False, True, True, True], "the first is the compiler's default"
+        yield 3, Outcome(Status.FAILED, message="out of memory")
+        for at in (2, 1, 0):
+            yield at, Outcome(Status.OK, CycleEstimate(50 if at == self.best else 100))
+
+
+@pytest.mark.parametrize("best", [0, 2])
+def test_the_first_configurations_are_compiled(best, tmp_path, monkeypatch):
+    monkeypatch.setattr("xlarank.pipelines.programs.propose.Compiler", FakeCompiler)
+    monkeypatch.setattr(FakeCompiler, "best", best)
+    program = saved(tmp_path / "matmul.pb", matmul_module())
+    proposal, _ = proposed(program, tmp_path, configs=9, min_elements=0, tie="none", check=3)
+    assert proposal.estimates == {0: 100, 1: 100, 2: 100, 3: None} | {best: 50}
+    assert proposal.is_check_passed == (best > 0)
+    with pytest.raises(GraphFileError, match=r"p.npz holds a graph, and `check`"):
+        proposed(tmp_path / "p.npz", tmp_path, check=3)
 
 
 def test_requests_that_cannot_be_met_are_refused(shared_tree, tmp_path):

@@ -15,6 +15,7 @@ from xlarank.data.errors import counted
 if TYPE_CHECKING:
     from xlarank.pipelines.programs.advise.advice import Advice
     from xlarank.pipelines.programs.advise.diagnosis import Change, Cost, Diagnosis
+    from xlarank.pipelines.programs.propose import Proposal
 
 app = Typer()
 #: Display names of `xlarank.pipelines.programs.advise.search.LayoutSearch.statuses`; others are
@@ -80,32 +81,14 @@ def import_hlo(
 
     with progress_bars() as progress:
         report = run(files, out, collection=collection, split=split, name=name, progress=progress)
-    heads = (
-        "graph",
-        "collection",
-        ">nodes",
-        ">edges",
-        ">configurable",
-        ">configurations",
-        "labels",
-        ">s",
-    )
-    show_rows(
-        heads,
-        (
-            (
-                graph.graph,
-                graph.collection,
-                f"{graph.nodes:,}",
-                f"{graph.edges:,}",
-                f"{graph.configurable:,}",
-                f"{graph.configs:,}",
-                "yes" if graph.labelled else "-",
-                f"{graph.seconds:.2f}",
-            )
-            for graph in report.graphs
-        ),
-    )
+    heads = "graph collection >nodes >edges >configurable >configurations labels >s".split()
+    rows = []
+    for graph in report.graphs:
+        sizes = (graph.nodes, graph.edges, graph.configurable, graph.configs)
+        labels = "yes" if graph.labelled else "-"
+        cells = (*(f"{size:,}" for size in sizes), labels, f"{graph.seconds:.2f}")
+        rows.append((graph.graph, graph.collection, *cells))
+    show_rows(heads, rows)
     for graph in report.graphs:
         list_lines(f"note ({graph.graph})", list(graph.notes))
         if graph.configurable:
@@ -134,6 +117,9 @@ def propose(
         int, Option(min=0, help="Leave outputs with fewer elements to the compiler.")
     ] = 1024,
     generations: Annotated[int, Option(min=1, help="Generations of evolve.")] = 12,
+    check: Annotated[
+        int, Option(min=0, help="Compile the first CHECK of them (HLO program, TPU v3, no TPU).")
+    ] = 0,
     seed: Seed = 0,
     json_file: Json = None,
 ) -> None:
@@ -148,27 +134,40 @@ def propose(
         per_node=per_node,
         min_elements=min_elements,
         generations=generations,
+        check=check,
         seed=seed,
     )
     proposal = run(graph, out, settings, workspace=workspace_at(workspace), collection=collection)
     low, high = proposal.choices
-    say(
-        f"{proposal.graph}: {proposal.free} of {proposal.configurable} configurable nodes "
-        "have a choice, in "
-        f"{counted(proposal.groups, 'group')} of {low} to {high} rows each "
-        f"(10^{proposal.space:.1f} configurations)"
-    )
+    choice = f"{proposal.free} of {proposal.configurable} configurable nodes have a choice"
+    groups = f"{counted(proposal.groups, 'group')} of {low} to {high} rows each"
+    say(f"{proposal.graph}: {choice}, in {groups} (10^{proposal.space:.1f} configurations)")
     if proposal.guided_by is not None:
-        say(
-            f"the model of {proposal.guided_by} ranks {proposal.default_place:,} of them "
-            "ahead of the default"
-        )
+        say(f"{proposal.guided_by} ranks {proposal.default_place:,} of them ahead of the default")
+        say(f"it learned from {proposal.learned_from}, and may be wrong about this program")
     if proposal.configs < configs:
         say(f"only {proposal.configs:,} distinct configurations were found")
     number = counted(proposal.configs, "configuration")
     say(f"wrote {proposal.out}: {number} ({proposal.search}), {proposal.seconds:.1f} s")
+    if proposal.estimates:
+        _show_check(proposal)
+    elif proposal.guided_by is not None:
+        compile_first = "" if graph.suffix == ".npz" else "compile the first: --check 3; "
+        say(f"{compile_first}search with the compiler: advise")
     options.current_run.keep(out)
     write_json(json_file, proposal)
+
+
+def _show_check(proposal: Proposal) -> None:
+    default = proposal.estimates[0]
+    rows = []
+    for number, cycles in proposal.estimates.items():
+        name = str(number) if number else "0, the compiler's default"
+        speedup = f"{default / cycles:.3f}" if default and cycles else "-"
+        rows.append((name, f"{cycles:,}" if cycles else "does not compile", speedup))
+    show_rows(("configuration", ">estimated cycles", ">times as fast"), rows)
+    if not proposal.is_check_passed:
+        say("none of them is faster than the compiler's default; search with the compiler: advise")
 
 
 @app.command()
@@ -206,9 +205,8 @@ def collect(
     from xlarank.pipelines.programs.collect_tiles import TileSettings, collect_tiles
 
     if tiles:
-        labels = collect_tiles(
-            program, out, TileSettings(target, limit=limit), split=split, name=name
-        )
+        tile_settings = TileSettings(target, limit=limit)
+        labels = collect_tiles(program, out, tile_settings, split=split, name=name)
     else:
         settings = CollectSettings(
             target=target,
@@ -227,22 +225,19 @@ def collect(
             )
     options.current_run.keep(out)
     counts = ", ".join(f"{count} {status}" for status, count in labels.statuses.items())
+    if tiles:
+        counts = f"kernels: {counts}"
     status = "wrote" if labels.fresh else "there already:"
-    say(
-        f"{status} {labels.path} ({'kernels: ' if tiles else ''}{counts}); labels are "
-        f"{labels.manifest['source']}"
-    )
+    say(f"{status} {labels.path} ({counts}); labels are {labels.manifest['source']}")
     tried = sum(labels.statuses.values())
     if not tiles and tried < configs:
         say(f"{tried} of {counted(configs, 'configuration')}: no others of this program differ")
-    list_lines(
-        "kernels, with their tiles", [f"{file}: {count}" for file, count in labels.files.items()]
-    )
+    kernels = [f"{file}: {count}" for file, count in labels.files.items()]
+    list_lines("kernels, with their tiles", kernels)
     if (tau := labels.manifest.get("retest_tau")) is not None:
-        say(
-            f"two halves of the rounds agree with Kendall's tau {tau:.3f}; the ceiling of a "
-            f"ranker's tau is about its square root, {max(tau, 0) ** 0.5:.3f}"
-        )
+        root = max(tau, 0) ** 0.5
+        ceiling = f"the ceiling of a ranker's tau is about its square root, {root:.3f}"
+        say(f"two halves of the rounds agree with Kendall's tau {tau:.3f}; {ceiling}")
     if labels.manifest.get("loops_counted_once"):
         say("a loop's number of runs is not known; its body was counted once")
     write_json(json_file, labels.manifest)
@@ -302,59 +297,40 @@ def advise(
 
 
 def _show_advice(advice: Advice) -> None:
-    counts = ", ".join(
-        f"{count} {_STATUS.get(status, status)}" for status, count in advice.compiled.items()
-    )
-    say(f"{advice.program} for {advice.target}: {counts}; {advice.stopped}")
+    counts = [f"{count} {_STATUS.get(name, name)}" for name, count in advice.compiled.items()]
+    say(f"{advice.program} for {advice.target}: {', '.join(counts)}; {advice.stopped}")
     inputs = f"{counted(len(advice.inputs), 'input')}, {counted(len(advice.outputs), 'output')}"
     reached = sum(bool(change.code) for change in advice.changes)
     variants = [("compiler's default", "", advice.default_ns)]
     if advice.function:
         laid_out = f"{inputs}, {counted(reached, 'operation')}" if advice.lines else "nothing gains"
         variants.append(("code to paste", laid_out, advice.best_ns))
-    variants.append(
-        (
-            "edited module",
-            f"{inputs}, {counted(len(advice.changes), 'operation')}",
-            advice.module_ns,
-        )
-    )
+    laid_out = f"{inputs}, {counted(len(advice.changes), 'operation')}"
+    variants.append(("edited module", laid_out, advice.module_ns))
     if advice.is_worthwhile and advice.net_text:
         say(advice.net_text)
-    source = (
-        "estimated by the compiler" if "estimated" in advice.labels else "measured in the search"
-    )
-    show_rows(
-        (source, "layouts set", ">ms", ">times as fast"),
-        (
-            (name, laid_out, f"{ns / 1e6:.4f}", f"{advice.default_ns / ns:.3f}")
-            for name, laid_out, ns in variants
-        ),
-    )
+    source = "measured in the search"
+    if "estimated" in advice.labels:
+        source = "estimated by the compiler"
+    rows = []
+    for name, laid_out, ns in variants:
+        rows.append((name, laid_out, f"{ns / 1e6:.4f}", f"{advice.default_ns / ns:.3f}"))
+    show_rows((source, "layouts set", ">ms", ">times as fast"), rows)
     if advice.function and reached < len(advice.changes):
         unreached = counted(len(advice.changes) - reached, "operation")
         say(f"{unreached} cannot be laid out by code: no value of the source is known to be theirs")
     if advice.measured:
         say(advice.measured.text)
     if not advice.is_worthwhile:
-        say(
-            f"{advice.speedup:.3f}: nothing worth doing (less than 2 %); leave the "
-            "layouts to the compiler"
-        )
+        do = "leave the layouts to the compiler"
+        say(f"{advice.speedup:.3f}: nothing worth doing (less than 2 %); {do}")
     else:
         heads = ("lay out", "name", "shape", "minor to major now", "then", "major to minor")
-        show_rows(
-            heads,
-            (
-                (
-                    entry.kind,
-                    entry.name,
-                    entry.shape,
-                    *map(_order, (entry.before, entry.minor_to_major, entry.major_to_minor)),
-                )
-                for entry in (*advice.inputs, *advice.outputs)
-            ),
-        )
+        entries = []
+        for entry in (*advice.inputs, *advice.outputs):
+            orders = map(_order, (entry.before, entry.minor_to_major, entry.major_to_minor))
+            entries.append((entry.kind, entry.name, entry.shape, *orders))
+        show_rows(heads, entries)
         _show_changes(advice.changes)
         before = advice.diagnosis.moved_cycles
         after = advice.diagnosis_after.moved_cycles
@@ -369,72 +345,31 @@ def _show_diagnosis(diagnosis: Diagnosis) -> None:
     def cells(cost: Cost) -> list[str]:
         return [cost.name, f"{cost.cycles:,}", f"{cost.share:.1%}", cost.shape]
 
-    heads = [
-        f"of {diagnosis.cycles:,} estimated cycles",
-        ">cycles",
-        ">share",
-        "shape",
-        "from",
-        "source",
-    ]
-    show_rows(
-        heads, ([*cells(cost), cost.origin, cost.source] for cost in diagnosis.operations[:_SHOWN])
-    )
+    title = f"of {diagnosis.cycles:,} estimated cycles"
+    costs = diagnosis.operations[:_SHOWN]
+    rows = [[*cells(cost), cost.origin, cost.source] for cost in costs]
+    show_rows([title, ">cycles", ">share", "shape", "from", "source"], rows)
     say(diagnosis.summary)
-    heads = [
-        "copy",
-        ">cycles",
-        ">share",
-        "shape",
-        "from layout",
-        "to layout",
-        "of",
-        "name",
-        "source",
-    ]
-    show_rows(
-        heads,
-        (
-            [
-                *cells(copy),
-                _order(copy.before),
-                _order(copy.after),
-                copy.kind,
-                copy.tensor,
-                copy.source,
-            ]
-            for copy in diagnosis.relayouts[:_SHOWN]
-        ),
-    )
+    rows = []
+    for copy in diagnosis.relayouts[:_SHOWN]:
+        orders = (_order(copy.before), _order(copy.after))
+        rows.append([*cells(copy), *orders, copy.kind, copy.tensor, copy.source])
+    heads = ["copy", ">cycles", ">share", "shape", "from layout", "to layout", "of", "name"]
+    show_rows([*heads, "source"], rows)
 
 
 def _show_changes(changes: list[Change]) -> None:
-    heads = (
-        "operation",
-        "opcode",
-        "shape",
-        "minor to major",
-        "major to minor",
-        "from",
-        "source",
-        "expression",
-    )
-    show_rows(
-        heads,
-        (
-            (
-                change.name,
-                change.opcode,
-                change.shape,
-                _order(change.minor_to_major),
-                _order(change.major_to_minor),
-                change.source,
-                f"{change.file}:{change.line}" if change.file else "",
-                change.code or "-",
-            )
-            for change in changes
-        ),
-    )
+    heads = ["operation", "opcode", "shape", "minor to major", "major to minor", "from", "source"]
+    rows = []
+    for change in changes:
+        orders = (_order(change.minor_to_major), _order(change.major_to_minor))
+        line = f"{change.file}:{change.line}" if change.file else ""
+        rows.append([change.name, change.opcode, change.shape, *orders, change.source, line])
+    if any(change.code for change in changes):
+        heads.append("expression")
+        for row, change in zip(rows, changes, strict=True):
+            row.append(change.code or "-")
+    show_rows(heads, rows)
 
 
 def _order(dimensions: tuple[int, ...]) -> str:

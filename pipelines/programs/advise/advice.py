@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xlarank.data.errors import CompilerError
+from xlarank.data.errors import CompilerError, counted
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.hlo.messages import Message
@@ -24,7 +24,7 @@ from xlarank.pipelines.programs.compiler.functions import Pasted
 from xlarank.pipelines.programs.compiler.measuring import TOLERANCE
 from xlarank.pipelines.programs.compiler.outcome import Journal, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, target_of
+from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, target_named
 from xlarank.pipelines.programs.sources import (
     Program,
     digest_of,
@@ -53,15 +53,13 @@ class Measurement:
     @property
     def text(self) -> str:
         interval = f"{self.low:.3f} to {self.high:.3f}, 95 %"
-        text = (
-            f"measured on {self.device}: {self.speedup:.3f} times as fast ({interval}); expected "
-        )
-        text += f"{self.expected:.3f}, measured {self.speedup / self.expected - 1:+.1%}"
+        text = f"measured on {self.device}: {self.speedup:.3f} times as fast ({interval})"
+        off = self.speedup / self.expected - 1
+        text += f"; expected {self.expected:.3f}, measured {off:+.1%}"
         if self.low > 1:
             return text
-        return (
-            f"{text}; {'slower' if self.high < 1 else 'cannot be told from 1.00'}, nothing is kept"
-        )
+        verdict = "slower" if self.high < 1 else "cannot be told from 1.00"
+        return f"{text}; {verdict}, nothing is kept"
 
 
 @dataclass(frozen=True)
@@ -112,9 +110,8 @@ class Advice:
     @property
     def converted(self) -> list[str]:
         """Inputs that must be laid out anew in every call, as the search does not count."""
-        return [
-            change.name for change in self.inputs if change.kind == "input" and not change.looped
-        ]
+        inputs = [change for change in self.inputs if change.kind == "input"]
+        return [change.name for change in inputs if not change.looped]
 
     @property
     def net_speedup(self) -> float:
@@ -136,10 +133,10 @@ class Advice:
 
     @property
     def difference_text(self) -> str:
-        if not isinstance(self.difference, float):
-            return "outputs were not compared" + (
-                f" on this CPU: {self.difference}" if self.difference else ""
-            )
+        if self.difference is None:
+            return "outputs were not compared"
+        if isinstance(self.difference, str):
+            return f"outputs were not compared on this CPU: {self.difference}"
         text = f"on this CPU outputs differ by {self.difference:.2g} of their largest value"
         if self.difference <= TOLERANCE:
             return text
@@ -172,14 +169,15 @@ def advise(
     resume from are written below ``out``. Raises `CompilerError` if the compiler is missing or its
     default does not compile.
     """
-    chip = target_of(settings.target)
+    chip = target_named(settings.target)
     if settings.budget < 1:
         raise CompilerError(f"a budget of {settings.budget} compilations", expected="at least 1")
     with ExitStack() as stack:
         compiler = stack.enter_context(Compiler(chip, jobs=settings.jobs, limit=settings.limit))
-        chip, device = compiler.target, None if chip.estimated else compiler
+        chip = compiler.target
+        device = None if chip.estimated else compiler
         if settings.measure and chip.estimated:
-            device = stack.enter_context(Compiler(target_of("device")))
+            device = stack.enter_context(Compiler(target_named("device")))
             if device.target.name != chip.name:
                 got = f"there is no {chip.name} to measure on: the device is {device.target.name}"
                 raise CompilerError(got, do="leave out `measure`, or pass `target=device`")
@@ -187,26 +185,18 @@ def advise(
         space = search.space
         loaded = search.space.program
         default = Version(search.outcomes[0].estimate.cycles, search.text(0), search.codes[0])
-        edited = advised = _edited(compiler, search, default)
+        edited = _edited(compiler, search, default)
+        advised = edited
         inputs, outputs = _entry_changes(space, default, edited)
-        is_function = any(loaded.lowered.leaves)
         measured = None
         if edited.module is not None:
-            orders = layouts.layouts_of(
-                loaded.module, loaded.graph.configurable, space.rows(edited.code)
-            )
-            changes = diagnosis.changes_of(loaded.module, orders)
-            advised = edited._replace(lines=diagnosis.operation_lines(changes), changes=changes)
             written = Pasted(program, (), (), bool(replaced))
-            if is_function:
-                entry = replace(written, lines=diagnosis.entry_lines(inputs, outputs))
-                advised = diagnosis.pasted_code(compiler, entry, default._replace(changes=changes))
-                if advised.pasted and not chip.estimated:
-                    advised = advised._replace(cycles=edited.cycles)  # pasted code was not timed
+            entry = replace(written, lines=diagnosis.entry_lines(inputs, outputs))
+            advised = _as_code(compiler, space, default, edited, entry)
             if device:
-                pair = (
-                    (written, advised.pasted) if advised.pasted else (loaded.module, edited.module)
-                )
+                pair = (loaded.module, edited.module)
+                if advised.pasted:
+                    pair = (written, advised.pasted)
                 expected = default.cycles / (advised if advised.pasted else edited).cycles
                 measured = _measure(device, loaded.module, pair, expected, settings.minutes)
                 if measured.low <= 1:
@@ -216,60 +206,81 @@ def advise(
                     outputs = []
     difference = None
     if edited.module is not None and settings.check is not False:
-        with Compiler(target_of("cpu")) as cpu:
+        with Compiler(target_named("cpu")) as cpu:
             seconds = 900.0 if settings.check else 60.0  # longer if requested
-            difference = cpu.compare(
-                loaded.module, advised.pasted or edited.module, seconds, space.ties
-            )
-    files = [
-        out / f"{loaded.name}.{name}" for name in ("diagnosis.svg", "advice.json", "advised.pb")
-    ]
-    before, after = (
-        diagnosis.diagnose(text, space.inputs, space.outputs)
-        for text in (default.text, advised.text)
-    )
-    default_ns, best_ns, module_ns = (
-        chip.nanoseconds(version.cycles) for version in (default, advised, edited)
-    )
+            result = advised.pasted or edited.module
+            difference = cpu.compare(loaded.module, result, seconds, space.ties)
+    default_ns = chip.nanoseconds(default.cycles)
+    best_ns = chip.nanoseconds(advised.cycles)
+    set_rows = {}
+    for node, row in zip(loaded.graph.configurable, space.rows(edited.code), strict=True):
+        if (row >= 0).any():
+            set_rows[str(node)] = row.tolist()
     advice = Advice(
         program=loaded.name,
         target=chip.name,
         versions=compiler.versions,
         replaced=replaced,
         labels=f"estimated by the compiler for {chip.name}" if chip.estimated else chip.labels,
-        function=is_function,
+        function=any(loaded.lowered.leaves),
         default_ns=default_ns,
         best_ns=best_ns,
         speedup=default_ns / best_ns,
-        module_ns=module_ns,
+        module_ns=chip.nanoseconds(edited.cycles),
         compiled=search.statuses,
         stopped=search.stopped,
-        diagnosis=before,
-        diagnosis_after=after,
+        diagnosis=diagnosis.diagnose(default.text, space.inputs, space.outputs),
+        diagnosis_after=diagnosis.diagnose(advised.text, space.inputs, space.outputs),
         inputs=inputs,
         outputs=outputs,
         changes=[*advised.changes],
         lines=[*advised.lines],
         difference=difference,
         measured=measured,
-        files=[str(file) for file in files[: 2 if edited.module is None else 3]],
-        configuration={
-            str(node): row.tolist()
-            for node, row in zip(loaded.graph.configurable, space.rows(edited.code), strict=True)
-            if (row >= 0).any()
-        },
+        files=[],
+        configuration=set_rows,
     )
-    with atomic_write(files[0]) as partial:
-        partial.write_text(
-            diagnosis.picture(before, f"{advice.program}, {advice.target}"), encoding="utf-8"
-        )
-    if edited.module is None:
-        files[2].unlink(missing_ok=True)  # left by an earlier run
+    return _write(advice, edited.module, out)
+
+
+def _write(advice: Advice, edited: Message | None, out: Path) -> Advice:
+    """Write the picture, the edited module, if any, and the record; return advice with their
+    paths.
+    """
+    picture = out / f"{advice.program}.diagnosis.svg"
+    record = out / f"{advice.program}.advice.json"
+    module = out / f"{advice.program}.advised.pb"
+    with atomic_write(picture) as partial:
+        title = f"{advice.program}, {advice.target}"
+        partial.write_text(diagnosis.picture(advice.diagnosis, title), encoding="utf-8")
+    files = [picture, record]
+    if edited is None:
+        module.unlink(missing_ok=True)  # left by an earlier run
     else:
-        with atomic_write(files[2]) as partial:
-            partial.write_bytes(edited.module.SerializeToString())
-    write_json(files[1], asdict(advice))
+        files.append(module)
+        with atomic_write(module) as partial:
+            partial.write_bytes(edited.SerializeToString())
+    advice = replace(advice, files=list(map(str, files)))
+    write_json(record, asdict(advice))
     return advice
+
+
+def _as_code(
+    compiler: Compiler, space: Space, default: Version, edited: Version, entry: Pasted
+) -> Version:
+    """Return the fastest code with the layouts of an edited module; a file has its module and
+    comments alone.
+    """
+    program = space.program
+    rows = space.rows(edited.code)
+    orders = layouts.layouts_of(program.module, program.graph.configurable, rows)
+    changes = diagnosis.changes_of(program.module, orders)
+    if not any(program.lowered.leaves):
+        return edited._replace(lines=diagnosis.operation_lines(changes), changes=changes)
+    advised = diagnosis.pasted_code(compiler, entry, default._replace(changes=changes))
+    if advised.pasted and not compiler.target.estimated:
+        return advised._replace(cycles=edited.cycles)  # pasted code was not timed
+    return advised
 
 
 def _search(
@@ -290,10 +301,8 @@ def _search(
             except NoCodeError as error:
                 if replaced:
                     raise
-                replaced = (
-                    "take_along_axis was compiled as a product with one_hot, write it so: "
-                    f"{error.got}"
-                )
+                note = "take_along_axis was compiled as a product with one_hot, write it so"
+                replaced = f"{note}: {error.got}"
 
 
 def open_journal(out: Path, program: Program, compiler: Compiler) -> Journal:
@@ -314,14 +323,13 @@ def _edited(compiler: Compiler, search: LayoutSearch, default: Version) -> Versi
     if not search.best:
         return default
     code = search.codes[search.best]
-    texts = (default.text, search.text(search.best))
-    inputs, outputs = (
-        [layouts.mode_of(new) if new != old else mode for mode, old, new in zip(*side, strict=True)]
-        for side in zip(
-            search.space.entry_modes[0], *map(layouts.compiled_entry_layouts, texts), strict=True
-        )
-    )
-    module = search.space.module(code, (inputs, outputs))
+    old_layouts = layouts.compiled_entry_layouts(default.text)
+    new_layouts = layouts.compiled_entry_layouts(search.text(search.best))
+    modes = []
+    for side in zip(search.space.entry_modes[0], old_layouts, new_layouts, strict=True):
+        arrays = zip(*side, strict=True)
+        modes.append([mode if new == old else layouts.mode_of(new) for mode, old, new in arrays])
+    module = search.space.module(code, (modes[0], modes[1]))
     ((_, outcome),) = compiler.compile([module], keep=True)
     # on measured targets, `_measure` compares the module with the default later
     estimate = (outcome if compiler.target.estimated else search.outcomes[search.best]).estimate
@@ -332,27 +340,27 @@ def _edited(compiler: Compiler, search: LayoutSearch, default: Version) -> Versi
 
 def _entry_changes(space: Space, default: Version, edited: Version) -> list[list[EntryChange]]:
     """Return the changes of inputs, and of outputs."""
-    texts = (
+    sides = zip(
+        ([*space.ties.keys()], [*space.ties.values()]),
+        (space.inputs, space.outputs),
         layouts.compiled_entry_layouts(default.text),
         layouts.compiled_entry_layouts(edited.text),
+        strict=True,
     )
-    sides = zip(
-        ([*space.ties], [*space.ties.values()]), (space.inputs, space.outputs), *texts, strict=True
-    )
-    return [
-        [
-            EntryChange(
-                **vars(leaf),
-                before=old,
-                minor_to_major=new,
-                major_to_minor=new[::-1],
-                looped=at in looped,
-            )
-            for at, (leaf, old, new) in enumerate(zip(leaves, before, after, strict=True))
-            if old != new
-        ]
-        for looped, leaves, before, after in sides
-    ]
+    changes = list[list[EntryChange]]()
+    for looped, leaves, before, after in sides:
+        changes.append([])
+        for at, (leaf, old, new) in enumerate(zip(leaves, before, after, strict=True)):
+            if old != new:
+                change = EntryChange(
+                    **vars(leaf),
+                    before=old,
+                    minor_to_major=new,
+                    major_to_minor=new[::-1],
+                    looped=at in looped,
+                )
+                changes[-1].append(change)
+    return changes
 
 
 def _measure(
@@ -368,17 +376,16 @@ def _measure(
     programs = dict(zip(("written", "advised"), pair, strict=True))
     timings = time_programs(device, plain, programs, minutes=minutes, min_rounds=96)
     if problem := timings.problems.get("advised"):
-        raise CompilerError(
-            f"the program as advised does not run ({problem})", do="leave the layouts as they are"
-        )
+        got = f"the program as advised does not run ({problem})"
+        raise CompilerError(got, do="leave the layouts as they are")
     return Measurement(device.target.name, expected, *timings.speedup("written", "advised"))
 
 
 def apply_configuration(
     program: Path, configuration: str, out: Path
 ) -> tuple[list[Change], list[str], Path]:
-    """Convert ``FILE.npz:N`` to changes and lines of code, and write the edited module below
-    ``out``.
+    """Convert ``FILE.npz:N`` to changes and lines that describe them, and write the edited module
+    below ``out``. Operations that it sets to the default order of dimensions are only counted.
 
     Raises `HloError` if the graph is not the program's, `CompilerError` if the file has no such
     configuration.
@@ -390,15 +397,16 @@ def apply_configuration(
     assert isinstance(graph, LayoutGraph)
     node_names(program, graph)  # raises for the graph of another program
     if int(number) >= graph.configs:
-        raise CompilerError(
-            f"{name} has no configuration {number}", expected=f"0 to {graph.configs - 1}"
-        )
+        got = f"{name} has no configuration {number}"
+        raise CompilerError(got, expected=f"0 to {graph.configs - 1}")
     module = module_of(read_program(program))
-    orders = layouts.layouts_of(
-        module, graph.configurable, graph.table.rows[graph.table.codes[int(number)]]
-    )
-    changes = diagnosis.changes_of(module, orders)
+    rows = graph.table.rows[graph.table.codes[int(number)]]
+    orders = layouts.layouts_of(module, graph.configurable, rows)
     path = out / f"{graph_name(program)}.{Path(name).stem}.{number}.pb"
     with atomic_write(path) as partial:
         partial.write_bytes(layouts.constrain(module, orders).SerializeToString())
-    return changes, diagnosis.operation_lines(changes), path
+    changes = [change for change in diagnosis.changes_of(module, orders) if change.is_reordered]
+    lines = diagnosis.operation_lines(changes)
+    if others := len(orders) - len(changes):
+        lines.append(f"# {counted(others, 'operation')} with dimensions in their default order")
+    return changes, lines, path

@@ -22,7 +22,7 @@ from xlarank.pipelines.programs.compiler.cycles import (
     read_estimate,
     read_operations,
 )
-from xlarank.pipelines.programs.compiler.functions import Pasted, Place
+from xlarank.pipelines.programs.compiler.functions import Pasted, SourceLocation
 from xlarank.pipelines.programs.compiler.outcome import Outcome
 from xlarank.pipelines.programs.compiler.session import Compiler
 
@@ -92,25 +92,20 @@ def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Lea
     other modules.
     """
     entry = next(part for part in module.computations if part.id == module.entry_computation_id)
-    parameters = [
-        instruction for instruction in entry.instructions if instruction.opcode == "parameter"
-    ]
+    input_paths, output_paths = paths
+    parameters = [node for node in entry.instructions if node.opcode == "parameter"]
+    parameters.sort(key=lambda parameter: parameter.parameter_number)
     inputs = []
-    for at, parameter in enumerate(
-        sorted(parameters, key=lambda parameter: parameter.parameter_number)
-    ):
+    for at, parameter in enumerate(parameters):
         name = parameter.metadata.op_name or parameter.name
-        kind = (
-            "weight"
-            if _WEIGHT_NAME.search(name) or _used_as_weight(entry, parameter.id)
-            else "input"
-        )
-        inputs.append(
-            Leaf(kind, name, paths[0][at] if paths[0] else "", shape_text(parameter.shape))
-        )
+        is_weight = _WEIGHT_NAME.search(name) or _used_as_weight(entry, parameter.id)
+        path = input_paths[at] if input_paths else ""
+        kind = "weight" if is_weight else "input"
+        inputs.append(Leaf(kind, name, path, shape_text(parameter.shape)))
     outputs = []
     for at, shape in enumerate(map(shape_text, entry_shapes(module)[1])):
-        name, path = (f"result{paths[1][at]}", paths[1][at]) if paths[1] else (f"output {at}", "")
+        path = output_paths[at] if output_paths else ""
+        name = f"result{path}" if output_paths else f"output {at}"
         outputs.append(Leaf("output", name, path, shape))
     return inputs, outputs
 
@@ -213,12 +208,10 @@ def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diag
         cost = Cost(op.name, op.opcode, op.shape, op.origin, op.source, op.total, op.total / cycles)
         costs.append(cost)
         if op.relayout:
-            kind, tensor = _tensor_of(
-                op, operations, *((inputs, outputs) if op.computation == entry else ((), ()))
-            )
-            relayouts.append(
-                Relayout(**vars(cost), before=op.before, after=op.layout, kind=kind, tensor=tensor)
-            )
+            leaves = (inputs, outputs) if op.computation == entry else ((), ())
+            kind, tensor = _tensor_of(op, operations, *leaves)
+            layouts = {"before": op.before, "after": op.layout}
+            relayouts.append(Relayout(**vars(cost), **layouts, kind=kind, tensor=tensor))
     moved = sum(copy.cycles for copy in relayouts)
     return Diagnosis(cycles, moved, _summary(relayouts, moved, cycles), costs, relayouts)
 
@@ -229,9 +222,8 @@ def _summary(relayouts: Sequence[Relayout], moved: int, cycles: int) -> str:
     if not relayouts:
         return "no copy or transpose is forced by layouts"
     kinds = Counter(copy.kind for copy in relayouts)
-    parts = ", ".join(
-        f"{kinds[kind]} {tensors}" for kind, tensors in _PLURALS.items() if kinds[kind]
-    )
+    found = [kind for kind in _PLURALS if kinds[kind]]
+    parts = ", ".join(f"{kinds[kind]} {_PLURALS[kind]}" for kind in found)
     number = "is 1 copy" if len(relayouts) == 1 else f"are {len(relayouts)} copies"
     return f"{moved / cycles:.0%} of the estimate {number} forced by layouts: {parts}"
 
@@ -255,31 +247,23 @@ def _tensor_of(
         last = user
         user = next(iter(operations.succ[user]))
     if user.root and outputs and passes(user):
-        return "output", outputs[
-            user.operands.index(last.name) if user.opcode == "tuple" else 0
-        ].name
+        position = user.operands.index(last.name) if user.opcode == "tuple" else 0
+        return "output", outputs[position].name
     return "between", f"{producer.origin or producer.name} -> {user.origin or user.name}"
 
 
 def picture(diagnosis: Diagnosis, title: str) -> str:
     """Draw the costliest operations as an SVG bar chart, with relayouts highlighted."""
-    from xlarank.pipelines.reporting.charts import (
-        bars_chart,
-        in_fixed_colours,
-    )  # slow: imports models
+    # slow: imports models
+    from xlarank.pipelines.reporting.charts import bars_chart, in_fixed_colours
 
     moved = {copy.name: f", {copy.kind}" for copy in diagnosis.relayouts}
-    bars = [
-        (
-            f"{cost.origin.rpartition('/')[2] or cost.name} {cost.shape}"[:56],
-            cost.share,
-            moved.get(cost.name, ""),
-        )
-        for cost in diagnosis.operations[:_MAX_BARS]
-    ]
-    return in_fixed_colours(
-        bars_chart("diagnosis", bars[::-1], 9.0, title=f"{title}\n{diagnosis.summary}")
-    )
+    bars = []
+    for cost in diagnosis.operations[:_MAX_BARS]:
+        label = f"{cost.origin.rpartition('/')[2] or cost.name} {cost.shape}"
+        bars.append((label[:56], cost.share, moved.get(cost.name, "")))
+    title = f"{title}\n{diagnosis.summary}"
+    return in_fixed_colours(bars_chart("diagnosis", bars[::-1], 9.0, title=title))
 
 
 @dataclass(frozen=True)
@@ -300,14 +284,18 @@ class Change:
     code: str = ""
 
     @property
-    def place(self) -> Place | None:
+    def is_reordered(self) -> bool:
+        """Whether the order is another than JAX's default, the last dimension minor-most."""
+        return self.major_to_minor != tuple(range(len(self.major_to_minor)))
+
+    @property
+    def location(self) -> SourceLocation | None:
         """Location of the value to constrain; None if unknown or if it belongs to a gradient."""
         if not self.file or "transpose(" in self.source:
             return None
         sizes = self.shape.partition("[")[2].rstrip("]").split(",")
-        return Place(
-            self.file, self.line, tuple(int(size) for size in sizes if size), self.major_to_minor
-        )
+        dimensions = tuple(int(size) for size in sizes if size)
+        return SourceLocation(self.file, self.line, dimensions, self.major_to_minor)
 
 
 @dataclass(frozen=True)
@@ -325,20 +313,23 @@ class EntryChange(Leaf):
 def changes_of(module: Message, layouts: Mapping[int, Order]) -> list[Change]:
     """Return a change for each node in ``layouts``."""
     nodes = [instruction for _, instruction in instructions(module)]
-    return [
-        Change(
-            at,
-            node.name,
-            node.opcode,
-            shape_text(node.shape),
-            node.metadata.op_name,
-            *source_line(module, node),
-            order,
-            order[::-1],
+    changes = []
+    for at, order in layouts.items():
+        node = nodes[at]
+        file, line = source_line(module, node)
+        change = Change(
+            node=at,
+            name=node.name,
+            opcode=node.opcode,
+            shape=shape_text(node.shape),
+            source=node.metadata.op_name,
+            file=file,
+            line=line,
+            minor_to_major=order,
+            major_to_minor=order[::-1],
         )
-        for at, order in layouts.items()
-        for node in (nodes[at],)
-    ]
+        changes.append(change)
+    return changes
 
 
 def source_line(module: Message, instruction: Message) -> tuple[str, int]:
@@ -361,18 +352,19 @@ def source_line(module: Message, instruction: Message) -> tuple[str, int]:
 
 
 def operation_lines(changes: Sequence[Change]) -> list[str]:
-    """Return an import, and comments with each operation's location and call that sets its
-    layout.
+    """Return comments with each operation's location and layout: the call that sets it, after an
+    import, where the expression is known.
     """
-    lines = (
-        ["from jax.experimental.layout import Layout, with_layout_constraint"] if changes else []
-    )
+    lines = []
+    if any(change.code for change in changes):
+        lines.append("from jax.experimental.layout import Layout, with_layout_constraint")
     for change in changes:
         location = f"{change.file}:{change.line}, " if change.file else ""
         source = f", {change.source}" if change.source else ""
         lines.append(_comment(f"{location}{change.opcode} {change.shape}{source}"))
         layout = f"Layout(major_to_minor={change.major_to_minor})"
-        lines.append(f"#   with_layout_constraint({change.code or 'VALUE'}, {layout})")
+        call = f"with_layout_constraint({change.code}, {layout})" if change.code else layout
+        lines.append(f"#   {call}")
     return lines
 
 
@@ -416,29 +408,28 @@ def pasted_code(compiler: Compiler, entry: Pasted, best: Version) -> Version:
     none is faster.
     """
     changes = best.changes
-    places = {
-        (place.file, place.line, place.dimensions): place
-        for change in changes
-        if (place := change.place)
-    }
-    for constrained in [list(places.values())] * bool(places) + [[]] * bool(entry.lines):
-        pasted = replace(entry, places=constrained)
-        if isinstance(result := compiler.compile_pasted(pasted), Outcome):
+    located = {}
+    for change in changes:
+        if location := change.location:
+            located[location.file, location.line, location.dimensions] = location
+    variants = list[Pasted]()
+    if located:
+        variants.append(replace(entry, locations=list(located.values())))
+    if entry.lines:
+        variants.append(replace(entry, locations=()))
+    for pasted in variants:
+        result = compiler.compile_pasted(pasted)
+        if isinstance(result, Outcome):
             continue
         text, expressions = result
         cycles = read_estimate(text).cycles if compiler.target.estimated else 0
-        if cycles < best.cycles:
-            codes = [
-                expressions.get(place, "") if (place := change.place) else "" for change in changes
-            ]
-            with_code = [
-                replace(change, code=code) for change, code in zip(changes, codes, strict=True)
-            ]
-            lines = [
-                *entry.lines,
-                *operation_lines([change for change in with_code if change.code]),
-            ]
-            best = best._replace(
-                cycles=cycles, text=text, lines=lines, changes=with_code, pasted=pasted
-            )
+        if cycles >= best.cycles:
+            continue
+        with_code = []
+        for change in changes:
+            code = expressions.get(change.location, "") if change.location else ""
+            with_code.append(replace(change, code=code))
+        reached = [change for change in with_code if change.code]
+        lines = [*entry.lines, *operation_lines(reached)]
+        best = Version(cycles, text, best.code, best.module, lines, with_code, pasted)
     return best

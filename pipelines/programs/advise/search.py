@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -25,7 +26,7 @@ from xlarank.pipelines.programs.advise.diagnosis import (
     ties_of,
 )
 from xlarank.pipelines.programs.candidates import (
-    Candidates,
+    CandidateLayouts,
     Codes,
     breed,
     candidate_rows,
@@ -83,7 +84,7 @@ class Space:
     program: Program
     inputs: Sequence[Leaf]
     outputs: Sequence[Leaf]
-    nodes: Candidates
+    nodes: CandidateLayouts
     ties: Mapping[int, int]
     entry_modes: tuple[tuple[list[str], list[str]], ...]
 
@@ -95,25 +96,24 @@ class Space:
         names = [instruction.name for _, instruction in instructions(program.module)]
         nodes = []
         for node, rows in zip(program.graph.configurable.tolist(), drawn, strict=True):
-            chosen = program.lowered.chosen.get(names[node], ())
-            nodes.append(
-                rows[[not chosen or tuple(row[: len(chosen)]) != chosen for row in rows.tolist()]]
-            )
-        default, free = (([mode] * len(inputs), [mode] * len(outputs)) for mode in (DEFAULT, AUTO))
+            if chosen := program.lowered.chosen.get(names[node], ()):
+                rows = rows[(rows[:, : len(chosen)] != chosen).any(axis=1)]
+            nodes.append(rows)
+        default = ([DEFAULT] * len(inputs), [DEFAULT] * len(outputs))
+        free = ([AUTO] * len(inputs), [AUTO] * len(outputs))
         input_modes, output_modes = layouts.entry_modes(program.module) or default
         ties = ties_of(program.module, inputs, outputs)
         modes = ((input_modes, output_modes), free)
-        return cls(program, inputs, outputs, Candidates(nodes), ties, modes)
+        return cls(program, inputs, outputs, CandidateLayouts(nodes), ties, modes)
 
     @cached_property
-    def candidates(self) -> Candidates:
+    def candidates(self) -> CandidateLayouts:
         """Rows of ``nodes``, then of two columns that index ``entry_modes``: for the inputs and for
         the outputs.
         """
-        modes = np.array(
-            [layouts.row_of(()), *[layouts.row_of((0,))] * (len(self.entry_modes) - 1)], np.int8
-        )
-        return Candidates((*self.nodes.rows, modes, modes))
+        others = [layouts.row_of((0,))] * (len(self.entry_modes) - 1)
+        modes = np.array([layouts.row_of(()), *others], np.int8)
+        return CandidateLayouts((*self.nodes.rows, modes, modes))
 
     def entry(self, inputs: bool, outputs: bool) -> Codes:
         """Return the code ``(1, columns)`` that leaves layouts of inputs, outputs or both to the
@@ -129,21 +129,20 @@ class Space:
         """Return the space extended by target orders, and ``start`` changed to each, ``(configs,
         columns)``.
         """
-        sizes = [
-            tuple(instruction.shape.dimensions)
-            for _, instruction in instructions(self.program.module)
-        ]
+        sizes = [tuple(node.shape.dimensions) for _, node in instructions(self.program.module)]
         rows = [candidates.tolist() for candidates in self.nodes.rows]
         codes = {start.tobytes(): start}
         for orders in targets:
             code = start.copy()
             for at, node in enumerate(self.program.graph.configurable.tolist()):
-                if (size := sizes[node]) in orders:
-                    if (row := layouts.row_of(orders[size])) not in rows[at]:
-                        rows[at].append(row)
-                    code[at] = rows[at].index(row)
+                if (size := sizes[node]) not in orders:
+                    continue
+                row = layouts.row_of(orders[size])
+                if row not in rows[at]:
+                    rows[at].append(row)
+                code[at] = rows[at].index(row)
             codes.setdefault(code.tobytes(), code)
-        nodes = Candidates([np.array(candidates, np.int8) for candidates in rows])
+        nodes = CandidateLayouts([np.array(candidates, np.int8) for candidates in rows])
         return replace(self, nodes=nodes), np.array([*codes.values()])[1:]
 
     def modes(self, code: NDArray[np.int32]) -> tuple[list[str], list[str]]:
@@ -159,27 +158,24 @@ class Space:
         copy.
         """
         inputs, outputs = layouts.compiled_entry_layouts(text)
-        return all(
-            inputs[input_at] == outputs[output_at] for input_at, output_at in self.ties.items()
-        )
+        return all(inputs[at] == outputs[output_at] for at, output_at in self.ties.items())
 
     def tie(self, code: NDArray[np.int32], text: str) -> tuple[Space, Codes]:
         """Return the extended space, and ``code`` twice: with the layouts of tied inputs, and of
         tied outputs.
         """
         # all orders are set: if one is left to the compiler, it changes those of other outputs
-        inputs, outputs = (
-            [layouts.mode_of(order) if order else DEFAULT for order in part]
-            for part in layouts.compiled_entry_layouts(text)
-        )
+        sides = layouts.compiled_entry_layouts(text)
+        inputs = [layouts.mode_of(order) if order else DEFAULT for order in sides[0]]
+        outputs = [layouts.mode_of(order) if order else DEFAULT for order in sides[1]]
         all_modes = list(self.entry_modes)
         codes = np.array([code, code])
         for tied, by_input in zip(codes, (True, False), strict=True):
             modes = list(inputs), list(outputs)
             for input_at, output_at in self.ties.items():
-                modes[0][input_at] = modes[1][output_at] = (
-                    inputs[input_at] if by_input else outputs[output_at]
-                )
+                mode = inputs[input_at] if by_input else outputs[output_at]
+                modes[0][input_at] = mode
+                modes[1][output_at] = mode
             if modes not in all_modes:
                 all_modes.append(modes)
             tied[-2:] = all_modes.index(modes) * (code[-2:] > 0)
@@ -196,9 +192,8 @@ class Space:
         """Return the program with a configuration applied; ``modes`` override those of the
         configuration.
         """
-        return layouts.with_entry_modes(
-            self.program.constrained(self.rows(code)), *(modes or self.modes(code))
-        )
+        inputs, outputs = modes or self.modes(code)
+        return layouts.with_entry_modes(self.program.constrained(self.rows(code)), inputs, outputs)
 
     def key(self, code: NDArray[np.int32]) -> str:
         """Return the layouts of a configuration as text, independent of the order of candidates."""
@@ -221,23 +216,24 @@ def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
     operations = data_flow(text)
     orders = []
     combined: tuple[dict[tuple[int, ...], Order], ...] = ({}, {})
-    for copy in sorted(
-        (op for op in operations if op.relayout and op.total), key=lambda op: -op.total
-    ):
-        directions = zip(
-            (copy.layout, copy.before), (operations.pred, operations.succ), combined, strict=True
+    copies = [op for op in operations if op.relayout]
+    copies.sort(key=lambda op: -op.total)
+    for copy in copies:
+        directions = (
+            (copy.layout, operations.pred, combined[0]),
+            (copy.before, operations.succ, combined[1]),
         )
         for order, neighbours, union in directions:
-            if len(order) == len(copy.dimensions):
-                near = {copy.dimensions: order}
-                reached = [copy]
-                for _ in range(_STEPS):
-                    reached = [neighbour for op in reached for neighbour in neighbours[op]]
-                    near |= {
-                        op.dimensions: order for op in reached if len(op.dimensions) == len(order)
-                    }
-                orders.extend([{copy.dimensions: order}, near])
-                union |= near | union
+            if not copy.total or len(order) != len(copy.dimensions):
+                continue
+            near = {copy.dimensions: order}
+            reached = [copy]
+            for _ in range(_STEPS):
+                reached = list(chain.from_iterable(neighbours[op] for op in reached))
+                same_rank = (op for op in reached if len(op.dimensions) == len(order))
+                near |= dict.fromkeys((op.dimensions for op in same_rank), order)
+            orders += [{copy.dimensions: order}, near]
+            union |= near | union
     return [*filter(None, combined), *orders]
 
 
@@ -306,9 +302,8 @@ class LayoutSearch:
         """
         self._budget = budget
         self._end = time.monotonic() + 60 * minutes
-        self.compiler.add_estimates(
-            {key: self.journal.estimates[key] for key in self.texts}, self.texts.values()
-        )
+        estimates = {key: self.journal.estimates[key] for key in self.texts}
+        self.compiler.add_estimates(estimates, self.texts.values())
         title = f"compiling {self.space.program.name} for {self.compiler.target.name}"
         with steps_of(progress, title, budget) as self._step:
             self._compile(self.space.entry(False, False), screen=False)
@@ -323,30 +318,19 @@ class LayoutSearch:
         module = self.space.program.module
         require_known_calls(module, default.message, self.compiler.target.name)
         if re.search(r"Custom emitter .*not found", default.message):
-            gathers = [
-                gather
-                for _, gather in instructions(module)
-                if gather.opcode in ("gather", "scatter")
-            ]
-            locations = sorted(
-                {":".join(map(str, source_line(module, gather))) for gather in gathers}
-            )
-            raise NoCodeError(
-                (
-                    f"the compiler itself fails ({default.message}), with gather or scatter "
-                    f"at {', '.join(locations)}"
-                ),
-                expected="operations that libtpu can generate code for without a TPU",
-                do=(
-                    "pick elements by products with jax.nn.one_hot instead of by "
-                    "take_along_axis or indices"
-                ),
-            )
+            locations = set[str]()
+            for _, operation in instructions(module):
+                if operation.opcode in ("gather", "scatter"):
+                    file, line = source_line(module, operation)
+                    locations.add(f"{file}:{line}")
+            got = f"the compiler itself fails ({default.message})"
+            got += f", with gather or scatter at {', '.join(sorted(locations))}"
+            do = "pick elements by products with jax.nn.one_hot, not by take_along_axis or indices"
+            expected = "operations that libtpu can generate code for without a TPU"
+            raise NoCodeError(got, expected=expected, do=do)
         if default.status is not Status.OK or not default.estimate.cycles:
-            got = (
-                "the compiler's default has no estimate "
-                f"({default.message or 'no operation has cycles'})"
-            )
+            reason = default.message or "no operation has cycles"
+            got = f"the compiler's default has no estimate ({reason})"
             do = _REMEDIES.get(default.status, "check that it compiles in JAX")
             raise CompilerError(got, expected="a program that compiles within the limit", do=do)
         self._step(f"{default.seconds:.1f} s a compilation")
@@ -381,13 +365,11 @@ class LayoutSearch:
         while self.spent < self._budget:
             codes = self.proposals(min(BATCH, self._budget - self.spent))
             if not len(codes) or idle >= _MAX_IDLE:
-                self.stopped = (
-                    "nothing is left to try: other proposals become known or slower programs"
-                )
+                reason = "other proposals become known or slower programs"
+                self.stopped = f"nothing is left to try: {reason}"
             elif len(self.codes) >= _MAX_PROPOSALS * self._budget:
-                self.stopped = (
-                    f"{_MAX_PROPOSALS} times as many proposals as the budget were looked at"
-                )
+                times = f"{_MAX_PROPOSALS} times as many proposals as the budget"
+                self.stopped = f"{times} were looked at"
             elif time.monotonic() >= self._end:
                 self.stopped = "the time is over"
             if self.stopped:
@@ -406,8 +388,12 @@ class LayoutSearch:
         drawn = random_configurations(candidates, count - len(bred) + 1, self.rng)[1:]
         drawn[:, -2:] = self.codes[self.best, -2:]
         existing = {code.tobytes() for code in np.concatenate([self.codes, bred])}
-        fresh = {code.tobytes(): code[None] for code in drawn if code.tobytes() not in existing}
-        return np.concatenate([bred, *fresh.values()])
+        fresh = list[Codes]()
+        for code in drawn:
+            if code.tobytes() not in existing:
+                existing.add(code.tobytes())
+                fresh.append(code[None])
+        return np.concatenate([bred, *fresh])
 
     def _compile(self, codes: Codes, *, screen: bool = True) -> None:
         # without screening, retry what was screened out, crashed or took too long
@@ -432,25 +418,19 @@ class LayoutSearch:
         self.codes = np.concatenate([self.codes, codes])
         new = range(len(self.outcomes), len(self.codes))
         self.outcomes += outcomes
-        self.tied += [
-            at == 0 or outcome.status is not Status.OK or self.space.tied(self.text(at))
-            for at, outcome in zip(new, outcomes, strict=True)
-        ]
+        for at in new:
+            is_compiled = self.outcomes[at].status is Status.OK
+            self.tied.append(at == 0 or not is_compiled or self.space.tied(self.text(at)))
         if len(self.codes) > 1:
             for _ in range(self.spent - before):
                 gain = self.outcomes[0].estimate.cycles / min(self._costs())
                 self._step(f"best so far {gain:.3f} times as fast")
         for at in new:
-            if (
-                not self.tied[at]
-                and self.outcomes[at].estimate.cycles < best
-                and self.spent < self._budget
-            ):
+            is_promising = self.outcomes[at].estimate.cycles < best
+            if not self.tied[at] and is_promising and self.spent < self._budget:
                 self.space, tied = self.space.tie(self.codes[at], self.text(at))
-                self._compile(
-                    tied[[not (self.codes == code).all(axis=1).any() for code in tied]],
-                    screen=screen,
-                )
+                fresh = [not (self.codes == code).all(axis=1).any() for code in tied]
+                self._compile(tied[fresh], screen=screen)
 
     def _costs(self, *, screened: bool = False) -> NDArray[np.float64]:
         """Return estimated (with ``screened``, also predicted) cycles, ``(configs,)``; inf if

@@ -27,6 +27,7 @@ DEFAULT: Final = "default"
 AUTO: Final = "auto"
 _MODES: Final = ("arg_layout_modes", "out_layout_modes")
 _ARRAY: Final = re.compile(r"\w+\[[\d,]*\](?:\{([\d,]*)[^}]*\})?|token\[\]")
+_ENTRY_LAYOUT: Final = re.compile(r"entry_computation_layout=\{(.*?)\}(?:, \w+=|\n|$)")
 Order = tuple[int, ...]
 
 
@@ -45,9 +46,8 @@ def layouts_of(
     orders = {}
     for node, row in zip(nodes, rows, strict=True):
         if not 0 <= node < len(nodes_of_module):
-            raise CompilerError(
-                f"node {node} is not in the module", expected=f"0 to {len(nodes_of_module) - 1}"
-            )
+            got = f"node {node} is not in the module"
+            raise CompilerError(got, expected=f"0 to {len(nodes_of_module) - 1}")
         if named := [int(entry) for entry in row[:MAX_RANK] if entry >= 0]:
             rank = len(nodes_of_module[node].shape.dimensions)
             name = nodes_of_module[node].name
@@ -55,10 +55,8 @@ def layouts_of(
                 got = f"the layout {list(named)} of {name} does not fit its {rank} dimensions"
                 do = "take configurations that were made for this module"
                 raise CompilerError(got, expected="every dimension at most once", do=do)
-            orders[int(node)] = (
-                *named,
-                *(entry for entry in reversed(range(rank)) if entry not in named),
-            )
+            unnamed = [entry for entry in reversed(range(rank)) if entry not in named]
+            orders[int(node)] = (*named, *unnamed)
     return orders
 
 
@@ -73,14 +71,12 @@ def constrain(module: Message, layouts: Mapping[int, Order]) -> Message:
     """Return a copy of the module with a constraint after each node that has a layout."""
     edited = deepcopy(module)
     last = max((instruction.id for _, instruction in instructions(module)), default=0)
-    new_ids, first = count(last + 1), 0  # ids unique in the module
+    new_ids = count(last + 1)  # unique in the module
+    first = 0
     for computation in edited.computations:
-        selected = {
-            at: layouts[first + at]
-            for at in range(len(computation.instructions))
-            if first + at in layouts
-        }
-        first += len(computation.instructions)
+        size = len(computation.instructions)
+        selected = {at: layouts[first + at] for at in range(size) if first + at in layouts}
+        first += size
         if selected:
             if last >= _COMPOSITE:
                 new_ids = count(max(instruction.id for instruction in computation.instructions) + 1)
@@ -95,9 +91,8 @@ def _constrain_computation(
     replaced: dict[int, int] = {}
     del computation.instructions[:]
     for at, instruction in enumerate(originals):
-        instruction.operand_ids[:] = [
-            replaced.get(operand, operand) for operand in instruction.operand_ids
-        ]
+        operands = instruction.operand_ids
+        operands[:] = [replaced.get(operand, operand) for operand in operands]
         computation.instructions.append(instruction)
         if at not in layouts:
             continue
@@ -144,20 +139,18 @@ def with_entry_modes(module: Message, inputs: Sequence[str], outputs: Sequence[s
 
 def drop_entry_modes(module: Message) -> None:
     """Remove the modes of inputs and outputs from a module."""
-    remaining = [
-        attribute for attribute in module.frontend_attributes.map if attribute.key not in _MODES
-    ]
-    del module.frontend_attributes.map[:]
-    module.frontend_attributes.map.extend(remaining)
+    attributes = module.frontend_attributes.map
+    remaining = [attribute for attribute in attributes if attribute.key not in _MODES]
+    del attributes[:]
+    attributes.extend(remaining)
 
 
 def entry_modes(module: Message) -> list[list[str]] | None:
     """Return the modes of inputs and of outputs in a module; None if all are the default."""
-    modes_by_key = {
-        attribute.key: attribute.value.split(";") for attribute in module.frontend_attributes.map
-    }
-    modes = [modes_by_key.get(key, []) for key in _MODES]
-    return modes if any(mode != DEFAULT for side in modes for mode in side) else None
+    attributes = module.frontend_attributes.map
+    modes_by_key = {attribute.key: attribute.value.split(";") for attribute in attributes}
+    inputs, outputs = (modes_by_key.get(key, []) for key in _MODES)
+    return [inputs, outputs] if {*inputs, *outputs} - {DEFAULT} else None
 
 
 def mode_of(order: Order) -> str:
@@ -173,14 +166,14 @@ def compiled_entry_layouts(text: str) -> tuple[list[Order], list[Order]]:
     ... )
     ([(0, 1), ()], [(0,)])
     """
-    header = re.search(
-        r"entry_computation_layout=\{(.*?)\}(?:, \w+=|\n|$)", text.partition("\n")[0]
-    )
-    inputs, outputs = (
-        [
-            tuple(map(int, filter(None, (array[1] or "").split(","))))
-            for array in _ARRAY.finditer(shapes)
-        ]
-        for shapes in (header[1] if header else "->").split("->", 1)
-    )
-    return inputs, outputs
+    header = _ENTRY_LAYOUT.search(text.partition("\n")[0])
+    inputs, outputs = (header[1] if header else "->").split("->", 1)
+    return _orders(inputs), _orders(outputs)
+
+
+def _orders(shapes: str) -> list[Order]:
+    orders = []
+    for array in _ARRAY.finditer(shapes):
+        dimensions = filter(None, (array[1] or "").split(","))
+        orders.append(tuple(map(int, dimensions)))
+    return orders

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from xlarank.data.errors import CompilerError
-from xlarank.pipelines.programs.compiler.outcome import NAME, PROVENANCE, Estimate, numbered
+from xlarank.pipelines.programs.compiler.outcome import NAME, PROVENANCE, CycleEstimate, numbered
 
 #: Version of the counting of cycles: labels of different versions are never mixed in one file.
 COUNTING: Final = 2
@@ -80,17 +80,17 @@ class Line(NamedTuple):
 Lines = Mapping[str, Line]
 
 
-def read_estimate(text: str) -> Estimate:
+def read_estimate(text: str) -> CycleEstimate:
     """Return the estimate in a compiled program's text.
 
     The cycles of ``while`` bodies are multiplied by their trip count (1 if unknown), a
     ``conditional`` counts as its most expensive branch, and computations of a ``fusion`` are
     ignored. Raises `CompilerError` if the text has no entry computation.
     """
-    return _read(text)[0]
+    return _read_computations(text)[0]
 
 
-def _read(text: str) -> tuple[Estimate, Mapping[str, int], Mapping[str, Lines]]:
+def _read_computations(text: str) -> tuple[CycleEstimate, Mapping[str, int], Mapping[str, Lines]]:
     """Return the estimate, the number of runs of each computation that it counts, and all
     computations.
     """
@@ -108,7 +108,9 @@ def _read(text: str) -> tuple[Estimate, Mapping[str, int], Mapping[str, Lines]]:
     return *_estimate_run(entry, computations), computations
 
 
-def _estimate_run(name: str, computations: Mapping[str, Lines]) -> tuple[Estimate, Counter[str]]:
+def _estimate_run(
+    name: str, computations: Mapping[str, Lines]
+) -> tuple[CycleEstimate, Counter[str]]:
     """Return the estimate of one run of a computation, calls included, and the runs of those it
     counts.
     """
@@ -126,7 +128,7 @@ def _estimate_run(name: str, computations: Mapping[str, Lines]) -> tuple[Estimat
             cycles += estimate.cycles * times
             unknown += estimate.unknown_loops + (trips is None)
             runs.update({computation: count * times for computation, count in inner.items()})
-    return Estimate(cycles, unknown), runs
+    return CycleEstimate(cycles, unknown), runs
 
 
 def _called(line: Line) -> list[str]:
@@ -135,11 +137,9 @@ def _called(line: Line) -> list[str]:
     """
     if line.opcode != "conditional":
         return [line.attribute(_CALLED[line.opcode])] if line.opcode in _CALLED else []
-    names = [
-        name
-        for branches, single in _BRANCHES.findall(line.rest)
-        for name in (branches or single).split(",")
-    ]
+    names = list[str]()
+    for branches, single in _BRANCHES.findall(line.rest):
+        names += (branches or single).split(",")
     return [name.strip().lstrip("%") for name in names]
 
 
@@ -161,8 +161,8 @@ def trip_count(loop: Line, outside: Lines, computations: Mapping[str, Lines]) ->
     end = _constant(limit, condition)
     if index is None or end is None:
         return None
-    start = _constant(_element(outside.get(loop.operands[0]), index), outside)
-    step = _step(_skip_copies(_element(result, index), body), index, body)
+    start = _constant(_tuple_element(outside.get(loop.operands[0]), index), outside)
+    step = _counter_step(_skip_copies(_tuple_element(result, index), body), index, body)
     if start is None or not step or (step > 0) != (direction[0] == "L"):
         return None
     if direction[1] == "E":
@@ -170,17 +170,17 @@ def trip_count(loop: Line, outside: Lines, computations: Mapping[str, Lines]) ->
     return max(0, -(-(end - start) // step))
 
 
-def _step(addition: Line | None, index: int, body: Lines) -> int | None:
+def _counter_step(addition: Line | None, index: int, body: Lines) -> int | None:
     """Return the constant that a line adds to a loop's counter, the element ``index`` of its
     tuple.
     """
     if addition is None or addition.opcode != "add":
         return None
-    pairs = (addition.operands, addition.operands[::-1])
-    steps = (
-        _constant(step, body) for counter, step in pairs if _tuple_index(counter, body) == index
-    )
-    return next((step for step in steps if step is not None), None)
+    for counter, addend in (addition.operands, addition.operands[::-1]):
+        step = _constant(addend, body)
+        if step is not None and _tuple_index(counter, body) == index:
+            return step
+    return None
 
 
 def _skip_copies(name: str, lines: Lines) -> Line | None:
@@ -192,15 +192,13 @@ def _skip_copies(name: str, lines: Lines) -> Line | None:
 
 def _constant(name: str, lines: Lines) -> int | None:
     line = _skip_copies(name, lines)
-    number = (
-        re.match(r"\((-?\d+)\)", line.rest)
-        if line is not None and line.opcode == "constant"
-        else None
-    )
+    if line is None or line.opcode != "constant":
+        return None
+    number = re.match(r"\((-?\d+)\)", line.rest)
     return int(number[1]) if number else None
 
 
-def _element(line: Line | None, index: int) -> str:
+def _tuple_element(line: Line | None, index: int) -> str:
     return line.operands[index] if line and line.opcode == "tuple" else ""
 
 
@@ -212,11 +210,9 @@ def _tuple_index(name: str, lines: Lines) -> int | None:
     if line is None or line.opcode != "get-tuple-element":
         return None
     source = _skip_copies(line.operands[0], lines)
-    return (
-        int(line.attribute("index"))
-        if source is not None and source.opcode == "parameter"
-        else None
-    )
+    if source is None or source.opcode != "parameter":
+        return None
+    return int(line.attribute("index"))
 
 
 @dataclass(frozen=True)
@@ -268,7 +264,7 @@ def read_operations(text: str) -> list[Operation]:
     """Return the operations of the computations that the estimate of a compiled or optimised
     program counts.
     """
-    (_, runs_of, computations) = _read(text)
+    _, runs_of, computations = _read_computations(text)
     sources = _sources(text)
     operations = []
     for computation, runs in runs_of.items():
@@ -284,11 +280,9 @@ def read_operations(text: str) -> list[Operation]:
             origin = re.search(r'\bop_name="((?:[^"\\]|\\.)*)"', line.rest)
             source = re.search(r'\bsource_file="([^"]*)" source_line=(\d+)', line.rest)
             number = re.match(r"\((\d+)\)", line.rest)
-            location = (
-                ":".join(source.groups())
-                if source
-                else sources.get(line.attribute("stack_frame_id"), "")
-            )
+            location = sources.get(line.attribute("stack_frame_id"), "")
+            if source:
+                location = ":".join(source.groups())
             operations.append(
                 Operation(
                     line.name,
@@ -321,9 +315,8 @@ def _is_relayout(
     opcodes = {inner.opcode for inner in body.values()}
     if line.opcode != "fusion" or not opcodes <= _MOVES or not opcodes & {"copy", "transpose"}:
         return False
-    return (
-        moved or "transpose" in opcodes or before[0].partition("[")[2] != after[0].partition("[")[2]
-    )
+    reshaped = before[0].partition("[")[2] != after[0].partition("[")[2]
+    return moved or reshaped or "transpose" in opcodes
 
 
 def _shape_and_layout(shape: str) -> tuple[str, tuple[int, ...]]:
@@ -358,18 +351,16 @@ def padded_bytes(shape: str) -> int:
 
 
 def _without_origin(line: Line) -> str:
-    return re.sub(
-        r"\bcalls=%?[\w.\-]+|, backend_config=\{.*", "", PROVENANCE.sub("", line.text)
-    ).strip()
+    text = PROVENANCE.sub("", line.text)
+    return re.sub(r"\bcalls=%?[\w.\-]+|, backend_config=\{.*", "", text).strip()
 
 
 def _sources(text: str) -> dict[str, str]:
     """Return ``file:line`` by stack frame id, from the tables above the computations."""
 
     def entries(name: str, pattern: str) -> list[Any]:
-        return re.findall(
-            pattern, text.partition(f"\n{name}\n")[2].partition("\n\n")[0], re.MULTILINE
-        )
+        table = text.partition(f"\n{name}\n")[2].partition("\n\n")[0]
+        return re.findall(pattern, table, re.MULTILINE)
 
     files = dict(entries("FileNames", r'^(\d+) "([^"]*)"$'))
     locations = entries("FileLocations", r"^(\d+) \{file_name_id=(\d+) .*?\bline=(\d+)")
@@ -379,7 +370,7 @@ def _sources(text: str) -> dict[str, str]:
 
 
 @dataclass
-class Kernels:
+class KnownKernels:
     """Known kernels: cycles by `Operation.kernel`, lowest ones by `Operation.likeness`, and per
     byte by opcode.
     """

@@ -26,7 +26,7 @@ _HOOK: Final = "__xlarank_constrain__"
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     """A value to constrain: that of the first call or binary operator evaluated on a line with
     these dimensions.
     """
@@ -45,16 +45,16 @@ class Pasted:
 
     function: str
     lines: Sequence[str]
-    places: Sequence[Place]
+    locations: Sequence[SourceLocation]
     one_hot: bool
 
-    def load(self, device: Any) -> tuple[Any, Any, Any, dict[Place, str]]:
+    def load(self, device: Any) -> tuple[Any, Any, Any, dict[SourceLocation, str]]:
         """Return the step, its arguments, their formats, and a dict that lowering fills:
-        expressions by place.
+        expressions by location.
         """
         import jax
 
-        expressions = _constrain_sources(self.places)
+        expressions = _constrain_sources(self.locations)
         step, arguments = import_function(self.function, self.one_hot)
         sharding = jax.sharding.SingleDeviceSharding(device)
         scope = {"jax": jax, "device": device, "step": step, "arguments": arguments}
@@ -63,14 +63,15 @@ class Pasted:
             code = "\n".join(self.lines[:-1]).replace("jax.devices()[0]", "device")
             exec(code.replace("jax.jit(step", "jax.jit(step, keep_unused=True"), scope)
         else:
-            scope["step"] = jax.jit(
-                step, keep_unused=True, in_shardings=sharding, out_shardings=sharding
-            )
+            shardings = {"in_shardings": sharding, "out_shardings": sharding}
+            scope["step"] = jax.jit(step, keep_unused=True, **shardings)
         return scope["step"], arguments, scope["in_formats"], expressions
 
 
-def compile_pasted(xla: Xla, folder: Path, *, pasted: Pasted) -> tuple[str, dict[Place, str]]:
-    """Return the compiled program's text, and the constrained expressions by place."""
+def compile_pasted(
+    xla: Xla, folder: Path, *, pasted: Pasted
+) -> tuple[str, dict[SourceLocation, str]]:
+    """Return the compiled program's text, and the constrained expressions by location."""
     import jax
 
     step, arguments, formats, expressions = pasted.load(xla.device)
@@ -78,31 +79,33 @@ def compile_pasted(xla: Xla, folder: Path, *, pasted: Pasted) -> tuple[str, dict
     return step.lower(*shapes).compile().as_text(), expressions
 
 
-def _constrain_sources(places: Sequence[Place]) -> dict[Place, str]:
-    """Constrain values in modules imported later; return their expressions by place, added as they
-    are traced.
+def _constrain_sources(locations: Sequence[SourceLocation]) -> dict[SourceLocation, str]:
+    """Constrain values in modules imported later; return their expressions by location, added as
+    they are traced.
     """
     import builtins
 
     import jax
     from jax.experimental.layout import Layout, with_layout_constraint
 
-    expressions: dict[Place, str] = {}
+    expressions: dict[SourceLocation, str] = {}
 
     def hook(value: Any, file: str, first: int, last: int, text: str) -> Any:
-        for place in places if isinstance(value, jax.core.Tracer) else ():
-            matches = (
-                place.file == file
-                and first <= place.line <= last
-                and value.shape == place.dimensions
-            )
-            if matches and expressions.setdefault(place, text) == text:
-                value = with_layout_constraint(value, Layout(place.major_to_minor))
+        if not isinstance(value, jax.core.Tracer):
+            return value
+        for location in locations:
+            if location.file != file or not first <= location.line <= last:
+                continue
+            if (
+                value.shape == location.dimensions
+                and expressions.setdefault(location, text) == text
+            ):
+                value = with_layout_constraint(value, Layout(location.major_to_minor))
         return value
 
     def get_code(loader: SourceFileLoader, name: str) -> Any:
         path = loader.get_filename(name)
-        lines = [place.line for place in places if place.file == path]
+        lines = [location.line for location in locations if location.file == path]
         source = loader.get_source(name) if lines else None
         if source is None:
             return original(loader, name)
@@ -135,17 +138,15 @@ class _Hooks(ast.NodeTransformer):
             return node
         text = " ".join((ast.get_source_segment(self.source, node) or "").split())
         arguments = [ast.Constant(value) for value in (self.path, first, last, text)]
-        return ast.copy_location(
-            ast.Call(ast.Name(_HOOK, ast.Load()), [node, *arguments], []), node
-        )
+        call = ast.Call(ast.Name(_HOOK, ast.Load()), [node, *arguments], [])
+        return ast.copy_location(call, node)
 
 
 def _shape_of(leaf: Any, sharding: Any) -> Any:
     import jax
 
-    return jax.ShapeDtypeStruct(
-        jax.numpy.shape(leaf), jax.numpy.result_type(leaf), sharding=sharding
-    )
+    shape = jax.numpy.shape(leaf)
+    return jax.ShapeDtypeStruct(shape, jax.numpy.result_type(leaf), sharding=sharding)
 
 
 def lower(
@@ -180,26 +181,25 @@ def _lower_function(xla: Xla, folder: Path, name: str, one_hot: bool) -> Any:
         except TypeError as error:
             got = f"argument {keystr(path)} of {name} has no shape: it is {type(leaf).__name__}"
             do = "bind what is no array with functools.partial or a lambda"
-            raise CompilerError(
-                got, expected="arrays or jax.ShapeDtypeStruct(shape, dtype)", do=do
-            ) from error
+            expected = "arrays or jax.ShapeDtypeStruct(shape, dtype)"
+            raise CompilerError(got, expected=expected, do=do) from error
 
     shapes = tree_map_with_path(shape_of, arguments)
     try:
-        donated: tuple[int, ...] = ()
+        donated = list[int]()
         if hasattr(function, "lower"):  # already jitted, perhaps with donated arguments
-            infos = enumerate(function.lower(*shapes).args_info[0])
-            donated = tuple(
-                at for at, info in infos if any(leaf.donated for leaf in tree_leaves(info))
-            )
+            for at, info in enumerate(function.lower(*shapes).args_info[0]):
+                if any(leaf.donated for leaf in tree_leaves(info)):
+                    donated.append(at)
         options = {"keep_unused": True, "in_shardings": sharding, "out_shardings": sharding}
         lowered = jax.jit(function, donate_argnums=donated, **options).lower(*shapes)
     except Exception as error:  # any error of the program
         got = f"{name} cannot be traced ({type(error).__name__}: {first_line(error)})"
         do = "try jax.jit(function).lower(*arguments)"
         raise CompilerError(got, expected="arguments that fit the function", do=do) from error
-    trees = shapes, lowered.out_info
-    leaves = [[keystr(path) for path, _ in tree_leaves_with_path(tree)] for tree in trees]
+    leaves = []
+    for tree in (shapes, lowered.out_info):
+        leaves.append([keystr(path) for path, _ in tree_leaves_with_path(tree)])
     (folder / LEAVES_FILE).write_text(json.dumps(leaves), encoding="utf-8")
     return lowered
 
@@ -217,11 +217,10 @@ def import_function(name: str, one_hot: bool) -> tuple[Any, Any]:
     try:
         make = getattr(importlib.import_module(module), function)
     except Exception as error:  # a module may raise anything
-        raise CompilerError(
-            f"{name} cannot be imported ({type(error).__name__}: {first_line(error)})",
-            expected="module:function, importable from the current folder",
-            do="check both names, and that python can import the module",
-        ) from error
+        got = f"{name} cannot be imported ({type(error).__name__}: {first_line(error)})"
+        do = "check both names, and that python can import the module"
+        expected = "module:function, importable from the current folder"
+        raise CompilerError(got, expected=expected, do=do) from error
     program = make()
     if not (isinstance(program, tuple) and len(program) == 2 and callable(program[0])):
         expected = "(callable, arguments), arguments being arrays or jax.ShapeDtypeStruct"

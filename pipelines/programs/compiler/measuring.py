@@ -27,6 +27,8 @@ TOLERANCE: Final = 2e-2
 #: the process.
 PROGRAM_FILE: Final = "program"
 ROUNDS_FILE: Final = "rounds"
+#: File with a byte for every program that was loaded.
+LOADED_FILE: Final = "loaded"
 _MAX_ROUNDS: Final = 1000
 #: Names of numpy's types by XLA's element type.
 _TYPES: Final = dict(
@@ -58,15 +60,13 @@ class _Inputs:
             if name is None or shape.tuple_shapes:
                 got = f"a parameter has element type {shape.element_type}"
                 raise CompilerError(got, expected="arrays of numbers, to run the program")
-            dimensions = tuple(shape.dimensions)
-            values = (
-                rng.standard_normal(dimensions)
-                if "float" in name
-                else rng.integers(0, 2, dimensions)
-            )
-            self.values.append(
-                np.asarray(values).astype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
-            )
+            values: NDArray[Any]
+            if "float" in name:
+                values = np.asarray(rng.standard_normal(tuple(shape.dimensions)))
+            else:
+                values = np.asarray(rng.integers(0, 2, tuple(shape.dimensions)))
+            dtype = ml_dtypes.bfloat16 if name == "bfloat16" else name
+            self.values.append(values.astype(dtype))
 
     def load(self, program: bytes | Pasted) -> _Loaded:
         """Compile a program; return it as a function of a list of arrays, and the inputs laid out
@@ -80,9 +80,9 @@ class _Inputs:
             orders = tuple(compiled_entry_layouts(executable.hlo_modules()[0].to_string())[0])
             if orders not in self._laid_out:
                 device = jax.sharding.SingleDeviceSharding(self.xla.device)
-                formats = [
-                    Format(Layout(order[::-1]), device) if order else device for order in orders
-                ]
+                formats = []
+                for order in orders:
+                    formats.append(Format(Layout(order[::-1]), device) if order else device)
                 self._laid_out[orders] = jax.device_put(self.values, formats)
             return executable.execute, self._laid_out[orders]
         step, arguments, formats, _ = program.load(self.xla.device)
@@ -126,19 +126,19 @@ def measure(
     @contextmanager
     def attempt(name: str) -> Iterator[None]:
         (folder / PROGRAM_FILE).write_text(name, encoding="utf-8")
-        signal.setitimer(
-            signal.ITIMER_REAL, limit
-        )  # without a handler: nothing else ends a loop on the device
+        # without a handler: nothing else ends a loop on the device
+        signal.setitimer(signal.ITIMER_REAL, limit)
         try:
             yield
         except Exception as error:  # any error of the compiler or the device
             problems[name] = first_line(error)
 
-    for name in reversed(
-        list(programs)
-    ):  # the first, unconstrained, last: sources are imported once
+    # the first, unconstrained, last: sources are imported once
+    for name in reversed(list(programs)):
         with attempt(name):
             loaded[name] = inputs.load(programs[name])
+        with open(folder / LOADED_FILE, "ab") as counter:
+            counter.write(b".")
     first = next(iter(programs))
     reference = None
     for name in [first, *loaded] if first in loaded else []:
@@ -150,17 +150,15 @@ def measure(
                 problems[name] = f"outputs differ by {largest:.2g} of their largest value"
     (folder / PROGRAM_FILE).unlink()
     if first in problems:
-        raise CompilerError(
-            f"the program cannot be measured ({problems[first]})",
-            expected="a program that fits the device and has the same outputs in every run",
-            do="measure a smaller program, or one without randomness",
-        )
+        got = f"the program cannot be measured ({problems[first]})"
+        expected = "a program that fits the device and has the same outputs in every run"
+        do = "measure a smaller program, or one without randomness"
+        raise CompilerError(got, expected=expected, do=do)
     with open(folder / ROUNDS_FILE, "w", encoding="utf-8") as stream:
         for _ in range(_MAX_ROUNDS):
             line: dict[str, float | str] = dict(problems)
-            for name in rng.permutation(
-                [name for name in programs if name not in problems]
-            ).tolist():
+            running = [name for name in programs if name not in problems]
+            for name in rng.permutation(running).tolist():
                 execute, arrays = loaded[name]
                 signal.setitimer(signal.ITIMER_REAL, limit)
                 start = time.perf_counter()

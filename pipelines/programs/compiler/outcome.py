@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -41,7 +41,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CycleEstimate:
     """Sum of the estimated cycles of operations; bodies of loops without a known trip count are
     counted once.
     """
@@ -63,7 +63,7 @@ class Outcome:
     """
 
     status: Status
-    estimate: Estimate = field(default_factory=Estimate)
+    estimate: CycleEstimate = field(default_factory=CycleEstimate)
     fingerprint: str = ""
     shared: bool = False
     seconds: float = 0.0
@@ -93,18 +93,16 @@ class Journal(AbstractContextManager["Journal", None]):
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path = path
         self.outcomes: dict[str, Outcome] = {}
-        self.estimates: dict[str, Estimate] = {}
+        self.estimates: dict[str, CycleEstimate] = {}
+        self.rounds: list[dict[str, float | str]] = []
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             text = read_text(path) if path.exists() else ""
             complete = text[: text.rfind("\n") + 1]
-            self._read(
-                [json.loads(line) for line in complete.splitlines()],
-                json.loads(json.dumps(settings)),
-            )
-            self._stream = open(
-                path, "r+" if path.exists() else "w", encoding="utf-8", opener=regular_no_link
-            )
+            lines = [json.loads(line) for line in complete.splitlines()]
+            self._read(lines, json.loads(json.dumps(settings)))
+            mode = "r+" if path.exists() else "w"
+            self._stream = open(path, mode, encoding="utf-8", opener=regular_no_link)
             self._stream.truncate(len(complete.encode()))
             self._stream.seek(0, 2)
             if not complete:
@@ -115,33 +113,28 @@ class Journal(AbstractContextManager["Journal", None]):
 
     def _read(self, lines: list[dict[str, Any]], settings: dict[str, Any]) -> None:
         first = lines[0] if lines else settings
-        if changed := sorted(
-            key for key in first | settings if first.get(key) != settings.get(key)
-        ):
-            raise WorkspaceError(
-                f"{self.path} was started with another {' and '.join(changed)}",
-                expected=", ".join(
-                    f"{key} {first.get(key, 'of an earlier version')}" for key in changed
-                ),
-                do="use those settings, remove the file, or pass another `out`",
-            )
-        self.rounds: list[dict[str, float | str]] = [
-            line["round"] for line in lines[1:] if "round" in line
-        ]
-        for line in (line for line in lines[1:] if "round" not in line):
+        keys = sorted(first | settings)
+        if changed := [key for key in keys if first.get(key) != settings.get(key)]:
+            got = f"{self.path} was started with another {' and '.join(changed)}"
+            stored = (f"{key} {first.get(key, 'of an earlier version')}" for key in changed)
+            do = "use those settings, remove the file, or pass another `out`"
+            raise WorkspaceError(got, expected=", ".join(stored), do=do)
+        for line in lines[1:]:
+            if "round" in line:
+                self.rounds.append(line["round"])
+                continue
             status = Status(line["status"])
             key = line["fingerprint"]
             if "cycles" in line:
-                self.estimates[key] = Estimate(int(line["cycles"]), int(line["unknown_loops"]))
-            estimate = (
-                self.estimates[key] if status is Status.OK else Estimate(line.get("predicted", 0))
-            )
-            text = (
-                zlib.decompress(base64.b64decode(line["text"])).decode() if "text" in line else ""
-            )
-            outcome = Outcome(
-                status, estimate, key, line["shared"], line["seconds"], line["message"], text
-            )
+                self.estimates[key] = CycleEstimate(int(line["cycles"]), int(line["unknown_loops"]))
+            estimate = CycleEstimate(line.get("predicted", 0))
+            if status is Status.OK:
+                estimate = self.estimates[key]
+            shared = line["shared"]
+            outcome = Outcome(status, estimate, key, shared, line["seconds"], line["message"])
+            if "text" in line:
+                text = zlib.decompress(base64.b64decode(line["text"])).decode()
+                outcome = replace(outcome, text=text)
             self.outcomes[line["configuration"]] = outcome
 
     def add(self, configuration: str, outcome: Outcome) -> None:

@@ -25,9 +25,9 @@ import xlarank
 from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.hlo.messages import Message
 from xlarank.pipelines.programs.compiler import functions, measuring, xla
-from xlarank.pipelines.programs.compiler.cycles import Kernels, read_operations
-from xlarank.pipelines.programs.compiler.functions import Pasted, Place
-from xlarank.pipelines.programs.compiler.outcome import Estimate, Outcome, Status, fingerprint
+from xlarank.pipelines.programs.compiler.cycles import KnownKernels, read_operations
+from xlarank.pipelines.programs.compiler.functions import Pasted, SourceLocation
+from xlarank.pipelines.programs.compiler.outcome import CycleEstimate, Outcome, Status, fingerprint
 from xlarank.pipelines.programs.compiler.targets import Target, device_target
 
 #: Not run by ``-m``: pickled objects must name the module, not ``__main__``.
@@ -41,8 +41,8 @@ _MEMORY: Final = Path("/dev/shm")
 
 
 @dataclass(eq=False)
-class _Job:
-    """Work in a child process, and the jobs with an equal optimised program, which wait for its
+class _Compilation:
+    """Work of a child process, and compilations of an equal optimised program, which wait for its
     answer.
     """
 
@@ -51,7 +51,7 @@ class _Job:
     position: int
     started: float = field(default_factory=time.monotonic)
     fingerprint: str = ""
-    waiting: list[_Job] = field(default_factory=list)
+    waiting: list[_Compilation] = field(default_factory=list)
 
     @property
     def seconds(self) -> float:
@@ -78,15 +78,14 @@ class Compiler(AbstractContextManager["Compiler", None]):
         self, target: Target, *, jobs: int = 1, limit: float = 120.0, effort: float | None = None
     ) -> None:
         if not hasattr(os, "fork"):
-            raise CompilerError(
-                "this system has no fork", expected="Linux on x86-64", do="run it there, or in WSL"
-            )
+            got = "this system has no fork"
+            raise CompilerError(got, expected="Linux on x86-64", do="run it there, or in WSL")
         self.target = target
         self._jobs = jobs
         self._limit = limit
         self._numbers = count()
-        self._estimates: dict[str, Estimate] = {}
-        self._kernels = Kernels()
+        self._estimates: dict[str, CycleEstimate] = {}
+        self._kernels = KnownKernels()
         memory = _MEMORY if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else None
         self._scratch = Path(tempfile.mkdtemp(prefix="xlarank-", dir=memory))
         self._connection, child_end = Pipe()
@@ -115,9 +114,8 @@ class Compiler(AbstractContextManager["Compiler", None]):
         self.versions: dict[str, str] = reply
         if target.name == "device":
             self.target = device_target(reply["device"], reply["platform"])
-            if (
-                reply["platform"] != "cpu"
-            ):  # a TPU allows one process; a GPU autotunes by timing kernels
+            # a TPU allows one process; a GPU autotunes by timing kernels
+            if reply["platform"] != "cpu":
                 self._jobs = 1
 
     def __exit__(self, *_: object) -> None:
@@ -134,7 +132,9 @@ class Compiler(AbstractContextManager["Compiler", None]):
         self._stderr.close()
         shutil.rmtree(self._scratch, ignore_errors=True)  # in case the process was killed
 
-    def add_estimates(self, estimates: Mapping[str, Estimate], texts: Iterable[str] = ()) -> None:
+    def add_estimates(
+        self, estimates: Mapping[str, CycleEstimate], texts: Iterable[str] = ()
+    ) -> None:
         """Register estimates by fingerprint, to reuse without generating code, and compiled texts
         for screening.
         """
@@ -158,7 +158,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
         """
         seconds = min(self._limit, limit or self._limit)
         waiting = enumerate(modules)
-        running = list[_Job]()
+        running = list[_Compilation]()
         try:
             while True:
                 for position, module in islice(waiting, self._jobs - len(running)):
@@ -176,7 +176,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
             for job in running:
                 self._end(job)
 
-    def _answer(self, job: _Job, running: list[_Job], screen: float | None) -> Any:
+    def _answer(self, job: _Compilation, running: list[_Compilation], screen: float | None) -> Any:
         """Return a job's answer, or its optimised module's known or predicted outcome; make
         duplicates wait.
         """
@@ -186,11 +186,10 @@ class Compiler(AbstractContextManager["Compiler", None]):
         job.fingerprint = fingerprint(text)
         if job.fingerprint in self._estimates:
             return Outcome(Status.OK, self._estimates[job.fingerprint], shared=True)
-        if (
-            screen is not None
-            and (predicted := self._kernels.predict(read_operations(text))) >= screen
-        ):
-            return Outcome(Status.SCREENED, Estimate(round(predicted)))
+        if screen is not None:
+            predicted = self._kernels.predict(read_operations(text))
+            if predicted >= screen:
+                return Outcome(Status.SCREENED, CycleEstimate(round(predicted)))
         for twin in running:
             if twin.fingerprint == job.fingerprint and twin is not job:
                 self._end(job)
@@ -199,7 +198,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
                 return None
         return answer
 
-    def _outcomes(self, job: _Job, answer: Any) -> Iterator[tuple[int, Outcome]]:
+    def _outcomes(self, job: _Compilation, answer: Any) -> Iterator[tuple[int, Outcome]]:
         """Yield the outcome of a finished job, and of those that waited for it."""
         if isinstance(answer, XlarankError):
             answer = Outcome(Status.FAILED, message=str(answer))
@@ -246,18 +245,24 @@ class Compiler(AbstractContextManager["Compiler", None]):
             return str(error)
         return answer.message if isinstance(answer, Outcome) else float(answer)
 
-    def compile_pasted(self, pasted: Pasted) -> tuple[str, dict[Place, str]] | Outcome:
+    def compile_pasted(self, pasted: Pasted) -> tuple[str, dict[SourceLocation, str]] | Outcome:
         """Return the compiled program of pasted code and the expressions constrained, or the
         failure.
         """
         answer = self._ask(partial(functions.compile_pasted, pasted=pasted), self._limit)
-        return cast(tuple[str, dict[Place, str]] | Outcome, answer)
+        return cast(tuple[str, dict[SourceLocation, str]] | Outcome, answer)
 
     def measure(
-        self, plain: Message, programs: Mapping[str, Message | Pasted], *, seed: int, done: int = 0
+        self,
+        plain: Message,
+        programs: Mapping[str, Message | Pasted],
+        *,
+        seed: int,
+        done: int = 0,
+        step: Callable[[str], None] = lambda note: None,
     ) -> Generator[dict[str, float | str], None, None]:
         """Yield rounds: every program's seconds on the device, or the reason for failure
-        (`measuring.measure`).
+        (`measuring.measure`). ``step`` is called for every program that is loaded.
 
         If a program ends the process or reaches the limit when it is loaded or first run, every
         round holds the reason. Raises `CompilerError` if the first program cannot be run, or the
@@ -272,12 +277,17 @@ class Compiler(AbstractContextManager["Compiler", None]):
             programs={name: _portable(program) for name, program in programs.items()},
         )
         job = self._start(work, float("inf"))
+        loaded = 0
         offset = 0
         answer = None
         crashed = ""
         try:
             while answer is None:
                 answer = job.answer()  # before the rounds are read, so that none can be overlooked
+                if (path := job.folder / measuring.LOADED_FILE).exists():
+                    while loaded < path.stat().st_size:
+                        loaded += 1
+                        step(f"{loaded} of {len(programs)} programs loaded")
                 if (path := job.folder / measuring.ROUNDS_FILE).exists():
                     with open(path, "rb") as stream:
                         stream.seek(offset)
@@ -285,10 +295,8 @@ class Compiler(AbstractContextManager["Compiler", None]):
                     offset += sum(len(line) + 1 for line in lines)
                     yield from map(json.loads, lines)
                 self._wait()
-            if (
-                isinstance(answer, Outcome)
-                and (path := job.folder / measuring.PROGRAM_FILE).exists()
-            ):
+            path = job.folder / measuring.PROGRAM_FILE
+            if isinstance(answer, Outcome) and path.exists():
                 crashed = path.read_text(encoding="utf-8")
         finally:
             self._end(job)
@@ -308,9 +316,8 @@ class Compiler(AbstractContextManager["Compiler", None]):
         """Return the module compiled under a limit of vector memory (0: the default), or the error
         message.
         """
-        answer = self._ask(
-            partial(xla.under_limit, module=module.SerializeToString(), kib=kib), seconds
-        )
+        work = partial(xla.under_limit, module=module.SerializeToString(), kib=kib)
+        answer = self._ask(work, seconds)
         return answer if isinstance(answer, bytes) else answer.message
 
     def _ask(
@@ -329,12 +336,12 @@ class Compiler(AbstractContextManager["Compiler", None]):
             raise answer
         return answer
 
-    def _start(self, work: xla.Work, limit: float, position: int = 0) -> _Job:
-        job = _Job(self._scratch / str(next(self._numbers)), limit, position)
+    def _start(self, work: xla.Work, limit: float, position: int = 0) -> _Compilation:
+        job = _Compilation(self._scratch / str(next(self._numbers)), limit, position)
         self._send(job.folder, work)
         return job
 
-    def _end(self, job: _Job) -> None:
+    def _end(self, job: _Compilation) -> None:
         with suppress(OSError):  # the process has ended, and its children with it
             self._connection.send((job.folder, None))
 
@@ -355,9 +362,8 @@ class Compiler(AbstractContextManager["Compiler", None]):
             self._process.wait(10)
             self._stderr.seek(0)
             output = self._stderr.read().decode(errors="replace").strip().splitlines()
-            got = (
-                f"the compiler's process ended ({output[-1][:300] if output else 'without output'})"
-            )
+            last = output[-1][:300] if output else "without output"
+            got = f"the compiler's process ended ({last})"
             raise CompilerError(got, do="run it again; what was done is kept") from error
 
 

@@ -90,7 +90,7 @@ def device_target(kind: str, platform: str) -> Target:
     return TARGETS["cpu"] if name == "cpu" else Target(name, chip=kind)
 
 
-def target_of(name: str) -> Target:
+def target_named(name: str) -> Target:
     """Return a target by name; raises `CompilerError` for an unknown name."""
     if name not in TARGETS:
         got = f"{name!r} is not a target"

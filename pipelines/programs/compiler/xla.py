@@ -94,18 +94,14 @@ class Xla:
 
                 self.versions["libtpu"] = libtpu.__version__
             else:
-                with get_context("fork").Pool(
-                    1
-                ) as pool:  # a client has threads, which a fork loses
+                # a client has threads, which a fork loses
+                with get_context("fork").Pool(1) as pool:
                     self.versions |= pool.apply(_device_facts)
+                # children must not look for other devices
                 if self.versions["platform"] == "cpu":
-                    jax.config.update(
-                        "jax_platforms", "cpu"
-                    )  # children must not look for other devices
+                    jax.config.update("jax_platforms", "cpu")
         except ImportError as error:
-            expected = (
-                "jax 0.10.2 or later and, for TPUs, Google's libtpu (x86-64 Linux, its own terms)"
-            )
+            expected = "jax 0.10.2 or later and, for TPUs, libtpu (x86-64 Linux, Google's terms)"
             got = f"the compiler cannot be imported ({error})"
             do = 'run: pip install "xlarank[collect]"'
             raise CompilerError(got, expected=expected, do=do) from error
@@ -113,9 +109,7 @@ class Xla:
         self.effort = effort
         if target.estimated:
             try:
-                topology = topologies.get_topology_desc(
-                    platform="tpu", topology_name=target.topology
-                )
+                topology = topologies.get_topology_desc(target.topology, "tpu")
             except Exception as error:  # libtpu does not document its errors
                 got = f"libtpu does not start for {target.topology} ({first_line(error)})"
                 raise CompilerError(got, do="update jax and libtpu together") from error
@@ -141,10 +135,9 @@ class Xla:
         stablehlo = _jax.mlir.hlo_to_stablehlo(repaired(message).SerializeToString())
         with mlir.make_ir_context():
             parsed = ir.Module.parse(stablehlo)
-            for key, modes in zip(
-                ("arg_attrs", "res_attrs"), entry_modes(message) or (), strict=False
-            ):
-                _set_modes(parsed, key, modes)
+            if modes := entry_modes(message):
+                _set_modes(parsed, "arg_attrs", modes[0])
+                _set_modes(parsed, "res_attrs", modes[1])
         settings = _jax.CompileOptions()
         settings.num_replicas = 1
         settings.device_assignment = xla_client.DeviceAssignment.create(np.zeros((1, 1), int))
@@ -171,20 +164,16 @@ def _set_modes(parsed: Any, key: str, modes: list[str]) -> None:
     """Set the mode of each argument or result of the main function of an MLIR module."""
     from jaxlib.mlir import ir
 
-    (main,) = (
-        op
-        for op in parsed.body.operations
-        if op.attributes["sym_name"] == ir.StringAttr.get("main")
-    )
-    old = (
-        list(main.attributes[key]) if key in main.attributes else [ir.DictAttr.get({})] * len(modes)
-    )
-    merged = [
-        ir.DictAttr.get(
-            {part.name: part.attr for part in parts} | {"mhlo.layout_mode": ir.StringAttr.get(mode)}
-        )
-        for parts, mode in zip(old, modes, strict=True)
-    ]
+    name = ir.StringAttr.get("main")
+    (main,) = (op for op in parsed.body.operations if op.attributes["sym_name"] == name)
+    old = [ir.DictAttr.get({})] * len(modes)
+    if key in main.attributes:
+        old = list(main.attributes[key])
+    merged = []
+    for parts, mode in zip(old, modes, strict=True):
+        attributes = {part.name: part.attr for part in parts}
+        attributes["mhlo.layout_mode"] = ir.StringAttr.get(mode)
+        merged.append(ir.DictAttr.get(attributes))
     main.attributes[key] = ir.ArrayAttr.get(merged)
 
 

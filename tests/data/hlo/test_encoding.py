@@ -20,7 +20,7 @@ from xlarank.data.hlo.encoding import (
 )
 from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData
 from xlarank.data.schema import NODE_COLUMN, NODE_COLUMNS, OPCODE, OPCODES
-from xlarank.pipelines.programs.collect_tiles import NO_ESTIMATE, Kernel, add_tiles
+from xlarank.pipelines.programs.collect_tiles import NO_ESTIMATE, CollectedKernel, add_tiles
 
 
 def check_columns(program: Arrays, node: int, expected: dict[str, list[int]]) -> None:
@@ -242,7 +242,7 @@ def compiled(cycles=700, placed=0, first=1):
 
 
 def kernels_of(module):
-    kernels: dict[str, Kernel] = {}
+    kernels: dict[str, CollectedKernel] = {}
     add_tiles(kernels, module)
     return list(kernels.values())
 
@@ -354,10 +354,8 @@ def test_a_real_program_is_encoded_as_in_google_s_file(real_data: Path) -> None:
         for name in program:
             arrays = (source[name] for source in (program, theirs, ours))
             assert len({(array.dtype, array.shape, array.tobytes()) for array in arrays}) == 1, name
-        columns = [
-            (arrays["node_config_feat"], arrays["config_runtime"]) for arrays in (ours, theirs)
-        ]
-    labels = [
-        {(row.tobytes(), int(time)) for row, time in zip(*pair, strict=True)} for pair in columns
-    ]
+        labels = []
+        for arrays in (ours, theirs):
+            pairs = zip(arrays["node_config_feat"], arrays["config_runtime"], strict=True)
+            labels.append({(row.tobytes(), int(time)) for row, time in pairs})
     assert len(ours["config_runtime"]) == 112 and labels[0] <= labels[1]

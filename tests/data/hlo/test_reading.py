@@ -291,9 +291,8 @@ def test_brackets_in_strings_and_comments_are_not_counted() -> None:
         f'"{many}',
     ]
     texts = [TEXT.replace("parameter(0)", f"parameter(0) {part}") for part in parts]
-    texts += [
-        TEXT + part for part in ('"' + '\\"' * 200_000, "/*" * 200_000, '"' * 200_001)
-    ]  # in linear time
+    endless = ('"' + '\\"' * 200_000, "/*" * 200_000, '"' * 200_001)
+    texts += [TEXT + part for part in endless]  # in linear time
     for text in texts:
         with pytest.raises(HloError, match="is not installed"):
             reading.parse_program(text.encode())

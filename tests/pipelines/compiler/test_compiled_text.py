@@ -6,12 +6,12 @@ import pytest
 
 from xlarank.data.errors import CompilerError
 from xlarank.pipelines.programs.compiler.cycles import (
-    Kernels,
+    KnownKernels,
     Operation,
     read_estimate,
     read_operations,
 )
-from xlarank.pipelines.programs.compiler.outcome import Estimate
+from xlarank.pipelines.programs.compiler.outcome import CycleEstimate
 
 CONFIG = 'backend_config={"window_config":{"kernel_window_bounds":["1"],"estimated_cycles":"%d"}}'
 FUSED = f"""%fused (a: f32[8,128]) -> f32[8,128] {{
@@ -66,7 +66,7 @@ def test_the_sum_is_over_the_entry_and_a_fusion_counts_once():
     text = program(
         FUSED, op("one", 10) + op("two", 5) + "  ROOT %r = f32[8,128]{1,0} reshape(%two)\n"
     )
-    assert read_estimate(text) == Estimate(15, 0)
+    assert read_estimate(text) == CycleEstimate(15, 0)
     with pytest.raises(CompilerError, match="no entry computation"):
         read_estimate("nothing of the kind")
 
@@ -80,11 +80,11 @@ def test_the_sum_is_over_the_entry_and_a_fusion_counts_once():
 )
 def test_the_body_of_a_loop_counts_once_per_iteration(start, direction, end, step, times):
     text = program(*loop("one", start, direction, end, step, op("inner", 11, "%j")))
-    assert read_estimate(text) == Estimate(11 * times)
+    assert read_estimate(text) == CycleEstimate(11 * times)
     known = text.replace(
         "body=%one_body", 'body=%one_body, backend_config={"known_trip_count":{"n":"5"}}'
     )
-    assert read_estimate(known) == Estimate(11 * 5), "the compiler's count has priority"
+    assert read_estimate(known) == CycleEstimate(11 * 5), "the compiler's count has priority"
 
 
 def test_loops_within_loops_are_multiplied():
@@ -93,9 +93,9 @@ def test_loops_within_loops_are_multiplied():
         "outer", 0, "LT", 5, 1, op("before", 7, "%j") + call.replace("%while_inner", "%inner")
     )
     text = program(inner + outer, entry + op("after", 2))
-    assert read_estimate(text) == Estimate(5 * (7 + 3 * 11) + 2)
+    assert read_estimate(text) == CycleEstimate(5 * (7 + 3 * 11) + 2)
     assert by_name(text)["while_outer"].shape == "s32[]"  # the first of several
-    assert read_estimate(text.replace("direction=LT", "direction=NE", 1)) == Estimate(
+    assert read_estimate(text.replace("direction=LT", "direction=NE", 1)) == CycleEstimate(
         5 * (7 + 11) + 2, 1
     )
     # element 0 of an inner loop's result is not element 0 of this loop
@@ -110,7 +110,7 @@ def test_a_loop_of_unknown_length_counts_once_and_a_conditional_as_its_most_expe
         text.replace("direction=LT", "direction=NE"),
         text.replace("direction=LT", "direction=GT"),  # counts away from its end
     ):
-        assert read_estimate(unknown) == Estimate(11, 1)
+        assert read_estimate(unknown) == CycleEstimate(11, 1)
     branch = "%{name} (x: f32[8,128]) -> f32[8,128] {{\n{op}}}\n\n"
     branches = branch.format(name="yes", op=op("a", 3)) + branch.format(name="no", op=op("b", 8))
     call = "conditional(%q, %p, %p), true_computation=%yes, false_computation=%no\n"
@@ -181,17 +181,15 @@ def test_kernels_are_identified_by_shapes_and_layouts_not_by_names():
 
 
 def test_predictions_are_exact_for_known_kernels_and_cautious_for_others():
-    kernels = Kernels()
+    kernels = KnownKernels()
     kernels.learn(read_operations(RELAID))
     assert kernels.predict(read_operations(RELAID)) == 7 + 3 + 5 + 11
-    other = RELAID.replace(
-        "add(%c, %b)", "subtract(%c, %b)"
-    )  # unknown: 5 or 11 cycles for the same bytes
+    # unknown: 5 or 11 cycles for the same bytes
+    other = RELAID.replace("add(%c, %b)", "subtract(%c, %b)")
     rates = sorted(op.cycles / op.bytes for op in read_operations(RELAID) if op.opcode == "fusion")
     unknown = 0.7 * by_name(other)["two"].bytes * (rates[0] + 0.25 * (rates[1] - rates[0]))
     assert kernels.predict(read_operations(other)) == pytest.approx(7 + 3 + 5 + unknown)
-    turned = RELAID.replace(
-        "%two = f32[8,16]{1,0", "%two = f32[8,16]{0,1"
-    )  # alike but for the layout
+    # alike but for the layout
+    turned = RELAID.replace("%two = f32[8,16]{1,0", "%two = f32[8,16]{0,1")
     assert kernels.predict(read_operations(turned)) == pytest.approx(7 + 3 + 5 + 0.7 * 11)
-    assert Kernels().predict(read_operations(RELAID)) == 0
+    assert KnownKernels().predict(read_operations(RELAID)) == 0

@@ -17,7 +17,7 @@ from tests.data.hlo.programs import instruction, matmul_module
 from tests.graphs import layout_row
 from tests.pipelines.test_advise import product_module
 from xlarank.data.errors import CompilerError, WorkspaceError
-from xlarank.data.hlo.messages import HloModuleProto, HloProto
+from xlarank.data.hlo.messages import HloModuleProto, HloProto, instructions
 from xlarank.pipelines.programs.compiler import session, xla
 from xlarank.pipelines.programs.compiler.constrain import (
     constrain,
@@ -26,14 +26,14 @@ from xlarank.pipelines.programs.compiler.constrain import (
     with_entry_modes,
 )
 from xlarank.pipelines.programs.compiler.outcome import (
-    Estimate,
+    CycleEstimate,
     Journal,
     Outcome,
     Status,
     fingerprint,
 )
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import target_of
+from xlarank.pipelines.programs.compiler.targets import target_named
 
 TEXT = (
     "HloModule m\n\nENTRY %main (p: f32[8]) -> f32[8] {{\n  ROOT %a = f32[8]{{0}} copy(%p){}\n}}\n"
@@ -60,12 +60,10 @@ class Xla:
             os.kill(os.getpid(), signal.SIGKILL)
         if name == "leave":
             os._exit(3)
-        if name in ("refuse", "bug"):
-            raise (
-                CompilerError("no such layout")
-                if name == "refuse"
-                else ValueError("one line\nand another")
-            )
+        if name == "refuse":
+            raise CompilerError("no such layout")
+        if name == "bug":
+            raise ValueError("one line\nand another")
         optimised = TEXT.format(f", kind={name.partition('-')[0]}")
         if name == "poor":  # another program of the kernels of "rich"
             optimised = TEXT.format("") + "\n%other () -> f32[] {\n  %c = f32[] constant(0)\n}\n"
@@ -87,7 +85,7 @@ class Xla:
 def compiler(tmp_path, monkeypatch):
     monkeypatch.setattr(session, "_SERVICE", f"from {__name__} import Xla, xla; xla.main(Xla)")
     monkeypatch.setenv(GENERATED, str(tmp_path / "generated"))
-    with Compiler(target_of("tpu-v3"), jobs=3, limit=2.0, effort=-1.0) as compiler:
+    with Compiler(target_named("tpu-v3"), jobs=3, limit=2.0, effort=-1.0) as compiler:
         assert compiler.versions == {"target": "tpu-v3", "effort": "-1.0"}
         scratch = compiler._scratch
         yield compiler
@@ -145,10 +143,8 @@ def test_slow_and_unpromising_modules_are_given_up(compiler):
     assert compiled(compiler, "hang", limit=0.5)["hang"].status is Status.GIVEN_UP
     assert compiled(compiler, "rich", keep=True)["rich"].text.startswith("HloModule")
     poor = compiled(compiler, "poor", screen=3.0)["poor"]
-    assert (poor.status, poor.estimate.cycles) == (
-        Status.SCREENED,
-        4,
-    )  # the kernel of "rich", known by then
+    assert poor.status is Status.SCREENED
+    assert poor.estimate.cycles == 4, "the kernel of 'rich', known by then"
     assert compiler.under_limit(*modules("hang"), 512, 0.5) == "not done within 0.5 s"
     outcomes = compiler.compile(modules("first", "hang", "hanging"))
     assert next(outcomes)[0] == 0
@@ -176,7 +172,7 @@ def test_a_process_that_ended_is_reported(compiler):
 @pytest.mark.skipif(bool(importlib.util.find_spec("jax")), reason="jax is installed")
 def test_the_message_without_jax_says_what_to_install():
     with pytest.raises(CompilerError, match=r'pip install "xlarank\[collect\]"'):
-        Compiler(target_of("tpu-v3"))
+        Compiler(target_named("tpu-v3"))
 
 
 def test_dumps_count_once_both_files_are_complete(tmp_path):
@@ -189,7 +185,7 @@ def test_dumps_count_once_both_files_are_complete(tmp_path):
 
 def test_a_journal_keeps_outcomes_drops_a_cut_line_and_refuses_other_settings(tmp_path):
     path = tmp_path / "journal"
-    estimate = Estimate(12, 1)
+    estimate = CycleEstimate(12, 1)
     ok, shared = (Outcome(Status.OK, estimate, "f", shared, 1.5) for shared in (False, True))
     outcomes = {
         "": ok,
@@ -253,11 +249,7 @@ def test_constraints_replace_outputs_under_new_ids():
         )
     assert list(dot.shape.layout.minor_to_major) == [1, 0]  # unchanged
     assert body.root_id == root.id
-    ids = [
-        instruction.id
-        for computation in edited.computations
-        for instruction in computation.instructions
-    ]
+    ids = [instruction.id for _, instruction in instructions(edited)]
     assert len(set(ids)) == len(ids)
     assert (
         constrain(module, layouts_of(module, [DOT, RESHAPE], np.stack([layout_row()] * 2)))
