@@ -142,9 +142,8 @@ def _text(xla: Xla, backend: str, module: bytes, path: Path) -> str | None:
 
 def collect(backend: str, cache: Path) -> dict[str, NDArray[Any]]:
     """Return the graphs of the programs for one back end, and bytes that it relayouts."""
-    lowering = (
-        "tpu" if backend == "tpu" else "cpu"
-    )  # XLA:GPU replaces convolutions before layout assignment
+    # XLA:GPU replaces convolutions before layout assignment.
+    lowering = "tpu" if backend == "tpu" else "cpu"
     xla = _start(backend)
     arrays = dict[str, NDArray[Any]]()
     lowerer = xla if backend != "gpu" else _start("cpu")

@@ -41,9 +41,8 @@ def programs() -> Iterator[tuple[str, str]]:
     single = [(name, f"{kernels.__name__}:{name}") for name in kernels.PROGRAMS]
     places = {name: module.__name__ for module in MODULES for name in module.PROGRAMS}
     networks = [(name, f"{places[name]}:{name}") for name in PROGRAMS]
-    networks.sort(
-        key=lambda network: not network[0].endswith(("__a", "__c"))
-    )  # b is a with another batch size
+    # b is a with another batch size.
+    networks.sort(key=lambda network: not network[0].endswith(("__a", "__c")))
     for turn in itertools.zip_longest(single[::2], single[1::2], networks):
         yield from (
             program for program in turn if program and program_family(program[0]) not in RESERVED

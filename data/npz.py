@@ -173,10 +173,7 @@ class NpzReader:
             np.broadcast_to(np.uint8(0), (*shape, dtype.itemsize))
             if not dtype.itemsize:
                 raise ValueError("values of no width")
-        except (
-            TypeError,
-            ValueError,
-        ) as error:  # TypeError: numpy's parser accepts True as an extent
+        except (TypeError, ValueError) as error:
             got = f"array {name} has shape {str(shape)[:80]}, which no array has ({error})"
             raise GraphFileError(got, expected="a plain npy array", do=_SAVE_AGAIN) from error
         extents = tuple(int(extent) for extent in shape)

@@ -81,9 +81,8 @@ def walk_between(
             first, last = candidates[ends].tolist()
             columns.append(np.tile(np.linspace(first, last, half), 2))
     steps = np.stack(columns, axis=1).astype(np.float32)
-    steps[[0, half]], steps[[half - 1, -1]] = rows.config_values[
-        ends
-    ]  # both ends are candidates: exact values
+    # Both ends are candidates: exact values.
+    steps[[0, half]], steps[[half - 1, -1]] = rows.config_values[ends]
     constant = np.broadcast_to(rows.graph_values, (len(codes), len(rows.graph_values)))
     return ChangePath(graph.configurable[changed], np.concatenate([constant, steps], axis=1))
 

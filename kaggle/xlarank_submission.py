@@ -263,9 +263,8 @@ if train_graphs:
     train = rows[(rows["split"] == "train") & rows["label"].notna()].sample(frac=1, random_state=0)
     train = train.groupby("graph", observed=True).head(500).sort_values("graph")
     by_graph = train.groupby("graph", observed=True)
-    relevance = (30 * (1 - by_graph["label"].rank(pct=True))).astype(
-        int
-    )  # the fastest is the most relevant
+    # The fastest is the most relevant.
+    relevance = (30 * (1 - by_graph["label"].rank(pct=True))).astype(int)
     ranker = lightgbm.LGBMRanker(n_estimators=100, num_leaves=15, random_state=0, verbose=-1)
     ranker.fit(train[features], relevance, group=by_graph.size())
     scores = test[["collection", "graph", "split", "configuration"]]

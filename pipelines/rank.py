@@ -186,9 +186,8 @@ class Ranking:
         self.same_as = graph.duplicates.first[group]
         if rows.labelled and rows.rankable:
             self.metrics = graph_metrics(kind, self.scores, rows.cost, group)
-        if (
-            model.calibration and not scored.fallback
-        ):  # calibrations are for scores without fallback
+        # Calibrations are for scores without fallback.
+        if model.calibration and not scored.fallback:
             self.trust = Trust(model.calibration, scored.per_seed, group)
         if rows.labelled and (compiler := compiler_cost(kind, rows)) is not None:
             row_cost = rows.row_cost[group]
@@ -212,9 +211,8 @@ class Ranking:
         """Explain the difference between the scores of a configuration, by default the first, and
         another.
         """
-        from xlarank.pipelines.ranking.score_difference import (
-            explain_graph,
-        )  # slow import: networkx
+        # Slow import: networkx.
+        from xlarank.pipelines.ranking.score_difference import explain_graph
 
         return explain_graph(*self.source, config=config, against=against)
 
@@ -332,15 +330,13 @@ def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
         atomic_write(path) as partial,
         partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream,
     ):
-        writer = csv.writer(
-            stream, lineterminator="\n"
-        )  # writes None as an empty cell, and floats with all digits
+        # Writes None as an empty cell, and floats with all digits.
+        writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(heads)
         for name, ranking in rankings.items():
             text = f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r")) else name
-            text = text.replace(
-                "\r", " "
-            )  # csv.writer does not quote \r, and readers take it for a line end
+            # csv.writer does not quote \r, and readers take it for a line end.
+            text = text.replace("\r", " ")
             for entry in ranking.best():
                 identical = ";".join(map(str, entry.identical))
                 writer.writerow(

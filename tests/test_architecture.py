@@ -99,14 +99,8 @@ def test_imported_packages_are_dependencies_or_in_extras():
     known = {re.split("[^a-z0-9]", requirement)[0] for requirement in project["dependencies"]}
     known |= {"google", "sqlalchemy"} if {"protobuf", "optuna"} <= known else set()
     imported = {entry.module.split(".")[0] for package in PACKAGES for entry in imports_of(package)}
-    known |= {
-        "jax",
-        "jaxlib",
-        "libtpu",
-        "ml_dtypes",
-        "dask",
-        "distributed",
-    }  # in the extras hlo, collect and dask
+    # In the extras hlo, collect and dask.
+    known |= {"jax", "jaxlib", "libtpu", "ml_dtypes", "dask", "distributed"}
     known |= {"sklearn"}  # imported only if the user did
     assert imported - known == {"xlarank"} | imported & sys.stdlib_module_names
 

@@ -353,9 +353,8 @@ def speed(job: Job) -> Table:
     """
     rows: list[list[Cell]] = []
     by_size = sorted(discover(job.root.npz), key=lambda file: file.path.stat().st_size)
-    largest = {
-        file.collection: file for file in by_size if str(file.collection) != "tile:cpu"
-    }  # no shipped ranker
+    # No shipped ranker.
+    largest = {file.collection: file for file in by_size if str(file.collection) != "tile:cpu"}
     for file in largest.values():
         words = [sys.executable, "-m", "benchmarks.results.timing", str(file.path)]
         done = subprocess.run(words, capture_output=True, text=True, check=True)

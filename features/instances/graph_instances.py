@@ -106,9 +106,8 @@ class Instances:
         """Return ``counts() @ scores``, ``(configs,)``, or ``(configs, n)`` for scores
         ``(instances, n)``.
         """
-        padded = np.append(
-            scores, np.zeros((1, *scores.shape[1:])), axis=0
-        )  # index -1 is no instance
+        # Index -1 is no instance.
+        padded = np.append(scores, np.zeros((1, *scores.shape[1:])), axis=0)
         parts = [
             padded[instances].sum(axis=1) for instances in self._lookup(np.arange(self.configs))
         ]

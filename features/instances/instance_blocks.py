@@ -154,9 +154,8 @@ class InstancePair(InstanceBlock):
         requested, produced, sides_set = PairLayouts(context, pairs).layouts(pair, left, right)
         bytes_ = pairs.bytes[pair]
         unlike = requested != produced
-        minor_unlike = (
-            requested % 7 != produced % 7
-        )  # the minor-most dimension is the lowest digit of a key
+        # The minor-most dimension is the lowest digit of a key.
+        minor_unlike = requested % 7 != produced % 7
         values = [
             np.full(len(pair), relation),
             unlike,
@@ -217,9 +216,8 @@ class InstanceRarity(InstanceBlock):
 
     def compute(self, context: InstanceContext) -> Floats:
         table = context.layout.table
-        frequency = np.maximum(
-            table.frequency, 1
-        )  # a row that no configuration takes counts as taken once
+        # A row that no configuration takes counts as taken once.
+        frequency = np.maximum(table.frequency, 1)
         most = np.maximum.reduceat(frequency, table.start[:-1]) if table.nodes else frequency
         rarity = max(1, table.configs) / frequency
         behind = most[table.node] / frequency
@@ -262,9 +260,8 @@ class _Rows:
         consumer, operand = context.graph.edges.T
         largest_consumer = np.full(context.graph.nodes, -1)
         order = np.lexsort((-consumer, context.bytes[consumer]))
-        largest_consumer[operand[order]] = consumer[
-            order
-        ]  # the last one wins: most bytes, then lowest index
+        # The last one wins: most bytes, then lowest index.
+        largest_consumer[operand[order]] = consumer[order]
         tensors = dict(zip(LAYOUT_SLOTS, context.slot_tensor[context.table.node].T, strict=True))
         node = context.graph.configurable[context.table.node]
         self.related: dict[str, Ints] = {

@@ -167,9 +167,8 @@ class Propagation(LayoutBlock):
         total = max(1.0, float(bytes_.sum()))
         nodes = context.configurable_nodes
         output_bytes = context.slots["output"].total_bytes
-        rounds = (
-            (3 if len(receivers) else 1) if len(left) else 0
-        )  # one round suffices without elementwise nodes
+        # One round suffices without elementwise nodes.
+        rounds = (3 if len(receivers) else 1) if len(left) else 0
 
         def finalize(batch: Batch) -> Floats:
             output_key = set_key[batch.by_node]

@@ -167,9 +167,8 @@ def least_waste(dims: Ints, rank: Ints, element_bytes: Floats, tiling: Tiling) -
     """
     least = np.full(len(dims), np.inf)
     layout = np.full(dims.shape, -1)
-    for pair in permutations(
-        range(MAX_RANK), 2
-    ):  # padding depends on the two minor-most dimensions alone
+    # Padding depends on the two minor-most dimensions alone.
+    for pair in permutations(range(MAX_RANK), 2):
         fits = np.flatnonzero(rank > max(pair))
         layout[:, :2] = pair
         waste = packed_waste(dims[fits], layout[fits], element_bytes[fits], tiling)

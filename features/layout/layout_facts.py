@@ -146,9 +146,8 @@ class LayoutFacts(ProgramContext):
         self.configurable_index: ConfigurableIndex = np.full(graph.nodes, -1)
         self.configurable_index[nodes] = np.arange(len(nodes))
         self.configurable_class = self.opcode_class[nodes]
-        self.coarse_class = np.minimum(
-            self.configurable_class, len(COARSE_CLASSES) - 1
-        )  # the last is "other"
+        # The last is "other".
+        self.coarse_class = np.minimum(self.configurable_class, len(COARSE_CLASSES) - 1)
         self.nodes_of_class = np.maximum(
             np.bincount(self.coarse_class, minlength=len(COARSE_CLASSES)), 1.0
         )

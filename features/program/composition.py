@@ -194,9 +194,8 @@ class Computations(Block):
 
     def compute(self, context: Any) -> Floats:
         nodes = context.graph.nodes
-        sizes = np.diff(
-            np.unique([0, *context.graph.splits, nodes])
-        )  # splits may include 0 and ``nodes``
+        # Splits may include 0 and ``nodes``.
+        sizes = np.diff(np.unique([0, *context.graph.splits, nodes]))
         count = np.log2(1 + len(sizes))
         size = np.log2(1 + sizes.mean())
         return np.array([count, sizes.max() / nodes, size, sizes.std() / nodes])

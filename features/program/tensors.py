@@ -49,9 +49,8 @@ def complete_layout(layout: NDArray[np.integer], default: NDArray[np.integer]) -
     ...     -1]])).tolist()
     [[0, 3, 2, 1, -1, -1]]
     """
-    position = np.full(
-        (len(layout), MAX_RANK + 1), 3 * MAX_RANK
-    )  # entries of -1 write to the last column
+    # Entries of -1 write to the last column.
+    position = np.full((len(layout), MAX_RANK + 1), 3 * MAX_RANK)
     np.put_along_axis(position, default, np.arange(MAX_RANK) + MAX_RANK, axis=1)
     np.put_along_axis(position, layout, np.arange(MAX_RANK), axis=1)
     position = position[:, :MAX_RANK]
@@ -159,9 +158,8 @@ def permutation_distance(left: Ints, right: Ints) -> Floats:
     """
     rank = (left >= 0).sum(axis=1)
     (i, j) = np.triu_indices(MAX_RANK, 1)
-    position = np.zeros(
-        (2, len(left), MAX_RANK + 1), np.int64
-    )  # entries of -1 write to the last column
+    # Entries of -1 write to the last column.
+    position = np.zeros((2, len(left), MAX_RANK + 1), np.int64)
     np.put_along_axis(position, np.stack([left, right]), np.arange(MAX_RANK), axis=2)
     left_ascends, right_ascends = position[:, :, i] < position[:, :, j]
     differing = ((left_ascends != right_ascends) & (j < rank[:, None])).sum(axis=1)

@@ -72,9 +72,8 @@ class Calibration:
         families = np.array([graph.family for graph in graphs])
         pairs = [_pairs(graph, rng) for graph in graphs]
         threshold = _threshold(pairs)
-        pair_shares = np.zeros(
-            (len(graphs), 2)
-        )  # shares of a graph's pairs: certain; certain and correct
+        # Shares of a graph's pairs: certain; certain and correct.
+        pair_shares = np.zeros((len(graphs), 2))
         for family in np.unique(families):
             other_threshold = _threshold(
                 [pairs[graph] for graph in np.flatnonzero(families != family)]

@@ -112,9 +112,8 @@ def describe_labels(graph: LayoutGraph) -> dict[str, float | None]:
     groups = tied_groups(keys.astype(np.int32)[facts.table.codes])
     sets = np.unique(groups, axis=0, return_inverse=True)[1].reshape(-1)
     row_ns = TimeModel(facts).row_ns
-    times = np.array(
-        [row_ns[rows].sum() for rows in facts.table.codes]
-    )  # all at once would take gigabytes
+    # All at once would take gigabytes.
+    times = np.array([row_ns[rows].sum() for rows in facts.table.codes])
     measured = graph.measured
     group = graph.duplicates.group[measured]
     cost = graph.cost[measured]

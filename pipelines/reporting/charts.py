@@ -126,9 +126,8 @@ def _new_axes(width: float, height: float) -> Axes:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    padded = ConstrainedLayoutEngine(
-        w_pad=0.1, h_pad=0.1
-    )  # the reader's font may be larger than matplotlib's
+    # The reader's font may be larger than matplotlib's.
+    padded = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
     axes = Figure(figsize=(width, height), layout=padded).subplots()
     axes.grid(visible=True, linewidth=0.6)
     return axes
@@ -177,9 +176,8 @@ def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Floats],
     """
     order = np.argsort(next(iter(values.values())))[-_MAX_NAMES:]
     row = max(0.2, 0.06 * len(values))
-    axes = _new_axes(
-        5.2, 0.9 + row * max(5, len(order)) + 0.1 * len(values)
-    )  # the legend has two columns
+    # The legend has two columns.
+    axes = _new_axes(5.2, 0.9 + row * max(5, len(order)) + 0.1 * len(values))
     styles = enumerate(zip(values.items(), cycle(_MARKERS), cycle(_SERIES), strict=False))
     for number, ((ranking, column), marker, colour) in reversed([*styles]):
         axes.plot(
@@ -289,9 +287,8 @@ def _place_nodes(graph: LayoutGraph, explanation: Explanation) -> Places:
         for node in nodes
     }
     for node in sorted(chosen, key=lambda n: -layer[n]):
-        if not part.in_degree(node) and part.out_degree(
-            node
-        ):  # place sources just above their first consumer
+        # Place sources just above their first consumer.
+        if not part.in_degree(node) and part.out_degree(node):
             layer[node] = min(layer[consumer] for consumer in part.successors(node)) - 1
     row_at = defaultdict[int, list[int]](list)
     for node in chosen:
@@ -383,10 +380,8 @@ def _draw_nodes(axes: Axes, graph: LayoutGraph, explanation: Explanation, centre
             if node in graph.configurable
             else {"linewidth": 0.5, "linestyle": "--"}
         )
-        for face, edge in (
-            (PAGE, "none"),
-            (shade, INK),
-        ):  # shades are translucent: edges must not show through
+        # Shades are translucent: edges must not show through.
+        for face, edge in ((PAGE, "none"), (shade, INK)):
             axes.add_patch(
                 FancyBboxPatch(
                     (x - _WIDTH / 2, y - _HEIGHT / 2),

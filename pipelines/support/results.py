@@ -328,9 +328,8 @@ class ScoreFiles:
         return " and ".join(self.names)
 
     @cached_property
-    def _by_graph(
-        self,
-    ) -> list[dict[tuple[Any, ...], pl.DataFrame]]:  # filtering for each graph is quadratic
+    # Filtering for each graph is quadratic.
+    def _by_graph(self) -> list[dict[tuple[Any, ...], pl.DataFrame]]:
         return [table.partition_by("graph", as_dict=True) for table in self.tables]
 
     def score(self, collection: Collection, graph: GraphRows) -> Scores | None:

@@ -102,9 +102,8 @@ class _Draft:
     def add(
         self, opcode: str, dims: Sequence[int], operands: Sequence[int] = (), **more: Any
     ) -> int:
-        dims = (
-            (0, 2) if tuple(dims) == (0,) else dims
-        )  # the format cannot say that [0] has a dimension
+        # The format cannot say that [0] has a dimension.
+        dims = (0, 2) if tuple(dims) == (0,) else dims
         layout = tuple(self.shuffled(range(len(dims)))) if self.random.random() < 0.3 else None
         layout = () if self.random.random() < 0.1 else layout  # no default known
         if self.random.random() < 0.1:
@@ -239,9 +238,8 @@ class _Draft:
             named = [first, second, *((f"spatial_dims_{i}", size) for i, size in enumerate(sizes))]
             order = self.shuffled(range(spatial + 2))
             shapes.append([named[order.index(at)][1] for at in range(spatial + 2)])
-            listed = (
-                named[:2] if name == "output" else named
-            )  # the format leaves the output's spatial ones out
+            # The format leaves the output's spatial ones out.
+            listed = named[:2] if name == "output" else named
             columns |= {f"{_STEM}_{name}_{role}": order[at] for at, (role, _) in enumerate(listed)}
         operands = self.shuffled([self.add("parameter", dims) for dims in shapes[:2]])
         self.add("convolution", shapes[2], operands, window=window, columns=columns)

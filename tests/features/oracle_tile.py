@@ -120,9 +120,8 @@ class TileOracle(Program):
         roots = [node for node in tensors if self.entry(node, "is_root") > 0]
         by_size = sorted(tensors, key=lambda node: (-self.tensors[node].bytes, node))
         used = max((i + 1 for i in range(6) if self.most[i] > 0), default=0)
-        if (
-            self.vectorised
-        ):  # a vector tile cuts the result: a root's (last first) or else the main node's
+        # A vector tile cuts the result: a root's (last first) or else the main node's.
+        if self.vectorised:
             for node in [*roots[::-1], self.main]:
                 if self._admits(self.tensors[node].dims):
                     return node
@@ -269,9 +268,8 @@ class TileOracle(Program):
         if self.output_rank > 1:
             second = tile[self.output_rank - 2] * (SUBLANES if self.physical else 1)
             padding *= ceil(second / SUBLANES) * SUBLANES / second
-        work = written * max(
-            1, self.depth
-        )  # a program that makes no sense may contract less than an element
+        # A program that makes no sense may contract less than an element.
+        work = written * max(1, self.depth)
         vector = self.tile(row, "input")
         last = max(1, self.output_rank) - 1
         inner_rows = prod(vector[:last])

@@ -232,9 +232,8 @@ def test_columns_of_the_sample_in_other_words():
     assert REWRITES["nodes renumbered"].wrong_columns(arrays) == []
     for file in TILE_FILES:
         arrays = load(SAMPLE / "tile" / "cpu" / f"{file}.npz")
-        largest = arrays["config_feat"][:, 8:14].argmax(
-            axis=0
-        )  # they decide what the bounds divide
+        # They decide what the bounds divide.
+        largest = arrays["config_feat"][:, 8:14].argmax(axis=0)
         few = Rewrite(may_move=TRANSDUCTIVE, configs=some(3, *largest))
         for name, rewrite in {**TILE_REWRITES, "a few of the configurations": few}.items():
             assert rewrite.wrong_columns(arrays) == [], (file, name)

@@ -147,9 +147,8 @@ def assert_unreadable(path):
 def test_a_broken_file_is_neither_current_nor_read(tmp_path):
     path = written(tmp_path / "a.parquet", LAYOUT)
     content = path.read_bytes()
-    footer = int.from_bytes(
-        content[-8:-4], "little"
-    )  # the last eight bytes are its length and the magic word
+    # The last eight bytes are its length and the magic word.
+    footer = int.from_bytes(content[-8:-4], "little")
     for wrong in (
         *(content[:-1], content[: len(content) // 2], b"", content[:-4] + b"PAR0"),
         content[: -8 - footer] + bytes(footer) + content[-8:],
@@ -220,9 +219,8 @@ def test_a_manifest_is_read_back_and_collections_with_one_are_listed(tmp_path):
     manifest = store.read_manifest(workspace, COLLECTION, "train")
     assert manifest == PLAIN and list(manifest.graphs) == ["b", "a"], "the order is kept"
     with pytest.raises(FeatureStoreError, match=r"part-0000\.parquet cannot be read"):
-        list(
-            store.each_graph(workspace, COLLECTION, "train")
-        )  # a graph of the manifest that is gone
+        # A graph of the manifest that is gone.
+        list(store.each_graph(workspace, COLLECTION, "train"))
 
 
 def test_a_broken_manifest_is_refused(tmp_path):

@@ -93,9 +93,8 @@ class PostgresServer:
     """
 
     def __init__(self):
-        path = ":".join(
-            [os.environ["PATH"], *map(str, Path("/usr/lib/postgresql").glob("*/bin"))]
-        )  # of Debian
+        # Of Debian.
+        path = ":".join([os.environ["PATH"], *map(str, Path("/usr/lib/postgresql").glob("*/bin"))])
         if (initdb := shutil.which("initdb", path=path)) is None:
             skip_or_fail("PostgreSQL is not installed (Debian: apt-get install postgresql)")
         self._bin = Path(initdb).resolve().parent

@@ -139,9 +139,8 @@ def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(client
 
 @pytest.mark.slow
 def test_workers_that_are_killed(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "xlarank.pipelines.support.building._PART_GRAPHS", 1
-    )  # a job for each graph
+    # A job for each graph.
+    monkeypatch.setattr("xlarank.pipelines.support.building._PART_GRAPHS", 1)
     victim, other = pids(client)
     trees.write_tree(
         tmp_path / "tree", {TILE: {"train": [f"family{n % 9}__{n}" for n in range(24)]}}

@@ -268,9 +268,8 @@ def test_train_evaluate_and_submit_leave_their_scores(trained, tmp_path):
 def test_a_workspace_that_cannot_be_written_is_a_note(trained, tmp_path, monkeypatch):
     expected = evaluate(Workspace(trained)).report
     before = contents(trained)
-    monkeypatch.setattr(
-        os, "access", lambda path, mode: Path(path) != trained
-    )  # to root nothing is read-only
+    # To root nothing is read-only.
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != trained)
     evaluation = evaluate(Workspace(trained))
     report = submit(Workspace(trained), tmp_path / "out.csv", model_from="trained")
     note = (

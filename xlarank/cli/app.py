@@ -306,9 +306,8 @@ def _interrupt(number: int, frame: Any) -> None:
 def _leave(number: int) -> NoReturn:
     """Exit at once with 128 + the signal; writes are atomic, so no thread needs to finish."""
     show_cursor = b"\x1b[?25h" if sys.stderr.isatty() else b""
-    os.write(
-        2, show_cursor + _INTERRUPTED
-    )  # not through the console: the signal may have stopped it half way
+    # Not through the console: the signal may have stopped it half way.
+    os.write(2, show_cursor + _INTERRUPTED)
     os._exit(128 + number)
 
 
@@ -334,9 +333,8 @@ def _user_error(error: BaseException) -> XlarankError | None:
     if isinstance(error, XlarankError):
         return error
     for cause in _causes(error):
-        if (
-            isinstance(cause, OSError) and cause.errno in _DISK_FULL
-        ):  # raised by any library that writes
+        # Raised by any library that writes.
+        if isinstance(cause, OSError) and cause.errno in _DISK_FULL:
             got = f"a file cannot be written ({cause.strerror})"
             do = "make room and run the same command again"
             return XlarankError(
@@ -346,9 +344,8 @@ def _user_error(error: BaseException) -> XlarankError | None:
         return XlarankError(
             f"the path {str(error.filename)[:40]}... is too long", do="choose a shorter name"
         )
-    if (
-        isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason
-    ):  # stand for undecodable bytes
+    # Stand for undecodable bytes.
+    if isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:
         path = error.object[max(0, error.start - 200) : error.end + 200]
         return XlarankError(
             f"the path {path!r} is not valid UTF-8", do="rename it, or choose another"
