@@ -198,7 +198,8 @@ def _rank_collection(
     if scores is not None and by_file:
         rankers.append(scores.name)
     if model is not None and by_file < len(orders):
-        rankers.append(model.place)
+        by_rule = not (model.members or model.is_time_model or model.shipped)
+        rankers.append(model.name if by_rule else model.place)
         if model.choice:
             report.choices.setdefault(model.choice, []).append(str(collection))
         elif not by_file and not model.shipped and model.place == str(collection):
