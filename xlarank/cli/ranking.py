@@ -42,7 +42,10 @@ if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
 app = Typer()
 
 _SHIPPED = {
-    "layout": "the shipped time model of TPU layouts, in which nothing is learned",
+    "layout": (
+        "the shipped time model of TPU layouts, in which nothing is learned; it was designed on "
+        "programs measured on TPU v3 and may be wrong about others"
+    ),
     "tile": "the shipped ranker, trained on estimates of the TPU's compiler",
 }
 
