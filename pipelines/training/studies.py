@@ -21,7 +21,7 @@ from optuna.storages import BaseStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from xlarank.data.errors import WorkspaceError, XlarankError
+from xlarank.data.errors import WorkspaceError, XlarankError, require_ranges
 from xlarank.data.files import regular_no_link
 from xlarank.data.passwords import UNREADABLE, hide_passwords, without_password
 from xlarank.models.validation.folds import FACTOR
@@ -31,6 +31,8 @@ from xlarank.models.validation.metrics import require_selection
 FINISHED: Final = (TrialState.COMPLETE, TrialState.PRUNED)
 #: Attribute of a trial with its process, ``host:number``; trials of killed processes are run again.
 PROCESS: Final = "process"
+#: Rows of a trial, by default.
+MAX_ROWS: Final = 20_000
 #: Seconds between heartbeats of a trial in a database, and without heartbeats before the trial is
 #: retried.
 HEARTBEAT = 10
@@ -53,18 +55,21 @@ _LIBPQ: Final = {
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """Storage of a study and the comparison of its trials; raises `XlarankError` for invalid
-    settings.
+    """Storage of a study, the rows and the comparison of its trials; raises `XlarankError` for
+    invalid settings.
 
     ``storage`` is ``journal:PATH`` or a database URL, by default a journal in the workspace. A
-    ``worker`` joins a study that several machines share.
+    ``worker`` joins a study that several machines share. Trials use a sample of at most
+    ``max_rows`` rows; 0: all.
     """
 
     storage: str | None = None
     worker: bool = False
     select: str = "mean"
+    max_rows: int = MAX_ROWS
 
     def __post_init__(self) -> None:
+        require_ranges(max_rows=self.max_rows)
         require_selection("select", self.select)
         if self.shown == UNREADABLE:
             got = "the study storage cannot be used (`storage` is not an address)"

@@ -52,7 +52,7 @@ def made_up(score):
     the graph.
     """
 
-    def climb(rungs, data, folds, model, settings):
+    def climb(rungs, data, folds, model, settings, fallback):
         for rounds in rungs:
             value = {"score": score(dict(model.params))}
             yield Curves([rounds], {name: [value] for name in data.names})

@@ -244,7 +244,7 @@ Scheduler = Annotated[
     str | None, Option(help="host:port of a Dask scheduler, or local (extra: dask).")
 ]
 Timeout = Annotated[
-    float | None, Option(min=0, callback=_number, help="Maximum seconds per collection.")
+    float | None, Option(min=0, callback=_number, help="Maximum seconds, for all collections.")
 ]
 Hours = Annotated[
     float, Option(min=0, max=MAX_HOURS, callback=_number, help="Time budget in hours.")
