@@ -71,7 +71,7 @@ LAP: Final = 10
 _FOLDS: Final = 5
 #: Rows of the fits that are timed for the forecast, and their rounds; the first is not counted.
 _PROBE_ROWS: Final = 4_000
-_PROBE_ROUNDS: Final = (1, 2, 12)
+_PROBE_ROUNDS: Final = (1, 2, 32)
 
 
 @dataclass(frozen=True)
@@ -132,12 +132,17 @@ def tune(
     require_seconds("timeout", timeout)
     specs_of(model)
     workspace.require_writable()
-    tuning = _Tuning(workspace, trials, model, fit or FitSettings(ROUNDS), options, report)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    say = report or (lambda line: None)
+    tuning = _Tuning(workspace, trials, model, fit or FitSettings(ROUNDS), options, say)
     left_out = dict[str, str]()
     chosen = chosen_collections(workspace, collections)
+    for kind in sorted({collection.kind for collection in chosen}):
+        space = space_of(specs_of(model), kind).items()
+        say(f"searched for {kind}s: {', '.join(f'{name} {values}' for name, values in space)}")
+    tuning.forecasts = report is not None
     missing = each_collection(chosen, collections, left_out, tuning.plan)
     waiting = [collection for collection in chosen if str(collection) in missing]
-    deadline = None if timeout is None else time.monotonic() + timeout
     title = f"tuning {waiting[0] if len(waiting) == 1 else counted(len(waiting), 'collection')}"
     try:
         with steps_of(progress, title, sum(missing.values())) as step:
@@ -148,7 +153,7 @@ def tune(
     except (KeyboardInterrupt, SystemExit):
         for collection, status in tuning.status.items():
             if tuning.done[collection] < trials:
-                tuning.say(f"{status}: rerun to continue")
+                say(f"{status}: rerun to continue")
         raise
     if not tuning.results:
         raise CollectionError("; ".join(left_out.values()))
@@ -177,7 +182,8 @@ class _Tuning:
     model: str
     fit: FitSettings
     options: StudyOptions
-    report: Callable[[str], object] | None
+    say: Callable[[str], object]
+    forecasts: bool = False
     results: dict[Collection, TuneResult] = field(default_factory=dict)
     status: dict[Collection, str] = field(default_factory=dict)
     costs: dict[Collection, StudyCost] = field(default_factory=dict)
@@ -186,27 +192,21 @@ class _Tuning:
     planned: float = 0.0
     _objective: Objective | None = None
 
-    def say(self, text: str) -> None:
-        if self.report is not None:
-            self.report(text)
-
     @contextmanager
     def opened(self, collection: Collection) -> Iterator[tuple[Objective, Study]]:
         """Yield the objective and the study of a collection."""
-        objective = self._objective
-        if objective is None or objective.training.collection != collection:
+        if self._objective is None or self._objective.training.collection != collection:
             self._objective = None  # its rows are released before others are read
-            objective = self._read(collection)
-            self._objective = objective
+            self._objective = self._read(collection)
+        objective = self._objective
         options = self.options
         family = f"{collection}/{self.model}/{options.select}/"
         with open_storage(options, self.workspace.study(collection)) as storage:
             identity = objective.identity()
-            defaults = objective.defaults
-            yield (
-                objective,
-                open_study(storage, options, family, identity, defaults, self.fit.seed),
+            study = open_study(
+                storage, options, family, identity, objective.defaults, self.fit.seed
             )
+            yield objective, study
 
     def _read(self, collection: Collection) -> Objective:
         training = read_training_set(self.workspace, collection, fit=self.fit)
@@ -220,25 +220,17 @@ class _Tuning:
         return Objective(training, data, plan, self.model, members, self.fit, self.options.select)
 
     def plan(self, collection: Collection) -> int:
-        """Return the number of missing trials; report the space that is searched and a forecast of
-        the time.
-        """
+        """Return the number of missing trials; report a forecast of their time."""
         with self.opened(collection) as (objective, study):
             done = len(study.get_trials(deepcopy=False, states=FINISHED))
         self.done[collection] = done
         self.status[collection] = f"{collection}: {done} of {self.trials} trials done"
         missing = max(0, self.trials - done)
-        if missing and self.report is not None:
-            cost = objective.cost()
-            self.costs[collection] = cost
-            space = space_of(specs_of(self.model), collection.kind)
-            named = ", ".join(f"{name} {values}" for name, values in space.items())
+        if missing and self.forecasts:
+            self.costs[collection] = objective.cost()
+            needed = duration(self.costs[collection].seconds(done, self.trials))
             rows = counted(len(objective.data.cost), "row")
-            time_left = duration(cost.seconds(done, self.trials))
-            self.say(
-                f"{collection}: {missing} of {self.trials} trials on {rows}, about {time_left}"
-            )
-            self.say(f"{collection} searches {named}")
+            self.say(f"{collection}: {counted(missing, 'trial')} on {rows}, about {needed}")
         return missing
 
     def lap(
@@ -250,12 +242,15 @@ class _Tuning:
         began = time.monotonic()
         timeout = next(limits)
         before = self.results.get(collection, TuneResult(str(collection)))
+        fresh = 0
         with self.opened(collection) as (objective, study):
 
             def count(*states: TrialState) -> int:
                 return len(study.get_trials(deepcopy=False, states=states))
 
             def save_best(study: Study, trial: FrozenTrial) -> None:
+                nonlocal fresh
+                fresh += 1
                 chosen, _ = _save(self.workspace, objective, study)
                 self.done[collection] = count(*FINISHED)
                 status = f"{collection}: {self.done[collection]} of {self.trials} trials done"
@@ -278,8 +273,7 @@ class _Tuning:
                 stop = MaxTrialsCallback(self.trials, states=(*FINISHED, TrialState.RUNNING))
                 laps = min(LAP, missing)
                 study.optimize(objective, laps, timeout, callbacks=[save_best, stop])
-            fresh = count(*FINISHED) - done
-            if done + fresh >= self.trials:
+            if count(*FINISHED) >= self.trials:
                 for trial in _finalists(study, objective):
                     objective.score_as_train(study, trial)
             result = self._result(collection, objective, study)
@@ -300,8 +294,8 @@ class _Tuning:
         )
         pace = self.spent / self.planned if self.planned > 0 else 1.0
         number = [*self.done].index(collection) + 1
-        place = f"collection {number} of {len(self.done)}, {collection}"
-        self.say(f"{place}: about {duration(pace * seconds)} left for all")
+        left = f"; about {duration(pace * seconds)} left for all" if self.costs else ""
+        self.say(f"collection {number} of {len(self.done)}, {self.status[collection]}{left}")
 
     def _result(self, collection: Collection, objective: Objective, study: Study) -> TuneResult:
         """Save and return the chosen parameters; raises `ModelError` without a complete trial."""

@@ -423,7 +423,7 @@ def test_a_short_job_prints_nothing_unless_verbose():
             progress.step("a")
             progress.step("b\nerror: no")
             progress.end()
-    steps = ["reading: 1 of 2", "reading: 2 of 2", "reading: 2 of 2 in 0 s"]
+    steps = ["reading: 1 of 2", "reading: 2 of 2", "reading: 2 of 2 in 1 s"]
     assert short == [] and [line.split(",")[0] for line in verbose] == steps
     assert verbose[1].endswith("b\\nerror: no")
     assert all(words in screen.getvalue() for words in ("reading", "2/2", "b\\nerror: no"))
