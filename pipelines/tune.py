@@ -72,6 +72,8 @@ _FOLDS: Final = 5
 #: Rows of the fits that are timed for the forecast, and their rounds; the first is not counted.
 _PROBE_ROWS: Final = 4_000
 _PROBE_ROUNDS: Final = (1, 2, 32)
+#: Seconds of work, at the speed of the forecast, that the measured speed is averaged with.
+_DAMPING: Final = 30.0
 
 
 @dataclass(frozen=True)
@@ -151,9 +153,8 @@ def tune(
                 laps = each_collection(waiting, collections, left_out, lap)
                 waiting = [collection for collection in waiting if laps.get(str(collection))]
     except (KeyboardInterrupt, SystemExit):
-        for collection, status in tuning.status.items():
-            if tuning.done[collection] < trials:
-                say(f"{status}: rerun to continue")
+        for status in tuning.status.values():
+            say(f"{status}: rerun to continue")
         raise
     if not tuning.results:
         raise CollectionError("; ".join(left_out.values()))
@@ -274,6 +275,8 @@ class _Tuning:
                 laps = min(LAP, missing)
                 study.optimize(objective, laps, timeout, callbacks=[save_best, stop])
             if count(*FINISHED) >= self.trials:
+                if not objective.is_as_train:
+                    self.say(f"{collection}: scoring the best trial and the defaults as train does")
                 for trial in _finalists(study, objective):
                     objective.score_as_train(study, trial)
             result = self._result(collection, objective, study)
@@ -292,7 +295,7 @@ class _Tuning:
         seconds = sum(
             cost.seconds(self.done[name], self.trials) for name, cost in self.costs.items()
         )
-        pace = self.spent / self.planned if self.planned > 0 else 1.0
+        pace = (_DAMPING + self.spent) / (_DAMPING + self.planned)
         number = [*self.done].index(collection) + 1
         left = f"; about {duration(pace * seconds)} left for all" if self.costs else ""
         self.say(f"collection {number} of {len(self.done)}, {self.status[collection]}{left}")

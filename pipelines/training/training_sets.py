@@ -61,10 +61,11 @@ class StoredTrainingSet:
         data = self.data
         if not rows or len(data.cost) <= rows:
             return data
-        kept = min(data.groups, max(2, rows // _MIN_CONFIGS))
-        groups = np.sort(np.random.default_rng(seed).choice(data.groups, kept, replace=False))
+        order = np.random.default_rng(seed).permutation(data.groups)
+        least = np.minimum(np.diff(data.indptr), _MIN_CONFIGS)[order].cumsum()
+        kept = max(2, int(np.searchsorted(least, rows, side="right")))
         parts = []
-        for part in (data.parts[group] for group in groups):
+        for part in (data.parts[group] for group in np.sort(order[:kept])):
             limit = min(len(part), rows // kept)
             index = graph_generator(seed, part.name).choice(len(part), limit, replace=False)
             sample = part.take(np.union1d(index, part.group[part.ids == 0]))
