@@ -204,9 +204,8 @@ class _Tuning:
         family = f"{collection}/{self.model}/{options.select}/"
         with open_storage(options, self.workspace.study(collection)) as storage:
             identity = objective.identity()
-            study = open_study(
-                storage, options, family, identity, objective.defaults, self.fit.seed
-            )
+            seed = self.fit.seed
+            study = open_study(storage, options, family, identity, objective.defaults, seed)
             yield objective, study
 
     def _read(self, collection: Collection) -> Objective:
@@ -539,12 +538,11 @@ def _results(study: Study, *trials: FrozenTrial) -> list[dict[str, Any]]:
 
 def _best_text(study: Study, objective: Objective) -> str:
     """Describe the best trial and the defaults."""
-    best = study.best_trial
-    defaults = _defaults_of(study, objective)
-    if defaults is None or defaults.number == best.number:
-        return f"best out-of-fold score {best.value:.3f} with the defaults"
-    scores = f"best out-of-fold score {best.value:.3f} (defaults {defaults.value:.3f})"
-    return f"{scores} with {params_text(best.params)}"
+    best, *defaults = _finalists(study, objective)
+    others = "".join(f" (defaults {trial.value:.3f})" for trial in defaults)
+    is_default = best.params == objective.defaults
+    params = "the defaults" if is_default else params_text(best.params)
+    return f"best out-of-fold score {best.value:.3f}{others} with {params}"
 
 
 def draw_study(study: Study, objective: Objective, path: Path) -> list[Path]:

@@ -25,8 +25,9 @@ from xlarank.pipelines.training.budget import required_memory
 
 #: Largest weight of an extra collection.
 MAX_WEIGHT: Final = 1000.0
-#: Minimum number of configurations of a graph in a sample.
+#: Minimum number of configurations of a graph in a sample of many graphs, and of graphs.
 _MIN_CONFIGS: Final = 16
+_MIN_GRAPHS: Final = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,10 +64,11 @@ class StoredTrainingSet:
             return data
         order = np.random.default_rng(seed).permutation(data.groups)
         least = np.minimum(np.diff(data.indptr), _MIN_CONFIGS)[order].cumsum()
-        kept = max(2, int(np.searchsorted(least, rows, side="right")))
+        enough = max(_MIN_GRAPHS, int(np.searchsorted(least, rows, side="right")))
+        kept = min(data.groups, enough)
         parts = []
         for part in (data.parts[group] for group in np.sort(order[:kept])):
-            limit = min(len(part), rows // kept)
+            limit = min(len(part), max(2, rows // kept))
             index = graph_generator(seed, part.name).choice(len(part), limit, replace=False)
             sample = part.take(np.union1d(index, part.group[part.ids == 0]))
             parts.append(sample if sample.rankable else part)
