@@ -222,9 +222,7 @@ class _Tuning:
     def plan(self, collection: Collection) -> int:
         """Return the number of missing trials; report a forecast of their time."""
         with self.opened(collection) as (objective, study):
-            done = len(study.get_trials(deepcopy=False, states=FINISHED))
-        self.done[collection] = done
-        self.status[collection] = f"{collection}: {done} of {self.trials} trials done"
+            done = self._update(collection, objective, study)
         missing = max(0, self.trials - done)
         if missing and self.forecasts:
             self.costs[collection] = objective.cost()
@@ -232,6 +230,14 @@ class _Tuning:
             rows = counted(len(objective.data.cost), "row")
             self.say(f"{collection}: {counted(missing, 'trial')} on {rows}, about {needed}")
         return missing
+
+    def _update(self, collection: Collection, objective: Objective, study: Study) -> int:
+        """Store the number of finished trials and their description; return the number."""
+        done = len(study.get_trials(deepcopy=False, states=FINISHED))
+        best = _best_text(study, objective)
+        self.done[collection] = done
+        self.status[collection] = f"{collection}: {done} of {self.trials} trials done{best}"
+        return done
 
     def lap(
         self, limits: Iterator[float | None], step: Callable[[str], None], collection: Collection
@@ -245,26 +251,20 @@ class _Tuning:
         fresh = 0
         with self.opened(collection) as (objective, study):
 
-            def count(*states: TrialState) -> int:
-                return len(study.get_trials(deepcopy=False, states=states))
-
             def save_best(study: Study, trial: FrozenTrial) -> None:
                 nonlocal fresh
                 fresh += 1
+                self._update(collection, objective, study)
                 chosen, _ = _save(self.workspace, objective, study)
-                self.done[collection] = count(*FINISHED)
-                status = f"{collection}: {self.done[collection]} of {self.trials} trials done"
                 score = ""
                 if chosen is not None:
-                    status += f", {_best_text(study, objective)}"
                     (result,) = _results(study, chosen)
                     score = " out-of-fold score {mean:.3f} ± {std:.3f}".format(**result)
                     if study.best_trial.number == trial.number:
-                        self.say(status)
-                self.status[collection] = status
+                        self.say(self.status[collection])
                 step(f"{collection}{score}")
 
-            done = count(*FINISHED)
+            done = self._update(collection, objective, study)
             missing = max(0, self.trials - done)
             if missing:
                 self._say_left(collection)
@@ -273,7 +273,8 @@ class _Tuning:
                 stop = MaxTrialsCallback(self.trials, states=(*FINISHED, TrialState.RUNNING))
                 laps = min(LAP, missing)
                 study.optimize(objective, laps, timeout, callbacks=[save_best, stop])
-            if count(*FINISHED) >= self.trials:
+            in_time = timeout is None or time.monotonic() - began < timeout
+            if self._update(collection, objective, study) >= self.trials and in_time:
                 if not objective.is_as_train:
                     self.say(f"{collection}: scoring the best trial and the defaults as train does")
                 for trial in _finalists(study, objective):
@@ -537,12 +538,15 @@ def _results(study: Study, *trials: FrozenTrial) -> list[dict[str, Any]]:
 
 
 def _best_text(study: Study, objective: Objective) -> str:
-    """Describe the best trial and the defaults."""
-    best, *defaults = _finalists(study, objective)
+    """Describe the best trial and the defaults; return "" before a complete trial."""
+    finalists = _finalists(study, objective)
+    if not finalists:
+        return ""
+    best, *defaults = finalists
     others = "".join(f" (defaults {trial.value:.3f})" for trial in defaults)
     is_default = best.params == objective.defaults
     params = "the defaults" if is_default else params_text(best.params)
-    return f"best out-of-fold score {best.value:.3f}{others} with {params}"
+    return f", best out-of-fold score {best.value:.3f}{others} with {params}"
 
 
 def draw_study(study: Study, objective: Objective, path: Path) -> list[Path]:

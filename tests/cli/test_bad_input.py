@@ -282,6 +282,8 @@ def test_ctrl_c_while_tuning_keeps_the_best(job, tmp_path):
     )
     outcome = interrupt(process, best.exists)
     assert (outcome.code, outcome.errors) == (130, [KEPT])
+    done = rf"{TILE}: [1-9]\d* of 100000 trials done, best out-of-fold score .*: rerun to continue"
+    assert re.search(done, outcome.out)
     assert json.loads(best.read_text())["model"] == "lambdarank"
     again = here(
         "tune", "--trials", "1", "--rounds", "10", "--workspace", tmp_path / "work", "-c", TILE
