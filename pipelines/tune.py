@@ -308,7 +308,7 @@ class _Tuning:
             raise ModelError(got, do="give it more time with a longer `timeout`")
         defaults = _defaults_of(study, objective) or chosen
         result, of_defaults = _results(study, chosen, defaults)
-        if not objective.is_as_train and result == chosen.user_attrs[RESULT]:
+        if not (objective.is_as_train or _scored_as_train(study, chosen, defaults)):
             rows = f"{len(objective.data.cost):,} of {len(objective.training.data.cost):,} rows"
             sampled = f"{rows}, {counted(len(objective.plan.folds), 'fold')}"
             note = "; ".join(filter(None, (note, f"the score is that of {sampled}, not of train")))
@@ -400,7 +400,7 @@ class Objective:
     def score_as_train(self, study: Study, trial: FrozenTrial) -> None:
         """Store a trial's result on the rows and folds of `train`, if it is another one."""
         name = f"{_AS_TRAIN}{trial.number}"
-        if self.is_as_train or name in study.user_attrs:
+        if self.is_as_train or _scored_as_train(study, trial):
             return
         model = Model.of(self.model, self.training.kind, trial.user_attrs[RESULT]["params"])
         data = self.training.data
@@ -471,7 +471,7 @@ def _save(
         model = objective.model
         folder = workspace.study(training.collection)
         (result,) = _results(study, chosen)
-        as_train = result != chosen.user_attrs[RESULT]
+        as_train = _scored_as_train(study, chosen)
         data = training.data if as_train else objective.data
         plan = objective.train_plan if as_train else objective.plan
         folds = [sorted({data.families[group] for group in fold.held}) for fold in plan.folds]
@@ -528,13 +528,18 @@ def _defaults_of(study: Study, objective: Objective) -> FrozenTrial | None:
     return next((trial for trial in complete if trial.params == objective.defaults), None)
 
 
+def _scored_as_train(study: Study, *trials: FrozenTrial) -> bool:
+    """Return whether all trials have stored results on the rows and folds of `train`."""
+    return {f"{_AS_TRAIN}{trial.number}" for trial in trials} <= study.user_attrs.keys()
+
+
 def _results(study: Study, *trials: FrozenTrial) -> list[dict[str, Any]]:
-    """Return the results of trials on the folds of `train` if all have them, else those of the
-    study.
+    """Return the results of trials on the rows and folds of `train` if all have them, else those of
+    the study.
     """
-    stored = study.user_attrs
-    as_train: list[Any] = [stored.get(f"{_AS_TRAIN}{trial.number}") for trial in trials]
-    return [trial.user_attrs[RESULT] for trial in trials] if None in as_train else as_train
+    if _scored_as_train(study, *trials):
+        return [study.user_attrs[f"{_AS_TRAIN}{trial.number}"] for trial in trials]
+    return [trial.user_attrs[RESULT] for trial in trials]
 
 
 def _best_text(study: Study, objective: Objective) -> str:

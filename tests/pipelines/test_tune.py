@@ -285,6 +285,7 @@ def test_the_score_is_that_of_train(tmp_path, max_rows):
     (trained,) = train_models(work, rounds=30, collections=[TILE], model=DEFAULT)
     assert trained.chosen_by == "10 folds by kind"
     assert result.mean == pytest.approx(trained.folds["score"]["mean"], abs=1e-12)
+    assert "not of train" not in result.note
     training = read_training_set(Workspace(work), TILES)
     sample = training.sampled(max_rows, 0)
     if max_rows:
