@@ -275,9 +275,10 @@ class _Tuning:
                 study.optimize(objective, laps, timeout, callbacks=[save_best, stop])
             in_time = timeout is None or time.monotonic() - began < timeout
             if self._update(collection, objective, study) >= self.trials and in_time:
-                if not objective.is_as_train:
+                unscored = objective.unscored(study)
+                if unscored:
                     self.say(f"{collection}: scoring the best trial and the defaults as train does")
-                for trial in _finalists(study, objective):
+                for trial in unscored:
                     objective.score_as_train(study, trial)
             result = self._result(collection, objective, study)
         seconds = time.monotonic() - began
@@ -397,15 +398,17 @@ class Objective:
             "graphs": dict(zip(curves.metrics, map(float, scores), strict=True)),
         }
 
+    def unscored(self, study: Study) -> list[FrozenTrial]:
+        """Return the best trial and the defaults, unless they are scored as `train` does."""
+        finalists = [] if self.is_as_train else _finalists(study, self)
+        return [trial for trial in finalists if not _scored_as_train(study, trial)]
+
     def score_as_train(self, study: Study, trial: FrozenTrial) -> None:
-        """Store a trial's result on the rows and folds of `train`, if it is another one."""
-        name = f"{_AS_TRAIN}{trial.number}"
-        if self.is_as_train or _scored_as_train(study, trial):
-            return
+        """Store a trial's result on the rows and folds of `train`."""
         model = Model.of(self.model, self.training.kind, trial.user_attrs[RESULT]["params"])
         data = self.training.data
         curves = self.train_plan.curves(data, model, self.settings, lambda fold: None)
-        study.set_user_attr(name, self._result(model, curves))
+        study.set_user_attr(f"{_AS_TRAIN}{trial.number}", self._result(model, curves))
 
     def cost(self) -> StudyCost:
         """Time two short fits of one fold on a few graphs and extrapolate."""
