@@ -60,6 +60,9 @@ class OneOf:
 
     choices: tuple[Any, ...]
 
+    def __str__(self) -> str:
+        return " | ".join(map(str, self.choices))
+
     def __call__(self, name: str, value: Any) -> Any:
         for choice in self.choices:
             if isinstance(value, type(choice)) and value == choice:
@@ -79,6 +82,9 @@ class Between:
     low: float
     high: float
     log: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.low:g} to {self.high:g}"
 
     def suggest(self, trial: optuna.trial.BaseTrial, name: str) -> float:
         if isinstance(self.low, int) and isinstance(self.high, int):
@@ -156,6 +162,15 @@ def complete_params(
             value = spec.complete(kind, value)
         values[name] = value if spec.check is None else spec.check(name, value)
     return values
+
+
+def space_of(specs: Specs, kind: Kind) -> dict[str, str]:
+    """Return the values that are searched for ``kind``, as text by parameter."""
+    return {
+        name: str(spec.search)
+        for name, spec in specs.items()
+        if spec.search is not None and kind in spec.searched_for
+    }
 
 
 def suggest_params(specs: Specs, trial: optuna.trial.BaseTrial, kind: Kind) -> dict[str, Any]:

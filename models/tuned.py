@@ -57,8 +57,8 @@ def load_best(folder: Path, ranker: str) -> BestParams | None:
 
 
 def params_for(folder: Path, ranker: str, kind: Kind) -> tuple[dict[str, Any], bool]:
-    """Return the parameters of a ranker and whether any were tuned; members of an ensemble have
-    their own studies.
+    """Return the parameters of a ranker and whether tuning changed any; members of an ensemble
+    have their own studies.
     """
     best = load_best(folder, ranker)
     values = dict(best.params) if best else {}
@@ -71,7 +71,7 @@ def params_for(folder: Path, ranker: str, kind: Kind) -> tuple[dict[str, Any], b
         got = f"{best_file(folder, ranker)} cannot be used: {error.got}"
         do = f"{error.do + ', or ' if error.do else ''}remove it, or tune again"
         raise ModelError(got, expected=error.expected, do=do) from error
-    return params, best is not None or bool(members)
+    return params, params != params_of(ranker, kind)
 
 
 def tuned_members(folder: Path, ranker: str, kind: Kind) -> dict[str, dict[str, Any]]:

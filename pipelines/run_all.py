@@ -43,8 +43,9 @@ from xlarank.pipelines.tune import ROUNDS, tune
 
 #: Fraction of the time after which no step begins, except the ranking by a new model.
 _LAST: Final = 0.95
-#: Time reserved for the last trial and the final model, in multiples of the first model's.
-_RESERVED: Final = 2.5
+#: Time reserved for the last trial, the scores of the best and the final model, in multiples of the
+#: first model's.
+_RESERVED: Final = 3.0
 #: Values of `CollectionOutcome.ranked_by`; any other value names another
 #: model.
 DEFAULT_ORDER = "default order"

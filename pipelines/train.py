@@ -15,7 +15,7 @@ from xlarank.data.errors import CollectionError, ModelError, counted
 from xlarank.data.graph import Kind, program_family
 from xlarank.data.workspace import Workspace
 from xlarank.models.arrays import Floats
-from xlarank.models.card import FAMILY, KIND, Continued, Fallback, ModelCard
+from xlarank.models.card import FAMILY, Continued, ModelCard
 from xlarank.models.model import Model
 from xlarank.models.rankers import DEFAULT, rankers, specs_of
 from xlarank.models.training_data import FitSettings, target_of
@@ -317,7 +317,7 @@ def _save(
         others=scores_of_untrained(others),
         target=target_of(rows.collection).name,
         kinds=sorted(kinds),
-        fallback=Fallback() if plan.by == KIND else None,
+        fallback=plan.fallback,
         select=settings.select,
         seeds=settings.seeds,
         name=best.name,

@@ -4,6 +4,7 @@ round.
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -159,6 +160,11 @@ class FoldPlan:
     by: str
     folds: list[Fold]
 
+    @property
+    def fallback(self) -> Fallback | None:
+        """Fallback for unseen kernel families, if they are held out."""
+        return Fallback() if self.by == KIND else None
+
     @classmethod
     def of(cls, data: TrainingData, limit: int = MOST_FOLDS) -> FoldPlan:
         """Return at most ``limit`` folds: by kernel family for tiles of several families, else by
@@ -189,11 +195,10 @@ class FoldPlan:
         """Return the out-of-fold curves of the scored graphs, in the order of the data; call
         ``step`` per fold.
         """
-        fallback = Fallback() if self.by == KIND else None
         parts = []
 
         def run(fold: Fold, settings: FitSettings) -> Curves:
-            return validate_fold(data, fold, model, settings, fallback)
+            return validate_fold(data, fold, model, settings, self.fallback)
 
         for fold, curves in zip(self.folds, in_turn(run, self.folds, settings), strict=True):
             parts.append(curves)
@@ -264,12 +269,18 @@ def in_turn(
     try:
         while running:
             yield running.popleft().result()
-            running.extend(
-                begin(1)
-            )  # only if the caller continues: folds of a pruned trial would delay the next
+            # Only if the caller continues: folds of a pruned trial would delay the next.
+            running.extend(begin(1))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         _LEFT_RUNNING.extend(future for future in running if not future.cancelled())
+
+
+def rows_in_turn(data: TrainingData, folds: Sequence[Fold], threads: int) -> float:
+    """Return the rows that the busiest thread of `in_turn` fits."""
+    rows = np.diff(data.indptr)
+    fitted = sum(float(rows.sum() - rows[fold.held].sum()) for fold in folds)
+    return fitted / len(folds) * math.ceil(len(folds) / (threads or os.cpu_count() or 1))
 
 
 def rungs_of(rounds: int) -> list[int]:

@@ -10,19 +10,20 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from xlarank.data.collection import Collection, CollectionSize
-from xlarank.data.errors import CollectionError, XlarankError, counted, require_ranges
+from xlarank.data.errors import CollectionError, XlarankError, counted, duration, require_ranges
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind, program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.folds import MOST_FOLDS
+from xlarank.models.validation.folds import FACTOR, MOST_FOLDS
 
 if TYPE_CHECKING:
     from xlarank.pipelines.support.building import PartJob
@@ -71,10 +72,9 @@ _COSTS: Final[dict[Kind, _Costs]] = {
         max_configs=100,
     ),
 }
-#: Fits for a first model, for all models of a collection with ten trials, and for a further trial.
+#: Fits for a first model, and for all models of a collection with ten trials.
 _FIRST_FITS = 11
 _ALL_FITS = 60
-TRIAL_FITS = 4.9
 #: Factor on estimated seconds, for parallel overhead and the building of features.
 _SAFETY: Final = 2.0
 #: Planned share of the memory, and bytes of a process with the libraries loaded.
@@ -207,16 +207,12 @@ def forecast_building(jobs: Sequence[PartJob], processes: int) -> str:
         )
     graphs = sum(len(job.sizes) for job in jobs)
     memory = f"{1e-9 * processes * (largest + _PROCESS):.1f} GB of memory"
-    costs = f"{memory}, {max(1e-6 * disk, 1):,.0f} MB of disk and {_duration(seconds / processes)}"
+    costs = f"{memory}, {max(1e-6 * disk, 1):,.0f} MB of disk and {duration(seconds / processes)}"
     return (
         f"{counted(graphs, 'graph')}, at most {counted(rows, 'row')}: about {costs}"
         if graphs
         else ""
     )
-
-
-def _duration(seconds: float) -> str:
-    return f"{max(seconds, 1):.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def forecast(
@@ -237,8 +233,40 @@ def forecast(
         return f"{collection}: no labelled rows"
     cores = fit.threads or os.cpu_count() or 1
     seconds = _SAFETY * _COSTS[collection.kind].fit_seconds * rows * fits * fit.rounds / 300 / cores
-    time = f", about {_duration(seconds)}" if fits else ""
+    time = f", about {duration(seconds)}" if fits else ""
     return f"{collection}: {counted(rows, 'row')}, about {1e-9 * size:.1f} GB of memory{time}"
+
+
+@dataclass(frozen=True)
+class StudyCost:
+    """Expected seconds of the first trial of a study, of each other, and of the final comparison
+    with the defaults.
+    """
+
+    first: float
+    other: float
+    last: float
+
+    @classmethod
+    def of(
+        cls, row: float, round: float, rows: float, last_rows: float, rungs: Sequence[int]
+    ) -> StudyCost:
+        """Extrapolate the measured seconds of a fit per ``row``, and per row and ``round``, to the
+        fitted rows of a trial and of the comparison.
+
+        The first trial has all rounds; of the others a `FACTOR`-th continues on each rung.
+        """
+        steps = enumerate(pairwise([0, *rungs]))
+        rounds = sum((high - low) / FACTOR**rung for rung, (low, high) in steps)
+        complete = row + round * rungs[-1]
+        return cls(rows * complete, rows * (row + round * rounds), last_rows * complete)
+
+    def seconds(self, done: int, trials: int) -> float:
+        """Return the expected seconds until ``trials`` trials are done."""
+        if done >= trials:
+            return 0.0
+        first = 0.0 if done else self.first
+        return first + self.other * (trials - max(done, 1)) + self.last
 
 
 def required_memory(

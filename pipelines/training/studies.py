@@ -21,7 +21,7 @@ from optuna.storages import BaseStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from xlarank.data.errors import WorkspaceError, XlarankError
+from xlarank.data.errors import WorkspaceError, XlarankError, require_ranges
 from xlarank.data.files import regular_no_link
 from xlarank.data.passwords import UNREADABLE, hide_passwords, without_password
 from xlarank.models.validation.folds import FACTOR
@@ -31,6 +31,8 @@ from xlarank.models.validation.metrics import require_selection
 FINISHED: Final = (TrialState.COMPLETE, TrialState.PRUNED)
 #: Attribute of a trial with its process, ``host:number``; trials of killed processes are run again.
 PROCESS: Final = "process"
+#: Rows of a trial, by default.
+MAX_ROWS: Final = 20_000
 #: Seconds between heartbeats of a trial in a database, and without heartbeats before the trial is
 #: retried.
 HEARTBEAT = 10
@@ -53,18 +55,21 @@ _LIBPQ: Final = {
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """Storage of a study and the comparison of its trials; raises `XlarankError` for invalid
-    settings.
+    """Storage of a study, the rows and the comparison of its trials; raises `XlarankError` for
+    invalid settings.
 
     ``storage`` is ``journal:PATH`` or a database URL, by default a journal in the workspace. A
-    ``worker`` joins a study that several machines share.
+    ``worker`` joins a study that several machines share. Trials use a sample of at most
+    ``max_rows`` rows; 0: all.
     """
 
     storage: str | None = None
     worker: bool = False
     select: str = "mean"
+    max_rows: int = MAX_ROWS
 
     def __post_init__(self) -> None:
+        require_ranges(max_rows=self.max_rows)
         require_selection("select", self.select)
         if self.shown == UNREADABLE:
             got = "the study storage cannot be used (`storage` is not an address)"
@@ -130,9 +135,8 @@ def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
             "'xlarank[postgres]'"
         )
         do = "check `storage`, or run the same command again: finished trials are kept"
-        raise XlarankError(
-            got, expected=expected, do=do
-        ) from None  # the library's error may hold the password
+        # The library's error may hold the password.
+        raise XlarankError(got, expected=expected, do=do) from None
 
 
 def _journal(path: Path) -> BaseStorage:
@@ -202,9 +206,8 @@ def _database(address: str) -> Any:
         try:
             return Storage(url.render_as_string(hide_password=False), **settings)
         except DBAPIError as error:
-            if (
-                attempt == 5 or error.statement is None
-            ):  # without a statement, the server cannot be reached
+            # Without a statement, the server cannot be reached.
+            if attempt == 5 or error.statement is None:
                 raise
             time.sleep(random.uniform(0.1, 1.0))  # another process creates the same tables
 
@@ -311,14 +314,12 @@ def _retry_lost(study: Study) -> None:
     """Queue the trials of killed processes of this machine again; database servers also have
     heartbeats.
     """
-    for trial in study.get_trials(
-        states=(TrialState.RUNNING,)
-    ):  # copies: Optuna changes what it retries
+    # Copies: Optuna changes what it retries.
+    for trial in study.get_trials(states=(TrialState.RUNNING,)):
         host, _, number = str(trial.user_attrs.get(PROCESS, "")).rpartition(":")
         if host == socket.gethostname() and os.name == "posix" and not _other_process(int(number)):
-            with suppress(
-                optuna.exceptions.UpdateFinishedTrialError, ValueError
-            ):  # retried by another process
+            # Retried by another process.
+            with suppress(optuna.exceptions.UpdateFinishedTrialError, ValueError):
                 study.tell(trial.number, state=TrialState.FAIL)
                 (retry,) = _retry().values()
                 retry(study, trial)

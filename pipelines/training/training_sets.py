@@ -7,11 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, counted
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
-from xlarank.features.rows import GraphRows, sample_rows
+from xlarank.features.rows import GraphRows, graph_generator, sample_rows
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.arrays import Floats
 from xlarank.models.model import Model
@@ -23,6 +25,9 @@ from xlarank.pipelines.training.budget import required_memory
 
 #: Largest weight of an extra collection.
 MAX_WEIGHT: Final = 1000.0
+#: Minimum number of configurations of a graph in a sample of many graphs, and of graphs.
+_MIN_CONFIGS: Final = 16
+_MIN_GRAPHS: Final = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +54,25 @@ class StoredTrainingSet:
     def manifest(self) -> Manifest:
         """Manifest of the first split."""
         return next(iter(self.manifests[self.collection].values()))
+
+    def sampled(self, rows: int, seed: int) -> TrainingData:
+        """Return about ``rows`` random rows (0: all): of each graph `_MIN_CONFIGS` or more, always
+        with the first configuration, the compiler's default for tiles.
+        """
+        data = self.data
+        if not rows or len(data.cost) <= rows:
+            return data
+        order = np.random.default_rng(seed).permutation(data.groups)
+        least = np.minimum(np.diff(data.indptr), _MIN_CONFIGS)[order].cumsum()
+        enough = max(_MIN_GRAPHS, int(np.searchsorted(least, rows, side="right")))
+        kept = min(data.groups, enough)
+        parts = []
+        for part in (data.parts[group] for group in np.sort(order[:kept])):
+            limit = min(len(part), max(2, rows // kept))
+            index = graph_generator(seed, part.name).choice(len(part), limit, replace=False)
+            sample = part.take(np.union1d(index, part.group[part.ids == 0]))
+            parts.append(sample if sample.rankable else part)
+        return TrainingData.from_graphs(parts, data.target)
 
     def write_scores(
         self,

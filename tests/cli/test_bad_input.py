@@ -282,6 +282,8 @@ def test_ctrl_c_while_tuning_keeps_the_best(job, tmp_path):
     )
     outcome = interrupt(process, best.exists)
     assert (outcome.code, outcome.errors) == (130, [KEPT])
+    done = rf"{TILE}: [1-9]\d* of 100000 trials done, best out-of-fold score .*: rerun to continue"
+    assert re.search(done, outcome.out)
     assert json.loads(best.read_text())["model"] == "lambdarank"
     again = here(
         "tune", "--trials", "1", "--rounds", "10", "--workspace", tmp_path / "work", "-c", TILE
@@ -375,10 +377,8 @@ def result(command, folder):
 @pytest.mark.exhaustive
 def test_commands_killed_at_random_moments_and_run_again_give_the_same_results(tmp_path):
     """`XLARANK_KILLS` is the number of times that each signal kills each command."""
-    folder, before = (
-        tmp_path / "folder",
-        tmp_path / "before",
-    )  # in another folder all graphs would be built again
+    # In another folder all graphs would be built again.
+    folder, before = (tmp_path / "folder", tmp_path / "before")
     write_tree(folder / "tree")
     for command, words in COMMANDS.items():
         rng = random.Random(command)

@@ -110,11 +110,8 @@ def test_values_of_a_configuration_file_are_used_checked_and_recorded(small):
         Path("run.toml").write_text(text)
         done = here("train", "--config-file", "run.toml")
         assert done.code == code and message in done.err
-    assert moved_to_front(["rank", "--", "--quiet"]) == [
-        "rank",
-        "--",
-        "--quiet",
-    ]  # no option, after two dashes
+    # No option, after two dashes.
+    assert moved_to_front(["rank", "--", "--quiet"]) == ["rank", "--", "--quiet"]
     assert moved_to_front(["rank", "x", "--log-file=a"]) == ["--log-file=a", "rank", "x"]
 
 
@@ -399,9 +396,8 @@ def test_a_long_step_prints_progress(monkeypatch):
     progress.begin("tuning tile:cpu", 3)
     progress.step("best 0.9")
     end = time.monotonic() + 5
-    while (
-        sum("1 of 3" in line for line in printed) < 2 and time.monotonic() < end
-    ):  # no step in between
+    # No step in between.
+    while sum("1 of 3" in line for line in printed) < 2 and time.monotonic() < end:
         time.sleep(0.01)
     progress.end()
     assert re.fullmatch(
@@ -424,7 +420,7 @@ def test_a_short_job_prints_nothing_unless_verbose():
             progress.step("a")
             progress.step("b\nerror: no")
             progress.end()
-    steps = ["reading: 1 of 2", "reading: 2 of 2", "reading: 2 of 2 in 0 s"]
+    steps = ["reading: 1 of 2", "reading: 2 of 2", "reading: 2 of 2 in 1 s"]
     assert short == [] and [line.split(",")[0] for line in verbose] == steps
     assert verbose[1].endswith("b\\nerror: no")
     assert all(words in screen.getvalue() for words in ("reading", "2/2", "b\\nerror: no"))

@@ -189,6 +189,10 @@ def test_each_ranker_has_its_file_and_members_of_an_ensemble_take_their_own(tmp_
     replace(BEST, model="ensemble", params={"members": stale, "weight_ranknet": 0.5}).save(folder)
     members["ranknet"] = ranknet | {"pairs": 3}
     assert params()[2] == (ensemble | {"members": members, "weight_ranknet": 0.5}, True)
+    replace(BEST, params=lambdarank).save(folder)
+    replace(BEST, model="ensemble", params={}).save(folder)
+    kept = [(lambdarank, False), (ranknet, False), (ensemble, False)]
+    assert params() == kept, "the defaults won, so nothing is tuned"
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path):

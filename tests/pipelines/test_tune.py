@@ -5,6 +5,7 @@ passwords.
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,14 +24,16 @@ from tests.graphs import save_npz
 from tests.pipelines.trees import (
     LAYOUT,
     TILE,
+    TILES,
     Listener,
     build,
     edit_json,
     graph_path,
     tile_graph,
+    train_models,
     write_tree,
 )
-from xlarank.data.collection import Collection
+from xlarank.data.collection import SAMPLE, Collection
 from xlarank.data.errors import CollectionError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.models.model import Model
@@ -38,6 +41,7 @@ from xlarank.models.rankers import DEFAULT, params_of
 from xlarank.models.training_data import FitSettings
 from xlarank.models.tuned import load_best, params_for
 from xlarank.models.validation.folds import Curves, FoldPlan, climb, rungs_of
+from xlarank.pipelines.training.budget import StudyCost
 from xlarank.pipelines.training.studies import FINISHED, StudyOptions, open_storage
 from xlarank.pipelines.training.training_sets import read_training_set
 from xlarank.pipelines.tune import RESULT, Objective, choose, tune
@@ -52,7 +56,7 @@ def made_up(score):
     the graph.
     """
 
-    def climb(rungs, data, folds, model, settings):
+    def climb(rungs, data, folds, model, settings, fallback):
         for rounds in rungs:
             value = {"score": score(dict(model.params))}
             yield Curves([rounds], {name: [value] for name in data.names})
@@ -119,8 +123,9 @@ def test_a_study_in_two_calls_leaves_what_one_does_and_pictures(
     for result in (layout, more):
         place = folder(built, result.collection)
         best = load_best(place, DEFAULT)
-        params, tuned = params_for(place, DEFAULT, Collection.parse(result.collection).kind)
-        assert (params, tuned) == (best.params, True)
+        kind = Collection.parse(result.collection).kind
+        params, tuned = params_for(place, DEFAULT, kind)
+        assert (params, tuned) == (best.params, best.params != params_of(DEFAULT, kind))
         shown = (result.params, result.rounds, result.mean, result.std)
         assert (best.params, best.rounds, best.mean, best.std) == shown
         with (place / "trials-lambdarank.csv").open(newline="") as stream:
@@ -128,7 +133,9 @@ def test_a_study_in_two_calls_leaves_what_one_does_and_pictures(
         assert (
             result.pictures[0].name == f"tune-{result.collection.replace(':', '-')}-lambdarank.svg"
         )
-        assert result.pictures[0].read_text().startswith("<svg")
+        picture = result.pictures[0].read_text()
+        assert picture.startswith("<svg") and f"{result.collection}, lambdarank" in picture
+        assert "defaults ± standard error over graphs" in picture
     assert len(layout.pictures) == 1 and "learning_rate" in more.pictures[1].read_text()
 
 
@@ -186,9 +193,8 @@ def test_poor_trials_stop_on_the_first_rung_but_not_the_defaults(built, monkeypa
     assert (result.trials, result.pruned, result.params) == (6, 5, DEFAULTS)
     assert run(built, trials=6, rounds=60)[0].fresh == 0, "a pruned trial is finished"
     training = read_training_set(Workspace(built), Collection.parse(TILE))
-    objective = Objective(
-        training, FoldPlan.of(training.data, 5), DEFAULT, {}, FitSettings(60), "mean"
-    )
+    plan = FoldPlan.of(training.data, 5)
+    objective = Objective(training, training.data, plan, DEFAULT, {}, FitSettings(60), "mean")
     pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=4)
     study = optuna.create_study(direction="maximize", pruner=pruner)
     study.optimize(objective, n_trials=4)
@@ -226,8 +232,69 @@ def test_a_timeout_ends_the_search_and_bad_requests_are_refused(built, monkeypat
         run(built, trials=0)
     with pytest.raises(XlarankError, match=r"no trial .* was finished; .*`timeout`"):
         run(built, timeout=0.0)
-    (result,) = run(built, trials=500, timeout=0.3)
-    assert 1 <= result.trials < 20
+    (result,) = run(built, trials=500, timeout=1.0)
+    assert 1 <= result.trials < 60
+    layout, tile = run(built, trials=500, timeout=2.0, collections=[])
+    assert layout.fresh > 0 and tile.fresh > 0 and layout.seconds + tile.seconds < 6
+
+
+def test_collections_take_turns_and_an_interruption_shows_what_is_done(built, monkeypatch):
+    defaults = [DEFAULTS, params_of(DEFAULT, "layout")]
+    monkeypatch.setattr(CLIMB, made_up(lambda params: 0.05 if params in defaults else 0.5))
+    monkeypatch.setattr("xlarank.pipelines.tune.LAP", 2)
+    lines = []
+    with pytest.raises(KeyboardInterrupt):
+        run(built, 6, collections=[], progress=Listener(stop_at=5), report=lines.append)
+    assert [len(points_of(built, name)) for name in (LAYOUT, TILE)] == [3, 2]
+    layouts, tiles, *_ = lines
+    assert re.match(
+        r"searched for layouts: learning_rate 0.02 to 0.2, .*labels rank \| log", layouts
+    )
+    assert tiles.startswith("searched for tiles: ")
+    assert re.fullmatch(rf"{LAYOUT}: 6 trials on 110 rows, about \d+ s", lines[2])
+    first = rf"collection 1 of 2, {LAYOUT}: 0 of 6 trials done; about \d+ s left for all"
+    assert re.fullmatch(first, lines[4])
+    *_, layout, tile = lines
+    best = r"best out-of-fold score 0\.500 \(defaults 0\.050\) with learning_rate=0\.\d+, num_l.*"
+    assert re.fullmatch(rf"{LAYOUT}: 3 of 6 trials done, {best}: rerun to continue", layout)
+    assert re.fullmatch(rf"{TILE}: 2 of 6 trials done, .*: rerun to continue", tile)
+    listener = Listener()
+    results = run(built, 6, collections=[], progress=listener)
+    assert [(result.trials, result.fresh) for result in results] == [(6, 3), (6, 4)]
+    assert listener.jobs == [("tuning 2 collections", 7)]
+
+
+def test_the_forecast_counts_the_rounds_of_all_rungs():
+    cost = StudyCost.of(row=0.5, round=0.01, rows=100, last_rows=30, rungs=[10, 50])
+    # 100 rows x (0.5 + 50 x 0.01 s); x (0.5 + (10 + 40 / 4) x 0.01 s); 30 rows x (0.5 + 0.5 s)
+    assert (cost.first, cost.other, cost.last) == pytest.approx((100, 70, 30))
+    assert [cost.seconds(done, 3) for done in range(4)] == pytest.approx([270, 170, 100, 0])
+
+
+@pytest.mark.parametrize("max_rows", [0, 300])
+def test_the_score_is_that_of_train(tmp_path, max_rows):
+    """With the same rows, folds and fallback, though trials have fewer rows and folds."""
+    folder_of = tmp_path / "tree/npz/tile/cpu/train"
+    folder_of.mkdir(parents=True)
+    for path in (SAMPLE / "npz/tile/cpu/train").glob("*.npz"):
+        (folder_of / path.name).symlink_to(path)
+    work = tmp_path / "work"
+    build(tmp_path / "tree", work)
+    options = StudyOptions(max_rows=max_rows)
+    (result,) = run(work, 2, study=options, rounds=30)
+    (trained,) = train_models(work, rounds=30, collections=[TILE], model=DEFAULT)
+    assert trained.chosen_by == "10 folds by kind"
+    assert result.mean == pytest.approx(trained.folds["score"]["mean"], abs=1e-12)
+    assert "not of train" not in result.note
+    training = read_training_set(Workspace(work), TILES)
+    sample = training.sampled(max_rows, 0)
+    if max_rows:
+        assert 250 < len(sample.cost) <= max_rows + sample.groups
+        assert all(0 in part.ids for part in sample.parts), "the compiler's default is kept"
+        stopped = run(work, 500, study=StudyOptions(max_rows=200), rounds=20, timeout=2.0)[0]
+        assert re.search(
+            r"the score is that of \d+ of 1,920 rows, 5 folds, not of train", stopped.note
+        )
 
 
 def test_one_family_cannot_be_tuned(tmp_path):
@@ -320,6 +387,14 @@ def start(workspace, storage, seconds):
     return subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
+
+
+def points_of(workspace, collection):
+    """Return the finished trials of the only study of a collection."""
+    with open_storage(StudyOptions(), folder(workspace, collection)) as opened:
+        (name,) = optuna.get_all_study_names(opened)
+        study = optuna.load_study(study_name=name, storage=opened)
+        return study.get_trials(states=FINISHED)
 
 
 def points(workspace, storage, *states):

@@ -26,7 +26,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from xlarank.data import files
-from xlarank.data.errors import WorkspaceError, counted, reasons
+from xlarank.data.errors import WorkspaceError, counted, duration, reasons
 
 #: Minimum width of a column of prose, and cells between columns.
 _PROSE = 20
@@ -396,7 +396,7 @@ class JobProgress:
         self.close()
         seconds = time.monotonic() - self.began
         if self.printed or self.every or seconds >= _FIRST:
-            self.write(f"{self.title}: {self.done} of {self.total} in {seconds:.0f} s")
+            self.write(f"{self.title}: {self.done} of {self.total} in {duration(seconds)}")
         if self.bars is not None:
             self.bars.stop_task(self._task)
 
@@ -416,9 +416,9 @@ class JobProgress:
 
     def _line(self) -> str:
         passed = time.monotonic() - self.began
-        line = f"{self.title}: {self.done} of {self.total}, {passed:.0f} s"
+        line = f"{self.title}: {self.done} of {self.total}, {duration(passed)}"
         if 0 < self.done < self.total:
-            line += f", about {passed / self.done * (self.total - self.done):.0f} s left"
+            line += f", about {duration(passed / self.done * (self.total - self.done))} left"
         return (
             f"{line}; last: {_tail(self.note, max(_WIDTH - len(line) - 8, _MIN_NOTE))}"
             if self.note

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 from operator import getitem
 from pathlib import Path
 from statistics import fmean
@@ -46,10 +46,14 @@ def spread(score: dict[str, Any] | None) -> str:
 
 
 def _announce(
-    workspace: Workspace, named: Sequence[str], splits: Sequence[str], fit: FitSettings, fits: float
+    workspace: Workspace,
+    named: Sequence[str],
+    splits: Sequence[str],
+    fit: FitSettings,
+    fits: float = 0,
 ) -> dict[str, str]:
-    """Print the rows, memory and time of each collection; return why some do not fit into
-    memory.
+    """Print the rows, memory and, unless ``fits`` is 0, time of each collection; return why some
+    do not fit into memory.
     """
     from xlarank.data.collection import Collection
     from xlarank.pipelines.support.workspaces import chosen_collections, each_collection
@@ -83,25 +87,27 @@ def tune(
         bool, Option("--worker", help="Join the study at --storage as another process.")
     ] = False,
     timeout: options.Timeout = None,
+    max_rows: Annotated[
+        int,
+        Option(min=0, help="Rows of a trial, a sample; the best trial is scored on all. 0: all."),
+    ] = 20_000,
     rounds: options.Rounds = 300,
     select: options.Select = "mean",
     seed: options.Seed = 0,
     threads: options.Threads = 0,
     json_file: options.Json = None,
 ) -> None:
-    """Tune parameters with Optuna, cross-validated by family (tiles: kernel family). Rerun to
-    resume.
+    """Tune parameters with Optuna, cross-validated by family (tiles: kernel family), ten trials of
+    each collection in turn. Rerun to resume.
     """
-    from xlarank.models.rankers import DEFAULT
     from xlarank.models.training_data import FitSettings
-    from xlarank.pipelines.training.budget import TRIAL_FITS
     from xlarank.pipelines.training.studies import StudyOptions
+    from xlarank.pipelines.tune import params_text
     from xlarank.pipelines.tune import tune as run
 
     work = built_workspace(data_root, workspace, collection)
     fit = FitSettings(rounds, seed, threads)
-    fits = TRIAL_FITS * trials if model == DEFAULT else 0
-    too_large = _announce(work, collection or (), ("train",), fit, fits)
+    too_large = _announce(work, collection or (), ("train",), fit)
     with progress_bars() as progress:
         results = run(
             work,
@@ -110,8 +116,9 @@ def tune(
             timeout=timeout,
             model=model,
             fit=fit,
-            study=StudyOptions(storage, worker, select),
+            study=StudyOptions(storage, worker, select, max_rows),
             progress=progress,
+            report=partial(say, style="dim"),
         )
     heads = (
         "collection",
@@ -119,6 +126,7 @@ def tune(
         ">new",
         ">pruned",
         ">out-of-fold score",
+        ">defaults",
         ">rounds",
         "~best parameters",
         ">s",
@@ -132,11 +140,9 @@ def tune(
                 str(result.fresh),
                 str(result.pruned),
                 f"{result.mean:.3f} ± {result.std:.3f}",
+                f"{result.defaults:.3f}",
                 str(result.rounds),
-                ", ".join(
-                    f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
-                    for name, value in result.params.items()
-                ),
+                params_text(result.params),
                 f"{result.seconds:.0f}",
             )
             for result in results
@@ -448,9 +454,8 @@ def score_table(report: dict[str, Any], graphs: bool) -> Table:
     metrics = {name: scores for name, scores in report.items() if not name.startswith("speedup")}
     first = next(iter(metrics.values()))
     ceilings = metrics.get("tau", {}).get("ceiling") or {}  # for graphs with repeated measurements
-    heads = (
-        "in order" if name == "ordered_pair_accuracy" else name for name in metrics
-    )  # fits the window
+    # Fits the window.
+    heads = ("in order" if name == "ordered_pair_accuracy" else name for name in metrics)
     table = new_table("~graph", *(f">{head}" for head in heads), *[">ceiling"] * bool(ceilings))
 
     def add(label: str, *path: str, ceiling: float | None = None, style: str = "") -> None:

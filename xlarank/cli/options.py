@@ -89,9 +89,8 @@ class Run:
             import resource
 
             processes = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-            peak = max(
-                resource.getrusage(who).ru_maxrss for who in processes
-            )  # of the largest single process
+            # Of the largest single process.
+            peak = max(resource.getrusage(who).ru_maxrss for who in processes)
             entry["peak_mb"] = round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10))
         reports = self.workspace / "reports"
         with suppress(OSError):
@@ -244,7 +243,7 @@ Scheduler = Annotated[
     str | None, Option(help="host:port of a Dask scheduler, or local (extra: dask).")
 ]
 Timeout = Annotated[
-    float | None, Option(min=0, callback=_number, help="Maximum seconds per collection.")
+    float | None, Option(min=0, callback=_number, help="Maximum seconds, for all collections.")
 ]
 Hours = Annotated[
     float, Option(min=0, max=MAX_HOURS, callback=_number, help="Time budget in hours.")
