@@ -486,8 +486,8 @@ _SPELLINGS = {
 }
 #: Words that describe how a program is run; a name is cut at the first one.
 _SETTING = re.compile(
-    r"[._](?:batch|bs|train|eval|test|inference|fp16|fp32|bf16|f16|f32|\d+x\d+|l_\d+|v\d+|\d+|dynamic|optimized|natural"
-    r"|official|imagenet|size|shard|seq|sequence)(?=[._]|\d|$)"
+    r"[._](?:batch|bs|train|eval|test|inference|fp16|fp32|bf16|f16|f32|\d+x\d+|l_\d+|v\d+|\d+"
+    r"|dynamic|optimized|natural|official|imagenet|size|shard|seq|sequence)(?=[._]|\d|$)"
 )
 _SUITE = re.compile(r"^(?:mlperf|tf2|tf|small|experts)_")
 _FINGERPRINT = re.compile(r"_-?[0-9a-f]{8,16}$")

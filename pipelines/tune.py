@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import json
-import os
-import socket
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-import optuna
 from optuna.study import MaxTrialsCallback, Study
 from optuna.trial import FrozenTrial, TrialState
 
@@ -31,47 +24,32 @@ from xlarank.data.errors import (
 )
 from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
-from xlarank.models.model import Model
-from xlarank.models.params import space_of, suggest_params
-from xlarank.models.rankers import DEFAULT, params_of, specs_of
-from xlarank.models.training_data import FitSettings, TrainingData
+from xlarank.models.params import space_of
+from xlarank.models.rankers import DEFAULT, specs_of
+from xlarank.models.training_data import FitSettings
 from xlarank.models.tuned import BestParams, tuned_members
-from xlarank.models.validation.folds import (
-    FACTOR,
-    Curves,
-    Fold,
-    FoldPlan,
-    climb,
-    rows_in_turn,
-    rungs_of,
-    validate_fold,
-)
-from xlarank.models.validation.metrics import paired_difference
-from xlarank.pipelines.support.evaluation import score_name
+from xlarank.models.validation.folds import FoldPlan
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspaces import chosen_collections, each_collection, workspace_lock
 from xlarank.pipelines.training.budget import StudyCost
-from xlarank.pipelines.training.studies import (
-    FINISHED,
-    PROCESS,
-    StudyOptions,
-    open_storage,
-    open_study,
+from xlarank.pipelines.training.objective import (
+    Objective,
+    choose,
+    defaults_of,
+    finalists,
+    results_of,
+    scored_as_train,
 )
-from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_training_set
+from xlarank.pipelines.training.studies import FINISHED, StudyOptions, open_storage, open_study
+from xlarank.pipelines.training.study_chart import draw_study
+from xlarank.pipelines.training.training_sets import read_training_set
 
 #: Rounds of a complete trial.
 ROUNDS: Final = 300
-#: Attribute of a trial with its result, and prefix of the study's with results on train's folds.
-RESULT: Final = "result"
-_AS_TRAIN: Final = "as train, trial "
 #: Trials of a collection before the next collection's turn.
 LAP: Final = 10
 #: Most folds of a trial; `train` has more.
 _FOLDS: Final = 5
-#: Rows of the fits that are timed for the forecast, and their rounds; the first is not counted.
-_PROBE_ROWS: Final = 4_000
-_PROBE_ROUNDS: Final = (1, 2, 32)
 #: Seconds of work, at the speed of the forecast, that the measured speed is averaged with.
 _DAMPING: Final = 30.0
 
@@ -258,7 +236,7 @@ class _Tuning:
                 chosen, _ = _save(self.workspace, objective, study)
                 score = ""
                 if chosen is not None:
-                    (result,) = _results(study, chosen)
+                    (result,) = results_of(study, chosen)
                     score = " out-of-fold score {mean:.3f} ± {std:.3f}".format(**result)
                     if study.best_trial.number == trial.number:
                         self.say(self.status[collection])
@@ -307,9 +285,9 @@ class _Tuning:
         if chosen is None:
             got = f"no trial of {collection} was finished"
             raise ModelError(got, do="give it more time with a longer `timeout`")
-        defaults = _defaults_of(study, objective) or chosen
-        result, of_defaults = _results(study, chosen, defaults)
-        if not (objective.is_as_train or _scored_as_train(study, chosen, defaults)):
+        defaults = defaults_of(study, objective) or chosen
+        result, of_defaults = results_of(study, chosen, defaults)
+        if not (objective.is_as_train or scored_as_train(study, chosen, defaults)):
             rows = f"{len(objective.data.cost):,} of {len(objective.training.data.cost):,} rows"
             sampled = f"{rows}, {counted(len(objective.plan.folds), 'fold')}"
             note = "; ".join(filter(None, (note, f"the score is that of {sampled}, not of train")))
@@ -328,126 +306,6 @@ class _Tuning:
             note=note,
             pictures=draw_study(study, objective, self.workspace.reports() / picture),
         )
-
-
-@dataclass(frozen=True)
-class Objective:
-    """Out-of-fold score of a ranker with the parameters of a trial at the best number of rounds,
-    for Optuna.
-
-    A trial grows few trees at first; successive halving lets the best quarter of the trials grow
-    more. The defaults always grow all trees, because the best trial is compared with them.
-    ``data`` are the rows of a trial, a sample of ``training``; ``members`` are the parameters of
-    ensemble members that have studies of their own.
-    """
-
-    training: StoredTrainingSet
-    data: TrainingData
-    plan: FoldPlan
-    model: str
-    members: dict[str, dict[str, Any]]
-    settings: FitSettings
-    select: str
-
-    @cached_property
-    def defaults(self) -> dict[str, Any]:
-        """Default values of the parameters that are searched."""
-        kind = self.training.kind
-        probe = optuna.trial.FixedTrial(params_of(self.model, kind))
-        suggest_params(specs_of(self.model), probe, kind)
-        return probe.params
-
-    @cached_property
-    def train_plan(self) -> FoldPlan:
-        """Folds of `train`."""
-        return FoldPlan.of(self.training.data)
-
-    @property
-    def is_as_train(self) -> bool:
-        """Whether trials have the rows and folds of `train`."""
-        return self.data is self.training.data and self.plan == self.train_plan
-
-    def __call__(self, trial: optuna.Trial) -> float:
-        trial.set_user_attr(PROCESS, f"{socket.gethostname()}:{os.getpid()}")
-        kind = self.training.kind
-        params = suggest_params(specs_of(self.model), trial, kind)
-        if self.members:
-            params["members"] = self.members
-        model = Model.of(self.model, kind, params)
-        rungs = rungs_of(self.settings.rounds)
-        with closing(
-            climb(rungs, self.data, self.plan.folds, model, self.settings, self.plan.fallback)
-        ) as scored:
-            for number, curves in enumerate(scored):
-                trial.report(float(curves.smooth_score(self.select).max()), FACTOR**number)
-                # called for the defaults, too, because the pruner compares other trials with them
-                poor = number + 1 < len(rungs) and trial.should_prune()
-                if poor and trial.params != self.defaults:
-                    raise optuna.TrialPruned
-        trial.set_user_attr(RESULT, self._result(model, curves))
-        return float(curves.smooth_score(self.select).max())
-
-    def _result(self, model: Model, curves: Curves) -> dict[str, Any]:
-        stage = curves.best_stage(self.select)
-        scores = curves.column("score")[:, stage]
-        return {
-            "rounds": curves.rounds[stage],
-            "mean": float(scores.mean()),
-            "std": float(scores.std()),
-            "params": dict(model.params),
-            "graphs": dict(zip(curves.metrics, map(float, scores), strict=True)),
-        }
-
-    def unscored(self, study: Study) -> list[FrozenTrial]:
-        """Return the best trial and the defaults, unless they are scored as `train` does."""
-        finalists = [] if self.is_as_train else _finalists(study, self)
-        return [trial for trial in finalists if not _scored_as_train(study, trial)]
-
-    def score_as_train(self, study: Study, trial: FrozenTrial) -> None:
-        """Store a trial's result on the rows and folds of `train`."""
-        model = Model.of(self.model, self.training.kind, trial.user_attrs[RESULT]["params"])
-        data = self.training.data
-        curves = self.train_plan.curves(data, model, self.settings, lambda fold: None)
-        study.set_user_attr(f"{_AS_TRAIN}{trial.number}", self._result(model, curves))
-
-    def cost(self) -> StudyCost:
-        """Time two short fits of one fold on a few graphs and extrapolate."""
-        data = self.data
-        count = int(np.searchsorted(data.indptr[1:], _PROBE_ROWS)) + 1
-        few = data.take(range(min(count, data.groups)))
-        model = Model.of(self.model, self.training.kind)
-        seconds = []
-        for rounds in _PROBE_ROUNDS:
-            began = time.perf_counter()
-            settings = replace(self.settings, rounds=rounds, threads=1)
-            validate_fold(few, Fold([0], []), model, settings, self.plan.fallback)
-            seconds.append((time.perf_counter() - began) / len(few.cost))
-        _, first, second = seconds
-        _, low, high = _PROBE_ROUNDS
-        by_round = max(0.0, second - first) / (high - low)
-        by_row = max(0.0, first - low * by_round)
-        threads = self.settings.threads
-        rows = rows_in_turn(data, self.plan.folds, threads)
-        last_rows = 0.0
-        if not self.is_as_train:
-            last_rows = 2 * rows_in_turn(self.training.data, self.train_plan.folds, threads)
-        return StudyCost.of(by_row, by_round, rows, last_rows, rungs_of(self.settings.rounds))
-
-    def identity(self) -> dict[str, str]:
-        """Return the values that all trials of a study share, by their description in error
-        messages.
-        """
-        data = self.training.data
-        rows = repr((data.names, data.indptr.tolist())).encode() + data.cost.tobytes()
-        members = json.dumps(self.members, sort_keys=True).encode()
-        return {
-            "feature columns": self.training.manifest.recipe.code_hash,
-            "graphs, rows or runtimes": f"{zlib.crc32(rows):08x}",
-            "rows of a trial (`max_rows`)": str(len(self.data.cost)),
-            "folds": f"{self.plan.by} with fallback" if self.plan.fallback else self.plan.by,
-            "`rounds`": str(self.settings.rounds),
-            "parameters of members": f"{zlib.crc32(members):08x}",
-        }
 
 
 def params_text(params: Mapping[str, Any]) -> str:
@@ -473,8 +331,8 @@ def _save(
         training = objective.training
         model = objective.model
         folder = workspace.study(training.collection)
-        (result,) = _results(study, chosen)
-        as_train = _scored_as_train(study, chosen)
+        (result,) = results_of(study, chosen)
+        as_train = scored_as_train(study, chosen)
         data = training.data if as_train else objective.data
         plan = objective.train_plan if as_train else objective.plan
         folds = [sorted({data.families[group] for group in fold.held}) for fold in plan.folds]
@@ -495,100 +353,13 @@ def _save(
     return chosen, note
 
 
-def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]:
-    """Return the trial to train with (None before one is complete), and why it is not the best (""
-    if it is).
-
-    The best of many trials is partly luck, so the defaults stay unless it beats them by two
-    standard errors.
-    """
-    finalists = _finalists(study, objective)
-    if len(finalists) < 2:
-        return finalists[0] if finalists else None, ""
-    best, defaults = finalists
-    scores, defaults_scores = (result["graphs"] for result in _results(study, *finalists))
-    mean, error = paired_difference(scores, defaults_scores, objective.select)
-    if mean > 2 * error:
-        return best, ""
-    beats = f"the best trial beats the defaults by {mean:.3f} ± {error:.3f} only"
-    return defaults, f"{beats}, so the defaults stay"
-
-
-def _finalists(study: Study, objective: Objective) -> list[FrozenTrial]:
-    """Return the best trial and the defaults: one if they are the same, none before a complete
-    trial.
-    """
-    if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-        return []
-    best = study.best_trial
-    defaults = _defaults_of(study, objective)
-    return [best] if defaults is None or defaults.number == best.number else [best, defaults]
-
-
-def _defaults_of(study: Study, objective: Objective) -> FrozenTrial | None:
-    """Return the complete trial of the default parameters, if any."""
-    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return next((trial for trial in complete if trial.params == objective.defaults), None)
-
-
-def _scored_as_train(study: Study, *trials: FrozenTrial) -> bool:
-    """Return whether all trials have stored results on the rows and folds of `train`."""
-    return {f"{_AS_TRAIN}{trial.number}" for trial in trials} <= study.user_attrs.keys()
-
-
-def _results(study: Study, *trials: FrozenTrial) -> list[dict[str, Any]]:
-    """Return the results of trials on the rows and folds of `train` if all have them, else those of
-    the study.
-    """
-    if _scored_as_train(study, *trials):
-        return [study.user_attrs[f"{_AS_TRAIN}{trial.number}"] for trial in trials]
-    return [trial.user_attrs[RESULT] for trial in trials]
-
-
 def _best_text(study: Study, objective: Objective) -> str:
     """Describe the best trial and the defaults; return "" before a complete trial."""
-    finalists = _finalists(study, objective)
-    if not finalists:
+    compared = finalists(study, objective)
+    if not compared:
         return ""
-    best, *defaults = finalists
+    best, *defaults = compared
     others = "".join(f" (defaults {trial.value:.3f})" for trial in defaults)
     is_default = best.params == objective.defaults
     params = "the defaults" if is_default else params_text(best.params)
     return f", best out-of-fold score {best.value:.3f}{others} with {params}"
-
-
-def draw_study(study: Study, objective: Objective, path: Path) -> list[Path]:
-    """Write SVGs of the optimization history beside the defaults and, from ten different scores on,
-    of the parameter importances.
-    """
-    import matplotlib as mpl
-    from matplotlib import pyplot as plt
-    from optuna.importance import PedAnovaImportanceEvaluator
-    from optuna.visualization import matplotlib as draw
-
-    collection = objective.training.collection
-    score = f"{score_name(str(collection))}, {objective.select}"
-    history = draw.plot_optimization_history(study, target_name=score)
-    plots: dict[Path, Any] = {path: history}
-    defaults = _defaults_of(study, objective)
-    if defaults is not None and defaults.value is not None:
-        result = defaults.user_attrs[RESULT]
-        error = result["std"] / len(result["graphs"]) ** 0.5
-        label = "defaults ± standard error over graphs"
-        history.axhline(defaults.value, color="black", linestyle="--", label=label)
-        history.axhspan(defaults.value - error, defaults.value + error, color="black", alpha=0.1)
-        history.legend()
-    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    if len({trial.value for trial in complete}) >= 10:
-        importances = draw.plot_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
-        plots[path.with_stem(f"{path.stem}-importance")] = importances
-    for file, axes in plots.items():
-        axes.set_title(f"{collection}, {objective.model}: {axes.get_title()}")
-        stream = io.StringIO()
-        metadata = {"Date": None, "Creator": None}
-        with mpl.rc_context({"svg.hashsalt": file.stem, "svg.fonttype": "none"}):
-            axes.figure.savefig(stream, format="svg", bbox_inches="tight", metadata=metadata)
-        plt.close(axes.figure)
-        with atomic_write(file) as temporary:
-            temporary.write_text("<svg" + stream.getvalue().partition("<svg")[2], encoding="utf-8")
-    return list(plots)

@@ -201,7 +201,8 @@ def why_broken(files: Sequence[GraphFile], error: Exception) -> str:
             return f"{names} do not fit into memory together; run again with `jobs=1`"
         # matched by name, because Dask is optional
         case _ if type(error).__name__ == "KilledWorker":
-            got = f"{names}: {error.allowed_failures + 1} workers died while they built it"  # type: ignore[attr-defined]
+            died = error.allowed_failures + 1  # type: ignore[attr-defined]
+            got = f"{names}: {died} workers died while they built it"
             do = "start fewer of them on each machine"
             return str(XlarankError(got, expected="workers with enough memory", do=do))
         case _:

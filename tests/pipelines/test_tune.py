@@ -42,13 +42,14 @@ from xlarank.models.training_data import FitSettings
 from xlarank.models.tuned import load_best, params_for
 from xlarank.models.validation.folds import Curves, FoldPlan, climb, rungs_of
 from xlarank.pipelines.training.budget import StudyCost
+from xlarank.pipelines.training.objective import RESULT, Objective, choose
 from xlarank.pipelines.training.studies import FINISHED, StudyOptions, open_storage
 from xlarank.pipelines.training.training_sets import read_training_set
-from xlarank.pipelines.tune import RESULT, Objective, choose, tune
+from xlarank.pipelines.tune import tune
 
 DEFAULTS = params_of("lambdarank", "tile")
 #: Function that scores a trial; tests of the search alone replace it.
-CLIMB = "xlarank.pipelines.tune.climb"
+CLIMB = "xlarank.pipelines.training.objective.climb"
 
 
 def made_up(score):

@@ -217,7 +217,8 @@ def common(
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's parser prints irrelevant warnings
     options.current_run.command = name = context.invoked_subcommand or ""
     if config_file is not None and name:
-        values = load_config(config_file, context.command.commands, name)  # type: ignore[attr-defined]
+        commands = context.command.commands  # type: ignore[attr-defined]
+        values = load_config(config_file, commands, name)
         context.default_map = {name: values}
         options.current_run.config = {"file": str(config_file), "values": values}
 

@@ -22,7 +22,8 @@ from xlarank.data.files import read_text, regular_no_link
 
 #: Provenance attributes; quoted text in them may contain braces.
 PROVENANCE: Final = re.compile(
-    r',?\s(?:metadata|frontend_attributes|original_value|origin)=\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*\}'
+    r",?\s(?:metadata|frontend_attributes|original_value|origin)="
+    r'\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*\}'
 )
 NAME: Final = re.compile(r"%[\w.\-]+")
 

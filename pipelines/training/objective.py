@@ -1,0 +1,214 @@
+"""Objective of a study, and the choice between its best trial and the defaults."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import zlib
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import optuna
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from xlarank.models.model import Model
+from xlarank.models.params import suggest_params
+from xlarank.models.rankers import params_of, specs_of
+from xlarank.models.training_data import FitSettings, TrainingData
+from xlarank.models.validation.folds import (
+    FACTOR,
+    Curves,
+    Fold,
+    FoldPlan,
+    climb,
+    rows_in_turn,
+    rungs_of,
+    validate_fold,
+)
+from xlarank.models.validation.metrics import paired_difference
+from xlarank.pipelines.training.budget import StudyCost
+from xlarank.pipelines.training.studies import PROCESS
+from xlarank.pipelines.training.training_sets import StoredTrainingSet
+
+#: Attribute of a trial with its result, and prefix of the study's with results on train's folds.
+RESULT: Final = "result"
+_AS_TRAIN: Final = "as train, trial "
+#: Rows of the fits that are timed for the forecast, and their rounds; the first is not counted.
+_PROBE_ROWS: Final = 4_000
+_PROBE_ROUNDS: Final = (1, 2, 32)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Out-of-fold score of a ranker with the parameters of a trial at the best number of rounds,
+    for Optuna.
+
+    A trial grows few trees at first; successive halving lets the best quarter of the trials grow
+    more. The defaults always grow all trees, because the best trial is compared with them.
+    ``data`` are the rows of a trial, a sample of ``training``; ``members`` are the parameters of
+    ensemble members that have studies of their own.
+    """
+
+    training: StoredTrainingSet
+    data: TrainingData
+    plan: FoldPlan
+    model: str
+    members: dict[str, dict[str, Any]]
+    settings: FitSettings
+    select: str
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """Default values of the parameters that are searched."""
+        kind = self.training.kind
+        probe = optuna.trial.FixedTrial(params_of(self.model, kind))
+        suggest_params(specs_of(self.model), probe, kind)
+        return probe.params
+
+    @cached_property
+    def train_plan(self) -> FoldPlan:
+        """Folds of `train`."""
+        return FoldPlan.of(self.training.data)
+
+    @property
+    def is_as_train(self) -> bool:
+        """Whether trials have the rows and folds of `train`."""
+        return self.data is self.training.data and self.plan == self.train_plan
+
+    def __call__(self, trial: optuna.Trial) -> float:
+        trial.set_user_attr(PROCESS, f"{socket.gethostname()}:{os.getpid()}")
+        kind = self.training.kind
+        params = suggest_params(specs_of(self.model), trial, kind)
+        if self.members:
+            params["members"] = self.members
+        model = Model.of(self.model, kind, params)
+        rungs = rungs_of(self.settings.rounds)
+        with closing(
+            climb(rungs, self.data, self.plan.folds, model, self.settings, self.plan.fallback)
+        ) as scored:
+            for number, curves in enumerate(scored):
+                trial.report(float(curves.smooth_score(self.select).max()), FACTOR**number)
+                # called for the defaults, too, because the pruner compares other trials with them
+                poor = number + 1 < len(rungs) and trial.should_prune()
+                if poor and trial.params != self.defaults:
+                    raise optuna.TrialPruned
+        trial.set_user_attr(RESULT, self._result(model, curves))
+        return float(curves.smooth_score(self.select).max())
+
+    def _result(self, model: Model, curves: Curves) -> dict[str, Any]:
+        stage = curves.best_stage(self.select)
+        scores = curves.column("score")[:, stage]
+        return {
+            "rounds": curves.rounds[stage],
+            "mean": float(scores.mean()),
+            "std": float(scores.std()),
+            "params": dict(model.params),
+            "graphs": dict(zip(curves.metrics, map(float, scores), strict=True)),
+        }
+
+    def unscored(self, study: Study) -> list[FrozenTrial]:
+        """Return the best trial and the defaults, unless they are scored as `train` does."""
+        compared = [] if self.is_as_train else finalists(study, self)
+        return [trial for trial in compared if not scored_as_train(study, trial)]
+
+    def score_as_train(self, study: Study, trial: FrozenTrial) -> None:
+        """Store a trial's result on the rows and folds of `train`."""
+        model = Model.of(self.model, self.training.kind, trial.user_attrs[RESULT]["params"])
+        data = self.training.data
+        curves = self.train_plan.curves(data, model, self.settings, lambda fold: None)
+        study.set_user_attr(f"{_AS_TRAIN}{trial.number}", self._result(model, curves))
+
+    def cost(self) -> StudyCost:
+        """Time two short fits of one fold on a few graphs and extrapolate."""
+        data = self.data
+        count = int(np.searchsorted(data.indptr[1:], _PROBE_ROWS)) + 1
+        few = data.take(range(min(count, data.groups)))
+        model = Model.of(self.model, self.training.kind)
+        seconds = []
+        for rounds in _PROBE_ROUNDS:
+            began = time.perf_counter()
+            settings = replace(self.settings, rounds=rounds, threads=1)
+            validate_fold(few, Fold([0], []), model, settings, self.plan.fallback)
+            seconds.append((time.perf_counter() - began) / len(few.cost))
+        _, first, second = seconds
+        _, low, high = _PROBE_ROUNDS
+        by_round = max(0.0, second - first) / (high - low)
+        by_row = max(0.0, first - low * by_round)
+        threads = self.settings.threads
+        rows = rows_in_turn(data, self.plan.folds, threads)
+        last_rows = 0.0
+        if not self.is_as_train:
+            last_rows = 2 * rows_in_turn(self.training.data, self.train_plan.folds, threads)
+        return StudyCost.of(by_row, by_round, rows, last_rows, rungs_of(self.settings.rounds))
+
+    def identity(self) -> dict[str, str]:
+        """Return the values that all trials of a study share, by their description in error
+        messages.
+        """
+        data = self.training.data
+        rows = repr((data.names, data.indptr.tolist())).encode() + data.cost.tobytes()
+        members = json.dumps(self.members, sort_keys=True).encode()
+        return {
+            "feature columns": self.training.manifest.recipe.code_hash,
+            "graphs, rows or runtimes": f"{zlib.crc32(rows):08x}",
+            "rows of a trial (`max_rows`)": str(len(self.data.cost)),
+            "folds": f"{self.plan.by} with fallback" if self.plan.fallback else self.plan.by,
+            "`rounds`": str(self.settings.rounds),
+            "parameters of members": f"{zlib.crc32(members):08x}",
+        }
+
+
+def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]:
+    """Return the trial to train with (None before one is complete), and why it is not the best (""
+    if it is).
+
+    The best of many trials is partly luck, so the defaults stay unless it beats them by two
+    standard errors.
+    """
+    compared = finalists(study, objective)
+    if len(compared) < 2:
+        return compared[0] if compared else None, ""
+    best, defaults = compared
+    scores, defaults_scores = (result["graphs"] for result in results_of(study, *compared))
+    mean, error = paired_difference(scores, defaults_scores, objective.select)
+    if mean > 2 * error:
+        return best, ""
+    beats = f"the best trial beats the defaults by {mean:.3f} ± {error:.3f} only"
+    return defaults, f"{beats}, so the defaults stay"
+
+
+def finalists(study: Study, objective: Objective) -> list[FrozenTrial]:
+    """Return the best trial and the defaults: one if they are the same, none before a complete
+    trial.
+    """
+    if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+        return []
+    best = study.best_trial
+    defaults = defaults_of(study, objective)
+    return [best] if defaults is None or defaults.number == best.number else [best, defaults]
+
+
+def defaults_of(study: Study, objective: Objective) -> FrozenTrial | None:
+    """Return the complete trial of the default parameters, if any."""
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return next((trial for trial in complete if trial.params == objective.defaults), None)
+
+
+def scored_as_train(study: Study, *trials: FrozenTrial) -> bool:
+    """Return whether all trials have stored results on the rows and folds of `train`."""
+    return {f"{_AS_TRAIN}{trial.number}" for trial in trials} <= study.user_attrs.keys()
+
+
+def results_of(study: Study, *trials: FrozenTrial) -> list[dict[str, Any]]:
+    """Return the results of trials on the rows and folds of `train` if all have them, else those of
+    the study.
+    """
+    if scored_as_train(study, *trials):
+        return [study.user_attrs[f"{_AS_TRAIN}{trial.number}"] for trial in trials]
+    return [trial.user_attrs[RESULT] for trial in trials]
