@@ -16,7 +16,7 @@ from xlarank.data.errors import CollectionError, ModelError, XlarankError, count
 from xlarank.data.files import read_text
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import read_manifest
+from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.arrays import Indices
 from xlarank.models.card import FOLDS_OF
 from xlarank.models.model import Model
@@ -141,24 +141,8 @@ def _evaluate(
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
         raise CollectionError(f"{collection} has no {split} split in {workspace.root}")
-    name = ranker.name
     model = ranker if isinstance(ranker, Model) else None
-    if model is not None:
-        card = model.require_card()
-        source = card.collection
-        kind = model.kind
-        if kind != collection.kind:
-            got = (
-                f"the model of {source} ranks {kind} graphs, {collection} has "
-                f"{collection.kind} graphs"
-            )
-            raise ModelError(got, do="pass another `model_from`")
-        with naming(f"the model of {source} cannot score {collection}"):
-            model.require(manifest)
-        is_own = source == str(collection) and not model.shipped
-        name = model.name + (
-            "" if is_own else f" of {'the shipped ranker' if model.shipped else source}"
-        )
+    name = ranker.name if model is None else _name_of(model, collection, manifest)
     official = None if indices_file is None else _official_indices(indices_file)
     rankings = Rankings()
     left_out = dict[str, str]()
@@ -184,35 +168,45 @@ def _evaluate(
     evaluation.rankings[str(collection)] = rankings
     if model is not None:
         evaluation.notes += _overlap_notes(model, collection, split, rankings[name, None].keys())
-        if is_own:
+        if name == model.name:
             with note_errors(evaluation.notes), workspace_lock(workspace):
                 results.write_predictions(workspace, collection, name, predictions)
-    scope = (
-        str(collection),
-        split if official is None else f"{split}, official configurations",
-        None,
-    )
-    run = results.Run(run_name or None)
-    if model is not None:
-        run = results.Run.of(
-            model,
-            card.recipe,
-            card.rounds,
-            run_name or card.name,
-            card.tuned,
-            card.rows,
-            card.seeds,
+    shown = split if official is None else f"{split}, official configurations"
+    timed = None if model is None else (name, None)
+    run = results.Run(run_name or None) if model is None else _run_of(model, run_name)
+    return [
+        results.results_table(
+            metrics,
+            label,
+            scope=(str(collection), shown, None),
+            run=run if label == name else None,
+            seed=seed,
+            seconds=seconds if (label, seed) == timed else None,
         )
-    tables = []
-    for (label, seed), metrics in rankings.items():
-        run_of_label = run if label == name else results.Run()
-        times = seconds if model is not None and label == name and seed is None else None
-        tables.append(
-            results.results_table(
-                metrics, label, scope=scope, run=run_of_label, seed=seed, seconds=times
-            )
-        )
-    return tables
+        for (label, seed), metrics in rankings.items()
+    ]
+
+
+def _name_of(model: Model, collection: Collection, manifest: Manifest) -> str:
+    """Return the name of a model in results, with its source if that is another collection; raises
+    `ModelError` if it cannot rank the collection.
+    """
+    source = model.require_card().collection
+    if model.kind != collection.kind:
+        theirs = f"{collection} has {collection.kind} graphs"
+        got = f"the model of {source} ranks {model.kind} graphs, {theirs}"
+        raise ModelError(got, do="pass another `model_from`")
+    with naming(f"the model of {source} cannot score {collection}"):
+        model.require(manifest)
+    if model.shipped:
+        return f"{model.name} of the shipped ranker"
+    return model.name if source == str(collection) else f"{model.name} of {source}"
+
+
+def _run_of(model: Model, name: str) -> results.Run:
+    card = model.require_card()
+    name = name or card.name
+    return results.Run.of(model, card.recipe, card.rounds, name, card.tuned, card.rows, card.seeds)
 
 
 def _overlap_notes(model: Model, collection: Collection, split: str, graphs: Set[str]) -> list[str]:
