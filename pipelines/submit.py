@@ -105,8 +105,8 @@ def submit(
         cover: id -> number of configurations, for the graphs to cover instead of those of the data
             root.
         model_from: collection whose model ranks collections of its kind without a model; "shipped"
-            for the shipped ranker; "trained" for the trained models, even if the shipped ranker or
-            a rule is better out of fold.
+            for the shipped ranker wherever there is one; "trained" for the trained models, even if
+            the shipped ranker or a rule is better out of fold.
         keep: whether to keep the valid rows of an existing file for graphs that no model ranks.
         scores: scores to rank by; graphs without scores are ranked by models, unless ``keep``.
 

@@ -70,11 +70,11 @@ def model_for_graph(
 def model_for_collection(
     workspace: Workspace, collection: Collection, *, model_from: str | None = None
 ) -> Model:
-    """Return the best ranker of the first of these:
+    """Return the shipped ranker if ``model_from`` is "shipped" (tiles of CPUs have none), else the
+    best ranker of the first of these:
 
     1. the collection's own model;
-    2. that of the collection ``model_from``, if of the same kind, or the shipped ranker if it is
-       "shipped";
+    2. that of the collection ``model_from``, if of the same kind;
     3. the only one of the kind and target in the workspace;
     4. the shipped ranker of the kind, except for tiles of CPUs.
 
@@ -82,6 +82,8 @@ def model_for_collection(
     ``model_from`` is "trained". Raises `ModelError` if there is none or if, for tiles of CPUs,
     several are left to choose from.
     """
+    if model_from == SHIPPED and _has_shipped(collection):
+        return shipped_model(collection.kind, collection)
     preferred = [collection]
     if model_from not in (None, SHIPPED, TRAINED):
         preferred.append(model_named(workspace, model_from))
@@ -89,7 +91,7 @@ def model_for_collection(
         if candidate.kind == collection.kind and candidate in trained_collections(workspace):
             return _best(workspace, candidate, model_from)
     trained = _same_target(workspace, collection.kind, collection)
-    if _has_shipped(collection) and (len(trained) != 1 or model_from == SHIPPED):
+    if _has_shipped(collection) and len(trained) != 1:
         return shipped_model(collection.kind, collection)
     return _only_model(workspace, trained, str(collection), model_from)
 

@@ -86,7 +86,9 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree, tmp_path):
     rows = stored(work)["beta__a"]
     written = manifest(work)
     assert np.array_equal(rows.runtime, np.load(path)["config_runtime"])
-    assert Path(written.data_root) == tree.resolve() and written.recipe == Recipe.of(FAST, "layout")
+    assert Path(written.data_root) == tree.resolve()
+    settings = FAST.for_collection(Collection.parse(LAYOUT))
+    assert written.recipe == Recipe.of(settings, "layout")
     assert written.columns == rows.columns == FAST.columns("layout")
     source = Source(path.stat().st_size, path.stat().st_mtime_ns)
     entry = StoredGraph(24, 22, kinds=[], labelled=True, rankable=True, part=0, source=source)

@@ -91,7 +91,7 @@ def test_a_failing_collection_does_not_lose_the_other(tmp_path, same_process):
     assert (layout.ranked_by, tile.ranked_by) == ("the shipped ranker", FINAL), "as submit ranks it"
     assert "none of which can be trained" in layout.notes[-1]
     again = submit(Workspace(tmp_path / "work"), tmp_path / "again.csv", model_from="shipped")
-    assert again.models == {LAYOUT: "the shipped ranker", TILE: TILE}
+    assert again.models == {LAYOUT: "the shipped ranker", TILE: "rule: largest output tile"}
     assert read_submission(tmp_path / "again.csv") == read_submission(tmp_path / "out.csv")
     ids = {f"{collection}:{name}" for collection in TREE for name in TREE[collection]["test"]}
     assert read_submission(tmp_path / "out.csv").keys() == ids

@@ -137,13 +137,14 @@ def test_the_model_of_each_collection_is_chosen_as_by_rank(trained, tmp_path):
         shutil.copytree(
             trained / "features/layout/cpu/random", trained.joinpath("features", *name.split(":"))
         )
+    rule = "rule: largest output tile"
     for model_from in (None, LAYOUT, TILE):
         report = run(trained, out, model_from=model_from)
         for_tpu = LAYOUT if model_from == LAYOUT else shipped
-        assert report.models == {default: LAYOUT, LAYOUT: LAYOUT, another: for_tpu, TILE: TILE}
+        assert report.models == {default: LAYOUT, LAYOUT: LAYOUT, another: for_tpu, TILE: rule}
         assert not report.unranked()
     report = run(trained, tmp_path / "shipped.csv", model_from="shipped")
-    assert report.models == {default: shipped, LAYOUT: LAYOUT, another: shipped, TILE: TILE}
+    assert report.models == {default: shipped, LAYOUT: shipped, another: shipped, TILE: rule}
     orders = rows_of(out)
     assert all(
         orders[f"{default}:{name}"] == orders[f"{LAYOUT}:{name}"] for name in TREE[LAYOUT]["test"]
@@ -151,7 +152,7 @@ def test_the_model_of_each_collection_is_chosen_as_by_rank(trained, tmp_path):
     shutil.copytree(trained / "models/layout/cpu/random", trained / "models/layout/cpu/default")
     trees.edit_json(trained / "models/layout/cpu/default/model.json", collection=default)
     report = run(trained, out, model_from=LAYOUT)
-    assert report.models == {default: default, LAYOUT: LAYOUT, another: LAYOUT, TILE: TILE}
+    assert report.models == {default: default, LAYOUT: LAYOUT, another: LAYOUT, TILE: rule}
     assert run(trained, out).models[another] == shipped, "not one of several others"
     with pytest.raises(CollectionError, match="did you mean"):
         run(trained, out, model_from="layout:cpu:randm")

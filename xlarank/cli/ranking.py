@@ -210,8 +210,8 @@ def submit(
     model_from: Annotated[
         str | None,
         Option(
-            help="Collection whose model ranks those without; shipped; or trained: the trained "
-            "models, even if a rule is better out of fold."
+            help="Collection whose model ranks those without; shipped: the shipped ranker; "
+            "trained: the models, even if a rule is better out of fold."
         ),
     ] = None,
     scores: options.ScoresOf = None,
