@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from xlarank.data.graph import LayoutGraph
 from xlarank.features.layout.hardware import HARDWARE
@@ -38,12 +38,23 @@ class ConfigRelayout:
     nanoseconds: float
 
 
+#: Why a node is slow, by the name of a quantity.
+REASONS: Final = {
+    "constrained_turned": "is set to a layout other than row-major",
+    "constrained_padded": "has a set layout, padded to tiles",
+    "strided_dots": "reads both operands across the contracted dimension",
+    "half_strided_dots": "reads an operand across the contracted dimension",
+    "turned": "writes in another order than row-major",
+    "column_reduced": "reduces, and keeps the minor-most dimension",
+}
+
+
 @dataclass(frozen=True)
 class SlowNode:
     """A node that takes longer because of the layouts that it reads or writes.
 
     Attributes:
-        quantity: why: a name of `xlarank.features.layout.relayout_quantities.QUANTITIES`.
+        quantity: a key of `REASONS`.
         nanoseconds: estimated additional time.
     """
 

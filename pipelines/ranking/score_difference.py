@@ -4,6 +4,7 @@ segment.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -16,7 +17,7 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Graph, LayoutGraph, tensor_ranks
 from xlarank.data.hlo.reading import NodeName
 from xlarank.features.attribution import walk_between
-from xlarank.features.layout.config_costs import ConfigRelayout, config_costs
+from xlarank.features.layout.config_costs import ConfigRelayout, SlowNode, config_costs
 from xlarank.features.layout.time_model import config_times
 from xlarank.features.meanings import cause_of, describe_node, layout_text
 from xlarank.models.contributions import Contributions, InstanceContribution, sum_by_key
@@ -41,6 +42,9 @@ _KEYS: Final = {
     "runtime": "runtime_ns",
 }
 _Key = TypeVar("_Key", int, str)
+_Cost = TypeVar("_Cost", ConfigRelayout, SlowNode)
+#: What only the first and only the second of two configurations has.
+_Both = tuple[tuple[_Cost, ...], tuple[_Cost, ...]]
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,8 @@ class Explanation:
             their difference.
         copies, copies_against: copies that the compiler must insert under one of the configurations
             alone, ``now`` and ``then``, the slowest first; empty for hardware without a simulation.
+        slow_nodes, slow_nodes_against: likewise, nodes that are slower because of their layouts.
+            With the copies, their times sum to the difference of the estimated times.
     """
 
     graph: str
@@ -117,6 +123,8 @@ class Explanation:
     estimated: tuple[float, float] | None = None
     copies: tuple[ConfigRelayout, ...] = ()
     copies_against: tuple[ConfigRelayout, ...] = ()
+    slow_nodes: tuple[SlowNode, ...] = ()
+    slow_nodes_against: tuple[SlowNode, ...] = ()
 
     def __repr__(self) -> str:
         largest = [f"{cause} {value:+.4f}" for cause, value in [*self.causes.items()][:3]]
@@ -189,7 +197,8 @@ def explain_graph(
     times = [config_times(timed, number) for number in (now, then)] if timed else []
     changes = {new.node: new.nanoseconds - old.nanoseconds for new, old in zip(*times, strict=True)}
     totals = [sum(node.nanoseconds for node in nodes) for nodes in times]
-    copies = _copies(layout_graph, card.recipe.settings.hardware, now, then)
+    hardware = card.recipe.settings.hardware
+    copies, slow_nodes = _own_costs(layout_graph, hardware, now, then)
     nodes = _node_parts(layout_graph, parts, now, then, names, changes) if layout_graph else ()
     columns = sum_by_key([parts.columns, parts.instance_columns])
     values = {part.node: part.value for part in nodes}
@@ -220,19 +229,27 @@ def explain_graph(
         estimated=(totals[0], totals[1]) if times else None,
         copies=copies[0],
         copies_against=copies[1],
+        slow_nodes=slow_nodes[0],
+        slow_nodes_against=slow_nodes[1],
     )
 
 
-def _copies(
+def _own_costs(
     graph: LayoutGraph | None, hardware: str | None, now: int, then: int
-) -> tuple[tuple[ConfigRelayout, ...], tuple[ConfigRelayout, ...]]:
-    """Return the copies under each configuration that the other one does not need."""
+) -> tuple[_Both[ConfigRelayout], _Both[SlowNode]]:
+    """Return the copies and the slow nodes under each configuration that the other one lacks."""
     if graph is None or hardware is None:
-        return (), ()
-    first = config_costs(graph, now, hardware).relayouts
-    second = config_costs(graph, then, hardware).relayouts
-    only_first = tuple(copy for copy in first if copy not in second)
-    return only_first, tuple(copy for copy in second if copy not in first)
+        return ((), ()), ((), ())
+    first = config_costs(graph, now, hardware)
+    second = config_costs(graph, then, hardware)
+    return _differing(first.relayouts, second.relayouts), _differing(first.nodes, second.nodes)
+
+
+def _differing(first: Sequence[_Cost], second: Sequence[_Cost]) -> _Both[_Cost]:
+    counts = Counter(first)
+    counts_against = Counter(second)
+    only_first = tuple((counts - counts_against).elements())
+    return only_first, tuple((counts_against - counts).elements())
 
 
 def _configuration(graph: Graph, name: str | int) -> int:

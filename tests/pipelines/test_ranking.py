@@ -530,6 +530,13 @@ def test_layouts_of_a_gpu_are_ranked_and_explained_by_their_relayouts(tmp_path):
         sorted(parts.copies_against, key=lambda copy: -copy.nanoseconds)
     )
     assert {*parts.columns} == {"relayout__time__log"} and not parts.estimated
+    costs = (*parts.copies, *parts.slow_nodes)
+    costs_against = (*parts.copies_against, *parts.slow_nodes_against)
+    difference = sum(cost.nanoseconds for cost in costs) - sum(
+        cost.nanoseconds for cost in costs_against
+    )
+    times = {entry.configuration: entry.estimated_ns for entry in ranking.best(len(ranking.order))}
+    assert difference == pytest.approx(times[0] - times[last], rel=1e-4)
     of_tpu = SAMPLE / "npz/tile/tpu-estimate/valid/otherconvolutions__k04_4aac514ba348.npz"
     assert explain(work, of_tpu).copies == ()
 

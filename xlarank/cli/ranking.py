@@ -318,7 +318,9 @@ def check_submission(
 
 
 def _show_copies(result: Explanation, top: int) -> None:
-    """Print the copies that only one of two configurations makes the compiler insert."""
+    """Print the copies and the slow nodes that only one of two configurations has."""
+    from xlarank.features.layout.config_costs import REASONS
+
     for config, copies in ((result.now, result.copies), (result.then, result.copies_against)):
         rows = []
         for copy in copies[:top]:
@@ -332,6 +334,19 @@ def _show_copies(result: Explanation, top: int) -> None:
             count = counted(len(copies), "copy")
             say(f"only {config} needs {count}, estimated {total:.3f} µs")
             show_rows((">output of node", "layout", "read by", ">kB", ">µs"), rows)
+    for config, nodes in (
+        (result.now, result.slow_nodes),
+        (result.then, result.slow_nodes_against),
+    ):
+        if nodes:
+            total = sum(node.nanoseconds for node in nodes) / 1e3
+            count = counted(len(nodes), "slow node")
+            say(f"only {config} has {count}, estimated {total:.3f} µs more")
+            reasons_of = [
+                (str(node.node), REASONS[node.quantity], f"{node.nanoseconds / 1e3:.3f}")
+                for node in nodes[:top]
+            ]
+            show_rows((">node", "reason", ">µs"), reasons_of)
 
 
 def _order(layout: Sequence[int] | None) -> str:
