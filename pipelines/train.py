@@ -18,7 +18,7 @@ from xlarank.models.arrays import Floats
 from xlarank.models.card import FAMILY, Continued, ModelCard
 from xlarank.models.model import Model
 from xlarank.models.rankers import DEFAULT, rankers, specs_of
-from xlarank.models.training_data import FitSettings, target_of
+from xlarank.models.training_data import TPU, FitSettings, target_of
 from xlarank.models.tuned import params_for
 from xlarank.models.validation.folds import MOST_FOLDS, Fold, FoldPlan, family_folds
 from xlarank.models.validation.metrics import (
@@ -150,6 +150,8 @@ def train(
             began = time.monotonic()
             rows = read_training_set(workspace, collection, settings.splits, extra, fit)
             start = starts.get(collection.kind)
+            if settings.fine_tune == SHIPPED and collection.kind == "layout":
+                _require_tpu(collection)
             result = _train(workspace, rows, start, settings, fit, name, progress)
             return replace(result, seconds=time.monotonic() - began)
 
@@ -400,6 +402,14 @@ def _starting_models(
         replace(settings, model=model.name)  # raises an error if a cluster cannot train it
         starts[kind] = (model, source)
     return starts
+
+
+def _require_tpu(collection: Collection) -> None:
+    """Raise `ModelError` for layouts that the shipped time model of TPUs does not describe."""
+    if target_of(collection) is not TPU:
+        got = f"the shipped time model describes TPUs, not {collection}"
+        do = "train without it: rankers of these layouts begin at the time of their relayouts"
+        raise ModelError(got, do=do)
 
 
 def new_families(model: Model, rows: StoredTrainingSet) -> FoldPlan:

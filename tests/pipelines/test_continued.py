@@ -136,10 +136,14 @@ def test_a_model_in_a_folder_and_one_that_continues_another_are_continued(two, t
 @pytest.mark.slow
 def test_the_shipped_ranker_of_a_collections_kind_is_continued(tmp_path):
     splits = {"train": ("alpha__a", "beta__a", "gamma__a"), "valid": ("delta__a",)}
-    trees.write_tree(tmp_path / "tree", {LAYOUT: splits, TILE: {"train": ("dot__a", "conv__a")}})
+    own = "layout:mine:random"
+    dots = {"train": ("dot__a", "conv__a")}
+    trees.write_tree(tmp_path / "tree", {own: splits, LAYOUT: splits, TILE: dots})
     place = Workspace(tmp_path / "work")
     build(tmp_path / "tree", place.root, settings=trees.FULL)
-    results = train(place, TrainSettings(fine_tune="shipped", seeds=1, rounds=25, threads=1))
+    settings = TrainSettings(fine_tune="shipped", seeds=1, rounds=25, threads=1)
+    *results, refused = train(place, settings)
+    assert refused.collection == LAYOUT and "describes TPUs" in refused.skipped
     for result, kind, collection in zip(
         results, ("layout", "tile"), ("layout:tpu:any", "tile:"), strict=True
     ):
@@ -149,10 +153,10 @@ def test_the_shipped_ranker_of_a_collections_kind_is_continued(tmp_path):
             pretrained_model(kind).card.fingerprint,
         )
         assert f"fine-tuned from the shipped ranker ({collection}" in result.why
-    model = model_of(place.root)
+    model = model_of(place.root, own)
     shipped = pretrained_model()
     assert (model.card.model, model.shipped) == ("time-trees", False)
-    (graph,) = stored(place.root, LAYOUT, "valid").values()
+    (graph,) = stored(place.root, own, "valid").values()
     before = kendall_tau(shipped.score(graph).mean, graph.row_cost)
     assert kendall_tau(model.score(graph).mean, graph.row_cost) > before + 0.05
 
