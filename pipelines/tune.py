@@ -117,9 +117,13 @@ def tune(
     tuning = _Tuning(workspace, trials, model, fit or FitSettings(ROUNDS), options, say)
     left_out = dict[str, str]()
     chosen = chosen_collections(workspace, collections)
+    kinds_of: dict[str, list[str]] = {}
     for kind in sorted({collection.kind for collection in chosen}):
         space = space_of(specs_of(model), kind).items()
-        say(f"searched for {kind}s: {', '.join(f'{name} {values}' for name, values in space)}")
+        searched = ", ".join(f"{name} {values}" for name, values in space)
+        kinds_of.setdefault(searched, []).append(f"{kind}s")
+    for searched, kinds in kinds_of.items():
+        say(f"searched for {' and '.join(kinds)}: {searched}")
     tuning.forecasts = report is not None
     missing = each_collection(chosen, collections, left_out, tuning.plan)
     waiting = [collection for collection in chosen if str(collection) in missing]
@@ -358,8 +362,9 @@ def _best_text(study: Study, objective: Objective) -> str:
     compared = finalists(study, objective)
     if not compared:
         return ""
-    best, *defaults = compared
-    others = "".join(f" (defaults {trial.value:.3f})" for trial in defaults)
+    best = compared[0]
+    score, *of_defaults = (result["mean"] for result in results_of(study, *compared))
+    others = "".join(f" (defaults {mean:.3f})" for mean in of_defaults)
     is_default = best.params == objective.defaults
     params = "the defaults" if is_default else params_text(best.params)
-    return f", best out-of-fold score {best.value:.3f}{others} with {params}"
+    return f", best out-of-fold score {score:.3f}{others} with {params}"
