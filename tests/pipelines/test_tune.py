@@ -247,14 +247,11 @@ def test_collections_take_turns_and_an_interruption_shows_what_is_done(built, mo
     with pytest.raises(KeyboardInterrupt):
         run(built, 6, collections=[], progress=Listener(stop_at=5), report=lines.append)
     assert [len(points_of(built, name)) for name in (LAYOUT, TILE)] == [3, 2]
-    layouts, tiles, *_ = lines
-    assert re.match(
-        r"searched for layouts: learning_rate 0.02 to 0.2, .*labels rank \| log", layouts
-    )
-    assert tiles.startswith("searched for tiles: ")
-    assert re.fullmatch(rf"{LAYOUT}: 6 trials on 110 rows, about \d+ s", lines[2])
+    space = r"searched for layouts and tiles: learning_rate 0.02 to 0.2, .*labels rank \| log"
+    assert re.match(space, lines[0])
+    assert re.fullmatch(rf"{LAYOUT}: 6 trials on 110 rows, about \d+ s", lines[1])
     first = rf"collection 1 of 2, {LAYOUT}: 0 of 6 trials done; about \d+ s left for all"
-    assert re.fullmatch(first, lines[4])
+    assert re.fullmatch(first, lines[3])
     *_, layout, tile = lines
     best = r"best out-of-fold score 0\.500 \(defaults 0\.050\) with learning_rate=0\.\d+, num_l.*"
     assert re.fullmatch(rf"{LAYOUT}: 3 of 6 trials done, {best}: rerun to continue", layout)
