@@ -276,8 +276,9 @@ Blocks = Annotated[
     Option(callback=_load_blocks, help="File with blocks, which is run; repeatable."),
 ]
 
-#: Why a graph cannot be ranked.
+#: Why a graph cannot be ranked, with and without runtimes.
 UNRANKABLE: Final = "one distinct configuration, or equal runtimes"
+_SAME: Final = "one distinct configuration"
 #: Options of every command, without and with a value.
 _FLAGS: Final = ("--quiet", "--verbose")
 _VALUED: Final = ("--log-file", "--config-file")
@@ -464,8 +465,8 @@ def build(
         ">graphs",
         ">built",
         ">kept",
-        ">configurations",
-        ">rows",
+        ">configurations kept",
+        ">distinct rows",
         ">broken",
     )
     show_rows(
@@ -491,7 +492,8 @@ def build(
         )
     for part in report.splits:
         title = f"cannot be ranked, kept for prediction ({part.collection} {part.split})"
-        list_reasons(title, dict.fromkeys(part.unrankable, UNRANKABLE))
+        reason = _SAME if part.split == "test" else UNRANKABLE
+        list_reasons(title, dict.fromkeys(part.unrankable, reason))
     list_lines("no file in the data root any more, rows removed", report.removed)
     write_json(json_file, report)
     finish(report.broken | warn_of_skipped_files(root))
