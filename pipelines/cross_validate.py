@@ -25,10 +25,12 @@ from xlarank.models.tuned import params_for
 from xlarank.models.validation import folds
 from xlarank.models.validation.folds import MOST_FOLDS, Curves, FoldPlan
 from xlarank.models.validation.metrics import paired_difference
+from xlarank.pipelines.ranking.winner import best_of
 from xlarank.pipelines.support.evaluation import (
     Evaluation,
     Rankings,
     add_untrained,
+    in_use,
     out_of_fold,
     score_name,
 )
@@ -49,7 +51,7 @@ from xlarank.pipelines.training.training_sets import (
 GRAPH: Final = "graph"
 #: Unit held out -> description of the scores.
 HELD_OUT: Final = {
-    KIND: "out of fold, unseen families",
+    KIND: "out of fold, unseen kernel families (layouts: program families)",
     FAMILY: "out of fold, unseen program families",
     GRAPH: "out of fold, same families in the training set",
 }
@@ -190,6 +192,8 @@ class _Job:
                 if card.fallback:
                     self._note(f"fallback for unseen kernel families: {card.fallback}")
                 stored = out_of_fold(self.workspace, self.collection, card)
+                name = str(self.collection)
+                self.evaluation.in_use[name] = in_use(name, stored, *best_of(model))
                 if self.name:
                     run = Run.of(model, card.recipe, card.rounds, self.name, card.tuned, card.rows)
                     self._write(stored, card.folds_by, run)

@@ -18,10 +18,11 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.arrays import Indices
-from xlarank.models.card import FOLDS_OF
+from xlarank.models.card import CARD, FOLDS_OF
 from xlarank.models.model import Model
 from xlarank.models.stored import model_of
 from xlarank.pipelines.ranking.model_choice import SHIPPED, find_model, model_named
+from xlarank.pipelines.ranking.winner import best_of
 from xlarank.pipelines.support import results
 from xlarank.pipelines.support.evaluation import (
     Evaluation,
@@ -29,6 +30,8 @@ from xlarank.pipelines.support.evaluation import (
     add_metrics,
     count_unseen,
     graphs_to_score,
+    in_use,
+    known_families,
     out_of_fold,
 )
 from xlarank.pipelines.support.progress import Progress, steps_of
@@ -88,7 +91,7 @@ def evaluate(
             if scores is not None:
                 ranker = scores
             elif model_from is None:
-                ranker = model_of(workspace, collection)
+                ranker = _own_model(workspace, collection)
             elif in_folder:
                 ranker = find_model(model_from, workspace, collection.kind, collection)[0]
             else:
@@ -98,12 +101,21 @@ def evaluate(
 
         tables = each_collection(chosen, collections, evaluation.left_out, run)
     if not evaluation.rankings:
-        raise CollectionError(
-            f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out))
-        )
+        got = f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out))
+        lacks_valid = split == "valid" and " has no valid split" in got
+        do = "pass `split=train` for out-of-fold scores, or run cross-validate"
+        raise CollectionError(got, do=do if lacks_valid and not (scores or model_from) else "")
     with note_errors(evaluation.notes), workspace_lock(workspace, progress):
         results.write_results(workspace, [*chain(*tables.values())])
     return evaluation
+
+
+def _own_model(workspace: Workspace, collection: Collection) -> Model:
+    """Return the trained model of a collection; raises `ModelError` if it is missing."""
+    if not (workspace.model(collection) / CARD).exists():
+        do = "run train first, or pass `model_from=COLLECTION` or `model_from=shipped`"
+        raise ModelError(f"{collection} has no trained model", do=do)
+    return model_of(workspace, collection)
 
 
 def _out_of_fold(
@@ -112,15 +124,21 @@ def _out_of_fold(
     """Add the out-of-fold metrics that `train` stored in the card; scores of a model on the graphs
     that it was trained on prove nothing.
     """
-    card = model_of(workspace, collection).require_card()
+    model = _own_model(workspace, collection)
+    card = model.require_card()
     if not card.folds:
         got = f"{collection} was trained without folds, so it has no held-out scores on train"
-        raise CollectionError(got, do="evaluate on valid, or train on two program families or more")
+        do = "evaluate on valid, or train on two program families or more"
+        if card.continues:
+            got += ": fewer than 3 families are new to the model that was fine-tuned"
+            do = "evaluate on valid, or train on graphs of three new families or more"
+        raise CollectionError(got, do=do)
     manifest = read_manifest(workspace, collection, "train")
     for name in manifest.graphs.keys() - card.folds if manifest else ():
         evaluation.left_out[f"{collection} {name}"] = "it was not scored out of fold"
     rankings = out_of_fold(workspace, collection, card)
     evaluation.rankings[str(collection)] = rankings
+    evaluation.in_use[str(collection)] = in_use(str(collection), rankings, *best_of(model))
     units = FOLDS_OF[card.folds_by]
     evaluation.notes.append(f"{collection}: scores are out of fold, with {units} held out")
     return []
@@ -150,6 +168,8 @@ def _evaluate(
     seconds = dict[str, float]()
     unlisted = set[str]() if official is None else manifest.graphs.keys() - official.keys()
     excluded = dict.fromkeys(unlisted, "it has no official indices")
+    known = _training_graphs(model, collection, split) if model else set[str]()
+    excluded |= dict.fromkeys(known, "the model was trained on it")
     for graph in graphs_to_score(workspace, collection, split, manifest, left_out, excluded):
         picked = slice(None) if official is None else _picked(graph, official[graph.name])
         began = time.perf_counter()
@@ -164,11 +184,15 @@ def _evaluate(
         add_metrics(rankings, collection, graph, name, scores, picked)
     evaluation.left_out |= {f"{collection} {graph}": reason for graph, reason in left_out.items()}
     if not rankings:
+        if known & left_out.keys():
+            got = f"{name} was trained on all labelled, rankable graphs of {collection} in {split}"
+            raise CollectionError(got, do="evaluate on another split, or run cross-validate")
         raise CollectionError(f"{collection} has no labelled, rankable graph in {split}")
     evaluation.rankings[str(collection)] = rankings
     if model is not None:
-        evaluation.notes += _overlap_notes(model, collection, split, rankings[name, None].keys())
+        evaluation.notes += _overlap_notes(model, collection, rankings[name, None].keys())
         if name == model.name:
+            evaluation.in_use[str(collection)] = in_use(str(collection), rankings, *best_of(model))
             with note_errors(evaluation.notes), workspace_lock(workspace):
                 results.write_predictions(workspace, collection, name, predictions)
     shown = split if official is None else f"{split}, official configurations"
@@ -206,30 +230,35 @@ def _name_of(model: Model, collection: Collection, manifest: Manifest) -> str:
 def _run_of(model: Model, name: str) -> results.Run:
     card = model.require_card()
     name = name or card.name
+    if model.shipped:
+        return results.Run(name or None)
     return results.Run.of(model, card.recipe, card.rounds, name, card.tuned, card.rows, card.seeds)
 
 
-def _overlap_notes(model: Model, collection: Collection, split: str, graphs: Set[str]) -> list[str]:
-    """Return a note if the model is of another collection or (except on train) was trained on these
-    graphs.
+def _training_graphs(model: Model, collection: Collection, split: str) -> set[str]:
+    """Return the graphs whose scores prove nothing, because the model was trained on them.
+
+    On valid and test, graphs of another collection may have the same names.
+    """
+    card = model.require_card()
+    is_own = card.collection == str(collection)
+    return card.known_graphs if is_own or split == "train" else set()
+
+
+def _overlap_notes(model: Model, collection: Collection, graphs: Set[str]) -> list[str]:
+    """Return a note on the families of these graphs that the model knows, if any or if it is of
+    another collection.
     """
     card = model.require_card()
     seen = len(card.known_graphs & graphs)
     source = card.collection
+    related = len(graphs) - count_unseen(model, graphs)
     if source != str(collection):
-        related = len(graphs) - count_unseen(model, graphs)
         overlap = (
             f"{seen} of these {len(graphs)} programs (by name) and on the families of {related}"
         )
         return [f"{collection}: scored by the model of {source}, which was trained on {overlap}"]
-    if seen and split != "train":
-        return [
-            (
-                f"{collection}: the model was trained on {seen} of the "
-                f"{counted(len(graphs), 'graph')} scored here"
-            )
-        ]
-    return []
+    return [f"{collection}: {known_families(related, len(graphs))}"] if related else []
 
 
 def _official_files(folder: Path, collections: Sequence[Collection]) -> dict[Collection, Path]:

@@ -31,6 +31,7 @@ from xlarank.models.validation import calibration
 from xlarank.models.validation.calibration import Trust
 from xlarank.models.validation.metrics import summary
 from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph
+from xlarank.pipelines.ranking.winner import best_of
 from xlarank.pipelines.reporting import charts
 from xlarank.pipelines.support import evaluation
 from xlarank.pipelines.support.progress import Progress, steps_of
@@ -54,6 +55,7 @@ class CollectionFacts:
     """Results of a collection.
 
     Attributes:
+        in_use: which ranker `rank` and `submit` use instead, and why; empty if they use the model.
         reason: why the model has no scores; empty if it has some or all graphs are in ``left_out``.
         ranks: graph -> ``(configs,)`` ranks by the model and by cost, from 0 (fastest) to 1; empty
             if scores are out of fold, because no valid graph can be scored.
@@ -69,6 +71,7 @@ class CollectionFacts:
     manifests: dict[str, Manifest]
     model: Model | None = None
     reason: str = ""
+    in_use: str = ""
     rankings: evaluation.Rankings = field(default_factory=dict)
     ranks: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
     certain: dict[str, float] = field(default_factory=dict)
@@ -106,13 +109,14 @@ class CollectionFacts:
 
 @dataclass(frozen=True)
 class Report:
-    """Written report: size in bytes, mean score and number of graphs by collection, reasons for
-    missing scores, written figures.
+    """Written report: size in bytes, mean score and number of graphs by collection, the same as
+    sentences with metric and ranker, reasons for missing scores, written figures.
     """
 
     out: Path
     size: int
     scores: dict[str, tuple[float, int]]
+    sentences: dict[str, str]
     left_out: dict[str, str]
     figures: list[Path]
 
@@ -153,6 +157,7 @@ def report(
         graphs=sum(row["graphs"] for row in data),
         summary=evaluation.count_verdicts(verdicts.values()),
         verdicts=verdicts,
+        in_use={facts.name: facts.in_use for facts in evaluated},
         overall=evaluation.mean_over_collections(
             {facts.name: facts.metrics for facts in evaluated}
         ),
@@ -181,7 +186,17 @@ def report(
     scores = {facts.name: evaluation.column(facts.metrics) for facts in evaluated}
     means = {name: (float(values.mean()), len(values)) for name, values in scores.items()}
     reasons = {facts.name: facts.reason for facts in all_facts if facts.reason}
-    return Report(out, len(page), means, reasons, pictures)
+    sentences = {facts.name: _sentence(facts, *means[facts.name]) for facts in evaluated}
+    return Report(out, len(page), means, sentences, reasons, pictures)
+
+
+def _sentence(facts: CollectionFacts, mean: float, graphs: int) -> str:
+    """Name the metric, the ranker and the graphs of a mean score, and the ranker in use."""
+    ranker = next(iter(facts.rankings))[0]
+    held_out = "" if facts.ranks else ", out of fold"
+    metric = evaluation.score_name(facts.name)
+    text = f"{metric} {mean:.3f} by {ranker} on {counted(graphs, 'graph')}{held_out}"
+    return f"{text}; {facts.in_use}" if facts.in_use else text
 
 
 def _pictures(all_facts: Iterable[CollectionFacts]) -> dict[str, str]:
@@ -229,7 +244,8 @@ def gather(
         if not facts.metrics:
             facts.rankings = evaluation.out_of_fold(workspace, collection, model.require_card())
             facts.left_out.clear()
-        elif explained:
+        facts.in_use = evaluation.in_use(facts.name, facts.rankings, *best_of(model))
+        if facts.ranks and explained:
             with suppress(XlarankError):  # the graph's file cannot be read
                 facts.explained = _explain_median(facts, model)
     except XlarankError as error:
@@ -416,7 +432,7 @@ def _board(workspace: Workspace, collections: Sequence[str]) -> list[Row]:
         "blocks",
         "rows",
         "graphs",
-        "mean",
+        pl.col("mean").alias("mean (layouts: Kendall tau, tiles: 1 - slowdown@5)"),
         pl.col("standard_error").alias("standard error"),
         pl.col("difference").alias("to the first"),
         pl.col("difference_error").alias("its standard error"),

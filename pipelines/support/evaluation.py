@@ -17,8 +17,8 @@ from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.arrays import Floats, Indices, Integers
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model, Scores
-from xlarank.models.rules import RULE, rules_of
-from xlarank.models.stored import pretrained_model
+from xlarank.models.rules import ESTIMATED_TIME, RULE, rules_of
+from xlarank.models.stored import RELAYOUT_TIME, pretrained_model
 from xlarank.models.training_data import TPU, target_of
 from xlarank.models.validation import metrics as validation_metrics
 from xlarank.models.validation.label_noise import tau_ceiling
@@ -46,11 +46,14 @@ class Evaluation:
         graphs: description of the evaluated graphs: a split, or how they were held out.
         rankings: metrics by collection; first the evaluated ranker, or the reference of a
             comparison.
+        in_use: collection -> which ranker `rank` and `submit` use instead of the collection's own
+            model, with its score; empty if they use that model.
         left_out: collection (or ``collection graph``) -> reason why it was not evaluated.
     """
 
     graphs: str
     rankings: dict[str, Rankings] = field(default_factory=dict)
+    in_use: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -100,16 +103,51 @@ class Evaluation:
 
     @property
     def overall(self) -> str:
-        """`mean_over_collections` of the first rankers."""
-        firsts = {name: next(iter(rankings.values())) for name, rankings in self.rankings.items()}
-        return mean_over_collections(firsts)
+        """`mean_over_collections` of the first rankers; of each ranker by name if there are
+        several.
+        """
+        if not self.several:
+            return mean_over_collections(
+                {name: next(iter(rankings.values())) for name, rankings in self.rankings.items()}
+            )
+        means = {}
+        for ranker in self.several:
+            means[ranker] = mean_over_collections(
+                {
+                    collection: rankings[ranker, None]
+                    for collection, rankings in self.rankings.items()
+                    if (ranker, None) in rankings
+                }
+            )
+        return "; ".join(f"{ranker}: {mean}" for ranker, mean in means.items() if mean)
 
     @property
     def verdicts(self) -> dict[str, str]:
-        return {
-            collection: verdict(collection, rankings)
-            for collection, rankings in self.rankings.items()
-        }
+        """`verdict` by collection; by collection and ranker if there are several rankers."""
+        verdicts = {}
+        for collection, rankings in self.rankings.items():
+            if not self.several:
+                verdicts[collection] = verdict(collection, rankings)
+            for ranker in self.several:
+                if (ranker, None) in rankings:
+                    text = verdict(collection, rankings, ranker)
+                    verdicts[f"{collection}, {ranker}"] = text
+        return verdicts
+
+    @property
+    def several(self) -> list[str]:
+        """Evaluated rankers, the best mean score first; empty unless there are two or more in a
+        collection.
+        """
+        means: dict[str, list[float]] = {}
+        counts = [0]
+        for rankings in self.rankings.values():
+            named = [key for key in rankings if key[1] is None and key[0] not in _rules(rankings)]
+            counts.append(len(named))
+            for key in named:
+                means.setdefault(key[0], []).append(float(column(rankings[key]).mean()))
+        names = sorted(means, key=lambda name: -float(np.mean(means[name])))
+        return names if max(counts) > 1 else []
 
 
 def add_metrics(
@@ -197,8 +235,10 @@ def compared(rankings: Rankings) -> list[dict[str, Any]]:
     return rows
 
 
-def comparison_cells(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Format the rows of `compared` as cells by column heading."""
+def comparison_cells(
+    rows: Sequence[Mapping[str, Any]], score: str = "score"
+) -> list[dict[str, str]]:
+    """Format the rows of `compared` as cells by column heading; ``score`` names the metric."""
     table = []
     for row in rows:
         gap = row["difference"]
@@ -208,7 +248,7 @@ def comparison_cells(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
         table.append(
             {
                 "ranker": row["ranker"],
-                "score": f"{row['score']['mean']:.3f}",
+                score: f"{row['score']['mean']:.3f}",
                 "to the first (95 %)": lead,
                 "slowdown@1": f"{row['slowdown@1']['mean']:.3f}",
                 "@5": f"{row['slowdown@5']['mean']:.3f}",
@@ -379,11 +419,11 @@ def column(metrics: Mapping[str, Mapping[str, float]], metric: str = "score") ->
 
 def untrained(rankings: Rankings) -> dict[str, Metrics]:
     """Return the rankings by rules and by the shipped ranker, by name."""
-    return {
-        name.removeprefix(RULE): metrics
-        for (name, _), metrics in rankings.items()
-        if name.startswith(RULE) or name == SHIPPED_RANKER
-    }
+    return {name.removeprefix(RULE): rankings[name, None] for name in _rules(rankings)}
+
+
+def _rules(rankings: Rankings) -> list[str]:
+    return [name for name, _ in rankings if name.startswith(RULE) or name == SHIPPED_RANKER]
 
 
 def ceilings_of(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
@@ -416,22 +456,51 @@ def count_unseen(model: Model, names: Iterable[str]) -> int:
     return sum(program_family(name) not in known_families for name in names)
 
 
-def verdict(collection: str, rankings: Rankings) -> str:
-    """Return a sentence with the ranker's score and a comparison with the best rule.
+def known_families(related: int, graphs: int) -> str:
+    """Say how many graphs are of families in the training set of a model.
+
+    >>> known_families(1, 1), known_families(0, 2)
+    ('1 of 1 graph is of a family in the training set of the model', '0 of 2 graphs are of \
+families in the training set of the model')
+    """
+    one = "is of a family" if related == 1 else "are of families"
+    return f"{related} of {counted(graphs, 'graph')} {one} in the training set of the model"
+
+
+def in_use(collection: str, rankings: Rankings, chosen: Model, why: str) -> str:
+    """Say which ranker `rank` and `submit` use in place of a model, and its score on the same
+    graphs; empty without the reason ``why`` of `xlarank.pipelines.ranking.winner.best_of`.
+    """
+    if not why:
+        return ""
+    name = SHIPPED_RANKER if chosen.shipped else chosen.name
+    metrics = rankings.get((name, None), {})
+    score = ""
+    if metrics.keys() == next(iter(rankings.values())).keys():
+        scores = {graph: values["score"] for graph, values in metrics.items()}
+        mean = with_interval(validation_metrics.summary(scores))
+        score = f": {score_name(collection)} {mean} on these graphs"
+    return f"rank and submit use {name}{score}; {why}"
+
+
+def verdict(collection: str, rankings: Rankings, ranker: str = "") -> str:
+    """Return a sentence with the score of a ranker, by default the first, and a comparison with the
+    best rule, except the rule that it is.
 
     >>> model, rule = ({"a": {"score": x}, "b": {"score": x + 0.25}} for x in (0.5, 0.25))
     >>> verdict("layout:cpu:random", {("lambdarank", None): model, ("rule: file order",
     ...     None): rule})
     'better than the best rule without learning (file order, 0.375): Kendall tau 0.625 (0.500 to
-    0.750), ahead on 2 of 2 graphs, by +0.250 (+0.250 to +0.250) on average'
+    0.750), ahead on 2 of 2 graphs, by +0.250 (95 % interval +0.250 to +0.250) on average'
     """
-    metrics = next(iter(rankings.values()))
+    metrics = rankings[ranker, None] if ranker else next(iter(rankings.values()))
+    label = ranker or next(iter(rankings))[0]
     scores = {name: values["score"] for name, values in metrics.items()}
     score = f"{score_name(collection)} {with_interval(validation_metrics.summary(scores))}"
     rules = {
         name: column(metrics)
         for name, metrics in untrained(rankings).items()
-        if name != RANDOM and len(metrics) == len(scores)
+        if name not in (RANDOM, *_same_as(label)) and len(metrics) == len(scores)
     }
     rule = max(rules, key=lambda name: rules[name].mean())
     leads = column(metrics) - rules[rule]
@@ -439,26 +508,40 @@ def verdict(collection: str, rankings: Rankings) -> str:
     if rule == SHIPPED_RANKER:
         best_rule = f"the shipped ranker ({rules[rule].mean():.3f})"
     else:
-        best_rule = f"the best rule without learning ({rule}, {rules[rule].mean():.3f})"
+        best = "best other rule" if _same_as(label) else "best rule"
+        best_rule = f"the {best} without learning ({rule}, {rules[rule].mean():.3f})"
     if len(metrics) == 1:
         return f"on one graph alone, beside {best_rule}: {score}"
-    comparison = (
-        "better than" if low > 0 else "worse than" if high < 0 else "too close to tell from"
-    )
     count = f"ahead on {(leads > 0).sum()} of {counted(len(metrics), 'graph')}"
-    lead = f"by {leads.mean():+.3f} ({low:+.3f} to {high:+.3f}) on average"
-    return f"{comparison} {best_rule}: {score}, {count}, {lead}"
+    lead = f"by {leads.mean():+.3f} (95 % interval {low:+.3f} to {high:+.3f}) on average"
+    if low > 0 or high < 0:
+        compared_with = f"{'better' if low > 0 else 'worse'} than {best_rule}"
+    else:
+        place = "level with" if not leads.any() else "ahead of" if leads.mean() > 0 else "behind"
+        compared_with = f"{place} {best_rule}, but not significantly"
+    return f"{compared_with}: {score}, {count}, {lead}"
+
+
+def _same_as(label: str) -> tuple[str, ...]:
+    """Return the names, among rules and the shipped ranker, of an evaluated shipped ranker."""
+    if not label.endswith(SHIPPED_RANKER):
+        return ()
+    return (ESTIMATED_TIME,) if label.startswith(RELAYOUT_TIME) else (SHIPPED_RANKER,)
 
 
 def count_verdicts(verdicts: Iterable[str]) -> str:
     """Count models by their verdicts.
 
-    >>> count_verdicts(["better than ...", "too close to tell from ..."])
-    'Beside the best rule without learning, of 2 models: 1 better, 0 worse, 1 too close to tell.'
+    >>> count_verdicts(["better than ...", "behind ..., but not significantly: ..."])
+    'Beside the best rule without learning, of 2 models: 1 better, 0 worse, 1 not significantly \
+different.'
     """
     texts = list(verdicts)
-    better, worse = (
-        sum(text.startswith(comparison) for text in texts) for comparison in ("better", "worse")
+    better, worse, alone = (
+        sum(text.startswith(start) for text in texts)
+        for start in ("better", "worse", "on one graph alone")
     )
-    counts = f"{better} better, {worse} worse, {len(texts) - better - worse} too close to tell"
+    others = len(texts) - better - worse - alone
+    counts = f"{better} better, {worse} worse, {others} not significantly different"
+    counts += f", {alone} on one graph alone" if alone else ""
     return f"Beside the best rule without learning, of {counted(len(texts), 'model')}: {counts}."

@@ -203,6 +203,10 @@ def test_other_rankers_alone_and_side_by_side(trained):
         gap = row["score"]["mean"] - first["score"]["mean"]
         assert row["difference"]["mean"] == pytest.approx(gap) != 0
     table = done.err[done.err.index("compared on") :]
+    assert f"{LAYOUT}, ranknet: " in table and f"{LAYOUT}, lambdarank: " in table, "verdicts"
+    best = next(name for name in names if not name.startswith("rule: "))
+    assert f" --model {best} # --model chooses the ranker" in table.replace("\n", " ")
+    assert "Kendall tau" in table.splitlines()[1]
     assert all(f"\n{name} " in table for name in names), "the table of train and evaluate"
     assert "to the first (95 %)" in table and f"{first['score']['mean']:.3f}" in table
     done = here(*words, "--model", "ranknet", "--by", "kind", "-c", TILE)
@@ -303,7 +307,7 @@ def test_a_narrow_leaderboard_is_a_table(job, monkeypatch):
         assert len(rows) == 2, "a line for each run"
         assert all(len(row) <= width and re.search(" (fast|full) [0-9a-f]{6}", row) for row in rows)
         assert f"{LAYOUT}, train, held out by family" in lines
-    assert names[80] == "ranker score to the first graphs blocks".split()
+    assert names[80] == "ranker Kendall tau to the first graphs blocks".split()
     assert names[120][: len(names[80]) + 2] == [*names[80], "when", "rows"]
     assert {"settings", "version"} <= set(names[200])
 

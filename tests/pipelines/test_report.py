@@ -82,7 +82,7 @@ def test_graphs_of_other_collections_and_earlier_models_are_in_the_training_set(
     card = place.model(LAYOUTS) / "model.json"
     edit_json(card, also_from={"layout:cpu:default": ["delta__z"]})
     assert (
-        "Valid graphs, 0 of 2 of families outside"
+        "Valid graphs: 2 of 2 graphs are of families in the training set of the model"
         in read(report(place, tmp_path / "a.html").out)[1]
     )
     first = {
@@ -96,8 +96,11 @@ def test_graphs_of_other_collections_and_earlier_models_are_in_the_training_set(
     assert facts.left_out == {"delta__b": "in the training set of the model"} and [
         *facts.metrics
     ] == ["delta__a"]
-    notes = evaluate(place, split="valid", collections=[LAYOUT]).notes
-    assert notes == [f"{LAYOUT}: the model was trained on 1 of the 2 graphs scored here"]
+    result = evaluate(place, split="valid", collections=[LAYOUT])
+    assert result.left_out == {f"{LAYOUT} delta__b": "the model was trained on it"}
+    assert result.notes == [
+        f"{LAYOUT}: 1 of 1 graph is of a family in the training set of the model"
+    ]
 
 
 @pytest.mark.parametrize("with_valid", [False, True])
@@ -114,6 +117,8 @@ def test_without_other_valid_graphs_scores_are_out_of_fold(trained, tmp_path, wi
     words = read(made.out)[1]
     assert "each scored by rankers fitted without it" in words and "rule: file order" in words
     assert made.left_out == {}
+    assert made.sentences[LAYOUT].startswith(f"Kendall tau {mean:.3f} by lambdarank on ")
+    assert ", out of fold" in made.sentences[LAYOUT]
 
 
 def test_pictures_are_files_that_stand_alone(shared_trained, tmp_path):

@@ -41,11 +41,13 @@ from xlarank.pipelines.explain import explain
 from xlarank.pipelines.info import info
 from xlarank.pipelines.leaderboard import leaderboard
 from xlarank.pipelines.rank import rank
-from xlarank.pipelines.report import gather
+from xlarank.pipelines.report import gather, report
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support import evaluation
 from xlarank.pipelines.support.results import read_results
 from xlarank.pipelines.training.training_sets import read_training_set
+
+UNSEEN_KINDS = "out of fold, unseen kernel families (layouts: program families)"
 
 
 def run(workspace, **options):
@@ -209,6 +211,85 @@ def test_model_of_another_collection(shared_trained, shared_built, tmp_path):
             run(place, collections=collections, model_from=model_from)
 
 
+@pytest.mark.parametrize("with_valid", [False, True])
+def test_graphs_that_the_model_was_trained_on_are_no_result(trained, tmp_path, with_valid):
+    if with_valid:
+        trees.train_models(trained, collections=[LAYOUT], rounds=5, with_valid=True)
+        split, options = "valid", {}
+    else:
+        folder = shutil.copytree(Workspace(trained).model(LAYOUTS), tmp_path / "model")
+        trees.edit_json(folder / "model.json", trained_on={"train": [*TREE[LAYOUT]["train"][1:]]})
+        split, options = "train", {"model_from": str(folder), "collections": [LAYOUT]}
+        result = run(trained, split=split, **options)
+        assert list(result.report[LAYOUT]["tau"]["graphs"]) == ["alpha__a"]
+        reasons = {
+            f"{LAYOUT} {name}": "the model was trained on it" for name in TREE[LAYOUT][split]
+        }
+        reasons.pop(f"{LAYOUT} alpha__a")
+        assert result.left_out == reasons and "on one graph alone" in result.verdicts[LAYOUT]
+        options["model_from"] = str(Workspace(trained).model(LAYOUTS))
+    options["collections"] = [LAYOUT]
+    with pytest.raises(
+        CollectionError, match=f"was trained on all .* graphs of {LAYOUT} in {split}"
+    ):
+        run(trained, split=split, **options)
+
+
+@pytest.mark.slow
+def test_the_shipped_relayout_time_is_on_the_leaderboard_and_not_compared_with_itself(tmp_path):
+    trees.write_tree(tmp_path / "tree", {LAYOUT: {"valid": ("delta__a", "delta__b", "zeta__a")}})
+    build(tmp_path / "tree", tmp_path / "work", settings=trees.FULL)
+    result = run(tmp_path / "work", model_from="shipped", collections=[LAYOUT])
+    assert result.left_out == {}
+    assert "best other rule without learning (" in result.verdicts[LAYOUT]
+    assert "estimated time" not in result.verdicts[LAYOUT]
+    board = leaderboard(Workspace(tmp_path / "work"))
+    row = board.filter(ranker="relayout time of the shipped ranker")
+    assert row["settings"].to_list() == [None]
+
+
+def test_the_ranker_in_use_is_named_beside_the_models_verdict(trained):
+    rule = "rule: fewest layouts set"
+    card = model_of(trained).card
+    path = Workspace(trained).model(LAYOUTS) / "model.json"
+    trees.edit_json(path, others={rule: dict.fromkeys(card.folds, 2.0)})
+    for split in ("train", "valid"):
+        result = run(trained, split=split, collections=[LAYOUT])
+        (row,) = (row for row in result.comparison[LAYOUT] if row["ranker"] == rule)
+        start = f"rank and submit use {rule}: Kendall tau {row['score']['mean']:.3f} ("
+        assert result.in_use[LAYOUT].startswith(start)
+        assert f"; {rule} ranks, which is better out of fold: 2.000" in result.in_use[LAYOUT]
+    made = report(Workspace(trained), trained / "report.html", collections=[LAYOUT])
+    assert f"Rank and submit use {rule}" in made.out.read_text(encoding="utf-8")
+    assert made.sentences[LAYOUT].startswith("Kendall tau ")
+    assert made.sentences[LAYOUT].endswith(result.in_use[LAYOUT])
+    trees.edit_json(path, others={rule: dict.fromkeys(card.folds, -1.0)})
+    assert run(trained, collections=[LAYOUT]).in_use == {LAYOUT: ""}
+
+
+def test_verdicts_on_the_same_numbers_agree_with_those_of_train():
+    leads = (-0.3, 0.1, 0.05, -0.2, 0.04)
+    model = {str(i): {"score": 0.5 + lead} for i, lead in enumerate(leads)}
+    rule = {name: {"score": 0.5} for name in model}
+    text = evaluation.verdict(LAYOUT, {("lambdarank", None): model, ("rule: x", None): rule})
+    start = "behind the best rule without learning (x, 0.500), but not significantly: Kendall tau"
+    assert text.startswith(start) and "by -0.062 (95 % interval -" in text
+    counts = evaluation.count_verdicts([text, "on one graph alone, beside ...", "worse than ..."])
+    assert counts.endswith(
+        "of 3 models: 0 better, 1 worse, 1 not significantly different, 1 on one graph alone."
+    )
+
+
+def test_without_a_valid_split_or_a_model_the_next_step_is_named(trained):
+    shutil.rmtree(Workspace(trained).model(TILES))
+    message = r"run train first, or pass `model_from=COLLECTION` or `model_from=shipped`"
+    with pytest.raises(ModelError, match=message):
+        run(trained, collections=[TILE])
+    shutil.rmtree(Workspace(trained).features(LAYOUTS, "valid"))
+    with pytest.raises(CollectionError, match="pass `split=train` for out-of-fold scores, or run"):
+        run(trained)
+
+
 def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
     folder = tmp_path / "indices"
     folder.mkdir()
@@ -303,7 +384,7 @@ def test_by_family_are_the_scores_that_training_kept(shared_trained, fits):
         folds = model_of(shared_trained, collection).card.folds
         assert graphs_of(result.report[collection]) == graphs_of(summarise(folds))
         assert list(result.report[collection]["tau"]["graphs"]) == list(folds)
-    assert (result.graphs, result.notes) == ("out of fold, unseen families", [])
+    assert (result.graphs, result.notes) == (UNSEEN_KINDS, [])
     assert held_out(shared_trained, by="family").report == result.report, (
         "no kernel families are known here"
     )
@@ -432,8 +513,12 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built
     for name, ranker in alone.items():
         scores = comparison[name]["score"]["graphs"]
         assert scores == ranker.report[LAYOUT]["score"]["graphs"]
-    assert result.graphs == "out of fold, unseen families"
+    assert result.graphs == UNSEEN_KINDS
     assert result.notes == [*alone["ranknet"].notes, *alone["lambdarank"].notes]
+    verdicts = {f"{LAYOUT}, {name}": alone[name].verdicts[LAYOUT] for name in names}
+    assert result.verdicts == verdicts, "each by name, with its own score"
+    means = {name: comparison[name]["score"]["mean"] for name in names}
+    assert result.several == sorted(names, key=lambda name: -means[name])
 
 
 def test_named_collections_without_the_block_are_skipped(trained):

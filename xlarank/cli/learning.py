@@ -283,7 +283,7 @@ def train(
     for result in results:
         if result.comparison:
             say(f"{result.collection}, out of fold", "bold")
-            show(ranking_table(result.comparison))
+            show(ranking_table(result.comparison, result.collection))
         if result.ranked_by:
             trained = "the trained model ranks with --model-from trained"
             say(f"{result.collection}: {result.ranked_by}; rank and submit use it, {trained}")
@@ -413,6 +413,9 @@ def cross_validate(
             progress=progress,
         )
     several = len(set(model or ())) > 1 or without
+    if best := evaluation.several[:1] or [*dict.fromkeys(model or ())][:1]:
+        if not without:
+            options.current_run.words["collection"] += f" --model {best[0]}"
     if not several:
         _show(evaluation, graphs)
     _show_comparison(evaluation)
@@ -434,9 +437,11 @@ def _show_comparison(evaluation: Evaluation) -> None:
     for name, rows in evaluation.comparison.items():
         count = counted(rows[0]["graphs"], "graph")
         say(f"{name}, {evaluation.graphs}: compared on {count}", "bold")
-        show(ranking_table(rows))
+        show(ranking_table(rows, name))
     for name, text in evaluation.verdicts.items():
         say(f"{name}: {text}")
+        if used := evaluation.in_use.get(name):
+            say(f"{name}: {used}")
     if evaluation.overall:
         say(evaluation.overall)
 
@@ -486,11 +491,13 @@ def score_table(report: dict[str, Any], graphs: bool) -> Table:
     return table
 
 
-def ranking_table(rows: Sequence[dict[str, Any]]) -> Table:
+def ranking_table(rows: Sequence[dict[str, Any]], collection: str) -> Table:
     """Return the table of `xlarank.pipelines.support.evaluation.compared`, the best first."""
-    from xlarank.pipelines.support.evaluation import comparison_cells
+    from xlarank.pipelines.support.evaluation import comparison_cells, score_name
 
-    table = new_table("~ranker", ">score", ">to the first (95 %)", ">slowdown@1", ">@5")
+    table = new_table(
+        "~ranker", f">{score_name(collection)}", ">to the first (95 %)", ">slowdown@1", ">@5"
+    )
     for cells in comparison_cells(rows):
         table.add_row(*cells.values())
     return table
@@ -510,14 +517,16 @@ def leaderboard(
 ) -> None:
     """Show rankers and rules side by side, from all evaluations of the workspace."""
     from xlarank.pipelines.leaderboard import leaderboard as run
+    from xlarank.pipelines.support.evaluation import score_name
 
     board = run(workspace_at(workspace), collections=collection or (), metric=metric)
-    heads = ["~ranker", f">{metric}", ">to the first", ">graphs", "~blocks"]
-    heads += ["when", ">rows", "~settings", ">s", "version"]
     for _, part in board.group_by("collection", "split", "held_out_by", maintain_order=True):
         first = part.row(0, named=True)
         held_out = f", held out by {first['held_out_by']}" if first["held_out_by"] else ""
         say(f"{first['collection']}, {first['split']}{held_out}", "bold")
+        name = score_name(first["collection"]) if metric == "score" else metric
+        heads = ["~ranker", f">{name}", ">to the first", ">graphs", "~blocks"]
+        heads += ["when", ">rows", "~settings", ">s", "version"]
         show_rows(heads, map(_board_cells, part.iter_rows(named=True)), extra=5)
     if csv is not None:
         with atomic_write(csv) as partial:

@@ -182,9 +182,7 @@ def demo(workspace: Work = Path("work/demo"), trials: Trials = 8) -> None:
     models = train(workspace=workspace, collection=names)
     headline("4. evaluate on valid (families that were never trained on)")
     json_file = work.reports() / "valid.json"
-    verdicts = evaluate(
-        workspace=workspace, collection=names, json_file=json_file, graphs=False
-    ).verdicts
+    evaluation = evaluate(workspace=workspace, collection=names, json_file=json_file, graphs=False)
     headline("5. submit")
     submit(
         out=work.reports() / "submission.csv",
@@ -202,6 +200,10 @@ def demo(workspace: Work = Path("work/demo"), trials: Trials = 8) -> None:
         for m in models
     )
     say(f"learned to rank {' and '.join(sizes)}")
-    results = (f"{name}: {text.partition(', ahead')[0]}" for name, text in verdicts.items())
+    verdicts = evaluation.verdicts.items()
+    results = (f"{name}: {text.partition(', ahead')[0]}" for name, text in verdicts)
     say(f"result on valid: {'; '.join(results)}")
+    for name, used in evaluation.in_use.items():
+        if used:
+            say(f"{name}: {used}")
     say(f"open {page} in a browser; then rank a graph of your own: python run.py rank GRAPH.npz")
