@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from xlarank.models.objectives import mean_rank
 from xlarank.models.rankers import members_of, params_of
 from xlarank.models.training_data import GPU, TPU, FitSettings, Target, TrainingData
 from xlarank.models.validation.calibration import Calibration
+
+#: Name prefix of rules among rankers.
+RULE: Final = "rule: "
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +85,11 @@ class Model:
     @property
     def by_seed(self) -> list[list[Member]]:
         return [[*members] for _, members in groupby(self.members, lambda member: member.seed)]
+
+    @property
+    def is_rule(self) -> bool:
+        """Whether it is one of `xlarank.models.rules`, not a model without trees."""
+        return self.name.startswith(RULE)
 
     @property
     def is_time_model(self) -> bool:

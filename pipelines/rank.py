@@ -177,7 +177,7 @@ class Ranking:
         self.ranked_by = f"the model of {self.collection}"
         if model.shipped:
             self.ranked_by = f"the shipped {model.name}"
-        elif not (model.members or model.is_time_model):
+        elif model.is_rule:
             self.ranked_by = f"the {model.name}, chosen by the model of {self.collection}"
         self.notes = [*filter(None, [model.choice, _known_note(graph.name, model)])]
         self.runtime = graph.runtime
@@ -202,10 +202,7 @@ class Ranking:
             f"{counted(len(self.order), 'configuration')} ({np.count_nonzero(self.runtime):,} "
             "measured)"
         )
-        return (
-            f"<Ranking of {self.graph!r} by the model of {self.collection}: {configs}, "
-            f"fastest first: {first}>"
-        )
+        return f"<Ranking of {self.graph!r} by {self.ranked_by}: {configs}, fastest first: {first}>"
 
     def explain(self, config: int | None = None, against: str | int | None = None) -> Explanation:
         """Explain the difference between the scores of a configuration, by default the first, and
@@ -342,7 +339,7 @@ def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
                 writer.writerow(
                     [
                         text,
-                        ranking.collection,
+                        ranking.ranked_by,
                         entry.rank,
                         entry.configuration,
                         entry.score,

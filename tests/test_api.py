@@ -66,7 +66,8 @@ def test_features_have_a_row_per_distinct_configuration_and_reprs_are_one_line(t
     with pytest.raises(GraphFileError):
         xlarank.read_graph(tmp_path / "x__a.npz", kind="tile")
     ranking = repr(xlarank.rank(graph, tmp_path))
-    assert ranking.startswith("<Ranking of 'x__a' by the model of layout:") and len(ranking) < 200
+    assert ranking.startswith("<Ranking of 'x__a' by the shipped time-trees: ")
+    assert len(ranking) < 200
     table = xlarank.compute_features(graph)
     assert table.columns == [*KEYS, *rows.columns] == table.to_pandas().columns.tolist()
     assert table["repeats"].sum() == 24

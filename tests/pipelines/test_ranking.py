@@ -516,6 +516,9 @@ def test_layouts_of_a_gpu_are_ranked_and_explained_by_their_relayouts(tmp_path):
     assert ranking.notes == [
         "this is the relayout time of nvidia-h200, in which nothing is learned"
     ]
+    assert repr(ranking).startswith("<Ranking of 'crossattn__a' by the shipped relayout time: ")
+    write_rankings(tmp_path / "out.csv", {"a": ranking})
+    assert set(pl.read_csv(tmp_path / "out.csv")["model"]) == {"the shipped relayout time"}
     assert ranking.metrics["tau"] > 0.5 and ranking.node_times(0) == []
     measured = ranking.runtime[0]
     assert 0.5 < ranking.best(1)[0].estimated_ns / measured < 2, "nanoseconds of a data sheet"

@@ -186,7 +186,7 @@ def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:
         (
             (
                 name,
-                ranking.collection,
+                ranking.ranked_by.removeprefix("the model of "),
                 f"{len(ranking.order):,}",
                 ", ".join(str(entry.configuration) for entry in ranking.best(min(top, 5))),
                 f"{ranking.metrics['tau']:.3f}" if ranking.metrics else "-",
