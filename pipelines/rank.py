@@ -235,6 +235,12 @@ class Ranking:
             for rank, (config, *identical) in enumerate(list(duplicates.values())[:top], start=1)
         ]
 
+    @property
+    def tied_first(self) -> int:
+        """The number of configurations with the lowest score; 0 if these are all identical."""
+        tied = self.scores == self.scores[self.order[0]]
+        return int(tied.sum()) if len(np.unique(self.same_as[tied])) > 1 else 0
+
     def node_times(self, config: int) -> list[NodeTime]:
         """Return estimated times of the configurable nodes; empty unless the model is the time
         model itself.
