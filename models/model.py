@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from xlarank.data.errors import MAX_SEED, ModelError
+from xlarank.data.errors import MAX_SEED, ModelError, counted
 from xlarank.data.files import write_json
 from xlarank.data.graph import Kind
 from xlarank.features.attribution import ChangePath
@@ -47,7 +47,7 @@ class Scores:
         return np.asarray(self.per_seed.mean(axis=0))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """Members whose scores are averaged; without members, an estimated time or another column.
 
@@ -75,6 +75,11 @@ class Model:
     calibration: Calibration | None = None
     shipped: bool = False
     choice: str = ""
+
+    def __repr__(self) -> str:
+        columns = counted(len(self.columns), "column")
+        members = counted(len(self.members), "member")
+        return f"<Model {self.name!r} of {self.kind} graphs: {members}, {columns}>"
 
     @classmethod
     def of(cls, name: str, kind: Kind, params: Mapping[str, Any] | None = None) -> Model:
