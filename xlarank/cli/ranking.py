@@ -472,7 +472,9 @@ def calibrate(
         right = "-" if isnan(trust.right) else f"{trust.right:.1%} ({interval})"
         held_out = f"{trust.families} {FOLDS_OF[trust.by]}"
         certain = f"{trust.certain:.1%}"
-        first = f"{trust.first:.0%}", f"{trust.first_nearly:.0%}"
+        first = [
+            "-" if isnan(share) else f"{share:.0%}" for share in (trust.first, trust.first_nearly)
+        ]
         rows.append((name, str(trust.graphs), held_out, str(trust.seeds), certain, right, *first))
     show_rows(heads, rows)
     list_reasons("left out", left_out)
