@@ -190,7 +190,7 @@ def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:
         (
             (
                 name,
-                ranking.ranked_by.removeprefix("the model of "),
+                ranking.ranked_by.removeprefix("the model of ").partition(", chosen by")[0],
                 f"{len(ranking.order):,}",
                 ", ".join(str(entry.configuration) for entry in ranking.best(min(top, 5))),
                 f"{ranking.metrics['tau']:.3f}" if ranking.metrics else "-",
