@@ -76,6 +76,21 @@ class Collection:
         return ":".join(self.parts)
 
 
+def collection_of(path: Path) -> Collection | None:
+    """Return the collection whose folder holds a graph file; None for a file outside a tree.
+
+    >>> print(collection_of(Path("npz/layout/nvidia-h200/random/train/x__a.npz")))
+    layout:nvidia-h200:random
+    >>> collection_of(Path("train/x__a.npz"))
+    """
+    parts = path.resolve().parts
+    for kind, levels in _LEVELS.items():
+        tree = parts[-2 - levels.count("/") - 1 : -2]
+        if tree[:1] == (kind,) and parts[-2] in SPLITS:
+            return Collection(tree)
+    return None
+
+
 @dataclass(frozen=True, order=True)
 class GraphFile:
     """One npz file, its collection and split."""

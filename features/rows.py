@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.data.collection import collection_of
 from xlarank.data.config_table import group_codes, group_minimum, read_only
 from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph, program_family, read_graph
@@ -325,10 +326,12 @@ def compute_features(
     """Compute the rows of a graph or of an npz file, one for each *distinct* configuration.
 
     The columns are those of `xlarank.load_rows` without the folds; ``collection`` and ``split`` are
-    null. The "fast" tier omits expensive columns; ``candidates=False`` omits those computed from
-    all configurations of the graph; ``blocks`` are files that define your own columns and are
-    executed. Raises `GraphFileError` for a broken file, `BlockError` for a failing block and
-    `XlarankError` for an unknown tier.
+    null. Relayouts are priced for the hardware that the file's folders name
+    (npz/layout/SOURCE/...), and are 0 for other files and for a graph. The "fast" tier omits
+    expensive columns; ``candidates=False`` omits those computed from all configurations of the
+    graph; ``blocks`` are files that define your own columns and are executed. Raises
+    `GraphFileError` for a broken file, `BlockError` for a failing block and `XlarankError` for an
+    unknown tier.
 
     Examples:
         >>> import xlarank
@@ -338,9 +341,11 @@ def compute_features(
         ('bmm_tb__a', 0, 1, 569144)
     """
     settings = FeatureSettings.of(tier, candidates, blocks)
-    return rows_table(
-        [assemble(graph if isinstance(graph, Graph) else read_graph(graph), settings)]
-    )
+    if not isinstance(graph, Graph):
+        if (collection := collection_of(Path(graph))) is not None:
+            settings = settings.for_collection(collection)
+        graph = read_graph(graph)
+    return rows_table([assemble(graph, settings)])
 
 
 def assemble(

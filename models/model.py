@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from xlarank.data.errors import MAX_SEED, ModelError
+from xlarank.data.errors import MAX_SEED, ModelError, counted
 from xlarank.data.files import write_json
 from xlarank.data.graph import Kind
 from xlarank.features.attribution import ChangePath
@@ -28,6 +28,9 @@ from xlarank.models.rankers import members_of, params_of
 from xlarank.models.training_data import GPU, TPU, FitSettings, Target, TrainingData
 from xlarank.models.validation.calibration import Calibration
 
+#: Name prefix of rules among rankers.
+RULE: Final = "rule: "
+
 
 @dataclass(frozen=True, eq=False)
 class Scores:
@@ -44,7 +47,7 @@ class Scores:
         return np.asarray(self.per_seed.mean(axis=0))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """Members whose scores are averaged; without members, an estimated time or another column.
 
@@ -73,6 +76,11 @@ class Model:
     shipped: bool = False
     choice: str = ""
 
+    def __repr__(self) -> str:
+        columns = counted(len(self.columns), "column")
+        members = counted(len(self.members), "member")
+        return f"<Model {self.name!r} of {self.kind} graphs: {members}, {columns}>"
+
     @classmethod
     def of(cls, name: str, kind: Kind, params: Mapping[str, Any] | None = None) -> Model:
         """Return an unfitted model; raises `ParameterError` for an unknown name or parameter."""
@@ -82,6 +90,11 @@ class Model:
     @property
     def by_seed(self) -> list[list[Member]]:
         return [[*members] for _, members in groupby(self.members, lambda member: member.seed)]
+
+    @property
+    def is_rule(self) -> bool:
+        """Whether it is one of `xlarank.models.rules`, not a model without trees."""
+        return self.name.startswith(RULE)
 
     @property
     def is_time_model(self) -> bool:

@@ -7,13 +7,12 @@ from typing import Final
 
 from xlarank.data.graph import Kind
 from xlarank.models.column_sum import ColumnSum
+from xlarank.models.model import RULE as RULE
 from xlarank.models.model import Model
 from xlarank.models.training_data import Target
 from xlarank.models.validation.metrics import LAYOUTS_SET
 
 ESTIMATED_TIME: Final = "estimated time"
-#: Name prefix of rules among rankers.
-RULE: Final = "rule: "
 _OUTPUT_VOLUME: Final = "bounds__output_volume__log"
 _KERNEL_VOLUME: Final = "bounds__kernel_volume__log"
 #: Rules by kind of graphs: single columns that rank layouts best in measured or estimated

@@ -17,7 +17,7 @@ from xlarank.features.rows import Recipe
 from xlarank.models.card import CARD, ModelCard
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.model import Model
-from xlarank.models.training_data import TPU, target_of
+from xlarank.models.training_data import GPU, TPU, target_of
 from xlarank.models.validation.metrics import LAYOUTS_SET
 
 #: Models for collections without one, made by ``python -m benchmarks.pretrain``.
@@ -73,6 +73,10 @@ def relayout_model(collection: Collection) -> Model:
         target=target_of(collection).name,
     )
     choice = f"this is the {RELAYOUT_TIME} of {settings.hardware}, in which nothing is learned"
+    source = collection.parts[1]
+    if target_of(collection) is GPU and source != settings.hardware:
+        choice += f"; {source} is unknown and taken as an {settings.hardware}: the order may hold, "
+        choice += "the microseconds do not"
     rule = ColumnSum((TIME,))
     return Model(
         RELAYOUT_TIME, "layout", columns=columns, rule=rule, card=card, shipped=True, choice=choice

@@ -177,7 +177,7 @@ class Ranking:
         self.ranked_by = f"the model of {self.collection}"
         if model.shipped:
             self.ranked_by = f"the shipped {model.name}"
-        elif not (model.members or model.is_time_model):
+        elif model.is_rule:
             self.ranked_by = f"the {model.name}, chosen by the model of {self.collection}"
         self.notes = [*filter(None, [model.choice, _known_note(graph.name, model)])]
         self.runtime = graph.runtime
@@ -202,10 +202,7 @@ class Ranking:
             f"{counted(len(self.order), 'configuration')} ({np.count_nonzero(self.runtime):,} "
             "measured)"
         )
-        return (
-            f"<Ranking of {self.graph!r} by the model of {self.collection}: {configs}, "
-            f"fastest first: {first}>"
-        )
+        return f"<Ranking of {self.graph!r} by {self.ranked_by}: {configs}, fastest first: {first}>"
 
     def explain(self, config: int | None = None, against: str | int | None = None) -> Explanation:
         """Explain the difference between the scores of a configuration, by default the first, and
@@ -237,6 +234,12 @@ class Ranking:
             )
             for rank, (config, *identical) in enumerate(list(duplicates.values())[:top], start=1)
         ]
+
+    @property
+    def tied_first(self) -> int:
+        """The number of configurations with the lowest score; 0 if these are all identical."""
+        tied = self.scores == self.scores[self.order[0]]
+        return int(tied.sum()) if len(np.unique(self.same_as[tied])) > 1 else 0
 
     def node_times(self, config: int) -> list[NodeTime]:
         """Return estimated times of the configurable nodes; empty unless the model is the time
@@ -342,7 +345,7 @@ def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
                 writer.writerow(
                     [
                         text,
-                        ranking.collection,
+                        ranking.ranked_by,
                         entry.rank,
                         entry.configuration,
                         entry.score,

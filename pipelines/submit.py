@@ -198,8 +198,7 @@ def _rank_collection(
     if scores is not None and by_file:
         rankers.append(scores.name)
     if model is not None and by_file < len(orders):
-        by_rule = not (model.members or model.is_time_model or model.shipped)
-        rankers.append(model.name if by_rule else model.place)
+        rankers.append(model.name if model.is_rule else model.place)
         if model.choice:
             report.choices.setdefault(model.choice, []).append(str(collection))
         elif not by_file and not model.shipped and model.place == str(collection):

@@ -32,9 +32,9 @@ def rank(
     not beat them; ``model_from`` "trained" or "shipped" decides. The model is that of
     ``collection``, else of the collection whose folder contains the file, else the only one of the
     graph's kind (and target, if its folders name one). Without a model, layouts are ranked by the
-    shipped TPU time model, and TPU tiles by the shipped ranker, trained on estimates of the TPU's
-    compiler. ``blocks`` are the files of custom columns that the model was built with; their code
-    is executed.
+    shipped TPU time model, or the time of their relayouts if their folders name other hardware, and
+    TPU tiles by the shipped ranker, trained on estimates of the TPU's compiler. ``blocks`` are the
+    files of custom columns that the model was built with; their code is executed.
 
     Raises `xlarank.data.errors.GraphFileError`, `WorkspaceError` for a workspace that does not
     exist, and `ModelError` if there is no model or more than one.

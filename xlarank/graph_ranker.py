@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data import errors
-from xlarank.data.collection import GPUS
+from xlarank.data.collection import GPUS, collection_of
 from xlarank.data.errors import ArgumentError, ModelError, ParameterError, did_you_mean
 from xlarank.data.graph import Graph, Kind, read_graph
 from xlarank.features.block import Tier
@@ -22,7 +22,15 @@ from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
 from xlarank.models.params import OneOf, Whole
 from xlarank.models.rankers import DEFAULT, params_of, specs_of
-from xlarank.models.training_data import GPU, TARGETS, TPU, FitSettings, Target, TrainingData
+from xlarank.models.training_data import (
+    GPU,
+    TARGETS,
+    TPU,
+    FitSettings,
+    Target,
+    TrainingData,
+    target_of,
+)
 from xlarank.models.validation.metrics import graph_metrics
 
 GraphLike = Graph | str | Path
@@ -46,9 +54,11 @@ class GraphRanker:
         n_jobs: number of threads; -1: all cores, None: 1.
         tier: columns to compute, "fast" or "full".
         candidates: whether to include columns computed from all candidates of a graph.
-        target: hardware of the measurements: "tpu", "cpu", a GPU ("nvidia-h200", or another of
-            `xlarank.features.layout.hardware.HARDWARE`) or "tpu-estimate" for estimates by the
-            TPU's compiler. Columns for other hardware are not used.
+        target: hardware of the measurements: "tpu", "cpu", a GPU ("nvidia-h200"; one that is not
+            in `xlarank.features.layout.hardware.HARDWARE` is taken as an NVIDIA A100) or
+            "tpu-estimate" for estimates by the TPU's compiler. By default that of the folders of
+            the files (npz/layout/SOURCE/..., npz/tile/SOURCE/...); other files and graphs are of a
+            TPU. Columns for other hardware are not used.
         params: parameters of the ranker; default: those for the kind of graphs.
 
     Raises `xlarank.data.errors.ParameterError`, a `ValueError`, for an unknown parameter or a bad
@@ -57,6 +67,7 @@ class GraphRanker:
     Attributes:
         model_: the fitted `xlarank.models.model.Model`.
         kind_: "layout" or "tile".
+        target_: hardware that it was fitted for.
         feature_names_in_, n_features_in_: columns seen in `fit`, used or not.
         graphs_: names of the graphs that it was fitted on.
         left_out_: graph -> reason why it was not used.
@@ -65,8 +76,8 @@ class GraphRanker:
         >>> import xlarank
         >>> from xlarank.data.collection import SAMPLE
         >>> kernels = sorted((SAMPLE / "npz" / "tile" / "cpu" / "train").glob("bmm*.npz"))
-        >>> ranker = xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1, target="cpu")
-        >>> ranker = ranker.fit(kernels[:3])
+        >>> ranker = xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1)
+        >>> ranker = ranker.fit(kernels[:3])  # for a CPU, by their folder
         >>> ranker.graphs_, ranker.n_features_in_
         (['bmm__a', 'bmm__b', 'bmm__c'], 611)
         >>> scores = ranker.predict(kernels[3])  # lower is faster
@@ -80,6 +91,7 @@ class GraphRanker:
 
     model_: Model
     kind_: Kind
+    target_: str
     graphs_: list[str]
 
     def __init__(
@@ -91,7 +103,7 @@ class GraphRanker:
         n_jobs: int | None = -1,
         tier: str = "full",
         candidates: bool = True,
-        target: str = TPU.name,
+        target: str | None = None,
         **params: Any,
     ) -> None:
         self.ranker = ranker
@@ -118,18 +130,20 @@ class GraphRanker:
 
         Graphs without runtimes, or with equal ones, are left out (``left_out_``). Raises
         `ArgumentError`, a `TypeError`, for anything but graphs, and `ModelError` for graphs of two
-        kinds or none to fit on.
+        kinds, none to fit on, or files of several targets if no ``target`` is given.
         """
         self._check()
-        loaded = [_read(graph) for graph in _graph_list(graphs)]
+        listed = _graph_list(graphs)
+        loaded = [_read(graph) for graph in listed]
         kind, *other_kinds = {graph.kind for graph in loaded}
         if other_kinds:
             raise ModelError("the graphs are layout and tile graphs", expected="graphs of one kind")
-        rows = [self._rows(graph) for graph in loaded]
-        data = TrainingData.from_graphs(rows, self._target())
+        target = self.target or _target_of(listed)
+        rows = [self._rows(graph, target) for graph in loaded]
+        data = TrainingData.from_graphs(rows, _target_named(target))
         settings = FitSettings(self.n_estimators, self.random_state, _threads(self.n_jobs))
         model = Model.of(self.ranker, kind, self.params).fit(data, settings)
-        self._set_model(model, data.names)
+        self._set_model(model, data.names, target)
         reason = {True: "all its configurations cost the same", False: "it has no runtimes"}
         left_out = [graph for graph in rows if not (graph.labelled and graph.rankable)]
         self.left_out_ = {graph.name: reason[graph.labelled] for graph in left_out}
@@ -163,18 +177,18 @@ class GraphRanker:
         `WorkspaceError` for a folder that cannot be written.
         """
         self._require_fitted()
-        parts = (self.kind_, self.target, "own")[: 2 if self.kind_ == "tile" else 3]
+        parts = (self.kind_, self.target_, "own")[: 2 if self.kind_ == "tile" else 3]
         card = ModelCard(
             collection=collection or ":".join(parts),
             model=self.ranker,
             params=dict(self.model_.params),
             rounds=self.n_estimators,
             tuned=False,
-            recipe=Recipe.of(self._settings(), self.kind_),
+            recipe=Recipe.of(self._settings(self.target_), self.kind_),
             columns=self.model_.columns,
             trained_on={"train": self.graphs_},
             folds={},
-            target=self._target().name,
+            target=_target_named(self.target_).name,
         )
         self.model_ = self.model_.save(Path(folder), card)
         return self.model_
@@ -185,21 +199,22 @@ class GraphRanker:
         model = Model.load(Path(folder))
         card = model.require_card()
         settings = card.recipe.settings
-        target = card.target if card.target != GPU.name else settings.hardware
+        target = (card.target if card.target != GPU.name else settings.hardware) or TPU.name
         ranker = cls(
             model.name,
             n_estimators=max(1, card.rounds),
             tier=settings.tier.value,
             candidates=settings.candidates,
-            target=target or TPU.name,
+            target=target,
             **model.params,
         )
-        ranker._set_model(model, sorted(card.known_graphs))
+        ranker._set_model(model, sorted(card.known_graphs), target)
         ranker.left_out_ = {}
         return ranker
 
-    def _set_model(self, model: Model, graphs: list[str]) -> None:
+    def _set_model(self, model: Model, graphs: list[str], target: str) -> None:
         self.model_ = model
+        self.target_ = target
         self.kind_ = model.kind
         self.feature_names_in_ = np.array(model.columns, dtype=object)
         self.n_features_in_ = len(model.columns)
@@ -233,17 +248,16 @@ class GraphRanker:
         Whole(0, errors.MAX_SEED)("random_state", self.random_state)
         _threads(self.n_jobs)
         OneOf(tuple(tier.value for tier in Tier))("tier", self.tier)
-        OneOf(_TARGETS)("target", self.target)
+        is_gpu = isinstance(self.target, str) and self.target.startswith(GPUS)
+        if not (self.target is None or is_gpu):
+            OneOf(_TARGETS)("target", self.target)
 
     def _require_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
             raise ModelError("the ranker was not fitted", do="call fit first")
 
-    def _target(self) -> Target:
-        return TARGETS.get(self.target, GPU)
-
-    def _settings(self) -> FeatureSettings:
-        hardware = hardware_of(self.target)
+    def _settings(self, target: str) -> FeatureSettings:
+        hardware = hardware_of(target)
         return FeatureSettings(Tier(self.tier), self.candidates, hardware=hardware)
 
     def _rows_of_kind(self, graph: GraphLike) -> GraphRows:
@@ -253,10 +267,10 @@ class GraphRanker:
             raise ModelError(
                 f"{loaded.name} is a {loaded.kind} graph", expected=f"a {self.kind_} graph"
             )
-        return self._rows(loaded)
+        return self._rows(loaded, self.target_)
 
-    def _rows(self, graph: Graph) -> GraphRows:
-        return assemble(graph, self._settings())
+    def _rows(self, graph: Graph, target: str) -> GraphRows:
+        return assemble(graph, self._settings(target))
 
     def _predict(self, rows: GraphRows) -> NDArray[np.float64]:
         scores: NDArray[np.float64] = self.model_.score(rows).mean[rows.group]
@@ -277,6 +291,25 @@ def _graph_list(graphs: Iterable[GraphLike]) -> list[GraphLike]:
     if not (listed := list(graphs)):
         raise ModelError("there are no graphs", expected=_GRAPHS)
     return listed
+
+
+def _target_named(name: str) -> Target:
+    return TARGETS.get(name, GPU)
+
+
+def _target_of(graphs: Iterable[GraphLike]) -> str:
+    """Return the target that the folders of the files name; "tpu" for graphs and other files."""
+    names = set()
+    for graph in graphs:
+        if isinstance(graph, Graph) or (collection := collection_of(Path(graph))) is None:
+            names.add(TPU.name)
+            continue
+        target = target_of(collection)
+        names.add(collection.parts[1] if target is GPU else target.name)
+    if len(names) > 1:
+        got = f"the graphs are of {', '.join(sorted(names))} by their folders"
+        raise ModelError(got, expected="graphs of one target", do="pass target=")
+    return names.pop()
 
 
 def _read(graph: GraphLike) -> Graph:

@@ -25,6 +25,8 @@ CALIBRATION: Final = "calibration.json"
 CERTAIN: Final = 0.95
 #: Target probability that the best is among the first k.
 AMONG_FIRST: Final = 0.9
+#: Minimum number of graphs for `AMONG_FIRST`.
+FEWEST: Final = 9
 #: Slowdown up to which a configuration counts as nearly the best.
 NEARLY: Final = 0.01
 #: Maximum number of pairs sampled from a graph.
@@ -49,7 +51,8 @@ class Calibration:
         right: share of concordant pairs among certain ones, by thresholds from other families.
         right_low, right_high: 95 % bootstrap interval over graphs.
         first, first_nearly: top share of the distinct configurations that contains the best, or one
-            at most `NEARLY` slower, with probability `AMONG_FIRST`; 1 if there are too few graphs.
+            at most `NEARLY` slower, with probability `AMONG_FIRST`; NaN for fewer than `FEWEST`
+            graphs.
         by: unit of ``families``, a key of `FOLDS_OF`.
     """
 
@@ -113,6 +116,8 @@ class Calibration:
             null_fields = [
                 n for n in ("threshold", "right", "right_low", "right_high") if value[n] is None
             ]
+            if value["graphs"] < FEWEST:  # earlier versions wrote 1
+                null_fields += ["first", "first_nearly"]
             calibration = from_json(cls, value | dict.fromkeys(null_fields, 0.0))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
@@ -134,7 +139,7 @@ class Trust:
     Attributes:
         certain: share of certain pairs among those of distinct configurations.
         first, first_nearly: number of top distinct configurations that contain the best, or one at
-            most `NEARLY` slower, with probability `AMONG_FIRST`.
+            most `NEARLY` slower, with probability `AMONG_FIRST`; None if unknown.
         ahead_of: ``(configs,)`` number of distinct configurations certainly slower than each.
     """
 
@@ -151,11 +156,12 @@ class Trust:
         self.calibration = calibration
         self.ahead_of = slower[group]
         self.certain = float(slower.sum()) / max(1, distinct * (distinct - 1) // 2)
-        counts = (
-            int(np.ceil(share * distinct - 1e-9))
+        self.first, self.first_nearly = (
+            min(distinct, max(1, int(np.ceil(share * distinct - 1e-9))))
+            if np.isfinite(share)
+            else None
             for share in (calibration.first, calibration.first_nearly)
         )
-        self.first, self.first_nearly = (min(distinct, max(1, count)) for count in counts)
 
     def lines(self) -> list[str]:
         calibration = self.calibration
@@ -169,6 +175,8 @@ class Trust:
             if np.isfinite(right):
                 certain += f"; of such pairs {right:.1%} were in the right order on unseen "
                 certain += f"{FOLDS_OF[calibration.by]} ({low:.1%} to {high:.1%}, {graphs})"
+        if self.first is None:
+            return [certain]
         first = f"the best is among the first {self.first} with {AMONG_FIRST:.0%} probability"
         return [
             certain,
@@ -235,14 +243,16 @@ def _first(graphs: Sequence[ScoredGraph], slowdown: float) -> float:
     """Return the top share of the rows that contains one at most ``slowdown`` slower than the best.
 
     A conformal quantile: with probability `AMONG_FIRST`, the share needed for the next graph is no
-    larger.
+    larger. NaN for fewer than `FEWEST` graphs.
     """
+    if len(graphs) < FEWEST:
+        return float("nan")
     ranked = [graph.cost[np.argsort(graph.scores.mean(axis=0), kind="stable")] for graph in graphs]
     shares = [
         float(np.argmax(cost <= cost.min() * (1 + slowdown)) + 1) / len(cost) for cost in ranked
     ]
     needed = int(np.ceil((len(shares) + 1) * AMONG_FIRST))
-    return sorted(shares)[needed - 1] if needed <= len(shares) else 1.0
+    return sorted(shares)[needed - 1]
 
 
 def _certain_accuracy(pair_shares: Floats, rng: np.random.Generator) -> tuple[float, float, float]:

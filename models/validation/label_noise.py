@@ -96,14 +96,14 @@ def _folds(count: int) -> list[NDArray[np.bool_]]:
     return [fold == number for number in range(_FOLDS)]
 
 
-def describe_labels(graph: LayoutGraph) -> dict[str, float | None]:
+def describe_labels(graph: LayoutGraph, of_tpu: bool = True) -> dict[str, float | None]:
     """Return counts of configurations, and the noise of the labels (None if too few configurations
     are equal).
 
     ``output_sets`` counts distinct combinations of the outputs' full layouts, ``model_times``
-    distinct times by `TimeModel`. ``repeat_std`` and ``set_std`` are the `relative_std` within
-    identical configurations and within output sets; the rest are results of the functions of this
-    module.
+    distinct times by `TimeModel` (only if the labels are ``of_tpu``). ``repeat_std`` and
+    ``set_std`` are the `relative_std` within identical configurations and within output sets; the
+    rest are results of the functions of this module.
     """
     facts = LayoutFacts(graph)
     default = facts.default_layout[graph.configurable[facts.table.node]]
@@ -111,9 +111,6 @@ def describe_labels(graph: LayoutGraph) -> dict[str, float | None]:
     keys = np.unique(layout_key(layouts), return_inverse=True)[1]
     groups = tied_groups(keys.astype(np.int32)[facts.table.codes])
     sets = np.unique(groups, axis=0, return_inverse=True)[1].reshape(-1)
-    row_ns = TimeModel(facts).row_ns
-    # All at once would take gigabytes.
-    times = np.array([row_ns[rows].sum() for rows in facts.table.codes])
     measured = graph.measured
     group = graph.duplicates.group[measured]
     cost = graph.cost[measured]
@@ -124,7 +121,7 @@ def describe_labels(graph: LayoutGraph) -> dict[str, float | None]:
         "measured": int(measured.sum()),
         "distinct": len(groups),
         "output_sets": int(sets.max()) + 1,
-        "model_times": len(np.unique(np.log2(np.maximum(times, 1e-3)).round(12))),
+        **({"model_times": _model_times(facts)} if of_tpu else {}),
         "repeat_std": relative_std(cost, group),
         "set_std": relative_std(cost, sets[group]),
         "run_tau": run_tau(cost, group),
@@ -132,6 +129,13 @@ def describe_labels(graph: LayoutGraph) -> dict[str, float | None]:
         "set_tau": set_tau(cost, group, sets),
         "additive_r2": additive_r2(logs[runs > 0], groups[runs > 0]),
     }
+
+
+def _model_times(facts: LayoutFacts) -> int:
+    row_ns = TimeModel(facts).row_ns
+    # All at once would take gigabytes.
+    times = np.array([row_ns[rows].sum() for rows in facts.table.codes])
+    return len(np.unique(np.log2(np.maximum(times, 1e-3)).round(12)))
 
 
 def tied_groups(codes: NDArray[np.int32]) -> NDArray[np.int32]:

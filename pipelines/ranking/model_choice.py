@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from xlarank.data.collection import SPLITS, Collection, choose
+from xlarank.data.collection import Collection, choose, collection_of
 from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.data.graph import Graph, Kind, TileGraph
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
@@ -47,8 +47,8 @@ def model_for_graph(
     """
     kind = graph.kind
     parts = () if path is None else path.resolve().parts
-    tree = parts[-5 if kind == "layout" else -4 : -2]
-    named = Collection(tree) if tree[:1] == (kind,) and parts[-2] in SPLITS else None
+    named = None if path is None else collection_of(path)
+    named = named if named is not None and named.kind == kind else None
     if model_from == SHIPPED:
         return shipped_model(kind, named)
     if not workspace.root.is_dir() and workspace.root != DEFAULT_ROOT:

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from tests.cli.conftest import ROOT, environment, here, refused
 from tests.graphs import layout_arrays, save_npz, tile_arrays
-from tests.pipelines.trees import LAYOUT, TILE, graph_path, write_tree
+from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, write_tree
 from xlarank.cli import app, console
 from xlarank.cli.app import GUIDES, commands
 from xlarank.cli.console import JobProgress, bars, new_table, print_table
@@ -54,6 +54,16 @@ def test_json_is_alone_on_standard_output(small):
         if not any("--json" in part.opts for part in command.params)
     ]
     assert without == ["demo"], "which runs other commands"
+
+
+def test_info_of_a_graph_leads_to_its_data_root_and_has_times_of_tpus_only(tmp_path):
+    for source, of_tpu in (("nvidia-h200", False), ("cpu", False), ("tpu-estimate", True)):
+        path = graph_path(tmp_path, f"layout:{source}:random", "train", "x__a")
+        shown = here("info", save_npz(path, layout_graph(3))).out
+        assert ("distinct times of the time model" in shown) is of_tpu
+        assert f"next: python run.py build-features --data-root {tmp_path.resolve()}\n" in shown
+    elsewhere = here("info", save_npz(tmp_path / "x__a.npz", layout_graph(3))).out
+    assert "time model" in elsewhere and "next: python run.py build-features\n" in elsewhere
 
 
 def test_an_output_that_is_a_pipe_is_refused_before_the_work(small):

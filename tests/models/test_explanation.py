@@ -8,7 +8,7 @@ import pytest
 
 from tests.models.helpers import easy_data, easy_graph, fitted
 from tests.models.test_instances import pooled_data, pooled_graph
-from tests.pipelines.trees import FAST, layout_graph
+from tests.pipelines.trees import FAST, edit_json, layout_graph
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import read_graph
 from xlarank.features.attribution import walk_between
@@ -162,7 +162,7 @@ def test_pure_noise_is_never_certain():
     assert trust.lines()[0] == "no pair is certain: out of fold none reached 95% (20 graphs)"
 
 
-def test_the_first_hold_the_best_of_as_many_graphs_as_promised():
+def test_the_first_hold_the_best_of_as_many_graphs_as_promised(tmp_path):
     # of ten graphs the best stands second in nine, behind one that is nearly as good, and last in
     # one
     scores = [[2.0, 1.0, 3.0, 4.0]] * 9 + [[4.0, 3.0, 2.0, 1.0]]
@@ -173,7 +173,15 @@ def test_the_first_hold_the_best_of_as_many_graphs_as_promised():
     calibration = Calibration.of([*graphs[:9], *graphs])
     assert (calibration.first, calibration.first_nearly) == (0.5, 0.25)
     # the worst of 8 is at most the 8/9 quantile of the next place, of 9 the 9/10 quantile
-    assert Calibration.of(graphs[2:]).first == 1.0
+    few = Calibration.of(graphs[2:])
+    assert np.isnan([few.first, few.first_nearly]).all() and few.as_json()["first"] is None
+    of_few = Trust(few, np.zeros((2, 5)), np.arange(5))
+    assert (of_few.first, of_few.as_json()["best_among_first"]) == (None, None)
+    assert not [line for line in of_few.lines() if "among the first" in line]
+    few.save(tmp_path, "this")
+    for old in ({}, {"first": 1.0, "first_nearly": 1.0}):
+        edit_json(tmp_path / "calibration.json", **old)
+        assert Calibration.load(tmp_path, "this").as_json() == few.as_json()
     assert Calibration.of(graphs[:9]).first == 0.5
     assert Trust(calibration, np.zeros((2, 5)), np.arange(5)).first == 3
 

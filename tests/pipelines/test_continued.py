@@ -277,7 +277,8 @@ def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_ran
     ranking = rank(pair, path, **chosen)
     assert ranking.trust.calibration.as_json() == calibrations[LAYOUT].as_json()
     shown = json.loads(json.dumps(ranking.as_json()))["trust"]
-    assert shown["best_among_first"] == ranking.trust.first and len(ranking.trust.lines()) == 2
+    assert shown["best_among_first"] is ranking.trust.first is None, "of five graphs"
+    assert len(ranking.trust.lines()) == 1
     ahead = [entry.certainly_ahead_of for entry in ranking.best()]
     assert ahead == sorted(ahead, key=lambda count: -(count or 0)), (
         "the better the rank, the more lie behind"

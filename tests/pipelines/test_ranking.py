@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 import xlarank
+from tests.cli.conftest import here
 from tests.features.helpers import graph_of, layout_file
 from tests.graphs import Node, layout_row, save_npz
 from tests.pipelines import trees
@@ -23,6 +24,7 @@ from tests.pipelines.trees import (
     TILE,
     edit_json,
     graph_path,
+    identical,
     layout_graph,
     model_of,
     stored,
@@ -495,6 +497,35 @@ def test_rank_names_the_nodes_that_lose_time(tmp_path, capsys):
     )
 
 
+def printed(path, *options):
+    """Return the output of `rank` and the next command."""
+    text = " ".join(here("rank", path, *options).out.split())
+    out, _, following = text.partition("next: python run.py ")
+    return out, following
+
+
+def test_rank_says_why_the_shipped_ranker_ranks(trained, tmp_path):
+    path = save_npz(tmp_path / "t.npz", tile_graph(5))
+    work = ("--workspace", trained)
+    asked, following = printed(path, *work, "--model-from", "shipped")
+    assert "--model-from asks for the shipped ranker" in asked and "has no tile" not in asked
+    assert f"explain {path} --workspace {trained} --model-from shipped #" in following
+    shutil.rmtree(trained / "models/tile")
+    assert "the workspace has no tile model" in printed(path, *work)[0]
+
+
+def test_ties_for_first_are_counted_and_a_lone_configuration_has_no_next_step(tmp_path):
+    arrays = layout_graph(5)
+    out, following = printed(save_npz(tmp_path / "a.npz", arrays), "--workspace", tmp_path)
+    ranking = run(tmp_path, tmp_path / "a.npz", model_from=None)
+    tied = int((ranking.scores == ranking.scores.min()).sum())
+    assert tied == ranking.tied_first > 1 and following.startswith("explain ")
+    assert f"{tied} of 24 configurations tie for first, in file order" in out
+    alike = save_npz(tmp_path / "b.npz", identical(arrays))
+    out, following = printed(alike, "--workspace", tmp_path)
+    assert "tie for first" not in out and not following
+
+
 def test_a_program_without_configurable_nodes_is_explained(tmp_path):
     arrays = layout_graph(7)
     arrays["node_config_ids"] = arrays["node_config_ids"][:0]
@@ -516,6 +547,9 @@ def test_layouts_of_a_gpu_are_ranked_and_explained_by_their_relayouts(tmp_path):
     assert ranking.notes == [
         "this is the relayout time of nvidia-h200, in which nothing is learned"
     ]
+    assert repr(ranking).startswith("<Ranking of 'crossattn__a' by the shipped relayout time: ")
+    write_rankings(tmp_path / "out.csv", {"a": ranking})
+    assert set(pl.read_csv(tmp_path / "out.csv")["model"]) == {"the shipped relayout time"}
     assert ranking.metrics["tau"] > 0.5 and ranking.node_times(0) == []
     measured = ranking.runtime[0]
     assert 0.5 < ranking.best(1)[0].estimated_ns / measured < 2, "nanoseconds of a data sheet"

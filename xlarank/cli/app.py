@@ -106,7 +106,8 @@ GUIDES: Final = {
     ),
     "rank": Guide(
         ("rank net__a.npz", "rank own/npz/tile/tpu-estimate/train --csv orders.csv"),
-        "explain {file}{work}{collection}{blocks} # why the first is first; measure the first five",
+        "explain {file}{work}{collection}{model_from}{blocks} # why the first is first; "
+        "measure the first five",
     ),
     "submit": Guide(
         ("submit --out submission.csv", "submit --model-from layout:xla:random --strict"), _CHECK

@@ -66,6 +66,7 @@ def info(
     json_file: options.Json = None,
 ) -> None:
     """Show collections, splits, counts, and broken or unrankable files of the data root."""
+    from xlarank.data.collection import collection_of
     from xlarank.pipelines.info import file_info
     from xlarank.pipelines.info import info as run
 
@@ -75,6 +76,9 @@ def info(
                 f"both {graph} and a data root or collection are named", expected="one of them"
             )
         values = file_info(graph)
+        if (of := collection_of(graph)) is not None:
+            npz = graph.resolve().parents[len(of.parts) + 1]
+            options.recorded("data", "--data-root")(npz.parent if npz.name == "npz" else npz)
         show_rows(
             ("~quantity", ">value"),
             (

@@ -62,7 +62,9 @@ class Run:
     config: dict[str, Any] | None = None
     workspace: Path | None = None
     words: dict[str, str] = field(
-        default_factory=lambda: dict.fromkeys(("work", "data", "collection", "blocks"), "")
+        default_factory=lambda: dict.fromkeys(
+            ("work", "data", "collection", "model_from", "blocks"), ""
+        )
     )
     arguments: list[str] = field(default_factory=lambda: sys.argv[1:])
     began: float = field(default_factory=time.time)
@@ -211,8 +213,9 @@ Collections = Annotated[
 RankedBy = Annotated[
     str | None,
     Option(
+        callback=recorded("model_from", "--model-from"),
         help="trained: the model, even if the shipped ranker or a rule is better out of fold; "
-        "shipped: the shipped ranker."
+        "shipped: the shipped ranker.",
     ),
 ]
 ModelOf = Annotated[

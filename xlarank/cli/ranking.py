@@ -83,8 +83,9 @@ def rank(
     else:
         ranking = run(work, graph, collection=collection, model_from=model_from)
         rankings = {ranking.graph: ranking}
-        _show_ranking(ranking, top)
-        options.current_run.keep(graph)
+        _show_ranking(ranking, top, asked=model_from == "shipped")
+        if ranking.source[0].duplicates.distinct > 1:  # else there is nothing to explain
+            options.current_run.keep(graph)
         result = ranking.as_json(top)
     if csv is not None:
         write_rankings(csv, rankings)
@@ -93,14 +94,15 @@ def rank(
     finish(broken)
 
 
-def _show_ranking(ranking: Ranking, top: int) -> None:
+def _show_ranking(ranking: Ranking, top: int, asked: bool) -> None:
     configs = counted(len(ranking.order), "configuration")
     say(f"{ranking.graph}: {configs}, ranked by {ranking.ranked_by}")
     for note in ranking.notes:
         say(note)
     if ranking.shipped and not ranking.notes:
         kind = ranking.collection.partition(":")[0]
-        say(f"the workspace has no {kind} model for this target: using {_SHIPPED[kind]}")
+        why = f"the workspace has no {kind} model for this target: using"
+        say(f"{'--model-from asks for' if asked else why} {_SHIPPED[kind]}")
     if ranking.fallback:
         say(ranking.fallback)
     timed = ranking.estimated is not None
@@ -121,6 +123,8 @@ def _show_ranking(ranking: Ranking, top: int) -> None:
             for entry in ranking.best(top)
         ),
     )
+    if ranking.tied_first:
+        say(f"{ranking.tied_first:,} of {configs} tie for first, in file order")
     _show_losses(ranking)
     if ranking.metrics:
         metrics = (
@@ -186,7 +190,7 @@ def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:
         (
             (
                 name,
-                ranking.collection,
+                ranking.ranked_by.removeprefix("the model of ").partition(", chosen by")[0],
                 f"{len(ranking.order):,}",
                 ", ".join(str(entry.configuration) for entry in ranking.best(min(top, 5))),
                 f"{ranking.metrics['tau']:.3f}" if ranking.metrics else "-",
@@ -483,7 +487,9 @@ def calibrate(
         right = "-" if isnan(trust.right) else f"{trust.right:.1%} ({interval})"
         held_out = f"{trust.families} {FOLDS_OF[trust.by]}"
         certain = f"{trust.certain:.1%}"
-        first = f"{trust.first:.0%}", f"{trust.first_nearly:.0%}"
+        first = [
+            "-" if isnan(share) else f"{share:.0%}" for share in (trust.first, trust.first_nearly)
+        ]
         rows.append((name, str(trust.graphs), held_out, str(trust.seeds), certain, right, *first))
     show_rows(heads, rows)
     list_reasons("left out", left_out)
