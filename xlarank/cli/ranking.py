@@ -415,8 +415,8 @@ def explain(
         ((f"{value:+.4f}", name) for name, value in result.causes.items()),
     )
     _show_copies(result, top)
-    nodes = result.nodes[:top]
-    other_nodes = result.nodes[top:]
+    nodes = [node for node in result.nodes[:top] if abs(node.value) >= 5e-5]
+    other_nodes = result.nodes[len(nodes) :]
     timed = [">estimated µs"] if result.estimated else []
     rows = []
     for node in nodes:
@@ -526,8 +526,8 @@ def report(
             collections=collection or (),
             progress=progress,
         )
-    for name, (score, graphs) in written.scores.items():
-        say(f"{name}: {score:.3f} on {counted(graphs, 'graph')}")
+    for name, sentence in written.sentences.items():
+        say(f"{name}: {sentence}")
     list_reasons("not scored", written.left_out)
     if figures is not None:
         say(f"wrote {counted(len(written.figures), 'picture')} to {figures}")
