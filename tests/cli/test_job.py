@@ -174,7 +174,10 @@ def test_rank_and_report_show_a_calibration(trained, job, tmp_path):
     }
     options = ["--workspace", trained, "--model-from", "trained"]
     ranked = here("rank", graph_path(job.tree, LAYOUT, "valid", "mlp__a"), *options)
-    assert "the best is among the first" in ranked.out
+    assert "of the pairs are certain" in ranked.out and "3 graphs)" in ranked.out
+    assert "the best is among the first" not in ranked.out, "it takes nine graphs"
+    table = here("calibrate", "--workspace", trained, "--threads", 1, "-c", LAYOUT).out
+    assert re.search(r"% +(\(.*\))? +- +-\s", table), table
     page = tmp_path / "page.html"
     done = here("report", "--workspace", trained, "--compare", job.work, "--out", page)
     assert done.code == 0 and f"wrote {page}: " in done.out and f"{TILE}: " in done.out, done.err
