@@ -4,32 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
 
 import numpy as np
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, ModelError, counted, reasons
-from xlarank.data.graph import program_family
+from xlarank.data.errors import CollectionError, ModelError, reasons
 from xlarank.data.workspace import Workspace
-from xlarank.models.card import FAMILY, KIND, Continued, read_card
+from xlarank.models.card import KIND, read_card
 from xlarank.models.stored import model_of
-from xlarank.models.training_data import FitSettings, TrainingData
+from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.calibration import Calibration, ScoredGraph
-from xlarank.models.validation.folds import (
-    MOST_FOLDS,
-    Fold,
-    FoldPlan,
-    family_folds,
-    out_of_fold_scores,
-)
+from xlarank.models.validation.folds import MIN_NEW_FAMILIES, FoldPlan, out_of_fold_scores
 from xlarank.pipelines.ranking.model_choice import models_named
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspaces import each_collection, workspace_lock
 from xlarank.pipelines.training.training_sets import training_set_of
-
-#: Minimum number of families that are new to the start of a fine-tuned model, as in `train`.
-MIN_FAMILIES: Final = 3
 
 
 def calibrate(
@@ -77,7 +66,13 @@ def _calibrate_model(
         got = f"the model of {collection} has one seed, which cannot disagree with itself"
         raise ModelError(got, expected="2 seeds or more", do="train with `seeds=2` or more")
     data = training_set_of(workspace, collection, model).data
-    plan = _new_families(card.continues, data) if card.continues else FoldPlan.of(data)
+    plan = FoldPlan.of(data)
+    if card.continues:
+        plan = FoldPlan.of_new(data, card.continues.graphs)
+        if not plan.folds:
+            got = f"too few families of {collection} are new to the model that was fine-tuned"
+            do = "measure graphs of more families and train again"
+            raise ModelError(got, expected=f"{MIN_NEW_FAMILIES} or more", do=do)
     if not plan.folds:
         raise CollectionError(f"{collection} has one program family, so none can be held out")
     scores = np.empty((seeds, len(data.cost)))
@@ -99,20 +94,3 @@ def _calibrate_model(
             )
         calibration.save(workspace.model(collection), digest)
     return calibration
-
-
-def _new_families(start: Continued, data: TrainingData) -> FoldPlan:
-    """Return folds over the graphs of families that the start of a fine-tuned model does not know,
-    as `train` makes them; raises `ModelError` if there are too few families.
-    """
-    known = {program_family(name) for name in start.graphs}
-    new = [group for group, family in enumerate(data.families) if family not in known]
-    families = [data.families[group] for group in new]
-    count = len(set(families))
-    if count < MIN_FAMILIES:
-        total = counted(len(set(data.families)), "program family")
-        got = f"{count} of {total} are new to the model that was fine-tuned"
-        do = "measure graphs of more families and train again"
-        raise ModelError(got, expected=f"{MIN_FAMILIES} or more", do=do)
-    held = [[new[index] for index in fold.held] for fold in family_folds(families, MOST_FOLDS)]
-    return FoldPlan(FAMILY, [Fold(groups, groups) for groups in held])

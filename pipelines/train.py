@@ -12,15 +12,15 @@ import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, counted
-from xlarank.data.graph import Kind, program_family
+from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.models.arrays import Floats
-from xlarank.models.card import FAMILY, Continued, ModelCard
+from xlarank.models.card import Continued, ModelCard
 from xlarank.models.model import Model
 from xlarank.models.rankers import DEFAULT, rankers, specs_of
 from xlarank.models.training_data import TPU, FitSettings, target_of
 from xlarank.models.tuned import params_for
-from xlarank.models.validation.folds import MOST_FOLDS, Fold, FoldPlan, family_folds
+from xlarank.models.validation.folds import MIN_NEW_FAMILIES, Fold, FoldPlan
 from xlarank.models.validation.metrics import (
     graph_metrics,
     objective_value,
@@ -44,8 +44,6 @@ from xlarank.pipelines.training.training_sets import (
 _DEFAULT_ROUNDS: Final = 150
 #: Learning rates of added trees to cross-validate, as multiples of the continued model's.
 RATES: Final = (1.0, 0.3)
-#: Minimum number of families unknown to the continued model for choosing by cross-validation.
-MIN_FAMILIES: Final = 3
 #: Rounds and rate of a continued model without folds.
 CONTINUED_ROUNDS = 100
 CONTINUED_RATE = 1.0
@@ -226,7 +224,7 @@ def _new_models(
 
 def _continued_models(model: Model, plan: FoldPlan) -> list[Trial]:
     """Return a model to continue, at each learning rate to compare."""
-    reason = f"fewer than {MIN_FAMILIES} families that are new to the model"
+    reason = f"fewer than {MIN_NEW_FAMILIES} families that are new to the model"
     rates = RATES if plan.folds else (CONTINUED_RATE,)
     tuned = model.require_card().tuned
     return [
@@ -425,12 +423,7 @@ def new_families(model: Model, rows: StoredTrainingSet) -> FoldPlan:
         got = f"{rows.collection} holds {rows.kind} graphs"
         raise CollectionError(got, expected=expected, do=do)
     model.require(rows.manifest)
-    known = {program_family(name) for name in card.known_graphs}
-    new = [group for group, family in enumerate(rows.data.families) if family not in known]
-    families = [rows.data.families[group] for group in new]
-    folds = family_folds(families, MOST_FOLDS) if len(set(families)) >= MIN_FAMILIES else []
-    held_out = [[new[index] for index in fold.held] for fold in folds]
-    return FoldPlan(FAMILY, [Fold(groups, groups) for groups in held_out])
+    return FoldPlan.of_new(rows.data, card.known_graphs)
 
 
 def _continues(start: tuple[Model, str] | None, rate: float) -> Continued | None:

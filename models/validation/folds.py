@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
@@ -28,6 +28,8 @@ T = TypeVar("T")
 #: Number of rounds between stages.
 STEP: Final = 25
 MOST_FOLDS: Final = 10
+#: Minimum number of families that a fine-tuned model's start does not know, for folds over them.
+MIN_NEW_FAMILIES: Final = 3
 #: Reduction factor of successive halving.
 FACTOR: Final = 4
 #: Folds still running after their caller stopped early.
@@ -174,6 +176,19 @@ class FoldPlan:
         well unseen kernel families are ranked.
         """
         return cls.of_graphs(data.names, [graph.kinds for graph in data.parts], limit)
+
+    @classmethod
+    def of_new(cls, data: TrainingData, known_graphs: Iterable[str]) -> FoldPlan:
+        """Return folds over the graphs of families that no known graph belongs to; none for fewer
+        than `MIN_NEW_FAMILIES`.
+        """
+        known = {program_family(name) for name in known_graphs}
+        new = [group for group, family in enumerate(data.families) if family not in known]
+        families = [data.families[group] for group in new]
+        if len(set(families)) < MIN_NEW_FAMILIES:
+            return cls(FAMILY, [])
+        held = [[new[index] for index in fold.held] for fold in family_folds(families, MOST_FOLDS)]
+        return cls(FAMILY, [Fold(groups, groups) for groups in held])
 
     @classmethod
     def of_graphs(
