@@ -48,7 +48,8 @@ def model_for_graph(
     kind = graph.kind
     parts = () if path is None else path.resolve().parts
     named = None if path is None else collection_of(path)
-    named = named if named is not None and named.kind == kind else None
+    if named is not None and named.kind != kind:
+        named = None
     if model_from == SHIPPED:
         return shipped_model(kind, named)
     if not workspace.root.is_dir() and workspace.root != DEFAULT_ROOT:

@@ -205,33 +205,38 @@ def out_of_fold(workspace: Workspace, collection: Collection, card: ModelCard) -
 
 def compared(rankings: Rankings) -> list[dict[str, Any]]:
     """Return a row per ranker, rule and shipped ranker, the best first, on the graphs that all
-    score.
+    rankers score.
 
-    ``score`` is a summary as in `xlarank.models.validation.metrics.summary`; ``difference`` is the
-    paired difference to the first row, with its 95 % interval; ``slowdown@1`` and ``slowdown@5``
-    are means.
+    Rules and the shipped ranker are left out where they do not score all of these graphs. ``score``
+    is a summary as in `xlarank.models.validation.metrics.summary`; ``difference`` is the paired
+    difference to the first row, with its 95 % interval; ``slowdown@1`` and ``slowdown@5`` are
+    means.
     """
     by_name = {name: metrics for (name, seed), metrics in rankings.items() if seed is None}
     by_name = {name: metrics for name, metrics in by_name.items() if metrics}
-    if not by_name:
+    rankers = by_name.keys() - _rules(rankings) or by_name.keys()
+    common = set.intersection(*(set(by_name[name]) for name in rankers)) if rankers else set()
+    if not common:
         return []
-    common = set.intersection(*(set(metrics) for metrics in by_name.values()))
+    shared = {
+        name: {graph: values for graph, values in metrics.items() if graph in common}
+        for name, metrics in by_name.items()
+        if common <= metrics.keys()
+    }
     rows = []
-    for name, metrics in by_name.items():
-        values = {graph: metrics[graph] for graph in metrics if graph in common}
-        row: dict[str, Any] = {"ranker": name, "graphs": len(values)}
+    for name, metrics in shared.items():
+        row: dict[str, Any] = {"ranker": name, "graphs": len(common)}
         for metric in ("score", "slowdown@1", "slowdown@5"):
-            scores = {graph: entry[metric] for graph, entry in values.items()}
-            row[metric] = validation_metrics.summary(scores, metric) if values else None
+            scores = {graph: values[metric] for graph, values in metrics.items()}
+            row[metric] = validation_metrics.summary(scores, metric)
         rows.append(row)
-    rows.sort(key=lambda row: -row["score"]["mean"] if row["score"] else 0.0)
+    rows.sort(key=lambda row: -row["score"]["mean"])
     for row in rows:
-        difference = None
+        row["difference"] = None
         if row is not rows[0]:
-            difference = validation_metrics.difference(
-                by_name[row["ranker"]], by_name[rows[0]["ranker"]], "score"
+            row["difference"] = validation_metrics.difference(
+                shared[row["ranker"]], shared[rows[0]["ranker"]], "score"
             )
-        row["difference"] = difference
     return rows
 
 

@@ -37,6 +37,7 @@ from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.leaderboard import leaderboard
 from xlarank.pipelines.submit import submit
+from xlarank.pipelines.support.evaluation import compared
 from xlarank.pipelines.support.results import (
     Run,
     ScoreFiles,
@@ -561,3 +562,23 @@ def test_rows_that_cannot_be_loaded_are_refused(tree, built):
     build(tree, built, collections=[TILE], splits=["train"], settings=trees.FULL)
     with pytest.raises(FeatureStoreError, match="different columns"):
         xlarank.load_rows(built, TILE)
+
+
+def test_a_rule_without_scores_of_all_graphs_does_not_narrow_the_comparison():
+    def scored(**scores):
+        return {
+            graph: {"score": score, "slowdown@1": 0.0, "slowdown@5": 0.0}
+            for graph, score in scores.items()
+        }
+
+    rankings = {
+        ("lambdarank", None): scored(a=0.5, b=0.7),
+        ("rule: file order", None): scored(a=0.75, b=0.75, c=0.0),
+        ("rule: nearest to the first configuration", None): scored(a=1.0),
+        ("shipped ranker", None): scored(c=1.0),
+    }
+    first, second = compared(rankings)
+    assert (first["ranker"], first["graphs"], first["difference"]) == ("rule: file order", 2, None)
+    assert first["score"]["mean"] == 0.75, "graph c is not compared"
+    assert second["difference"]["mean"] == pytest.approx(-0.15)
+    assert compared({("a", None): scored(a=1.0), ("b", None): scored(b=1.0)}) == []
