@@ -99,9 +99,9 @@ class Model:
     @property
     def is_time_model(self) -> bool:
         """Whether layouts are ranked by the time model of measured TPUs alone."""
-        return self._is_rule(TPU)
+        return self._ranks_by_estimate(TPU)
 
-    def _is_rule(self, *targets: Target) -> bool:
+    def _ranks_by_estimate(self, *targets: Target) -> bool:
         """Return whether layouts are ranked by the estimated time of one of the targets alone."""
         if self.kind != "layout" or self.members or self.rule is None:
             return False
@@ -198,7 +198,7 @@ class Model:
     def nanoseconds(self, scores: Scores) -> Floats | None:
         """Return predicted times, ``(rows,)``; None if scores only rank or a fallback was used."""
         by_trees = bool(self.members) and all(member.predicts_times for member in self.members)
-        if scores.fallback or not (by_trees or self._is_rule(TPU, GPU)):
+        if scores.fallback or not (by_trees or self._ranks_by_estimate(TPU, GPU)):
             return None
         return np.exp2(np.minimum(scores.mean, 100.0))
 

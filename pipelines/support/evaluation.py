@@ -503,12 +503,12 @@ def verdict(collection: str, rankings: Rankings, ranker: str = "") -> str:
     scores = {name: values["score"] for name, values in metrics.items()}
     score = f"{score_name(collection)} {with_interval(validation_metrics.summary(scores))}"
     rules = {
-        name: column(metrics)
-        for name, metrics in untrained(rankings).items()
-        if name not in (RANDOM, *_same_as(label)) and len(metrics) == len(scores)
+        name: np.array([scored[graph]["score"] for graph in scores])
+        for name, scored in untrained(rankings).items()
+        if name not in (RANDOM, *_same_as(label)) and scores.keys() <= scored.keys()
     }
     rule = max(rules, key=lambda name: rules[name].mean())
-    leads = column(metrics) - rules[rule]
+    leads = np.array([*scores.values()]) - rules[rule]
     low, high = validation_metrics.bootstrap_interval(leads)
     if rule == SHIPPED_RANKER:
         best_rule = f"the shipped ranker ({rules[rule].mean():.3f})"

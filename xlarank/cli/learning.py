@@ -435,6 +435,8 @@ def _show(evaluation: Evaluation, graphs: bool) -> None:
 def _show_comparison(evaluation: Evaluation) -> None:
     """Print the comparison of rankers and rules, verdicts, and the mean over collections."""
     for name, rows in evaluation.comparison.items():
+        if not rows:  # the rankers score no graph in common
+            continue
         count = counted(rows[0]["graphs"], "graph")
         say(f"{name}, {evaluation.graphs}: compared on {count}", "bold")
         show(ranking_table(rows, name))
