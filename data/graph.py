@@ -25,10 +25,12 @@ from xlarank.data.config_table import ConfigTable, Duplicates, ReadOnlyArrays, g
 from xlarank.data.errors import GraphFileError, counted, naming
 from xlarank.data.npz import NpzReader
 from xlarank.data.schema import (
+    DOT_DIMENSIONS,
     LAYOUT_COLUMNS,
     LAYOUT_SLOTS,
     MAX_RANK,
     NODE_COLUMNS,
+    OPCODE,
     OPCODES,
     TILE_COLUMNS,
 )
@@ -120,6 +122,21 @@ class Graph(ReadOnlyArrays, ABC):
         return np.where(self.measured, self.runtime.astype(np.float64), np.inf)
 
 
+@dataclass(frozen=True, eq=False)
+class Dots(ReadOnlyArrays):
+    """Operands and dimension numbers of a program's dots; TpuGraphs' files do not have them.
+
+    Attributes:
+        operands: ``(dots, 2)`` left and right operand of each dot node, in the order of the nodes;
+            -1 if unknown.
+        dimensions: ``(dots, 4, 6)`` dimensions as in `xlarank.data.schema.DOT_DIMENSIONS`, padded
+            with -1.
+    """
+
+    operands: NDArray[np.int64]
+    dimensions: NDArray[np.int64]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class LayoutGraph(Graph):
     """A program; configurations choose the layouts of its nodes.
@@ -127,12 +144,14 @@ class LayoutGraph(Graph):
     Attributes:
         splits: ``(k,)``; nodes ``splits[i]:splits[i + 1]`` are one or more whole computations.
         configurable: ``(configurable nodes,)`` node ids, ascending.
+        dots: operands and dimension numbers of the dots; None if the file does not have them.
     """
 
     kind = "layout"
     splits: NDArray[np.int64]
     configurable: NDArray[np.int64]
     table: ConfigTable
+    dots: Dots | None = None
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, {counted(len(self.configurable), 'configurable node')}>"
@@ -283,9 +302,54 @@ def _read_layout(archive: NpzReader) -> LayoutGraph:
     with closing(archive.stream("node_config_feat")) as blocks:
         rows = (block if in_order else block[:, order] for block in blocks)
         table = ConfigTable.from_blocks(rows, configs=len(program["runtime"]), nodes=len(order))
-    graph = LayoutGraph(**program, splits=splits, configurable=ids[order], table=table)
+    dots = _read_dots(archive, program) if "node_dot_operands" in archive.names else None
+    graph = LayoutGraph(**program, splits=splits, configurable=ids[order], table=table, dots=dots)
     _check_layouts(graph)
     return graph
+
+
+def _read_dots(archive: NpzReader, program: dict[str, Any]) -> Dots:
+    nodes = np.flatnonzero(program["opcode"] == OPCODE["dot"])
+    _shape(archive, "node_dot_operands", (len(nodes), 2))
+    _shape(archive, "node_dot_dimensions", (len(nodes), len(DOT_DIMENSIONS), MAX_RANK))
+    operands = _integers(archive, "node_dot_operands", -1, len(program["node_feat"]) - 1)
+    dots = Dots(operands, _integers(archive, "node_dot_dimensions", -1, MAX_RANK - 1))
+    wrong = (operands >= 0).any(axis=1) & ~fitting_dots(dots, nodes, **program)
+    if wrong.any():
+        got = f"node_dot_dimensions of node {nodes[wrong.argmax()]} do not fit its operands"
+        raise GraphFileError(got, expected="the dimension numbers of its dot")
+    return dots
+
+
+def fitting_dots(
+    dots: Dots,
+    nodes: NDArray[np.int64],
+    node_feat: NDArray[np.float32],
+    edges: NDArray[np.int64],
+    **_: Any,
+) -> NDArray[np.bool_]:
+    """Return whether each of the dots ``nodes`` has operands, and dimensions that fit them.
+
+    Contracted and batch dimensions are distinct dimensions of two operands of the node, as many
+    and of the same sizes on both sides. With the other dimensions they give the output's rank.
+    """
+    rank = tensor_ranks(node_feat)
+    sides = dots.dimensions.reshape(-1, 2, 2, MAX_RANK)  # contracted and batch, left and right
+    named = sides >= 0
+    fits = (dots.operands >= 0).all(axis=1)
+    fits &= ~(named[..., 1:] & ~named[..., :-1]).any(axis=(1, 2, 3))
+    fits &= (sides < rank[dots.operands][:, None, :, None]).all(axis=(1, 2, 3))
+    of_operand = np.sort(sides.transpose(0, 2, 1, 3).reshape(-1, 2, 2 * MAX_RANK), axis=2)
+    repeated = (of_operand[..., 1:] == of_operand[..., :-1]) & (of_operand[..., 1:] >= 0)
+    fits &= ~repeated.any(axis=(1, 2))
+    sizes = node_feat[dots.operands[:, None, :, None], sides + _SIZES.start]
+    left, right = np.where(named, sizes, -1).transpose(2, 0, 1, 3)
+    fits &= (left == right).all(axis=(1, 2))
+    contracted, batch = named[:, :, 0].sum(axis=2).T
+    fits &= rank[nodes] == rank[dots.operands].sum(axis=1) - 2 * contracted - batch
+    consumer, operand = edges.T
+    pairs = consumer * len(rank) + operand
+    return np.asarray(fits & np.isin(nodes[:, None] * len(rank) + dots.operands, pairs).all(axis=1))
 
 
 def _read_tile(archive: NpzReader) -> TileGraph:

@@ -79,6 +79,10 @@ LAYOUT_SLOTS: Final[tuple[str, ...]] = ("output", "input", "kernel")
 #: The 18 columns of ``node_config_feat``.
 LAYOUT_COLUMNS: Final = (*_dims("output_layout"), *_dims("input_layout"), *_dims("kernel_layout"))
 
+#: Dimensions of a dot's operands, in the order of ``node_dot_dimensions``: of the left one, of the
+#: right one, and so on. All other dimensions are in the output.
+DOT_DIMENSIONS: Final = ("lhs_contracting", "rhs_contracting", "lhs_batch", "rhs_batch")
+
 #: The three tensors of a tile row, in file order.
 TILE_SLOTS: Final[tuple[str, ...]] = ("kernel", "output", "input")
 #: The 24 columns of ``config_feat``.

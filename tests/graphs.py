@@ -198,6 +198,8 @@ def tile_arrays() -> Arrays:
 
 
 LAYOUT_KEYS = tuple(layout_arrays())
+#: Arrays of programs that TpuGraphs' files do not have.
+DOT_KEYS = ("node_dot_operands", "node_dot_dimensions")
 TILE_KEYS = tuple(tile_arrays())
 
 
@@ -218,7 +220,20 @@ def arrays_of(graph: Any) -> Arrays:
             "config_runtime_normalizers": graph.normalizers,
         }
     program |= {"node_splits": graph.splits[None], "node_config_ids": graph.configurable}
+    if graph.dots is not None:
+        program |= dict(zip(DOT_KEYS, (graph.dots.operands, graph.dots.dimensions), strict=True))
     return program | {"node_config_feat": graph.table.rows[graph.table.codes]}
+
+
+def dot_arrays(
+    operands: Sequence[Sequence[int]], dimensions: Sequence[Sequence[Sequence[int]]]
+) -> Arrays:
+    """Return the arrays of dots from their operands and dimension numbers, without padding."""
+    padded = [
+        [[*listed, *[-1] * (MAX_RANK - len(listed))] for listed in numbers]
+        for numbers in dimensions
+    ]
+    return dict(zip(DOT_KEYS, (np.array(operands), np.array(padded)), strict=True))
 
 
 def examples(most: int) -> settings:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from xlarank.data import schema
 from xlarank.data.errors import HloError
-from xlarank.data.graph import MAX_NODES, has_cycle
+from xlarank.data.graph import MAX_NODES, Dots, fitting_dots, has_cycle
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN, OPCODE, TILE_SLOTS
 
@@ -93,7 +93,8 @@ def encode_program(module: Message) -> Arrays:
 
     These are ``node_splits (1, k)`` and ``node_config_ids (configurable nodes,)``, both int64.
     Every convolution, dot and reshape outside fusion bodies is configurable if its rank fits the
-    format, as in all of Google's files that were checked.
+    format, as in all of Google's files that were checked. Also adds the two arrays of
+    `xlarank.data.graph.Dots`, int8 and int64, which Google's files do not have.
     """
     arrays = encode_kernel(module)
     fused = fused_computations(module)
@@ -105,7 +106,41 @@ def encode_program(module: Message) -> Arrays:
     ends = np.cumsum([len(computation.instructions) for computation in module.computations])
     major = [bool(_MAJOR.search(computation.name)) for computation in module.computations]
     splits = {"node_splits": np.unique([0, *ends[major], ends[-1]])[None]}
-    return arrays | splits | {"node_config_ids": np.array(configurable, np.int64)}
+    dots = _dots(module, arrays)
+    return arrays | {
+        **splits,
+        "node_config_ids": np.array(configurable, np.int64),
+        "node_dot_operands": dots.operands,
+        "node_dot_dimensions": dots.dimensions.astype(np.int8),
+    }
+
+
+def _dots(module: Message, arrays: Arrays) -> Dots:
+    """Return the dots of a module; those of tensors that the format cannot express are unknown."""
+    node_of, _ = _index_nodes(module)
+    nodes = np.flatnonzero(arrays["node_opcode"] == OPCODE["dot"])
+    operands = np.full((len(nodes), 2), -1, np.int64)
+    dimensions = np.full((len(nodes), len(schema.DOT_DIMENSIONS), MAX_RANK), -1, np.int64)
+    dots = [pair for pair in instructions(module) if pair[1].opcode == "dot"]
+    for number, (computation, instruction) in enumerate(dots):
+        numbers = [
+            getattr(instruction.dot_dimension_numbers, f"{name}_dimensions")
+            for name in schema.DOT_DIMENSIONS
+        ]
+        named = [dimension for values in numbers for dimension in values]
+        is_expressible = all(0 <= dimension < MAX_RANK for dimension in named)
+        is_expressible &= max(map(len, numbers)) <= MAX_RANK
+        if is_expressible and len(instruction.operand_ids) == 2:
+            local_nodes = node_of[computation.id]
+            operands[number] = [local_nodes[operand] for operand in instruction.operand_ids]
+            for side, values in enumerate(numbers):
+                dimensions[number, side, : len(values)] = values
+    fits = fitting_dots(
+        Dots(operands, dimensions), nodes, arrays["node_feat"], arrays["edge_index"]
+    )
+    return Dots(
+        np.where(fits[:, None], operands, -1), np.where(fits[:, None, None], dimensions, -1)
+    )
 
 
 def fused_computations(module: Message) -> set[int]:

@@ -87,7 +87,10 @@ message ConvolutionDimensionNumbers {
   int64 output_batch_dimension = 9; int64 output_feature_dimension = 10;
   repeated int64 input_spatial_dimensions = 11;
 }
-message DotDimensionNumbers { repeated int64 lhs_contracting_dimensions = 1; }
+message DotDimensionNumbers {
+  repeated int64 lhs_contracting_dimensions = 1; repeated int64 rhs_contracting_dimensions = 2;
+  repeated int64 lhs_batch_dimensions = 3; repeated int64 rhs_batch_dimensions = 4;
+}
 message SliceDimensions { int64 start = 1; int64 limit = 2; int64 stride = 3; }
 message PaddingConfig { repeated PaddingConfigDimension dimensions = 1; }
 message PaddingConfigDimension {

@@ -79,8 +79,7 @@ def _matrices(
     """
     for number, tensor in enumerate(program.operands[node]):
         rank = len(program.dims[tensor])
-        roles = program.roles[node][number + 1]
-        groups = tuple(_with_role(roles, rank, role) for role in range(len(DOT_ROLES)))
+        groups = program.groups[node][number]
         if not groups[0] and len(groups[1]) < 2 and len(groups[2]) < 2:
             continue
         remaining = everything

@@ -44,8 +44,7 @@ _ARRAY_FIRST: Final = frozenset(
     "select-and-scatter sort".split()
 )
 RESHAPES: Final = frozenset({"reshape", "bitcast"})
-_CONTRACTED: Final = DOT_ROLES.index("contracted")
-_ROWS: Final = DOT_ROLES.index("rows")
+_BATCH, _ROWS, _CONTRACTED = map(DOT_ROLES.index, ("batch", "rows", "contracted"))
 
 
 class Passing(Enum):
@@ -64,11 +63,13 @@ class LayoutProgram:
     Attributes:
         opcode, dims, element_bytes: name, output shape and bytes of an element.
         operands: nodes in operand order.
+        dots: index into ``facts.graph.dots`` of the dots whose dimension numbers are known.
         readers: number of operands that are a node's output.
         permutation, reduced: permutation of a transpose, dimensions that a reduction removes.
         passing: how a node hands layouts on.
         preferred: the layout of the output if it is a parameter or a result.
         roles: roles of the dimensions of output and operands of a dot or convolution.
+        groups: batch, row and contracted dimensions of each operand of a dot, in its order.
         split, flops: numbers of batch and row dimensions of a dot, and its operations.
         activations: the convolution that computes a node's activation, if the back end fuses it.
         results: nodes (no attribute of one) that the program returns.
@@ -81,6 +82,7 @@ class LayoutProgram:
         self.opcode = [OPCODES[number] for number in facts.graph.opcode]
         self.dims: list[Sizes] = [tuple(sizes[:rank]) for sizes, rank in shapes]
         self.element_bytes = [int(size) for size in facts.element_bytes]
+        self.dots = self._known_dots()
         self.operands = self._operands()
         self.readers = Counter(tensor for inputs in self.operands for tensor in inputs)
         self.permutation: dict[int, Layout] = {}
@@ -91,6 +93,13 @@ class LayoutProgram:
         self._describe_products()
         self.activations = self._activations() if hardware.backend.fuses_activations else {}
         self.results = self._results()
+
+    def _known_dots(self) -> dict[int, int]:
+        if self.facts.graph.dots is None:
+            return {}
+        known = self.facts.graph.dots.operands[:, 0] >= 0
+        nodes = [node for node, opcode in enumerate(self.opcode) if opcode == "dot"]
+        return {node: index for index, node in enumerate(nodes) if known[index]}
 
     def _operands(self) -> list[list[int]]:
         """Return the operands of each node; the dataset's edges are not in operand order."""
@@ -103,8 +112,11 @@ class LayoutProgram:
             if computation[consumer] == computation[operand]:
                 operands[consumer].append(operand)
         tensors = slot_tensors(self.facts, np.arange(graph.nodes))
+        dots = graph.dots
         for node, inputs in enumerate(operands):
-            if self.opcode[node] in ("dot", "convolution"):
+            if dots is not None and node in self.dots:
+                operands[node] = dots.operands[self.dots[node]].tolist()
+            elif self.opcode[node] in ("dot", "convolution"):
                 left, right = tensors[node, 1:].tolist()
                 both = left, right if right >= 0 else left  # x * x has one edge
                 operands[node] = [tensor for tensor in both if tensor >= 0]
@@ -167,7 +179,43 @@ class LayoutProgram:
             zip(dots, zip(batch.astype(int), rows.astype(int), strict=True), strict=True)
         )
         self.flops: dict[int, float] = dict(zip(dots, flops.tolist(), strict=True))
-        self._contract_squares(dots)
+        self._contract_squares([node for node in dots if node not in self.dots])
+        self.groups = {node: [self._groups(node, slot) for slot in (1, 2)] for node in dots}
+        for node, index in self.dots.items():
+            self._take_numbers(node, index)
+
+    def _groups(self, node: int, slot: int) -> tuple[Layout, Layout, Layout]:
+        """Return the batch, row and contracted dimensions of a dot's operand, ascending."""
+        roles = self.roles[node][slot]
+        batch, rows, contracted = (
+            tuple(dimension for dimension, other in enumerate(roles) if other == role)
+            for role in (_BATCH, _ROWS, _CONTRACTED)
+        )
+        return batch, rows, contracted
+
+    def _take_numbers(self, node: int, index: int) -> None:
+        """Set what is known of a dot from its dimension numbers."""
+        assert self.facts.graph.dots is not None
+        numbers = self.facts.graph.dots.dimensions[index].reshape(2, 2, -1)
+        contracted_size = 1
+        for side, tensor in enumerate(self.operands[node]):
+            contracted, batch = (tuple(listed[listed >= 0].tolist()) for listed in numbers[:, side])
+            dims = self.dims[tensor]
+            both = contracted + batch
+            rows = tuple(dimension for dimension in range(len(dims)) if dimension not in both)
+            self.groups[node][side] = (batch, rows, contracted)
+            roles = self.roles[node][side + 1]
+            for role, group in enumerate(self.groups[node][side]):
+                for dimension in group:
+                    roles[dimension] = role
+            contracted_size = math.prod(dims[dimension] for dimension in contracted)
+        batch, rows, _ = self.groups[node][0]
+        rank = len(self.dims[node])
+        split = [len(batch), len(rows), rank - len(batch) - len(rows)]
+        self.split[node] = (split[0], split[1])
+        output_roles = [role for role, count in enumerate(split) for _ in range(count)]
+        self.roles[node][0][:rank] = output_roles
+        self.flops[node] = 2.0 * contracted_size * math.prod(self.dims[node])
 
     def _contract_squares(self, dots: list[int]) -> None:
         """Choose the contracted dimension of square operands, which is not in the file.

@@ -317,8 +317,13 @@ def write_configurations(
     """Write a graph file with configurations ``rows (configs, nodes, 18)`` and their runtimes, 0 if
     unknown.
     """
+    dots = {}
+    if graph.dots is not None:
+        dots["node_dot_operands"] = graph.dots.operands
+        dots["node_dot_dimensions"] = graph.dots.dimensions.astype(np.int8)
     write_graph(
         path,
+        **dots,
         node_feat=graph.node_feat,
         node_opcode=graph.opcode.astype(np.uint8),
         edge_index=graph.edges,

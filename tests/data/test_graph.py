@@ -19,10 +19,13 @@ from tests.graphs import (
     Arrays,
     Node,
     arrays_of,
+    dot_arrays,
     examples,
     layout_arrays,
     layout_row,
+    parameter,
     program_arrays,
+    save_npz,
     tile_arrays,
 )
 from xlarank.data.errors import GraphFileError
@@ -277,6 +280,49 @@ def test_a_graph_may_have_no_configurable_nodes_and_retired_and_unknown_opcodes(
     graph = read_graph(graph_file(arrays))
     assert graph.opcode.tolist() == [0, 97, 101, 120, 2] and graph.table.codes.shape == (6, 0)
     assert graph.duplicates.distinct == 1, "all configurations are identical"
+
+
+def with_dots(dimensions, operands=((0, 1),)):
+    """x[8,4] @ w[4,4] with these dimension numbers; the output has the rank 2."""
+    program = (
+        parameter(8, 4),
+        parameter(4, 4),
+        Node("dot", (8, 4), (0, 1), columns={"is_root": 1}),
+    )
+    return {
+        **program_arrays(program),
+        "config_runtime": np.zeros(1, np.int64),
+        "node_splits": np.array([[0, 3]]),
+        "node_config_ids": np.array([2]),
+        "node_config_feat": np.full((1, 1, 18), -1, np.float32),
+        **dot_arrays(operands, dimensions),
+    }
+
+
+def test_dimension_numbers_of_dots_are_read(tmp_path):
+    numbers = [[(1,), (0,), (), ()]]
+    dots = read_graph(save_npz(tmp_path / "d.npz", with_dots(numbers))).dots
+    assert dots.operands.tolist() == [[0, 1]]
+    assert dots.dimensions[0, :, 0].tolist() == [1, 0, -1, -1]
+    unknown = with_dots([[()] * 4], ((-1, -1),))
+    assert read_graph(save_npz(tmp_path / "u.npz", unknown)).dots.operands.tolist() == [[-1, -1]]
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "operands"),
+    [
+        ([[(0,), (0,), (), ()]], ((0, 1),)),  # 8 and 4 elements
+        ([[(1,), (), (), ()]], ((0, 1),)),
+        ([[(1,), (2,), (), ()]], ((0, 1),)),
+        ([[(1, 1), (0, 1), (), ()]], ((0, 1),)),
+        ([[(1,), (0,), (), ()]], ((0, 2),)),  # not an operand
+        ([[(), (), (1,), (0,)]], ((0, 1),)),  # an output of rank 3
+    ],
+)
+def test_dimension_numbers_that_do_not_fit_are_refused(tmp_path, dimensions, operands):
+    path = save_npz(tmp_path / "d.npz", with_dots(dimensions, operands))
+    with pytest.raises(GraphFileError, match="node_dot_dimensions of node 2"):
+        read_graph(path)
 
 
 @pytest.mark.parametrize("kind", GOOD)

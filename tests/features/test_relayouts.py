@@ -10,7 +10,7 @@ from hypothesis import given
 
 from tests.features.helpers import GRAPHS, SAMPLE, fitting_graph, graph_of, layout_file, load
 from tests.features.oracle_relayout import Relayouts
-from tests.graphs import Node, examples, layout_row, parameter
+from tests.graphs import Node, dot_arrays, examples, layout_row, parameter
 from xlarank.features.layout.hardware import HARDWARE
 from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.layout.layout_mapping import inverse, permuted, reshaped, without
@@ -209,6 +209,17 @@ def test_square_operands_are_contracted_the_other_way_the_second_time():
     arrays = layout_file(program, (2,), [[layout_row()]])
     roles = LayoutProgram(LayoutFacts(graph_of(arrays)), HARDWARE["cpu"]).roles
     assert roles[2][2][:2] != roles[3][2][:2]
+
+
+def test_dimension_numbers_of_the_file_are_used():
+    """x[64,64] @ w[64,64], w contracted along dimension 1."""
+    program = (parameter(64, 64), parameter(64, 64), Node("dot", (64, 64), (0, 1), columns=ROOT))
+    numbers = [[(1,), (1,), (), ()]]
+    arrays = layout_file(program, (2,), [[layout_row()]]) | dot_arrays(((1, 0),), numbers)
+    program = LayoutProgram(LayoutFacts(graph_of(arrays)), HARDWARE["cpu"])
+    assert program.operands[2] == [1, 0]
+    assert program.groups[2] == [((), (0,), (1,))] * 2
+    assert program.flops[2] == 2 * 64**3
 
 
 def compare(arrays, machines=MACHINES):

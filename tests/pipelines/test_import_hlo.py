@@ -11,7 +11,7 @@ import pytest
 
 from tests.data.hlo.programs import kernels, matmul_module
 from tests.data.hlo.test_encoding import layouts
-from tests.graphs import LAYOUT_KEYS
+from tests.graphs import DOT_KEYS, LAYOUT_KEYS
 from tests.pipelines.trees import LAYOUT, graph_path
 from xlarank.data.collection import discover, find_data_root
 from xlarank.data.errors import CollectionError, GraphFileError, HloError, ModelError, XlarankError
@@ -44,7 +44,9 @@ def test_a_program_becomes_a_graph_of_the_data_root(tmp_path):
     assert (graph.configs, graph.labelled, graph.edges) == (1, False, 9)
     path = tmp_path / "root/npz/layout/own/default/test/f.npz"
     arrays = np.load(path)
-    assert set(arrays.files) == set(LAYOUT_KEYS) and arrays["config_runtime"].tolist() == [0]
+    assert set(arrays.files) == {*LAYOUT_KEYS, *DOT_KEYS} and arrays["config_runtime"].tolist() == [
+        0
+    ]
     assert (
         arrays["node_config_feat"].dtype == np.float32 and (arrays["node_config_feat"] == -1).all()
     )

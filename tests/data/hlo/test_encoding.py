@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.data.hlo.programs import instruction, kernels, matmul_module, tuning_data
-from tests.graphs import LAYOUT_KEYS, TILE_KEYS
+from tests.graphs import DOT_KEYS, LAYOUT_KEYS, TILE_KEYS
 from xlarank.data.errors import HloError
 from xlarank.data.hlo.encoding import (
     Arrays,
@@ -82,6 +82,30 @@ def test_absent_columns_are_0_their_products_1_and_large_numbers_are_rounded_onc
     # float64 it would first become the middle itself and then the even neighbour 2**54.
     module, _ = one_instruction(dims=(2**54 + 2**30 + 1,))
     check_columns(encode_program(module), 0, {"shape_dimensions_0": [2**54 + 2**31]})
+
+
+def test_dots_keep_their_operands_and_dimension_numbers() -> None:
+    module = HloModuleProto(name="m", entry_computation_id=1)
+    main = module.computations.add(name="main", id=1)
+    instruction(main, "parameter", (16, 8, 4), id=1)
+    instruction(main, "parameter", (8, 4, 32), id=2)
+    numbers = {
+        "lhs_contracting_dimensions": [2],
+        "rhs_contracting_dimensions": [1],
+        "lhs_batch_dimensions": [1],
+        "rhs_batch_dimensions": [0],
+    }
+    instruction(main, "dot", (8, 32, 16), (2, 1), id=3)
+    instruction(main, "dot", (8, 16, 32), (1, 2), id=4, dot_dimension_numbers=numbers)
+    # without numbers that fit, as those of node 2, a dot is unknown
+    arrays = encode_program(module)
+    assert arrays["node_dot_operands"].tolist() == [[-1, -1], [0, 1]]
+    padding = [-1] * 5
+    unknown = [[-1, *padding]] * 4
+    assert arrays["node_dot_dimensions"].tolist() == [
+        unknown,
+        [[2, *padding], [1, *padding], [1, *padding], [0, *padding]],
+    ]
 
 
 def test_the_columns_of_convolutions_slices_and_padding() -> None:
@@ -284,7 +308,7 @@ def layouts() -> ModuleTuningData:
 
 def test_usable_runs_become_configurations_in_their_order() -> None:
     arrays = layout_arrays(layouts())
-    assert set(arrays) == set(LAYOUT_KEYS)
+    assert set(arrays) == {*LAYOUT_KEYS, *DOT_KEYS}
     assert arrays["config_runtime"].tolist() == [50, 60] and arrays["node_config_ids"].tolist() == [
         4,
         5,
@@ -350,8 +374,8 @@ def test_a_real_program_is_encoded_as_in_google_s_file(real_data: Path) -> None:
     ours = layout_arrays(data)
     program = encode_program(data.module)
     with np.load(real_data / "npz/layout/xla/default/valid/unet_3d.4x4.bf16.npz") as theirs:
-        assert set(ours) == set(theirs.files)
-        for name in program:
+        assert set(ours) == {*theirs.files, *DOT_KEYS}
+        for name in set(program) - set(DOT_KEYS):
             arrays = (source[name] for source in (program, theirs, ours))
             assert len({(array.dtype, array.shape, array.tobytes()) for array in arrays}) == 1, name
         labels = []
