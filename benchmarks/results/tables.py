@@ -35,7 +35,8 @@ from xlarank.models.training_data import TPU, FitSettings, target_of
 from xlarank.models.validation.metrics import difference
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.cross_validate import cross_validate
-from xlarank.pipelines.support.evaluation import RANDOM, SHIPPED_RANKER, baselines, evaluate_graph
+from xlarank.pipelines.support.baselines import RANDOM, SHIPPED_RANKER, baselines
+from xlarank.pipelines.support.evaluation import evaluate_graph
 
 #: ``{graph: {metric: value}}``
 Scores = dict[str, dict[str, float]]

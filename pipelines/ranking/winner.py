@@ -13,7 +13,7 @@ from xlarank.models.rules import RULE, rules_of
 from xlarank.models.stored import pretrained_model
 from xlarank.models.training_data import TPU, target_named
 from xlarank.models.validation.metrics import paired_difference
-from xlarank.pipelines.support.evaluation import SHIPPED_RANKER
+from xlarank.pipelines.support.baselines import SHIPPED_RANKER
 
 #: Rules that cannot rank a graph by its columns, so that no model can be made of them.
 _NOT_COLUMNS = ("random", "file order", "nearest to the first configuration")

@@ -10,27 +10,25 @@ import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, counted
-from xlarank.data.graph import Kind, program_family
+from xlarank.data.graph import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph, read_manifest
-from xlarank.models.arrays import Floats, Indices, Integers
+from xlarank.models.arrays import Floats, Indices
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model, Scores
-from xlarank.models.rules import ESTIMATED_TIME, RULE, rules_of
-from xlarank.models.stored import RELAYOUT_TIME, pretrained_model
-from xlarank.models.training_data import TPU, target_of
+from xlarank.models.rules import ESTIMATED_TIME, RULE
+from xlarank.models.stored import RELAYOUT_TIME
 from xlarank.models.validation import metrics as validation_metrics
 from xlarank.models.validation.label_noise import tau_ceiling
 from xlarank.models.validation.metrics import METRICS, SPEEDUPS, graph_metrics, summarise
+from xlarank.pipelines.support.baselines import RANDOM, SHIPPED_RANKER, baselines, deduplicated
 
 #: ``{graph: {metric: value}}``
 Metrics = dict[str, dict[str, float]]
 #: Metrics by ranker and seed; the seed is None for the mean of all seeds.
 Rankings = dict[tuple[str, int | None], Metrics]
 
-RANDOM: Final = "random"
-SHIPPED_RANKER: Final = "shipped ranker"
 #: Collections that the score of the competition averages.
 _KAGGLE: Final = (
     *("layout:xla:random", "layout:xla:default", "layout:nlp:random", "layout:nlp:default"),
@@ -304,95 +302,6 @@ def evaluate_graph(
     if kind == "layout" and (ceiling := tau_ceiling(cost, group)) is not None:
         metrics["tau_ceiling"] = ceiling
     return metrics
-
-
-def baselines(
-    collection: Collection, rows: GraphRows, picked: Indices | slice = slice(None)
-) -> Metrics:
-    """Return a graph's metrics under the shipped ranker and rules that need no training, by name.
-
-    The shipped ranker is left out if it does not fit the graph or was trained on it. Metrics of the
-    random order are expected values.
-    """
-    kind = collection.kind
-    cost = rows.cost[picked]
-    group = rows.group[picked]
-    metrics = {
-        "file order": graph_metrics(kind, _file_order(rows)[picked], cost, group),
-        RANDOM: _random(kind, cost, group),
-    }
-    for model in untrained_models(collection, rows):
-        score = model.score(rows).mean[rows.group]
-        name = SHIPPED_RANKER if model.shipped else model.name.removeprefix(RULE)
-        metrics[name] = graph_metrics(kind, score[picked], cost, group)
-    names = [name for name in rows.columns if name.startswith("bounds__")]
-    if kind == "tile" and names and rows.ids[0] == 0:
-        bounds = _values(rows, names)
-        distance = np.abs(bounds - bounds[0]).sum(axis=1)
-        metrics["nearest to the first configuration"] = graph_metrics(
-            kind, distance[picked], cost, group
-        )
-    return metrics
-
-
-def untrained_models(collection: Collection, rows: GraphRows) -> list[Model]:
-    """Return the rules whose columns a graph has, and the shipped ranker if it fits and was not
-    trained on the graph.
-    """
-    target = target_of(collection)
-    models = rules_of(collection.kind, rows.columns, target)
-    if target is TPU:
-        shipped = pretrained_model(collection.kind)
-        is_known = rows.name in shipped.require_card().known_graphs
-        if not is_known and {*shipped.columns} <= {*rows.columns}:
-            models.append(shipped)
-    return models
-
-
-def _file_order(rows: GraphRows) -> Floats:
-    return np.arange(len(rows.ids), dtype=np.float64)
-
-
-def _values(rows: GraphRows, names: Sequence[str]) -> Floats:
-    """Return values of columns, ``(configs, names)``, in the stored order of columns."""
-    indices = np.array([i for i, name in enumerate(rows.columns) if name in names])
-    return rows.matrix(used=indices)[rows.group].astype(np.float64)
-
-
-def _random(kind: Kind, cost: Floats, group: Integers) -> dict[str, float]:
-    """Return the expected metrics of the random order."""
-    measured = np.isfinite(cost)
-    ascending = np.sort(deduplicated(cost[measured], cost[measured], group[measured])[1])
-    at_1, at_5 = (_expected_least(ascending, k) / ascending[0] - 1 for k in (1, 5))
-    return dict(
-        zip(
-            METRICS, (0.0, 0.5, at_1, at_5, 0.0 if kind == "layout" else 1 - at_5, 0.0), strict=True
-        )
-    )
-
-
-def _expected_least(ascending: Floats, k: int) -> float:
-    """Return the expected minimum of ``k`` values drawn without replacement.
-
-    The i-th smallest of n is the minimum with probability C(n - i, k - 1) / C(n, k).
-
-    >>> [round(_expected_least(np.array([1.0, 2.0, 4.0]), k), 6) for k in (1, 2)]
-    [2.333333, 1.333333]
-    """
-    n = len(ascending)
-    if k >= n:
-        return float(ascending[0])
-    after = n - np.arange(1, n - k + 1)
-    chance = np.cumprod(np.concatenate([[k / n], (after - k + 1) / after]))
-    return float(chance @ ascending[: len(chance)])
-
-
-def deduplicated(score: Floats, cost: Floats, group: Integers) -> tuple[Floats, Floats, Integers]:
-    """Return score, minimum cost and group of each distinct configuration."""
-    numbers, first, inverse = np.unique(group, return_index=True, return_inverse=True)
-    cost_of = np.full(len(numbers), np.inf)
-    np.minimum.at(cost_of, inverse, cost)
-    return score[first], cost_of, numbers
 
 
 def graphs_to_score(

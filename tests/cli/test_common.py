@@ -25,8 +25,8 @@ from xlarank.cli import app, console
 from xlarank.cli.app import GUIDES, commands
 from xlarank.cli.console import JobProgress, bars, new_table, print_table
 from xlarank.cli.dataset import INFO, LABELS, info_row
-from xlarank.cli.learning import score_table
 from xlarank.cli.options import Run, moved_to_front
+from xlarank.cli.scoring import score_table
 from xlarank.models.rankers import rankers
 from xlarank.pipelines.info import SplitInfo
 from xlarank.pipelines.programs.sources import Collected

@@ -25,7 +25,7 @@ from xlarank.models.validation.label_noise import (
     tau_ceiling,
 )
 from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, graph_metrics, kendall_tau
-from xlarank.pipelines.support.evaluation import baselines, deduplicated
+from xlarank.pipelines.support.baselines import baselines, deduplicated
 
 #: Few values, so that ties are common on both sides; costs are above 0, as runtimes are.
 _SCORES = st.sampled_from((-1.5, -0.0, 0.0, 0.25, 3.0, 1e9))

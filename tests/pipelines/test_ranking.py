@@ -30,7 +30,7 @@ from tests.pipelines.trees import (
     stored,
     tile_graph,
 )
-from xlarank.cli.ranking import explain as explain_command
+from xlarank.cli.explaining import explain as explain_command
 from xlarank.cli.ranking import rank as command
 from xlarank.data.collection import SAMPLE, Collection
 from xlarank.data.errors import (

@@ -20,7 +20,17 @@ from typer import Option
 from typer.main import get_command
 
 import xlarank
-from xlarank.cli import console, dataset, learning, options, programs, ranking, run_all
+from xlarank.cli import (
+    console,
+    dataset,
+    explaining,
+    learning,
+    options,
+    programs,
+    ranking,
+    run_all,
+    scoring,
+)
 from xlarank.cli.options import load_config, moved_to_front
 from xlarank.data.errors import MAX_ROUNDS, XlarankError
 
@@ -169,7 +179,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Rank compiler configurations without running them: boosted trees on TpuGraphs data.",
 )
-for group in (dataset, learning, ranking, programs, run_all):
+for group in (dataset, learning, scoring, ranking, explaining, programs, run_all):
     app.add_typer(group.app)
 
 

@@ -269,6 +269,7 @@ Model = Annotated[str, Option(callback=recorded("model", "--model"), help=f"Rank
 Select = Annotated[
     str, Option(help="Score to select by: mean, or robust: mean - std / 4 over graphs.")
 ]
+RunName = Annotated[str, Option("--name", help="Name of this run in the leaderboard.")]
 Json = Annotated[
     Path | None,
     Option("--json", callback=_json, help="Write JSON to this file; -: standard output."),

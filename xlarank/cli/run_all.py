@@ -17,7 +17,8 @@ from xlarank.cli.console import (
     show_rows,
     write_json,
 )
-from xlarank.cli.learning import evaluate, spread, train, tune
+from xlarank.cli.explaining import report
+from xlarank.cli.learning import spread, train, tune
 from xlarank.cli.options import (
     WORK,
     Collections,
@@ -32,7 +33,8 @@ from xlarank.cli.options import (
     Work,
     out_file,
 )
-from xlarank.cli.ranking import rank, report, submit
+from xlarank.cli.ranking import rank, submit
+from xlarank.cli.scoring import evaluate
 from xlarank.data.errors import MAX_TRIALS, counted
 
 #: Collections of the demo: one of each kind, so that it takes only minutes.

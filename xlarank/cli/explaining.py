@@ -1,0 +1,248 @@
+"""Commands that explain rankings: explain, calibrate, report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option, Typer
+
+from xlarank.cli import console, options
+from xlarank.cli.console import list_lines, list_reasons, say, show_rows, write_json
+from xlarank.cli.options import (
+    WORK,
+    Blocks,
+    Collections,
+    Json,
+    ModelOf,
+    RankedBy,
+    Threads,
+    Work,
+    out_file,
+    workspace_at,
+)
+from xlarank.data.errors import counted
+
+if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
+    from xlarank.pipelines.ranking.score_difference import Explanation
+
+app = Typer()
+
+
+def _show_copies(result: Explanation, top: int) -> None:
+    """Print the copies and the slow nodes that only one of two configurations has."""
+    from xlarank.features.layout.config_costs import REASONS
+
+    for config, copies in ((result.now, result.copies), (result.then, result.copies_against)):
+        rows = []
+        for copy in copies[:top]:
+            layouts = " to ".join(_order(layout) for layout in (copy.before, copy.after))
+            readers = ", ".join(map(str, copy.readers[:4])) or "the result"
+            size = f"{copy.bytes / 1e3:,.1f}"
+            time = f"{copy.nanoseconds / 1e3:.3f}"
+            rows.append((str(copy.node), layouts, readers, size, time))
+        if rows:
+            total = sum(copy.nanoseconds for copy in copies) / 1e3
+            count = counted(len(copies), "copy")
+            say(f"only {config} needs {count}, estimated {total:.3f} µs")
+            show_rows((">output of node", "layout", "read by", ">kB", ">µs"), rows)
+    for config, nodes in (
+        (result.now, result.slow_nodes),
+        (result.then, result.slow_nodes_against),
+    ):
+        if nodes:
+            total = sum(node.nanoseconds for node in nodes) / 1e3
+            count = counted(len(nodes), "slow node")
+            say(f"only {config} has {count}, estimated {total:.3f} µs more")
+            reasons_of = [
+                (str(node.node), REASONS[node.quantity], f"{node.nanoseconds / 1e3:.3f}")
+                for node in nodes[:top]
+            ]
+            show_rows((">node", "reason", ">µs"), reasons_of)
+
+
+def _order(layout: Sequence[int] | None) -> str:
+    return "other" if layout is None else f"{{{','.join(map(str, layout))}}}"
+
+
+@app.command()
+def explain(
+    graph: Annotated[Path, Argument(help="An npz file in TpuGraphs format.")],
+    config: Annotated[
+        int | None, Option(help="Configuration to explain. Default: the best.")
+    ] = None,
+    against: Annotated[
+        str | None, Option(help="Configuration to compare with, or default (sets no layout).")
+    ] = None,
+    top: Annotated[int, Option(min=1, help="Number of rows in each table.")] = 10,
+    workspace: Work = WORK,
+    collection: ModelOf = None,
+    model_from: RankedBy = None,
+    blocks: Blocks = None,
+    module: Annotated[
+        Path | None, Option(help="HLO module of the graph, for names of nodes.")
+    ] = None,
+    svg: Annotated[
+        Path | None, Option(callback=out_file, help="Draw the largest segment into this file.")
+    ] = None,
+    json_file: Json = None,
+) -> None:
+    """Explain why one configuration is ranked ahead of another: by node, pair, cause and column."""
+    from xlarank.features.meanings import column_meanings
+    from xlarank.pipelines.explain import explain as run
+
+    result = run(
+        workspace_at(workspace),
+        graph,
+        config=config,
+        against=against,
+        collection=collection,
+        model_from=model_from,
+        svg=svg,
+        module=module,
+    )
+    relation = (
+        "ahead of" if result.difference < 0 else "behind" if result.difference > 0 else "level with"
+    )
+    first, second = result.ranks
+    against = f", {result.against}" if result.against != f"configuration {result.then}" else ""
+    say(
+        f"{result.graph}: configuration {result.now} (rank {first} of "
+        f"{result.configurations:,}) is ranked "
+        f"{relation} {result.then} (rank {second}{against}), by the {result.model} of "
+        f"{result.collection}"
+    )
+    say(
+        f"score difference {result.difference:+.4f} (below 0: configuration {result.now} is faster)"
+    )
+    for title, pair in (("estimated", result.estimated), ("runtimes", result.runtime)):
+        if pair:
+            say(f"{title} {pair[0] / 1e6:.4f} against {pair[1] / 1e6:.4f} ms")
+    show_rows(
+        (">contribution", "cause"),
+        ((f"{value:+.4f}", name) for name, value in result.causes.items()),
+    )
+    _show_copies(result, top)
+    nodes = [node for node in result.nodes[:top] if abs(node.value) >= 5e-5]
+    other_nodes = result.nodes[len(nodes) :]
+    timed = [">estimated µs"] if result.estimated else []
+    rows = []
+    for node in nodes:
+        times = [] if node.nanoseconds is None else [f"{node.nanoseconds / 1000:+.3f}"]
+        text = f"{node.opcode} {node.shape}"
+        if node.name:
+            text = f"{node.name}: {text} {node.op_name}".rstrip()
+        rows.append((f"{node.value:+.4f}", *times, str(node.node), text, node.now, node.then))
+    remaining = {}
+    if other_nodes:
+        remaining[counted(len(other_nodes), "other node")] = sum(node.value for node in other_nodes)
+    if nodes and abs(result.rest) >= 5e-5:
+        remaining["not attributed to a single node"] = result.rest
+    rows += [
+        (f"{value:+.4f}", *[""] * len(timed), "", text, "", "") for text, value in remaining.items()
+    ]
+    show_rows((">contribution", *timed, ">node", "operation", "now", "then"), rows)
+    pairs = ((f"{pair.value:+.4f}", pair.now, pair.then) for pair in result.pairs[:top])
+    show_rows((">contribution", "pair now", "pair then"), pairs)
+    meanings = column_meanings()
+    columns = list(result.columns.items())[:top]
+    if columns and not blocks:
+        options.current_run.keep(columns[0][0])
+    named_columns = ((f"{value:+.4f}", name, meanings.get(name, "")) for name, value in columns)
+    show_rows((">contribution", "column", "~meaning"), named_columns)
+    for number, segment in enumerate(result.segments, 1):
+        inside = ", ".join(map(result.called, segment.nodes[:12])) + (
+            " ..." if len(segment.nodes) > 12 else ""
+        )
+        say(f"segment {number}: {segment.value:+.4f}, nodes {inside}")
+    list_lines("note", list(result.notes))
+    if svg is not None:
+        say(f"wrote {svg}")
+    write_json(json_file, result.as_json())
+
+
+@app.command()
+def calibrate(
+    workspace: Work = WORK,
+    collection: Collections = None,
+    threads: Threads = 0,
+    json_file: Json = None,
+) -> None:
+    """Measure out of fold how certain rankings are; rank and report then show it."""
+    from xlarank.models.card import FOLDS_OF
+    from xlarank.pipelines.calibrate import calibrate as run
+
+    with console.progress_bars() as progress:
+        calibrations, left_out = run(
+            workspace_at(workspace),
+            collections=collection or (),
+            threads=threads,
+            progress=progress,
+        )
+    heads = (
+        "collection",
+        ">graphs",
+        ">held out",
+        ">seeds",
+        ">pairs certain",
+        ">of these right",
+        ">best in first",
+        ">nearly best in first",
+    )
+    rows = []
+    for name, trust in calibrations.items():
+        interval = f"{trust.right_low:.1%} to {trust.right_high:.1%}"
+        right = "-" if isnan(trust.right) else f"{trust.right:.1%} ({interval})"
+        held_out = f"{trust.families} {FOLDS_OF[trust.by]}"
+        certain = f"{trust.certain:.1%}"
+        first = [
+            "-" if isnan(share) else f"{share:.0%}" for share in (trust.first, trust.first_nearly)
+        ]
+        rows.append((name, str(trust.graphs), held_out, str(trust.seeds), certain, right, *first))
+    show_rows(heads, rows)
+    list_reasons("left out", left_out)
+    write_json(json_file, {name: trust.as_json() for name, trust in calibrations.items()})
+
+
+@app.command()
+def report(
+    out: Annotated[
+        Path | None,
+        Option(callback=out_file, help="Default: reports/report.html in the workspace."),
+    ] = None,
+    compare: Annotated[
+        Path | None, Option(help="Workspace to compare with, graph by graph (paired test).")
+    ] = None,
+    figures: Annotated[
+        Path | None, Option(help="Folder for the pictures as SVG files, as for a paper.")
+    ] = None,
+    workspace: Work = WORK,
+    collection: Collections = None,
+    json_file: Json = None,
+) -> Any:
+    """Write one HTML page: scores, baselines, certainty, explanations, importance of columns."""
+    from xlarank.data.workspace import Workspace
+    from xlarank.pipelines.report import report as run
+
+    other = Workspace(compare) if compare is not None else None
+    with console.progress_bars() as progress:
+        written = run(
+            workspace_at(workspace),
+            out,
+            compare=other,
+            figures=figures,
+            collections=collection or (),
+            progress=progress,
+        )
+    for name, sentence in written.sentences.items():
+        say(f"{name}: {sentence}")
+    list_reasons("not scored", written.left_out)
+    if figures is not None:
+        say(f"wrote {counted(len(written.figures), 'picture')} to {figures}")
+    say(f"wrote {written.out}: {written.size / 1e6:.1f} MB, opens in any browser without a network")
+    write_json(
+        json_file, {"out": str(written.out), "bytes": written.size, "judged": written.scores}
+    )
+    return written

@@ -1,0 +1,292 @@
+"""Commands that score rankers: evaluate, cross-validate, leaderboard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import getitem
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.table import Table
+from typer import Option, Typer
+
+from xlarank.cli import options
+from xlarank.cli.console import (
+    list_lines,
+    list_reasons,
+    new_table,
+    progress_bars,
+    say,
+    show,
+    show_rows,
+    write_json,
+)
+from xlarank.cli.options import built_workspace, read_scores, workspace_at
+from xlarank.data.errors import counted
+from xlarank.data.files import atomic_write
+
+if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
+    from xlarank.pipelines.support.evaluation import Evaluation
+
+app = Typer()
+
+_ShowGraphs = Annotated[bool, Option(help="Show a row for each graph.")]
+
+
+@app.command()
+def evaluate(
+    split: options.Split = "valid",
+    data_root: options.Root = None,
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
+    official_indices: Annotated[
+        Path | None, Option(help="Folder of <source>_<search>.json: configurations to score.")
+    ] = None,
+    model_from: Annotated[
+        str | None,
+        Option(help="Model that scores all collections: shipped, a collection, or a folder."),
+    ] = None,
+    scores: options.ScoresOf = None,
+    weights: options.Weights = None,
+    name: options.RunName = "",
+    json_file: options.Json = None,
+    graphs: _ShowGraphs = True,
+) -> Any:
+    """Score trained models on a split with labels: per graph, mean, spread and a bootstrap
+    interval.
+    """
+    from xlarank.pipelines.evaluate import evaluate as run
+    from xlarank.pipelines.support.evaluation import with_interval
+
+    built = built_workspace(data_root, workspace, collection, trained=not scores)
+    with progress_bars() as progress:
+        evaluation = run(
+            built,
+            split=split,
+            collections=collection or (),
+            official_indices=official_indices,
+            model_from=model_from,
+            scores=read_scores(scores, weights, split),
+            name=name,
+            progress=progress,
+        )
+    report = evaluation.report
+    _show(evaluation, graphs)
+    _show_comparison(evaluation)
+    for collection_name, metrics in report.items():
+        if "speedup@1" in metrics:
+            first, five = (with_interval(metrics[metric]) for metric in ("speedup@1", "speedup@5"))
+            count = counted(len(metrics["speedup@1"]["graphs"]), "graph")
+            say(
+                f"{collection_name}: {first} times as fast as the compiler's default, best of the "
+                f"first five {five}; {count}"
+            )
+    _finish(evaluation, report, json_file)
+    return evaluation
+
+
+@app.command()
+def cross_validate(
+    by: Annotated[
+        str,
+        Option(
+            help=(
+                "Unit to hold out: kind (a kernel family; layouts: family), family (a "
+                "program) or graph."
+            )
+        ),
+    ] = "kind",
+    model: Annotated[
+        list[str] | None,
+        Option(
+            help=(
+                f"Ranker to fit instead of that of the model: {options.RANKERS}. Repeat to compare."
+            )
+        ),
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        Option(
+            help=(
+                "Block of columns to leave out, by the name of its class: what it is worth; "
+                "repeatable."
+            )
+        ),
+    ] = None,
+    with_valid: Annotated[
+        bool, Option("--with-valid", help="With --model: fit on train and valid.")
+    ] = False,
+    data_root: options.Root = None,
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
+    rounds: options.Rounds = 300,
+    seed: options.Seed = 0,
+    threads: options.Threads = 0,
+    name: options.RunName = "",
+    json_file: options.Json = None,
+    graphs: _ShowGraphs = True,
+) -> None:
+    """Cross-validate: score each graph with a ranker fitted without it."""
+    from xlarank.models.training_data import FitSettings
+    from xlarank.pipelines.cross_validate import cross_validate as run
+    from xlarank.pipelines.cross_validate import worth_of_blocks
+
+    built = built_workspace(data_root, workspace, collection)
+    with progress_bars() as progress:
+        evaluation = run(
+            built,
+            model,
+            by=by,
+            collections=collection or (),
+            with_valid=with_valid,
+            fit=FitSettings(rounds, seed, threads),
+            without=without or (),
+            name=name,
+            progress=progress,
+        )
+    several = len(set(model or ())) > 1 or without
+    if best := evaluation.several[:1] or [*dict.fromkeys(model or ())][:1]:
+        if not without:
+            options.current_run.words["collection"] += f" --model {best[0]}"
+    if not several:
+        _show(evaluation, graphs)
+    _show_comparison(evaluation)
+    for collection_name, text in worth_of_blocks(evaluation, without).items() if without else ():
+        say(f"{collection_name}: {text}")
+    _finish(evaluation, evaluation.comparison if several else evaluation.report, json_file)
+
+
+def _show(evaluation: Evaluation, graphs: bool) -> None:
+    """Print each collection's name, number of graphs and metrics."""
+    for name, metrics in evaluation.report.items():
+        count = counted(len(metrics["score"]["graphs"]), "graph")
+        say(f"{name}, {evaluation.graphs}: {count}", "bold")
+        show(score_table(metrics, graphs))
+
+
+def _show_comparison(evaluation: Evaluation) -> None:
+    """Print the comparison of rankers and rules, verdicts, and the mean over collections."""
+    for name, rows in evaluation.comparison.items():
+        if not rows:  # the rankers score no graph in common
+            continue
+        count = counted(rows[0]["graphs"], "graph")
+        say(f"{name}, {evaluation.graphs}: compared on {count}", "bold")
+        show(ranking_table(rows, name))
+    for name, text in evaluation.verdicts.items():
+        say(f"{name}: {text}")
+        if used := evaluation.in_use.get(name):
+            say(f"{name}: {used}")
+    if evaluation.overall:
+        say(evaluation.overall)
+
+
+def _finish(evaluation: Evaluation, result: Any, json_file: Path | None) -> None:
+    list_reasons("left out", evaluation.left_out)
+    list_lines("note", evaluation.notes)
+    write_json(json_file, result)
+
+
+def score_table(report: dict[str, Any], graphs: bool) -> Table:
+    """Return a table of a collection's metrics: per graph if ``graphs``, then mean, spread,
+    interval and rules.
+    """
+    metrics = {name: scores for name, scores in report.items() if not name.startswith("speedup")}
+    first = next(iter(metrics.values()))
+    ceilings = metrics.get("tau", {}).get("ceiling") or {}  # for graphs with repeated measurements
+    # Fits the window.
+    heads = ("in order" if name == "ordered_pair_accuracy" else name for name in metrics)
+    table = new_table("~graph", *(f">{head}" for head in heads), *[">ceiling"] * bool(ceilings))
+
+    def add(label: str, *path: str, ceiling: float | None = None, style: str = "") -> None:
+        values = [reduce(getitem, path, scores) for scores in metrics.values()]
+        table.add_row(
+            label,
+            *(f"{value:.3f}" for value in values + [ceiling] * (ceiling is not None)),
+            style=style,
+        )
+
+    if graphs:
+        for name in first["graphs"]:
+            add(name, "graphs", name, ceiling=ceilings.get(name))
+        table.add_section()
+    complete = ceilings.keys() == first["graphs"].keys()
+    add("mean", "mean", ceiling=fmean(ceilings.values()) if complete else None, style="bold")
+    for label, part in (("std", "std"), ("95 % low", "low"), ("95 % high", "high")):
+        if len(first["graphs"]) > 1:
+            add(label, part)
+        else:
+            table.add_row(label, *"-" * len(metrics))
+    if first.get("seeds_std") is not None:
+        add("std over seeds", "seeds_std")
+    if "baselines" in first:
+        if any(scores["repeats_once"] != scores["mean"] for scores in metrics.values()):
+            # a submission lists every configuration, and the mean above counts each of them
+            add("mean, identical counted once", "repeats_once")
+    return table
+
+
+def ranking_table(rows: Sequence[dict[str, Any]], collection: str) -> Table:
+    """Return the table of `xlarank.pipelines.support.evaluation.compared`, the best first."""
+    from xlarank.pipelines.support.evaluation import comparison_cells, score_name
+
+    table = new_table(
+        "~ranker", f">{score_name(collection)}", ">to the first (95 %)", ">slowdown@1", ">@5"
+    )
+    for cells in comparison_cells(rows):
+        table.add_row(*cells.values())
+    return table
+
+
+@app.command()
+def leaderboard(
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
+    metric: Annotated[
+        str, Option(help="Metric to order by: score, tau, slowdown@1, slowdown@5, ...")
+    ] = "score",
+    csv: Annotated[
+        Path | None, Option(callback=options.out_file, help="Write the table to this file.")
+    ] = None,
+    json_file: options.Json = None,
+) -> None:
+    """Show rankers and rules side by side, from all evaluations of the workspace."""
+    from xlarank.pipelines.leaderboard import leaderboard as run
+    from xlarank.pipelines.support.evaluation import score_name
+
+    board = run(workspace_at(workspace), collections=collection or (), metric=metric)
+    for _, part in board.group_by("collection", "split", "held_out_by", maintain_order=True):
+        first = part.row(0, named=True)
+        held_out = f", held out by {first['held_out_by']}" if first["held_out_by"] else ""
+        say(f"{first['collection']}, {first['split']}{held_out}", "bold")
+        name = score_name(first["collection"]) if metric == "score" else metric
+        heads = ["~ranker", f">{name}", ">to the first", ">graphs", "~blocks"]
+        heads += ["when", ">rows", "~settings", ">s", "version"]
+        show_rows(heads, map(_board_cells, part.iter_rows(named=True)), extra=5)
+    if csv is not None:
+        with atomic_write(csv) as partial:
+            partial.write_text(board.write_csv(), encoding="utf-8")
+        say(f"wrote {csv}")
+    write_json(json_file, board.to_dicts())
+
+
+def _board_cells(row: dict[str, Any]) -> list[str]:
+    """Return the cells of a run in the leaderboard; errors are standard errors."""
+    name = f", {row['name']}" if row["name"] else ""
+    error = row["difference_error"]
+    difference = "-"
+    if row["difference"] or error:  # both are 0 for the first
+        difference = f"{row['difference']:+.3f}" + ("" if error is None else f" ± {error:.3f}")
+    return [
+        row["ranker"] + (" (tuned)" if row["tuned"] else "") + name,
+        f"{row['mean']:.3f}",
+        difference,
+        str(row["graphs"]),
+        row["blocks"] or "-",
+        f"{row['time']:%Y-%m-%d %H:%M}",
+        "-" if row["rows"] is None else f"{row['rows']:,}",
+        row["settings"] or "-",
+        "-" if row["seconds"] is None else f"{row['seconds']:.1f}",
+        row["version"],
+    ]
