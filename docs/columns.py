@@ -42,7 +42,7 @@ def _section(block: Block) -> str:
     tier = [] if block.scope is Scope.INSTANCE else [block.tier.value]
     traits = [block.scope.value, *tier, *(["transductive"] if block.transductive else [])]
     rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in block.columns.items())
-    title = f"{type(block).__name__} ({', '.join(traits)})"
+    title = f"{block.title} ({', '.join(traits)})"
     return (
         f"\n## {title}\n\n{inspect.cleandoc(block.__doc__ or '')}\n\n| column | meaning "
         f"|\n|---|---|\n{rows}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import Enum, StrEnum
+from functools import cached_property
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,9 +73,9 @@ class Column(str):
 class Block(ABC):
     """A group of columns with one physical idea.
 
-    A subclass sets the class attributes and `compute`, which cannot write into the graph. It is
-    listed in `xlarank.features.catalogue` or defined in a user's file. Missing docstrings and
-    meanings are refused, as are malformed and duplicate names.
+    A subclass sets the attributes (in ``__init__`` for a family of blocks) and `compute`, which
+    cannot write into the graph. Blocks are listed in `xlarank.features.catalogue` or defined in a
+    user's file. Missing docstrings and meanings are refused, as are malformed and duplicate names.
 
     Attributes:
         transductive: whether the columns depend on all candidates of the graph (not on labels).
@@ -82,12 +83,17 @@ class Block(ABC):
         columns: name (``block__what__how``) -> meaning with its unit, in column order.
     """
 
-    kinds: ClassVar[tuple[Kind, ...]] = ("layout",)
-    scope: ClassVar[Scope] = Scope.CONFIG
-    tier: ClassVar[Tier] = Tier.FAST
-    transductive: ClassVar[bool] = False
-    cause: ClassVar[Cause] = Cause.PROGRAM
-    columns: ClassVar[dict[str, str]]
+    kinds: tuple[Kind, ...] = ("layout",)
+    scope: Scope = Scope.CONFIG
+    tier: Tier = Tier.FAST
+    transductive: bool = False
+    cause: Cause = Cause.PROGRAM
+    columns: dict[str, str]
+
+    @cached_property
+    def title(self) -> str:
+        """Name in documents, messages and options: the class's, unless a family sets another."""
+        return type(self).__name__
 
     @abstractmethod
     def compute(self, context: Any) -> NDArray[np.floating[Any]]:
@@ -104,7 +110,7 @@ class Block(ABC):
     def error(self, got: str, *, expected: str) -> BlockError:
         """Return an error that names the file, the line and the class of the block."""
         file = Path(self.location.co_filename).name
-        where = f"{file}, line {self.location.co_firstlineno}: {type(self).__name__}"
+        where = f"{file}, line {self.location.co_firstlineno}: {self.title}"
         return BlockError(f"{where} gave {got}", expected=expected)
 
     def require_shape(self, values: Any, *shape: int) -> NDArray[np.float32]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Cause
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
@@ -35,17 +37,6 @@ _TILE_COLUMNS: Final = (
     "traffic__intensity__log",
     "traffic__inner_step__log",
 )
-
-
-def _rank_columns(columns: tuple[str, ...], group: str) -> dict[str, str]:
-    """Return rank (``rank__tiles_output_all__log``) and standard-score columns for ``columns``,
-    with meanings.
-    """
-    return {
-        f"{prefix}__{name.replace('__', '_', 1)}": f"{meaning} of {name} within the {group}"
-        for prefix, meaning in (("rank", "rank"), ("zscore", "standard score"))
-        for name in columns
-    }
 
 
 def within_graph_rank(values: NDArray[np.floating]) -> Floats:
@@ -82,45 +73,65 @@ def standard_score(
 
 
 class CandidatePlaces(Block):
-    """Ranks and standard scores of important columns among the distinct candidates of the graph.
+    """Ranks and standard scores of columns of earlier blocks among a graph's distinct candidates.
 
-    Ranks run from 0 to 1, with ties averaged; a standard score is (x - mean) / standard deviation.
+    A column is called ``rank__tiles_output_all__log`` or ``zscore__tiles_output_all__log``.
+
+    Attributes:
+        ranked: columns of earlier blocks.
     """
 
     transductive = True
-    #: Ranked columns, computed by earlier blocks.
-    ranked: ClassVar[tuple[str, ...]] = _LAYOUT_COLUMNS
-    columns = _rank_columns(_LAYOUT_COLUMNS, "graph")
+
+    def __init__(self, title: str, about: str, kind: Kind, ranked: Sequence[str]) -> None:
+        self.title = title
+        self.__doc__ = about
+        self.kinds = (kind,)
+        self.ranked = ranked
+        group = {"layout": "graph", "tile": "kernel"}[kind]
+        self.columns = {
+            f"{prefix}__{name.replace('__', '_', 1)}": f"{meaning} of {name} within the {group}"
+            for prefix, meaning in (("rank", "rank"), ("zscore", "standard score"))
+            for name in ranked
+        }
 
     def compute(self, context: Any) -> Floats:
         values = [context.columns[name] for name in self.ranked]
         return np.stack([*map(within_graph_rank, values), *map(standard_score, values)], axis=1)
 
 
-class TileCandidatePlaces(CandidatePlaces):
+LAYOUT_PLACES: Final = CandidatePlaces(
+    "CandidatePlaces",
+    """Ranks and standard scores of important columns among the distinct candidates of the graph.
+
+    Ranks run from 0 to 1, with ties averaged; a standard score is (x - mean) / standard deviation.
+    """,
+    "layout",
+    _LAYOUT_COLUMNS,
+)
+TILE_PLACES: Final = CandidatePlaces(
+    "TileCandidatePlaces",
     """Ranks and standard scores of important columns among the distinct candidates of the
     kernel.
-    """
-
-    kinds = ("tile",)
-    ranked = _TILE_COLUMNS
-    columns = _rank_columns(_TILE_COLUMNS, "kernel")
-
-
-class RelayoutPlaces(CandidatePlaces):
+    """,
+    "tile",
+    _TILE_COLUMNS,
+)
+RELAYOUT_PLACES: Final = CandidatePlaces(
+    "RelayoutPlaces",
     """Rank and standard score of the time with relayouts among the distinct candidates of the
     graph.
-    """
-
-    ranked = (TIME,)
-    columns = _rank_columns((TIME,), "graph")
+    """,
+    "layout",
+    (TIME,),
+)
 
 
 def rank_sources() -> dict[str, str]:
     """Return the source column of each rank or standard-score column."""
     sources: dict[str, str] = {}
-    for block in (CandidatePlaces, TileCandidatePlaces, RelayoutPlaces):
-        sources.update(zip(block.columns, block.ranked * 2, strict=True))
+    for block in (LAYOUT_PLACES, TILE_PLACES, RELAYOUT_PLACES):
+        sources.update(zip(block.columns, [*block.ranked, *block.ranked], strict=True))
     return sources
 
 

@@ -22,12 +22,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import BlockError, XlarankError, reason_of
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Cause, Scope, Tier
-from xlarank.features.candidates import (
-    CandidatePlaces,
-    Frequency,
-    RelayoutPlaces,
-    TileCandidatePlaces,
-)
+from xlarank.features.candidates import LAYOUT_PLACES, RELAYOUT_PLACES, TILE_PLACES, Frequency
 from xlarank.features.instances import instance_blocks
 from xlarank.features.layout import change, copies, padding, relayout_blocks
 from xlarank.features.layout.hardware import HARDWARE, hardware_of
@@ -49,8 +44,8 @@ def checked(*blocks: Block) -> tuple[Block, ...]:
     """
     owner: dict[tuple[Kind, str], str] = {}
     for block in blocks:
-        title = type(block).__name__
-        if not (type(block).__doc__ or "").strip():
+        title = block.title
+        if not (block.__doc__ or "").strip():
             raise TypeError(f"feature block {title} has no docstring")
         for name, meaning in block.columns.items():
             if len(name.split("__")) != 3 or not all(name.split("__")) or not name.isidentifier():
@@ -76,7 +71,7 @@ BLOCKS: Final = checked(
     composition.Computations(),
     padding.FastestTime(),
     Frequency(),
-    CandidatePlaces(),
+    LAYOUT_PLACES,
     change.SlotChange(),
     change.NodeChange(),
     change.ChangeByClass(),
@@ -98,11 +93,11 @@ BLOCKS: Final = checked(
     padding.Violation(),
     padding.EstimatedTime(),
     relayout_blocks.RelayoutCosts(),
-    RelayoutPlaces(),
+    RELAYOUT_PLACES,
     bounds.Bounds(),
     bounds.TileCounts(),
     bounds.TileShape(),
-    TileCandidatePlaces(),
+    TILE_PLACES,
     bounds.TileInner(),
     bounds.Kernel(),
     bounds.Traffic(),
@@ -111,11 +106,11 @@ BLOCKS: Final = checked(
 #: Blocks of instances, for layout graphs only.
 INSTANCE_BLOCKS: Final = checked(
     instance_blocks.InstanceGraph(),
-    instance_blocks.InstanceNode(),
-    instance_blocks.InstanceRow(),
-    instance_blocks.InstanceOperands(),
-    instance_blocks.InstanceSurroundings(),
-    instance_blocks.InstanceOutput(),
+    instance_blocks.NODE,
+    instance_blocks.ROW,
+    instance_blocks.OPERANDS,
+    instance_blocks.SURROUNDINGS,
+    instance_blocks.OUTPUT,
     instance_blocks.InstancePair(),
     instance_blocks.InstanceRarity(),
 )
@@ -258,7 +253,7 @@ def _register(name: str, module: ModuleType, digest: str, source: str = "") -> B
             f"{name} has no blocks", expected="subclasses of xlarank.features.block.Block"
         )
     _check(blocks, name)
-    file = BlockFile(name, digest, {type(block).__name__: list(block.columns) for block in blocks})
+    file = BlockFile(name, digest, {block.title: list(block.columns) for block in blocks})
     _loaded[digest] = _Loaded(file, blocks, source)
     return file
 
@@ -274,7 +269,7 @@ def _check(blocks: Sequence[Block], name: str) -> None:
 
 def _check_attributes(block: Block) -> None:
     """Convert texts to scope, tier and cause; raise `TypeError` or `ValueError` for bad values."""
-    title = type(block).__name__
+    title = block.title
     for attribute, enumeration in (("scope", Scope), ("tier", Tier), ("cause", Cause)):
         setattr(block, attribute, enumeration(getattr(block, attribute)))
     kinds = {*block.kinds}

@@ -73,7 +73,7 @@ def describe_columns(pattern: str) -> list[ColumnDescription]:
             name,
             meaning,
             block.kinds,
-            type(block).__name__,
+            block.title,
             inspect.cleandoc(block.__doc__ or ""),
             block.scope.value,
             block.tier.value,

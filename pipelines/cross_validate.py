@@ -150,7 +150,7 @@ def _columns_of(workspace: Workspace, collection: Collection, blocks: Sequence[s
     manifest = read_manifest(workspace, collection, "train")
     if manifest is None:
         return set()
-    columns_of = {type(block).__name__: [*block.columns] for block in BLOCKS}
+    columns_of = {block.title: [*block.columns] for block in BLOCKS}
     for file in manifest.recipe.settings.block_files:
         columns_of |= file.columns
     for name in {*blocks} - columns_of.keys():

@@ -102,17 +102,10 @@ def pair_combinations(
     )
 
 
-class InstanceBlock(Block):
-    """Columns of instances: `compute` gives ``(instances, columns)``, in the order of
-    `InstanceContext`.
-    """
-
-    scope = Scope.INSTANCE
-
-
-class InstancePair(InstanceBlock):
+class InstancePair(Block):
     """Two rows that lay out the same tensor; -1 for node instances."""
 
+    scope = Scope.INSTANCE
     cause = Cause.COPIES
     columns = {
         "pair__kind__number": "0-2: consumer and producer 1, 2, 3 or more edges apart; "
@@ -179,9 +172,10 @@ class InstancePair(InstanceBlock):
         return np.stack(values, axis=1).astype(np.float32)
 
 
-class InstanceGraph(InstanceBlock):
+class InstanceGraph(Block):
     """Sizes of the graph of an instance."""
 
+    scope = Scope.INSTANCE
     columns = {
         "graph__bytes__log2": "log2 of 1 + bytes of all outputs",
         "graph__nodes__log2": "log2 of 1 + nodes",
@@ -196,12 +190,13 @@ class InstanceGraph(InstanceBlock):
         return np.broadcast_to(log2p(sizes), (len(context), len(self.columns)))
 
 
-class InstanceRarity(InstanceBlock):
+class InstanceRarity(Block):
     """Rarity of an instance among the graph's distinct candidates.
 
     Rows are counted at their node, combinations at all equal pairs.
     """
 
+    scope = Scope.INSTANCE
     transductive = True
     cause = Cause.CANDIDATES
     columns = {
@@ -297,8 +292,18 @@ class _Rows:
         return np.asarray((matrix @ members > 0)[self.related["node"]])
 
 
-class NodeBlock(InstanceBlock):
+class NodeBlock(Block):
     """Columns of node instances, each a formula of `_Rows`; `ABSENT` for pairs."""
+
+    scope = Scope.INSTANCE
+
+    def __init__(
+        self, title: str, about: str, columns: dict[str, str], cause: Cause = Cause.PROGRAM
+    ) -> None:
+        self.title = title
+        self.__doc__ = about
+        self.columns = columns
+        self.cause = cause
 
     def compute(self, context: InstanceContext) -> NDArray[np.float32]:
         values = np.full((len(context), len(self.columns)), ABSENT, np.float32)
@@ -337,10 +342,10 @@ def _node(quantity: str, meaning: str, relation: str = "node") -> Column:
     return Column(meaning, Cause.FUSION if quantity == "fused" else None, formula)
 
 
-class InstanceNode(NodeBlock):
-    """The node of a node instance, independent of its row: operation, sizes and neighbours."""
-
-    columns = {
+NODE: Final = NodeBlock(
+    "InstanceNode",
+    """The node of a node instance, independent of its row: operation, sizes and neighbours.""",
+    {
         "node__opcode__group": _node(
             "opcode", "index into xlarank.features.program.program_context.OPCODE_GROUPS"
         ),
@@ -371,7 +376,8 @@ class InstanceNode(NodeBlock):
         "node__level__share": _node(
             "level", "longest path up from the node over the graph's longest path"
         ),
-    }
+    },
+)
 
 
 #: Columns of a slot: meaning and cause (default: the block's).
@@ -409,11 +415,10 @@ def _of_slot(slot: str, name: str, meaning: str, cause: Cause | None = None) -> 
     return Column(meaning, cause, formula)
 
 
-class InstanceRow(NodeBlock):
-    """Layouts set by the row of a node instance, per slot, compared with the defaults."""
-
-    cause = Cause.CHANGE
-    columns = {
+ROW: Final = NodeBlock(
+    "InstanceRow",
+    """Layouts set by the row of a node instance, per slot, compared with the defaults.""",
+    {
         "row__given__count": Column(
             "slots whose layout is set", Cause.FUSION, lambda r: r.slots_with("given")
         ),
@@ -427,14 +432,15 @@ class InstanceRow(NodeBlock):
             for slot in LAYOUT_SLOTS
             for name, spec in _SLOT.items()
         },
-    }
+    },
+    Cause.CHANGE,
+)
 
 
-class InstanceOperands(NodeBlock):
-    """Input and kernel tensors of a node instance, and whether its slots share a layout."""
-
-    cause = Cause.CHANGE
-    columns = {
+OPERANDS: Final = NodeBlock(
+    "InstanceOperands",
+    """Input and kernel tensors of a node instance, and whether its slots share a layout.""",
+    {
         **{
             f"{slot}__{quantity}__node": _node(quantity, meaning, slot)
             for slot in LAYOUT_SLOTS[1:]
@@ -448,14 +454,15 @@ class InstanceOperands(NodeBlock):
             )
             for slot in ("output", "kernel")
         },
-    }
+    },
+    Cause.CHANGE,
+)
 
 
-class InstanceSurroundings(NodeBlock):
-    """Opcode groups of the operands (up) and consumers (down) of a node instance."""
-
-    cause = Cause.SURROUNDINGS
-    columns = {
+SURROUNDINGS: Final = NodeBlock(
+    "InstanceSurroundings",
+    """Opcode groups of the operands (up) and consumers (down) of a node instance.""",
+    {
         f"near__{name}__{side}": Column(
             f"whether {neighbour} is of group {name}",
             None,
@@ -471,7 +478,9 @@ class InstanceSurroundings(NodeBlock):
             "broadcast",
             "transcendental",
         )
-    }
+    },
+    Cause.SURROUNDINGS,
+)
 
 
 def _of_output(
@@ -480,14 +489,13 @@ def _of_output(
     return Column(meaning, cause, lambda r: np.where(r.outputs.is_set, formula(r.outputs), ABSENT))
 
 
-class InstanceOutput(NodeBlock):
+OUTPUT: Final = NodeBlock(
+    "InstanceOutput",
     """The output's layout and the region that shares it (`xlarank.features.layout.layout_context`).
 
     All columns are -1 if the row leaves the output to the compiler, and at least 0 otherwise.
-    """
-
-    cause = Cause.MINOR
-    columns = {
+    """,
+    {
         "output__padded__ratio": _of_output(
             "log2 of bytes in tiles over true bytes of the output",
             lambda o: np.log2(o.padded),
@@ -547,4 +555,6 @@ class InstanceOutput(NodeBlock):
             )
             for position, words in POSITIONS.items()
         },
-    }
+    },
+    Cause.MINOR,
+)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from math import log2
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,7 +90,7 @@ class Padding(LayoutBlock):
     """
 
     cause = Cause.PADDING
-    subsets: ClassVar[Sequence[_Subset]] = [("padding", None)]
+    subsets: Sequence[_Subset] = [("padding", None)]
     columns = _columns(subsets)
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:

@@ -23,7 +23,7 @@ from tests.features.oracle_tile import TileOracle
 from tests.features.test_snapshots import SAMPLE_KERNELS
 from tests.graphs import Arrays, examples
 from xlarank.data.schema import OPCODE
-from xlarank.features.candidates import RelayoutPlaces
+from xlarank.features.candidates import RELAYOUT_PLACES
 from xlarank.features.layout.change import tied_nodes
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.relayout_blocks import RelayoutCosts
@@ -57,7 +57,7 @@ STILL = (
 
 def compare(oracle: LayoutOracle | TileOracle, features: GraphRows) -> None:
     expected = {**oracle.config_columns(), **oracle.graph_columns()}
-    elsewhere = {*TpuTime.columns, *RelayoutCosts.columns, *RelayoutPlaces.columns}
+    elsewhere = {*TpuTime.columns, *RelayoutCosts.columns, *RELAYOUT_PLACES.columns}
     unchecked = set(features.columns) - set(expected) - elsewhere
     assert not unchecked, "a column without an independent reference is one nobody checked"
     assert wrong_columns(features, expected, relative=1e-5, absolute=1e-5) == []

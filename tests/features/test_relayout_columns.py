@@ -15,7 +15,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import read_graph
 from xlarank.features.attribution import walk_between
-from xlarank.features.candidates import RelayoutPlaces
+from xlarank.features.candidates import RELAYOUT_PLACES
 from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.layout.config_costs import ConfigCosts, ConfigRelayout, SlowNode, config_costs
 from xlarank.features.layout.hardware import HARDWARE
@@ -72,7 +72,7 @@ def test_columns_are_finite_and_the_time_is_at_least_that_without_relayouts(arra
     rows = assemble(graph_of(arrays), FeatureSettings(hardware=machine))
     values = {
         name: rows.matrix()[:, rows.columns.index(name)]
-        for name in (*RelayoutCosts.columns, *RelayoutPlaces.columns)
+        for name in (*RelayoutCosts.columns, *RELAYOUT_PLACES.columns)
     }
     assert all(np.isfinite(column).all() for column in values.values())
     assert (values["relayout__time__ratio"] >= 0).all()
