@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -28,20 +28,6 @@ from xlarank.features.tile.tile_context import TileContext, kernel_kinds
 
 if TYPE_CHECKING:
     import polars as pl
-
-
-class LazyInstances:
-    """Instances that are read or computed on first use, then kept."""
-
-    def __init__(self, load: Callable[[], Instances]) -> None:
-        self._load = load
-
-    @cached_property
-    def value(self) -> Instances:
-        return self._load()
-
-    def take(self, configs: NDArray[np.integer[Any]]) -> LazyInstances:
-        return LazyInstances(lambda: self.value.take(configs))
 
 
 @dataclass(frozen=True)
@@ -97,7 +83,8 @@ class GraphRows:
         ids: ``(configs,)`` index of each configuration in the npz file.
         runtime: ``(configs,)`` nanoseconds; 0 if not measured or withheld.
         normalizer: ``(configs,)`` divisor of each runtime; 1 for layouts.
-        instances: instances of the configurations; None for tiles.
+        instances: function that reads or computes the instances of the configurations, once; None
+            for tiles.
         kinds: kernel kinds by `xlarank.features.tile.tile_context.kernel_kinds`; empty for layouts.
     """
 
@@ -109,7 +96,7 @@ class GraphRows:
     ids: NDArray[np.int64]
     runtime: NDArray[np.int64]
     normalizer: NDArray[np.int64]
-    instances: LazyInstances | None = None
+    instances: Callable[[], Instances] | None = None
     kinds: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -190,7 +177,8 @@ class GraphRows:
         by_config = {
             name: getattr(self, name)[group >= 0] for name in ("ids", "runtime", "normalizer")
         }
-        instances = self.instances and self.instances.take(keep)
+        load = self.instances
+        instances = load and cache(lambda: load().take(keep))
         values = self.config_values[keep]
         group = group[group >= 0]
         return replace(self, config_values=values, group=group, instances=instances, **by_config)
@@ -379,7 +367,7 @@ def assemble(
             rows = compute_together(context, blocks, names)
             instances_of = LayoutContext(graph, settings.tiling) if users_blocks else context
             load = partial(instance_table, instances_of, settings.candidates)
-            extra: dict[str, Any] = {"instances": LazyInstances(load)}
+            extra: dict[str, Any] = {"instances": cache(load)}
         else:
             context = TileContext(cast(TileGraph, graph), settings.tiling)
             rows = np.zeros((len(names), context.configs), np.float32).T

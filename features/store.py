@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any, Final
@@ -38,15 +38,7 @@ from xlarank.data.files import (
 )
 from xlarank.data.workspace import Workspace
 from xlarank.features.instances.graph_instances import ARRAYS, Instances
-from xlarank.features.rows import (
-    KEYS,
-    GraphRows,
-    LazyInstances,
-    Recipe,
-    Source,
-    row_starts,
-    rows_table,
-)
+from xlarank.features.rows import KEYS, GraphRows, Recipe, Source, row_starts, rows_table
 
 #: List columns, with an entry for each of the identical configurations -> array of `GraphRows`.
 _LISTS: Final = {"configurations": "ids", "runtimes_ns": "runtime", "normalizers_ns": "normalizer"}
@@ -388,5 +380,5 @@ def each_graph(
             if collection.kind == "layout":
                 instances = workspace.graph_instances(collection, split, name)
                 read = partial(read_instances, instances, manifest.recipe, graph.source)
-                rows = replace(rows, instances=LazyInstances(read))
+                rows = replace(rows, instances=cache(read))
             yield rows

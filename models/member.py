@@ -201,7 +201,7 @@ class Member:
 
     def _instances(self, rows: GraphRows) -> Instances:
         """Return the instances to score; raise `ModelError` for other ones than in training."""
-        table = rows.instances.value if rows.instances else None
+        table = rows.instances() if rows.instances else None
         if table is None or table.columns != self.inputs:
             got = f"the rows of {rows.name} come without their instances, or with others"
             raise ModelError(got, expected="those of the same rows", do="run build-features again")
@@ -339,7 +339,7 @@ def instance_columns(data: TrainingData) -> list[str]:
 
     Raises `ModelError` if graphs have different instances.
     """
-    by_graph = [part.instances.value.columns if part.instances else [] for part in data.parts]
+    by_graph = [part.instances().columns if part.instances else [] for part in data.parts]
     for name, columns in zip(data.names, by_graph, strict=True):
         if columns != by_graph[0]:
             got = f"{name} and {data.names[0]} have different instances"

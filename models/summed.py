@@ -89,7 +89,7 @@ def _pool(member: Member, data: TrainingData, rng: np.random.Generator) -> _Pool
             counts.append(sparse.eye_array(len(selected), format="csr"))
             values.append(part.matrix(selected, member.used))
         else:
-            table = part.instances.value
+            table = part.instances()
             all_counts = table.counts(selected)
             occurring = np.unique(all_counts.indices)
             counts.append(all_counts[:, occurring])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Block, Cause, Column, Scope
 from xlarank.features.layout.layout_context import POSITIONS, ROLE_NAMES, LayoutContext, OutputRows
-from xlarank.features.layout.layout_facts import Combinations, PairLayouts
+from xlarank.features.layout.layout_facts import Combinations, pair_layouts
 from xlarank.features.program.program_context import OPCODE_GROUPS
 from xlarank.features.program.tensors import Floats, Ints, log2p, millionths
 
@@ -144,7 +144,7 @@ class InstancePair(Block):
     ) -> NDArray[np.float32]:
         pairs = combinations.pairs
         (pair, left, right) = combinations.sides(numbers)
-        requested, produced, sides_set = PairLayouts(context, pairs).layouts(pair, left, right)
+        requested, produced, sides_set = pair_layouts(context, pairs, pair, left, right)
         bytes_ = pairs.bytes[pair]
         unlike = requested != produced
         # The minor-most dimension is the lowest digit of a key.
@@ -162,9 +162,7 @@ class InstancePair(Block):
             (right, pairs.right, pairs.right_slot),
         ):
             is_set, changed, minor, distance = (
-                np.stack([getattr(rows, name) for rows in context.slots.values()])[
-                    slot[pair], types
-                ]
+                context.by_slot[name][slot[pair], types]
                 for name in ("is_set", "changed", "minor", "distance")
             )
             opcode = context.opcode_group[context.graph.configurable[node[pair]]]
@@ -526,11 +524,9 @@ OUTPUT: Final = NodeBlock(
             lambda o: log2p(1e6 * (o.padded - o.least) * o.region_bytes),
             Cause.PADDING,
         ),
-        "region__tensors__count": _of_output(
-            "tensors of the region", lambda o: o.regions.tensors[o.region]
-        ),
+        "region__tensors__count": _of_output("tensors of the region", lambda o: o.region_tensors),
         "region__makers__count": _of_output(
-            "configurable nodes of the region", lambda o: o.regions.makers[o.region]
+            "configurable nodes of the region", lambda o: o.region_makers
         ),
         "output__second__size": _of_output(
             "log2 of 1 + the second minor-most size", lambda o: o.second_size
@@ -542,7 +538,7 @@ OUTPUT: Final = NodeBlock(
         **{
             f"region__{position}_{name}__{side}": _of_output(
                 f"whether the {words} dimension is {name} to a node that {verb} the region",
-                partial(OutputRows.in_region, position=position, table=side, role=role),
+                partial(OutputRows.in_region, position=position, use=side, role=role),
             )
             for position, words in POSITIONS.items()
             for side, verb in (("made", "makes"), ("read", "reads"))
@@ -551,7 +547,7 @@ OUTPUT: Final = NodeBlock(
         **{
             f"region__{position}_reduced__read": _of_output(
                 f"whether a reduction that reads the region removes the {words} dimension",
-                partial(OutputRows.in_region, position=position, table="reduced"),
+                partial(OutputRows.in_region, position=position, use="reduced"),
             )
             for position, words in POSITIONS.items()
         },

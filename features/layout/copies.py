@@ -15,7 +15,7 @@ from scipy import sparse
 from xlarank.features.block import Block, Cause, Column, Scope, Tier
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.layout_facts import FARTHEST, PairLayouts
+from xlarank.features.layout.layout_facts import FARTHEST, Pairs, pair_layouts
 from xlarank.features.program.program_context import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints, layout_key, log2p
 
@@ -35,6 +35,24 @@ _COMPARED: Final = {
 }
 _HEAVY: Final = ("convolution", "dot", "reduce", "transpose")
 _REACH: Final = range(1, 6)
+
+
+def _disagreement(context: LayoutContext, aggregation: Aggregation, pairs: Pairs) -> Request:
+    """Request the quantities of `_COMPARED`, over the number or the bytes of the pairs."""
+
+    def compared(pair: Ints, left: Ints, right: Ints) -> Floats:
+        left_key, right_key, sides_set = pair_layouts(context, pairs, pair, left, right)
+        unlike = left_key != right_key
+        bytes_ = pairs.bytes[pair]
+        clash = unlike & (sides_set == 2)
+        half = unlike & (sides_set == 1)
+        agree = ~unlike & (sides_set == 2)
+        columns = [clash, clash * bytes_, unlike, unlike * bytes_, half, half * bytes_, agree]
+        return np.stack(columns, axis=1).astype(np.float64)
+
+    count = max(1.0, len(pairs))
+    total = max(1.0, float(pairs.bytes.sum()))
+    return aggregation.sum_pairs(pairs, compared, [*[count, total] * 3, count])
 
 
 class Disagreement(LayoutBlock):
@@ -59,10 +77,7 @@ class Disagreement(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        by_hop = [PairLayouts(context, pairs) for pairs in context.pairs]
-        requests = [
-            aggregation.sum_pairs(hop.pairs, hop.disagreement, hop.divisors()) for hop in by_hop
-        ]
+        requests = [_disagreement(context, aggregation, pairs) for pairs in context.pairs]
         return lambda batch: np.concatenate([batch[hop] for hop in requests], axis=1)
 
 
@@ -80,8 +95,7 @@ class SiblingDisagreement(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
-        layouts = PairLayouts(context, context.siblings)
-        return aggregation.sum_pairs(context.siblings, layouts.disagreement, layouts.divisors())
+        return _disagreement(context, aggregation, context.siblings)
 
 
 class DisagreementByClass(LayoutBlock):
@@ -103,17 +117,15 @@ class DisagreementByClass(LayoutBlock):
         classes = np.arange(len(OPCODE_CLASSES))
         of_node = context.configurable_class[:, None]
 
-        def mismatched_bytes(layouts: PairLayouts, pair: Ints, left: Ints, right: Ints) -> Floats:
-            requested, produced, _ = layouts.layouts(pair, left, right)
-            sides = (
-                of_node[side[pair]] == classes for side in (layouts.pairs.left, layouts.pairs.right)
-            )
-            moved = (requested != produced) * layouts.pairs.bytes[pair]
+        def mismatched_bytes(pairs: Pairs, pair: Ints, left: Ints, right: Ints) -> Floats:
+            requested, produced, _ = pair_layouts(context, pairs, pair, left, right)
+            sides = (of_node[side[pair]] == classes for side in (pairs.left, pairs.right))
+            moved = (requested != produced) * pairs.bytes[pair]
             return np.asarray(moved[:, None] * np.concatenate([*sides], axis=1))
 
         requests = []
         for pairs in context.pairs:
-            function = partial(mismatched_bytes, PairLayouts(context, pairs))
+            function = partial(mismatched_bytes, pairs)
             requests.append(aggregation.sum_pairs(pairs, function, [total] * len(self.columns)))
         return lambda batch: np.add.reduce([batch[hop] for hop in requests])
 

@@ -49,73 +49,20 @@ _ELEMENTWISE = OPCODE_CLASSES.index("elementwise")
 _REDUCE = OPCODE_CLASSES.index("reduce")
 
 
-class Regions:
-    """The regions of one graph.
-
-    Attributes:
-        of_node: ``(nodes,)`` region of each node's output.
-        tensors, makers: ``(regions,)`` number of tensors, and of configurable nodes that produce
-            them.
-        bytes: ``(regions,)`` unpadded bytes of the tensors that a fusing compiler stores.
-        made, read: ``(regions, ROLE_NAMES, 6)`` whether a dimension has a role in a configurable
-            node that makes or reads a tensor.
-        reduced: ``(regions, 6)`` whether a reduction that reads a tensor removes the dimension.
-    """
-
-    def __init__(self, facts: LayoutFacts) -> None:
-        graph = facts.graph
-        rank = facts.rank
-        consumer, operand = graph.edges.T
-        linked = (facts.opcode_class[consumer] == _ELEMENTWISE) & (rank[consumer] > 0)
-        linked &= (facts.dims[consumer] == facts.dims[operand]).all(axis=1) & (
-            rank[consumer] == rank[operand]
-        )
-        links = sparse.coo_array(
-            (linked[linked], (consumer[linked], operand[linked])), shape=(graph.nodes,) * 2
-        )
-        count, component = connected_components(links, directed=False)
-        self.of_node: Ints = component.astype(np.int64)
-        self.tensors = np.bincount(self.of_node, minlength=count)
-        self.bytes = np.bincount(
-            self.of_node, np.where(facts.fused, 0.0, facts.bytes), minlength=count
-        )
-        self.makers = np.bincount(self.of_node[graph.configurable], minlength=count)
-        self.made, self.read = (
-            np.zeros((count, len(ROLE_NAMES), MAX_RANK), bool) for _ in range(2)
-        )
-        for number, (kind, roles) in enumerate(CLASS_ROLES.items()):
-            first = ROLE_NAMES.index(f"{kind}_{roles[0]}")
-            for slot in range(2 if kind == "reshape" else len(LAYOUT_SLOTS)):
-                tensor = facts.slot_tensor[:, slot]
-                role = facts.roles[:, slot]
-                node, dim = np.nonzero(
-                    (role >= 0) & ((facts.coarse_class == number) & (tensor >= 0))[:, None]
-                )
-                (self.read if slot else self.made)[
-                    self.of_node[tensor[node]], first + role[node, dim], dim
-                ] = True
-        # a reduction lists what it removes; its other operand, the initial value, has no dimensions
-        self.reduced = np.zeros((count, MAX_RANK), bool)
-        fewer = rank[operand] - rank[consumer]
-        at = np.flatnonzero((facts.opcode_class[consumer] == _REDUCE) & (fewer > 0))
-        listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64)[consumer[at]]
-        removed = (np.arange(MAX_RANK) < fewer[at, None]) & (listed >= 0) & (listed < MAX_RANK)
-        self.reduced[self.of_node[operand[at[np.nonzero(removed)[0]]]], listed[removed]] = True
-
-
 class OutputRows:
-    """Layout and padding of the output for every distinct row of the table, set or not; arrays are
-    ``(R,)``.
+    """Layout, padding and region of the output for every distinct row of the table, set or not;
+    arrays are ``(R,)``.
 
     Attributes:
         minor, second: the two minor-most dimensions of the full layout; -1 for none.
-        region: index into ``regions``.
         second_size: log2(1 + size of dimension ``second``), 1 for none.
         second_place: position of dimension ``second``, 1 for the last one; 0 for none.
         padded, least, default: bytes in tiles over true bytes, of this layout, the best one and the
             default.
         bytes, region_bytes: bytes of the output, and of its region's stored tensors (at least the
             output), over those of all tensors that a fusing compiler stores.
+        region_tensors, region_makers: tensors of the region, and configurable nodes that produce
+            them.
     """
 
     def __init__(self, context: LayoutContext) -> None:
@@ -126,6 +73,7 @@ class OutputRows:
         rank = context.rank[nodes]
         node = nodes[context.table.node]
         layout = output.layout[row_type]
+        stored_bytes = np.where(context.fused, 0.0, context.bytes)
         stored = max(1.0, float(context.bytes[~context.fused].sum()))
         least = least_waste(dims, rank, context.element_bytes[nodes], context.tiling)[
             context.table.node
@@ -140,20 +88,72 @@ class OutputRows:
         )
         self.least = np.minimum(self.default, 1 + least)
         self.bytes = context.bytes[node] / stored
-        self.regions = context.regions
-        self.region = context.regions.of_node[node]
-        self.region_bytes = (
-            np.maximum(self.regions.bytes[self.region], context.bytes[node]) / stored
-        )
+        regions = node_regions(context)
+        self._region = regions[node]
+        region_bytes = np.bincount(regions, stored_bytes)[self._region]
+        self.region_bytes = np.maximum(region_bytes, context.bytes[node]) / stored
+        self.region_tensors = np.bincount(regions)[self._region]
+        self.region_makers = np.bincount(regions[nodes], minlength=regions.max() + 1)[self._region]
+        made, read = _roles_in_regions(context, regions)
+        self._in_region = {"made": made, "read": read, "reduced": _reduced(context, regions)}
 
-    def in_region(self, position: str, table: str, role: int | None = None) -> NDArray[np.bool_]:
-        """Look up each output's dimension at one of `POSITIONS` in a table of `Regions`,
-        ``(R,)``.
+    def in_region(self, position: str, use: str, role: int | None = None) -> NDArray[np.bool_]:
+        """Return whether each output's dimension at one of `POSITIONS` has a role in a configurable
+        node that made or read a tensor of its region, or is reduced by a reader, ``(R,)``.
         """
         dimension = getattr(self, position)
-        entries = getattr(self.regions, table)
+        entries = self._in_region[use]
         entries = entries if role is None else entries[:, role]
-        return np.asarray((dimension >= 0) & entries[self.region, np.maximum(dimension, 0)])
+        return np.asarray((dimension >= 0) & entries[self._region, np.maximum(dimension, 0)])
+
+
+def node_regions(facts: LayoutFacts) -> Ints:
+    """Return the region of each node's output, ``(nodes,)``."""
+    graph = facts.graph
+    consumer, operand = graph.edges.T
+    linked = (facts.opcode_class[consumer] == _ELEMENTWISE) & (facts.rank[consumer] > 0)
+    linked &= (facts.dims[consumer] == facts.dims[operand]).all(axis=1)
+    linked &= facts.rank[consumer] == facts.rank[operand]
+    links = sparse.coo_array(
+        (linked[linked], (consumer[linked], operand[linked])), shape=(graph.nodes,) * 2
+    )
+    return np.asarray(connected_components(links, directed=False)[1].astype(np.int64))
+
+
+def _roles_in_regions(
+    facts: LayoutFacts, regions: Ints
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return whether a dimension has a role in a configurable node that makes, and in one that
+    reads a tensor: ``(regions, ROLE_NAMES, 6)``.
+    """
+    shape = int(regions.max()) + 1, len(ROLE_NAMES), MAX_RANK
+    made = np.zeros(shape, bool)
+    read = np.zeros(shape, bool)
+    for number, (kind, roles) in enumerate(CLASS_ROLES.items()):
+        first = ROLE_NAMES.index(f"{kind}_{roles[0]}")
+        for slot in range(2 if kind == "reshape" else len(LAYOUT_SLOTS)):
+            tensor = facts.slot_tensor[:, slot]
+            role = facts.roles[:, slot]
+            present = (facts.coarse_class == number) & (tensor >= 0)
+            node, dim = np.nonzero((role >= 0) & present[:, None])
+            table = read if slot else made
+            table[regions[tensor[node]], first + role[node, dim], dim] = True
+    return made, read
+
+
+def _reduced(facts: LayoutFacts, regions: Ints) -> NDArray[np.bool_]:
+    """Return whether a reduction that reads a tensor removes a dimension, ``(regions, 6)``.
+
+    A reduction lists what it removes; its other operand, the initial value, has no dimensions.
+    """
+    reduced = np.zeros((int(regions.max()) + 1, MAX_RANK), bool)
+    consumer, operand = facts.graph.edges.T
+    fewer = facts.rank[operand] - facts.rank[consumer]
+    at = np.flatnonzero((facts.opcode_class[consumer] == _REDUCE) & (fewer > 0))
+    listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64)[consumer[at]]
+    removed = (np.arange(MAX_RANK) < fewer[at, None]) & (listed >= 0) & (listed < MAX_RANK)
+    reduced[regions[operand[at[np.nonzero(removed)[0]]]], listed[removed]] = True
+    return reduced
 
 
 def least_waste(dims: Ints, rank: Ints, element_bytes: Floats, tiling: Tiling) -> Floats:
@@ -198,7 +198,6 @@ class LayoutContext(LayoutFacts):
         return LayoutProgram(self, self.hardware)
 
     requested = cached_property(layout_facts.RequestedLayouts)
-    regions = cached_property(Regions)
     output_rows = cached_property(OutputRows)
     times = cached_property(TimeModel)
     pairs = cached_property(layout_facts.connected_pairs)

@@ -189,6 +189,13 @@ class LayoutFacts(ProgramContext):
         return {slot: SlotRows(self, number) for number, slot in enumerate(LAYOUT_SLOTS)}
 
     @cached_property
+    def by_slot(self) -> dict[str, NDArray[Any]]:
+        """Quantities of `SlotRows` for all slots, ``(3, T)``; layouts are ``(3, T, 6)``."""
+        names = ("is_set", "layout", "key", "minor", "changed", "distance")
+        rows = self.slots.values()
+        return {name: np.stack([getattr(slot, name) for slot in rows]) for name in names}
+
+    @cached_property
     def type_changed(self) -> NDArray[np.bool_]:
         """``(T,)`` whether any slot differs from the default."""
         return np.asarray(np.any([rows.changed for rows in self.slots.values()], axis=0))
@@ -319,62 +326,25 @@ def _passing(facts: LayoutFacts) -> Callable[[Ints, NodeIndex, Ints], tuple[Ints
     return follow
 
 
-class PairLayouts:
-    """Layouts that both sides of a pair request for the tensor between them."""
-
-    def __init__(self, facts: LayoutFacts, pairs: Pairs) -> None:
-        self.pairs = pairs
-        parts = (
-            [getattr(rows, name) for rows in facts.slots.values()]
-            for name in ("key", "is_set", "layout")
-        )
-        self._key, self._is_set, self._layout = map(np.stack, parts)
-        self._turned = ~pairs.straight
-
-    def layouts(self, pair: Ints, left: TypeIndex, right: TypeIndex) -> tuple[Ints, Ints, Ints]:
-        """Return the keys of both full layouts in the left tensor's dimensions, and how many are
-        set, 0 to 2.
-        """
-        left_slot = self.pairs.left_slot[pair]
-        right_slot = self.pairs.right_slot[pair]
-        right_key = self._key[right_slot, right]
-        turned = np.flatnonzero(self._turned[pair])
-        if len(turned):
-            layout = self._layout[right_slot[turned], right[turned]]
-            # dimension of the right tensor -> of the left one
-            back = np.argsort(self.pairs.permutation[pair[turned]], axis=1)
-            turned_back = np.take_along_axis(back, np.maximum(layout, 0), axis=1)
-            right_key[turned] = layout_key(np.where(layout >= 0, turned_back, -1))
-        sides_set = self._is_set[left_slot, left].astype(np.int64) + self._is_set[right_slot, right]
-        return self._key[left_slot, left], right_key, sides_set
-
-    def disagreement(self, pair: Ints, left: TypeIndex, right: TypeIndex) -> Floats:
-        """Return clash, mismatch and half, each with its bytes, and agreement: ``(combinations,
-        7)``.
-        """
-        left_key, right_key, sides_set = self.layouts(pair, left, right)
-        unlike = left_key != right_key
-        bytes_ = self.pairs.bytes[pair]
-        clash = unlike & (sides_set == 2)
-        half = unlike & (sides_set == 1)
-        columns = [
-            clash,
-            clash * bytes_,
-            unlike,
-            unlike * bytes_,
-            half,
-            half * bytes_,
-            ~unlike & (sides_set == 2),
-        ]
-        return np.stack(columns, axis=1).astype(np.float64)
-
-    def divisors(self) -> list[float]:
-        """Return the divisors of sums of `disagreement`: number or bytes of the pairs, at least
-        1.
-        """
-        count = max(1.0, len(self.pairs))
-        bytes_ = max(1.0, float(self.pairs.bytes.sum()))
-        return [count, bytes_] * 3 + [count]
+def pair_layouts(
+    facts: LayoutFacts, pairs: Pairs, pair: Ints, left: TypeIndex, right: TypeIndex
+) -> tuple[Ints, Ints, Ints]:
+    """Return the full layouts that both sides of pairs request, as keys in the left tensor's
+    dimensions, and how many are set, 0 to 2.
+    """
+    key, is_set, layout = (facts.by_slot[name] for name in ("key", "is_set", "layout"))
+    left_slot = pairs.left_slot[pair]
+    right_slot = pairs.right_slot[pair]
+    right_key = key[right_slot, right]
+    turned = np.flatnonzero(~pairs.straight[pair])
+    if len(turned):
+        order = layout[right_slot[turned], right[turned]]
+        # dimension of the right tensor -> of the left one
+        back = np.argsort(pairs.permutation[pair[turned]], axis=1)
+        turned_back = np.take_along_axis(back, np.maximum(order, 0), axis=1)
+        right_key[turned] = layout_key(np.where(order >= 0, turned_back, -1))
+    sides_set = is_set[left_slot, left].astype(np.int64) + is_set[right_slot, right]
+    return key[left_slot, left], right_key, sides_set
 
 
 class RequestedLayouts:

@@ -146,7 +146,7 @@ class PartJob:
         graph = read_graph(file.path, self.collection.kind)
         rows = sample_rows(assemble(graph, self.recipe.settings), self.recipe)
         if rows.instances is not None:
-            store.write_instances(self.instances(file), rows.instances.value, self.recipe, source)
+            store.write_instances(self.instances(file), rows.instances(), self.recipe, source)
         return rows
 
 

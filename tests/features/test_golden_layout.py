@@ -200,7 +200,7 @@ def test_a_set_output_and_its_region():
     )
     features = assemble(graph)
     assert wrong_columns(features, OUTPUTS) == []
-    table = features.instances.value
+    table = features.instances()
     rows = table.values[table.row_instance[table.codes[:, 0].astype(int)]]
     for name, values in INSTANCES.items():
         assert rows[:, table.columns.index(name)] == pytest.approx(values, rel=1e-6), name

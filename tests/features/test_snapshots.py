@@ -65,7 +65,7 @@ def snapshot(graphs: Iterable[Graph], settings: FeatureSettings | None = None) -
         matrix = rows.matrix(at)
         names = rows.columns
         if rows.instances is not None:
-            table = rows.instances.value
+            table = rows.instances()
             names = [*names, *(f"sum of {name} over instances" for name in table.columns)]
             matrix = np.concatenate(
                 [matrix, table.counts(at) @ table.values.astype(np.float64)], axis=1
@@ -77,7 +77,7 @@ def snapshot(graphs: Iterable[Graph], settings: FeatureSettings | None = None) -
 
 def instance_snapshot(graphs: Iterable[Graph]) -> Arrays:
     """Instances of graphs, ordered by their texts: ``values`` is ``(columns, instances)``."""
-    tables = [assemble(graph).instances.value for graph in graphs]
+    tables = [assemble(graph).instances() for graph in graphs]
     values = []
     for table in tables:
         at = {

@@ -278,7 +278,7 @@ def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
 def test_instances_are_read_back_or_refused(tmp_path):
     instances = assemble(
         graph_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))
-    ).instances.value
+    ).instances()
     path = tmp_path / "a.instances.npz"
     store.write_instances(path, instances, RECIPE, SOURCE)
     content = path.read_bytes()

@@ -71,7 +71,7 @@ def test_contributions_that_do_not_add_up_are_refused(monkeypatch):
 def test_sums_over_instances_name_the_nodes_that_differ(name):
     model = fitted(name, pooled_data())
     graph = pooled_graph("unseen__a", 30, seed=77)
-    changed = np.not_equal(*graph.instances.value.codes[[4, 9]])
+    changed = np.not_equal(*graph.instances().codes[[4, 9]])
     parts = model.contributions(graph, 4, 9)
     check_sums(parts, name)
     assert {part.nodes for part in parts.instances} == {(k,) for k in np.flatnonzero(changed)}

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.models.helpers import fitted, graph_rows, saved
 from xlarank.data.errors import ModelError
 from xlarank.features.instances.graph_instances import Instances
-from xlarank.features.rows import LazyInstances
 from xlarank.models.model import Model
 from xlarank.models.objectives import HESSIAN_FLOOR, RankNetLoss, merge_ties, pair_sign, row_weights
 from xlarank.models.summed import newton_step, pair_terms
@@ -48,7 +47,7 @@ def pooled_graph(name, configs, seed, columns=("size", "penalty", "noise")):
         pair_instance=np.zeros(0, np.int32),
     )
     graph = graph_rows(name, cost.tolist(), features=np.zeros((configs, 3)))
-    return replace(graph, instances=LazyInstances(lambda: instances))
+    return replace(graph, instances=lambda: instances)
 
 
 def pooled_data(graphs=6, configs=40):
@@ -74,7 +73,7 @@ def test_the_first_tree_is_a_newton_step_on_the_sums():
     data = pooled_data(graphs=2)
     whole = {"bagging_fraction": 1.0, "feature_fraction": 1.0, "tie_tolerance": 0.0}
     model = trained(data, rounds=1, learning_rate=0.5, leaf_l2=0.2, **whole)
-    tables = [graph.instances.value for graph in data.parts]
+    tables = [graph.instances() for graph in data.parts]
     trees = model.members[0].booster.trees
     leaves = [trees.predict(table.values, pred_leaf=True).reshape(-1) for table in tables]
     eye = np.eye(int(np.max(leaves)) + 1)

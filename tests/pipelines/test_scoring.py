@@ -697,7 +697,7 @@ def test_instances_are_stored_and_scored(tree, built):
     assert rank(work, path, model_from="trained").scores == pytest.approx(scores)
     build(tree, built, max_configs=20, collections=[LAYOUT], splits=["train"])
     graph = stored(built)["alpha__a"]
-    assert graph.instances.value.configs == len(graph) == 20
+    assert graph.instances().configs == len(graph) == 20
     for path in built.rglob("*.instances.npz"):
         path.write_bytes(b"nothing")
     trees.train_models(built, collections=[LAYOUT], rounds=3)

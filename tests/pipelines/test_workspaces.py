@@ -272,7 +272,7 @@ def test_only_regular_files_are_read_and_building_mends_a_manifest(tree, trained
         (next(model.glob("members-*/*")) / "device", lambda: model_of(workspace, LAYOUTS)),
         (model / "model.json", lambda: model_of(workspace, LAYOUTS)),
         (study / "best-lambdarank.json", lambda: load_best(study, "lambdarank")),
-        (workspace.graph_instances(LAYOUTS, "train", graph.name), lambda: graph.instances.value),
+        (workspace.graph_instances(LAYOUTS, "train", graph.name), graph.instances),
         (workspace.rows(LAYOUTS, "train", 0), lambda: stored(trained)),
         (workspace.features(LAYOUTS, "train") / "manifest.json", lambda: stored(trained)),
         (trained / "submission.csv", lambda: read_submission(trained / "submission.csv")),
