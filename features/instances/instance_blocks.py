@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -88,6 +88,47 @@ class InstanceContext:
 
     def __len__(self) -> int:
         return len(self.rows) + len(self.present)
+
+    @cached_property
+    def related(self) -> dict[str, Ints]:
+        """Relation or slot -> related node, or producer of the slot's tensor, of each row of the
+        table, ``(R,)``; -1 for none.
+        """
+        layout = self.layout
+        consumer, operand = layout.graph.edges.T
+        largest_consumer = np.full(layout.graph.nodes, -1)
+        order = np.lexsort((-consumer, layout.bytes[consumer]))
+        # The last one wins: most bytes, then lowest index.
+        largest_consumer[operand[order]] = consumer[order]
+        node = layout.graph.configurable[layout.table.node]
+        tensors = dict(zip(LAYOUT_SLOTS, layout.slot_tensor[layout.table.node].T, strict=True))
+        return {**tensors, "node": node, "consumer": largest_consumer[node]}
+
+    def of_slot(self, slot: str, name: str) -> Values:
+        """Return a quantity of `SlotRows` or `_SLOT`; sizes as log2(1 + size)."""
+        if name == "kept":
+            fused = self.layout.fused
+            bytes_ = self.layout.bytes
+            tensor = self.related[slot]
+            unfused_bytes = np.where(self.of_slot(slot, "given") & fused[tensor], bytes_[tensor], 0)
+            return millionths(unfused_bytes, float(bytes_[~fused].sum()))
+        values = getattr(self.layout.slots[slot], "is_set" if name == "given" else name)[
+            self.layout.row_type
+        ]
+        return log2p(values) if name in ("minor", "default_minor") else np.asarray(values)
+
+    def slots_with(self, name: str) -> Values:
+        slots = [(self.related[slot] >= 0) & self.of_slot(slot, name) for slot in LAYOUT_SLOTS]
+        return np.asarray(np.sum(slots, axis=0))
+
+    def same_as_input(self, slot: str) -> Values:
+        present = (self.related["input"] >= 0) & (self.related[slot] >= 0)
+        return np.where(present, self.of_slot("input", "key") == self.of_slot(slot, "key"), ABSENT)
+
+    def near(self, side: str, group: int) -> Values:
+        matrix = self.layout.operands if side == "up" else self.layout.consumers
+        members = (self.layout.opcode_group == group).astype(np.float64)
+        return np.asarray((matrix @ members > 0)[self.related["node"]])
 
 
 def pair_combinations(
@@ -239,59 +280,10 @@ _OPERAND: Final = {
 _MILLIONTHS: Final = "log2 of 1 + millionths of the bytes that a fusing compiler stores"
 
 
-class _Rows:
-    """Distinct rows of a graph and their nodes, as read by column formulas; arrays are ``(R,)``.
-
-    Attributes:
-        related: relation or slot -> related node, or producer of the slot's tensor, of each row; -1
-            for none.
-    """
-
-    def __init__(self, context: LayoutContext) -> None:
-        self.context = context
-        self.outputs = context.output_rows
-        consumer, operand = context.graph.edges.T
-        largest_consumer = np.full(context.graph.nodes, -1)
-        order = np.lexsort((-consumer, context.bytes[consumer]))
-        # The last one wins: most bytes, then lowest index.
-        largest_consumer[operand[order]] = consumer[order]
-        tensors = dict(zip(LAYOUT_SLOTS, context.slot_tensor[context.table.node].T, strict=True))
-        node = context.graph.configurable[context.table.node]
-        self.related: dict[str, Ints] = {
-            **tensors,
-            "node": node,
-            "consumer": largest_consumer[node],
-        }
-
-    def of_slot(self, slot: str, name: str) -> Values:
-        """Return a quantity of `SlotRows` or `_SLOT`; sizes as log2(1 + size)."""
-        if name == "kept":
-            fused = self.context.fused
-            bytes_ = self.context.bytes
-            tensor = self.related[slot]
-            unfused_bytes = np.where(self.of_slot(slot, "given") & fused[tensor], bytes_[tensor], 0)
-            return millionths(unfused_bytes, float(bytes_[~fused].sum()))
-        values = getattr(self.context.slots[slot], "is_set" if name == "given" else name)[
-            self.context.row_type
-        ]
-        return log2p(values) if name in ("minor", "default_minor") else np.asarray(values)
-
-    def slots_with(self, name: str) -> Values:
-        slots = [(self.related[slot] >= 0) & self.of_slot(slot, name) for slot in LAYOUT_SLOTS]
-        return np.asarray(np.sum(slots, axis=0))
-
-    def same_as_input(self, slot: str) -> Values:
-        present = (self.related["input"] >= 0) & (self.related[slot] >= 0)
-        return np.where(present, self.of_slot("input", "key") == self.of_slot(slot, "key"), ABSENT)
-
-    def near(self, side: str, group: int) -> Values:
-        matrix = self.context.operands if side == "up" else self.context.consumers
-        members = (self.context.opcode_group == group).astype(np.float64)
-        return np.asarray((matrix @ members > 0)[self.related["node"]])
-
-
 class NodeBlock(Block):
-    """Columns of node instances, each a formula of `_Rows`; `ABSENT` for pairs."""
+    """Columns of node instances, each a formula of `InstanceContext`, ``(R,)``; `ABSENT` for
+    pairs.
+    """
 
     scope = Scope.INSTANCE
 
@@ -305,10 +297,9 @@ class NodeBlock(Block):
 
     def compute(self, context: InstanceContext) -> NDArray[np.float32]:
         values = np.full((len(context), len(self.columns)), ABSENT, np.float32)
-        rows = _Rows(context.layout)
         for number, column in enumerate(self.columns.values()):
             assert isinstance(column, Column) and column.formula is not None
-            values[: len(context.rows), number] = column.formula(rows)[context.rows]
+            values[: len(context.rows), number] = column.formula(context)[context.rows]
         return values
 
 
@@ -333,9 +324,9 @@ def _node(quantity: str, meaning: str, relation: str = "node") -> Column:
     none.
     """
 
-    def formula(rows: _Rows) -> Values:
-        nodes = rows.related[relation]
-        return np.where(nodes >= 0, _QUANTITIES[quantity](rows.context)[nodes], ABSENT)
+    def formula(context: InstanceContext) -> Values:
+        nodes = context.related[relation]
+        return np.where(nodes >= 0, _QUANTITIES[quantity](context.layout)[nodes], ABSENT)
 
     return Column(meaning, Cause.FUSION if quantity == "fused" else None, formula)
 
@@ -407,8 +398,8 @@ _SLOT: Final[dict[str, tuple[Any, ...]]] = {
 
 
 def _of_slot(slot: str, name: str, meaning: str, cause: Cause | None = None) -> Column:
-    def formula(rows: _Rows) -> Values:
-        return np.where(rows.related[slot] >= 0, rows.of_slot(slot, name), ABSENT)
+    def formula(context: InstanceContext) -> Values:
+        return np.where(context.related[slot] >= 0, context.of_slot(slot, name), ABSENT)
 
     return Column(meaning, cause, formula)
 
@@ -418,12 +409,12 @@ ROW: Final = NodeBlock(
     """Layouts set by the row of a node instance, per slot, compared with the defaults.""",
     {
         "row__given__count": Column(
-            "slots whose layout is set", Cause.FUSION, lambda r: r.slots_with("given")
+            "slots whose layout is set", Cause.FUSION, lambda c: c.slots_with("given")
         ),
         "row__changed__count": Column(
             "slots whose full layout differs from the default",
             None,
-            lambda r: r.slots_with("changed"),
+            lambda c: c.slots_with("changed"),
         ),
         **{
             f"{slot}__{name}__row": _of_slot(slot, name, *spec)
@@ -448,7 +439,7 @@ OPERANDS: Final = NodeBlock(
             f"row__input_is_{slot}__agrees": Column(
                 f"whether input and {slot} have equal full layouts",
                 None,
-                partial(_Rows.same_as_input, slot=slot),
+                partial(InstanceContext.same_as_input, slot=slot),
             )
             for slot in ("output", "kernel")
         },
@@ -464,7 +455,7 @@ SURROUNDINGS: Final = NodeBlock(
         f"near__{name}__{side}": Column(
             f"whether {neighbour} is of group {name}",
             None,
-            partial(_Rows.near, side=side, group=OPCODE_GROUPS.index(name)),
+            partial(InstanceContext.near, side=side, group=OPCODE_GROUPS.index(name)),
         )
         for side, neighbour in (("up", "an operand"), ("down", "a consumer"))
         for name in (
@@ -484,7 +475,11 @@ SURROUNDINGS: Final = NodeBlock(
 def _of_output(
     meaning: str, formula: Callable[[OutputRows], Values], cause: Cause | None = None
 ) -> Column:
-    return Column(meaning, cause, lambda r: np.where(r.outputs.is_set, formula(r.outputs), ABSENT))
+    def of_set(context: InstanceContext) -> Values:
+        outputs = context.layout.output_rows
+        return np.where(outputs.is_set, formula(outputs), ABSENT)
+
+    return Column(meaning, cause, of_set)
 
 
 OUTPUT: Final = NodeBlock(
