@@ -28,7 +28,7 @@ from xlarank.data.errors import ModelError
 from xlarank.data.files import write_json
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
-from xlarank.features.catalogue import FeatureSettings
+from xlarank.features.settings import FeatureSettings
 from xlarank.features.store import each_graph
 from xlarank.models.card import CARD
 from xlarank.models.files import _checksum

@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph
+from xlarank.features.block_files import naming_lines
 from xlarank.features.candidates import rank_sources, standard_score
-from xlarank.features.catalogue import FeatureSettings, naming_lines
 from xlarank.features.layout.aggregation import LayoutBlock, compute_together
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.tensors import Floats, Ints
 from xlarank.features.rows import GraphRows
+from xlarank.features.settings import FeatureSettings
 
 Code = TypeVar("Code", bound=np.integer[Any])
 

@@ -15,8 +15,9 @@ from xlarank.data.errors import XlarankError, did_you_mean
 from xlarank.data.graph import Graph, Kind, tensor_ranks
 from xlarank.data.schema import ELEMENT_BYTES, LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODES
 from xlarank.features.block import Block, Cause
+from xlarank.features.block_files import loaded_blocks
 from xlarank.features.candidates import rank_sources
-from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS, every_block, loaded_blocks
+from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS, every_block
 
 
 def cause_of(column: str) -> Cause:

@@ -18,12 +18,14 @@ from xlarank.data.config_table import group_codes, group_minimum, read_only
 from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph, program_family, read_graph
 from xlarank.features.block import Block, Scope
+from xlarank.features.block_files import naming_lines
 from xlarank.features.candidates import rank_sources
-from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS, FeatureSettings, naming_lines
+from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.instances.instance_blocks import InstanceContext
 from xlarank.features.layout.aggregation import LayoutBlock, columns_of, compute_together
 from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.settings import FeatureSettings
 from xlarank.features.tile.tile_context import TileContext, kernel_kinds
 
 if TYPE_CHECKING:

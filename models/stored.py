@@ -11,9 +11,9 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
-from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.layout.relayout_blocks import TIME
 from xlarank.features.rows import Recipe
+from xlarank.features.settings import FeatureSettings
 from xlarank.models.card import CARD, ModelCard
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.model import Model

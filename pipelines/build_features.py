@@ -33,8 +33,8 @@ from xlarank.data.errors import (
 )
 from xlarank.data.files import atomic_write, sweep_partial
 from xlarank.data.workspace import Workspace
-from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import Recipe
+from xlarank.features.settings import FeatureSettings
 from xlarank.features.store import Manifest, remove_other_rows, stored_collections, write_manifest
 from xlarank.pipelines.support import building, processes
 from xlarank.pipelines.support.building import BuildOutcome, BuildOutcomes, Built, PartJob

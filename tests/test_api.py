@@ -22,8 +22,8 @@ from xlarank.data.errors import (
     XlarankError,
 )
 from xlarank.features.block import Tier
-from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import KEYS, assemble
+from xlarank.features.settings import FeatureSettings
 from xlarank.models.model import Model
 from xlarank.models.training_data import TARGETS, FitSettings, TrainingData
 from xlarank.models.validation.metrics import graph_metrics

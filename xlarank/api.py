@@ -48,7 +48,7 @@ def rank(
         xlarank.data.errors.WorkspaceError: the workspace nowhere does not exist; check the path, or
         run train first
     """
-    from xlarank.features.catalogue import load_blocks
+    from xlarank.features.block_files import load_blocks
     from xlarank.pipelines.rank import rank as run
 
     load_blocks(*blocks)

@@ -26,8 +26,8 @@ from xlarank.data.collection import (
 from xlarank.data.errors import DataRootError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
-from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import GraphRows
+from xlarank.features.settings import FeatureSettings
 from xlarank.features.store import each_graph, stored_collections
 from xlarank.models.rules import ESTIMATED_TIME
 from xlarank.models.stored import pretrained_model, shipped_model

@@ -18,12 +18,14 @@ from tests.graphs import layout_arrays, tile_arrays
 from xlarank.data.errors import BlockError
 from xlarank.data.files import from_json
 from xlarank.data.graph import TileGraph
-from xlarank.features import catalogue
+from xlarank.features import block_files
 from xlarank.features.attribution import walk_between
 from xlarank.features.block import Cause
-from xlarank.features.catalogue import BLOCKS, FeatureSettings, load_blocks
+from xlarank.features.block_files import load_blocks
+from xlarank.features.catalogue import BLOCKS
 from xlarank.features.meanings import cause_of, column_meanings
 from xlarank.features.rows import Recipe, assemble
+from xlarank.features.settings import FeatureSettings
 
 TILE = graph_of(tile_arrays())
 LAYOUT = graph_of(layout_arrays())
@@ -53,7 +55,7 @@ TILE_COLUMNS = ("mine__most__max", "mine__nodes__count", "mine__twice__count")
 
 @pytest.fixture(autouse=True)
 def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue, "_loaded", {})
+    monkeypatch.setattr(block_files, "_loaded", {})
 
 
 def written(folder: Path, text: str = TEXT, name: str = "mine.py") -> Path:
@@ -115,14 +117,14 @@ def test_a_file_is_run_only_after_it_was_named(
     """
     path = written(tmp_path)
     recipe = Recipe.of(FeatureSettings(block_files=load_blocks(path)), "tile")
-    monkeypatch.setattr(catalogue, "_loaded", {})
+    monkeypatch.setattr(block_files, "_loaded", {})
     monkeypatch.chdir(tmp_path)
     assert recipe.settings.code_hash("tile") == recipe.code_hash
     (file,) = recipe.settings.block_files
     said = f"needs the blocks of mine.py; .* {file.source_hash}; pass `blocks=mine.py`"
     with pytest.raises(BlockError, match=said):
         assemble(TILE, recipe.settings)
-    assert pickle.loads(pickle.dumps(file)) == file and not catalogue._loaded
+    assert pickle.loads(pickle.dumps(file)) == file and not block_files._loaded
     load_blocks(written(tmp_path, TEXT.replace("7.0", "8.0")))
     with pytest.raises(BlockError, match=r"^mine.py has changed; expected .*train again"):
         assemble(TILE, recipe.settings)
@@ -299,16 +301,16 @@ def test_an_entry_point_names_an_installed_package(
 ) -> None:
     written(tmp_path, name="plugin_of_the_tests.py")
     monkeypatch.syspath_prepend(tmp_path)
-    entry = EntryPoint("plugin", "plugin_of_the_tests", catalogue.GROUP)
+    entry = EntryPoint("plugin", "plugin_of_the_tests", block_files.GROUP)
     monkeypatch.setattr(
-        catalogue, "entry_points", lambda **wanted: EntryPoints([entry]).select(**wanted)
+        block_files, "entry_points", lambda **wanted: EntryPoints([entry]).select(**wanted)
     )
     settings = FeatureSettings(block_files=load_blocks("plugin"))
     assert settings.block_files[0].name == "plugin" and own_value(TILE, settings) == 7.0
-    monkeypatch.setattr(catalogue, "_loaded", {})
+    monkeypatch.setattr(block_files, "_loaded", {})
     assert own_value(TILE, settings) == 7.0, "a model that needs it finds it"
     assert pickle.loads(pickle.dumps(settings)) == settings
-    entry = EntryPoint("plugin", "no_module_of_this_name", catalogue.GROUP)
+    entry = EntryPoint("plugin", "no_module_of_this_name", block_files.GROUP)
     with pytest.raises(
         BlockError, match=r"plugin cannot be loaded .*No module named 'no_module_of_this_name'"
     ):

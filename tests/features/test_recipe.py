@@ -25,12 +25,14 @@ from tests.models.helpers import graph_rows
 from xlarank.data.collection import Collection
 from xlarank.data.files import from_json
 from xlarank.data.graph import Kind
-from xlarank.features import catalogue
+from xlarank.features import catalogue, code_hash
 from xlarank.features.block import Block, Cause, Scope, Tier
-from xlarank.features.catalogue import INSTANCE_BLOCKS, FeatureSettings, blocks_of, source_hash
+from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
+from xlarank.features.code_hash import source_hash
 from xlarank.features.meanings import cause_of
 from xlarank.features.program.tensors import Tiling
 from xlarank.features.rows import Recipe, assemble, even_ranks, sample_rows
+from xlarank.features.settings import FeatureSettings
 from xlarank.models.training_data import (
     CPU,
     GPU,
@@ -60,7 +62,7 @@ def test_the_hash_changes_with_every_setting_and_with_the_code(monkeypatch):
     assert FeatureSettings().code_hash("tile") == FeatureSettings(
         Tier.FULL, True, Tiling(8, 128)
     ).code_hash("tile")
-    monkeypatch.setattr(catalogue, "source_hash", lambda: "another version")
+    monkeypatch.setattr("xlarank.features.settings.source_hash", lambda: "another version")
     assert FeatureSettings().code_hash("tile") not in hashes
 
 
@@ -145,13 +147,13 @@ def test_the_hash_covers_all_files_that_make_numbers(monkeypatch):
         {path.relative_to(ROOT).as_posix() for path in paths} for paths in (read, modules)
     )
     assert {file for file in files if file.startswith("features")} == features - set(
-        catalogue._PRESENTATION
+        code_hash._PRESENTATION
     )
     assert {f"data/{name}.py" for name in ("config_table", "npz", "graph")} < files
     # modules that only show columns take no part: a fresh process, so that nothing else has
     # imported them
     shown = [
-        f"xlarank.{file.removesuffix('.py').replace('/', '.')}" for file in catalogue._PRESENTATION
+        f"xlarank.{file.removesuffix('.py').replace('/', '.')}" for file in code_hash._PRESENTATION
     ]
     code = f"import sys, xlarank.features.rows; print([m for m in {shown} if m in sys.modules])"
     done = subprocess.run(

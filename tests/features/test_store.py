@@ -17,10 +17,11 @@ from xlarank.data.graph import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features import store
 from xlarank.features.block import Tier
-from xlarank.features.catalogue import BlockFile, FeatureSettings
+from xlarank.features.block_files import BlockFile
 from xlarank.features.instances.graph_instances import ARRAYS
 from xlarank.features.program.tensors import Tiling
 from xlarank.features.rows import GraphRows, Recipe, Source, assemble
+from xlarank.features.settings import FeatureSettings
 
 RECIPE = Recipe.of(FeatureSettings(), "layout")
 SOURCE = Source(size=2**40 + 1, mtime_ns=1_700_000_000_123_456_789)

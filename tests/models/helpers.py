@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from xlarank.data.schema import MAX_RANK, TILE_SLOTS
-from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import GraphRows, Recipe
+from xlarank.features.settings import FeatureSettings
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
 from xlarank.models.training_data import FitSettings, TrainingData

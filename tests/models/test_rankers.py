@@ -11,7 +11,8 @@ import pytest
 from tests.models.helpers import KINDS, easy_data, easy_graph, fitted, saved
 from xlarank.data.errors import ModelError
 from xlarank.features.block import Scope
-from xlarank.features.catalogue import FeatureSettings, blocks_of
+from xlarank.features.catalogue import blocks_of
+from xlarank.features.settings import FeatureSettings
 from xlarank.models.columns import chosen_columns
 from xlarank.models.member import Member
 from xlarank.models.model import Model, blend

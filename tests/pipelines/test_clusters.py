@@ -78,7 +78,7 @@ def test_a_cluster_stores_what_this_machine_would(client, tree, tmp_path, monkey
         0,
         FILES - 1,
     )
-    monkeypatch.setattr("xlarank.features.catalogue.source_hash", lambda: "other code")
+    monkeypatch.setattr("xlarank.features.settings.source_hash", lambda: "other code")
     with pytest.raises(
         ClusterError, match=r"worker on .* has the feature code .*install the same xlarank"
     ):

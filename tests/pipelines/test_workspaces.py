@@ -196,7 +196,7 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(
     """They fit the model of their time, which `rank` rejects; training on them again would change
     nothing.
     """
-    monkeypatch.setattr("xlarank.features.catalogue.source_hash", lambda: "edited block")
+    monkeypatch.setattr("xlarank.features.settings.source_hash", lambda: "edited block")
     work = Workspace(trained)
     request = TrainSettings(collections=[TILE], seeds=1, rounds=2, threads=1)
     commands = [

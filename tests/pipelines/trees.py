@@ -25,8 +25,8 @@ from tests.graphs import (
 from xlarank.data.collection import Collection, DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
-from xlarank.features.catalogue import FeatureSettings
 from xlarank.features.rows import GraphRows
+from xlarank.features.settings import FeatureSettings
 from xlarank.features.store import each_graph
 from xlarank.models.model import Model
 from xlarank.pipelines.build_features import BuildReport, BuildRequest, build_features

@@ -172,7 +172,7 @@ def build_features(
     json_file: options.Json = None,
 ) -> None:
     """Compute and store the features of graph files; rerun to resume."""
-    from xlarank.features.catalogue import FeatureSettings
+    from xlarank.features.settings import FeatureSettings
     from xlarank.pipelines.build_features import BuildRequest
 
     settings = FeatureSettings.of(tier, candidates, blocks or ())

@@ -172,7 +172,7 @@ def _number(value: float | None) -> float | None:
 
 def _load_blocks(names: list[str] | None) -> list[str] | None:
     if names:
-        from xlarank.features.catalogue import load_blocks
+        from xlarank.features.block_files import load_blocks
 
         load_blocks(*names)
     recorded("blocks", "--blocks")(names)

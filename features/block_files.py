@@ -1,0 +1,213 @@
+"""Users' files of blocks: loaded, checked, referred to by recipes, and named when they fail."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, NamedTuple, get_args
+
+from xlarank.data.errors import BlockError, XlarankError, reason_of
+from xlarank.data.graph import Kind
+from xlarank.features.block import Block, Cause, Scope, Tier
+from xlarank.features.catalogue import BLOCKS, checked
+from xlarank.features.code_hash import text_hash
+
+#: Entry-point group of modules that define blocks.
+GROUP: Final = "xlarank.blocks"
+#: Errors that are raised as they are in a user's block.
+_NOT_OF_BLOCKS: Final = (XlarankError, MemoryError, KeyboardInterrupt)
+
+
+@dataclass(frozen=True)
+class BlockFile:
+    """Reference of a recipe to a file of blocks; reading the recipe does not run the file.
+
+    Attributes:
+        name: name of the file without folders, or of the entry point.
+        source_hash: hash of the code without comments and docstrings.
+        columns: class name of each block -> its column names.
+    """
+
+    name: str = field(compare=False)
+    source_hash: str
+    columns: dict[str, list[str]] = field(compare=False)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks; raises `BlockError` unless this version was loaded or is an installed entry
+        point's.
+        """
+        if self.source_hash not in _loaded and self.name in entry_points(group=GROUP).names:
+            load_blocks(self.name)
+        if self.source_hash in _loaded:
+            return _loaded[self.source_hash].blocks
+        if any(loaded.file.name == self.name for loaded in _loaded.values()):
+            got = f"{self.name} has changed"
+            do = "pass that version, or run build-features and train again"
+        else:
+            got = f"the model needs the blocks of {self.name}"
+            do = f"pass `blocks={self.name}`"
+        raise BlockError(got, expected=f"the version with hash {self.source_hash}", do=do)
+
+    def __reduce__(self) -> tuple[Callable[..., BlockFile], tuple[Any, ...]]:
+        """Pickle together with the source, so that worker processes can load it."""
+        if loaded := _loaded.get(self.source_hash):
+            return (_run, (self.name, loaded.source)) if loaded.source else (_load, (self.name,))
+        return BlockFile, (self.name, self.source_hash, self.columns)
+
+
+class _Loaded(NamedTuple):
+    """A file of blocks that was run; ``source`` is empty for an entry point."""
+
+    file: BlockFile
+    blocks: tuple[Block, ...]
+    source: str
+
+
+#: Files that this process has loaded, by hash.
+_loaded: dict[str, _Loaded] = {}
+
+
+def load_blocks(*names: str | Path) -> tuple[BlockFile, ...]:
+    """Run Python files, or import the modules of entry points of `GROUP`, and return references to
+    them.
+
+    Raises `BlockError` for a file that cannot be run or has no blocks, for a block without a
+    docstring and for malformed or duplicate columns.
+    """
+    files = tuple(dict.fromkeys(map(_load, names)))
+    _check(
+        [block for file in files for block in file.blocks],
+        " and ".join(file.name for file in files),
+    )
+    return files
+
+
+def loaded_blocks() -> tuple[Block, ...]:
+    """Return the blocks of all files that this process has loaded."""
+    return tuple(block for loaded in _loaded.values() for block in loaded.blocks)
+
+
+def _load(name: str | Path) -> BlockFile:
+    path = Path(name)
+    for entry in entry_points(group=GROUP, name=str(name)) if not path.exists() else ():
+        with _running(entry.name):
+            module = entry.load()
+            return _register(entry.name, module, text_hash(inspect.getsource(module)))
+    try:
+        source = path.read_text("utf-8")
+    except (OSError, UnicodeError) as error:
+        installed = ", ".join(entry_points(group=GROUP).names) or "none is installed"
+        expected = f"a Python file, or an entry point of {GROUP} ({installed})"
+        raise BlockError(f"{name} cannot be read ({error})", expected=expected) from error
+    return _run(path.name, source)
+
+
+def _run(name: str, source: str) -> BlockFile:
+    with _running(name):
+        if (digest := text_hash(source)) in _loaded:
+            return _loaded[digest].file
+        module = ModuleType(f"xlarank_blocks_{digest}")
+        sys.modules[module.__name__] = module  # dataclasses look it up
+        exec(compile(source, name, "exec"), vars(module))
+        return _register(name, module, digest, source)
+
+
+def _register(name: str, module: ModuleType, digest: str, source: str = "") -> BlockFile:
+    classes = [
+        cls
+        for cls in vars(module).values()
+        if inspect.isclass(cls) and cls.__module__ == module.__name__
+    ]
+    blocks = tuple(
+        cls() for cls in classes if issubclass(cls, Block) and not inspect.isabstract(cls)
+    )
+    if not blocks:
+        raise BlockError(
+            f"{name} has no blocks", expected="subclasses of xlarank.features.block.Block"
+        )
+    _check(blocks, name)
+    file = BlockFile(name, digest, {block.title: list(block.columns) for block in blocks})
+    _loaded[digest] = _Loaded(file, blocks, source)
+    return file
+
+
+def _check(blocks: Sequence[Block], name: str) -> None:
+    try:
+        checked(*BLOCKS, *blocks)
+        for block in blocks:
+            _check_attributes(block)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise BlockError(f"{name} cannot be used ({error})") from error
+
+
+def _check_attributes(block: Block) -> None:
+    """Convert texts to scope, tier and cause; raise `TypeError` or `ValueError` for bad values."""
+    title = block.title
+    for attribute, enumeration in (("scope", Scope), ("tier", Tier), ("cause", Cause)):
+        setattr(block, attribute, enumeration(getattr(block, attribute)))
+    kinds = {*block.kinds}
+    if block.scope is Scope.INSTANCE or not kinds or not kinds <= {*get_args(Kind)}:
+        allowed = f"{Scope.GRAPH} or {Scope.CONFIG}, and kinds among {', '.join(get_args(Kind))}"
+        raise TypeError(f"{title} is of {block.scope} and kinds {block.kinds}, not {allowed}")
+    if not isinstance(block.transductive, bool):
+        raise TypeError(f"{title} has transductive {block.transductive!r}, not True or False")
+    if not block.columns:
+        raise TypeError(f"{title} has no columns")
+    for meaning in block.columns.values():
+        Cause(getattr(meaning, "cause", None) or block.cause)
+
+
+def _line(error: BaseException, file: str) -> str:
+    """Return ", line N," for the innermost frame of the file in the traceback; empty if there is
+    none.
+    """
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == file
+    ]
+    return f", line {lines[-1]}," if lines else ""
+
+
+def _failure(name: str, line: str, action: str, error: BaseException) -> BlockError:
+    return BlockError(f"{name}{line} {action} ({type(error).__name__}: {reason_of(error)})")
+
+
+@contextmanager
+def _running(name: str) -> Iterator[None]:
+    """Convert errors of a file that is loaded, sys.exit included, to a `BlockError`; what the file
+    prints goes to standard error.
+    """
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    except _NOT_OF_BLOCKS:
+        raise
+    except BaseException as error:
+        raise _failure(name, _line(error, name), "cannot be loaded", error) from error
+
+
+@contextmanager
+def naming_lines(graph: str, files: Sequence[BlockFile]) -> Iterator[None]:
+    """Convert errors in these files, sys.exit included, to a `BlockError` with the line; what they
+    print goes to standard error.
+    """
+    try:
+        with redirect_stdout(sys.stderr) if files else nullcontext():
+            yield
+    except _NOT_OF_BLOCKS:
+        raise
+    except BaseException as error:
+        for file in files:
+            paths = {block.location.co_filename for block in file.blocks}
+            for line in filter(None, (_line(error, path) for path in sorted(paths))):
+                raise _failure(file.name, line, f"fails on {graph}", error) from error
+        raise

@@ -1,0 +1,97 @@
+"""Settings that determine the columns and their values."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from xlarank.data.collection import Collection
+from xlarank.data.errors import XlarankError
+from xlarank.data.graph import Kind
+from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.block_files import BlockFile, load_blocks
+from xlarank.features.catalogue import blocks_of
+from xlarank.features.code_hash import source_hash
+from xlarank.features.layout.hardware import HARDWARE, hardware_of
+from xlarank.features.program import tensors
+
+
+@dataclass(frozen=True)
+class FeatureSettings:
+    """Settings that determine the columns and their values.
+
+    Attributes:
+        candidates: whether to compute transductive columns.
+        block_files: users' blocks, from `load_blocks`.
+        hardware: hardware whose relayouts are priced, of `HARDWARE`; None leaves their columns 0,
+            at no cost. Not part of `code_hash`: the columns mean the same for all hardware, so such
+            rows can be joined.
+    """
+
+    tier: Tier = Tier.FULL
+    candidates: bool = True
+    tiling: tensors.Tiling = tensors.TPU
+    block_files: tuple[BlockFile, ...] = ()
+    hardware: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.hardware is not None and self.hardware not in HARDWARE:
+            raise XlarankError(
+                f"{self.hardware!r} is no known hardware", expected=" or ".join(HARDWARE)
+            )
+
+    @classmethod
+    def of(
+        cls, tier: str, candidates: bool, block_files: Iterable[str | Path] = ()
+    ) -> FeatureSettings:
+        """Return settings; raise `XlarankError` for an unknown tier and `BlockError` for broken
+        block files.
+        """
+        if tier not in (tiers := [*map(str, Tier)]):
+            raise XlarankError(f"`tier` is {tier!r}", expected=" or ".join(tiers))
+        return cls(Tier(tier), candidates, block_files=load_blocks(*block_files))
+
+    def for_collection(self, collection: Collection) -> FeatureSettings:
+        """Return the settings with the hardware that explains the labels of a layout collection, if
+        any.
+
+        Hardware that is named already is kept.
+        """
+        if self.hardware is not None or collection.kind != "layout":
+            return self
+        return replace(self, hardware=hardware_of(collection.parts[1]))
+
+    def blocks(self, kind: Kind) -> list[Block]:
+        """Return the blocks of one kind of graph, in column order; raises `BlockError` if a file is
+        not loaded.
+        """
+        user_blocks = [block for file in self.block_files for block in file.blocks]
+        return blocks_of(kind, self.tier, candidates=self.candidates, user_blocks=user_blocks)
+
+    def graph_columns(self, kind: Kind) -> list[str]:
+        return [
+            name
+            for block in self.blocks(kind)
+            if block.scope is Scope.GRAPH
+            for name in block.columns
+        ]
+
+    def config_columns(self, kind: Kind) -> list[str]:
+        return [
+            name
+            for block in self.blocks(kind)
+            if block.scope is Scope.CONFIG
+            for name in block.columns
+        ]
+
+    def columns(self, kind: Kind) -> list[str]:
+        return self.graph_columns(kind) + self.config_columns(kind)
+
+    def code_hash(self, kind: Kind) -> str:
+        """Return a hash of everything that determines the values: code, settings and columns."""
+        names = ",".join(replace(self, block_files=()).columns(kind))
+        user_hashes = [file.source_hash for file in self.block_files]
+        text = "|".join([source_hash(), kind, str(self.tiling), names, *user_hashes])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
