@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,18 +44,9 @@ _COUNT_NS = 1.5
 _ENTRY_NS = 2.0
 
 
-class Request(NamedTuple):
-    """Columns of one kind of aggregation: a plan such as `_node_sums`, and its ``each_node`` or its
-    pairs.
-    """
-
-    kind: tuple[Callable[..., Finalize], Pairs | bool]
-    columns: slice
-
-
 class Batch:
-    """Aggregates of a batch of configurations; index it with a `Request` to get ``(configs,
-    quantities)``.
+    """Aggregates of a batch of configurations; ``batch[request]`` is ``(configs, quantities)`` of a
+    request of `Aggregation`.
 
     Attributes:
         codes, types: ``(configs, K)`` row of each configurable node, and its type.
@@ -67,10 +58,14 @@ class Batch:
         self._functions = functions
         self._results = dict[Any, Floats]()
 
-    def __getitem__(self, request: Request) -> Floats:
-        if request.kind not in self._results:
-            self._results[request.kind] = self._functions[request.kind](self)
-        return self._results[request.kind][:, request.columns]
+    def __getitem__(self, request: Finalize) -> Floats:
+        return request(self)
+
+    def aggregates(self, kind: Any, columns: slice) -> Floats:
+        """Return columns of one kind of aggregation, a key of `Aggregation.functions`."""
+        if kind not in self._results:
+            self._results[kind] = self._functions[kind](self)
+        return self._results[kind][:, columns]
 
     @cached_property
     def by_node(self) -> Codes:
@@ -90,11 +85,12 @@ class Aggregation:
 
     def _request(
         self, plan: Callable[..., Finalize], domain: Pairs | bool, width: int, part: Any
-    ) -> Request:
+    ) -> Finalize:
         parts = self._parts.setdefault((plan, domain), [])
         first = sum(width for width, _ in parts)
         parts.append((width, part))
-        return Request((plan, domain), slice(first, first + width))
+        columns = slice(first, first + width)
+        return lambda batch: batch.aggregates((plan, domain), columns)
 
     def sum(
         self,
@@ -102,7 +98,7 @@ class Aggregation:
         over: Sequence[float] | float = 1.0,
         *,
         each_node: bool = False,
-    ) -> Request:
+    ) -> Finalize:
         """Request sums over nodes of quantities ``(T,)``, per type of row, divided by ``over``.
 
         With ``each_node``, quantities are ``(R,)``, per distinct row, and may differ for nodes of
@@ -111,17 +107,19 @@ class Aggregation:
         table = np.stack(values, axis=1).astype(np.float64) / over
         return self._request(_node_sums, each_node, len(values), table)
 
-    def shares(self, parts: Iterable[tuple[NDArray[Any], float]]) -> Request:
+    def shares(self, parts: Iterable[tuple[NDArray[Any], float]]) -> Finalize:
         """Request `sum` of (quantity, divisor) pairs."""
         return self.sum(*zip(*parts, strict=True))
 
-    def maximum(self, values: Sequence[NDArray[Any]], *, each_node: bool = False) -> Request:
+    def maximum(self, values: Sequence[NDArray[Any]], *, each_node: bool = False) -> Finalize:
         """Request maxima over nodes of quantities as in `sum`, at least 0."""
         return self._request(
             _maxima, each_node, len(values), np.stack(values, axis=1).astype(np.float64)
         )
 
-    def sum_pairs(self, pairs: Pairs, quantities: PairQuantities, over: Sequence[float]) -> Request:
+    def sum_pairs(
+        self, pairs: Pairs, quantities: PairQuantities, over: Sequence[float]
+    ) -> Finalize:
         """Request sums over pairs of quantities of their rows, divided by ``over``.
 
         ``quantities(pair, left type, right type)`` returns ``(combinations, len(over))``. It is
@@ -280,9 +278,9 @@ class LayoutBlock(Block):
     """Columns computed from sums or maxima over the nodes and pairs of a configuration."""
 
     @abstractmethod
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request | Finalize:
-        """Request the aggregates of a graph; return the request, or a function that turns them into
-        columns.
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+        """Request the aggregates of a graph; return a request, or a function that turns aggregates
+        into columns.
         """
 
     def compute(self, context: LayoutContext) -> NDArray[np.float32]:
@@ -317,9 +315,8 @@ def compute_together(
         rows = codes[start : start + step]
         batch = Batch(rows, row_type[rows], functions)
         for (block, finalize), columns in zip(prepared, slices, strict=True):
-            values = batch[finalize] if isinstance(finalize, Request) else finalize(batch)
             target[start : start + step, columns] = block.require_shape(
-                values, len(batch), len(block.columns)
+                finalize(batch), len(batch), len(block.columns)
             )
     return target
 

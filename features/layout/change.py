@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from xlarank.data.config_table import group_codes
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODES
 from xlarank.features.block import Cause, Column
-from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
+from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
 from xlarank.features.layout.layout_context import CLASS_ROLES, LayoutContext
 from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.program.program_context import OPCODE_CLASSES
@@ -239,7 +239,7 @@ class SlotChange(LayoutBlock):
         for what, text in _SLOT_COLUMNS.items()
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         parts: list[tuple[NDArray[Any], float]] = []
         for rows in context.slots.values():
             nodes = context.configurable_nodes
@@ -311,7 +311,7 @@ class ChangeByClass(LayoutBlock):
         for slot in LAYOUT_SLOTS
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         opcode_class = context.configurable_class[context.type_configurable]
         return aggregation.shares(
             ((opcode_class == number) * rows.changed * rows.bytes, rows.total_bytes)
@@ -349,7 +349,7 @@ class InnerChange(LayoutBlock):
         )
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         output, input_, kernel = slots = list(context.slots.values())
         dims = context.dims[context.slot_tensor[context.type_configurable]]
         unlike_input, unlike_kernel, operands = (
@@ -398,7 +398,7 @@ class TiedGroups(LayoutBlock):
         },
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         tied = tied_nodes(context)
         group = groups_of(tied)
         kinds = np.array([node.signature[0] for node in tied])

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from xlarank.features.block import Block, Cause, Column, Scope, Tier
-from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
+from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_facts import FARTHEST, Pairs, pair_layouts
 from xlarank.features.program.program_context import OPCODE_CLASSES
@@ -37,7 +37,7 @@ _HEAVY: Final = ("convolution", "dot", "reduce", "transpose")
 _REACH: Final = range(1, 6)
 
 
-def _disagreement(context: LayoutContext, aggregation: Aggregation, pairs: Pairs) -> Request:
+def _disagreement(context: LayoutContext, aggregation: Aggregation, pairs: Pairs) -> Finalize:
     """Request the quantities of `_COMPARED`, over the number or the bytes of the pairs."""
 
     def compared(pair: Ints, left: Ints, right: Ints) -> Floats:
@@ -94,7 +94,7 @@ class SiblingDisagreement(LayoutBlock):
         for what, text in _COMPARED.items()
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         return _disagreement(context, aggregation, context.siblings)
 
 
@@ -269,7 +269,7 @@ class ChangedSurroundings(LayoutBlock):
         )
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         heavy = [context.opcode_class == OPCODE_CLASSES.index(name) for name in _HEAVY]
         quantities = np.stack([log2p(context.bytes), *heavy], axis=1)
         around = []

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.block import Block, Cause, Column, Scope, Tier
-from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
+from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
 from xlarank.features.layout.layout_context import CLASS_ROLES, POSITIONS, ROLE_NAMES, LayoutContext
 from xlarank.features.layout.time_model import KINDS, PEAK_FLOPS
 from xlarank.features.program.program_context import COARSE_CLASSES
@@ -164,7 +164,7 @@ class Violation(LayoutBlock):
         )
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         parts: list[tuple[NDArray[Any], float]] = []
         nodes = context.configurable_nodes
         for rows in context.slots.values():
@@ -275,7 +275,7 @@ class DimensionRoles(LayoutBlock):
         )
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         parts: list[tuple[NDArray[Any], float]] = []
         for kind, position, slot, role in _ROLE_COLUMNS:
             rows = context.slots[slot]
@@ -312,7 +312,7 @@ class TypeHistogram(LayoutBlock):
         for dimension in range(rank)
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         layout = context.slots["output"].layout
         rank = (layout >= 0).sum(axis=1)
         tables = [
@@ -340,7 +340,7 @@ class MinorSizes(LayoutBlock):
         )
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         parts: list[tuple[NDArray[Any], float]] = []
         for rows in context.slots.values():
             for low, high in _BINS:
