@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -39,6 +39,9 @@ from xlarank.pipelines.training.training_sets import (
     extra_collections,
     read_training_set,
 )
+
+if TYPE_CHECKING:
+    import polars as pl
 
 #: Number of rounds without folds, except for a time model.
 _DEFAULT_ROUNDS: Final = 150
@@ -200,7 +203,8 @@ def _train(
     else:
         why = _chosen_from(validated, failed, plan) if settings.model == AUTO else ""
     evaluated = validated if start is None else [best]
-    result = _save(workspace, rows, plan, best, model, start, settings, evaluated, progress)
+    fitted = replace(best, model=model)
+    result = _save(workspace, rows, plan, fitted, start, settings, evaluated, progress)
     return replace(result, why=why)
 
 
@@ -280,59 +284,27 @@ def _save(
     rows: StoredTrainingSet,
     plan: FoldPlan,
     best: Trial,
-    model: Model,
     start: tuple[Model, str] | None,
     settings: TrainSettings,
     evaluated: Sequence[Trial],
     progress: Progress | None,
 ) -> TrainResult:
-    """Replace the model of the collection and write the out-of-fold results of all trials.
+    """Replace the model of the collection by that of ``best``, fitted, and write the out-of-fold
+    results of all trials.
 
     Raises `CollectionError`, before anything is replaced, if all scores of a new model are equal,
     unless allowed.
     """
     data = rows.data.with_also()
+    model = best.model
     importance = model.importance() if model.members else {}
     note = ""
     if not importance:
         note = _require_scores_that_differ(rows, model, settings.allow_constant or bool(start))
-    kinds = {part.kinds[0] for part in data.parts if len(part.kinds) == 1}
-    if start is not None:
-        kinds.update(start[0].require_card().kinds)
     others = _untrained(rows, best)
-    card = ModelCard(
-        collection=str(rows.collection),
-        model=model.name,
-        params=dict(model.params),
-        rounds=best.rounds,
-        tuned=best.tuned,
-        recipe=rows.manifest.recipe,
-        columns=rows.manifest.columns,
-        trained_on=rows.splits,
-        also_from=rows.also_from,
-        also_weights=rows.also_weights,
-        continues=_continues(start, best.rate),
-        folds=best.metrics,
-        folds_by=plan.by,
-        others=scores_of_untrained(others),
-        target=target_of(rows.collection).name,
-        kinds=sorted(kinds),
-        fallback=plan.fallback,
-        select=settings.select,
-        seeds=settings.seeds,
-        name=best.name,
-        rows=len(data.cost),
-    )
-    scope = (card.collection, "train", plan.by)
-    tables = [results_table(metrics, name, scope=scope) for (name, _), metrics in others.items()]
-    for trial in evaluated:
-        if trial.metrics:
-            run = Run.of(trial.model, card.recipe, trial.rounds, trial.name, trial.tuned, card.rows)
-            ranker = trial.model.name
-            seconds = trial.seconds
-            tables.append(
-                results_table(trial.metrics, ranker, scope=scope, run=run, seconds=seconds)
-            )
+    card = _card(rows, plan, best, start, settings)
+    card.others = scores_of_untrained(others)
+    tables = _tables(card, evaluated, others)
     with workspace_lock(workspace, progress):
         rows.require_current(workspace)
         saved = model.save(workspace.model(rows.collection), card)
@@ -357,6 +329,57 @@ def _save(
         comparison=compared({(model.name, None): best.metrics, **others}),
         ranked_by=best_of(saved)[1],
     )
+
+
+def _card(
+    rows: StoredTrainingSet,
+    plan: FoldPlan,
+    best: Trial,
+    start: tuple[Model, str] | None,
+    settings: TrainSettings,
+) -> ModelCard:
+    """Return the card of the model of ``best``, without scores of others."""
+    data = rows.data.with_also()
+    kinds = {part.kinds[0] for part in data.parts if len(part.kinds) == 1}
+    if start is not None:
+        kinds.update(start[0].require_card().kinds)
+    return ModelCard(
+        collection=str(rows.collection),
+        model=best.model.name,
+        params=dict(best.model.params),
+        rounds=best.rounds,
+        tuned=best.tuned,
+        recipe=rows.manifest.recipe,
+        columns=rows.manifest.columns,
+        trained_on=rows.splits,
+        also_from=rows.also_from,
+        also_weights=rows.also_weights,
+        continues=_continues(start, best.rate),
+        folds=best.metrics,
+        folds_by=plan.by,
+        target=target_of(rows.collection).name,
+        kinds=sorted(kinds),
+        fallback=plan.fallback,
+        select=settings.select,
+        seeds=settings.seeds,
+        name=best.name,
+        rows=len(data.cost),
+    )
+
+
+def _tables(card: ModelCard, evaluated: Sequence[Trial], others: Rankings) -> list[pl.DataFrame]:
+    """Return the out-of-fold results of other rankers, then of all trials."""
+    scope = (card.collection, "train", card.folds_by)
+    tables = [results_table(metrics, name, scope=scope) for (name, _), metrics in others.items()]
+    for trial in evaluated:
+        if trial.metrics:
+            run = Run.of(trial.model, card.recipe, trial.rounds, trial.name, trial.tuned, card.rows)
+            ranker = trial.model.name
+            seconds = trial.seconds
+            tables.append(
+                results_table(trial.metrics, ranker, scope=scope, run=run, seconds=seconds)
+            )
+    return tables
 
 
 def _untrained(rows: StoredTrainingSet, trial: Trial) -> Rankings:
