@@ -24,7 +24,7 @@ from xlarank.pipelines.programs.compiler.functions import Pasted
 from xlarank.pipelines.programs.compiler.measuring import TOLERANCE
 from xlarank.pipelines.programs.compiler.outcome import Journal, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, target_named
+from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, Target, target_named
 from xlarank.pipelines.programs.sources import (
     Program,
     digest_of,
@@ -178,9 +178,7 @@ def advise(
         device = None if chip.estimated else compiler
         if settings.measure and chip.estimated:
             device = stack.enter_context(Compiler(target_named("device")))
-            if device.target.name != chip.name:
-                got = f"there is no {chip.name} to measure on: the device is {device.target.name}"
-                raise CompilerError(got, do="leave out `measure`, or pass `target=device`")
+            _require_device(device.target, chip)
         search, replaced = _search(compiler, program, settings, out, progress)
         space = search.space
         loaded = search.space.program
@@ -204,18 +202,9 @@ def advise(
                     advised = default
                     inputs = []
                     outputs = []
-    difference = None
-    if edited.module is not None and settings.check is not False:
-        with Compiler(target_named("cpu")) as cpu:
-            seconds = 900.0 if settings.check else 60.0  # longer if requested
-            result = advised.pasted or edited.module
-            difference = cpu.compare(loaded.module, result, seconds, space.ties)
     default_ns = chip.nanoseconds(default.cycles)
     best_ns = chip.nanoseconds(advised.cycles)
-    set_rows = {}
-    for node, row in zip(loaded.graph.configurable, space.rows(edited.code), strict=True):
-        if (row >= 0).any():
-            set_rows[str(node)] = row.tolist()
+    rows = zip(loaded.graph.configurable, space.rows(edited.code), strict=True)
     advice = Advice(
         program=loaded.name,
         target=chip.name,
@@ -235,12 +224,31 @@ def advise(
         outputs=outputs,
         changes=[*advised.changes],
         lines=[*advised.lines],
-        difference=difference,
+        difference=_difference(space, advised, edited, settings.check),
         measured=measured,
         files=[],
-        configuration=set_rows,
+        configuration={str(node): row.tolist() for node, row in rows if (row >= 0).any()},
     )
     return _write(advice, edited.module, out)
+
+
+def _require_device(device: Target, chip: Target) -> None:
+    """Raise `CompilerError` if the device is another chip."""
+    if device.name != chip.name:
+        got = f"there is no {chip.name} to measure on: the device is {device.name}"
+        raise CompilerError(got, do="leave out `measure`, or pass `target=device`")
+
+
+def _difference(
+    space: Space, advised: Version, edited: Version, check: bool | None
+) -> float | str | None:
+    """Return the difference of outputs on this CPU, or why it is unknown; None if not compared."""
+    if edited.module is None or check is False:
+        return None
+    with Compiler(target_named("cpu")) as cpu:
+        seconds = 900.0 if check else 60.0  # longer if requested
+        result = advised.pasted or edited.module
+        return cpu.compare(space.program.module, result, seconds, space.ties)
 
 
 def _write(advice: Advice, edited: Message | None, out: Path) -> Advice:

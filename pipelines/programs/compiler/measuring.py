@@ -116,8 +116,6 @@ def measure(
     One that takes ``limit`` seconds to load or run ends the process. Inputs are those of the module
     ``plain``; ``done`` rounds were measured before.
     """
-    import jax
-
     inputs = _Inputs(xla, plain, seed)
     rng = np.random.default_rng([seed, done])
     loaded: dict[str, _Loaded] = {}
@@ -154,19 +152,29 @@ def measure(
         expected = "a program that fits the device and has the same outputs in every run"
         do = "measure a smaller program, or one without randomness"
         raise CompilerError(got, expected=expected, do=do)
+    running = {name: loaded[name] for name in programs if name not in problems}
     with open(folder / ROUNDS_FILE, "w", encoding="utf-8") as stream:
         for _ in range(_MAX_ROUNDS):
-            line: dict[str, float | str] = dict(problems)
-            running = [name for name in programs if name not in problems]
-            for name in rng.permutation(running).tolist():
-                execute, arrays = loaded[name]
-                signal.setitimer(signal.ITIMER_REAL, limit)
-                start = time.perf_counter()
-                jax.block_until_ready(execute(arrays))
-                line[name] = time.perf_counter() - start
-            stream.write(json.dumps(line) + "\n")
+            seconds = _round(running, rng, limit)
+            stream.write(json.dumps({**problems, **seconds}) + "\n")
             stream.flush()
     return f"{_MAX_ROUNDS} rounds"
+
+
+def _round(
+    programs: Mapping[str, _Loaded], rng: np.random.Generator, limit: float
+) -> dict[str, float]:
+    """Run every program once, in shuffled order, and return their seconds."""
+    import jax
+
+    seconds = {}
+    for name in rng.permutation(list(programs)).tolist():
+        execute, arrays = programs[name]
+        signal.setitimer(signal.ITIMER_REAL, limit)
+        start = time.perf_counter()
+        jax.block_until_ready(execute(arrays))
+        seconds[name] = time.perf_counter() - start
+    return seconds
 
 
 def compare(
