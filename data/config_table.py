@@ -28,6 +28,8 @@ _WIDTH = len(LAYOUT_COLUMNS)
 _BASE = MAX_RANK + 1
 #: Number of codes processed at a time; they fit into the cache.
 _PIECE = 1 << 20
+#: Rows of at most as many bytes are grouped without digests.
+_KEY_BYTES = 512
 
 
 class ReadOnlyArrays:
@@ -193,11 +195,15 @@ def group_codes(codes: NDArray[np.integer]) -> Duplicates:
     >>> groups.first.tolist(), groups.group.tolist()
     ([0, 1], [0, 1, 0])
     """
-    group_of: dict[bytes, int] = {}  # digests, because rows would take as much memory as the codes
-    group = []
-    for row in np.ascontiguousarray(codes):
-        digest = blake2b(row, digest_size=16).digest()
-        group.append(group_of.setdefault(digest, len(group_of)))
+    rows = np.ascontiguousarray(codes)
+    width = rows.itemsize * rows.shape[1]
+    keys: Iterable[bytes]
+    if 0 < width <= _KEY_BYTES:
+        keys = rows.view(f"V{width}")[:, 0].tolist()
+    else:  # digests, because wide rows would take as much memory as the codes
+        keys = (blake2b(row, digest_size=16).digest() for row in rows)
+    group_of: dict[bytes, int] = {}
+    group = [group_of.setdefault(key, len(group_of)) for key in keys]
     first = np.unique(group, return_index=True)[1]
     return Duplicates(first.astype(np.int64), np.array(group, np.int64))
 

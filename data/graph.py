@@ -477,7 +477,7 @@ def _check_layouts(graph: LayoutGraph) -> None:
 
 def has_cycle(edges: NDArray[np.int64], nodes: int) -> bool:
     """Return whether edges ``(edges, 2)`` (consumer, operand) contain a cycle."""
-    if (edges[:, 0] > edges[:, 1]).all():  # numbered in topological order, as the dataset is
+    if (edges[:, 0] > edges[:, 1]).all():
         return False
     return bool((node_levels(edges, nodes) < 0).any())
 
@@ -491,6 +491,12 @@ def node_levels(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
     >>> node_levels(np.array([[2, 0], [2, 1], [3, 2], [3, 0]]), 4).tolist()
     [0, 0, 1, 2]
     """
+    if (edges[:, 0] > edges[:, 1]).all():  # numbered in topological order, as the dataset is
+        deepest = [0] * nodes
+        for consumer, operand in edges[np.argsort(edges[:, 0], kind="stable")].tolist():
+            if deepest[consumer] <= deepest[operand]:
+                deepest[consumer] = deepest[operand] + 1
+        return np.array(deepest, np.int64)
     users: list[list[int]] = [[] for _ in range(nodes)]
     for consumer, operand in edges.tolist():
         users[operand].append(consumer)

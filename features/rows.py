@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import accumulate
@@ -385,14 +385,16 @@ def assemble(
             if not isinstance(block, LayoutBlock):
                 columns[...] = block.require_shape(block.compute(context), *columns.shape)
             context.columns |= dict(zip(block.columns, read_only(columns.T), strict=True))
-        require_finite(graph.name, blocks, context.columns | constants)
+        graph_values = np.array([constants[name] for name in graph_names], np.float32)
+        require_finite(graph.name, blocks, names, rows)
+        require_finite(graph.name, blocks, graph_names, graph_values)
         normalizer = (
             graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64)
         )
         return GraphRows(
             graph.name,
             [*graph_names, *names],
-            np.array([constants[name] for name in graph_names], np.float32),
+            graph_values,
             rows,
             graph.duplicates.group,
             np.arange(graph.configs),
@@ -403,21 +405,22 @@ def assemble(
 
 
 def require_finite(
-    graph: str, blocks: Sequence[Block], columns: Mapping[str, NDArray[np.float32]]
+    graph: str, blocks: Sequence[Block], columns: Sequence[str], values: NDArray[np.float32]
 ) -> None:
     """Raise `BlockError` for an infinite or missing value of a user's block, `GraphFileError` for
-    one of a built-in block.
+    one of a built-in block; ``values`` are ``(rows, columns)`` or ``(columns,)``.
     """
-    for name, values in columns.items():
-        finite = np.isfinite(values)
-        if finite.all():
-            continue
-        (block,) = (block for block in blocks if name in block.columns)
-        value = np.asarray(values)[~finite].flat[0]
-        if block not in BLOCKS + INSTANCE_BLOCKS:
-            raise block.error(f"{value} in the column {name} of {graph}", expected="finite numbers")
-        got = f"{graph}.npz: its column {name} holds {value}"
-        raise GraphFileError(got, expected="smaller sizes in the file", do="mend or remove it")
+    finite = np.isfinite(values)
+    if finite.all():
+        return
+    column = int(np.nonzero(~finite)[-1].min())
+    name = columns[column]
+    (block,) = (block for block in blocks if name in block.columns)
+    value = values[..., column][~finite[..., column]].flat[0]
+    if block not in BLOCKS + INSTANCE_BLOCKS:
+        raise block.error(f"{value} in the column {name} of {graph}", expected="finite numbers")
+    got = f"{graph}.npz: its column {name} holds {value}"
+    raise GraphFileError(got, expected="smaller sizes in the file", do="mend or remove it")
 
 
 def instance_table(context: LayoutContext, candidates: bool = True) -> Instances:
@@ -430,7 +433,7 @@ def instance_table(context: LayoutContext, candidates: bool = True) -> Instances
     parts = [block.compute(instances).astype(np.float32) for block in blocks]
     values = np.ascontiguousarray(np.concatenate(parts, axis=1))
     columns = [name for block in blocks for name in block.columns]
-    require_finite(context.graph.name, blocks, dict(zip(columns, values.T, strict=True)))
+    require_finite(context.graph.name, blocks, columns, values)
     merged = group_codes(values.view(np.int32))
     # codes relative to each node's first row fit a small type
     codes = np.empty(
