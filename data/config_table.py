@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -28,8 +27,6 @@ _WIDTH = len(LAYOUT_COLUMNS)
 _BASE = MAX_RANK + 1
 #: Number of codes processed at a time; they fit into the cache.
 _PIECE = 1 << 20
-#: Rows of at most as many bytes are grouped without digests.
-_KEY_BYTES = 512
 
 
 class ReadOnlyArrays:
@@ -195,13 +192,14 @@ def group_codes(codes: NDArray[np.integer]) -> Duplicates:
     >>> groups.first.tolist(), groups.group.tolist()
     ([0, 1], [0, 1, 0])
     """
-    rows = np.ascontiguousarray(codes)
-    width = rows.itemsize * rows.shape[1]
-    keys: Iterable[bytes]
-    if 0 < width <= _KEY_BYTES:
-        keys = rows.view(f"V{width}")[:, 0].tolist()
-    else:  # digests, because wide rows would take as much memory as the codes
-        keys = (blake2b(row, digest_size=16).digest() for row in rows)
+    if not codes.size:
+        return Duplicates(np.zeros(min(1, len(codes)), np.int64), np.zeros(len(codes), np.int64))
+    lowest = codes.min(axis=0)
+    span = max(map(int.__sub__, codes.max(axis=0).tolist(), lowest.tolist()))
+    # in the smallest type, as the rows become keys
+    rows = np.empty(codes.shape, np.min_scalar_type(span))
+    np.subtract(codes, lowest, out=rows, casting="unsafe")
+    keys = rows.view(f"V{rows.itemsize * rows.shape[1]}")[:, 0].tolist()
     group_of: dict[bytes, int] = {}
     group = [group_of.setdefault(key, len(group_of)) for key in keys]
     first = np.unique(group, return_index=True)[1]

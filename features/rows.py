@@ -379,22 +379,21 @@ def assemble(
         for block in (*built_in, *users_blocks):  # those may write into the context
             if block.scope is Scope.GRAPH:
                 values = block.require_shape(block.compute(context), len(block.columns))
+                require_finite(graph.name, block, values)
                 constants |= zip(block.columns, values, strict=True)
                 continue
             columns = rows[:, columns_of(block, names)]
             if not isinstance(block, LayoutBlock):
                 columns[...] = block.require_shape(block.compute(context), *columns.shape)
+            require_finite(graph.name, block, columns)
             context.columns |= dict(zip(block.columns, read_only(columns.T), strict=True))
-        graph_values = np.array([constants[name] for name in graph_names], np.float32)
-        require_finite(graph.name, blocks, names, rows)
-        require_finite(graph.name, blocks, graph_names, graph_values)
         normalizer = (
             graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64)
         )
         return GraphRows(
             graph.name,
             [*graph_names, *names],
-            graph_values,
+            np.array([constants[name] for name in graph_names], np.float32),
             rows,
             graph.duplicates.group,
             np.arange(graph.configs),
@@ -404,18 +403,15 @@ def assemble(
         )
 
 
-def require_finite(
-    graph: str, blocks: Sequence[Block], columns: Sequence[str], values: NDArray[np.float32]
-) -> None:
+def require_finite(graph: str, block: Block, values: NDArray[np.float32]) -> None:
     """Raise `BlockError` for an infinite or missing value of a user's block, `GraphFileError` for
-    one of a built-in block; ``values`` are ``(rows, columns)`` or ``(columns,)``.
+    one of a built-in block; ``values`` are ``(columns,)`` or ``(rows, columns)``.
     """
     finite = np.isfinite(values)
     if finite.all():
         return
     column = int(np.nonzero(~finite)[-1].min())
-    name = columns[column]
-    (block,) = (block for block in blocks if name in block.columns)
+    name = [*block.columns][column]
     value = values[..., column][~finite[..., column]].flat[0]
     if block not in BLOCKS + INSTANCE_BLOCKS:
         raise block.error(f"{value} in the column {name} of {graph}", expected="finite numbers")
@@ -431,9 +427,10 @@ def instance_table(context: LayoutContext, candidates: bool = True) -> Instances
     instances = InstanceContext(context)
     blocks = [block for block in INSTANCE_BLOCKS if candidates or not block.transductive]
     parts = [block.compute(instances).astype(np.float32) for block in blocks]
+    for block, part in zip(blocks, parts, strict=True):
+        require_finite(context.graph.name, block, part)
     values = np.ascontiguousarray(np.concatenate(parts, axis=1))
     columns = [name for block in blocks for name in block.columns]
-    require_finite(context.graph.name, blocks, columns, values)
     merged = group_codes(values.view(np.int32))
     # codes relative to each node's first row fit a small type
     codes = np.empty(
