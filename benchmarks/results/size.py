@@ -1,0 +1,271 @@
+"""Cost of every step on synthetic roots, extrapolated to the official dataset.
+
+Each command runs in a process of its own. Its processor time, its largest resident memory (summed
+over its processes) and the disk that its outputs take are kept in ``size.json`` of the workspace: a
+command that was measured is not run again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.official_sizes import SIZES, plan
+from benchmarks.results.stored import Cell, Table
+from benchmarks.synthetic_root import write_collection
+from xlarank.data.collection import Collection, GraphFile, discover
+from xlarank.data.graph import graph_size
+
+if TYPE_CHECKING:
+    from benchmarks.results.tables import Job
+
+#: Collections of the synthetic root at each share of the official size.
+SHARES: Final = {0.03: [*SIZES], 0.1: [*SIZES], 1.0: ["tile:xla"]}
+#: Configurations kept of a training graph.
+MAX_CONFIGS: Final = {"layout": 1000, "tile": 100}
+_LAYOUTS: Final = ("--collection", "layout:*")
+_TILES: Final = ("--collection", "tile:*")
+_POLL: Final = 0.2
+_LOAD: Final = """
+import sys, numpy
+for path in sys.argv[1:]:
+    with numpy.load(path) as archive:
+        for name in archive.files:
+            archive[name]
+"""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Processor seconds, bytes of memory and disk, and the size of the input in units of the
+    step.
+    """
+
+    seconds: float
+    memory: float
+    disk: float
+    size: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command, and the split and kind whose configurations are its size ("": all).
+
+    Attributes:
+        kept: whether only the configurations that are kept for training count.
+    """
+
+    title: str
+    words: Sequence[str]
+    split: str = ""
+    kind: str = ""
+    kept: bool = False
+    workspace: str = "work"
+
+
+def _build(kind: str, options: Sequence[str], workspace: str = "work") -> Step:
+    limit = f"--max-configs {MAX_CONFIGS[kind]}" if workspace == "work" else "all configurations"
+    words = ["build-features", "--data-root", "ROOT", *options]
+    if workspace == "work":
+        words += limit.split()
+    return Step(f"`build-features`, {kind}s, {limit}", words, kind=kind, workspace=workspace)
+
+
+STEPS: Final = (
+    Step("`numpy.load` of every file", (sys.executable, "-c", _LOAD, "FILES")),
+    _build("tile", _TILES),
+    _build("layout", _LAYOUTS),
+    Step("`train`, layouts", ("train", *_LAYOUTS), "train", "layout", kept=True),
+    Step("`train`, tiles", ("train", *_TILES), "train", "tile", kept=True),
+    Step("`evaluate`", ("evaluate", "--no-graphs"), "valid"),
+    Step("`submit`", ("submit", "--data-root", "ROOT", "--out", "WORK/submission.csv"), "test"),
+    Step("`report`", ("report",), "valid"),
+    Step("`rank`, the largest graph", ("rank", "LARGEST"), "one"),
+    _build("layout", _LAYOUTS, "all"),
+    Step("`tune --trials 3`", ("tune", "--trials", "3"), "train", kept=True),
+)
+#: The step that is also measured at the official size.
+_COMPLETE: Final = STEPS[1].title
+
+
+def size(job: Job) -> Table:
+    """Time, memory and disk of every step on synthetic roots of 3 % and 10 % of the official size;
+    resumed if --workspace is given.
+    """
+    for share, names in SHARES.items():
+        root = job.workspace / f"root-{share:g}"
+        for name in names:
+            write_collection(root, job.root.path, name, share, seed=0)
+        steps = [step for step in STEPS if share < 1 or step.title == _COMPLETE]
+        measure_missing(job.workspace, root, share, steps)
+    return size_table(stored_costs(job.workspace))
+
+
+def size_table(costs: dict[str, dict[str, Cost]]) -> Table:
+    """Return the table of stored costs."""
+    rows: list[list[Cell]] = []
+    for step in STEPS:
+        small, large, *official = costs[step.title].values()
+        whole = large  # as large as the largest official graph
+        if step.split != "one":
+            whole = official[0] if official else extrapolated(small, large, official_size(step))
+        rows.append(
+            [
+                step.title + (" (measured at 100 %)" if official else ""),
+                *(cost.seconds / 60 for cost in (small, large)),
+                exponent(small, large) if step.split != "one" else None,
+                whole.seconds / 3600,
+                *(1e-9 * cost.memory for cost in (small, large, whole)),
+                *(1e-9 * cost.disk for cost in (large, whole)),
+            ]
+        )
+    heads = ["step", "CPU minutes at 3 %", "at 10 %", "exponent", "core-hours at 100 %"]
+    heads += ["GB of memory at 3 %", "at 10 %", "at 100 %", "GB of disk at 10 %", "at 100 %"]
+    return Table(
+        title="Cost of the official dataset, extrapolated from synthetic ones of 3 % and 10 %",
+        labels="estimated by the package itself; only costs are measured",
+        seeds=0,
+        heads=heads,
+        rows=rows,
+    )
+
+
+def measure(step: Step, root: Path, workspace: Path) -> Cost:
+    """Run a command on a data root; raises `subprocess.CalledProcessError` if it fails."""
+    files = discover(root / "npz")
+    largest = max(files, key=_unpacked)
+    work = workspace / step.workspace
+    words: list[str] = []
+    for word in step.words:
+        if word == "FILES":
+            words += [str(file.path) for file in files]
+        else:
+            word = word.replace("ROOT", str(root)).replace("LARGEST", str(largest.path))
+            words.append(word.replace("WORK", str(work)))
+    if words[0] != sys.executable:
+        words = [sys.executable, "-m", "xlarank", *words, "--workspace", str(work)]
+    work.mkdir(parents=True, exist_ok=True)
+    before = _disk(work)
+    used = _processor_seconds()
+    memory = 0.0
+    with (workspace / "size.log").open("a", encoding="utf-8") as log:
+        print(f"\n{step.title}", file=log, flush=True)
+        process = subprocess.Popen(words, stdout=log, stderr=log)
+        while process.poll() is None:
+            memory = max(memory, _resident(process.pid))
+            time.sleep(_POLL)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, words[:8])
+    size = float(sum(_configs(step, file) for file in files)) if step.split != "one" else 0.0
+    if step.split == "one":
+        size = float(_unpacked(largest))
+    return Cost(_processor_seconds() - used, memory, _disk(work) - before, size)
+
+
+def _configs(step: Step, file: GraphFile) -> int:
+    if step.split not in ("", file.split) or step.kind not in ("", file.collection.kind):
+        return 0
+    configs = graph_size(file.path, file.collection.kind).configs
+    return min(configs, MAX_CONFIGS[file.collection.kind]) if step.kept else configs
+
+
+def official_size(step: Step) -> float:
+    """Return the size of a step's input on the official dataset."""
+    if not step.split and not step.kind:
+        return float(sum(configs for _, configs, *_ in SIZES.values()))
+    total = 0
+    for name in SIZES:
+        collection = Collection.parse(name)
+        for graph in plan(collection, 1.0):
+            if step.split in ("", graph.path.parent.name) and step.kind in ("", collection.kind):
+                limit = MAX_CONFIGS[collection.kind] if step.kept else graph.configs
+                total += min(graph.configs, limit)
+    return float(total)
+
+
+def _unpacked(file: GraphFile) -> int:
+    counts = graph_size(file.path, file.collection.kind)
+    return counts.configs * max(counts.configurable, 1)
+
+
+def _processor_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _resident(root: int) -> float:
+    """Return the resident bytes of a process and its descendants."""
+    parents: dict[int, int] = {}
+    pages: dict[int, int] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        parents[int(folder.name)] = int(stat[1])
+        pages[int(folder.name)] = int(stat[21])
+    family = {root}
+    while grown := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= grown
+    return float(sum(pages.get(pid, 0) for pid in family) * os.sysconf("SC_PAGE_SIZE"))
+
+
+def _disk(folder: Path) -> float:
+    return float(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))
+
+
+def measure_missing(workspace: Path, root: Path, share: float, steps: Sequence[Step]) -> None:
+    """Measure the steps whose costs at a share are not stored yet."""
+    path = workspace / "size.json"
+    for step in steps:
+        if str(share) in stored_costs(workspace).get(step.title, {}):
+            continue
+        cost = measure(step, root, workspace / str(share))
+        costs = stored_costs(workspace)
+        costs.setdefault(step.title, {})[str(share)] = cost
+        text = json.dumps({title: _plain(of_share) for title, of_share in costs.items()}, indent=1)
+        path.write_text(text, encoding="utf-8")
+
+
+def _plain(costs: dict[str, Cost]) -> dict[str, dict[str, float]]:
+    return {share: asdict(cost) for share, cost in costs.items()}
+
+
+def stored_costs(workspace: Path) -> dict[str, dict[str, Cost]]:
+    """Return the stored costs by step and share."""
+    path = workspace / "size.json"
+    if not path.exists():
+        return {}
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    return {
+        title: {share: Cost(**cost) for share, cost in costs.items()}
+        for title, costs in stored.items()
+    }
+
+
+def exponent(small: Cost, large: Cost) -> float:
+    """Return e of seconds ~ size^e."""
+    return math.log(large.seconds / small.seconds) / math.log(large.size / small.size)
+
+
+def extrapolated(small: Cost, large: Cost, size: float) -> Cost:
+    """Return the cost at a size: the larger of the line and the power law through two costs."""
+    grown = []
+    for low, high in zip(
+        (small.seconds, small.memory, small.disk),
+        (large.seconds, large.memory, large.disk),
+        strict=True,
+    ):
+        line = high + (high - low) * (size - large.size) / (large.size - small.size)
+        power = math.log(high / low) / math.log(large.size / small.size) if high > low > 0 else 0.0
+        grown.append(max(line, high * (size / large.size) ** power, high))
+    return Cost(*grown, size)
