@@ -89,6 +89,7 @@ class ModelCard:
         members: checksum of each member by folder; empty for a rule alone.
         rule, rule_weight: columns whose weighted sum ranks if there are no members.
         name, rows: name of the run in the leaderboard, and number of training rows.
+        max_rows: limit that the training rows of each collection were sampled to; 0: none.
     """
 
     collection: str
@@ -116,6 +117,7 @@ class ModelCard:
     rule_weight: float = 1.0
     name: str = ""
     rows: int | None = None
+    max_rows: int | None = 0
 
     @property
     def kind(self) -> Kind:

@@ -38,6 +38,7 @@ from xlarank.pipelines.support.workspaces import require_one_root, workspace_loc
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training import budget
 from xlarank.pipelines.training.budget import CollectionPlan, RunSettings, read_first_scores
+from xlarank.pipelines.training.fit_cost import typical_fit
 from xlarank.pipelines.training.settings import TrainSettings
 from xlarank.pipelines.tune import ROUNDS, tune
 
@@ -123,7 +124,12 @@ def run_all(
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
     require_one_root(data_root, workspace, discover(data_root.npz))
     sizes = survey(files)
-    plans = [budget.plan_collection(size, settings, len(sizes)) for size in sizes]
+    fit = FitSettings(ROUNDS, settings.seed)
+    seconds = {kind: typical_fit(kind, fit) for kind in {size.collection.kind for size in sizes}}
+    plans = [
+        budget.plan_collection(size, settings, len(sizes), seconds[size.collection.kind])
+        for size in sizes
+    ]
     on_plan(plans)
     job.write_default_order(files)
     for number, plan in enumerate(sorted(plans, key=lambda plan: plan.first_seconds)):

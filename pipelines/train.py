@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, ModelError, counted
+from xlarank.data.errors import CollectionError, ModelError, counted, duration
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.models.arrays import Floats
@@ -33,6 +33,8 @@ from xlarank.pipelines.support.evaluation import Rankings, add_untrained, compar
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import Run, results_table, write_results
 from xlarank.pipelines.support.workspaces import chosen_collections, each_collection, workspace_lock
+from xlarank.pipelines.training.budget import MAX_ROWS
+from xlarank.pipelines.training.fit_cost import training_seconds
 from xlarank.pipelines.training.settings import AUTO, TrainSettings, fit_settings
 from xlarank.pipelines.training.training_sets import (
     StoredTrainingSet,
@@ -66,6 +68,7 @@ class TrainResult:
         comparison: the model, the shipped ranker and rules on the graphs of the folds, as in
             `xlarank.pipelines.support.evaluation.compared`.
         ranked_by: why `rank` and `submit` use another ranker than the model; empty if they do not.
+        seconds, expected_seconds: duration, and its forecast before the start; 0 without one.
     """
 
     collection: str
@@ -85,6 +88,7 @@ class TrainResult:
     comparison: list[dict[str, Any]] = field(default_factory=list)
     ranked_by: str = ""
     seconds: float = 0.0
+    expected_seconds: float = 0.0
     skipped: str = ""
 
 
@@ -121,6 +125,7 @@ def train(
     *,
     name: str = "",
     progress: Progress | None = None,
+    report: Callable[[str], object] | None = None,
 ) -> list[TrainResult]:
     """Fit a model per collection, with tuned parameters if any and the number of rounds best out of
     fold.
@@ -130,7 +135,7 @@ def train(
     is validated on the same folds and the best is trained, per collection; its score, the best of
     several, is slightly optimistic. With ``fine_tune``, the number of trees added to that model and
     their learning rate are cross-validated on families unknown to it. ``name`` is that of the run
-    in the leaderboard.
+    in the leaderboard; ``report`` is called with a forecast of the time, measured on short fits.
 
     Raises `CollectionError` or `ModelError` for a collection named in the settings (others are left
     out with their reason) and for a model that cannot be continued, `CollectionError` if nothing
@@ -145,22 +150,53 @@ def train(
     # Loaded before the loop, which may replace the model that is continued.
     starts = _starting_models(workspace, settings, chosen)
     left_out: dict[str, str] = {}
+    expected = _forecast(workspace, chosen, settings, report) if report else {}
     with fit_settings(settings) as fit:
 
         def run(collection: Collection) -> TrainResult:
             began = time.monotonic()
-            rows = read_training_set(workspace, collection, settings.splits, extra, fit)
+            splits = settings.splits
+            max_rows = settings.max_rows
+            rows = read_training_set(workspace, collection, splits, extra, fit, max_rows)
             start = starts.get(collection.kind)
             if settings.fine_tune == SHIPPED and collection.kind == "layout":
                 _require_tpu(collection)
             result = _train(workspace, rows, start, settings, fit, name, progress)
-            return replace(result, seconds=time.monotonic() - began)
+            seconds = time.monotonic() - began
+            forecast = expected.get(str(collection), 0.0)
+            return replace(result, seconds=seconds, expected_seconds=forecast)
 
         results = each_collection(chosen, settings.collections, left_out, run)
     if not results:
         raise CollectionError("; ".join(left_out.values()))
     skipped = [TrainResult(name, skipped=reason) for name, reason in left_out.items()]
     return [*results.values(), *skipped]
+
+
+def _forecast(
+    workspace: Workspace,
+    chosen: Sequence[Collection],
+    settings: TrainSettings,
+    report: Callable[[str], object],
+) -> dict[str, float]:
+    """Return the expected seconds by collection and report them; none of a model to continue or on
+    a cluster.
+    """
+    if settings.fine_tune is not None or settings.scheduler is not None:
+        return {}
+
+    def run(collection: Collection) -> float:
+        trials = _new_models(workspace, collection, settings, has_folds=True)
+        models = [trial.model for trial in trials]
+        return training_seconds(workspace, collection, settings, models)
+
+    # collections that cannot be read are left out here, and named by the training itself
+    expected = each_collection(chosen, (), {}, run)
+    parts = [f"{name} {duration(seconds)}" for name, seconds in expected.items() if seconds]
+    listed = f" ({', '.join(parts)})" if len(parts) > 1 else ""
+    if parts:
+        report(f"training takes about {duration(sum(expected.values()))}{listed}")
+    return expected
 
 
 def _train(
@@ -175,7 +211,7 @@ def _train(
     """Cross-validate the requested models, fit the best on all rows and save it."""
     plan = FoldPlan.of(rows.data) if start is None else new_families(start[0], rows)
     if start is None:
-        trials = _new_models(workspace, rows, plan, settings)
+        trials = _new_models(workspace, rows.collection, settings, has_folds=bool(plan.folds))
     else:
         trials = _continued_models(start[0], plan)
     validated: list[Trial] = []
@@ -209,18 +245,18 @@ def _train(
 
 
 def _new_models(
-    workspace: Workspace, rows: StoredTrainingSet, plan: FoldPlan, settings: TrainSettings
+    workspace: Workspace, collection: Collection, settings: TrainSettings, *, has_folds: bool
 ) -> list[Trial]:
     """Return the requested ranker, or all of them for "auto", with tuned parameters if any."""
-    kind = rows.kind
-    has_time_model = kind == "layout" and "layout" in target_of(rows.collection).estimate
+    kind = collection.kind
+    has_time_model = kind == "layout" and "layout" in target_of(collection).estimate
     names = [settings.model]
     if settings.model == AUTO:
         by_default = "time-trees" if has_time_model else DEFAULT
-        names = rankers() if plan.folds else [by_default]
+        names = rankers() if has_folds else [by_default]
     trials = []
     for name in names:
-        params, tuned = params_for(workspace.study(rows.collection), name, kind)
+        params, tuned = params_for(workspace.study(collection), name, kind)
         rounds = 0 if name == "time-trees" and has_time_model else _DEFAULT_ROUNDS
         trials.append(Trial(Model.of(name, kind, params), tuned, rounds, "one family, no folds"))
     return trials
@@ -364,6 +400,7 @@ def _card(
         seeds=settings.seeds,
         name=best.name,
         rows=len(data.cost),
+        max_rows=MAX_ROWS[rows.kind] if settings.max_rows is None else settings.max_rows,
     )
 
 

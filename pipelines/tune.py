@@ -31,7 +31,7 @@ from xlarank.models.tuned import BestParams, tuned_members
 from xlarank.models.validation.folds import FoldPlan
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspaces import chosen_collections, each_collection, workspace_lock
-from xlarank.pipelines.training.budget import StudyCost
+from xlarank.pipelines.training.fit_cost import StudyCost
 from xlarank.pipelines.training.objective import (
     Objective,
     choose,
@@ -63,6 +63,7 @@ class TuneResult:
             early.
         defaults: mean score of the default parameters.
         note: reason why the chosen trial is not the best one, or why `train` has another score.
+        seconds, expected_seconds: duration, and its forecast before the start; 0 without one.
     """
 
     collection: str
@@ -75,6 +76,7 @@ class TuneResult:
     rounds: int = 0
     params: dict[str, Any] | None = None
     seconds: float = 0.0
+    expected_seconds: float = 0.0
     note: str = ""
     pictures: Sequence[Path] = ()
     skipped: str = ""
@@ -126,6 +128,7 @@ def tune(
         say(f"searched for {' and '.join(kinds)}: {searched}")
     tuning.forecasts = report is not None
     missing = each_collection(chosen, collections, left_out, tuning.plan)
+    tuning.warn_of_timeout(timeout)
     waiting = [collection for collection in chosen if str(collection) in missing]
     title = f"tuning {waiting[0] if len(waiting) == 1 else counted(len(waiting), 'collection')}"
     try:
@@ -157,6 +160,7 @@ class _Tuning:
     Attributes:
         results, status: latest result, and description of the finished trials, by collection.
         costs: forecast by collection.
+        expected: seconds that it gave before the start, by collection.
         spent, planned: seconds of the laps so far, and their forecast.
     """
 
@@ -170,6 +174,7 @@ class _Tuning:
     results: dict[Collection, TuneResult] = field(default_factory=dict)
     status: dict[Collection, str] = field(default_factory=dict)
     costs: dict[Collection, StudyCost] = field(default_factory=dict)
+    expected: dict[Collection, float] = field(default_factory=dict)
     done: dict[Collection, int] = field(default_factory=dict)
     spent: float = 0.0
     planned: float = 0.0
@@ -208,10 +213,19 @@ class _Tuning:
         missing = max(0, self.trials - done)
         if missing and self.forecasts:
             self.costs[collection] = objective.cost()
-            needed = duration(self.costs[collection].seconds(done, self.trials))
+            seconds = self.costs[collection].seconds(done, self.trials)
+            self.expected[collection] = seconds
             rows = counted(len(objective.data.cost), "row")
+            needed = duration(seconds)
             self.say(f"{collection}: {counted(missing, 'trial')} on {rows}, about {needed}")
         return missing
+
+    def warn_of_timeout(self, timeout: float | None) -> None:
+        """Report that not all trials fit into ``timeout`` seconds."""
+        total = sum(self.expected.values())
+        if timeout is not None and total > timeout:
+            fits = f"all trials take about {duration(total)}, the time is {duration(timeout)}"
+            self.say(f"{fits}: pass fewer `trials`, a smaller `max_rows` or a longer `timeout`")
 
     def _update(self, collection: Collection, objective: Objective, study: Study) -> int:
         """Store the number of finished trials and their description; return the number."""
@@ -269,7 +283,10 @@ class _Tuning:
             self.planned += cost.seconds(done, self.trials)
             self.planned -= cost.seconds(done + fresh, self.trials)
         self.results[collection] = replace(
-            result, fresh=before.fresh + fresh, seconds=before.seconds + seconds
+            result,
+            fresh=before.fresh + fresh,
+            seconds=before.seconds + seconds,
+            expected_seconds=self.expected.get(collection, 0.0),
         )
         return 0 < fresh < missing
 

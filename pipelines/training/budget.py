@@ -7,10 +7,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -23,7 +22,7 @@ from xlarank.data.graph import Kind, program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.folds import FACTOR, MOST_FOLDS
+from xlarank.models.validation.folds import MOST_FOLDS
 
 if TYPE_CHECKING:
     from xlarank.pipelines.support.building import PartJob
@@ -33,8 +32,8 @@ class _Costs(NamedTuple):
     """Measured costs on a core, per file, part, node, row (configuration) or choice (configurable
     node, row).
 
-    A fit of 300 rounds takes ``fit_seconds`` and ``row_bytes`` per row, plus ``fold_bytes`` per row
-    and fold fitted in parallel; building takes the other ``*_seconds``, ``*_bytes`` of memory and
+    A fit takes ``row_bytes`` per row, plus ``fold_bytes`` per row and fold fitted in parallel;
+    building takes the other ``*_seconds``, ``*_bytes`` of memory and
     ``*_disk`` bytes of disk. Plans keep at most ``max_configs`` configurations of a training graph.
     The defaults are those of layouts.
     """
@@ -48,7 +47,6 @@ class _Costs(NamedTuple):
     part_disk: float = 4e5
     row_disk: float = 350
     choice_disk: float = 0.2
-    fit_seconds: float = 1.5e-3
     row_bytes: float = 7_200
     fold_bytes: float = 16_400
     max_configs: int = 1000
@@ -66,7 +64,6 @@ _COSTS: Final[dict[Kind, _Costs]] = {
         part_disk=1.8e5,
         row_disk=100,
         choice_disk=0.0,
-        fit_seconds=0.25e-3,
         row_bytes=2_900,
         fold_bytes=9_900,
         max_configs=100,
@@ -75,7 +72,7 @@ _COSTS: Final[dict[Kind, _Costs]] = {
 #: Fits for a first model, and for all models of a collection with ten trials.
 _FIRST_FITS = 11
 _ALL_FITS = 60
-#: Factor on estimated seconds, for parallel overhead and the building of features.
+#: Factor on measured seconds, for parallel overhead and the building of features.
 _SAFETY: Final = 2.0
 #: Planned share of the memory, and bytes of a process with the libraries loaded.
 _MEMORY_SHARE = 0.75
@@ -85,7 +82,10 @@ _PROCESS = 350e6
 _LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 #: Minimum number of configurations per graph; with fewer, a model ranks no better than the default
 #: order.
-_MIN_CONFIGS: Final = 16
+MIN_CONFIGS: Final = 16
+#: Training rows of a collection, by default. More configurations of a graph teach hardly more
+#: (docs/explanation/tuning.md).
+MAX_ROWS: Final[dict[Kind, int]] = {"layout": 100_000, "tile": 500_000}
 
 
 def machine_memory() -> float:
@@ -153,10 +153,12 @@ class CollectionPlan:
 
 
 def plan_collection(
-    size: CollectionSize, settings: RunSettings, collections: int
+    size: CollectionSize, settings: RunSettings, collections: int, fit_seconds: float
 ) -> CollectionPlan:
     """Limit the rows of a collection to the memory and to its share of the time, 1 /
     ``collections``.
+
+    ``fit_seconds`` are those of a fit on one core, per row.
     """
     cost = _COSTS[size.collection.kind]
     usable = 1e9 * settings.ram_gb * _MEMORY_SHARE - _PROCESS
@@ -169,13 +171,14 @@ def plan_collection(
     row_bytes = (
         cost.row_bytes + min(settings.cores, MOST_FOLDS, max(1, size.families)) * cost.fold_bytes
     )
-    row_seconds = _SAFETY * cost.fit_seconds / settings.cores
+    row_seconds = _SAFETY * fit_seconds / settings.cores
     graphs = max(1, len(size.graphs.get("train", ())) + len(size.graphs.get("valid", ())))
     in_memory = int(usable / row_bytes / graphs)
     in_time = int(3600 * settings.hours / collections / (_ALL_FITS * row_seconds * graphs))
-    max_configs = max(_MIN_CONFIGS, min(cost.max_configs, in_memory, in_time))
+    max_configs = max(MIN_CONFIGS, min(cost.max_configs, in_memory, in_time))
     rows = size.rows("train", max_configs) + size.rows("valid", max_configs)
-    useful = in_memory >= _MIN_CONFIGS and size.rows("train") and size.rows("test")
+    rows = min(rows, MAX_ROWS[size.collection.kind])
+    useful = in_memory >= MIN_CONFIGS and size.rows("train") and size.rows("test")
     seconds = _FIRST_FITS * row_seconds * rows
     memory = 1e-9 * (rows * row_bytes + _PROCESS)
     return CollectionPlan(
@@ -215,81 +218,73 @@ def forecast_building(jobs: Sequence[PartJob], processes: int) -> str:
     )
 
 
+def even_limit(sizes: Sequence[int], total: int) -> int:
+    """Return the largest number of rows per graph with which graphs of these ``sizes`` have at most
+    ``total`` rows.
+
+    >>> even_limit([10, 50, 90], 150), even_limit([10, 50, 90], 70), even_limit([10, 50, 90], 25)
+    (90, 30, 8)
+    """
+    left = total
+    for number, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - number)
+        if share < size:
+            return share
+        left -= size
+    return max(sizes)
+
+
+def training_sizes(
+    collection: Collection, manifests: Sequence[Manifest], max_rows: int | None
+) -> dict[str, int]:
+    """Return the number of training rows of each labelled graph.
+
+    The graphs of all splits have at most as many rows as those of the first, and `even_limit` for
+    ``max_rows`` in total (0: all, None: the default of the kind), but `MIN_CONFIGS` or more.
+    """
+    graphs: dict[str, int] = {}
+    for manifest in manifests:
+        for name, graph in manifest.graphs.items():
+            if graph.labelled:
+                graphs[name] = min(graph.rows, manifests[0].recipe.max_configs or graph.rows)
+    total = MAX_ROWS[collection.kind] if max_rows is None else max_rows
+    if not total or sum(graphs.values()) <= total:
+        return graphs
+    limit = max(MIN_CONFIGS, even_limit([*graphs.values()], total))
+    return {name: min(rows, limit) for name, rows in graphs.items()}
+
+
 def forecast(
     workspace: Workspace,
     collection: Collection,
     splits: Sequence[str],
     fit: FitSettings,
-    fits: float = 0,
+    max_rows: int | None = None,
 ) -> str:
-    """Describe the rows, memory and, unless ``fits`` is 0, time of training; raises as
-    `required_memory`.
-    """
+    """Describe the rows and the memory of training; raises as `required_memory`."""
     stored = (read_manifest(workspace, collection, split) for split in splits)
-    rows, size = required_memory(
-        collection, [manifest for manifest in stored if manifest is not None], fit
-    )
-    if not rows:
+    manifests = [manifest for manifest in stored if manifest is not None]
+    sizes = training_sizes(collection, manifests, max_rows)
+    if not sizes:
         return f"{collection}: no labelled rows"
-    cores = fit.threads or os.cpu_count() or 1
-    seconds = _SAFETY * _COSTS[collection.kind].fit_seconds * rows * fits * fit.rounds / 300 / cores
-    time = f", about {duration(seconds)}" if fits else ""
-    return f"{collection}: {counted(rows, 'row')}, about {1e-9 * size:.1f} GB of memory{time}"
-
-
-@dataclass(frozen=True)
-class StudyCost:
-    """Expected seconds of the first trial of a study, of each other, and of the final comparison
-    with the defaults.
-    """
-
-    first: float
-    other: float
-    last: float
-
-    @classmethod
-    def of(
-        cls, row: float, round: float, rows: float, last_rows: float, rungs: Sequence[int]
-    ) -> StudyCost:
-        """Extrapolate the measured seconds of a fit per ``row``, and per row and ``round``, to the
-        fitted rows of a trial and of the comparison.
-
-        The first trial has all rounds; of the others a `FACTOR`-th continues on each rung.
-        """
-        steps = enumerate(pairwise([0, *rungs]))
-        rounds = sum((high - low) / FACTOR**rung for rung, (low, high) in steps)
-        complete = row + round * rungs[-1]
-        return cls(rows * complete, rows * (row + round * rounds), last_rows * complete)
-
-    def seconds(self, done: int, trials: int) -> float:
-        """Return the expected seconds until ``trials`` trials are done."""
-        if done >= trials:
-            return 0.0
-        first = 0.0 if done else self.first
-        return first + self.other * (trials - max(done, 1)) + self.last
+    size = required_memory(collection, sizes, fit)
+    built = sum(graph.rows for manifest in manifests for graph in manifest.graphs.values())
+    rows = counted(sum(sizes.values()), "row")
+    sampled = f" of {built:,}" if sum(sizes.values()) < built else ""
+    return f"{collection}: {rows}{sampled}, about {1e-9 * size:.1f} GB of memory"
 
 
 def required_memory(
-    collection: Collection, manifests: Sequence[Manifest], fit: FitSettings | None
-) -> tuple[int, float]:
-    """Return the number of labelled rows and the bytes to train on them, or to read them if ``fit``
-    is None.
+    collection: Collection, sizes: Mapping[str, int], fit: FitSettings | None
+) -> float:
+    """Return the bytes to train on ``{graph: rows}``, or to read them if ``fit`` is None.
 
     Raises `CollectionError`, which names a smaller setting, if the memory is too small.
     """
-    graphs = [
-        (name, graph)
-        for manifest in manifests
-        for name, graph in manifest.graphs.items()
-        if graph.labelled
-    ]
-    if not graphs:
-        return 0, 0.0
     cost = _COSTS[collection.kind]
     memory = machine_memory()
-    max_configs = manifests[0].recipe.max_configs
-    rows = sum(min(graph.rows, max_configs or graph.rows) for _, graph in graphs)
-    families = len({program_family(name) for name, _ in graphs})
+    rows = sum(sizes.values())
+    families = len({program_family(name) for name in sizes})
     folds = (
         min(fit.threads or os.cpu_count() or 1, families, MOST_FOLDS)
         if fit and fit.cluster is None
@@ -298,19 +293,17 @@ def required_memory(
     row_bytes = cost.row_bytes + folds * cost.fold_bytes
     size = rows * row_bytes + _PROCESS
     if size > memory:
-        affordable = int((memory - _PROCESS) / row_bytes / len(graphs))
-        got = (
-            f"training on the {counted(rows, 'row')} of {collection} takes about "
-            f"{1e-9 * size:.3g} GB"
-        )
+        affordable = max(MIN_CONFIGS, int((memory - _PROCESS) / row_bytes / len(sizes)))
+        rows_of = f"the {counted(rows, 'row')} of {collection}"
+        got = f"training on {rows_of} takes about {1e-9 * size:.3g} GB"
         do = (
-            f"run build-features with `max_configs={max(affordable, _MIN_CONFIGS)}`, or train "
-            "with fewer `threads`"
+            f"run build-features with `max_configs={affordable}`, train with a smaller "
+            "`max_rows`, or with fewer `threads`"
         )
         raise CollectionError(
             got, expected=f"no more than the {1e-9 * memory:.3g} GB of memory", do=do
         )
-    return rows, size
+    return size
 
 
 def first_scores(workspace: Workspace, collection: Collection) -> Path:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import socket
-import time
 import zlib
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-import numpy as np
 import optuna
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
@@ -21,27 +19,15 @@ from xlarank.models.model import Model
 from xlarank.models.params import suggest_params
 from xlarank.models.rankers import params_of, specs_of
 from xlarank.models.training_data import FitSettings, TrainingData
-from xlarank.models.validation.folds import (
-    FACTOR,
-    Curves,
-    Fold,
-    FoldPlan,
-    climb,
-    rows_in_turn,
-    rungs_of,
-    validate_fold,
-)
+from xlarank.models.validation.folds import FACTOR, Curves, FoldPlan, climb, rows_in_turn, rungs_of
 from xlarank.models.validation.metrics import paired_difference
-from xlarank.pipelines.training.budget import StudyCost
+from xlarank.pipelines.training.fit_cost import FitCost, StudyCost
 from xlarank.pipelines.training.studies import PROCESS
 from xlarank.pipelines.training.training_sets import StoredTrainingSet
 
 #: Attribute of a trial with its result, and prefix of the study's with results on train's folds.
 RESULT: Final = "result"
 _AS_TRAIN: Final = "as train, trial "
-#: Rows of the fits that are timed for the forecast, and their rounds; the first is not counted.
-_PROBE_ROWS: Final = 4_000
-_PROBE_ROUNDS: Final = (1, 2, 32)
 
 
 @dataclass(frozen=True)
@@ -125,27 +111,16 @@ class Objective:
         study.set_user_attr(f"{_AS_TRAIN}{trial.number}", self._result(model, curves))
 
     def cost(self) -> StudyCost:
-        """Time two short fits of one fold on a few graphs and extrapolate."""
+        """Time short fits on a few graphs and extrapolate."""
         data = self.data
-        count = int(np.searchsorted(data.indptr[1:], _PROBE_ROWS)) + 1
-        few = data.take(range(min(count, data.groups)))
         model = Model.of(self.model, self.training.kind)
-        seconds = []
-        for rounds in _PROBE_ROUNDS:
-            began = time.perf_counter()
-            settings = replace(self.settings, rounds=rounds, threads=1)
-            validate_fold(few, Fold([0], []), model, settings, self.plan.fallback)
-            seconds.append((time.perf_counter() - began) / len(few.cost))
-        _, first, second = seconds
-        _, low, high = _PROBE_ROUNDS
-        by_round = max(0.0, second - first) / (high - low)
-        by_row = max(0.0, first - low * by_round)
+        cost = FitCost.measure(data, model, self.settings, self.plan.fallback)
         threads = self.settings.threads
         rows = rows_in_turn(data, self.plan.folds, threads)
         last_rows = 0.0
         if not self.is_as_train:
             last_rows = 2 * rows_in_turn(self.training.data, self.train_plan.folds, threads)
-        return StudyCost.of(by_row, by_round, rows, last_rows, rungs_of(self.settings.rounds))
+        return StudyCost.of(cost, rows, last_rows, rungs_of(self.settings.rounds))
 
     def identity(self) -> dict[str, str]:
         """Return the values that all trials of a study share, by their description in error

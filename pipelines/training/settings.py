@@ -37,6 +37,8 @@ class TrainSettings:
             changes the trees.
         scheduler: address of the cluster, or "local" to start one on this machine.
         allow_constant: whether to save models whose scores are all equal.
+        max_rows: training rows of a collection, sampled evenly from its graphs; 0: all, None: the
+            default of the kind of graphs, `xlarank.pipelines.training.budget.MAX_ROWS`.
     """
 
     collections: Sequence[str] = ()
@@ -52,6 +54,7 @@ class TrainSettings:
     engine: str = "local"
     scheduler: str | None = None
     allow_constant: bool = False
+    max_rows: int | None = None
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -59,6 +62,7 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         require_ranges(seeds=self.seeds, rounds=self.rounds, seed=self.seed, threads=self.threads)
+        require_ranges(max_rows=self.max_rows or 0)
         require_selection("select", self.select)
         if self.engine not in ("local", "dask"):
             raise ModelError(f"`engine` is {self.engine!r}", expected="local or dask")

@@ -13,7 +13,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, counted
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
-from xlarank.features.rows import GraphRows, graph_generator, sample_rows
+from xlarank.features.rows import GraphRows, graph_generator
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.arrays import Floats
 from xlarank.models.model import Model
@@ -21,12 +21,16 @@ from xlarank.models.training_data import FitSettings, TrainingData, target_of
 from xlarank.models.validation.folds import FoldPlan
 from xlarank.pipelines.support.results import prediction_table, write_predictions
 from xlarank.pipelines.support.workspaces import chosen_collections
-from xlarank.pipelines.training.budget import required_memory
+from xlarank.pipelines.training.budget import (
+    MIN_CONFIGS,
+    even_limit,
+    required_memory,
+    training_sizes,
+)
 
 #: Largest weight of an extra collection.
 MAX_WEIGHT: Final = 1000.0
-#: Minimum number of configurations of a graph in a sample of many graphs, and of graphs.
-_MIN_CONFIGS: Final = 16
+#: Minimum number of graphs in a sample.
 _MIN_GRAPHS: Final = 100
 
 
@@ -56,22 +60,19 @@ class StoredTrainingSet:
         return next(iter(self.manifests[self.collection].values()))
 
     def sampled(self, rows: int, seed: int) -> TrainingData:
-        """Return about ``rows`` random rows (0: all): of each graph `_MIN_CONFIGS` or more, always
+        """Return about ``rows`` random rows (0: all): of each graph `MIN_CONFIGS` or more, always
         with the first configuration, the compiler's default for tiles.
         """
         data = self.data
         if not rows or len(data.cost) <= rows:
             return data
+        sizes = np.diff(data.indptr)
         order = np.random.default_rng(seed).permutation(data.groups)
-        least = np.minimum(np.diff(data.indptr), _MIN_CONFIGS)[order].cumsum()
+        least = np.minimum(sizes, MIN_CONFIGS)[order].cumsum()
         enough = max(_MIN_GRAPHS, int(np.searchsorted(least, rows, side="right")))
-        kept = min(data.groups, enough)
-        parts = []
-        for part in (data.parts[group] for group in np.sort(order[:kept])):
-            limit = min(len(part), max(2, rows // kept))
-            index = graph_generator(seed, part.name).choice(len(part), limit, replace=False)
-            sample = part.take(np.union1d(index, part.group[part.ids == 0]))
-            parts.append(sample if sample.rankable else part)
+        kept = np.sort(order[:enough])
+        limit = max(2, even_limit(sizes[kept].tolist(), rows))
+        parts = [_sample(data.parts[group], limit, seed) for group in kept]
         return TrainingData.from_graphs(parts, data.target)
 
     def write_scores(
@@ -140,13 +141,15 @@ def read_training_set(
     splits: Sequence[str] = ("train",),
     extra: Mapping[Collection, float] | None = None,
     fit: FitSettings | None = None,
+    max_rows: int | None = None,
 ) -> StoredTrainingSet:
     """Return the labelled, rankable graphs of some splits; ``extra`` has the weights of other
     collections.
 
-    The maximum number of configurations that the first split was built with also limits the graphs
-    of the other splits, which are stored completely: otherwise a few validation graphs of 100,000
-    rows would dominate.
+    Graphs are sampled to the sizes of `training_sizes`: the maximum number of configurations that
+    the first split was built with also limits the graphs of the other splits, which are stored
+    completely (otherwise a few validation graphs of 100,000 rows would dominate), and each
+    collection has at most about ``max_rows`` rows.
 
     Raises `CollectionError` if a collection lacks rows, exceeds the memory or differs in kind or
     feature code.
@@ -169,13 +172,19 @@ def read_training_set(
             "code or settings"
         )
         raise CollectionError(got, do="run build-features again for all of their splits")
-    for member, by_split in manifests.items():
-        required_memory(member, [*by_split.values()], fit)
-    data, names = _read_graphs(workspace, collection, splits, manifests[collection])
+    sizes = {
+        member: training_sizes(member, [*by_split.values()], max_rows)
+        for member, by_split in manifests.items()
+    }
+    for member, by_name in sizes.items():
+        required_memory(member, by_name, fit)
+    data, names = _read_graphs(
+        workspace, collection, splits, manifests[collection], sizes[collection]
+    )
     also = None
     also_from = dict[str, list[str]]()
     for other, weight in weights.items():
-        groups, _ = _read_graphs(workspace, other, splits, manifests[other])
+        groups, _ = _read_graphs(workspace, other, splits, manifests[other], sizes[other])
         also_from[str(other)] = groups.names
         groups = groups.weighted(weight)
         also = groups if also is None else also.join(groups)
@@ -214,9 +223,12 @@ def _read_graphs(
     collection: Collection,
     splits: Sequence[str],
     manifests: dict[str, Manifest],
+    sizes: dict[str, int],
 ) -> tuple[TrainingData, dict[str, list[str]]]:
-    """Return the query groups, and the names of their graphs by split."""
-    recipe = manifests[splits[0]].recipe
+    """Return the query groups with the numbers of rows ``sizes``, and the names of their graphs by
+    split.
+    """
+    seed = manifests[splits[0]].recipe.seed
     total = 0
     names = {split: list[str]() for split in splits}
     usable: list[GraphRows] = []
@@ -226,8 +238,7 @@ def _read_graphs(
             if graph.labelled and graph.rankable:
                 if usable and graph.columns == usable[0].columns:  # share one list of names
                     graph = replace(graph, columns=usable[0].columns)
-                sampled = sample_rows(graph.measured(), recipe)
-                usable.append(sampled if sampled.rankable else graph.measured())
+                usable.append(_sample(graph.measured(), sizes[graph.name], seed))
                 names[split].append(graph.name)
     if not usable:
         count = f"{counted(total, 'graph')} in {' and '.join(splits)}"
@@ -235,6 +246,17 @@ def _read_graphs(
         expected = "a graph with measured runtimes and two configurations that differ"
         raise CollectionError(got, expected=expected, do=f"leave {collection} out")
     return TrainingData.from_graphs(usable, target_of(collection)), names
+
+
+def _sample(graph: GraphRows, rows: int, seed: int) -> GraphRows:
+    """Return ``rows`` random rows, and that of the first configuration, the compiler's default for
+    tiles; all rows if these could not be ranked.
+    """
+    if len(graph) <= rows:
+        return graph
+    index = graph_generator(seed, graph.name).choice(len(graph), rows, replace=False)
+    sample = graph.take(np.union1d(index, graph.group[graph.ids == 0]))
+    return sample if sample.rankable else graph
 
 
 def training_set_of(
@@ -245,7 +267,8 @@ def training_set_of(
     """
     card = model.require_card()
     extra = {Collection.parse(name): card.also_weights.get(name, 1.0) for name in card.also_from}
-    training = read_training_set(workspace, collection, [*card.trained_on], extra)
+    splits = [*card.trained_on]
+    training = read_training_set(workspace, collection, splits, extra, max_rows=card.max_rows)
     model.require(training.manifest)
     if training.splits != card.trained_on or training.also_from != card.also_from:
         got = f"the rows of {collection} are of other graphs than its model was trained on"

@@ -30,6 +30,9 @@ from xlarank.pipelines.training.budget import (
     read_first_scores,
 )
 
+#: Seconds of a fit of 300 rounds per row, slow.
+FIT_SECONDS = 1.5e-3
+
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
@@ -194,7 +197,7 @@ def official():
 def test_the_real_dataset_fits_kaggle():
     sizes = [*official()]
     settings = RunSettings(hours=12, ram_gb=30, cores=4)
-    plan = [plan_collection(size, settings, len(sizes)) for size in sizes]
+    plan = [plan_collection(size, settings, len(sizes), FIT_SECONDS) for size in sizes]
     assert sum(part.first_seconds for part in plan) < 4 * 3600 and all(
         part.memory_gb <= 30 for part in plan
     )
@@ -204,8 +207,8 @@ def test_the_real_dataset_fits_kaggle():
 @given(hours=st.floats(0.001, 24), ram=st.floats(0.5, 64), cores=st.integers(1, 16))
 def test_memory_is_not_exceeded_and_more_of_anything_never_keeps_less(hours, ram, cores):
     for size in official():
-        part = plan_collection(size, RunSettings(hours, ram, cores), 1)
-        more = plan_collection(size, RunSettings(2 * hours, 2 * ram, cores), 1)
+        part = plan_collection(size, RunSettings(hours, ram, cores), 1, FIT_SECONDS)
+        more = plan_collection(size, RunSettings(2 * hours, 2 * ram, cores), 1, FIT_SECONDS)
         assert part.memory_gb <= ram or not part.rows
         assert part.first_seconds <= 660.1 * hours or part.max_configs == 16, (
             "11 fits of 60 in the time"
@@ -224,16 +227,20 @@ def test_cases_at_the_edge():
     huge = CollectionSize(
         Collection.parse("layout:nlp:random"), {"train": [GraphCounts(100_000, 20_000, 3143)]}, 1
     )
-    assert [plan_collection(huge, RunSettings(1, ram, 4), 1).jobs for ram in (4, 64)] == [1, 4]
+    assert [
+        plan_collection(huge, RunSettings(1, ram, 4), 1, FIT_SECONDS).jobs for ram in (4, 64)
+    ] == [1, 4]
     sizes = (
         CollectionSize(Collection.parse("layout:x:y"), {"train": [GraphCounts(1000, 3)]}, n)
         for n in (10, 64)
     )
-    first, second = (plan_collection(size, RunSettings(1, 8, 64), 1).most_configs for size in sizes)
+    first, second = (
+        plan_collection(size, RunSettings(1, 8, 64), 1, FIT_SECONDS).most_configs for size in sizes
+    )
     assert first == second, "at most ten folds are fitted, whatever the number of families"
     for split in ("train", "test"):
         size = CollectionSize(Collection.parse("tile:x"), {split: [GraphCounts(10, 3)]}, 0)
-        assert plan_collection(size, RunSettings(), 1).rows == 0
+        assert plan_collection(size, RunSettings(), 1, FIT_SECONDS).rows == 0
     for wrong in ({"hours": 0}, {"hours": float("nan")}, {"ram_gb": -1}, {"seeds": 0}):
         with pytest.raises(XlarankError, match="expected"):
             RunSettings(**wrong)

@@ -1,6 +1,7 @@
 """Training of final boosters: their data and parameters, and what is stored about them."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -27,8 +28,10 @@ from xlarank.models.training_data import FitSettings
 from xlarank.models.tuned import BestParams
 from xlarank.models.validation.folds import Curves
 from xlarank.models.validation.metrics import METRICS, summarise
+from xlarank.pipelines.train import train
 from xlarank.pipelines.training import budget
-from xlarank.pipelines.training.training_sets import read_training_set
+from xlarank.pipelines.training.settings import TrainSettings
+from xlarank.pipelines.training.training_sets import read_training_set, training_set_of
 
 
 def run(workspace, *, progress=None, **options):
@@ -327,18 +330,54 @@ def test_an_interruption_and_a_model_that_learned_nothing_keep_the_model_there_w
     assert "no tree has a split" in result.note and card.read_bytes() != before
 
 
-def test_rows_memory_and_time_are_told_before_training(shared_built, monkeypatch):
+def test_rows_and_memory_are_told_before_training(shared_built, monkeypatch):
     """A row of a tile takes 12,800 bytes."""
     rows = Workspace(shared_built), trees.TILES, ["train"]
     number = len(read_training_set(*rows[:2]).data.cost)
-    plan = budget.forecast(*rows, FitSettings(300, threads=1), fits=1000)
-    assert re.fullmatch(rf"{TILE}: {number:,} rows, about 0.4 GB of memory, about \d+ s", plan)
-    assert "about" not in budget.forecast(*rows, FitSettings(300)).split("memory")[1]
+    fit = FitSettings(300, threads=1)
+    plan = budget.forecast(*rows, fit)
+    assert plan == f"{TILE}: {number:,} rows, about 0.4 GB of memory"
+    fewer = number - 10
+    sampled = len(read_training_set(*rows[:2], max_rows=fewer).data.cost)
+    told = budget.forecast(*rows, fit, fewer)
+    assert re.match(rf"{TILE}: \d+ rows of {number},", told) and fewer - 4 < sampled <= fewer + 4
     monkeypatch.setattr(
         budget, "machine_memory", lambda: 350e6 + 20 * len(TREE[TILE]["train"]) * 12_800
     )
     with pytest.raises(CollectionError, match=r"takes about 0.35.* GB; .*`max_configs=20`"):
-        budget.forecast(*rows, FitSettings(300, threads=1))
+        budget.forecast(*rows, fit)
+    budget.forecast(*rows, fit, max_rows=20 * len(TREE[TILE]["train"]))
+
+
+def test_the_time_is_told_before_training(shared_built, tmp_path):
+    """Short fits are timed, for all collections together; the result has time and forecast."""
+    shutil.copytree(shared_built, tmp_path / "work")
+    lines: list[str] = []
+    settings = TrainSettings(seeds=1, rounds=20, allow_constant=True)
+    results = train(Workspace(tmp_path / "work"), settings, report=lines.append)
+    (line,) = lines
+    assert re.fullmatch(rf"training takes about \S+ s \({LAYOUT} \S+ s, {TILE} \S+ s\)", line)
+    for result in results:
+        assert 0 < result.expected_seconds < 100 * result.seconds
+
+
+def test_training_rows_are_a_sample(built):
+    """Evenly from all graphs, the same in every process, and those of the card."""
+    work = Workspace(built)
+    every = read_training_set(work, trees.TILES)
+    fewer = len(every.data.cost) - 10
+    sample = read_training_set(work, trees.TILES, max_rows=fewer)
+    assert sample.data.names == every.data.names
+    assert all(0 in part.ids for part in sample.data.parts), "the compiler's default is kept"
+    sizes = np.diff(sample.data.indptr)
+    assert sizes.max() - sizes.min() <= 1 and sizes.min() >= budget.MIN_CONFIGS
+    (result,) = run(built, collections=[TILE], max_rows=fewer)
+    assert result.rows == len(sample.data.cost)
+    model = model_of(built, TILE)
+    again = training_set_of(work, trees.TILES, model).data
+    assert [part.ids.tolist() for part in again.parts] == [
+        part.ids.tolist() for part in sample.data.parts
+    ]
 
 
 def test_a_collection_too_large_for_the_memory_does_not_stop_the_others(built, monkeypatch):

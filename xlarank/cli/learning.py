@@ -32,11 +32,9 @@ def _announce(
     named: Sequence[str],
     splits: Sequence[str],
     fit: FitSettings,
-    fits: float = 0,
+    max_rows: int | None = None,
 ) -> dict[str, str]:
-    """Print the rows, memory and, unless ``fits`` is 0, time of each collection; return why some
-    do not fit into memory.
-    """
+    """Print the rows and memory of each collection; return why some do not fit into memory."""
     from xlarank.data.collection import Collection
     from xlarank.pipelines.support.workspaces import chosen_collections, each_collection
     from xlarank.pipelines.training.budget import forecast
@@ -44,7 +42,7 @@ def _announce(
     too_large: dict[str, str] = {}
 
     def run(collection: Collection) -> None:
-        say(forecast(workspace, collection, splits, fit, fits), "dim")
+        say(forecast(workspace, collection, splits, fit, max_rows), "dim")
 
     each_collection(chosen_collections(workspace, named), named, too_large, run)
     return too_large
@@ -171,6 +169,14 @@ def train(
     with_valid: Annotated[
         bool, Option("--with-valid", help="Train on the valid split, too.")
     ] = False,
+    max_rows: Annotated[
+        int | None,
+        Option(
+            min=0,
+            help="Training rows of a collection, sampled evenly from its graphs; 0: all. Default: "
+            "100,000 for layouts, 500,000 for tiles.",
+        ),
+    ] = None,
     rounds: options.Rounds = 300,
     select: options.Select = "mean",
     seed: options.Seed = 0,
@@ -194,9 +200,7 @@ def train(
     """Train the final models, with tuned parameters if there are any."""
     from xlarank.data.collection import Collection
     from xlarank.features.store import read_manifest
-    from xlarank.models.rankers import DEFAULT
     from xlarank.models.training_data import FitSettings
-    from xlarank.models.validation.folds import MOST_FOLDS
     from xlarank.pipelines.train import train as run
     from xlarank.pipelines.training.settings import TrainSettings
 
@@ -216,15 +220,15 @@ def train(
         engine=engine,
         scheduler=scheduler,
         allow_constant=allow_constant,
+        max_rows=max_rows,
     )
     too_large: dict[str, str] = {}
     if scheduler is None:
-        fits = MOST_FOLDS + seeds if model == DEFAULT and fine_tune is None else 0
-        too_large = _announce(
-            work, collection or (), settings.splits, FitSettings(rounds, seed, threads), fits
-        )
+        fit = FitSettings(rounds, seed, threads)
+        too_large = _announce(work, collection or (), settings.splits, fit, max_rows)
     with progress_bars() as progress:
-        results = run(work, settings, name=name, progress=progress)
+        report = partial(say, style="dim")
+        results = run(work, settings, name=name, progress=progress, report=report)
     names = [result.collection for result in results if not result.skipped]
     has_valid = any(read_manifest(work, Collection.parse(of), "valid") for of in names)
     options.current_run.words["scored_by"] = (

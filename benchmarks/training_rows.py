@@ -1,0 +1,127 @@
+"""Out-of-fold score of lambdarank against the number of training configurations of a graph.
+
+    python -m benchmarks.training_rows [--data-root D] [COLLECTION...]
+    python -m benchmarks.training_rows --simulated 1000
+
+Held-out graphs are always scored on the same configurations. Measured collections of the sample
+have at most 64 configurations a graph. With ``--simulated`` the programs of layout:cpu:random get
+that many random ones, and as labels the estimated time of `xlarank.features.layout.relayouts` with
+3 % of noise; the columns of that estimate are then left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from xlarank.data.collection import SAMPLE, Collection, DataRoot, find_data_root, graph_files
+from xlarank.data.graph import LayoutGraph, read_graph
+from xlarank.features.catalogue import FeatureSettings
+from xlarank.features.layout.relayout_blocks import TIME
+from xlarank.features.rows import GraphRows, assemble, graph_generator
+from xlarank.models.model import Model
+from xlarank.models.rankers import DEFAULT
+from xlarank.models.training_data import FitSettings, TrainingData, target_of
+from xlarank.models.validation.folds import FoldPlan, evaluated, join_curves
+from xlarank.pipelines.programs.candidates import candidate_rows, random_configurations
+
+_SIMULATED: Final = "layout:cpu:random"
+_COLLECTIONS: Final = ("layout:cpu:random", "layout:cpu:default", "tile:cpu")
+_SIZES: Final = (1000, 500, 250, 100, 64, 32, 16, 8)
+_ROUNDS: Final = 300
+_NOISE: Final = 0.03
+#: Configurations of a graph that are scored at most.
+_SCORED: Final = 300
+
+
+def measured(root: DataRoot, collection: Collection) -> list[GraphRows]:
+    """Return the labelled graphs of train and valid."""
+    settings = FeatureSettings().for_collection(collection)
+    files = graph_files(root.npz, [str(collection)], where=str(root.path))
+    graphs = [assemble(read_graph(file.path), settings) for file in files if file.split != "test"]
+    return [graph for graph in graphs if graph.labelled and graph.rankable]
+
+
+def simulated(root: DataRoot, configs: int) -> list[GraphRows]:
+    """Return the programs with random configurations and simulated labels."""
+    settings = FeatureSettings().for_collection(Collection.parse(_SIMULATED))
+    graphs = []
+    for file in graph_files(root.npz, [_SIMULATED], where=str(root.path)):
+        program = read_graph(file.path)
+        assert isinstance(program, LayoutGraph)
+        rng = graph_generator(0, program.name)
+        candidates = candidate_rows(program, rng)
+        codes = random_configurations(candidates, configs, rng)
+        rows = assemble(candidates.graph(program, codes), settings)
+        log_time = rows.matrix()[rows.group, rows.columns.index(TIME)].astype(np.float64)
+        nanoseconds = np.exp2(log_time) * np.exp(_NOISE * rng.standard_normal(len(log_time)))
+        rows = replace(rows, runtime=np.maximum(1, 1000 * nanoseconds).astype(np.int64))
+        kept = [at for at, name in enumerate(rows.columns) if not name.startswith("relayout")]
+        graphs.append(rows.only(np.array(kept, np.intp)))
+    return graphs
+
+
+def sampled(graphs: Sequence[GraphRows], configs: int, seed: int) -> list[GraphRows]:
+    samples = []
+    for graph in graphs:
+        count = min(configs, len(graph))
+        index = graph_generator(seed, graph.name).choice(len(graph), count, replace=False)
+        sample = graph.take(np.sort(index))
+        samples.append(sample if sample.rankable else graph)
+    return samples
+
+
+def compare(collection: Collection, graphs: Sequence[GraphRows], seeds: int) -> None:
+    """Print the scores with the paired differences to most configurations and their standard
+    errors.
+    """
+    target = target_of(collection)
+    scored = TrainingData.from_graphs(sampled(graphs, _SCORED, 77), target)
+    plan = FoldPlan.of(scored, limit=5)
+    largest = max(map(len, graphs))
+    most = np.empty(0)
+    for configs in (size for size in _SIZES if size <= largest):
+        began = time.process_time()
+        scores = []
+        for seed in range(seeds):
+            data = TrainingData.from_graphs(sampled(graphs, configs, seed), target)
+            fit = FitSettings(_ROUNDS, seed, threads=1)
+            parts = []
+            for fold in plan.folds:
+                model = Model.of(DEFAULT, collection.kind).fit(data.without(fold.held), fit)
+                parts.append(evaluated(scored, fold.scored, model, _ROUNDS, plan.fallback))
+            curves = join_curves(parts)
+            scores.append(curves.column("score")[:, curves.best_stage()])
+        mean = np.mean(scores, axis=0)
+        most = most if len(most) else mean
+        lead = mean - most
+        error = lead.std(ddof=1) / np.sqrt(len(lead))
+        seconds = (time.process_time() - began) / seeds
+        score = f"{mean.mean():.3f} ± {mean.std():.3f}, {lead.mean():+.4f} ± {error:.4f}"
+        rows = f"{configs:5} configurations, {len(data.cost):6} rows"
+        print(f"{collection} {rows}: {score}, {seconds:.0f} s", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("collection", nargs="*", default=_COLLECTIONS)
+    parser.add_argument("--data-root", type=Path, default=SAMPLE)
+    parser.add_argument("--simulated", type=int, default=0, help="configurations of a program")
+    parser.add_argument("--seeds", type=int, default=1)
+    args = parser.parse_args()
+    root = find_data_root(args.data_root)
+    if args.simulated:
+        compare(Collection.parse(_SIMULATED), simulated(root, args.simulated), args.seeds)
+        return
+    for collection in map(Collection.parse, args.collection):
+        compare(collection, measured(root, collection), args.seeds)
+
+
+if __name__ == "__main__":
+    main()

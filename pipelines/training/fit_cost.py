@@ -1,0 +1,155 @@
+"""Expected seconds of training, extrapolated from short fits that are timed."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final, Self
+
+import numpy as np
+
+from xlarank.data.collection import Collection
+from xlarank.data.graph import Kind, program_family
+from xlarank.data.workspace import Workspace
+from xlarank.features.rows import GraphRows
+from xlarank.features.store import each_graph, read_manifest
+from xlarank.models.card import Fallback
+from xlarank.models.model import Model
+from xlarank.models.rankers import DEFAULT
+from xlarank.models.training_data import FitSettings, TrainingData, target_of
+from xlarank.models.validation.folds import FACTOR, MOST_FOLDS, Fold, validate_fold
+from xlarank.pipelines.training.budget import required_memory, training_sizes
+from xlarank.pipelines.training.settings import TrainSettings
+
+#: Rows of the fits that are timed, and their rounds; the first is not counted.
+_PROBE_ROWS: Final = 4_000
+_PROBE_ROUNDS: Final = (1, 2, 32)
+#: Usual number of columns that vary within a graph.
+_WIDTHS: Final[dict[Kind, int]] = {"layout": 350, "tile": 130}
+
+
+@dataclass(frozen=True)
+class FitCost:
+    """Seconds of a fit and its evaluation on one thread, per row, and per row and round."""
+
+    row: float
+    round: float
+
+    @classmethod
+    def measure(
+        cls,
+        data: TrainingData,
+        model: Model,
+        settings: FitSettings,
+        fallback: Fallback | None = None,
+    ) -> Self:
+        """Time short fits on the first graphs, one of which is also scored."""
+        groups = 0
+        while groups < data.groups and data.indptr[groups] < _PROBE_ROWS:
+            groups += 1
+        few = data.take(range(groups))
+        seconds = []
+        for rounds in _PROBE_ROUNDS:
+            began = time.perf_counter()
+            short = replace(settings, rounds=rounds, threads=1)
+            validate_fold(few, Fold([0], []), model, short, fallback)
+            seconds.append((time.perf_counter() - began) / len(few.cost))
+        _, first, second = seconds
+        _, low, high = _PROBE_ROUNDS
+        by_round = max(0.0, second - first) / (high - low)
+        return cls(max(0.0, first - low * by_round), by_round)
+
+    def seconds(self, rows: float, rounds: float) -> float:
+        return rows * (self.row + self.round * rounds)
+
+
+def typical_fit(kind: Kind, settings: FitSettings) -> float:
+    """Return the seconds of a fit of the default ranker on one thread, per row, measured on random
+    rows of the usual width: a forecast before there are any features.
+    """
+    rng = np.random.default_rng(0)
+    columns = [f"column_{number}" for number in range(_WIDTHS[kind])]
+    ids = np.arange(_PROBE_ROWS // 4)
+    one = np.ones(len(ids), np.int64)
+    graphs = [
+        GraphRows(
+            f"graph{number}__a",
+            columns,
+            np.empty(0, np.float32),
+            rng.standard_normal((len(ids), len(columns)), np.float32),
+            group=ids,
+            ids=ids,
+            runtime=rng.integers(1, 1000, len(ids)),
+            normalizer=one,
+        )
+        for number in range(4)
+    ]
+    cost = FitCost.measure(TrainingData.from_graphs(graphs), Model.of(DEFAULT, kind), settings)
+    return cost.seconds(1, settings.rounds)
+
+
+@dataclass(frozen=True)
+class StudyCost:
+    """Expected seconds of the first trial of a study, of each other, and of the final comparison
+    with the defaults.
+    """
+
+    first: float
+    other: float
+    last: float
+
+    @classmethod
+    def of(cls, cost: FitCost, rows: float, last_rows: float, rungs: Sequence[int]) -> Self:
+        """Extrapolate to the fitted ``rows`` of a trial and ``last_rows`` of the comparison.
+
+        The first trial has all rounds; of the others a `FACTOR`-th continues on each rung.
+        """
+        steps = enumerate(pairwise([0, *rungs]))
+        rounds = sum((high - low) / FACTOR**rung for rung, (low, high) in steps)
+        complete = cost.seconds(rows, rungs[-1])
+        return cls(complete, cost.seconds(rows, rounds), cost.seconds(last_rows, rungs[-1]))
+
+    def seconds(self, done: int, trials: int) -> float:
+        """Return the expected seconds until ``trials`` trials are done."""
+        if done >= trials:
+            return 0.0
+        first = 0.0 if done else self.first
+        return first + self.other * (trials - max(done, 1)) + self.last
+
+
+def training_seconds(
+    workspace: Workspace, collection: Collection, settings: TrainSettings, models: Sequence[Model]
+) -> float:
+    """Return the expected seconds to cross-validate ``models`` on the stored rows of a collection
+    and to fit one of them; 0 if it has none.
+
+    Raises `CollectionError` if they do not fit into memory.
+    """
+    stored = (read_manifest(workspace, collection, split) for split in settings.splits)
+    manifests = [manifest for manifest in stored if manifest is not None]
+    sizes = training_sizes(collection, manifests, settings.max_rows)
+    if not sizes:
+        return 0.0
+    fit = FitSettings(settings.rounds, settings.seed, settings.threads)
+    required_memory(collection, sizes, fit)
+    few: list[GraphRows] = []
+    for graph in each_graph(workspace, collection, settings.splits[0], manifests[0]):
+        if graph.labelled and graph.rankable:
+            few.append(graph.measured().take(np.arange(min(len(graph), sizes[graph.name]))))
+        if sum(map(len, few)) >= _PROBE_ROWS:
+            break
+    if not few:
+        return 0.0
+    data = TrainingData.from_graphs(few, target_of(collection))
+    cores = settings.threads or os.cpu_count() or 1
+    rows = sum(sizes.values())
+    folds = min(MOST_FOLDS, len({program_family(name) for name in sizes}))
+    fitted = rows * (folds - 1) / folds * math.ceil(folds / cores) if folds > 1 else 0
+    costs = [FitCost.measure(data, model, fit) for model in models]
+    validation = sum(cost.seconds(fitted, settings.rounds) for cost in costs)
+    last = max(cost.seconds(rows, settings.rounds) for cost in costs) * settings.seeds / cores
+    return validation + last
