@@ -24,8 +24,9 @@ from scipy.stats import kendalltau
 from benchmarks.adopt import MEASURED
 from xlarank.data.collection import SAMPLE, Collection, find_data_root, graph_files
 from xlarank.data.graph import Kind, read_graph
+from xlarank.features.assembly import assemble
 from xlarank.features.layout.padding import FASTEST, OVER_FASTEST
-from xlarank.features.rows import GraphRows, Recipe, assemble
+from xlarank.features.rows import GraphRows, Recipe
 from xlarank.features.settings import FeatureSettings
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model

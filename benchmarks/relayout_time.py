@@ -15,8 +15,8 @@ import numpy as np
 
 from xlarank.data.collection import GraphFile, find_data_root, graph_files
 from xlarank.data.graph import read_graph
+from xlarank.features.assembly import assemble
 from xlarank.features.layout.relayout_blocks import TIME
-from xlarank.features.rows import assemble
 from xlarank.features.settings import FeatureSettings
 from xlarank.models.validation.metrics import kendall_tau
 

@@ -178,11 +178,7 @@ class ArgumentError(ModelError, TypeError):
 
 
 class SubmissionError(XlarankError):
-    """A submission file is incomplete or malformed."""
-
-
-class ScoreFileError(XlarankError):
-    """A score file is malformed or incomplete."""
+    """A submission or a file of scores is incomplete or malformed."""
 
 
 class CompilerError(XlarankError):

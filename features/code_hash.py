@@ -23,11 +23,11 @@ def text_hash(source: str) -> str:
 def source_hash(root: Path = _ROOT) -> str:
     """Return a hash of the code below ``root`` that computes columns.
 
-    Covers ``features/`` and the modules of ``data/`` that `xlarank.features.rows` imports, directly
-    or indirectly, except `_PRESENTATION`.
+    Covers ``features/`` and the modules of ``data/`` that `xlarank.features.assembly` imports,
+    directly or indirectly, except `_PRESENTATION`.
     """
     texts: dict[str, str] = {}
-    pending = ["features/rows.py"]
+    pending = ["features/assembly.py"]
     while pending:
         if (name := pending.pop()) not in texts and name not in _PRESENTATION:
             tree = ast.parse(root.joinpath(name).read_bytes())

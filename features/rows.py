@@ -5,28 +5,18 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.collection import collection_of
-from xlarank.data.config_table import group_codes, group_minimum, read_only
-from xlarank.data.errors import GraphFileError
-from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph, program_family, read_graph
-from xlarank.features.block import Block, Scope
-from xlarank.features.block_files import naming_lines
-from xlarank.features.candidates import rank_sources
-from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS
+from xlarank.data.config_table import group_minimum
+from xlarank.data.graph import Kind, program_family
 from xlarank.features.instances.graph_instances import Instances
-from xlarank.features.instances.instance_blocks import InstanceContext
-from xlarank.features.layout.aggregation import LayoutBlock, columns_of, compute_together
-from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.settings import FeatureSettings
-from xlarank.features.tile.tile_context import TileContext, kernel_kinds
 
 if TYPE_CHECKING:
     import polars as pl
@@ -303,157 +293,4 @@ def sample_rows(rows: GraphRows, recipe: Recipe) -> GraphRows:
         return rows
     return rows.take(
         np.sort(graph_generator(recipe.seed, rows.name).choice(len(rows), limit, replace=False))
-    )
-
-
-def compute_features(
-    graph: Graph | str | Path,
-    *,
-    tier: str = "full",
-    candidates: bool = True,
-    blocks: Sequence[str | Path] = (),
-) -> pl.DataFrame:
-    """Compute the rows of a graph or of an npz file, one for each *distinct* configuration.
-
-    The columns are those of `xlarank.load_rows` without the folds; ``collection`` and ``split`` are
-    null. Relayouts are priced for the hardware that the file's folders name
-    (npz/layout/SOURCE/...), and are 0 for other files and for a graph. The "fast" tier omits
-    expensive columns; ``candidates=False`` omits those computed from all configurations of the
-    graph; ``blocks`` are files that define your own columns and are executed. Raises
-    `GraphFileError` for a broken file, `BlockError` for a failing block and `XlarankError` for an
-    unknown tier.
-
-    Examples:
-        >>> import xlarank
-        >>> from xlarank.data.collection import SAMPLE
-        >>> rows = xlarank.compute_features(SAMPLE / "npz/tile/cpu/valid/bmm_tb__a.npz")
-        >>> rows.select("graph", "configuration", "repeats", "runtime_ns").row(0)
-        ('bmm_tb__a', 0, 1, 569144)
-    """
-    settings = FeatureSettings.of(tier, candidates, blocks)
-    if not isinstance(graph, Graph):
-        if (collection := collection_of(Path(graph))) is not None:
-            settings = settings.for_collection(collection)
-        graph = read_graph(graph)
-    return rows_table([assemble(graph, settings)])
-
-
-def assemble(
-    graph: Graph, settings: FeatureSettings | None = None, only: Collection[str] | None = None
-) -> GraphRows:
-    """Compute the columns of each *distinct* configuration of a graph; raises `BlockError` if a
-    user's block fails.
-
-    With ``only``, blocks that have none of these columns are left out, unless ranks or standard
-    scores are needed.
-    """
-    settings = settings or FeatureSettings()
-    blocks = settings.blocks(graph.kind)
-    if only is not None:
-        needed = [block for block in blocks if not block.columns.keys().isdisjoint(only)]
-        # ranks and standard scores read columns of other blocks
-        blocks = (
-            blocks
-            if any(rank_sources().keys() & block.columns.keys() for block in needed)
-            else needed
-        )
-    graph_blocks = [block for block in blocks if block.scope is Scope.GRAPH]
-    config_blocks = [block for block in blocks if block.scope is Scope.CONFIG]
-    names = [name for block in config_blocks for name in block.columns]
-    graph_names = [name for block in graph_blocks for name in block.columns]
-    users_blocks = [block for block in blocks if block not in BLOCKS]
-    with naming_lines(graph.name, settings.block_files):
-        context: LayoutContext | TileContext
-        if isinstance(graph, LayoutGraph):
-            context = LayoutContext(graph, settings.tiling, settings.hardware)
-            rows = compute_together(context, blocks, names)
-            instances_of = LayoutContext(graph, settings.tiling) if users_blocks else context
-            load = partial(instance_table, instances_of, settings.candidates)
-            extra: dict[str, Any] = {"instances": cache(load)}
-        else:
-            context = TileContext(cast(TileGraph, graph), settings.tiling)
-            rows = np.zeros((len(names), context.configs), np.float32).T
-            extra = {"kinds": kernel_kinds(context)}
-        constants: dict[str, NDArray[np.float32]] = {}
-        built_in = [block for block in (*config_blocks, *graph_blocks) if block in BLOCKS]
-        for block in (*built_in, *users_blocks):  # those may write into the context
-            if block.scope is Scope.GRAPH:
-                values = block.require_shape(block.compute(context), len(block.columns))
-                require_finite(graph.name, block, values)
-                constants |= zip(block.columns, values, strict=True)
-                continue
-            columns = rows[:, columns_of(block, names)]
-            if not isinstance(block, LayoutBlock):
-                columns[...] = block.require_shape(block.compute(context), *columns.shape)
-            require_finite(graph.name, block, columns)
-            context.columns |= dict(zip(block.columns, read_only(columns.T), strict=True))
-        normalizer = (
-            graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64)
-        )
-        return GraphRows(
-            graph.name,
-            [*graph_names, *names],
-            np.array([constants[name] for name in graph_names], np.float32),
-            rows,
-            graph.duplicates.group,
-            np.arange(graph.configs),
-            graph.runtime,
-            normalizer,
-            **extra,
-        )
-
-
-def require_finite(graph: str, block: Block, values: NDArray[np.float32]) -> None:
-    """Raise `BlockError` for an infinite or missing value of a user's block, `GraphFileError` for
-    one of a built-in block; ``values`` are ``(columns,)`` or ``(rows, columns)``.
-    """
-    finite = np.isfinite(values)
-    if finite.all():
-        return
-    column = int(np.nonzero(~finite)[-1].min())
-    name = [*block.columns][column]
-    value = values[..., column][~finite[..., column]].flat[0]
-    if block not in BLOCKS + INSTANCE_BLOCKS:
-        raise block.error(f"{value} in the column {name} of {graph}", expected="finite numbers")
-    got = f"{graph}.npz: its column {name} holds {value}"
-    raise GraphFileError(got, expected="smaller sizes in the file", do="mend or remove it")
-
-
-def instance_table(context: LayoutContext, candidates: bool = True) -> Instances:
-    """Return the instances of the distinct configurations; without ``candidates``, no transductive
-    columns.
-    """
-    table = context.table
-    instances = InstanceContext(context)
-    blocks = [block for block in INSTANCE_BLOCKS if candidates or not block.transductive]
-    parts = [block.compute(instances).astype(np.float32) for block in blocks]
-    for block, part in zip(blocks, parts, strict=True):
-        require_finite(context.graph.name, block, part)
-    values = np.ascontiguousarray(np.concatenate(parts, axis=1))
-    columns = [name for block in blocks for name in block.columns]
-    merged = group_codes(values.view(np.int32))
-    # codes relative to each node's first row fit a small type
-    codes = np.empty(
-        table.codes.shape, np.min_scalar_type(int(np.diff(table.start).max(initial=1)) - 1)
-    )
-    row_instance = np.full(len(table.rows), -1)
-    pair_instance = np.full(instances.total, -1)
-    row_instance[instances.rows] = merged.group[: len(instances.rows)]
-    pair_instance[instances.present] = merged.group[len(instances.rows) :]
-    graph = context.graph
-    node = context.graph.configurable
-    return Instances(
-        columns=columns,
-        values=values[merged.first],
-        codes=np.subtract(table.codes, table.start[:-1], out=codes, casting="unsafe"),
-        node=node.astype(np.int32),
-        opcode=graph.opcode[node].astype(np.int16),
-        first=table.start[:-1],
-        rows=table.rows,
-        row_instance=row_instance.astype(np.int32),
-        request=context.requested.by_row(context).astype(np.int32),
-        pairs=instances.pairs.astype(np.int32),
-        pair_first=instances.first.astype(np.int32),
-        pair_width=instances.width.astype(np.int32),
-        pair_instance=pair_instance.astype(np.int32),
     )

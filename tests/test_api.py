@@ -21,8 +21,9 @@ from xlarank.data.errors import (
     ParameterError,
     XlarankError,
 )
+from xlarank.features.assembly import assemble
 from xlarank.features.block import Tier
-from xlarank.features.rows import KEYS, assemble
+from xlarank.features.rows import KEYS
 from xlarank.features.settings import FeatureSettings
 from xlarank.models.model import Model
 from xlarank.models.training_data import TARGETS, FitSettings, TrainingData

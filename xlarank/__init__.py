@@ -19,7 +19,7 @@ if _TYPE_CHECKING:
     from xlarank.api import load_rows, rank
     from xlarank.data.graph import read_graph as read_graph
     from xlarank.data.hlo.reading import read_hlo as read_hlo
-    from xlarank.features.rows import compute_features as compute_features
+    from xlarank.features.assembly import compute_features as compute_features
     from xlarank.graph_ranker import GraphRanker as GraphRanker
     from xlarank.pipelines.rank import Ranking as Ranking
 
@@ -27,7 +27,7 @@ if _TYPE_CHECKING:
 _MODULES = {
     "GraphRanker": "xlarank.graph_ranker",
     "Ranking": "xlarank.pipelines.rank",
-    "compute_features": "xlarank.features.rows",
+    "compute_features": "xlarank.features.assembly",
     "load_rows": "xlarank.api",
     "rank": "xlarank.api",
     "read_graph": "xlarank.data.graph",

@@ -14,9 +14,10 @@ from xlarank.data import errors
 from xlarank.data.collection import GPUS, collection_of
 from xlarank.data.errors import ArgumentError, ModelError, ParameterError, did_you_mean
 from xlarank.data.graph import Graph, Kind, read_graph
+from xlarank.features.assembly import assemble
 from xlarank.features.block import Tier
 from xlarank.features.layout.hardware import HARDWARE, hardware_of
-from xlarank.features.rows import GraphRows, Recipe, assemble
+from xlarank.features.rows import GraphRows, Recipe
 from xlarank.features.settings import FeatureSettings
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model

@@ -15,7 +15,7 @@ import numpy as np
 
 from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
-from xlarank.features.rows import assemble
+from xlarank.features.assembly import assemble
 
 
 def time_file(file: Path, repeats: int = 5) -> None:

@@ -11,7 +11,8 @@ from xlarank.data.collection import Collection, choose, collection_of
 from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.data.graph import Graph, Kind, TileGraph
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
-from xlarank.features.rows import GraphRows, assemble
+from xlarank.features.assembly import assemble
+from xlarank.features.rows import GraphRows
 from xlarank.models.card import CARD
 from xlarank.models.model import Model
 from xlarank.models.stored import model_of, shipped_model, trained_collections

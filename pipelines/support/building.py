@@ -16,7 +16,8 @@ from xlarank.data.errors import ClusterError, FeatureStoreError, WorkspaceError,
 from xlarank.data.graph import GraphCounts, graph_size, read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.features import store
-from xlarank.features.rows import GraphRows, Recipe, Source, assemble, sample_rows
+from xlarank.features.assembly import assemble
+from xlarank.features.rows import GraphRows, Recipe, Source, sample_rows
 from xlarank.features.store import StoredGraph
 from xlarank.pipelines.support.processes import SAME_CODE
 

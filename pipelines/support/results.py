@@ -17,7 +17,7 @@ import polars as pl
 
 import xlarank
 from xlarank.data.collection import Collection
-from xlarank.data.errors import ScoreFileError, WorkspaceError, counted, reason_of
+from xlarank.data.errors import SubmissionError, WorkspaceError, counted, reason_of
 from xlarank.data.files import atomic_write, read_bytes, write_parquet
 from xlarank.data.graph import program_family
 from xlarank.data.workspace import Workspace
@@ -315,12 +315,12 @@ class ScoreFiles:
 
     @classmethod
     def read(cls, paths: Sequence[Path], split: str, weights: Sequence[float] = ()) -> ScoreFiles:
-        """Read files; raises `ScoreFileError` for unreadable files and invalid ``weights``."""
+        """Read files; raises `SubmissionError` for unreadable files and invalid ``weights``."""
         factors = list(weights) or [1.0] * len(paths)
         if len(factors) != len(paths) or not all(np.isfinite(factors)) or min(factors) <= 0:
             listed = ", ".join(f"{weight:g}" for weight in factors)
             expected = f"a weight above 0 for each of {counted(len(paths), 'file')}"
-            raise ScoreFileError(f"`weights` are {listed}", expected=expected)
+            raise SubmissionError(f"`weights` are {listed}", expected=expected)
         return cls(list(map(str, paths)), factors, [_read(path, split) for path in paths])
 
     @property
@@ -334,7 +334,7 @@ class ScoreFiles:
 
     def score(self, collection: Collection, graph: GraphRows) -> Scores | None:
         """Return the weighted mean ranks over the files that score a graph, or None; raises
-        `ScoreFileError`.
+        `SubmissionError`.
         """
         ranks = []
         weights = []
@@ -350,7 +350,7 @@ class ScoreFiles:
     def require_known_graphs(
         self, workspace: Workspace, collections: Sequence[Collection], split: str
     ) -> None:
-        """Raise `ScoreFileError` for the first row whose graph is unknown or, without
+        """Raise `SubmissionError` for the first row whose graph is unknown or, without
         ``collection``, ambiguous.
         """
         collections_of: dict[str, list[str]] = {}
@@ -365,12 +365,12 @@ class ScoreFiles:
             for graph, row in firsts.select("graph", "row").iter_rows():
                 got = f"row {row} of {file} scores {graph!r}"
                 if graph not in collections_of:
-                    raise ScoreFileError(
+                    raise SubmissionError(
                         got, expected=f"{split} graphs of {', '.join(map(str, collections))}"
                     )
                 if len(collections_of[graph]) > 1 and "collection" not in table.columns:
                     expected = f"a column collection: {' or '.join(collections_of[graph])}"
-                    raise ScoreFileError(got, expected=expected, do="add it, or pass `collection`")
+                    raise SubmissionError(got, expected=expected, do="add it, or pass `collection`")
 
 
 def _read(path: Path, split: str) -> pl.DataFrame:
@@ -393,11 +393,11 @@ def _read(path: Path, split: str) -> pl.DataFrame:
     except _DAMAGED as error:
         expected = "parquet or csv with the columns graph, configuration, score"
         got = f"{path} cannot be read ({reason_of(error)})"
-        raise ScoreFileError(got, expected=expected) from error
+        raise SubmissionError(got, expected=expected) from error
     whole = table["configuration"].cast(pl.Int64, strict=False)
     for row in table.filter(whole.ne_missing(table["configuration"])).head(1).to_dicts():
         got = f"row {row['row']} of {path} has the configuration {row['configuration']:g}"
-        raise ScoreFileError(got, expected="a whole number")
+        raise SubmissionError(got, expected="a whole number")
     table = table.with_columns(whole)
     if "split" in table.columns:
         table = table.filter(pl.col("split") == split)
@@ -416,7 +416,7 @@ def _read(path: Path, split: str) -> pl.DataFrame:
             f"row {row['row']} of {path} gives configuration {row['configuration']} of "
             f"{row['graph']} no score"
         )
-        raise ScoreFileError(got, expected="a finite number in each row")
+        raise SubmissionError(got, expected="a finite number in each row")
     return table
 
 
@@ -436,7 +436,7 @@ def _row_scores(file: str, table: pl.DataFrame, graph: GraphRows) -> Floats:
             f"row {row['row']} of {file} scores configuration {row['configuration']} of "
             f"{graph.name} again"
         )
-        raise ScoreFileError(got, expected="each configuration once, or once for each seed")
+        raise SubmissionError(got, expected="each configuration once, or once for each seed")
     position = np.searchsorted(graph.ids, table["configuration"].to_numpy())
     inside = (
         graph.ids[np.minimum(position, len(graph.ids) - 1)] == table["configuration"].to_numpy()
@@ -446,11 +446,11 @@ def _row_scores(file: str, table: pl.DataFrame, graph: GraphRows) -> Floats:
             f"row {row['row']} of {file} scores configuration {row['configuration']} of "
             f"{graph.name}"
         )
-        raise ScoreFileError(got, expected=f"configurations 0 to {graph.ids[-1]}")
+        raise SubmissionError(got, expected=f"configurations 0 to {graph.ids[-1]}")
     row_of = graph.group[position]
     counts = np.bincount(row_of, minlength=len(graph))
     if not counts.all():
         lacking = graph.ids[np.flatnonzero(counts[graph.group] == 0)[0]]
         got = f"{file} has no score of configuration {lacking} of {graph.name}"
-        raise ScoreFileError(got, expected="one of it, or of a configuration identical to it")
+        raise SubmissionError(got, expected="one of it, or of a configuration identical to it")
     return np.bincount(row_of, table["score"].to_numpy(), len(graph)) / counts

@@ -19,12 +19,13 @@ from xlarank.data.errors import BlockError
 from xlarank.data.files import from_json
 from xlarank.data.graph import TileGraph
 from xlarank.features import block_files
+from xlarank.features.assembly import assemble
 from xlarank.features.attribution import walk_between
 from xlarank.features.block import Cause
 from xlarank.features.block_files import load_blocks
 from xlarank.features.catalogue import BLOCKS
 from xlarank.features.meanings import cause_of, column_meanings
-from xlarank.features.rows import Recipe, assemble
+from xlarank.features.rows import Recipe
 from xlarank.features.settings import FeatureSettings
 
 TILE = graph_of(tile_arrays())

@@ -36,9 +36,9 @@ from tests.features.helpers import SAMPLE, by_name, graph_of, layout_file, wrong
 from tests.graphs import Node, layout_row, parameter
 from xlarank.data.graph import read_graph
 from xlarank.data.schema import OPCODE
+from xlarank.features.assembly import assemble
 from xlarank.features.layout.padding import FASTEST, OVER_FASTEST
 from xlarank.features.layout.time_model import BANDWIDTH, PEAK_FLOPS, config_times
-from xlarank.features.rows import assemble
 
 PROGRAM = (
     parameter(12, 128),

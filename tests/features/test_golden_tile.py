@@ -29,7 +29,7 @@ import pytest
 from tests.features.helpers import SAMPLE, graph_of, tile_file, wrong_columns
 from tests.graphs import Node, parameter, tile_row
 from xlarank.data.graph import read_graph
-from xlarank.features.rows import assemble
+from xlarank.features.assembly import assemble
 from xlarank.features.tile.bounds import InnerLoop
 from xlarank.features.tile.tile_context import TileContext, kernel_kinds
 from xlarank.features.tile.tpu_time import COSTS, WindowLoop

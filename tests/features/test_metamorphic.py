@@ -36,8 +36,8 @@ from tests.graphs import (
 from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import MAX_ELEMENTS, MAX_FEATURE
 from xlarank.data.schema import NODE_COLUMNS
+from xlarank.features.assembly import assemble
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.rows import assemble
 
 PER_CONFIG = ("node_config_feat", "config_feat", "config_runtime", "config_runtime_normalizers")
 TILE_FILES = (

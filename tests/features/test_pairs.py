@@ -7,11 +7,11 @@ import pytest
 
 from tests.features.helpers import SAMPLE, by_name, fitting_graph, graph_of, layout_file, load
 from tests.graphs import Node, layout_row
+from xlarank.features.assembly import assemble
 from xlarank.features.instances import instance_blocks
 from xlarank.features.layout import aggregation
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_facts import FARTHEST, HOPS, Pairs, connected_pairs
-from xlarank.features.rows import assemble
 
 NONE: list[list] = [[], [], []]
 

@@ -26,12 +26,13 @@ from xlarank.data.collection import Collection
 from xlarank.data.files import from_json
 from xlarank.data.graph import Kind
 from xlarank.features import catalogue, code_hash
+from xlarank.features.assembly import assemble
 from xlarank.features.block import Block, Cause, Scope, Tier
 from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
 from xlarank.features.code_hash import source_hash
 from xlarank.features.meanings import cause_of
 from xlarank.features.program.tensors import Tiling
-from xlarank.features.rows import Recipe, assemble, even_ranks, sample_rows
+from xlarank.features.rows import Recipe, even_ranks, sample_rows
 from xlarank.features.settings import FeatureSettings
 from xlarank.models.training_data import (
     CPU,
@@ -85,7 +86,7 @@ def test_a_recipe_leads_back_to_its_settings():
 
 def test_only_what_can_change_a_number_changes_the_hash(tmp_path):
     files = {
-        "features/rows.py": (
+        "features/assembly.py": (
             '"""One."""\nfrom xlarank.data import npz\nimport xlarank.data.errors\nX = 1.0\n'
         ),
         "features/tile/extra.py": "#: Not imported by assemble.\nY: int = 2\n",
@@ -113,7 +114,7 @@ def test_only_what_can_change_a_number_changes_the_hash(tmp_path):
 
     now = hash_of()
     for file, old, new in (
-        *(("features/rows.py", "One.", "Two."), ("features/tile/extra.py", "Not", "Never")),
+        *(("features/assembly.py", "One.", "Two."), ("features/tile/extra.py", "Not", "Never")),
         *(("data/npz.py", "A docstring", "Another"), ("data/npz.py", "\n 2", "  2")),
         ("data/errors.py", "Wrong", "Bad"),
         *(
@@ -124,7 +125,7 @@ def test_only_what_can_change_a_number_changes_the_hash(tmp_path):
     ):
         assert hash_of(file, old, new) == now, file
     changes = (
-        "features/rows.py 1.0 features/tile/extra.py 2 data/npz.py (1 data/schema.py 6".split()
+        "features/assembly.py 1.0 features/tile/extra.py 2 data/npz.py (1 data/schema.py 6".split()
     )
     edits = zip(changes[::2], changes[1::2], strict=True)
     hashes = {now, *(hash_of(file, old, f"{old}9") for file, old in edits)}

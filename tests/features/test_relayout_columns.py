@@ -14,6 +14,7 @@ from tests.graphs import Node, examples, layout_row, parameter
 from xlarank.data.collection import Collection
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import read_graph
+from xlarank.features.assembly import assemble
 from xlarank.features.attribution import walk_between
 from xlarank.features.candidates import RELAYOUT_PLACES
 from xlarank.features.layout.config_costs import ConfigCosts, ConfigRelayout, SlowNode, config_costs
@@ -22,7 +23,7 @@ from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.relayout_blocks import TIME, RelayoutCosts
 from xlarank.features.layout.relayout_quantities import QUANTITIES, relayout_quantities
-from xlarank.features.rows import Recipe, assemble
+from xlarank.features.rows import Recipe
 from xlarank.features.settings import FeatureSettings
 
 FIXTURES = Path(__file__).with_name("relayout_fixtures.npz")

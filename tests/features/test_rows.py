@@ -15,12 +15,13 @@ from tests.features.test_golden_layout import PROGRAM, A, B, C, D
 from tests.graphs import LAYOUT_PROGRAM, Arrays, examples, layout_arrays, layout_row
 from xlarank.data.errors import GraphFileError
 from xlarank.data.schema import OPCODE
+from xlarank.features.assembly import assemble, instance_table
 from xlarank.features.attribution import position_among, walk_between, walk_codes, walk_steps
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.instances.instance_blocks import InstanceRarity
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.program_context import GROUP_OF_OPCODE
-from xlarank.features.rows import GraphRows, assemble, instance_table
+from xlarank.features.rows import GraphRows
 from xlarank.features.settings import FeatureSettings
 
 PART = GraphRows(

@@ -18,7 +18,7 @@ from tests.conftest import TEST_DATA
 from tests.features.helpers import SAMPLE, fitting_graph, fitting_kernel, graph_of, load
 from tests.graphs import Arrays
 from xlarank.data.graph import Graph, read_graph
-from xlarank.features.rows import assemble
+from xlarank.features.assembly import assemble
 from xlarank.features.settings import FeatureSettings
 
 FOLDER = Path(__file__).parent / "snapshots"

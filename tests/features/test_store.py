@@ -16,11 +16,12 @@ from xlarank.data.errors import FeatureStoreError, WorkspaceError
 from xlarank.data.graph import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features import store
+from xlarank.features.assembly import assemble
 from xlarank.features.block import Tier
 from xlarank.features.block_files import BlockFile
 from xlarank.features.instances.graph_instances import ARRAYS
 from xlarank.features.program.tensors import Tiling
-from xlarank.features.rows import GraphRows, Recipe, Source, assemble
+from xlarank.features.rows import GraphRows, Recipe, Source
 from xlarank.features.settings import FeatureSettings
 
 RECIPE = Recipe.of(FeatureSettings(), "layout")

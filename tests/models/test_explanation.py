@@ -11,8 +11,8 @@ from tests.models.test_instances import pooled_data, pooled_graph
 from tests.pipelines.trees import FAST, edit_json, layout_graph
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import read_graph
+from xlarank.features.assembly import assemble
 from xlarank.features.attribution import walk_between
-from xlarank.features.rows import assemble
 from xlarank.models.boosters.lightgbm import LightGBMBooster
 from xlarank.models.contributions import Contributions, InstanceContribution
 from xlarank.models.rankers import rankers

@@ -25,7 +25,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import (
     CollectionError,
     FeatureStoreError,
-    ScoreFileError,
+    SubmissionError,
     WorkspaceError,
     XlarankError,
 )
@@ -211,7 +211,7 @@ def test_a_panic_of_polars_is_a_damaged_file(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(pl, "read_parquet", panic)
     with pytest.raises(WorkspaceError, match=r"results\.parquet cannot be read \(index out of"):
         leaderboard(Workspace(trained))
-    with pytest.raises(ScoreFileError, match=r"results\.parquet cannot be read \(index out of"):
+    with pytest.raises(SubmissionError, match=r"results\.parquet cannot be read \(index out of"):
         ScoreFiles.read([Workspace(trained).results()], "test")
     write_predictions(Workspace(trained), LAYOUTS, "lambdarank", [before])
     monkeypatch.undo()
@@ -335,7 +335,7 @@ def test_columns_of_other_types_and_names(shared_built, tmp_path):
     for wrong in (number.cast(pl.Date), number.cast(pl.Time), number > 0, pl.duration(days=number)):
         for name in ("configuration", "score"):
             right.with_columns(wrong.alias(name)).write_parquet(path)
-            with pytest.raises(ScoreFileError, match=f"its column {name} is of type"):
+            with pytest.raises(SubmissionError, match=f"its column {name} is of type"):
                 ScoreFiles.read([path], "test")
     for columns in ({"split": 3}, {"collection": 3}):
         right.with_columns(**columns).write_parquet(path)
@@ -350,7 +350,7 @@ def test_columns_of_other_types_and_names(shared_built, tmp_path):
         "007"
     ]
     right.with_columns(split=pl.concat_list("score")).write_parquet(path)
-    with pytest.raises(ScoreFileError, match="cannot be read"):
+    with pytest.raises(SubmissionError, match="cannot be read"):
         ScoreFiles.read([path], "test")
 
 
@@ -475,7 +475,7 @@ def test_the_first_wrong_row_is_named(shared_built, tmp_path):
         ),
     ):
         wrong.write_csv(path)
-        with pytest.raises(ScoreFileError, match=message):
+        with pytest.raises(SubmissionError, match=message):
             submit(
                 Workspace(shared_built),
                 tmp_path / "out.csv",
@@ -488,9 +488,9 @@ def test_the_first_wrong_row_is_named(shared_built, tmp_path):
         ([path, path], (1, float("nan"))),
         ([], (1,)),
     ):
-        with pytest.raises(ScoreFileError, match="a weight above 0 for each of"):
+        with pytest.raises(SubmissionError, match="a weight above 0 for each of"):
             ScoreFiles.read(paths, "test", weights)
-    with pytest.raises(ScoreFileError, match="cannot be read"):
+    with pytest.raises(SubmissionError, match="cannot be read"):
         ScoreFiles.read([tmp_path], "test")
 
 
