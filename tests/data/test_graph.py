@@ -106,6 +106,7 @@ DEFECTS: dict[str, list[tuple[Change, *tuple[str, ...]]]] = {
         (lambda a: a[:, :1], "(6, 1, 18)"),
         (np.asfortranarray, "Fortran"),
         (row(CONV, 1, output=(3, 3)), "output layout (3, 3) of node 2", "twice"),
+        (row(CONV, 1, output=(0, 0)), "output layout (0, 0) of node 2", "twice"),
         (row(RESHAPE, 2, output=(2,)), "output layout (2) of node 4", "rank"),
         (row(CONV, 2, kernel=(5, 0)), "kernel layout (5, 0) of node 2", "rank"),
         (row(CONV, 0, output=(1, -1, 0)), "output layout (1, 0) of node 2", "-1 before"),
