@@ -147,6 +147,9 @@ def test_equal_scores_do_not_hide_each_other(monkeypatch):
     assert all(abs(line.get_ydata() - [0, 1]).max() < 0.5 for line in lines.values())
     styles = {name: line.get_fillstyle() for name, line in lines.items()}
     assert styles == dict.fromkeys(rankings, "none") | {"lambdarank": "full"}
+    charts.ranks_chart("x", "a graph", predicted=np.array([0.0, 0.5]), measured=np.ones(2))
+    points = drawn[1].get_lines()[-1]
+    assert (*points.get_xdata(), *points.get_ydata()) == (1, 1, 0, 0.5), "labels along x"
 
 
 def test_without_models_and_with_names_that_look_like_html(built, tmp_path):
