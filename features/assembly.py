@@ -19,7 +19,7 @@ from xlarank.features.block_files import naming_lines
 from xlarank.features.candidates import rank_sources
 from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS
 from xlarank.features.instances.graph_instances import Instances
-from xlarank.features.instances.instance_blocks import InstanceContext
+from xlarank.features.instances.instance_context import InstanceContext
 from xlarank.features.layout.aggregation import LayoutBlock, columns_of, compute_together
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.rows import GraphRows, rows_table

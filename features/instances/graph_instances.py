@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODES
-from xlarank.features.instances.instance_blocks import pair_combinations
+from xlarank.features.instances.instance_context import pair_combinations
 
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.float64]
