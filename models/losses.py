@@ -11,7 +11,7 @@ import numpy as np
 
 from xlarank.models import objectives
 from xlarank.models.arrays import Floats
-from xlarank.models.boosters.lightgbm import MAX_LEAVES
+from xlarank.models.boosters.vetting import MAX_LEAVES
 from xlarank.models.boosters.xgboost import XGBoostBooster
 from xlarank.models.columns import CHOICES
 from xlarank.models.member import Booster, Loss, Member

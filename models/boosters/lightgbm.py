@@ -1,13 +1,8 @@
-"""LightGBM: binning, training, the trained trees, and checks of their text.
+"""LightGBM: binning, training and the trained trees.
 
 LightGBM copies the rows sampled for the bin edges several times in double precision: its default of
 200,000 rows would take more memory than the bins of a million. This module samples 5000 rows and
 bins larger data in batches.
-
-LightGBM and XGBoost trust their text: they follow children out of range, rely on stated sizes, and
-loop forever over cyclic children. So every count, index and number is checked first, and only the
-form of trees that these rankers grow is accepted: one value per leaf, no categories, no linear
-leaves.
 """
 
 from __future__ import annotations
@@ -15,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.params import INT_MAX, Whole
+from xlarank.models.boosters.vetting import END, LAST, MAX_DEPTH, checked_text
+from xlarank.models.params import Whole
 from xlarank.models.training_data import FitSettings, Task, TrainingData, in_batches
 
 Objective = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
@@ -178,7 +174,7 @@ class LightGBMBooster:
         text = re.sub(
             r"\nmonotone_constraints=[-01 ]*(?=\n)", "", self.trees.model_to_string(), count=1
         )
-        return f"{text.partition(_END)[0]}{_END}\nparameters:\n{_LAST}"
+        return f"{text.partition(END)[0]}{END}\nparameters:\n{LAST}"
 
     @classmethod
     def read(cls, text: str, features: int, base: int) -> Self:
@@ -327,112 +323,6 @@ def bin_sample(data: TrainingData, used: Indices) -> Matrix | None:
     return np.concatenate([part.matrix(rows - first, used) for part, first, rows in parts])
 
 
-#: Count, minimum and maximum of the numbers of an entry; integers if the maximum is an integer.
-Numbers = tuple[int, float, float]
-MAX_TREES: Final = 100_000
-MAX_LEAVES: Final = 131_072
-#: Maximum number of splits from the root to a leaf: contributions recurse as deep and take
-#: quadratic time.
-MAX_DEPTH: Final = 128
-#: Largest absolute value of a leaf, far above any relevance; the sum of all trees stays finite.
-_LARGEST_LEAF: Final = 1e100
-_END: Final = "\nend of trees\n"
-#: End of the parameters; LightGBM omits it if the text that it read had none.
-_LAST: Final = "\nend of parameters\n"
-#: Patterns of the header's entries, in order.
-_HEADER: Final = {
-    "version": "v[34]",
-    "num_class": "1",
-    "num_tree_per_iteration": "1",
-    "label_index": "0",
-    "max_feature_idx": "[0-9]{1,9}",
-    "objective": "lambdarank|regression",
-    "feature_names": r"[A-Za-z]+_?[0-9]+( [A-Za-z]+_?[0-9]+)*",
-    "feature_infos": r"(none|\[[-+.0-9eE]+:[-+.0-9eE]+\])( (none|\[[-+.0-9eE]+:[-+.0-9eE]+\]))*",
-    "tree_sizes": "[0-9 ]*",
-}
-_INTEGER: Final = re.compile(r"-?[0-9]{1,10}")
-_NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
-
-
-def checked_text(text: str, features: int) -> str:
-    """Return the header and trees of LightGBM's text; raises `ValueError` unless valid, on
-    ``features`` columns.
-    """
-    trees, end, _ = text.partition(_END)
-    require(end and _LAST in text and trees.isascii(), "it is cut short, or no text of LightGBM")
-    head, *blocks = trees.split("\nTree=")
-    first, *lines = head.rstrip("\n").split("\n")
-    header = dict(line.split("=", 1) for line in lines if "=" in line)
-    expected = [name for name in _HEADER if name in header or name != "objective"]
-    matches = [*header] == expected and len(lines) == len(expected)
-    require(first == "tree" and matches, "its header has other entries")
-    for name, value in header.items():
-        require(re.fullmatch(_HEADER[name], value), f"{name} is {value[:60]!r}")
-    columns = {
-        len(header["feature_names"].split(" ")),
-        len(header["feature_infos"].split(" ")),
-        features,
-    }
-    require(columns == {int(header["max_feature_idx"]) + 1}, f"it is not of {features} columns")
-    blocks = [f"Tree={block}\n" for block in blocks]
-    sizes = [len(block) for block in blocks]
-    require(
-        _numbers(header["tree_sizes"]) == sizes and len(blocks) <= MAX_TREES,
-        "its trees have other sizes",
-    )
-    for number, block in enumerate(blocks):
-        _check_lightgbm_tree(block, number, features)
-    return trees + _END
-
-
-def _check_lightgbm_tree(block: str, number: int, features: int) -> None:
-    first, *lines = block.rstrip("\n").split("\n")
-    texts = dict(line.split("=", 1) for line in lines if "=" in line)
-    entries = {name: _numbers(text) for name, text in texts.items()}
-    leaves = (entries.get("num_leaves") or [0])[0]
-    splits = leaves - 1
-    largest = sys.float_info.max
-    # these entries are optional in a tree of one leaf
-    weights, counts = (
-        leaves if leaves > 1 or entries.get(name) else 0 for name in ("leaf_weight", "leaf_count")
-    )
-    child = (splits, -leaves, splits - 1)
-    finite = (splits, -largest, largest)
-    fields: dict[str, Numbers] = {
-        "num_leaves": (1, 1, MAX_LEAVES),
-        "num_cat": (1, 0, 0),
-        "split_feature": (splits, 0, features - 1),
-        "split_gain": finite,
-        "threshold": finite,
-        "decision_type": (splits, 0, 10),
-        "left_child": child,
-        "right_child": child,
-        "leaf_value": (leaves, -_LARGEST_LEAF, _LARGEST_LEAF),
-        "leaf_weight": (weights, -largest, largest),
-        "leaf_count": (counts, 0, INT_MAX),
-        "internal_value": finite,
-        "internal_weight": finite,
-        "internal_count": (splits, 0, INT_MAX),
-        "is_linear": (1, 0, 0),
-        "shrinkage": (1, -largest, largest),
-    }
-    require(
-        first == f"Tree={number}" and len(lines) == len(fields) and [*entries] == [*fields],
-        "other entries",
-    )
-    require_numbers(entries, fields)
-    require(not any(kind % 2 for kind in entries["decision_type"]), "it has categories")
-    require_tree([*zip(entries["left_child"], entries["right_child"], strict=True)], leaves)
-
-
-def _numbers(text: str) -> list[Any]:
-    """Return the numbers of a line as int or float."""
-    entries = text.split(" ") if text else []
-    require(all(map(_NUMBER.fullmatch, entries)), f"it lists {text[:40]!r} where numbers are due")
-    return [int(entry) if _INTEGER.fullmatch(entry) else float(entry) for entry in entries]
-
-
 def first_trees(text: str, count: int | None) -> str:
     """Return the text of the first ``count`` trees, None for all; LightGBM itself takes 0 for
     all.
@@ -443,7 +333,7 @@ def first_trees(text: str, count: int | None) -> str:
 
 def _split(text: str) -> tuple[str, list[str]]:
     """Return the header, and each tree without its number."""
-    head, *blocks = text.partition(_END)[0].split("\nTree=")
+    head, *blocks = text.partition(END)[0].split("\nTree=")
     return head, [block.partition("\n")[2] for block in blocks]
 
 
@@ -451,46 +341,4 @@ def _join(head: str, trees: list[str]) -> str:
     blocks = [f"Tree={number}\n{tree}\n" for number, tree in enumerate(trees)]
     sizes = f"tree_sizes={' '.join(str(len(block)) for block in blocks)}"
     lines = [sizes if line.startswith("tree_sizes=") else line for line in head.split("\n")]
-    return "\n".join([*lines, *(block.removesuffix("\n") for block in blocks)]) + _END
-
-
-def require(condition: object, problem: str) -> None:
-    if not condition:
-        raise ValueError(problem)
-
-
-def require_numbers(entries: Mapping[str, Any], fields: Mapping[str, Numbers]) -> None:
-    for name, (count, low, high) in fields.items():
-        values = entries[name]
-        types = (int,) if type(high) is int else (int, float)
-        require(
-            isinstance(values, list) and len(values) == count, f"{name} has not {count} entries"
-        )
-        in_range = all(type(value) in types and low <= value <= high for value in values)
-        require(
-            in_range, f"{name} lists other things than {types[-1].__name__}s from {low} to {high}"
-        )
-
-
-def require_tree(children: Sequence[tuple[int, int]], leaves: int) -> None:
-    """Raise `ValueError` unless every split and leaf is reached from split 0, once, within
-    `MAX_DEPTH` splits.
-
-    Each split has two ``children``: split ``i`` is written as ``i``, leaf ``i`` as ``-1 - i``.
-    """
-    visited = {0}
-    pending = [(0, 1)] if children else []
-    while pending:
-        split, depth = pending.pop()
-        require(depth <= MAX_DEPTH, f"it is deeper than {MAX_DEPTH} splits")
-        for child in children[split]:
-            require(
-                child not in visited, f"{'split' if child >= 0 else 'leaf'} {child} has two parents"
-            )
-            visited.add(child)
-            if child >= 0:
-                pending.append((child, depth + 1))
-    require(
-        not children or len(visited) == len(children) + leaves,
-        "its splits and leaves do not form one tree",
-    )
+    return "\n".join([*lines, *(block.removesuffix("\n") for block in blocks)]) + END

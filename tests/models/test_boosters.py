@@ -13,13 +13,8 @@ import xgboost as xgb
 
 from tests.models.helpers import easy_data, easy_graph, fitted, graph_rows, saved, scores_of
 from xlarank.data.errors import ModelError
-from xlarank.models.boosters.lightgbm import (
-    bin_rows,
-    bin_sample,
-    first_trees,
-    require_tree,
-    silence_lightgbm,
-)
+from xlarank.models.boosters.lightgbm import bin_rows, bin_sample, first_trees, silence_lightgbm
+from xlarank.models.boosters.vetting import require_tree
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.losses import centred
 from xlarank.models.model import Model
@@ -156,7 +151,7 @@ def test_no_tree_grows_deeper_than_can_be_read(model, monkeypatch, tmp_path):
     leaves = "num_leaves" if model == "lambdarank" else "max_leaves"
     saved(fitted(model, easy_data(), **{leaves: 30}), tmp_path)
     Model.load(tmp_path)
-    monkeypatch.setattr("xlarank.models.boosters.lightgbm.MAX_DEPTH", 2)
+    monkeypatch.setattr("xlarank.models.boosters.vetting.MAX_DEPTH", 2)
     with pytest.raises(ModelError, match="deeper than 2 splits"):
         Model.load(tmp_path)
 
