@@ -107,7 +107,7 @@ def config_costs(graph: LayoutGraph, config: int, hardware: str) -> ConfigCosts:
         for copy in relayouts.every:
             copies.append(priced(copy, copy.instruction, every_amounts(relayouts, copy)))
     nodes = []
-    for node, (name, amount, mask) in node_amounts(assignment):
+    for node, (name, amount, mask) in node_amounts(relayouts):
         ns = machine.costs.get(name, 0.0) * amount
         if mask and ns:
             nodes.append(SlowNode(node, name, ns))

@@ -43,23 +43,21 @@ class Choices(dict[Layout, Mask]):
 
     Attributes:
         known: configurations that have a layout.
-        fixed: configurations whose layout cannot be replaced.
     """
 
     known: Mask = 0
-    fixed: Mask = 0
 
-    def add(
-        self, layout: Layout, mask: Mask, *, fixed: bool = False, replace: bool = False
-    ) -> Mask:
-        """Give a layout to those configurations that may take it; return those that took it.
+    def add(self, layout: Layout, mask: Mask, *, mandatory: bool = False) -> Mask:
+        """Give a layout to configurations without one, or to all if it is mandatory.
+
+        Returns those whose layout changed.
 
         >>> choices = Choices()
         >>> choices.add((1, 0), 0b011), choices.add((0, 1), 0b110)
         (3, 4)
         """
-        mask &= ~self.fixed & ~self.get(layout, 0)
-        if not replace:
+        mask &= ~self.get(layout, 0)
+        if not mandatory:
             mask &= ~self.known
         if not mask:
             return 0
@@ -68,6 +66,4 @@ class Choices(dict[Layout, Mask]):
                 self[other] &= ~mask
         self[layout] = self.get(layout, 0) | mask
         self.known |= mask
-        if fixed:
-            self.fixed |= mask
         return mask

@@ -32,18 +32,24 @@ class Backend:
     Attributes:
         demands: order of the tensors of an operation, by opcode.
         operands: order in which other operations read operands, unless another is asked for.
-        rounds: number of assignments; a later one sees the layouts of the one before.
+        demands_last: whether demands are propagated after parameters and results.
+        readers_last: whether demands of an operation are propagated before those of its readers.
+        reduces_forward: whether the order of a reduction's operand determines that of its result.
         compacts: whether parameters and results take the fewest tiles; else they are row-major.
         simplifies: whether one copy at most remains of a chain of copies, transposes and reshapes.
+        sinks_copies: whether copies move behind the operations that read them.
         fuses_activations: whether a convolution computes the activation that reads it.
     """
 
     name: str
     demands: Mapping[str, Demand]
     operands: Demand | None = None
-    rounds: int = 1
+    demands_last: bool = False
+    readers_last: bool = False
+    reduces_forward: bool = False
     compacts: bool = False
     simplifies: bool = True
+    sinks_copies: bool = False
     fuses_activations: bool = False
 
 
@@ -58,11 +64,16 @@ CPU_BACKEND: Final = Backend(
 GPU_BACKEND: Final = Backend(
     "gpu",
     {"dot": Demand.MATRICES, "convolution": Demand.CHANNELS_LAST},
-    rounds=2,
+    readers_last=True,
+    sinks_copies=True,
     fuses_activations=True,
 )
 TPU_BACKEND: Final = Backend(
-    "tpu", {"dot": Demand.BATCH_MAJOR, "convolution": Demand.FEATURES_IN_TILES}, compacts=True
+    "tpu",
+    {"dot": Demand.BATCH_MAJOR, "convolution": Demand.FEATURES_IN_TILES},
+    demands_last=True,
+    compacts=True,
+    reduces_forward=True,
 )
 
 

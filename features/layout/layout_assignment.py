@@ -85,8 +85,9 @@ class Assignment:
         everywhere = (self._handed_on(node, self.everything) for node in program.results)
         self.results = [pair for pairs in everywhere for pair in pairs]
         self.written = [Choices() for _ in self.tensor]
-        for _ in range(program.hardware.backend.rounds):
-            self._assign(before=self.written)
+        self.wanted = {slot: Choices() for slot in self.sources}
+        self._known_before: dict[int, MaskedLayouts] = {}
+        self._assign()
 
     # ---- instructions
 
@@ -172,16 +173,13 @@ class Assignment:
 
     # ---- propagation; the event added last is handled first
 
-    def _assign(self, before: list[Choices]) -> None:
-        """Assign all layouts; ``before`` are those of the last round, if there was one."""
-        self.written = [Choices() for _ in self.tensor]
-        self.wanted = {slot: Choices() for slot in self.sources}
-        waiting: deque[Callable[[], None]] = deque()
-        for set_layouts in (self._set_given, self._set_results, lambda: self._set_demanded(before)):
-            self._queue: deque[Callable[[], None]] = deque()
-            set_layouts()
-            waiting += self._queue
-        self._queue = waiting
+    def _assign(self) -> None:
+        """Assign all layouts."""
+        self._queue: deque[Callable[[], None]] = deque()
+        steps = [self._set_parameters, lambda: self._push(self._set_results), self._set_demanded]
+        for step in reversed(steps) if self.program.hardware.backend.demands_last else steps:
+            step()
+        self._set_constrained()
         self._propagate()
         for instruction in self.order:
             unknown = self.everything & ~self.written[instruction].known
@@ -195,68 +193,74 @@ class Assignment:
         while self._queue:
             self._queue.popleft()()
 
-    def _set_given(self) -> None:
+    def _set_parameters(self) -> None:
+        for instruction in self.order:
+            if self.opcode[instruction] == "parameter":
+                self._write(instruction, self.program.preferred[instruction], self.everything)
+
+    def _set_results(self) -> None:
+        for instruction, mask in self.results:
+            self._write(instruction, self.result_layout(instruction), mask)
+
+    def _set_constrained(self) -> None:
         for instruction in self.order:
             if instruction in self.constraint:
                 for layout, mask in self.constraint[instruction].layouts.items():
-                    self._write(instruction, layout, mask, fixed=True)
-                    self._want((instruction, 0), layout, mask, fixed=True)
-            elif self.opcode[instruction] == "parameter":
-                layout = self.program.preferred[instruction]
-                self._write(instruction, layout, self.everything, fixed=True)
+                    self._write(instruction, layout, mask)
+                    self._want((instruction, 0), layout, mask)
 
-    def _set_results(self) -> None:
-        def write_results() -> None:
-            for instruction, mask in self.results:
-                self._write(instruction, self.result_layout(instruction), mask)
-
-        self._push(write_results, last=False)
-
-    def _set_demanded(self, before: list[Choices]) -> None:
+    def _set_demanded(self) -> None:
         program = self.program
-        for node in self.order:
-            if node in self.constraint:
-                continue
-            fixed = program.opcode[node] in program.hardware.backend.demands
+        nodes = [node for node in self.order if node not in self.constraint]
+        for node in reversed(nodes) if program.hardware.backend.readers_last else nodes:
+            mandatory = program.opcode[node] in program.hardware.backend.demands
 
             def existing(number: int, node: int = node) -> MaskedLayouts:
-                return self._existing((node, number), before)
+                return self._existing((node, number))
 
             for number, layout, mask in demands(program, node, self.everything, existing):
                 if number == OUTPUT:
-                    self._write(node, layout, mask, fixed=True, replace=True)
+                    self._write(node, layout, mask, mandatory=True)
                 else:
-                    self._want((node, number), layout, mask, fixed=fixed, replace=fixed)
+                    self._want((node, number), layout, mask, mandatory=mandatory)
             order = dot_order(program, node)
             if order is not None:
                 dot = program.operands[node][0]
                 mask = sum(part for source, part in self.sources[node, 0] if source == dot)
-                self._want((node, 0), order, mask)
+                self._want((node, 0), order, mask, mandatory=True)
 
-    def _existing(self, slot: Slot, before: list[Choices]) -> MaskedLayouts:
-        """Return the layouts of an operand in the last round, then those in the module.
+    def _existing(self, slot: Slot) -> MaskedLayouts:
+        """Return the layouts that an operand has in the module before layout assignment."""
+        return [
+            (layout, mask & part)
+            for source, part in self.sources[slot]
+            for layout, mask in self._before(source)
+            if mask & part
+        ]
 
-        An operand that is a transpose is folded into the operation that reads it.
+    def _before(self, instruction: int) -> MaskedLayouts:
+        """Return the layouts of an output before layout assignment.
+
+        Elementwise operations and transposes take over those of their first operand.
         """
-        program = self.program
-        earlier = MaskedLayouts()
-        own = MaskedLayouts()
-        for source, part in self.sources[slot]:
-            earlier += [(layout, mask & part) for layout, mask in before[source].items()]
-            if source in self.constraint:
-                layouts = self.constraint[source].layouts
-                own += [(layout, mask & part) for layout, mask in layouts.items()]
-            elif source in program.permutation:
-                back = inverse(program.permutation[source])
-                for origin, origin_part in self.sources[source, 0]:
-                    layouts = {row_major(len(self.dims[origin])): self.everything}
-                    if origin in self.constraint:
-                        layouts = self.constraint[origin].layouts
-                    common = part & origin_part
-                    own += [
-                        (permuted(order, back), mask & common) for order, mask in layouts.items()
-                    ]
-        return earlier + own
+        if instruction in self.constraint:
+            return [*self.constraint[instruction].layouts.items()]
+        if instruction not in self._known_before:
+            program = self.program
+            layouts: MaskedLayouts = [(row_major(len(self.dims[instruction])), self.everything)]
+            permutation = program.permutation.get(instruction)
+            if permutation is not None:
+                back = inverse(permutation)
+                first = self._existing((instruction, 0))
+                layouts = [(permuted(layout, back), mask) for layout, mask in first]
+            elif program.elementwise[instruction]:
+                rank = len(self.dims[instruction])
+                for number, tensor in enumerate(program.operands[instruction]):
+                    if len(program.dims[tensor]) == rank:
+                        layouts = self._existing((instruction, number))
+                        break
+            self._known_before[instruction] = layouts
+        return self._known_before[instruction]
 
     def _write(
         self,
@@ -264,59 +268,57 @@ class Assignment:
         layout: Layout,
         mask: Mask,
         *,
-        fixed: bool = False,
-        replace: bool = False,
+        mandatory: bool = False,
         last: bool = False,
     ) -> None:
         if len(layout) != len(self.dims[instruction]):
             return
-        taken = self.written[instruction].add(layout, mask, fixed=fixed, replace=replace)
+        taken = self.written[instruction].add(layout, mask, mandatory=mandatory)
         if taken:
             self._push(lambda: self._from_output(instruction, layout, taken), last)
 
     def _want(
-        self,
-        slot: Slot,
-        layout: Layout,
-        mask: Mask,
-        *,
-        fixed: bool = False,
-        replace: bool = False,
-        last: bool = False,
+        self, slot: Slot, layout: Layout, mask: Mask, *, mandatory: bool = False, last: bool = False
     ) -> None:
-        taken = self.wanted[slot].add(layout, mask, fixed=fixed, replace=replace)
+        taken = self.wanted[slot].add(layout, mask, mandatory=mandatory)
         if taken:
             self._push(lambda: self._from_operand(slot, layout, taken), last)
 
-    def _push(self, event: Callable[[], None], last: bool) -> None:
+    def _push(self, event: Callable[[], None], last: bool = False) -> None:
         if last:
             self._queue.append(event)
         else:
             self._queue.appendleft(event)
 
     def _from_output(self, instruction: int, layout: Layout, mask: Mask) -> None:
-        """Propagate the layout of an output to its readers and to the instruction's operands."""
+        """Propagate the layout of an output to the instruction's operands and to its readers."""
         mask &= self.written[instruction].get(layout, 0)  # elsewhere it was replaced since
+        if len(layout) > 1 and instruction not in self.constraint:
+            self._to_operands(instruction, layout, mask)
         for slot, part in self._readers[instruction]:
             reading = mask & part & ~self.wanted[slot].known
             if reading and self.opcode[slot[0]] != "tuple":
                 self._want(slot, layout, reading)
-        if len(layout) < 2 or instruction in self.constraint:
-            return
+
+    def _to_operands(self, instruction: int, layout: Layout, mask: Mask) -> None:
         program = self.program
         inputs = program.operands[instruction]
-        if program.passing[instruction] is Passing.KEEPS:
+        passing = program.passing[instruction]
+        if passing is Passing.KEEPS:
             for number, tensor in enumerate(inputs):
                 if len(program.dims[tensor]) == len(layout):
-                    self._want((instruction, number), layout, mask, fixed=True, replace=True)
+                    self._want((instruction, number), layout, mask, mandatory=True)
         elif inputs and len(program.dims[inputs[0]]) > 1:
             source = program.to_operand(instruction, layout)
             if source is not None:
+                mandatory = passing is Passing.BROADCASTS
                 last = not program.propagates_first(instruction)
-                self._want((instruction, 0), source, mask, replace=True, last=last)
+                self._want((instruction, 0), source, mask, mandatory=mandatory, last=last)
 
     def _from_operand(self, slot: Slot, layout: Layout, mask: Mask) -> None:
         """Propagate the layout wanted by an operand to its producer and through its reader."""
+        if len(layout) < 2:
+            return
         mask &= self.wanted[slot].get(layout, 0)
         for source, part in self.sources[slot]:
             written = mask & part & ~self.written[source].known
@@ -324,16 +326,17 @@ class Assignment:
                 self._write(source, layout, written)
         instruction, number = slot
         program = self.program
-        if len(layout) < 2 or self.opcode[instruction] in (CONSTRAINT, "tuple"):
+        if self.opcode[instruction] in (CONSTRAINT, "tuple"):
             return
-        if program.passing[instruction] is Passing.KEEPS:
+        passing = program.passing[instruction]
+        if passing is Passing.KEEPS:
             self._through(instruction, number, layout, mask)
         elif number == 0:
             output = program.to_output(instruction, layout)
-            reduces = instruction in program.reduced
-            if output is not None and (reduces or len(output) > 1):
+            if output is not None and len(output) > 1:
+                mandatory = passing in (Passing.PERMUTES, Passing.REDUCES)
                 last = not program.propagates_first(instruction)
-                self._write(instruction, output, mask, fixed=reduces, last=last)
+                self._write(instruction, output, mask, mandatory=mandatory, last=last)
 
     def _through(self, instruction: int, number: int, layout: Layout, mask: Mask) -> None:
         """Propagate a layout from one operand to the others and the output."""
@@ -345,6 +348,6 @@ class Assignment:
                 return
         for other, tensor in enumerate(inputs):
             if tensor != inputs[number] and len(program.dims[tensor]) == len(layout):
-                self._want((instruction, other), layout, mask)
+                self._want((instruction, other), layout, mask, mandatory=True)
         if len(program.dims[instruction]) == len(layout):
-            self._write(instruction, layout, mask)
+            self._write(instruction, layout, mask, mandatory=True)

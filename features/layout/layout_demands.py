@@ -75,7 +75,7 @@ def _matrices(
     """Yield demands of a dot that has batch dimensions, or several dimensions of one role.
 
     An operand keeps the layout that it has if that is a matrix; else it is row-major if that is
-    one; else batch, rows, contracted.
+    one; else batch, contracted, rows.
     """
     for number, tensor in enumerate(program.operands[node]):
         rank = len(program.dims[tensor])
@@ -88,10 +88,11 @@ def _matrices(
                 yield number, layout, mask & remaining
                 remaining &= ~mask
         if remaining:
-            yield number, _major_first(*groups), remaining
-    batch, rows = program.split[node]
+            batch, rows, contracted = groups
+            yield number, _major_first(batch, contracted, rows), remaining
+    batches, row_count = program.split[node]
     rank = len(program.dims[node])
-    if batch or rows > 1 or rank - batch - rows > 1:
+    if batches or row_count > 1 or rank - batches - row_count > 1:
         yield OUTPUT, row_major(rank), everything
 
 

@@ -108,11 +108,16 @@ def reshaped(layout: Layout, dims: Sizes, new_dims: Sizes) -> Layout | None:
     """Return the layout of a reshape's result that moves no element; None if there is none.
 
     Dimensions form blocks of equal products (as in XLA's ``ShapeUtil::AlignLayouts``). Several
-    dimensions of a block must follow one another in memory. Sizes of 1 become major-most.
+    dimensions of a block must follow one another in memory. Sizes of 1 become major-most, or next
+    to the dimension behind them if the reshape only adds or drops such sizes.
 
     >>> reshaped((0, 1), (4, 6), (4, 2, 3)), reshaped((0, 1), (4, 6), (24,))
     ((0, 2, 1), None)
+    >>> reshaped((0, 1), (4, 6), (1, 4, 6))
+    (1, 0, 2)
     """
+    if [size for size in dims if size != 1] == [size for size in new_dims if size != 1]:
+        return _padded(layout, dims, new_dims)
     blocks = _blocks(dims, new_dims)
     if blocks is None:
         return None
@@ -127,6 +132,19 @@ def reshaped(layout: Layout, dims: Sizes, new_dims: Sizes) -> Layout | None:
     moved = [dimension for minor in sorted(by_place) for dimension in reversed(by_place[minor])]
     ones = [dimension for dimension in row_major(len(new_dims)) if new_dims[dimension] == 1]
     return (*moved, *ones)
+
+
+def _padded(layout: Layout, dims: Sizes, new_dims: Sizes) -> Layout:
+    """Return the layout of a reshape that only adds or drops dimensions of size 1."""
+    old = [dimension for dimension, size in enumerate(dims) if size != 1]
+    new = [dimension for dimension, size in enumerate(new_dims) if size != 1]
+    renumbered = dict(zip(old, new, strict=True))
+    moved = [renumbered[dimension] for dimension in element_order(layout, dims)]
+    for dimension in row_major(len(new_dims)):
+        if new_dims[dimension] == 1:
+            behind = dimension + 1
+            moved.insert(moved.index(behind) + 1 if behind in moved else 0, dimension)
+    return tuple(moved)
 
 
 @lru_cache(_CACHED)

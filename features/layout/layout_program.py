@@ -26,6 +26,7 @@ from xlarank.features.layout.layout_mapping import (
     row_major,
     without,
 )
+from xlarank.features.program.program_context import OPCODE_CLASSES
 from xlarank.features.program.slots import DOT_ROLES, dot_split, slot_roles, slot_tensors
 
 #: Operations whose operands and output have one layout.
@@ -54,6 +55,7 @@ class Passing(Enum):
     PERMUTES = auto()
     RESHAPES = auto()
     REDUCES = auto()
+    BROADCASTS = auto()
     STOPS = auto()
 
 
@@ -66,7 +68,9 @@ class LayoutProgram:
         dots: index into ``facts.graph.dots`` of the dots whose dimension numbers are known.
         readers: number of operands that are a node's output.
         permutation, reduced: permutation of a transpose, dimensions that a reduction removes.
+        kept: dimensions of a broadcast's output that are its operand's.
         passing: how a node hands layouts on.
+        elementwise: whether a node computes each element from those in the same place.
         preferred: the layout of the output if it is a parameter or a result.
         roles: roles of the dimensions of output and operands of a dot or convolution.
         groups: batch, row and contracted dimensions of each operand of a dot, in its order.
@@ -87,8 +91,11 @@ class LayoutProgram:
         self.readers = Counter(tensor for inputs in self.operands for tensor in inputs)
         self.permutation: dict[int, Layout] = {}
         self.reduced: dict[int, frozenset[int]] = {}
+        self.kept: dict[int, Layout] = {}
         nodes = range(facts.graph.nodes)
         self.passing = [self._passing(node) for node in nodes]
+        is_elementwise = facts.opcode_class == OPCODE_CLASSES.index("elementwise")
+        self.elementwise: list[bool] = is_elementwise.tolist()
         self.preferred = [self._preferred(node) for node in nodes]
         self._describe_products()
         self.activations = self._activations() if hardware.backend.fuses_activations else {}
@@ -145,6 +152,11 @@ class LayoutProgram:
             ):
                 self.permutation[node] = permutation
                 return Passing.PERMUTES
+        elif opcode == "broadcast":
+            kept = tuple(listed[: len(source)])
+            if len({*kept}) == len(source) <= len(dims) and all(d < len(dims) for d in kept):
+                self.kept[node] = kept
+                return Passing.BROADCASTS
         elif opcode == "reduce" and len(source) > len(dims):
             removed = frozenset(listed[: len(source) - len(dims)])
             if len(removed) == len(source) - len(dims) and max(removed) < len(source):
@@ -269,6 +281,9 @@ class LayoutProgram:
         if self.passing[node] is Passing.RESHAPES:
             source = self.dims[self.operands[node][0]]
             return reshaped(layout, self.dims[node], source) if len(source) > 1 else None
+        if node in self.kept:
+            kept = self.kept[node]
+            return tuple(kept.index(dimension) for dimension in layout if dimension in kept)
         return None
 
     def to_output(self, node: int, layout: Layout) -> Layout | None:
@@ -277,7 +292,7 @@ class LayoutProgram:
             return permuted(layout, inverse(self.permutation[node]))
         if self.passing[node] is Passing.RESHAPES:
             return reshaped(layout, self.dims[self.operands[node][0]], self.dims[node])
-        if node in self.reduced:
+        if node in self.reduced and self.hardware.backend.reduces_forward:
             return without(layout, self.reduced[node])
         return None
 

@@ -51,10 +51,10 @@ def relayout_quantities(program: LayoutProgram, types: NDArray[np.integer]) -> F
 
     ``types`` ``(configs, K)`` are the types of their rows.
     """
-    assignment = Assignment(program, types)
+    relayouts = Relayouts(Assignment(program, types))
     amounts: dict[Mask, Floats] = {}
-    of_nodes = (amount for _, amount in node_amounts(assignment))
-    for name, amount, mask in chain(_copies(assignment), of_nodes):
+    of_nodes = (amount for _, amount in node_amounts(relayouts))
+    for name, amount, mask in chain(_copies(relayouts), of_nodes):
         if mask not in amounts:
             amounts[mask] = np.zeros(len(QUANTITIES))
         amounts[mask][_NUMBER[name]] += amount
@@ -62,8 +62,7 @@ def relayout_quantities(program: LayoutProgram, types: NDArray[np.integer]) -> F
     return np.asarray(unpacked([*amounts], len(types)) @ table)
 
 
-def _copies(assignment: Assignment) -> Iterator[Amount]:
-    relayouts = Relayouts(assignment)
+def _copies(relayouts: Relayouts) -> Iterator[Amount]:
     for relayout, mask in relayouts.chained.items():
         for name, amount in chained_amounts(relayouts, relayout).items():
             yield name, amount, mask
@@ -95,8 +94,9 @@ def every_amounts(relayouts: Relayouts, relayout: Relayout) -> dict[str, int]:
     }
 
 
-def node_amounts(assignment: Assignment) -> Iterator[tuple[int, Amount]]:
+def node_amounts(relayouts: Relayouts) -> Iterator[tuple[int, Amount]]:
     """Yield nodes that layouts slow down themselves, and what they add to quantities."""
+    assignment = relayouts.assignment
     program = assignment.program
     for constraint in assignment.constraint.values():
         node = constraint.tensor
@@ -113,7 +113,7 @@ def node_amounts(assignment: Assignment) -> Iterator[tuple[int, Amount]]:
         elif node in program.reduced:
             tensor = program.operands[node][0]
             removed = program.reduced[node]
-            for layout, mask in assignment.wanted[node, 0].items():
+            for layout, mask in relayouts.sunk.wanted[node, 0].items():
                 if len(layout) > 1 and minor_dimension(layout, program.dims[tensor]) not in removed:
                     yield node, ("column_reduced", program.bytes(tensor), mask)
         elif passing is Passing.KEEPS and len(program.dims[node]) > 1:

@@ -2,26 +2,33 @@
 
 Two views of the same copies: *every* place where an operand is wanted in another layout than its
 producer writes, and *chains* of constraints, transposes and reshapes from a producer to a reader.
-Of a chain one copy remains, or none if it composes to the order in which the producer writes.
-GPUs and TPUs simplify chains, CPUs do not.
+Of a chain no copy remains if it composes to the order in which the producer writes, one if the
+layout that the reader wants can be followed back over all reshapes, and else one more for each
+reshape over which it cannot. GPUs and TPUs simplify chains, CPUs do not.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from xlarank.features.layout.configuration_masks import Mask
 from xlarank.features.layout.layout_assignment import CONSTRAINT, Assignment, Slot
-from xlarank.features.layout.layout_mapping import Layout, element_order, minor_dimension, stride
+from xlarank.features.layout.layout_mapping import (
+    Layout,
+    element_order,
+    minor_dimension,
+    row_major,
+    stride,
+)
 from xlarank.features.layout.layout_program import RESHAPES, Passing
+from xlarank.features.layout.sunk_copies import SunkCopies
 
 #: Opcodes between a producer and a reader that only rename dimensions, and all that only move.
-_RENAMING: Final = RESHAPES | {"transpose"}
-_CHAINED: Final = _RENAMING | {CONSTRAINT, "copy"}
-#: Opcodes that read no elements, or those of a small tensor.
-_UNREAD: Final = frozenset({"tuple", "broadcast"})
+_CHAINED: Final = RESHAPES | {"transpose", CONSTRAINT, "copy"}
+#: Opcodes that read no elements.
+_UNREAD: Final = frozenset({"tuple"})
 #: Opcodes that write any layout at the same cost.
 _INDIFFERENT: Final = frozenset({"broadcast", "constant", "iota"})
 
@@ -29,8 +36,9 @@ _INDIFFERENT: Final = frozenset({"broadcast", "constant", "iota"})
 class Relayout(NamedTuple):
     """A copy of an instruction's output from one layout to another.
 
-    A chain counts at its producer: ``after`` is the layout from which no element would move up to
-    the reader. If there is none, the chain counts at its last output, and ``before`` is None.
+    The copy of a chain counts at its producer, or at a reshape: ``after`` is the layout from which
+    no element would move up to the reader, or to the next copy. ``before`` is None if a reshape
+    moves elements in another way.
     """
 
     instruction: int
@@ -39,18 +47,19 @@ class Relayout(NamedTuple):
 
 
 class _Link(NamedTuple):
-    """An instruction of a chain, and what lies between its output and the reader.
+    """An instruction of a chain, and the layout of its output from which no element moves.
 
     Attributes:
-        unmoved: layout of the output from which no element moves up to the reader, if any.
+        unmoved: layout of the output from which no element moves up to the reader, or up to a
+            copy behind a reshape.
+        last: instruction that the reader or this copy reads.
         mask: configurations.
-        moved: those in which elements move between a reshape and the reader.
     """
 
     instruction: int
-    unmoved: Layout | None
+    unmoved: Layout
+    last: int
     mask: Mask
-    moved: Mask = 0
 
 
 class Relayouts:
@@ -60,11 +69,13 @@ class Relayouts:
         every: all copies, each with its configurations.
         chained: the copies that remain of chains, each with its configurations.
         last: instruction at the end of the chain of each of these.
+        sunk: layouts between which the copies of chains remain.
     """
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
         self.program = assignment.program
+        self.sunk = SunkCopies(assignment)
         self.every: dict[Relayout, Mask] = defaultdict(int)
         self.chained: dict[Relayout, Mask] = defaultdict(int)
         self.last: dict[Relayout, int] = {}
@@ -96,12 +107,14 @@ class Relayouts:
         dims = self.assignment.dims[relayout.instruction]
         return minor_dimension(relayout.before, dims) != minor_dimension(relayout.after, dims)
 
-    def _reads(self) -> Iterator[tuple[Slot, int, Layout, Mask]]:
+    def _reads(
+        self, wanted: Mapping[Slot, Mapping[Layout, Mask]]
+    ) -> Iterator[tuple[Slot, int, Layout, Mask]]:
         """Yield reads of tensors of several dimensions: operand, source, layout, configurations."""
         for slot, sources in self.assignment.sources.items():
             for source, part in sources:
                 if len(self.assignment.dims[source]) > 1:
-                    for layout, mask in self.assignment.wanted[slot].items():
+                    for layout, mask in wanted[slot].items():
                         if mask & part:
                             yield slot, source, layout, mask & part
 
@@ -121,7 +134,7 @@ class Relayouts:
     # ---- every copy
 
     def _find_every(self) -> None:
-        for slot, source, wanted, mask in self._reads():
+        for slot, source, wanted, mask in self._reads(self.assignment.wanted):
             if self.assignment.opcode[slot[0]] != "tuple":
                 self._copy(source, wanted, mask)
         for instruction, wanted, mask in self._returned():
@@ -148,63 +161,82 @@ class Relayouts:
         """Follow each tensor that is read outside chains, or returned, back to its producer."""
         opcode = self.assignment.opcode
         ends: dict[tuple[int, Layout], Mask] = defaultdict(int)
-        for slot, source, layout, mask in self._reads():
+        for slot, source, layout, mask in self._reads(self.sunk.wanted):
             if opcode[slot[0]] not in _CHAINED | _UNREAD:
                 ends[source, layout] |= mask
         for instruction, layout, mask in self._returned():
             ends[instruction, layout] |= mask
-        for (last, wanted), mask in ends.items():
-            unknown = Relayout(last, None, wanted)
-            links = [_Link(last, wanted, mask)]
-            while links:
-                link = links.pop()
-                if opcode[link.instruction] in _CHAINED and self._source(link.instruction):
-                    links += self._follow(link)
-                else:
-                    self._end(link, unknown)
+        links = [_Link(last, wanted, last, mask) for (last, wanted), mask in ends.items()]
+        while links:
+            link = links.pop()
+            if opcode[link.instruction] not in _CHAINED or not self._source(link.instruction):
+                self._end(link)
+            elif opcode[link.instruction] in RESHAPES:
+                links += self._through_reshape(link)
+            else:
+                instruction, unmoved, last, mask = link
+                if opcode[instruction] == "transpose":
+                    unmoved = self.program.to_operand(instruction, unmoved) or unmoved
+                links += self._sources(instruction, unmoved, last, mask)
 
     def _source(self, instruction: int) -> list[tuple[int, Mask]]:
         """Return what an instruction in a chain reads."""
         return self.assignment.sources.get((instruction, 0), [])
 
-    def _follow(self, link: _Link) -> Iterator[_Link]:
-        """Yield the next links of a chain, towards its producer."""
-        assignment = self.assignment
-        instruction, unmoved, mask, moved = link
-        if assignment.opcode[instruction] in RESHAPES:
-            for written, part in assignment.written[instruction].items():
-                if not self._same(written, unmoved, instruction):
-                    moved |= part & mask
-        if unmoved is not None and assignment.opcode[instruction] in _RENAMING:
-            unmoved = self.program.to_operand(instruction, unmoved)
+    def _sources(self, instruction: int, unmoved: Layout, last: int, mask: Mask) -> Iterator[_Link]:
+        """Yield the links before an instruction."""
         for source, part in self._source(instruction):
-            rank = len(assignment.dims[source])
-            if part & mask and rank > 1:
-                fits = unmoved is not None and len(unmoved) == rank
-                yield _Link(source, unmoved if fits else None, part & mask, moved)
+            if part & mask and len(self.assignment.dims[source]) == len(unmoved) > 1:
+                yield _Link(source, unmoved, last, part & mask)
 
-    def _end(self, link: _Link, unknown: Relayout) -> None:
-        """Add the copy that remains of a chain: ``unknown`` if no layout makes it a bitcast.
+    def _through_reshape(self, link: _Link) -> Iterator[_Link]:
+        """Yield the links before a reshape, and add a copy behind it if it takes two.
 
-        Compilers do not see that moves on both sides of a reshape cancel.
+        One copy suffices if the layout behind the reshape has one before it that moves nothing.
+        Otherwise the reshape becomes a bitcast of the layout that it reads or writes, or of
+        row-major ones, between two copies (XLA's ``ReshapeDecomposer``).
         """
-        producer, unmoved, mask, moved = link
+        node, unmoved, last, mask = link
+        source = self.program.to_operand(node, unmoved)
+        if source is not None:
+            yield from self._sources(node, source, last, mask)
+            return
+        dims = self.program.dims
+        for written, writing in self.assignment.written[node].items():
+            for wanted, reading in self.assignment.wanted[node, 0].items():
+                part = mask & writing & reading
+                if not part:
+                    continue
+                before = self.program.to_operand(node, written)
+                after: Layout | None = written
+                if before is None:
+                    before = wanted
+                    after = self.program.to_output(node, wanted)
+                if after is None:
+                    before = row_major(len(dims[self.program.operands[node][0]]))
+                    after = row_major(len(dims[node]))
+                if not self._same(after, unmoved, node):
+                    self._add(Relayout(node, after, unmoved), last, part)
+                yield from self._sources(node, before, node, part)
+
+    def _end(self, link: _Link) -> None:
+        """Add the copy between a producer and the first instruction of its chain, if any."""
+        producer, unmoved, last, mask = link
         if self.assignment.opcode[producer] in _INDIFFERENT:
             return
-        for written, part in self.assignment.written[producer].items():
-            remaining = part & mask
+        for written, part in self.sunk.written[producer].items():
             if self._same(written, unmoved, producer) or self._swapped(producer, written, unmoved):
-                remaining &= moved
-            if remaining:
-                relayout = unknown
-                if unmoved is not None:
-                    relayout = Relayout(producer, written, unmoved)
-                self.chained[relayout] |= remaining
-                self.last[relayout] = unknown.instruction
+                continue
+            if part & mask:
+                self._add(Relayout(producer, written, unmoved), last, part & mask)
 
-    def _swapped(self, instruction: int, written: Layout, unmoved: Layout | None) -> bool:
+    def _add(self, relayout: Relayout, last: int, mask: Mask) -> None:
+        self.chained[relayout] |= mask
+        self.last[relayout] = last
+
+    def _swapped(self, instruction: int, written: Layout, unmoved: Layout) -> bool:
         """Return whether a batched dot writes this layout by exchanging its operands."""
         rank = len(written)
-        if self.assignment.opcode[instruction] != "dot" or rank < 3 or unmoved is None:
+        if self.assignment.opcode[instruction] != "dot" or rank < 3:
             return False
         return {*unmoved[:2]} == {rank - 1, rank - 2} and unmoved[2:] == written[2:]

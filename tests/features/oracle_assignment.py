@@ -29,11 +29,9 @@ class Instruction:
     dims: tuple[int, ...]
     set_layout: Layout | None = None
     written: Layout | None = None
-    is_fixed: bool = False
 
     def __post_init__(self) -> None:
         self.wanted: list[Layout | None] = [None] * len(self.operands)
-        self.wanted_fixed = [False] * len(self.operands)
 
 
 def row_major(rank: int) -> Layout:
@@ -81,14 +79,7 @@ class Simulation:
             and (node, number) not in operands
         }
         self.results = [self.standing[node] for node in program.results]
-        before = None
-        for _ in range(self.backend.rounds):
-            for instruction in self.code:
-                instruction.written = None
-                instruction.is_fixed = False
-                instruction.__post_init__()
-            self.assign(before)
-            before = [instruction.written for instruction in self.code]
+        self.assign()
 
     def is_cut(self, at: int, number: int) -> bool:
         one = self.code[at]
@@ -125,39 +116,30 @@ class Simulation:
 
     # ---- events; the last one added is handled first
 
-    def write(self, at: int, layout: Layout, *, fixed=False, replace=False, last=False) -> None:
+    def write(self, at: int, layout: Layout, *, mandatory=False, last=False) -> None:
         one = self.code[at]
-        if (
-            len(layout) != len(one.dims)
-            or one.is_fixed
-            or one.written == layout
-            or (one.written and not replace)
-        ):
+        if len(layout) != len(one.dims) or one.written == layout:
             return
-        one.written = layout
-        one.is_fixed = fixed
-        (self.queue.append if last else self.queue.appendleft)((at, None, layout))
+        if one.written is None or mandatory:
+            one.written = layout
+            (self.queue.append if last else self.queue.appendleft)((at, None, layout))
 
-    def want(
-        self, at: int, number: int, layout: Layout, *, fixed=False, replace=False, last=False
-    ) -> None:
+    def want(self, at: int, number: int, layout: Layout, *, mandatory=False, last=False) -> None:
         one = self.code[at]
         known = one.wanted[number]
-        if one.wanted_fixed[number] or known == layout or (known is not None and not replace):
-            return
-        one.wanted[number] = layout
-        one.wanted_fixed[number] = fixed
-        (self.queue.append if last else self.queue.appendleft)((at, number, layout))
+        if known != layout and (known is None or mandatory):
+            one.wanted[number] = layout
+            (self.queue.append if last else self.queue.appendleft)((at, number, layout))
 
-    def assign(self, before: list[Layout | None] | None) -> None:
-        waiting: deque[Any] = deque()
-        for phase in (self.set_by_module, self.set_by_backend):
-            self.queue: deque[Any] = deque()
-            phase(before)
-            waiting += self.queue
-            if phase == self.set_by_module:
-                waiting.append(None)  # the results
-        self.queue = waiting
+    def assign(self) -> None:
+        self.queue: deque[Any] = deque()
+        phases = [self.set_parameters, self.set_results, self.set_by_backend]
+        for phase in phases[::-1] if self.backend.demands_last else phases:
+            phase()
+        for at in self.order:
+            if self.code[at].set_layout is not None:
+                self.write(at, self.code[at].set_layout)
+                self.want(at, 0, self.code[at].set_layout)
         self.run()
         for at in self.order:
             one = self.code[at]
@@ -165,27 +147,26 @@ class Simulation:
                 self.write(at, row_major(len(one.dims)))
                 self.run()
 
-    def set_by_module(self, _: object) -> None:
+    def set_parameters(self) -> None:
         for at in self.order:
-            one = self.code[at]
-            if one.set_layout is not None:
-                self.write(at, one.set_layout, fixed=True)
-                self.want(at, 0, one.set_layout, fixed=True)
-            elif one.opcode == "parameter":
-                self.write(at, self.program.preferred[one.node], fixed=True)
+            if self.code[at].opcode == "parameter":
+                self.write(at, self.program.preferred[self.code[at].node])
 
-    def set_by_backend(self, before: list[Layout | None] | None) -> None:
-        for at in self.order:
+    def set_results(self) -> None:
+        self.queue.appendleft(None)
+
+    def set_by_backend(self) -> None:
+        for at in self.order[::-1] if self.backend.readers_last else self.order:
             one = self.code[at]
             if one.opcode == "constraint":
                 continue
             demand = self.backend.demands.get(one.opcode)
             if demand is not None:
-                for number, layout in self.demanded(at, demand, before):
+                for number, layout in self.demanded(at, demand):
                     if number < 0:
-                        self.write(at, layout, fixed=True, replace=True)
+                        self.write(at, layout, mandatory=True)
                     else:
-                        self.want(at, number, layout, fixed=True, replace=True)
+                        self.want(at, number, layout, mandatory=True)
             elif one.opcode == "transpose" and self.backend.name == "gpu" and one.operands:
                 source = self.code[one.operands[0]]
                 order = self.program.permutation.get(one.node, ())[::-1]
@@ -197,7 +178,7 @@ class Simulation:
                 )
                 if source.opcode == "dot" and order and self.readers_of_dot(one.operands[0]) == 1:
                     if is_matrix(order, groups):
-                        self.want(at, 0, order)
+                        self.want(at, 0, order, mandatory=True)
             elif self.backend.operands and one.opcode not in (
                 *(
                     "constant",
@@ -212,10 +193,24 @@ class Simulation:
                 for number, operand in enumerate(one.operands):
                     self.want(at, number, row_major(len(self.code[operand].dims)))
 
+    def before(self, at: int) -> Layout:
+        """The layout in the module: set, or derived from the first operand, or row-major."""
+        one = self.code[at]
+        if one.set_layout is not None:
+            return one.set_layout
+        if one.node in self.program.permutation:
+            permutation = self.program.permutation[one.node]
+            return tuple(permutation.index(d) for d in self.before(one.operands[0]))
+        if self.program.elementwise[one.node]:
+            for operand in one.operands:
+                if len(self.code[operand].dims) == len(one.dims):
+                    return self.before(operand)
+        return row_major(len(one.dims))
+
     def readers_of_dot(self, at: int) -> int:
         return sum(one.operands.count(at) for one in self.code)
 
-    def demanded(self, at: int, demand: Demand, before: list[Layout | None] | None):
+    def demanded(self, at: int, demand: Demand):
         one = self.code[at]
         program = self.program
         tensors = [(-1, at), *enumerate(one.operands)]
@@ -262,30 +257,20 @@ class Simulation:
             return demanded
         for number, tensor in enumerate(one.operands):
             rank = len(self.code[tensor].dims)
-            roles = program.roles[one.node][number + 1][:rank]
-            groups = tuple(
-                tuple(d for d, role in enumerate(roles) if role == DOT_ROLES.index(name))
-                for name in DOT_ROLES
-            )
+            groups = program.groups[one.node][number]
             if not groups[0] and len(groups[1]) < 2 and len(groups[2]) < 2:
                 continue
-            options = [before[tensor]] if before is not None and before[tensor] is not None else []
-            source = self.code[tensor]
-            if source.set_layout is not None:
-                options.append(source.set_layout)
-            elif source.node in program.permutation:
-                permutation = program.permutation[source.node]
-                origin = self.code[source.operands[0]]
-                origin_layout = origin.set_layout or row_major(len(origin.dims))
-                options.append(tuple(permutation.index(dimension) for dimension in origin_layout))
-            options.append(row_major(rank))
-            fallback = tuple(reversed([d for group in groups for d in group]))
+            options = (self.before(tensor), row_major(rank))
             usable = (layout for layout in options if is_matrix(layout, groups))
-            demanded.append((number, next(usable, fallback)))
+            demanded.append((number, next(usable, self.fallback(groups))))
         batch, rows = program.split[one.node]
         if batch or rows > 1 or len(one.dims) - batch - rows > 1:
             demanded.append((-1, row_major(len(one.dims))))
         return demanded
+
+    def fallback(self, groups) -> Layout:
+        """Batch, contracted, rows, major-most first."""
+        return tuple(reversed([*groups[0], *groups[2], *groups[1]]))
 
     def batch_major(self, node: int, number: int, tensor: int) -> Layout:
         rank = len(self.code[tensor].dims)
@@ -312,45 +297,51 @@ class Simulation:
                 self.from_operand(*event)
 
     def from_output(self, at: int, layout: Layout) -> None:
+        one = self.code[at]
+        program = self.program
+        if one.opcode != "constraint" and len(layout) > 1:
+            passing = program.passing[one.node]
+            for number, tensor in enumerate(program.operands[one.node]):
+                if len(program.dims[tensor]) < 2:
+                    continue
+                if passing is Passing.KEEPS:
+                    if len(program.dims[tensor]) == len(layout):
+                        self.want(at, number, layout, mandatory=True)
+                elif number == 0 and (source := program.to_operand(one.node, layout)):
+                    mandatory = passing is Passing.BROADCASTS
+                    last = not program.propagates_first(one.node)
+                    self.want(at, 0, source, mandatory=mandatory, last=last)
         for reader in self.order:
             for number, operand in enumerate(self.code[reader].operands):
                 if self.is_cut(reader, number):
                     continue
                 if operand == at and self.code[reader].opcode != "tuple":
                     self.want(reader, number, layout)
-        one = self.code[at]
-        program = self.program
-        if one.opcode == "constraint" or len(layout) < 2:
-            return
-        for number, tensor in enumerate(program.operands[one.node]):
-            if len(program.dims[tensor]) < 2:
-                continue
-            if program.passing[one.node] is Passing.KEEPS:
-                if len(program.dims[tensor]) == len(layout):
-                    self.want(at, number, layout, fixed=True, replace=True)
-            elif number == 0 and (source := program.to_operand(one.node, layout)):
-                self.want(at, 0, source, replace=True, last=not program.propagates_first(one.node))
 
     def from_operand(self, at: int, number: int, layout: Layout) -> None:
         one = self.code[at]
         program = self.program
+        if len(layout) < 2:
+            return
         if self.code[one.operands[number]].opcode != "tuple" and not self.is_cut(at, number):
             self.write(one.operands[number], layout)
-        if one.opcode in ("constraint", "tuple") or len(layout) < 2:
+        if one.opcode in ("constraint", "tuple"):
             return
         inputs = program.operands[one.node]
-        if program.passing[one.node] is Passing.KEEPS:
+        passing = program.passing[one.node]
+        if passing is Passing.KEEPS:
             volumes = [prod(program.dims[tensor]) for tensor in inputs]
             if one.opcode == "concatenate" and volumes[number] < max(volumes):
                 return
             for other, tensor in enumerate(inputs):
                 if tensor != inputs[number] and len(program.dims[tensor]) == len(layout):
-                    self.want(at, other, layout)
-            self.write(at, layout)
+                    self.want(at, other, layout, mandatory=True)
+            self.write(at, layout, mandatory=True)
         elif number == 0 and (output := program.to_output(one.node, layout)) is not None:
-            reduces = one.node in program.reduced
-            if reduces or len(output) > 1:
-                self.write(at, output, fixed=reduces, last=not program.propagates_first(one.node))
+            if len(output) > 1:
+                mandatory = passing in (Passing.PERMUTES, Passing.REDUCES)
+                last = not program.propagates_first(one.node)
+                self.write(at, output, mandatory=mandatory, last=last)
 
     def returned(self, at: int) -> Layout:
         one = self.code[at]

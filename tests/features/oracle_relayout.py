@@ -8,16 +8,61 @@ from xlarank.features.layout.relayout_quantities import QUANTITIES
 from xlarank.features.program.slots import DOT_ROLES
 
 CHAIN = ("constraint", "transpose", "reshape", "bitcast", "copy")
+#: Operations of one and of two operands, or of any number, that a copy moves behind.
+SINKING = frozenset(
+    "abs cbrt ceil convert cosine count-leading-zeros dynamic-slice exponential "
+    "exponential-minus-one floor imag is-finite log log-plus-one logistic negate not pad popcnt "
+    "real reduce-window reverse round-nearest-afz round-nearest-even rsqrt sign sine slice sqrt "
+    "tan tanh "
+    "add and atan2 compare complex divide maximum minimum multiply or power remainder shift-left "
+    "shift-right-arithmetic shift-right-logical subtract xor "
+    "concatenate".split()
+)
 
 
 class Relayouts(Simulation):
     """The copies of one configuration."""
 
+    def __init__(self, program, hardware, rows) -> None:
+        super().__init__(program, hardware, rows)
+        #: Layouts of outputs and operands after copies were moved behind their readers.
+        self.laid = [one.written for one in self.code]
+        self.read = [list(one.wanted) for one in self.code]
+        if self.backend.sinks_copies:
+            for at in self.order:
+                self.sink(at)
+
+    def sink(self, at: int) -> None:
+        one = self.code[at]
+        if one.opcode == "constraint":
+            return
+        if one.node in self.program.reduced:
+            numbers = [0]
+        elif one.opcode in SINKING:
+            numbers = [
+                number
+                for number, tensor in enumerate(self.program.operands[one.node])
+                if len(self.program.dims[tensor]) == len(one.dims) > 1
+            ]
+        else:
+            return
+        before = set()
+        for number in numbers:
+            source = self.laid[one.operands[number]]
+            copied = source is not None and source != one.wanted[number]
+            before.add(source if copied and not self.is_cut(at, number) else None)
+        if len(before) == 1 and None not in before:
+            (layout,) = before
+            for number in numbers:
+                self.read[at][number] = layout
+            if one.node not in self.program.reduced:
+                self.laid[at] = layout
+
     def quantities(self) -> dict[str, float]:
         total = dict.fromkeys(QUANTITIES, 0.0)
-        for at, before, after, moved in self.chains():
+        for at, before, after in self.chains():
             size = 2 * self.size(at)
-            straight = moved is not None and self.minor(at, before) == self.minor(at, after)
+            straight = self.minor(at, before) == self.minor(at, after)
             total["straight" if straight else "transposed"] += size
             total["transposes"] += not straight
             total["copies"] += 1
@@ -44,7 +89,7 @@ class Relayouts(Simulation):
                 total["strided_dots"] += round(self.program.flops[one.node]) * all(strided)
                 total["half_strided_dots"] += round(self.program.flops[one.node]) * any(strided)
             elif one.node in self.program.reduced:
-                wanted = one.wanted[0]
+                wanted = self.read[at][0]
                 if wanted and len(wanted) > 1:
                     dims = self.code[one.operands[0]].dims
                     minor = next((d for d in wanted if dims[d] != 1), -1)
@@ -76,21 +121,21 @@ class Relayouts(Simulation):
             "contracted"
         )
 
-    def reads(self):
+    def reads(self, layouts):
         """Reader's opcode, source, layout of everything that is read or returned."""
-        for one in self.code:
+        for at, one in enumerate(self.code):
             for number, source in enumerate(one.operands):
-                if one.opcode == "maximum" and (one.node, number) in self.cut:
+                if self.is_cut(at, number):
                     continue
-                if one.wanted[number] is not None and len(self.code[source].dims) > 1:
-                    yield one.opcode, source, one.wanted[number]
+                if layouts[at][number] is not None and len(self.code[source].dims) > 1:
+                    yield one.opcode, source, layouts[at][number]
         for at in self.results:
             if len(self.code[at].dims) > 1:
                 yield "result", at, self.returned(at)
 
     def copies(self):
         found = set()
-        for opcode, source, wanted in self.reads():
+        for opcode, source, wanted in self.reads([one.wanted for one in self.code]):
             written = self.code[source].written
             if opcode != "tuple" and written is not None and written != wanted:
                 found.add((source, written, wanted, wanted))
@@ -109,40 +154,44 @@ class Relayouts(Simulation):
         return found
 
     def chains(self):
-        """Follow every read back over renaming operations.
-
-        Moves that cancel vanish, unless a reshape lies between them.
-        """
+        """Follow every read back over renaming operations, from copy to copy."""
         found = set()
-        for opcode, source, wanted in self.reads():
-            if opcode in (*CHAIN, "tuple", "broadcast"):
-                continue
-            at = source
-            unmoved = wanted
-            moved = False
-            while self.code[at].opcode in CHAIN and self.code[at].operands:
-                one = self.code[at]
-                if one.opcode in ("reshape", "bitcast"):
-                    moved |= not self.same(at, one.written, unmoved)
-                if unmoved is not None and one.opcode in ("transpose", "reshape", "bitcast"):
-                    unmoved = self.program.to_operand(one.node, unmoved)
-                at = one.operands[0]
-                if len(self.code[at].dims) < 2:
-                    break
-                if unmoved is not None and len(unmoved) != len(self.code[at].dims):
-                    unmoved = None
-            producer = self.code[at]
-            written = producer.written
-            rank = len(producer.dims)
-            if at != source and rank < 2:
-                continue
-            if written is None or producer.opcode in ("broadcast", "constant", "iota"):
-                continue
+        for opcode, source, wanted in self.reads(self.read):
+            if opcode not in (*CHAIN, "tuple"):
+                self.walk(source, wanted, found)
+        return found
+
+    def walk(self, at: int, unmoved: Layout, found: set) -> None:
+        one = self.code[at]
+        rank = len(one.dims)
+        if one.opcode not in CHAIN or not one.operands:
+            written = self.laid[at]
+            if written is None or one.opcode in ("broadcast", "constant", "iota"):
+                return
             free = self.same(at, written, unmoved)
-            if producer.opcode == "dot" and rank > 2 and unmoved is not None:
+            if one.opcode == "dot" and rank > 2:
                 last_two = set(unmoved[:2]) == {rank - 1, rank - 2}
                 free |= last_two and unmoved[2:] == written[2:]
-            if not free or moved:
-                chain = (source, wanted, wanted, None)
-                found.add(chain if unmoved is None else (at, written, unmoved, unmoved))
-        return found
+            if not free:
+                found.add((at, written, unmoved))
+            return
+        source = unmoved
+        if one.opcode == "transpose":
+            source = self.program.to_operand(one.node, unmoved) or unmoved
+        elif one.opcode in ("reshape", "bitcast"):
+            source = self.program.to_operand(one.node, unmoved)
+            if source is None:
+                if one.written is None or one.wanted[0] is None:
+                    return
+                source = self.program.to_operand(one.node, one.written)
+                own = one.written
+                if source is None:
+                    source = one.wanted[0]
+                    own = self.program.to_output(one.node, source)
+                if own is None:
+                    source = row_major(len(self.code[one.operands[0]].dims))
+                    own = row_major(rank)
+                if not self.same(at, own, unmoved):
+                    found.add((at, own, unmoved))
+        if len(self.code[one.operands[0]].dims) == len(source) > 1:
+            self.walk(one.operands[0], source, found)
