@@ -578,5 +578,5 @@ def test_layouts_of_a_gpu_are_ranked_and_explained_by_their_relayouts(tmp_path):
 def test_explain_prints_the_copies_of_each_configuration(tmp_path, capsys):
     explain_command(GPU_GRAPH, workspace=tmp_path, config=0, against="25")
     printed = capsys.readouterr().out
-    assert "only 25 needs 3 copies, estimated" in printed
+    assert "only 25 needs 6 copies, estimated" in printed
     assert "lanes" not in printed, "a GPU has none"
