@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Block, Cause, Column, Scope
 from xlarank.features.instances.instance_context import ABSENT, InstanceContext, Values
-from xlarank.features.layout.layout_context import POSITIONS, ROLE_NAMES, LayoutContext, OutputRows
-from xlarank.features.layout.layout_facts import Combinations, pair_layouts
+from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.layout.output_rows import POSITIONS, ROLE_NAMES, OutputRows
+from xlarank.features.layout.pairs import Combinations, pair_layouts
 from xlarank.features.program.program_context import OPCODE_GROUPS
 from xlarank.features.program.tensors import Floats, Ints, log2p, millionths
 
@@ -369,7 +370,7 @@ def _of_output(
 
 OUTPUT: Final = NodeBlock(
     "InstanceOutput",
-    """The output's layout and the region that shares it (`xlarank.features.layout.layout_context`).
+    """The output's layout and the region that shares it (`xlarank.features.layout.output_rows`).
 
     All columns are -1 if the row leaves the output to the compiler, and at least 0 otherwise.
     """,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.layout_facts import Combinations
+from xlarank.features.layout.pairs import Combinations
 from xlarank.features.program.tensors import Ints, log2p, millionths
 
 Values = NDArray[Any]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from xlarank.data.config_table import code_counts
 from xlarank.features.block import Block
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.layout_facts import Combinations, Pairs
+from xlarank.features.layout.pairs import Combinations, Pairs
 from xlarank.features.program.program_context import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints
 

@@ -15,7 +15,7 @@ from scipy import sparse
 from xlarank.features.block import Block, Cause, Column, Scope, Tier
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.layout_facts import FARTHEST, Pairs, pair_layouts
+from xlarank.features.layout.pairs import FARTHEST, Pairs, pair_layouts
 from xlarank.features.program.program_context import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints, layout_key, log2p
 

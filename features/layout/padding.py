@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.block import Block, Cause, Column, Scope, Tier
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
-from xlarank.features.layout.layout_context import CLASS_ROLES, POSITIONS, ROLE_NAMES, LayoutContext
+from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.layout.output_rows import CLASS_ROLES, POSITIONS, ROLE_NAMES
 from xlarank.features.layout.time_model import KINDS, PEAK_FLOPS
 from xlarank.features.program.program_context import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats
@@ -196,7 +197,7 @@ def _role_columns(position: str) -> dict[str, str]:
 
 
 class Outputs(LayoutBlock):
-    """Padding and dimension roles of regions (`xlarank.features.layout.layout_context`) whose
+    """Padding and dimension roles of regions (`xlarank.features.layout.output_rows`) whose
     outputs are set.
 
     Unset outputs contribute 0; a region counts once per set output. On TPUs the layouts of outputs

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from xlarank.data.config_table import ConfigTable
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph
-from xlarank.features.layout.change import groups_of, tied_nodes
 from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.features.layout.tied_nodes import groups_of, tied_nodes
 from xlarank.pipelines.programs.compiler.constrain import row_of
 
 Codes = NDArray[np.int32]

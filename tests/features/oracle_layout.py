@@ -19,7 +19,7 @@ from tests.features.oracle_configs import KINDS, SLOTS, Columns, Configuration, 
 from tests.features.oracle_program import CLASSES, Tensor, dot_roles, fused_away, reshape_roles
 from tests.features.oracle_time import fastest_time, time_columns
 from xlarank.features.candidates import rank_sources
-from xlarank.features.layout.change import TiedNode
+from xlarank.features.layout.tied_nodes import TiedNode
 
 REACH = 5
 HEAVY = ("convolution", "dot", "reduce", "transpose")

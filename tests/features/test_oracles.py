@@ -25,9 +25,9 @@ from tests.graphs import Arrays, examples
 from xlarank.data.schema import OPCODE
 from xlarank.features.assembly import assemble
 from xlarank.features.candidates import RELAYOUT_PLACES
-from xlarank.features.layout.change import tied_nodes
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.relayout_blocks import RelayoutCosts
+from xlarank.features.layout.tied_nodes import tied_nodes
 from xlarank.features.program.program_context import CLASS_OF_OPCODE, OPCODE_CLASSES
 from xlarank.features.rows import GraphRows
 from xlarank.features.tile.tpu_time import TpuTime

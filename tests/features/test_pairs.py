@@ -11,7 +11,7 @@ from xlarank.features.assembly import assemble
 from xlarank.features.instances import instance_context
 from xlarank.features.layout import aggregation
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.layout_facts import FARTHEST, HOPS, Pairs, connected_pairs
+from xlarank.features.layout.pairs import FARTHEST, HOPS, Pairs, connected_pairs
 
 NONE: list[list] = [[], [], []]
 

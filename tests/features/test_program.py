@@ -11,9 +11,9 @@ import pytest
 
 from tests.features.helpers import graph_of, layout_file
 from tests.graphs import LAYOUT_PROGRAM, Node, layout_row, parameter, unconfigured
-from xlarank.features.layout.change import TiedNode, groups_of, tied_nodes
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.features.layout.tied_nodes import TiedNode, groups_of, tied_nodes
 from xlarank.features.program import slots
 from xlarank.features.program.program_context import ProgramContext
 from xlarank.features.program.tensors import Tiling, packed_waste, padding_waste

@@ -1,0 +1,158 @@
+"""Layout and padding of outputs, and regions of tensors that have one layout.
+
+XLA's layout assignment propagates the layout of an output through elementwise operations of the
+same shape. A *region* is a connected component of tensors linked by these: they share one layout
+and, if their elements have one size, the same padding.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
+from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.features.program.program_context import COARSE_CLASSES, OPCODE_CLASSES
+from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
+from xlarank.features.program.tensors import Floats, Ints, Tiling, log2p, minor_sizes, packed_waste
+
+#: Roles of the dimensions of configurable nodes, by coarse class.
+CLASS_ROLES: Final = dict(
+    zip(COARSE_CLASSES[:3], (CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES), strict=True)
+)
+#: Roles of all these classes one after another: ``convolution_batch``, ...
+ROLE_NAMES: Final = tuple(f"{kind}_{role}" for kind, roles in CLASS_ROLES.items() for role in roles)
+#: Positions of dimensions that are padded -> description.
+POSITIONS: Final = {"minor": "minor-most", "second": "second minor-most"}
+_ELEMENTWISE = OPCODE_CLASSES.index("elementwise")
+_REDUCE = OPCODE_CLASSES.index("reduce")
+
+
+class OutputRows:
+    """Layout, padding and region of the output for every distinct row of the table, set or not;
+    arrays are ``(R,)``.
+
+    Attributes:
+        minor, second: the two minor-most dimensions of the full layout; -1 for none.
+        second_size: log2(1 + size of dimension ``second``), 1 for none.
+        second_place: position of dimension ``second``, 1 for the last one; 0 for none.
+        padded, least, default: bytes in tiles over true bytes, of this layout, the best one and the
+            default.
+        bytes, region_bytes: bytes of the output, and of its region's stored tensors (at least the
+            output), over those of all tensors that a fusing compiler stores.
+        region_tensors, region_makers: tensors of the region, and configurable nodes that produce
+            them.
+    """
+
+    def __init__(self, facts: LayoutFacts) -> None:
+        nodes = facts.graph.configurable
+        output = facts.slots["output"]
+        row_type = facts.row_type
+        dims = facts.dims[nodes]
+        rank = facts.rank[nodes]
+        node = nodes[facts.table.node]
+        layout = output.layout[row_type]
+        stored_bytes = np.where(facts.fused, 0.0, facts.bytes)
+        stored = max(1.0, float(facts.bytes[~facts.fused].sum()))
+        least = least_waste(dims, rank, facts.element_bytes[nodes], facts.tiling)[facts.table.node]
+        self.is_set = output.is_set[row_type]
+        self.minor = layout[:, 0]
+        self.second = layout[:, 1]
+        self.second_size = log2p(minor_sizes(facts.dims[node], layout)[1])
+        self.second_place = np.where(self.second >= 0, facts.rank[node] - self.second, 0)
+        self.padded, self.default = (
+            1 + tiled["packed"][row_type] for tiled in (output.now, output.default)
+        )
+        self.least = np.minimum(self.default, 1 + least)
+        self.bytes = facts.bytes[node] / stored
+        regions = node_regions(facts)
+        self._region = regions[node]
+        region_bytes = np.bincount(regions, stored_bytes)[self._region]
+        self.region_bytes = np.maximum(region_bytes, facts.bytes[node]) / stored
+        self.region_tensors = np.bincount(regions)[self._region]
+        self.region_makers = np.bincount(regions[nodes], minlength=regions.max() + 1)[self._region]
+        made, read = _roles_in_regions(facts, regions)
+        self._in_region = {"made": made, "read": read, "reduced": _reduced(facts, regions)}
+
+    def in_region(self, position: str, use: str, role: int | None = None) -> NDArray[np.bool_]:
+        """Return whether each output's dimension at one of `POSITIONS` has a role in a configurable
+        node that made or read a tensor of its region, or is reduced by a reader, ``(R,)``.
+        """
+        dimension = getattr(self, position)
+        entries = self._in_region[use]
+        entries = entries if role is None else entries[:, role]
+        return np.asarray((dimension >= 0) & entries[self._region, np.maximum(dimension, 0)])
+
+
+def node_regions(facts: LayoutFacts) -> Ints:
+    """Return the region of each node's output, ``(nodes,)``."""
+    graph = facts.graph
+    consumer, operand = graph.edges.T
+    linked = (facts.opcode_class[consumer] == _ELEMENTWISE) & (facts.rank[consumer] > 0)
+    linked &= (facts.dims[consumer] == facts.dims[operand]).all(axis=1)
+    linked &= facts.rank[consumer] == facts.rank[operand]
+    links = sparse.coo_array(
+        (linked[linked], (consumer[linked], operand[linked])), shape=(graph.nodes,) * 2
+    )
+    return np.asarray(connected_components(links, directed=False)[1].astype(np.int64))
+
+
+def _roles_in_regions(
+    facts: LayoutFacts, regions: Ints
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return whether a dimension has a role in a configurable node that makes, and in one that
+    reads a tensor: ``(regions, ROLE_NAMES, 6)``.
+    """
+    shape = int(regions.max()) + 1, len(ROLE_NAMES), MAX_RANK
+    made = np.zeros(shape, bool)
+    read = np.zeros(shape, bool)
+    for number, (kind, roles) in enumerate(CLASS_ROLES.items()):
+        first = ROLE_NAMES.index(f"{kind}_{roles[0]}")
+        for slot in range(2 if kind == "reshape" else len(LAYOUT_SLOTS)):
+            tensor = facts.slot_tensor[:, slot]
+            role = facts.roles[:, slot]
+            present = (facts.coarse_class == number) & (tensor >= 0)
+            node, dim = np.nonzero((role >= 0) & present[:, None])
+            table = read if slot else made
+            table[regions[tensor[node]], first + role[node, dim], dim] = True
+    return made, read
+
+
+def _reduced(facts: LayoutFacts, regions: Ints) -> NDArray[np.bool_]:
+    """Return whether a reduction that reads a tensor removes a dimension, ``(regions, 6)``.
+
+    A reduction lists what it removes; its other operand, the initial value, has no dimensions.
+    """
+    reduced = np.zeros((int(regions.max()) + 1, MAX_RANK), bool)
+    consumer, operand = facts.graph.edges.T
+    fewer = facts.rank[operand] - facts.rank[consumer]
+    at = np.flatnonzero((facts.opcode_class[consumer] == _REDUCE) & (fewer > 0))
+    listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64)[consumer[at]]
+    removed = (np.arange(MAX_RANK) < fewer[at, None]) & (listed >= 0) & (listed < MAX_RANK)
+    reduced[regions[operand[at[np.nonzero(removed)[0]]]], listed[removed]] = True
+    return reduced
+
+
+def least_waste(dims: Ints, rank: Ints, element_bytes: Floats, tiling: Tiling) -> Floats:
+    """Return the `packed_waste` of the layout that pads least, ``(tensors,)``; inf for a rank below
+    2.
+
+    >>> dims, rank = np.array([[4, 128, 8, 0, 0, 0]]), np.array([3])
+    >>> least_waste(dims, rank, np.array([4.0]),
+    ...     Tiling()).tolist()  # 128 along the lanes, 8 along the sublanes
+    [0.0]
+    """
+    least = np.full(len(dims), np.inf)
+    layout = np.full(dims.shape, -1)
+    # Padding depends on the two minor-most dimensions alone.
+    for pair in permutations(range(MAX_RANK), 2):
+        fits = np.flatnonzero(rank > max(pair))
+        layout[:, :2] = pair
+        waste = packed_waste(dims[fits], layout[fits], element_bytes[fits], tiling)
+        least[fits] = np.minimum(least[fits], waste)
+    return least

@@ -1,0 +1,258 @@
+"""Pairs of slots that lay out one tensor: consumer and producer, or two readers.
+
+Elementwise operations and `_PASSING` keep a layout, transposes permute it, and all others (reshape,
+dot, reduce, ...) choose anew. From a slot, operands are followed through operations that keep or
+permute a layout to configurable nodes. Shapes are those of `xlarank.features.layout.layout_facts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.config_table import group_codes
+from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
+from xlarank.features.layout.layout_facts import (
+    ConfigurableIndex,
+    LayoutFacts,
+    NodeIndex,
+    TypeIndex,
+)
+from xlarank.features.program.program_context import OPCODE_CLASSES
+from xlarank.features.program.tensors import Floats, Ints, layout_key
+
+#: Pairs are grouped by distance in edges: 1, 2, and 3 to `FARTHEST`.
+HOPS: Final = 3
+FARTHEST: Final = 8
+#: Opcodes, besides elementwise ones, whose output keeps the layout of the operand.
+_PASSING: Final = tuple(
+    OPCODE[name] for name in ("copy", "reverse", "all-reduce", "collective-permute")
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Pairs of slots; arrays are ``(pairs,)``.
+
+    Attributes:
+        left, right: consumer and producer, or two consumers.
+        left_slot, right_slot: index into `xlarank.data.schema.LAYOUT_SLOTS`.
+        bytes: size of the left tensor.
+        permutation: ``(pairs, 6)`` dimension of the left tensor -> dimension of the right one.
+    """
+
+    left: ConfigurableIndex
+    right: ConfigurableIndex
+    left_slot: Ints
+    right_slot: Ints
+    bytes: Floats
+    permutation: Ints
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def take(self, index: Ints) -> Pairs:
+        return Pairs(*(getattr(self, field.name)[index] for field in fields(self)))
+
+    @property
+    def straight(self) -> NDArray[np.bool_]:
+        """``(pairs,)`` whether the dimensions keep their order along the path."""
+        return np.asarray((self.permutation == np.arange(MAX_RANK)).all(axis=1))
+
+
+def _operands(facts: LayoutFacts) -> tuple[ConfigurableIndex, Ints, NodeIndex]:
+    """Return operand slots whose tensor has dimensions: (configurable node, slot, tensor)."""
+    present = (facts.slot_tensor >= 0) & (facts.rank[facts.slot_tensor] > 0)
+    node, slot = np.nonzero(present[:, 1:])
+    return node, slot + 1, facts.slot_tensor[node, slot + 1]
+
+
+def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
+    """Return pairs of consumer and producer, 1, 2 and 3 to 8 edges apart, without a configurable
+    node between.
+
+    If there are several paths, the shortest counts.
+    """
+    consumer, slot, tensor = _operands(facts)
+    follow = _passing(facts)
+    state = np.arange(len(tensor)), tensor, np.tile(np.arange(MAX_RANK), (len(tensor), 1))
+    reached = []
+    for distance in range(1, FARTHEST + 1):
+        configurable = facts.configurable_index[state[1]] >= 0
+        hops = np.full(configurable.sum(), min(distance, HOPS))
+        reached.append((*(part[configurable] for part in state), hops))
+        state = follow(*(part[~configurable] for part in state))
+    start, node, permutation, hops = (np.concatenate(part) for part in zip(*reached, strict=True))
+    _, first = np.unique(start * facts.graph.nodes + node, return_index=True)
+    start = start[first]
+    node = facts.configurable_index[node[first]]
+    output = np.full(len(start), LAYOUT_SLOTS.index("output"))
+    pairs = Pairs(
+        consumer[start], node, slot[start], output, facts.bytes[tensor[start]], permutation[first]
+    )
+    return [pairs.take(np.flatnonzero(hops[first] == hop)) for hop in range(1, HOPS + 1)]
+
+
+def sibling_pairs(facts: LayoutFacts) -> Pairs:
+    """Return consecutive operand slots that read the same tensor directly, ordered by node and
+    slot.
+    """
+    consumer, slot, tensor = _operands(facts)
+    order = np.lexsort((slot, consumer, tensor))
+    consumer = consumer[order]
+    slot = slot[order]
+    tensor = tensor[order]
+    same = np.flatnonzero(tensor[1:] == tensor[:-1])
+    ends = consumer[same], consumer[same + 1], slot[same], slot[same + 1]
+    return Pairs(*ends, facts.bytes[tensor[same]], np.tile(np.arange(MAX_RANK), (len(same), 1)))
+
+
+def _passing(facts: LayoutFacts) -> Callable[[Ints, NodeIndex, Ints], tuple[Ints, Ints, Ints]]:
+    """Return a function that follows (start, node, permutation) along one more edge that keeps or
+    permutes layouts.
+
+    If several paths lead from a start to a node, the lexicographically least permutation is kept.
+    """
+    edges = facts.graph.edges
+    dims = facts.dims
+    opcode = facts.graph.opcode
+    transposes = opcode == OPCODE["transpose"]
+    keeps = (facts.opcode_class == OPCODE_CLASSES.index("elementwise")) | np.isin(opcode, _PASSING)
+    listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64).clip(0, MAX_RANK - 1)
+    inside = transposes[:, None] & (np.arange(MAX_RANK) < facts.rank[:, None])
+    axes = np.where(inside, listed, np.arange(MAX_RANK))
+    valid = (np.sort(axes, axis=1) == np.arange(MAX_RANK)).all(axis=1)  # permutations
+    nodes, operands = edges.T
+    turned_dims = np.take_along_axis(dims[operands], axes[nodes], axis=1)
+    passes = ((keeps | transposes) & valid & (facts.rank > 0))[nodes] & (
+        turned_dims == dims[nodes]
+    ).all(axis=1)
+    passes &= facts.rank[nodes] == facts.rank[operands]  # ranks differ only if sizes are 0
+    order = np.lexsort((operands[passes], nodes[passes]))
+    operands = operands[passes][order]
+    first_edge = np.searchsorted(nodes[passes][order], np.arange(len(dims) + 1))
+
+    def follow(start: Ints, node: NodeIndex, permutation: Ints) -> tuple[Ints, Ints, Ints]:
+        count = first_edge[node + 1] - first_edge[node]
+        offset = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        operand = operands[np.repeat(first_edge[node], count) + offset]
+        start = np.repeat(start, count)
+        turned = np.take_along_axis(axes[node], permutation, axis=1).repeat(count, axis=0)
+        end = start * len(dims) + operand
+        order = np.lexsort((turned @ MAX_RANK ** np.arange(MAX_RANK - 1, -1, -1), end))
+        first = order[np.unique(end[order], return_index=True)[1]]
+        return start[first], operand[first], turned[first]
+
+    return follow
+
+
+def pair_layouts(
+    facts: LayoutFacts, pairs: Pairs, pair: Ints, left: TypeIndex, right: TypeIndex
+) -> tuple[Ints, Ints, Ints]:
+    """Return the full layouts that both sides of pairs request, as keys in the left tensor's
+    dimensions, and how many are set, 0 to 2.
+    """
+    key, is_set, layout = (facts.by_slot[name] for name in ("key", "is_set", "layout"))
+    left_slot = pairs.left_slot[pair]
+    right_slot = pairs.right_slot[pair]
+    right_key = key[right_slot, right]
+    turned = np.flatnonzero(~pairs.straight[pair])
+    if len(turned):
+        order = layout[right_slot[turned], right[turned]]
+        # dimension of the right tensor -> of the left one
+        back = np.argsort(pairs.permutation[pair[turned]], axis=1)
+        turned_back = np.take_along_axis(back, np.maximum(order, 0), axis=1)
+        right_key[turned] = layout_key(np.where(order >= 0, turned_back, -1))
+    sides_set = is_set[left_slot, left].astype(np.int64) + is_set[right_slot, right]
+    return key[left_slot, left], right_key, sides_set
+
+
+class RequestedLayouts:
+    """Distinct layouts that nodes of one signature request for each slot, concatenated over slots.
+
+    Two rows request the same layout if their full layouts are equal, and both or neither are set.
+
+    Attributes:
+        signatures: number of distinct signatures.
+        first, count: ``(3 * signatures,)`` start and number of the requested layouts.
+        number: ``(3 * T,)`` index of the layout that each type of row requests, counted from
+            ``first``.
+        types: example type of row for each requested layout.
+    """
+
+    def __init__(self, facts: LayoutFacts) -> None:
+        self.signature = facts.signature
+        signature = facts.signature[facts.type_configurable]
+        self.signatures = int(facts.signature.max(initial=-1)) + 1
+        keys = [
+            ((slot * self.signatures + signature) * 2 + rows.is_set) * 7**MAX_RANK + rows.key
+            for slot, rows in enumerate(facts.slots.values())
+        ]
+        distinct, example, requested = np.unique(
+            np.concatenate(keys), return_index=True, return_inverse=True
+        )
+        owner = distinct // (2 * 7**MAX_RANK)
+        owners = len(LAYOUT_SLOTS) * self.signatures
+        self.first = np.searchsorted(owner, np.arange(owners))
+        self.count = np.bincount(owner, minlength=owners)
+        self.number: Ints = requested - self.first[owner[requested]]
+        self.types: Ints = example % max(1, len(facts.type_configurable))
+
+    def by_row(self, facts: LayoutFacts) -> Ints:
+        """Return `number` for each distinct row and slot, ``(R, 3)``."""
+        return np.asarray(self.number.reshape(len(LAYOUT_SLOTS), -1).T[facts.row_type])
+
+
+class Combinations:
+    """All combinations of requested layouts of pairs; equal pairs share theirs.
+
+    A combination is numbered ``pair_first + left * pair_width + right``, with indices of requested
+    layouts on the left and right. If ``total`` would exceed ``limit``, the groups of equal pairs
+    with the most combinations are left out.
+    """
+
+    def __init__(self, requested: RequestedLayouts, pairs: Pairs, limit: float = np.inf) -> None:
+        self._requested = requested
+        group, sizes = self._grouped(pairs)
+        if sizes.sum() > limit:
+            ascending = np.argsort(sizes, kind="stable")
+            selected = ascending[np.cumsum(sizes[ascending]) <= limit]
+            pairs = pairs.take(np.flatnonzero(np.isin(group, selected)))
+            group, sizes = self._grouped(pairs)
+        self.pairs = pairs
+        self.total = int(sizes.sum())
+        self._width = requested.count[self._right]
+        self._first = np.cumsum(sizes) - sizes
+        self.pair_width = self._width[group]
+        self.pair_first = self._first[group]
+
+    def _grouped(self, pairs: Pairs) -> tuple[Ints, Ints]:
+        """Return the group of each pair, ``(pairs,)``, and the number of combinations of each
+        group.
+        """
+        left = pairs.left_slot * self._requested.signatures + self._requested.signature[pairs.left]
+        right = (
+            pairs.right_slot * self._requested.signatures + self._requested.signature[pairs.right]
+        )
+        equal = group_codes(np.column_stack([left, right, pairs.permutation]))
+        # one pair of each group; its sides as indices into `RequestedLayouts.count`
+        self._example = equal.first
+        self._left = left[equal.first]
+        self._right = right[equal.first]
+        return equal.group, self._requested.count[self._left] * self._requested.count[self._right]
+
+    def sides(self, combination: Ints) -> tuple[Ints, TypeIndex, TypeIndex]:
+        """Return for each combination an example pair, and a type of row on its left and its right
+        side.
+        """
+        group = np.searchsorted(self._first, combination, side="right") - 1
+        left, right = np.divmod(combination - self._first[group], self._width[group])
+        types = self._requested.types
+        first = self._requested.first
+        left = first[self._left[group]] + left
+        right = first[self._right[group]] + right
+        return self._example[group], types[left], types[right]
