@@ -11,13 +11,14 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
+from xlarank.features.layout.hardware import substitution_note
 from xlarank.features.layout.relayout_blocks import TIME
 from xlarank.features.rows import Recipe
 from xlarank.features.settings import FeatureSettings
 from xlarank.models.card import CARD, ModelCard
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.model import Model
-from xlarank.models.training_data import GPU, TPU, target_of
+from xlarank.models.training_data import TPU, target_of
 from xlarank.models.validation.metrics import LAYOUTS_SET
 
 #: Models for collections without one, made by ``python -m benchmarks.pretrain``.
@@ -73,10 +74,8 @@ def relayout_model(collection: Collection) -> Model:
         target=target_of(collection).name,
     )
     choice = f"this is the {RELAYOUT_TIME} of {settings.hardware}, in which nothing is learned"
-    source = collection.parts[1]
-    if target_of(collection) is GPU and source != settings.hardware:
-        choice += f"; {source} is unknown and taken as an {settings.hardware}: the order may hold, "
-        choice += "the microseconds do not"
+    if note := substitution_note(collection.parts[1]):
+        choice += f"; {note}"
     rule = ColumnSum((TIME,))
     return Model(
         RELAYOUT_TIME, "layout", columns=columns, rule=rule, card=card, shipped=True, choice=choice

@@ -5,7 +5,7 @@ families.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,10 +13,11 @@ import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError, counted, did_you_mean, reasons
+from xlarank.data.graph import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import BLOCKS
 from xlarank.features.store import read_manifest
-from xlarank.models.card import FAMILY, FOLDS_OF, KIND, Fallback
+from xlarank.models.card import FAMILY, FOLDS_OF, KIND, Continued, Fallback
 from xlarank.models.model import Model
 from xlarank.models.rankers import specs_of
 from xlarank.models.stored import model_of
@@ -37,8 +38,8 @@ from xlarank.pipelines.support.evaluation import (
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import Run, results_table, write_results
 from xlarank.pipelines.support.workspaces import (
-    chosen_collections,
     each_collection,
+    labelled_collections,
     note_errors,
     workspace_lock,
 )
@@ -83,7 +84,8 @@ def cross_validate(
             compared with the first.
         by: unit held out with a graph. "kind": as in `FoldPlan.of`, with a fallback. "family": its
             program family, as for a new program. "graph": nothing else, as for a new variant of a
-            known program; graphs that are alone in their family are left out.
+            known program; graphs that are alone in their family are left out, and so are those that
+            the start of a fine-tuned model was trained on.
         without: names of block classes. The ranker is compared with itself without their columns;
             collections that have none of them are left out.
         name: name of the run in the leaderboard.
@@ -115,7 +117,7 @@ def cross_validate(
         return rankings
 
     chosen = []
-    for collection in chosen_collections(workspace, collections):
+    for collection in labelled_collections(workspace, collections):
         if not without or _columns_of(workspace, collection, without):
             chosen.append(collection)
         else:
@@ -209,9 +211,10 @@ class _Job:
             params, tuned = params_for(self.workspace.study(self.collection), name, training.kind)
             model = Model.of(name, training.kind, params)
             settings = self.settings
-        plan = self._plan(training.data)
+        seen = self._seen(training.data, None if name is not None else card.continues)
+        plan = self._plan(training.data, seen)
         began = time.perf_counter()
-        curves = self._curves(training.data, plan, model, settings)
+        curves = self._curves(training.data, plan, model, settings, seen)
         stage = -1
         label = model.name + (f" without {' and '.join(self.without)}" if self.without else "")
         if name is not None:
@@ -258,7 +261,18 @@ class _Job:
         columns = _columns_of(self.workspace, self.collection, self.without)
         return replace(training, data=training.data.drop(columns))
 
-    def _plan(self, data: TrainingData) -> FoldPlan:
+    def _seen(self, data: TrainingData, start: Continued | None) -> set[str]:
+        """Return the graphs that the start of a fine-tuned model was trained on, or whose family
+        it was trained on if families are held out.
+        """
+        if start is None:
+            return set()
+        if self.by == GRAPH:
+            return {*data.names} & {*start.graphs}
+        families = {program_family(name) for name in start.graphs}
+        return {name for name in data.names if program_family(name) in families}
+
+    def _plan(self, data: TrainingData, seen: Set[str]) -> FoldPlan:
         plan = FoldPlan.of(data)
         expected = "graphs of two or more program families"
         if self.by == FAMILY:
@@ -266,6 +280,13 @@ class _Job:
         elif self.by == GRAPH:
             plan = FoldPlan(GRAPH, folds.graph_folds(data.families, MOST_FOLDS))
             expected = "two or more graphs of one family"
+        if seen:
+            expected += ", unknown to the model that was fine-tuned"
+            kept = []
+            for fold in plan.folds:
+                if scored := [graph for graph in fold.scored if data.names[graph] not in seen]:
+                    kept.append(fold._replace(scored=scored))
+            plan = replace(plan, folds=kept)
         if not plan.folds:
             graphs = f"{counted(data.groups, 'graph')} of {self.collection}"
             got = f"there is nothing to hold out by {plan.by} of the {graphs}"
@@ -282,7 +303,12 @@ class _Job:
         return plan
 
     def _curves(
-        self, data: TrainingData, plan: FoldPlan, model: Model, settings: FitSettings
+        self,
+        data: TrainingData,
+        plan: FoldPlan,
+        model: Model,
+        settings: FitSettings,
+        seen: Set[str],
     ) -> Curves:
         graphs = counted(data.groups, "graph")
         with steps_of(
@@ -296,8 +322,13 @@ class _Job:
             if plan.by == GRAPH
             else "all graphs may be of its kernel family"
         )
-        names = [name for name in data.names if name not in curves.metrics]
-        self.evaluation.left_out |= {f"{self.collection} {name}": reason for name in names}
+        known = "the model that was fine-tuned was trained on it" + (
+            "" if self.by == GRAPH else " or its family"
+        )
+        for name in data.names:
+            if name not in curves.metrics:
+                why = known if name in seen else reason
+                self.evaluation.left_out[f"{self.collection} {name}"] = why
         return curves
 
     def _note(self, text: str) -> None:

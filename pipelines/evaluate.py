@@ -37,8 +37,8 @@ from xlarank.pipelines.support.evaluation import (
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import ScoreFiles
 from xlarank.pipelines.support.workspaces import (
-    chosen_collections,
     each_collection,
+    labelled_collections,
     note_errors,
     workspace_lock,
 )
@@ -77,7 +77,7 @@ def evaluate(
     if model_from is not None and not in_folder:
         model_named(workspace, model_from)
     evaluation = Evaluation(split)
-    chosen = chosen_collections(workspace, collections)
+    chosen = labelled_collections(workspace, collections)
     if scores is not None:
         scores.require_known_graphs(workspace, chosen, split)
     files = {} if official_indices is None else _official_files(official_indices, chosen)

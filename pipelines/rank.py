@@ -290,6 +290,7 @@ class Ranking:
         return {
             "graph": self.graph,
             "collection": self.collection,
+            "ranked_by": self.ranked_by,
             "shipped": self.shipped,
             "fallback": self.fallback,
             "notes": self.notes,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
-from xlarank.data.collection import choose_splits
+from xlarank.data.collection import SPLITS, Collection, choose_splits
 from xlarank.data.errors import CollectionError, FeatureStoreError, did_you_mean
 from xlarank.data.graph import Graph
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
@@ -117,9 +117,7 @@ def load_rows(
         manifest = read_manifest(opened, chosen, name)
         if manifest is None or not manifest.graphs:
             if split is not None:
-                raise CollectionError(
-                    f"{chosen} has no {split} split in {opened.root}", do="run build-features"
-                )
+                raise _missing_split(opened, chosen, split)
             continue
         if features and manifest.columns != features:
             got = f"the splits of {chosen} have different columns"
@@ -141,6 +139,16 @@ def load_rows(
         *KEYS, "fold", "held_out", *(features if columns is None else columns)
     )
     return rows if lazy else rows.collect()
+
+
+def _missing_split(workspace: Workspace, collection: Collection, split: str) -> CollectionError:
+    from xlarank.features.store import read_manifest
+
+    manifests = {name: read_manifest(workspace, collection, name) for name in SPLITS}
+    built = [name for name, manifest in manifests.items() if manifest and manifest.graphs]
+    got = f"{collection} has no {split} split in {workspace.root}"
+    do = f"pass another split, or build-features from a data root with {split} graphs"
+    return CollectionError(got, expected=" or ".join(built), do=do)
 
 
 def _fold_table(manifest: Manifest | None) -> pl.LazyFrame:

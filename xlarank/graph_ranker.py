@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, Self
@@ -16,7 +17,7 @@ from xlarank.data.errors import ArgumentError, ModelError, ParameterError, did_y
 from xlarank.data.graph import Graph, Kind, read_graph
 from xlarank.features.assembly import assemble
 from xlarank.features.block import Tier
-from xlarank.features.layout.hardware import HARDWARE, hardware_of
+from xlarank.features.layout.hardware import HARDWARE, hardware_of, substitution_note
 from xlarank.features.rows import GraphRows, Recipe
 from xlarank.features.settings import FeatureSettings
 from xlarank.models.card import ModelCard
@@ -55,8 +56,8 @@ class GraphRanker:
         n_jobs: number of threads; -1: all cores, None: 1.
         tier: columns to compute, "fast" or "full".
         candidates: whether to include columns computed from all candidates of a graph.
-        target: hardware of the measurements: "tpu", "cpu", a GPU ("nvidia-h200"; one that is not
-            in `xlarank.features.layout.hardware.HARDWARE` is taken as an NVIDIA A100) or
+        target: hardware of the measurements: "tpu", "cpu", a GPU of
+            `xlarank.features.layout.hardware.HARDWARE` ("nvidia-h200"; name the most similar) or
             "tpu-estimate" for estimates by the TPU's compiler. By default that of the folders of
             the files (npz/layout/SOURCE/..., npz/tile/SOURCE/...); other files and graphs are of a
             TPU. Columns for other hardware are not used.
@@ -249,8 +250,7 @@ class GraphRanker:
         Whole(0, errors.MAX_SEED)("random_state", self.random_state)
         _threads(self.n_jobs)
         OneOf(tuple(tier.value for tier in Tier))("tier", self.tier)
-        is_gpu = isinstance(self.target, str) and self.target.startswith(GPUS)
-        if not (self.target is None or is_gpu):
+        if self.target is not None:
             OneOf(_TARGETS)("target", self.target)
 
     def _require_fitted(self) -> None:
@@ -307,6 +307,8 @@ def _target_of(graphs: Iterable[GraphLike]) -> str:
             continue
         target = target_of(collection)
         names.add(collection.parts[1] if target is GPU else target.name)
+        if note := substitution_note(collection.parts[1]):
+            warnings.warn(note, stacklevel=3)
     if len(names) > 1:
         got = f"the graphs are of {', '.join(sorted(names))} by their folders"
         raise ModelError(got, expected="graphs of one target", do="pass target=")

@@ -141,6 +141,22 @@ HARDWARE: Final[dict[str, Hardware]] = {
 _ANY_GPU: Final = "nvidia-a100"
 
 
+def substitution_note(source: str) -> str:
+    """Return a note if another GPU stands for the one that a source names; else empty.
+
+    >>> substitution_note("nvidia-h200")
+    ''
+    >>> substitution_note("amd-mi300x").partition(";")[0]
+    'amd-mi300x is unknown and taken as an nvidia-a100: the order may hold, the microseconds do not'
+    """
+    hardware = hardware_of(source)
+    if hardware in (None, source) or not source.startswith(GPUS):
+        return ""
+    known = ", ".join(name for name in HARDWARE if name.startswith(GPUS))
+    taken = f"{source} is unknown and taken as an {hardware}"
+    return f"{taken}: the order may hold, the microseconds do not; known GPUs: {known}"
+
+
 def hardware_of(source: str) -> str | None:
     """Return the hardware whose relayouts explain the labels of a source; None if none does.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from glob import has_magic
 from pathlib import Path
 from typing import Final
 
 from xlarank.data.collection import Collection, choose, collection_of
-from xlarank.data.errors import ModelError, WorkspaceError
+from xlarank.data.errors import CollectionError, ModelError, WorkspaceError
 from xlarank.data.graph import Graph, Kind, TileGraph
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 from xlarank.features.assembly import assemble
@@ -35,13 +36,15 @@ def model_for_graph(
 ) -> Model:
     """Return the best ranker of ``collection``, or of the first of these:
 
-    1. the model of the collection in whose folder the graph's file at ``path`` lies;
-    2. the only model of the kind in the workspace (and the target, if the file's folders name a
+    1. if no model of its target is trained, the shipped ranker for the hardware of ``collection``;
+    2. the model of the collection in whose folder the graph's file at ``path`` lies;
+    3. the only model of the kind in the workspace (and the target, if the file's folders name a
        collection);
-    3. if there is none, the shipped ranker of the kind, except for tiles of CPUs.
+    4. if there is none, the shipped ranker of the kind, except for tiles of CPUs.
 
     The best ranker of a collection is that of `xlarank.pipelines.ranking.winner.best_of`, unless
-    ``model_from`` is "trained" or "shipped". `Model.choice` says why it is not the trained model.
+    ``model_from`` is "trained" or "shipped"; the shipped ranker is that for the hardware of
+    ``collection``, else of the file's folder. `Model.choice` says why it is not the trained model.
 
     Raises `WorkspaceError` if the workspace does not exist, unless it is the default one, and
     `ModelError` if there is no model or if several are left to choose from.
@@ -52,11 +55,13 @@ def model_for_graph(
     if named is not None and named.kind != kind:
         named = None
     if model_from == SHIPPED:
-        return shipped_model(kind, named)
+        return shipped_model(kind, named if collection is None else _of_kind(kind, collection))
     if not workspace.root.is_dir() and workspace.root != DEFAULT_ROOT:
         got = f"the workspace {workspace.root} does not exist"
         raise WorkspaceError(got, do="check the path, or run train first")
     if collection is not None:
+        if _lacks_models(workspace, kind, collection):
+            return shipped_model(kind, Collection.parse(collection))
         return _best(workspace, model_named(workspace, collection), model_from)
     folders = {parts[i:j] for i in range(len(parts)) for j in range(i, len(parts))}
     for candidate in trained_collections(workspace):
@@ -67,6 +72,28 @@ def model_for_graph(
     if not trained and not is_cpu_tile and (named is None or _has_shipped(named)):
         return shipped_model(kind, named)
     return _only_model(workspace, trained, path.name if path else graph.name, model_from)
+
+
+def _of_kind(kind: Kind, name: str) -> Collection:
+    """Return the collection with this name; raises `CollectionError` if it is of another kind."""
+    collection = Collection.parse(name)
+    if collection.kind != kind:
+        got = f"{name} is a collection of {collection.kind} graphs"
+        raise CollectionError(got, expected=f"one of {kind} graphs")
+    return collection
+
+
+def _lacks_models(workspace: Workspace, kind: Kind, name: str) -> bool:
+    """Return whether the shipped ranker is for the hardware of a collection and no trained model
+    is; False for a pattern.
+    """
+    try:
+        collection = Collection.parse(name)
+    except CollectionError:
+        return False
+    if has_magic(name) or collection.kind != kind or not _has_shipped(collection):
+        return False
+    return not _same_target(workspace, kind, collection)
 
 
 def model_for_collection(

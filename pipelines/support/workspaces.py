@@ -45,6 +45,26 @@ def chosen_collections(workspace: Workspace, names: Sequence[str]) -> list[Colle
     return choose(names, stored_collections(workspace), where=f"the workspace {workspace.root}")
 
 
+def labelled_collections(workspace: Workspace, names: Sequence[str]) -> list[Collection]:
+    """Return the named collections; without names, those with a labelled, rankable graph, or all
+    if there are none.
+    """
+    chosen = chosen_collections(workspace, names)
+    if names:
+        return chosen
+    return [of for of in chosen if has_labels(workspace, of)] or chosen
+
+
+def has_labels(workspace: Workspace, collection: Collection) -> bool:
+    """Return whether a collection has a graph to train on or to evaluate."""
+    for split in SPLITS:
+        manifest = read_manifest(workspace, collection, split)
+        graphs = manifest.graphs.values() if manifest else ()
+        if any(graph.labelled and graph.rankable for graph in graphs):
+            return True
+    return False
+
+
 def each_collection(
     chosen: Sequence[Collection],
     named: Sequence[str],

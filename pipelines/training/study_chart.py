@@ -20,12 +20,14 @@ def draw_study(study: Study, objective: Objective, path: Path) -> list[Path]:
     """
     import matplotlib as mpl
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import MaxNLocator
     from optuna.importance import PedAnovaImportanceEvaluator
     from optuna.visualization import matplotlib as draw
 
     collection = objective.training.collection
     score = f"{score_name(str(collection))}, {objective.select}"
     history = draw.plot_optimization_history(study, target_name=score)
+    history.xaxis.set_major_locator(MaxNLocator(integer=True))
     plots: dict[Path, Any] = {path: history}
     defaults = defaults_of(study, objective)
     if defaults is not None and defaults.value is not None:

@@ -125,6 +125,16 @@ def test_families_that_the_model_knows_are_not_judged(two):
     )
 
 
+def test_a_graph_that_the_start_has_seen_is_not_cross_validated(two):
+    edit_json(two.model(OTHERS) / "model.json", trained_on={"train": ["alpha__a", "elsewhere__a"]})
+    tune(two, OTHER, rounds=5)
+    evaluation = cross_validate(two, by="graph", collections=[LAYOUT])
+    graphs = evaluation.report[LAYOUT]["score"]["graphs"]
+    assert graphs.keys() == {"alpha__b", "beta__a", "beta__b"}
+    reason = evaluation.left_out[f"{LAYOUT} alpha__a"]
+    assert reason == "the model that was fine-tuned was trained on it"
+
+
 @pytest.mark.parametrize(("known", "judged"), [("elsewhere__a", 5), ("alpha__z", 3)])
 def test_only_families_new_to_the_start_calibrate_a_fine_tuned_model(two, known, judged):
     edit_json(two.model(OTHERS) / "model.json", trained_on={"train": [known]})

@@ -580,3 +580,32 @@ def test_explain_prints_the_copies_of_each_configuration(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "only 25 needs 6 copies, estimated" in printed
     assert "lanes" not in printed, "a GPU has none"
+
+
+def test_a_collection_names_the_hardware_of_a_file_outside_a_tree(trained, tmp_path):
+    """Without a model of that hardware, or with the shipped ranker; a typo is still refused."""
+    path = save_npz(tmp_path / "x.npz", layout_graph(5))
+    gpu = "layout:nvidia-h200:random"
+    for options in ({}, {"model_from": "shipped"}):
+        ranking = run(trained, path, gpu, **options)
+        assert ranking.ranked_by == "the shipped relayout time" and ranking.collection == gpu
+        assert ranking.as_json(1)["ranked_by"] == ranking.ranked_by
+    assert run(tmp_path, path, "layout:tpu-estimate:random").shipped
+    assert run(trained, path, "layout:cpu:random", model_from="shipped").collection == LAYOUT
+    with pytest.raises(CollectionError, match="tile:cpu is a collection of tile graphs"):
+        run(trained, path, "tile:cpu", model_from="shipped")
+    with pytest.raises(CollectionError, match="did you mean"):
+        run(trained, path, "layout:cpu")
+
+
+def test_an_unknown_gpu_is_named_with_its_substitute(tmp_path):
+    path = save_npz(
+        graph_path(tmp_path, "layout:nvidia-h300:random", "train", "x__a"), layout_graph(5)
+    )
+    note = "nvidia-h300 is unknown and taken as an nvidia-a100"
+    assert note in run(tmp_path, path).notes[0]
+    work = ("--workspace", tmp_path / "work")
+    for words in (("info",), ("build-features", *work)):
+        assert f"note: {note}" in here(*words, "--data-root", tmp_path).out
+    with pytest.warns(UserWarning, match=f"{note}.*known GPUs: nvidia-a100, nvidia-h100"):
+        xlarank.GraphRanker(n_estimators=2, n_jobs=1).fit([path])

@@ -531,10 +531,16 @@ def test_all_splits_some_columns_and_lazily(shared_built):
 
 
 def test_rows_that_cannot_be_loaded_are_refused(tree, built):
+    shutil.rmtree(built / "features/tile/cpu/valid")
     for error, message, arguments in (
         (CollectionError, f"no collection was named; expected {LAYOUT}, {TILE}", {}),
         (CollectionError, "did you mean tile:cpu", {"collection": "tile:cpus"}),
         (CollectionError, "'later' is not a split", {"collection": TILE, "split": "later"}),
+        (
+            CollectionError,
+            "tile:cpu has no valid split .*; expected train or test; pass another split",
+            {"collection": TILE, "split": "valid"},
+        ),
         (
             FeatureStoreError,
             "no column 'kernel__is_dot'; did",

@@ -360,6 +360,16 @@ def test_graphs_without_labels_and_those_that_cannot_be_ranked_are_named(tree, t
     assert result.left_out == dict.fromkeys(withheld, "its labels are withheld")
 
 
+def test_a_collection_without_labels_is_not_mentioned_unless_named(tree, trained):
+    own = "layout:own:default"
+    save_npz(graph_path(tree, own, "test", "x__a"), trees.layout_graph(7, labelled=False))
+    build(tree, trained, collections=[own])
+    assert own not in run(trained).left_out
+    assert own not in cross_validate(Workspace(trained)).left_out
+    with pytest.raises(ModelError, match=f"{own} has no trained model"):
+        run(trained, collections=[own])
+
+
 def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_if_named(tree, trained):
     def scored(error, message):
         with pytest.raises(error, match=message):

@@ -11,6 +11,7 @@ from xlarank.cli import options
 from xlarank.cli.console import (
     finish,
     headline,
+    list_lines,
     list_reasons,
     progress_bars,
     say,
@@ -93,6 +94,7 @@ def info(
     with progress_bars() as progress:
         parts = run(root, collections=collection or [], progress=progress)
     show_rows(INFO, map(info_row, parts))
+    list_lines("note", options.substitutions(part.collection for part in parts))
     for part in parts:
         unrankable = dict.fromkeys(part.unrankable, options.UNRANKABLE)
         list_reasons(f"cannot be ranked ({part.collection} {part.split})", unrankable)

@@ -444,6 +444,14 @@ def built_workspace(
     return work
 
 
+def substitutions(collections: Iterable[str]) -> list[str]:
+    """Return a note for each unknown GPU that collections are named after."""
+    from xlarank.features.layout.hardware import substitution_note
+
+    sources = dict.fromkeys(name.split(":")[1] for name in collections)
+    return [note for source in sources if (note := substitution_note(source))]
+
+
 def read_scores(
     paths: Sequence[Path] | None, weights: Sequence[float] | None, split: str
 ) -> ScoreFiles | None:
@@ -494,6 +502,7 @@ def build(
             f"{kind}: {constant} columns per graph + {varying} per configuration; "
             f"{report.seconds:.1f} s in all"
         )
+    list_lines("note", substitutions(part.collection for part in report.splits))
     for part in report.splits:
         title = f"cannot be ranked, kept for prediction ({part.collection} {part.split})"
         reason = _SAME if part.split == "test" else UNRANKABLE
