@@ -53,7 +53,7 @@ def best_of(model: Model) -> tuple[Model, str]:
     gap = f"{lead:+.3f} ± {error:.3f}" if np.isfinite(error) else f"{lead:+.3f} on one graph"
     reason = "is better" if lead < -error else "is simpler, and not clearly worse"
     return chosen, (
-        f"{name} ranks, which {reason} out of fold: {other_mean:.3f}, the trained {model.name} "
+        f"{name} {reason} out of fold: {other_mean:.3f}, the trained {model.name} "
         f"{mean:.3f} ({gap})"
     )
 

@@ -394,7 +394,7 @@ def in_use(collection: str, rankings: Rankings, chosen: Model, why: str) -> str:
         scores = {graph: values["score"] for graph, values in metrics.items()}
         mean = with_interval(validation_metrics.summary(scores))
         score = f": {score_name(collection)} {mean} on these graphs"
-    return f"rank and submit use {name}{score}; {why}"
+    return f"rank and submit use {name}{score}; it{why.removeprefix(name)}"
 
 
 def verdict(collection: str, rankings: Rankings, ranker: str = "") -> str:
@@ -426,12 +426,14 @@ def verdict(collection: str, rankings: Rankings, ranker: str = "") -> str:
         best_rule = f"the {best} without learning ({rule}, {rules[rule].mean():.3f})"
     if len(metrics) == 1:
         return f"on one graph alone, beside {best_rule}: {score}"
+    if not leads.any():
+        return f"level with {best_rule} on every graph: {score}"
     count = f"ahead on {(leads > 0).sum()} of {counted(len(metrics), 'graph')}"
     lead = f"by {leads.mean():+.3f} (95 % interval {low:+.3f} to {high:+.3f}) on average"
     if low > 0 or high < 0:
         compared_with = f"{'better' if low > 0 else 'worse'} than {best_rule}"
     else:
-        place = "level with" if not leads.any() else "ahead of" if leads.mean() > 0 else "behind"
+        place = "ahead of" if leads.mean() > 0 else "behind"
         compared_with = f"{place} {best_rule}, but not significantly"
     return f"{compared_with}: {score}, {count}, {lead}"
 

@@ -244,7 +244,7 @@ def test_info_of_a_file_shows_the_noise_of_its_labels(small):
     refused(
         ["info", tile, "--data-root", small], "tile.npz and a data root or collection are named"
     )
-    refused(["info", small], "cannot be opened .*expected a complete npz")
+    refused(["info", small], "small is a folder; expected .* npz file; pass --data-root small")
 
 
 @pytest.mark.slow
@@ -377,7 +377,18 @@ def test_no_cell_or_head_is_cut_and_no_line_is_wider_than_the_window(make, width
     for column in table.columns:
         for cell in column.cells:
             assert all(word in words for word in str(cell).split()), text
-        assert column is table.columns[0] or str(column.header) in " ".join(words), text
+        heads = str(column.header).split()
+        assert column is table.columns[0] or all(head in text for head in heads), text
+
+
+def test_a_narrow_window_wraps_heads_folds_long_names_and_drops_empty_columns(capsys, monkeypatch):
+    table = table_of((">rank", ">score (lower is faster)"), ("1", "0.5"))
+    assert shown(table, 22).splitlines()[:2] == ["      score (lower is", "rank          faster)"]
+    name, rest, *_ = shown(scores(), 80).splitlines()[2:]
+    assert name.split()[0] + rest.strip() == "a" * 40
+    monkeypatch.setenv("COLUMNS", "80")
+    console.show_rows(("graph", ">tau", "~identical"), [("a", "0.5", ""), ("b", "0.4", "")])
+    assert capsys.readouterr().out.splitlines()[0].split() == ["graph", "tau"]
 
 
 def test_a_wide_window_gets_a_grid_a_narrow_one_groups_or_blocks():

@@ -147,8 +147,8 @@ def test_the_best_ranker_out_of_fold_ranks_and_says_why(trained, path):
     assert by_model.notes == [] and by_model.ranked_by == f"the model of {LAYOUT}"
     for others, chosen, said in (
         ({rule: worse}, False, ""),
-        ({rule: own}, True, "which is simpler, and not clearly worse out of fold"),
-        ({rule: better}, True, "which is better out of fold"),
+        ({rule: own}, True, "is simpler, and not clearly worse out of fold"),
+        ({rule: better}, True, "is better out of fold"),
         ({rule: dict.fromkeys([*own][:2], 2.0)}, False, ""),  # not on the same graphs
         ({"rule: file order": dict.fromkeys(own, 2.0)}, False, ""),  # no column to rank by
         ({"shipped ranker": dict.fromkeys(own, 2.0)}, False, ""),  # columns that rows lack

@@ -258,7 +258,7 @@ def test_the_ranker_in_use_is_named_beside_the_models_verdict(trained):
         (row,) = (row for row in result.comparison[LAYOUT] if row["ranker"] == rule)
         start = f"rank and submit use {rule}: Kendall tau {row['score']['mean']:.3f} ("
         assert result.in_use[LAYOUT].startswith(start)
-        assert f"; {rule} ranks, which is better out of fold: 2.000" in result.in_use[LAYOUT]
+        assert "; it is better out of fold: 2.000" in result.in_use[LAYOUT]
     made = report(Workspace(trained), trained / "report.html", collections=[LAYOUT])
     assert f"Rank and submit use {rule}" in made.out.read_text(encoding="utf-8")
     assert made.sentences[LAYOUT].startswith("Kendall tau ")
@@ -271,6 +271,9 @@ def test_verdicts_on_the_same_numbers_agree_with_those_of_train():
     leads = (-0.3, 0.1, 0.05, -0.2, 0.04)
     model = {str(i): {"score": 0.5 + lead} for i, lead in enumerate(leads)}
     rule = {name: {"score": 0.5} for name in model}
+    same = evaluation.verdict(LAYOUT, {("lambdarank", None): rule, ("rule: x", None): rule})
+    level = "level with the best rule without learning (x, 0.500) on every graph: Kendall tau 0.500"
+    assert same.startswith(level)
     text = evaluation.verdict(LAYOUT, {("lambdarank", None): model, ("rule: x", None): rule})
     start = "behind the best rule without learning (x, 0.500), but not significantly: Kendall tau"
     assert text.startswith(start) and "by -0.062 (95 % interval -" in text

@@ -28,12 +28,21 @@ from rich.text import Text
 from xlarank.data import files
 from xlarank.data.errors import WorkspaceError, counted, duration, reasons
 
-#: Minimum width of a column of prose, and cells between columns.
-_PROSE = 20
-_GAP = 2
-#: Maximum number of lines of a list, and width in characters if the output is not a terminal.
-_MAX_LINES = 20
+#: Width in characters if the output is not a terminal.
 _FILE_WIDTH = 150
+#: As far as a window needs: maximum width of a head, minimum width of a column of prose, maximum
+#: width of a word in a first column of prose, such as the name of a graph.
+_WRAPPED: Final = (
+    (_FILE_WIDTH, 20, _FILE_WIDTH),
+    (20, 20, _FILE_WIDTH),
+    (14, 14, _FILE_WIDTH),
+    (10, 10, _FILE_WIDTH),
+    (10, 10, 20),
+)
+#: Cells between columns.
+_GAP = 2
+#: Maximum number of lines of a list.
+_MAX_LINES = 20
 #: A parameter in a message, perhaps with a value.
 _PARAMETER: Final = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
 #: Parameters whose options have another name.
@@ -48,21 +57,24 @@ def new_table(*heads: str) -> Table:
     """
     return _grid(
         Column(
-            head.lstrip(">~"), justify="right" if head[0] == ">" else "left", no_wrap=head[0] != "~"
+            head.lstrip(">~"),
+            justify="right" if head[0] == ">" else "left",
+            no_wrap=head[0] != "~",
+            overflow="fold",
         )
         for head in heads
     )
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Show a table as a grid; in a narrow window, grouped by the first column or as blocks."""
-    first, *other_columns = table.columns
-    for column in table.columns:
-        column.min_width = _min_width(column)
-    if _width(table.columns) <= console.width:
+    """Show a table as a grid; in a narrow window with wrapped heads and prose, grouped by the first
+    column, or as blocks.
+    """
+    if _fit(table.columns, console.width):
         console.print(table)
         return
-    grouped = first.justify == "left" and _width(other_columns) <= console.width
+    first, *other_columns = table.columns
+    grouped = first.justify == "left" and _fit(other_columns, console.width)
     rows = zip(table.rows, *(column.cells for column in table.columns), strict=True)
     for number, (name, group) in enumerate(groupby(rows, key=lambda row: str(row[1]))):
         if grouped:
@@ -74,12 +86,12 @@ def print_table(table: Table, console: Console) -> None:
             continue
         for row, _, *cells in group:
             pairs = [
-                f"{column.header}: {cell}"
+                f"{_head(column)}: {cell}"
                 for column, cell in zip(other_columns, cells, strict=True)
                 if cell
             ]
             text = block(
-                f"{first.header}: {name}" if first.justify == "right" else name,
+                f"{_head(first)}: {name}" if first.justify == "right" else name,
                 pairs,
                 console.width,
             )
@@ -133,19 +145,53 @@ def _grid(columns: Iterable[Column], head: bool = True) -> Table:
     )
 
 
-def _min_width(column: Column) -> int:
-    """Return the minimum width of a column in cells; prose wraps between words."""
-    texts = [str(column.header), *map(str, column.cells)]
-    longest = max(map(cell_len, texts))
-    return (
-        longest
-        if column.no_wrap
-        else max([min(longest, _PROSE), *map(cell_len, " ".join(texts).split())])
+def _head(column: Column) -> str:
+    return str(column.header).replace("\n", " ")
+
+
+def _fit(
+    columns: Sequence[Column], width: int, wrapped: Sequence[tuple[int, int, int]] = _WRAPPED
+) -> bool:
+    """Wrap heads and prose as far as needed; return whether the columns fit."""
+    for head_width, prose_width, word_width in wrapped:
+        widths = []
+        for column in columns:
+            longest = word_width if column is columns[0] else _FILE_WIDTH
+            widths.append(_wrap(column, head_width, prose_width, longest))
+        spare = width - sum(widths) - _GAP * (len(widths) - 1)
+        if spare >= 0:
+            for column, least in zip(columns, widths, strict=True):
+                wanted = max(map(cell_len, [_head(column), *map(str, column.cells)]))
+                extra = 0 if column.no_wrap else min(spare, max(0, wanted - least))
+                column.width = least + extra
+                spare -= extra
+            return True
+    return False
+
+
+def _fits_unwrapped(table: Table, width: int) -> bool:
+    """Return whether the columns fit, or those after a first column that names groups."""
+    first, *other_columns = table.columns
+    unwrapped = _WRAPPED[:1]
+    if _fit(table.columns, width, unwrapped):
+        return True
+    return first.no_wrap and _fit(other_columns, width, unwrapped)
+
+
+def _wrap(column: Column, head_width: int, prose_width: int, word_width: int) -> int:
+    """Wrap the head of a column and return its minimum width in cells; longer words of prose are
+    broken.
+    """
+    texts = [*map(str, column.cells)]
+    width = max(map(cell_len, texts), default=0)
+    if not column.no_wrap:
+        word = max(map(cell_len, " ".join(texts).split()), default=0)
+        width = max(min(width, prose_width), min(word, word_width))
+    lines = textwrap.wrap(
+        _head(column), max(width, head_width), break_long_words=False, break_on_hyphens=False
     )
-
-
-def _width(columns: Sequence[Column]) -> int:
-    return sum(_min_width(column) + _GAP for column in columns) - _GAP
+    column.header = "\n".join(lines)
+    return max([width, *map(cell_len, lines)])
 
 
 @dataclass
@@ -265,14 +311,16 @@ def error_line(text: str) -> None:
 
 
 def show_rows(heads: Sequence[str], rows: Iterable[Sequence[str]], *, extra: int = 0) -> None:
-    """Print rows, if any, under heads (`new_table`); omit up to ``extra`` of the last columns in a
-    narrow window.
+    """Print rows, if any, under heads (`new_table`), without empty columns; omit up to ``extra`` of
+    the last columns in a narrow window.
     """
-    table = new_table(*heads)
     rows = list(rows)
+    used = [number for number in range(len(heads)) if any(row[number] for row in rows)]
+    table = new_table(*(heads[number] for number in used))
     for row in rows:
-        table.add_row(*row)
-    if extra and _width(table.columns) > console().width:
+        table.add_row(*(row[number] for number in used))
+    width = console().width
+    if extra and used and not _fits_unwrapped(table, width):
         show_rows(heads[:-1], [row[:-1] for row in rows], extra=extra - 1)
     else:
         show(table)

@@ -76,6 +76,9 @@ def info(
             raise XlarankError(
                 f"both {graph} and a data root or collection are named", expected="one of them"
             )
+        if graph.is_dir():
+            do = f"pass `data_root={graph}` for the collections of a folder"
+            raise XlarankError(f"{graph} is a folder", expected="a graph's npz file", do=do)
         values = file_info(graph)
         if (of := collection_of(graph)) is not None:
             npz = graph.resolve().parents[len(of.parts) + 1]
@@ -83,9 +86,9 @@ def info(
         show_rows(
             ("~quantity", ">value"),
             (
-                (head, "-" if values[name] is None else f"{values[name]:{form}}")
+                (head, f"{values[name]:{form}}")
                 for name, (head, form) in LABELS.items()
-                if name in values
+                if values.get(name) is not None
             ),
         )
         write_json(json_file, values)
@@ -93,7 +96,7 @@ def info(
     root = options.data_root_of(data_root)
     with progress_bars() as progress:
         parts = run(root, collections=collection or [], progress=progress)
-    show_rows(INFO, map(info_row, parts))
+    show_rows(INFO, map(info_row, parts), extra=2)
     list_lines("note", options.substitutions(part.collection for part in parts))
     for part in parts:
         unrankable = dict.fromkeys(part.unrankable, options.UNRANKABLE)

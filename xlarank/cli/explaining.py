@@ -143,7 +143,7 @@ def explain(
     rows += [
         (f"{value:+.4f}", *[""] * len(timed), "", text, "", "") for text, value in remaining.items()
     ]
-    show_rows((">contribution", *timed, ">node", "operation", "now", "then"), rows)
+    show_rows((">contribution", *timed, ">node", "~operation", "~now", "~then"), rows)
     pairs = ((f"{pair.value:+.4f}", pair.now, pair.then) for pair in result.pairs[:top])
     show_rows((">contribution", "pair now", "pair then"), pairs)
     meanings = column_meanings()

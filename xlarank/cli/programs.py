@@ -345,17 +345,17 @@ def _show_diagnosis(diagnosis: Diagnosis) -> None:
     def cells(cost: Cost) -> list[str]:
         return [cost.name, f"{cost.cycles:,}", f"{cost.share:.1%}", cost.shape]
 
-    title = f"of {diagnosis.cycles:,} estimated cycles"
     costs = diagnosis.operations[:_SHOWN]
-    rows = [[*cells(cost), cost.origin, cost.source] for cost in costs]
-    show_rows([title, ">cycles", ">share", "shape", "from", "source"], rows)
+    say(f"{diagnosis.cycles:,} estimated cycles, the {len(costs)} slowest operations:")
+    rows = [[*cells(cost), _line(cost.source), cost.origin] for cost in costs]
+    show_rows(["~operation", ">cycles", ">share", "shape", "source", "from"], rows, extra=1)
     say(diagnosis.summary)
     rows = []
     for copy in diagnosis.relayouts[:_SHOWN]:
         orders = (_order(copy.before), _order(copy.after))
-        rows.append([*cells(copy), *orders, copy.kind, copy.tensor, copy.source])
-    heads = ["copy", ">cycles", ">share", "shape", "from layout", "to layout", "of", "name"]
-    show_rows([*heads, "source"], rows)
+        rows.append([*cells(copy), *orders, copy.kind, copy.tensor, _line(copy.source)])
+    heads = ["~copy", ">cycles", ">share", "shape", "from layout", "to layout", "of", "~name"]
+    show_rows([*heads, "source"], rows, extra=1)
 
 
 def _show_changes(changes: list[Change]) -> None:
@@ -370,6 +370,11 @@ def _show_changes(changes: list[Change]) -> None:
         for row, change in zip(rows, changes, strict=True):
             row.append(change.code or "-")
     show_rows(heads, rows)
+
+
+def _line(source: str) -> str:
+    """Return a file and line without folders, to fit a table."""
+    return source.rpartition("/")[2]
 
 
 def _order(dimensions: tuple[int, ...]) -> str:

@@ -102,8 +102,9 @@ def _show_ranking(ranking: Ranking, top: int, asked: bool) -> None:
     if ranking.fallback:
         say(ranking.fallback)
     timed = ranking.estimated is not None
+    measured = bool(ranking.runtime.any())
     has_speedups = bool(ranking.speedups)
-    heads = [">estimated µs"] * timed + [">ms in file"] + [">speedup"] * has_speedups
+    heads = [">estimated µs"] * timed + [">ms in file"] * measured + [">speedup"] * has_speedups
     show_rows(
         (">rank", ">configuration", ">score (lower is faster)", *heads, "~identical"),
         (
@@ -112,7 +113,7 @@ def _show_ranking(ranking: Ranking, top: int, asked: bool) -> None:
                 str(entry.configuration),
                 f"{entry.score:.4f}",
                 *[f"{(entry.estimated_ns or 0) / 1000:.3f}"] * timed,
-                _milliseconds(entry.runtime_ns),
+                *[_milliseconds(entry.runtime_ns)] * measured,
                 *[f"{entry.speedup:.3f}" if entry.speedup else "-"] * has_speedups,
                 _identical(entry),
             )
@@ -181,24 +182,17 @@ def _identical(entry: Ranked) -> str:
 
 
 def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:
-    show_rows(
-        ("graph", "model", ">configurations", "~best", ">tau", ">speedup@1", ">speedup@5"),
-        (
-            (
-                name,
-                ranking.ranked_by.removeprefix("the model of ").partition(", chosen by")[0],
-                f"{len(ranking.order):,}",
-                ", ".join(str(entry.configuration) for entry in ranking.best(min(top, 5))),
-                f"{ranking.metrics['tau']:.3f}" if ranking.metrics else "-",
-                *(
-                    [f"{value:.3f}" for value in ranking.speedups.values()]
-                    if ranking.speedups
-                    else "--"
-                ),
-            )
-            for name, ranking in rankings.items()
-        ),
-    )
+    rows: dict[str, list[list[str]]] = {}
+    for name, ranking in rankings.items():
+        best = ", ".join(str(entry.configuration) for entry in ranking.best(min(top, 5)))
+        tau = f"{ranking.metrics['tau']:.3f}" if ranking.metrics else "-"
+        speedups = [f"{value:.3f}" for value in (ranking.speedups or {}).values()] or ["-", "-"]
+        cells = [name, f"{len(ranking.order):,}", best, tau, *speedups]
+        rows.setdefault(ranking.ranked_by.partition(", chosen by")[0], []).append(cells)
+    for ranker, cells_of in rows.items():
+        say(f"ranked by {ranker}", "bold")
+        heads = ("~graph", ">configurations", "~best", ">tau", ">speedup@1", ">speedup@5")
+        show_rows(heads, cells_of)
 
 
 @app.command()
