@@ -16,6 +16,7 @@ from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.calibration import Calibration, ScoredGraph
 from xlarank.models.validation.folds import MIN_NEW_FAMILIES, FoldPlan, out_of_fold_scores
 from xlarank.pipelines.ranking.model_choice import models_named
+from xlarank.pipelines.ranking.winner import best_of
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspaces import each_collection, workspace_lock
 from xlarank.pipelines.training.training_sets import training_set_of
@@ -33,7 +34,8 @@ def calibrate(
 
     Folds are those of `train`: by kernel or program family, for a fine-tuned model over the
     families that are new to its start. Extra collections of a model are used for fitting, except
-    the held-out families, but not for calibration.
+    the held-out families, but not for calibration. A collection that a simpler ranker ranks is left
+    out unless it is named.
 
     Returns the calibrations, and the reasons for those that are missing, by collection. Raises
     `CollectionError` if all are missing, and the error of any collection named in ``collections``.
@@ -48,12 +50,25 @@ def calibrate(
     with steps_of(progress, "calibrating", seeds) as step:
 
         def run(collection: Collection) -> Calibration:
+            if str(collection) not in collections:
+                _require_use(workspace, collection)
             return _calibrate_model(workspace, collection, threads, step)
 
         calibrations = each_collection(chosen, collections, left_out, run)
     if not calibrations:
         raise CollectionError("; ".join(reasons(left_out)))
     return calibrations, left_out
+
+
+def _require_use(workspace: Workspace, collection: Collection) -> None:
+    """Raise `ModelError` if the model of a collection does not rank it."""
+    model = model_of(workspace, collection)
+    ranker, _ = best_of(model)
+    if ranker is not model:
+        name = ranker.title if ranker.shipped else ranker.name
+        got = f"it is ranked by {name}"
+        do = f"pass `collections={collection}` to calibrate the trained model"
+        raise ModelError(got, expected="a model whose seeds can disagree", do=do)
 
 
 def _calibrate_model(

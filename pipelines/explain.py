@@ -10,7 +10,7 @@ from xlarank.data.hlo.reading import node_names
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.ranking.model_choice import model_for_graph
 from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph
-from xlarank.pipelines.reporting.charts import segment_picture
+from xlarank.pipelines.reporting.charts import in_fixed_colours, segment_picture
 
 
 def explain(
@@ -37,7 +37,7 @@ def explain(
     names = () if module is None else node_names(module, graph)
     explanation = explain_graph(graph, model, config=config, against=against, names=names)
     if svg is not None:
-        picture = segment_picture(graph, explanation)
+        picture = in_fixed_colours(segment_picture(graph, explanation))
         with atomic_write(svg) as partial:
             partial.write_text(picture, encoding="utf-8")
     return explanation

@@ -3,108 +3,33 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 import xlarank
-from xlarank.data.collection import SPLITS, Collection, find_data_root
-from xlarank.data.errors import XlarankError, counted
-from xlarank.data.files import atomic_write, read_bytes, read_text
-from xlarank.data.graph import read_graph
+from xlarank.data.errors import counted
+from xlarank.data.files import atomic_write, read_text
 from xlarank.data.workspace import Workspace
 from xlarank.features.meanings import cause_of, column_meanings
-from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.arrays import Floats
-from xlarank.models.card import CARD
 from xlarank.models.contributions import sum_by_key
-from xlarank.models.model import Model, Scores
-from xlarank.models.objectives import mean_rank
-from xlarank.models.stored import model_of
 from xlarank.models.validation import calibration
-from xlarank.models.validation.calibration import Trust
 from xlarank.models.validation.metrics import summary
-from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph
-from xlarank.pipelines.ranking.winner import best_of
 from xlarank.pipelines.reporting import charts
+from xlarank.pipelines.reporting.facts import METRICS, NO_MODEL, CollectionFacts, Row, gather
 from xlarank.pipelines.support import evaluation
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import leaderboard, read_results
-from xlarank.pipelines.support.workspaces import chosen_collections
+from xlarank.pipelines.support.workspaces import chosen_collections, has_labels
 
 if TYPE_CHECKING:
     from jinja2 import Template
-
-#: A table row: cell by column heading.
-Row = dict[str, Any]
-
-#: The evaluated split; it has labels, and graphs in the training set are left out.
-SPLIT: Final = "valid"
-_NO_MODEL: Final = "no model was trained"
-_METRICS: Final = ("score", "slowdown@1", "slowdown@5")
-
-
-@dataclass
-class CollectionFacts:
-    """Results of a collection.
-
-    Attributes:
-        in_use: which ranker `rank` and `submit` use instead, and why; empty if they use the model.
-        reason: why the model has no scores; empty if it has some or all graphs are in ``left_out``.
-        ranks: graph -> ``(configs,)`` ranks by the model and by cost, from 0 (fastest) to 1; empty
-            if scores are out of fold, because no valid graph can be scored.
-        certain: graph -> share of certain pairs; empty without calibration.
-        importance: column -> share of the gain, mean over seeds, largest first.
-        studies: plots of studies as data URLs, because inline SVG could run scripts.
-        explained: explanation of the median-score graph, and its picture if there is a segment to
-            draw.
-    """
-
-    name: str
-    collection: Collection
-    manifests: dict[str, Manifest]
-    model: Model | None = None
-    reason: str = ""
-    in_use: str = ""
-    rankings: evaluation.Rankings = field(default_factory=dict)
-    ranks: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
-    certain: dict[str, float] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
-    importance: dict[str, float] = field(default_factory=dict)
-    studies: list[str] = field(default_factory=list)
-    explained: tuple[Explanation, str] | None = None
-
-    @property
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """Metrics of the model, the first ranking, ``{graph: {metric: value}}``."""
-        return next(iter(self.rankings.values()), {})
-
-    def worst_first(self) -> list[str]:
-        return sorted(self.metrics, key=lambda name: (self.metrics[name]["score"], name))
-
-    def score_rows(self) -> list[Row]:
-        """Return a row per graph with the scores of the model."""
-        graphs = {
-            name: graph for part in self.manifests.values() for name, graph in part.graphs.items()
-        }
-        ceilings = evaluation.ceilings_of(self.metrics)
-        return [
-            {
-                "graph": name,
-                "configurations": graphs[name].rows,
-                evaluation.score_name(self.name): metrics["score"],
-                **{metric: metrics[metric] for metric in _METRICS[1:]},
-                **({"ceiling of tau": ceilings.get(name)} if ceilings else {}),
-                "pairs certain": self.certain.get(name),
-            }
-            for name, metrics in self.metrics.items()
-        ]
 
 
 @dataclass(frozen=True)
@@ -148,10 +73,36 @@ def report(
             if compare is not None:
                 compared_facts[str(collection)] = gather(compare, collection, explained=False)
             step(str(collection))
+    other_name = compare.root.name if compare else ""
+    text = _page(workspace, all_facts, compared_facts, other_name)
+    out = out or workspace.reports() / "report.html"
+    page = text.encode("utf-8", "backslashreplace")  # names of files need not be UTF-8
+    with atomic_write(out) as partial:
+        partial.write_bytes(page)
+    pictures = [] if figures is None else _write_pictures(all_facts, figures)
+    evaluated = [facts for facts in all_facts if facts.metrics]
+    scores = {facts.name: evaluation.column(facts.metrics) for facts in evaluated}
+    means = {name: (float(values.mean()), len(values)) for name, values in scores.items()}
+    reasons = {
+        facts.name: facts.reason
+        for facts in all_facts
+        if facts.reason and has_labels(workspace, facts.collection)
+    }
+    sentences = {facts.name: _sentence(facts, *means[facts.name]) for facts in evaluated}
+    return Report(out, len(page), means, sentences, reasons, pictures)
+
+
+def _page(
+    workspace: Workspace,
+    all_facts: Sequence[CollectionFacts],
+    compared_facts: Mapping[str, CollectionFacts],
+    other_name: str,
+) -> str:
+    """Return the report as HTML; ``compared_facts`` are of the workspace ``other_name``."""
     evaluated = [facts for facts in all_facts if facts.metrics]
     verdicts = {facts.name: evaluation.verdict(facts.name, facts.rankings) for facts in evaluated}
     data, left_out = _data_rows(all_facts)
-    text = _template().render(
+    return _template().render(
         workspace=workspace.root.name,
         version=xlarank.__version__,
         graphs=sum(row["graphs"] for row in data),
@@ -166,28 +117,13 @@ def report(
         trained=[facts for facts in all_facts if facts.model],
         untrained={facts.name: facts.reason for facts in all_facts if not facts.model},
         others=compared_facts,
-        other_name=compare.root.name if compare else "",
+        other_name=other_name,
         studies=[picture for facts in all_facts for picture in facts.studies],
         board=_board(workspace, [facts.name for facts in all_facts]),
         runs=_runs(workspace),
         meanings=column_meanings(),
-        no_model=_NO_MODEL,
+        no_model=NO_MODEL,
     )
-    out = out or workspace.reports() / "report.html"
-    page = text.encode("utf-8", "backslashreplace")  # names of files need not be UTF-8
-    with atomic_write(out) as partial:
-        partial.write_bytes(page)
-    pictures = []
-    for name, picture in _pictures(all_facts).items() if figures else ():
-        path = Path(figures or "", f"{name}.svg")
-        with atomic_write(path) as partial:
-            partial.write_text(charts.in_fixed_colours(picture), encoding="utf-8")
-        pictures.append(path)
-    scores = {facts.name: evaluation.column(facts.metrics) for facts in evaluated}
-    means = {name: (float(values.mean()), len(values)) for name, values in scores.items()}
-    reasons = {facts.name: facts.reason for facts in all_facts if facts.reason}
-    sentences = {facts.name: _sentence(facts, *means[facts.name]) for facts in evaluated}
-    return Report(out, len(page), means, sentences, reasons, pictures)
 
 
 def _sentence(facts: CollectionFacts, mean: float, graphs: int) -> str:
@@ -199,13 +135,24 @@ def _sentence(facts: CollectionFacts, mean: float, graphs: int) -> str:
     return f"{text}; {facts.in_use}" if facts.in_use else text
 
 
+def _write_pictures(all_facts: Iterable[CollectionFacts], folder: Path) -> list[Path]:
+    paths = []
+    for name, picture in _pictures(all_facts).items():
+        path = folder / f"{name}.svg"
+        with atomic_write(path) as partial:
+            partial.write_text(charts.in_fixed_colours(picture), encoding="utf-8")
+        paths.append(path)
+    return paths
+
+
 def _pictures(all_facts: Iterable[CollectionFacts]) -> dict[str, str]:
-    """Return the charts of scores, ranks and causes, and explanations, by file name."""
+    """Return the charts of metrics, ranks and causes, and explanations, by file name."""
     pictures = {}
     for facts in all_facts:
         name = "-".join(facts.collection.parts)
         if facts.metrics:
-            pictures[f"scores-{name}"] = scores_chart(facts)
+            for metric, picture in metric_charts(facts).items():
+                pictures[f"{metric}-{name}"] = picture
         if facts.importance:
             pictures[f"causes-{name}"] = causes_chart(facts)
         for position, picture in ranks_charts(facts).items():
@@ -213,73 +160,6 @@ def _pictures(all_facts: Iterable[CollectionFacts]) -> dict[str, str]:
         if facts.explained and facts.explained[1]:
             pictures[f"explanation-{name}"] = facts.explained[1]
     return pictures
-
-
-def gather(
-    workspace: Workspace, collection: Collection, *, explained: bool = True
-) -> CollectionFacts:
-    """Evaluate the model of a collection on the valid split and return its results; write
-    nothing.
-    """
-    manifests = {
-        split: manifest
-        for split in SPLITS
-        if (manifest := read_manifest(workspace, collection, split))
-    }
-    facts = CollectionFacts(str(collection), collection, manifests)
-    for path in sorted(workspace.reports().glob(f"tune-{'-'.join(collection.parts)}-*.svg")):
-        with suppress(OSError, ValueError):
-            facts.studies.append(
-                f"data:image/svg+xml;base64,{b64encode(read_bytes(path)).decode()}"
-            )
-    if not (workspace.model(collection) / CARD).exists():
-        facts.reason = _NO_MODEL
-        return facts
-
-    try:
-        facts.model = model = model_of(workspace, collection)
-        facts.importance = model.importance() if model.members else {}
-        if SPLIT in manifests:
-            _score_valid(workspace, facts, model)
-        if not facts.metrics:
-            facts.rankings = evaluation.out_of_fold(workspace, collection, model.require_card())
-            facts.left_out.clear()
-        facts.in_use = evaluation.in_use(facts.name, facts.rankings, *best_of(model))
-        if facts.ranks and explained:
-            with suppress(XlarankError):  # the graph's file cannot be read
-                facts.explained = _explain_median(facts, model)
-    except XlarankError as error:
-        facts.reason = str(error)
-    return facts
-
-
-def _score_valid(workspace: Workspace, facts: CollectionFacts, model: Model) -> None:
-    """Add the metrics, ranks and certainty of valid graphs that the model was not trained on."""
-    manifest = facts.manifests[SPLIT]
-    model.require(manifest)
-    trained = dict.fromkeys(model.require_card().known_graphs, "in the training set of the model")
-    for rows in evaluation.graphs_to_score(
-        workspace, facts.collection, SPLIT, manifest, facts.left_out, trained
-    ):
-        scored = model.score(rows)
-        mean = Scores(scored.mean[None])
-        evaluation.add_metrics(facts.rankings, facts.collection, rows, model.name, mean)
-        facts.ranks[rows.name] = mean_rank(scored.mean[rows.group]), mean_rank(rows.cost)
-        if model.calibration is not None and not scored.fallback:
-            trust = Trust(model.calibration, scored.per_seed, rows.group)
-            facts.certain[rows.name] = trust.certain
-
-
-def _explain_median(facts: CollectionFacts, model: Model) -> tuple[Explanation, str]:
-    name = facts.worst_first()[len(facts.metrics) // 2]
-    npz = find_data_root(Path(facts.manifests[SPLIT].data_root)).npz
-    graph = read_graph(
-        npz / Path(*facts.collection.parts, SPLIT, f"{name}.npz"), facts.collection.kind
-    )
-    explanation = explain_graph(graph, model)
-    return explanation, charts.segment_picture(
-        graph, explanation, standalone=False
-    ) if explanation.segments else ""
 
 
 def _template() -> Template:
@@ -293,7 +173,15 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    functions = (scores_chart, ranks_charts, causes_chart, mean_row, compared, paired_test, counted)
+    functions = (
+        metric_charts,
+        ranks_charts,
+        causes_chart,
+        mean_row,
+        compared,
+        paired_test,
+        counted,
+    )
     environment.globals |= {function.__name__: function for function in functions}
     environment.globals |= {"calibration": calibration, "evaluation": evaluation}
     environment.filters["cell"] = _cell
@@ -306,16 +194,27 @@ def _cell(value: object) -> str:
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def scores_chart(facts: CollectionFacts) -> str:
-    """Draw the scores of the model and of the rules by graph."""
-    values = {
-        name: evaluation.column(metrics)
-        for (name, _), metrics in facts.rankings.items()
-        if metrics.keys() == facts.metrics.keys()
-    }
-    return charts.scores_chart(
-        f"scores-{facts.name}", [*facts.metrics], values, evaluation.score_name(facts.name)
-    )
+def metric_charts(facts: CollectionFacts) -> dict[str, str]:
+    """Draw the scores and slowdowns of the model and of the rules by graph; the score of tiles is
+    that of slowdown@5.
+    """
+    metrics_of = {"scores": "score", "slowdown1": "slowdown@1", "slowdown5": "slowdown@5"}
+    if facts.collection.kind == "tile":
+        metrics_of.pop("slowdown5")
+    order = np.argsort(evaluation.column(facts.metrics))
+    used = evaluation.ranking_name(facts.ranker) if facts.ranker else ""
+    pictures = {}
+    for name, metric in metrics_of.items():
+        values = {}
+        for (ranking, _), metrics in facts.rankings.items():
+            if metrics.keys() == facts.metrics.keys():
+                column = evaluation.column(metrics, metric)
+                values[ranking + charts.IN_USE * (ranking == used)] = column
+        label = evaluation.score_name(facts.name) if metric == "score" else metric
+        pictures[name] = charts.metric_chart(
+            f"{name}-{facts.name}", [*facts.metrics], values, label, order
+        )
+    return pictures
 
 
 def ranks_charts(facts: CollectionFacts) -> dict[str, str]:
@@ -328,7 +227,7 @@ def ranks_charts(facts: CollectionFacts) -> dict[str, str]:
     pictures = {}
     shown = {names[0]: "worst", names[len(names) // 2]: "median", names[-1]: "best"}
     for name, position in reversed(shown.items()):
-        title = f"{position}: {charts.short(name)}\n{facts.metrics[name]['score']:.3f}"
+        title = f"{position}: {charts.short(name)}\n{facts.used_metrics[name]['score']:.3f}"
         picture_id = f"ranks-{facts.name}-{position}"
         pictures[position] = charts.ranks_chart(picture_id, title, *facts.ranks[name])
     return pictures
@@ -362,7 +261,7 @@ def compared(ours: CollectionFacts, theirs: CollectionFacts) -> tuple[list[Row],
     runs = [facts.model.name if facts.model else "-" for facts in (ours, theirs)]
     headings = {
         metric: [f"{metric}, {run}" for run in ("this", "other", "difference")]
-        for metric in _METRICS
+        for metric in METRICS
     }
     headings["score"] = [
         f"this workspace ({runs[0]})",
@@ -372,7 +271,7 @@ def compared(ours: CollectionFacts, theirs: CollectionFacts) -> tuple[list[Row],
     rows: list[Row] = []
     for name in [name for name in ours.metrics if name in theirs.metrics]:
         row: Row = {"graph": name}
-        for metric in _METRICS:
+        for metric in METRICS:
             first, second = (facts.metrics[name][metric] for facts in (ours, theirs))
             row |= dict(zip(headings[metric], (first, second, first - second), strict=True))
         rows.append(row)

@@ -23,7 +23,8 @@ from xlarank.data.graph import Graph, LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.meanings import default_layout_text, describe_node, order_text
-from xlarank.models.arrays import Floats
+from xlarank.models.arrays import Floats, Integers
+from xlarank.models.model import RULE
 from xlarank.pipelines.ranking.score_difference import Explanation, program_graph, set_layouts
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ PURPLE = "#b06ab3"
 _SERIES: Final = (BLUE, ORANGE, GREEN, PURPLE)
 #: Eleven and four have no common factor: up to 44 series differ in marker or colour.
 _MARKERS: Final = "os^DvP*X<>p"
+#: End of the name of the ranking that `rank` uses.
+IN_USE: Final = " (ranks)"
 _MAX_POINTS = 500
 _MAX_NAMES = 60
 #: Legend of pictures of segments: the colours of contributions and of clashing layouts.
@@ -90,12 +93,6 @@ _COLUMN = 1.8
 _ROW = 0.9
 _WIDTH = 1.5
 _HEIGHT = 0.48
-#: Colours of a picture that is a file of its own.
-_STANDALONE: Final = (
-    "<style>svg{color:#1f2d3d;background:#fff;--page:#fff;--soft:#5c6a79}@media "
-    "(prefers-color-scheme:dark)"
-    "{svg{color:#e3e8ee;background:#14181d;--page:#14181d;--soft:#97a4b1}}</style>\n"
-)
 
 
 def short(name: str, length: int = 26) -> str:
@@ -163,32 +160,55 @@ def _to_svg(axes: Axes, name: str) -> str:
 
 
 def in_fixed_colours(svg: str) -> str:
-    """Return a chart for a file of its own, dark on white."""
+    """Return a chart for a file of its own, as for a paper: dark on white, in its own size, without
+    variables, which converters do not resolve.
+    """
     for colour, fixed in _COLOURS.values():
         svg = svg.replace(colour, fixed)
-    return svg.replace('style="', 'style="background:#ffffff;', 1)
+    width, height = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0]
+    svg = re.sub(r'style="[^"]*"', f'width="{width}pt" height="{height}pt"', svg, count=1)
+    svg = svg.replace(">", '><rect width="100%" height="100%" fill="#ffffff"/>', 1)
+    return svg.replace("system-ui, sans-serif", "sans-serif")
 
 
 @_styled()
-def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Floats], label: str) -> str:
-    """Draw a mark per ranking for the `_MAX_NAMES` graphs that are best by the model, the first of
-    ``values``; other rankings are hollow and each a little lower, so that equal scores show.
+def metric_chart(
+    name: str,
+    graphs: Sequence[str],
+    values: Mapping[str, Floats],
+    label: str,
+    order: Integers | None = None,
+) -> str:
+    """Draw a mark per ranking for the last `_MAX_NAMES` graphs in ``order``, by default of the
+    first of ``values``.
+
+    Rules are hollow and, unless `IN_USE`, small. Each ranking is a little lower than the one
+    before, so that equal values show. Slowdowns, which begin at 0, have a logarithmic axis.
     """
-    order = np.argsort(next(iter(values.values())))[-_MAX_NAMES:]
+    if order is None:
+        order = np.argsort(next(iter(values.values())))
+    order = order[-_MAX_NAMES:]
     row = max(0.2, 0.06 * len(values))
+    from matplotlib.ticker import PercentFormatter
+
     # The legend has two columns.
     axes = _new_axes(5.2, 0.9 + row * max(5, len(order)) + 0.1 * len(values))
     styles = enumerate(zip(values.items(), cycle(_MARKERS), cycle(_SERIES), strict=False))
     for number, ((ranking, column), marker, colour) in reversed([*styles]):
+        is_rule = ranking.startswith(RULE)
         axes.plot(
             column[order],
             np.arange(len(order)) + 0.35 - 0.7 * number / max(1, len(values) - 1),
             marker,
             label=ranking,
             color=colour,
-            ms=4 if number else 6,
-            fillstyle="none" if number else "full",
+            ms=4 if is_rule and not ranking.endswith(IN_USE) else 6,
+            fillstyle="none" if is_rule else "full",
         )
+    if label.startswith("slowdown"):
+        axes.set_xscale("symlog", linthresh=0.01, linscale=0.5)
+        axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        label += ", lower is better"
     axes.set_yticks(range(len(order)), [short(graphs[i]) for i in order])
     axes.set(ylim=(-0.8, len(order) - 0.2), xlabel=label)
     handles, _ = axes.get_legend_handles_labels()
@@ -234,10 +254,8 @@ def bars_chart(
 
 
 @_styled()
-def segment_picture(graph: Graph, explanation: Explanation, *, standalone: bool = True) -> str:
-    """Draw the largest segment, ``standalone`` or styled by its page; raises `XlarankError` if
-    there is none.
-    """
+def segment_picture(graph: Graph, explanation: Explanation) -> str:
+    """Draw the largest segment; raises `XlarankError` if there is none."""
     from matplotlib.patches import Patch
 
     if not isinstance(graph, LayoutGraph) or not explanation.segments:
@@ -259,8 +277,7 @@ def segment_picture(graph: Graph, explanation: Explanation, *, standalone: bool 
     axes.figure.legend(
         handles=keys, loc="outside lower left", ncols=3, fontsize=7, frameon=False, labelcolor=INK
     )
-    svg = _to_svg(axes, f"segment-{explanation.collection}")
-    return svg.replace(">", f">{_STANDALONE}", 1) if standalone else svg
+    return _to_svg(axes, f"segment-{explanation.collection}")
 
 
 def _place_nodes(graph: LayoutGraph, explanation: Explanation) -> Places:

@@ -381,13 +381,18 @@ families in the training set of the model')
     return f"{related} of {counted(graphs, 'graph')} {one} in the training set of the model"
 
 
+def ranking_name(model: Model) -> str:
+    """Return the name of a model, rule or shipped ranker in `Rankings`."""
+    return SHIPPED_RANKER if model.shipped else model.name
+
+
 def in_use(collection: str, rankings: Rankings, chosen: Model, why: str) -> str:
     """Say which ranker `rank` and `submit` use in place of a model, and its score on the same
     graphs; empty without the reason ``why`` of `xlarank.pipelines.ranking.winner.best_of`.
     """
     if not why:
         return ""
-    name = SHIPPED_RANKER if chosen.shipped else chosen.name
+    name = ranking_name(chosen)
     metrics = rankings.get((name, None), {})
     score = ""
     if metrics.keys() == next(iter(rankings.values())).keys():

@@ -27,11 +27,13 @@ from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import every_block
 from xlarank.features.meanings import describe_columns
+from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.info import info
-from xlarank.pipelines.report import compared, gather, mean_row, paired_test, report
+from xlarank.pipelines.report import compared, mean_row, paired_test, report
 from xlarank.pipelines.reporting import charts
-from xlarank.pipelines.support.evaluation import comparison_cells
+from xlarank.pipelines.reporting.facts import gather
+from xlarank.pipelines.support.evaluation import comparison_cells, ranking_name
 
 
 def read(page):
@@ -66,14 +68,14 @@ def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(
     for collection in (LAYOUT, TILE):
         assert evaluated.verdicts[collection] in words
         facts = gather(Workspace(shared_trained), Collection.parse(collection), explained=False)
-        assert sum(facts.importance.values()) == pytest.approx(1.0)
-        rows = facts.score_rows()
-        metrics = evaluated.report[collection]
-        assert {row["graph"]: row["slowdown@1"] for row in rows} == metrics["slowdown@1"]["graphs"]
+        assert sum(facts.importance.values()) == pytest.approx(1.0 - facts.ranker.is_rule)
+        shown = {row["graph"]: row["slowdown@1"] for row in facts.score_rows()}
+        used = evaluated.rankings[collection][ranking_name(facts.ranker), None]
+        assert shown == {name: values["slowdown@1"] for name, values in used.items()}
         for row in comparison_cells(evaluated.comparison[collection]):
             assert " ".join(row.values()) in words
-        for value in metrics["score"]["graphs"].values():
-            assert f"{value:.3f}" in words
+        for values in used.values():
+            assert f"{values['score']:.3f}" in words
 
 
 @pytest.mark.slow
@@ -129,19 +131,43 @@ def test_pictures_are_files_that_stand_alone(shared_trained, tmp_path):
         figures=tmp_path / "figures",
     )
     names = {path.stem for path in made.figures}
-    assert {f"{kind}-layout-cpu-random" for kind in ("scores", "causes", "explanation")} <= names
+    kinds = ("scores", "slowdown1", "slowdown5", "causes", "explanation")
+    assert {f"{kind}-layout-cpu-random" for kind in kinds} <= names
     assert "ranks-layout-cpu-random-worst" in names
     for path in made.figures:
         text = path.read_text(encoding="utf-8")
         assert ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
-        assert "var(--" not in text and "currentColor" not in text, "no colours of a page"
+        assert not re.search(r"var\(--|currentColor|<style|system-ui", text), "no style of a page"
+        assert re.search(r'<svg [^>]*width="[\d.]+pt" height="[\d.]+pt"[^>]*><rect ', text)
+
+
+def test_the_report_describes_the_rule_that_ranks(trained, tmp_path):
+    """Ranks, scores of graphs and columns are those of the rule; there is nothing to calibrate."""
+    place = Workspace(trained)
+    rule = "rule: fewest layouts set"
+    card = place.model(LAYOUTS) / "model.json"
+    folds = trees.model_of(trained).card.folds
+    edit_json(card, others={rule: dict.fromkeys(folds, 2.0)})
+    facts = gather(place, LAYOUTS)
+    assert facts.ranker.name == rule and not facts.importance
+    assert facts.explained[0].model == rule
+    used = facts.rankings[rule, None]
+    assert {row["graph"]: row["slowdown@1"] for row in facts.score_rows()} == {
+        name: metrics["slowdown@1"] for name, metrics in used.items()
+    }
+    words = read(report(place, tmp_path / "report.html", collections=[LAYOUT]).out)[1]
+    assert f"The following describes {rule}, which ranks." in words
+    assert f"Unknown: {rule} has no seeds" in words and f"{rule} is the sum of these" in words
+    assert f"{rule} (ranks)" in words and "Column importance" not in words
+    with pytest.raises(CollectionError, match=f"ranked by {rule}.*pass `collections={LAYOUT}`"):
+        calibrate(place, collections=["layout:*"])
 
 
 def test_equal_scores_do_not_hide_each_other(monkeypatch):
     drawn = []
     monkeypatch.setattr(charts, "_to_svg", lambda axes, _: drawn.append(axes) or "")
     rankings = ("lambdarank", "rule: file order", "rule: largest tile")
-    charts.scores_chart("x", ["a", "b"], dict.fromkeys(rankings, np.array([0.5, 0.6])), "tau")
+    charts.metric_chart("x", ["a", "b"], dict.fromkeys(rankings, np.array([0.5, 0.6])), "tau")
     lines = {line.get_label(): line for line in drawn[0].get_lines()}
     assert len({tuple(line.get_ydata()) for line in lines.values()}) == len(rankings)
     assert all(abs(line.get_ydata() - [0, 1]).max() < 0.5 for line in lines.values())

@@ -41,7 +41,8 @@ from xlarank.pipelines.explain import explain
 from xlarank.pipelines.info import info
 from xlarank.pipelines.leaderboard import leaderboard
 from xlarank.pipelines.rank import rank
-from xlarank.pipelines.report import gather, report
+from xlarank.pipelines.report import report
+from xlarank.pipelines.reporting.facts import gather
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support import evaluation
 from xlarank.pipelines.support.results import read_results

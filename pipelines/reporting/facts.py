@@ -1,0 +1,171 @@
+"""Results of a collection that a report shows: scores, ranks, certainty, an explanation."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from xlarank.data.collection import SPLITS, Collection, find_data_root
+from xlarank.data.errors import XlarankError
+from xlarank.data.files import read_bytes
+from xlarank.data.graph import read_graph
+from xlarank.data.workspace import Workspace
+from xlarank.features.store import Manifest, read_manifest
+from xlarank.models.arrays import Floats
+from xlarank.models.card import CARD
+from xlarank.models.model import Model, Scores
+from xlarank.models.objectives import mean_rank
+from xlarank.models.stored import model_of
+from xlarank.models.validation.calibration import Trust
+from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph
+from xlarank.pipelines.ranking.winner import best_of
+from xlarank.pipelines.reporting import charts
+from xlarank.pipelines.support import evaluation
+
+#: A table row: cell by column heading.
+Row = dict[str, Any]
+
+#: The evaluated split; it has labels, and graphs in the training set are left out.
+SPLIT: Final = "valid"
+NO_MODEL: Final = "no model was trained"
+METRICS: Final = ("score", "slowdown@1", "slowdown@5")
+
+
+@dataclass
+class CollectionFacts:
+    """Results of a collection.
+
+    Attributes:
+        ranker: what `rank` and `submit` use: the model, or a simpler ranker that is as good.
+        in_use: name of ``ranker``, its score and why it is used; empty if it is the model.
+        reason: why the model has no scores; empty if it has some or all graphs are in ``left_out``.
+        ranks: graph -> ``(configs,)`` ranks by ``ranker`` and by cost, from 0 (fastest) to 1; empty
+            if scores are out of fold, because no valid graph can be scored.
+        certain: graph -> share of certain pairs; empty without calibration.
+        importance: column -> share of the gain, mean over seeds, largest first; empty for rules.
+        studies: plots of studies as data URLs, because inline SVG could run scripts.
+        explained: explanation of the median-score graph, and its picture if there is a segment to
+            draw.
+    """
+
+    name: str
+    collection: Collection
+    manifests: dict[str, Manifest]
+    model: Model | None = None
+    ranker: Model | None = None
+    reason: str = ""
+    in_use: str = ""
+    rankings: evaluation.Rankings = field(default_factory=dict)
+    ranks: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
+    certain: dict[str, float] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    importance: dict[str, float] = field(default_factory=dict)
+    studies: list[str] = field(default_factory=list)
+    explained: tuple[Explanation, str] | None = None
+
+    @property
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Metrics of the model, the first ranking, ``{graph: {metric: value}}``."""
+        return next(iter(self.rankings.values()), {})
+
+    @property
+    def used_metrics(self) -> dict[str, dict[str, float]]:
+        """Metrics of ``ranker``; of the model if they are not those of the same graphs."""
+        name = evaluation.ranking_name(self.ranker) if self.ranker else ""
+        metrics = self.rankings.get((name, None), {})
+        return metrics if metrics.keys() == self.metrics.keys() else self.metrics
+
+    def worst_first(self) -> list[str]:
+        metrics = self.used_metrics
+        return sorted(metrics, key=lambda name: (metrics[name]["score"], name))
+
+    def score_rows(self) -> list[Row]:
+        """Return a row per graph with the scores of ``ranker``."""
+        graphs = {
+            name: graph for part in self.manifests.values() for name, graph in part.graphs.items()
+        }
+        ceilings = evaluation.ceilings_of(self.metrics)
+        return [
+            {
+                "graph": name,
+                "configurations": graphs[name].rows,
+                evaluation.score_name(self.name): metrics["score"],
+                **{metric: metrics[metric] for metric in METRICS[1:]},
+                **({"ceiling of tau": ceilings.get(name)} if ceilings else {}),
+                "pairs certain": self.certain.get(name),
+            }
+            for name, metrics in self.used_metrics.items()
+        ]
+
+
+def gather(
+    workspace: Workspace, collection: Collection, *, explained: bool = True
+) -> CollectionFacts:
+    """Evaluate the model of a collection on the valid split and return its results; write
+    nothing.
+    """
+    manifests = {
+        split: manifest
+        for split in SPLITS
+        if (manifest := read_manifest(workspace, collection, split))
+    }
+    facts = CollectionFacts(str(collection), collection, manifests)
+    for path in sorted(workspace.reports().glob(f"tune-{'-'.join(collection.parts)}-*.svg")):
+        with suppress(OSError, ValueError):
+            facts.studies.append(
+                f"data:image/svg+xml;base64,{b64encode(read_bytes(path)).decode()}"
+            )
+    if not (workspace.model(collection) / CARD).exists():
+        facts.reason = NO_MODEL
+        return facts
+
+    try:
+        facts.model = model = model_of(workspace, collection)
+        facts.ranker, why = best_of(model)
+        facts.importance = facts.ranker.importance() if facts.ranker.members else {}
+        if SPLIT in manifests:
+            _score_valid(workspace, facts, model, facts.ranker)
+        if not facts.metrics:
+            facts.rankings = evaluation.out_of_fold(workspace, collection, model.require_card())
+            facts.left_out.clear()
+        facts.in_use = evaluation.in_use(facts.name, facts.rankings, facts.ranker, why)
+        if facts.ranks and explained:
+            with suppress(XlarankError):  # the graph's file cannot be read
+                facts.explained = _explain_median(facts, facts.ranker)
+    except XlarankError as error:
+        facts.reason = str(error)
+    return facts
+
+
+def _score_valid(workspace: Workspace, facts: CollectionFacts, model: Model, ranker: Model) -> None:
+    """Add the metrics of valid graphs that the model was not trained on, and their ranks and
+    certainty by the ranker in use.
+    """
+    manifest = facts.manifests[SPLIT]
+    model.require(manifest)
+    trained = dict.fromkeys(model.require_card().known_graphs, "in the training set of the model")
+    for rows in evaluation.graphs_to_score(
+        workspace, facts.collection, SPLIT, manifest, facts.left_out, trained
+    ):
+        scored = model.score(rows)
+        mean = Scores(scored.mean[None])
+        evaluation.add_metrics(facts.rankings, facts.collection, rows, model.name, mean)
+        used = scored if ranker is model else ranker.score(rows)
+        facts.ranks[rows.name] = mean_rank(used.mean[rows.group]), mean_rank(rows.cost)
+        if ranker.calibration is not None and not used.fallback:
+            trust = Trust(ranker.calibration, used.per_seed, rows.group)
+            facts.certain[rows.name] = trust.certain
+
+
+def _explain_median(facts: CollectionFacts, ranker: Model) -> tuple[Explanation, str]:
+    graphs = facts.worst_first()
+    name = graphs[len(graphs) // 2]
+    npz = find_data_root(Path(facts.manifests[SPLIT].data_root)).npz
+    graph = read_graph(
+        npz / Path(*facts.collection.parts, SPLIT, f"{name}.npz"), facts.collection.kind
+    )
+    explanation = explain_graph(graph, ranker)
+    return explanation, charts.segment_picture(graph, explanation) if explanation.segments else ""
