@@ -173,6 +173,8 @@ def _evolved(
 
 def _labels_of(model: Model) -> str:
     """Return the origin of the labels that a model learned from."""
+    if model.shipped and not model.is_time_model and not model.members:
+        return "no labels"
     if model.shipped:
         return "TpuGraphs' programs, measured on TPU v3"
     collection = Collection.parse(model.require_card().collection)

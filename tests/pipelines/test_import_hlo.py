@@ -271,9 +271,14 @@ def test_requests_that_cannot_be_met_are_refused(shared_tree, tmp_path):
             GraphFileError,
             "none of 2 configurable nodes has a choice.*`min_elem",
         ),
-        (program, {"search": "evolve"}, ModelError, "no trained model"),
         (tile, {}, GraphFileError, "kernel with tile sizes"),
     ):
         with pytest.raises(error, match=message):
             proposed(source, tmp_path, **settings)
     assert not (tmp_path / "p.npz").exists()
+    evolve = ProposeSettings(search="evolve", configs=5, min_elements=0)
+    out = tmp_path / "p.npz"
+    with pytest.raises(ModelError, match="no trained model"):
+        propose(program, out, evolve, workspace=Workspace(tmp_path), collection="layout:cpu:*")
+    proposal = propose(program, out, evolve, workspace=Workspace(tmp_path), collection=LAYOUT)
+    assert proposal.learned_from == "no labels", "the relayout time of a CPU"
