@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import tempfile
 from collections.abc import Sequence
@@ -144,11 +145,14 @@ class PartJob:
 
     def _build_graph(self, file: GraphFile, source: Source) -> GraphRows:
         """Compute the rows of a graph, sampled as in the recipe, and write its instances."""
+        if self.collection.kind == "layout":
+            gc.collect()  # the previous graph's context, up to a gigabyte, is in reference cycles
         graph = read_graph(file.path, self.collection.kind)
         rows = sample_rows(assemble(graph, self.recipe.settings), self.recipe)
         if rows.instances is not None:
             store.write_instances(self.instances(file), rows.instances(), self.recipe, source)
-        return rows
+        # they refer to all configurations of the graph, and a part has several graphs
+        return replace(rows, instances=None)
 
 
 def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) -> list[PartJob]:
