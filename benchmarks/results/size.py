@@ -24,6 +24,7 @@ from benchmarks.results.stored import Cell, Table
 from benchmarks.synthetic_root import write_collection
 from xlarank.data.collection import Collection, GraphFile, discover
 from xlarank.data.graph import graph_size
+from xlarank.pipelines.training.budget import MAX_ROWS
 
 if TYPE_CHECKING:
     from benchmarks.results.tables import Job
@@ -114,25 +115,28 @@ def size_table(costs: dict[str, dict[str, Cost]]) -> Table:
     """Return the table of stored costs."""
     rows: list[list[Cell]] = []
     for step in STEPS:
-        small, large, *official = costs[step.title].values()
-        whole = large  # as large as the largest official graph
-        if step.split != "one":
-            whole = official[0] if official else extrapolated(small, large, official_size(step))
+        small = costs[step.title]["0.03"]
+        large = costs[step.title]["0.1"]
+        one = step.split == "one"
+        complete = costs[step.title].get("1.0")
+        # the largest graphs of both roots are as large as the official ones
+        whole = large if one else complete or extrapolated(small, large, official_size(step))
         rows.append(
             [
-                step.title + (" (measured at 100 %)" if official else ""),
-                *(cost.seconds / 60 for cost in (small, large)),
-                exponent(small, large) if step.split != "one" else None,
+                step.title + (" (measured)" if complete else ""),
                 whole.seconds / 3600,
-                *(1e-9 * cost.memory for cost in (small, large, whole)),
-                *(1e-9 * cost.disk for cost in (large, whole)),
+                1e-9 * whole.memory,
+                1e-9 * whole.disk,
+                None if one else exponent(small, large),
+                *(cost.seconds / 60 for cost in (small, large)),
+                *(1e-9 * cost.memory for cost in (small, large)),
             ]
         )
-    heads = ["step", "CPU minutes at 3 %", "at 10 %", "exponent", "core-hours at 100 %"]
-    heads += ["GB of memory at 3 %", "at 10 %", "at 100 %", "GB of disk at 10 %", "at 100 %"]
+    heads = ["step", "core-hours", "GB of memory", "GB of disk", "exponent of the time"]
+    heads += ["CPU minutes at 3 %", "at 10 %", "GB of memory at 3 %", "at 10 %"]
     return Table(
         title="Cost of the official dataset, extrapolated from synthetic ones of 3 % and 10 %",
-        labels="estimated by the package itself; only costs are measured",
+        labels="by the package's own time model and estimate",
         seeds=0,
         heads=heads,
         rows=rows,
@@ -180,15 +184,19 @@ def _configs(step: Step, file: GraphFile) -> int:
 
 def official_size(step: Step) -> float:
     """Return the size of a step's input on the official dataset."""
-    if not step.split and not step.kind:
-        return float(sum(configs for _, configs, *_ in SIZES.values()))
     total = 0
-    for name in SIZES:
-        collection = Collection.parse(name)
-        for graph in plan(collection, 1.0):
-            if step.split in ("", graph.path.parent.name) and step.kind in ("", collection.kind):
-                limit = MAX_CONFIGS[collection.kind] if step.kept else graph.configs
-                total += min(graph.configs, limit)
+    for name, (_, official, *_) in SIZES.items():
+        kind = Collection.parse(name).kind
+        if step.kind not in ("", kind):
+            continue
+        configs = official
+        if step.split:
+            graphs = plan(Collection.parse(name), 1.0)
+            chosen = [graph.configs for graph in graphs if graph.path.parent.name == step.split]
+            limit = MAX_CONFIGS[kind] if step.kept else max(chosen)
+            configs = sum(min(limit, graph) for graph in chosen)
+        # training takes a sample of larger collections
+        total += min(configs, MAX_ROWS[kind]) if step.kept else configs
     return float(total)
 
 
