@@ -73,8 +73,7 @@ def evaluate(
     """
     if split not in SPLITS:
         raise XlarankError(f"{split!r} is not a split", expected=", ".join(SPLITS))
-    in_folder = model_from is not None and (model_from == SHIPPED or Path(model_from).is_dir())
-    if model_from is not None and not in_folder:
+    if model_from is not None and not _in_folder(model_from):
         model_named(workspace, model_from)
     evaluation = Evaluation(split)
     chosen = labelled_collections(workspace, collections)
@@ -87,15 +86,7 @@ def evaluate(
             step(str(collection))
             if split == "train" and scores is None and model_from is None:
                 return _out_of_fold(workspace, collection, evaluation)
-            ranker: Model | ScoreFiles
-            if scores is not None:
-                ranker = scores
-            elif model_from is None:
-                ranker = _own_model(workspace, collection)
-            elif in_folder:
-                ranker = find_model(model_from, workspace, collection.kind, collection)[0]
-            else:
-                ranker = model_of(workspace, model_named(workspace, model_from))
+            ranker = scores if scores is not None else _model(workspace, collection, model_from)
             indices = files.get(collection)
             return _evaluate(workspace, collection, evaluation, ranker, indices, name)
 
@@ -108,6 +99,19 @@ def evaluate(
     with note_errors(evaluation.notes), workspace_lock(workspace, progress):
         results.write_results(workspace, [*chain(*tables.values())])
     return evaluation
+
+
+def _in_folder(model_from: str) -> bool:
+    return model_from == SHIPPED or Path(model_from).is_dir()
+
+
+def _model(workspace: Workspace, collection: Collection, model_from: str | None) -> Model:
+    """Return the model that scores a collection."""
+    if model_from is None:
+        return _own_model(workspace, collection)
+    if _in_folder(model_from):
+        return find_model(model_from, workspace, collection.kind, collection)[0]
+    return model_of(workspace, model_named(workspace, model_from))
 
 
 def _own_model(workspace: Workspace, collection: Collection) -> Model:
@@ -152,9 +156,7 @@ def _evaluate(
     indices_file: Path | None,
     run_name: str,
 ) -> list[pl.DataFrame]:
-    """Add a ranker's metrics and return them as tables; write predictions of the collection's own
-    model.
-    """
+    """Add a ranker's metrics and return them as tables; write predictions of an own model."""
     split = evaluation.graphs
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
@@ -164,11 +166,11 @@ def _evaluate(
     official = None if indices_file is None else _official_indices(indices_file)
     rankings = Rankings()
     left_out = dict[str, str]()
-    predictions = list[pl.DataFrame]()
     seconds = dict[str, float]()
-    unlisted = set[str]() if official is None else manifest.graphs.keys() - official.keys()
-    excluded = dict.fromkeys(unlisted, "it has no official indices")
-    known = _training_graphs(model, collection, split) if model else set[str]()
+    predictions = list[pl.DataFrame]()
+    listed = manifest.graphs if official is None else official
+    excluded = dict.fromkeys(manifest.graphs.keys() - listed.keys(), "it has no official indices")
+    known = _training_graphs(model, collection, split) if model else set()
     excluded |= dict.fromkeys(known, "the model was trained on it")
     for graph in graphs_to_score(workspace, collection, split, manifest, left_out, excluded):
         picked = slice(None) if official is None else _picked(graph, official[graph.name])
@@ -184,10 +186,7 @@ def _evaluate(
         add_metrics(rankings, collection, graph, name, scores, picked)
     evaluation.left_out |= {f"{collection} {graph}": reason for graph, reason in left_out.items()}
     if not rankings:
-        if known & left_out.keys():
-            got = f"{name} was trained on all labelled, rankable graphs of {collection} in {split}"
-            raise CollectionError(got, do="evaluate on another split, or run cross-validate")
-        raise CollectionError(f"{collection} has no labelled, rankable graph in {split}")
+        raise _nothing_scored(name, collection, split, known & left_out.keys())
     evaluation.rankings[str(collection)] = rankings
     if model is not None:
         evaluation.notes += _overlap_notes(model, collection, rankings[name, None].keys())
@@ -196,8 +195,8 @@ def _evaluate(
             with note_errors(evaluation.notes), workspace_lock(workspace):
                 results.write_predictions(workspace, collection, name, predictions)
     shown = split if official is None else f"{split}, official configurations"
-    timed = None if model is None else (name, None)
-    run = results.Run(run_name or None) if model is None else _run_of(model, run_name)
+    timed = model and (name, None)
+    run = _run_of(model, run_name) if model else results.Run(run_name or None)
     return [
         results.results_table(
             metrics,
@@ -209,6 +208,15 @@ def _evaluate(
         )
         for (label, seed), metrics in rankings.items()
     ]
+
+
+def _nothing_scored(
+    name: str, collection: Collection, split: str, known: Set[str]
+) -> CollectionError:
+    if not known:
+        return CollectionError(f"{collection} has no labelled, rankable graph in {split}")
+    got = f"{name} was trained on all labelled, rankable graphs of {collection} in {split}"
+    return CollectionError(got, do="evaluate on another split, or run cross-validate")
 
 
 def _name_of(model: Model, collection: Collection, manifest: Manifest) -> str:

@@ -132,12 +132,10 @@ def load_rows(
         raise CollectionError(f"{chosen} has no graphs in {opened.root}", do="run build-features")
     for column in columns or ():
         if column not in features:
-            raise FeatureStoreError(
-                f"{chosen} has no column {column!r}", do=did_you_mean(column, features)
-            )
-    rows = pl.concat(frames).select(
-        *KEYS, "fold", "held_out", *(features if columns is None else columns)
-    )
+            got = f"{chosen} has no column {column!r}"
+            raise FeatureStoreError(got, do=did_you_mean(column, features))
+    selected = features if columns is None else columns
+    rows = pl.concat(frames).select(*KEYS, "fold", "held_out", *selected)
     return rows if lazy else rows.collect()
 
 

@@ -173,8 +173,7 @@ def explain_graph(
     against: str | int | None = None,
     names: Sequence[NodeName] = (),
 ) -> Explanation:
-    """Attribute the difference of the scores of configuration ``config`` (by default the best) and
-    another.
+    """Attribute the difference of the scores of ``config`` (by default the best) and another.
 
     ``against`` is a configuration, or "default" for one that sets no layout; None is the default
     or, if there is none or ``config`` equals it, the middle of the ranking.
@@ -189,16 +188,14 @@ def explain_graph(
     now = _configuration(graph, int(order[0]) if config is None else config)
     then, description = _reference(graph, now, order, against)
     layout_graph = graph if isinstance(graph, LayoutGraph) else None
-    walk = (
-        walk_between(layout_graph, rows, card.recipe.settings, now, then) if layout_graph else None
-    )
+    settings = card.recipe.settings
+    walk = walk_between(layout_graph, rows, settings, now, then) if layout_graph else None
     parts = model.contributions(rows, int(rows.group[now]), int(rows.group[then]), walk)
-    timed = layout_graph if model.is_time_model else None
-    times = [config_times(timed, number) for number in (now, then)] if timed else []
-    changes = {new.node: new.nanoseconds - old.nanoseconds for new, old in zip(*times, strict=True)}
-    totals = [sum(node.nanoseconds for node in nodes) for nodes in times]
-    hardware = card.recipe.settings.hardware
-    copies, slow_nodes = _own_costs(layout_graph, hardware, now, then)
+    changes: dict[int, float] = {}
+    estimated = None
+    if layout_graph and model.is_time_model:
+        changes, estimated = _estimated_times(layout_graph, now, then)
+    copies, slow_nodes = _own_costs(layout_graph, settings.hardware, now, then)
     nodes = _node_parts(layout_graph, parts, now, then, names, changes) if layout_graph else ()
     columns = sum_by_key([parts.columns, parts.instance_columns])
     values = {part.node: part.value for part in nodes}
@@ -215,23 +212,38 @@ def explain_graph(
         runtime=(int(graph.runtime[now]), int(graph.runtime[then])) if graph.labelled else None,
         nodes=nodes,
         rest=parts.difference - sum(values.values()),
-        pairs=tuple(
-            sorted((pair for pair in parts.instances if len(pair.nodes) == 2), key=_by_size)
-        ),
-        causes=_largest_first(
-            sum_by_key({cause_of(name).value: value} for name, value in columns.items())
-        ),
+        pairs=tuple(sorted((p for p in parts.instances if len(p.nodes) == 2), key=_by_size)),
+        causes=_causes(columns),
         columns=_largest_first(columns),
         members=parts.losses,
         segments=segments_of(graph, values),
         notes=_notes(model, scores.fallback, parts, rows.group[now] == rows.group[then]),
         names=tuple(names),
-        estimated=(totals[0], totals[1]) if times else None,
+        estimated=estimated,
         copies=copies[0],
         copies_against=copies[1],
         slow_nodes=slow_nodes[0],
         slow_nodes_against=slow_nodes[1],
     )
+
+
+def _causes(columns: Mapping[str, float]) -> dict[str, float]:
+    return _largest_first(
+        sum_by_key({cause_of(name).value: value} for name, value in columns.items())
+    )
+
+
+def _estimated_times(
+    graph: LayoutGraph, now: int, then: int
+) -> tuple[dict[int, float], tuple[float, float]]:
+    """Return the nanoseconds of each node under ``now`` minus those under ``then``, and the sums
+    under both.
+    """
+    new, old = (config_times(graph, config) for config in (now, then))
+    changes = {}
+    for node, before in zip(new, old, strict=True):
+        changes[node.node] = node.nanoseconds - before.nanoseconds
+    return changes, (sum(n.nanoseconds for n in new), sum(n.nanoseconds for n in old))
 
 
 def _own_costs(

@@ -23,10 +23,11 @@ from tests.graphs import layout_arrays, save_npz, tile_arrays
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, write_tree
 from xlarank.cli import app, console
 from xlarank.cli.app import GUIDES, commands
-from xlarank.cli.console import JobProgress, bars, new_table, print_table
+from xlarank.cli.console import JobProgress, bars
 from xlarank.cli.dataset import INFO, LABELS, info_row
 from xlarank.cli.options import Run, moved_to_front
 from xlarank.cli.scoring import score_table
+from xlarank.cli.tables import new_table, print_table
 from xlarank.models.rankers import rankers
 from xlarank.pipelines.info import SplitInfo
 from xlarank.pipelines.programs.sources import Collected

@@ -7,40 +7,25 @@ import math
 import os
 import re
 import sys
-import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 import typer
-from rich import box, progress
-from rich.cells import cell_len
+from rich import progress
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Column, Table
 from rich.text import Text
 
+from xlarank.cli.tables import FILE_WIDTH, fits_unwrapped, new_table, plain, print_table
 from xlarank.data import files
 from xlarank.data.errors import WorkspaceError, counted, duration, reasons
 
-#: Width in characters if the output is not a terminal.
-_FILE_WIDTH = 150
-#: As far as a window needs: maximum width of a head, minimum width of a column of prose, maximum
-#: width of a word in a first column of prose, such as the name of a graph.
-_WRAPPED: Final = (
-    (_FILE_WIDTH, 20, _FILE_WIDTH),
-    (20, 20, _FILE_WIDTH),
-    (14, 14, _FILE_WIDTH),
-    (10, 10, _FILE_WIDTH),
-    (10, 10, 20),
-)
-#: Cells between columns.
-_GAP = 2
 #: Maximum number of lines of a list.
 _MAX_LINES = 20
 #: A parameter in a message, perhaps with a value.
@@ -49,149 +34,6 @@ _PARAMETER: Final = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
 _OPTIONS: Final = {"collections": "collection", "hours": "budget-hours", "ram_gb": "budget-ram-gb"}
 #: Value of ``--json`` for standard output.
 STDOUT: Final = Path("-")
-
-
-def new_table(*heads: str) -> Table:
-    """Return an empty table; heads that start with > are aligned right, those with ~ are prose and
-    wrapped.
-    """
-    return _grid(
-        Column(
-            head.lstrip(">~"),
-            justify="right" if head[0] == ">" else "left",
-            no_wrap=head[0] != "~",
-            overflow="fold",
-        )
-        for head in heads
-    )
-
-
-def print_table(table: Table, console: Console) -> None:
-    """Show a table as a grid; in a narrow window with wrapped heads and prose, grouped by the first
-    column, or as blocks.
-    """
-    if _fit(table.columns, console.width):
-        console.print(table)
-        return
-    first, *other_columns = table.columns
-    grouped = first.justify == "left" and _fit(other_columns, console.width)
-    rows = zip(table.rows, *(column.cells for column in table.columns), strict=True)
-    for number, (name, group) in enumerate(groupby(rows, key=lambda row: str(row[1]))):
-        if grouped:
-            part = _grid((column.copy() for column in other_columns), head=number == 0)
-            for row, _, *cells in group:
-                part.add_row(*cells, style=row.style)
-            console.print(name, highlight=False, soft_wrap=True)
-            console.print(part)
-            continue
-        for row, _, *cells in group:
-            pairs = [
-                f"{_head(column)}: {cell}"
-                for column, cell in zip(other_columns, cells, strict=True)
-                if cell
-            ]
-            text = block(
-                f"{_head(first)}: {name}" if first.justify == "right" else name,
-                pairs,
-                console.width,
-            )
-            console.print(text, style=row.style, highlight=False, soft_wrap=True)
-
-
-def block(name: str, pairs: Iterable[str], width: int) -> str:
-    """Return one row as lines: its name, then ``key: value`` pairs, as many per line as fit.
-
-    >>> print(block("tile:cpu", ["graphs: 30", "rows: 1,920",
-    ...     "why: these are more words than fit"], 30))
-    tile:cpu
-      graphs: 30  rows: 1,920
-      why: these are more words
-        than fit
-    """
-    # a pair that fits a line is not broken, a longer one has lines of its own
-    cells = [
-        pair.replace(" ", "\xa0") if cell_len(pair) + 2 <= width else f"\n{pair}\n"
-        for pair in pairs
-    ]
-    lines = [name]
-    for text in "  ".join(cells).splitlines():
-        indent = "  " if "\xa0" in text else "    "
-        lines += textwrap.wrap(
-            text.strip(" "),
-            width,
-            initial_indent="  ",
-            subsequent_indent=indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    return "\n".join(lines).replace("\xa0", " ")
-
-
-class _Grid(Table):
-    """Table whose cells may hold names of files, which must not forge output."""
-
-    def add_row(self, *cells: Any, **options: Any) -> None:
-        super().add_row(*map(plain, cells), **options)
-
-
-def _grid(columns: Iterable[Column], head: bool = True) -> Table:
-    return _Grid(
-        *columns,
-        box=box.SIMPLE_HEAD if head else box.SIMPLE,
-        show_header=head,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
-
-
-def _head(column: Column) -> str:
-    return str(column.header).replace("\n", " ")
-
-
-def _fit(
-    columns: Sequence[Column], width: int, wrapped: Sequence[tuple[int, int, int]] = _WRAPPED
-) -> bool:
-    """Wrap heads and prose as far as needed; return whether the columns fit."""
-    for head_width, prose_width, word_width in wrapped:
-        widths = []
-        for column in columns:
-            longest = word_width if column is columns[0] else _FILE_WIDTH
-            widths.append(_wrap(column, head_width, prose_width, longest))
-        spare = width - sum(widths) - _GAP * (len(widths) - 1)
-        if spare >= 0:
-            for column, least in zip(columns, widths, strict=True):
-                wanted = max(map(cell_len, [_head(column), *map(str, column.cells)]))
-                extra = 0 if column.no_wrap else min(spare, max(0, wanted - least))
-                column.width = least + extra
-                spare -= extra
-            return True
-    return False
-
-
-def _fits_unwrapped(table: Table, width: int) -> bool:
-    """Return whether the columns fit, or those after a first column that names groups."""
-    first, *other_columns = table.columns
-    unwrapped = _WRAPPED[:1]
-    if _fit(table.columns, width, unwrapped):
-        return True
-    return first.no_wrap and _fit(other_columns, width, unwrapped)
-
-
-def _wrap(column: Column, head_width: int, prose_width: int, word_width: int) -> int:
-    """Wrap the head of a column and return its minimum width in cells; longer words of prose are
-    broken.
-    """
-    texts = [*map(str, column.cells)]
-    width = max(map(cell_len, texts), default=0)
-    if not column.no_wrap:
-        word = max(map(cell_len, " ".join(texts).split()), default=0)
-        width = max(min(width, prose_width), min(word, word_width))
-    lines = textwrap.wrap(
-        _head(column), max(width, head_width), break_long_words=False, break_on_hyphens=False
-    )
-    column.header = "\n".join(lines)
-    return max([width, *map(cell_len, lines)])
 
 
 @dataclass
@@ -261,7 +103,7 @@ def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr or settings.json_on_stdout else sys.stdout
     has_width = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
     # names of files and folders are not markup
-    return Console(file=stream, width=None if has_width else _FILE_WIDTH, markup=False)
+    return Console(file=stream, width=None if has_width else FILE_WIDTH, markup=False)
 
 
 def as_options(text: str) -> str:
@@ -320,7 +162,7 @@ def show_rows(heads: Sequence[str], rows: Iterable[Sequence[str]], *, extra: int
     for row in rows:
         table.add_row(*(row[number] for number in used))
     width = console().width
-    if extra and used and not _fits_unwrapped(table, width):
+    if extra and used and not fits_unwrapped(table, width):
         show_rows(heads[:-1], [row[:-1] for row in rows], extra=extra - 1)
     else:
         show(table)
@@ -333,7 +175,7 @@ def show(table: Table) -> None:
     if not settings.quiet:
         print_table(table, console())
     if settings.log is not None:
-        lines = Console(width=_FILE_WIDTH, markup=False, force_terminal=False)
+        lines = Console(width=FILE_WIDTH, markup=False, force_terminal=False)
         with lines.capture() as captured:
             print_table(table, lines)
         _log(captured.get())
@@ -396,11 +238,6 @@ _MAX_PAUSE = 15.0
 #: Maximum characters of a line, and minimum characters of its note, the only part that is cut.
 _WIDTH = 80
 _MIN_NOTE = 21
-
-
-def plain(text: str) -> str:
-    """Return text with control characters escaped: a file name must not forge output."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class JobProgress:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Argument, Option, Typer
 
-from xlarank.cli import options
+from xlarank.cli import options, roots
 from xlarank.cli.console import (
     finish,
     headline,
@@ -93,20 +93,20 @@ def info(
         )
         write_json(json_file, values)
         return
-    root = options.data_root_of(data_root)
+    root = roots.data_root_of(data_root)
     with progress_bars() as progress:
         parts = run(root, collections=collection or [], progress=progress)
     show_rows(INFO, map(info_row, parts), extra=2)
-    list_lines("note", options.substitutions(part.collection for part in parts))
+    list_lines("note", roots.substitutions(part.collection for part in parts))
     for part in parts:
-        unrankable = dict.fromkeys(part.unrankable, options.UNRANKABLE)
+        unrankable = dict.fromkeys(part.unrankable, roots.UNRANKABLE)
         list_reasons(f"cannot be ranked ({part.collection} {part.split})", unrankable)
     broken = {
         f"{part.collection} {part.split} {name}": text
         for part in parts
         for name, text in part.broken.items()
     }
-    broken |= options.warn_of_skipped_files(root)
+    broken |= roots.warn_of_skipped_files(root)
     write_json(json_file, parts)
     finish(broken)
 
@@ -191,9 +191,7 @@ def build_features(
         replace=replace,
         scheduler=scheduler,
     )
-    options.build(
-        options.data_root_of(data_root), options.workspace_at(workspace), request, json_file
-    )
+    roots.build(roots.data_root_of(data_root), options.workspace_at(workspace), request, json_file)
 
 
 @app.command()

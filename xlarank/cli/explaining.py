@@ -29,6 +29,16 @@ if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.pipelines.ranking.score_difference import Explanation
 
 app = Typer()
+_Graph = Annotated[Path, Argument(help="An npz file in TpuGraphs format.")]
+_Config = Annotated[int | None, Option(help="Configuration to explain. Default: the best.")]
+_Against = Annotated[
+    str | None, Option(help="Configuration to compare with, or default (sets no layout).")
+]
+_Top = Annotated[int, Option(min=1, help="Number of rows in each table.")]
+_Module = Annotated[Path | None, Option(help="HLO module of the graph, for names of nodes.")]
+_Svg = Annotated[
+    Path | None, Option(callback=out_file, help="Draw the largest segment into this file.")
+]
 
 
 def _show_copies(result: Explanation, top: int) -> None:
@@ -63,46 +73,8 @@ def _show_copies(result: Explanation, top: int) -> None:
             show_rows((">node", "reason", ">µs"), reasons_of)
 
 
-def _order(layout: Sequence[int] | None) -> str:
-    return "other" if layout is None else f"{{{','.join(map(str, layout))}}}"
-
-
-@app.command()
-def explain(
-    graph: Annotated[Path, Argument(help="An npz file in TpuGraphs format.")],
-    config: Annotated[
-        int | None, Option(help="Configuration to explain. Default: the best.")
-    ] = None,
-    against: Annotated[
-        str | None, Option(help="Configuration to compare with, or default (sets no layout).")
-    ] = None,
-    top: Annotated[int, Option(min=1, help="Number of rows in each table.")] = 10,
-    workspace: Work = WORK,
-    collection: ModelOf = None,
-    model_from: RankedBy = None,
-    blocks: Blocks = None,
-    module: Annotated[
-        Path | None, Option(help="HLO module of the graph, for names of nodes.")
-    ] = None,
-    svg: Annotated[
-        Path | None, Option(callback=out_file, help="Draw the largest segment into this file.")
-    ] = None,
-    json_file: Json = None,
-) -> None:
-    """Explain why one configuration is ranked ahead of another: by node, pair, cause and column."""
-    from xlarank.features.meanings import column_meanings
-    from xlarank.pipelines.explain import explain as run
-
-    result = run(
-        workspace_at(workspace),
-        graph,
-        config=config,
-        against=against,
-        collection=collection,
-        model_from=model_from,
-        svg=svg,
-        module=module,
-    )
+def _show_difference(result: Explanation) -> None:
+    """Print which configuration is ahead, by how much, and the causes."""
     relation = (
         "ahead of" if result.difference < 0 else "behind" if result.difference > 0 else "level with"
     )
@@ -124,7 +96,10 @@ def explain(
         (">contribution", "cause"),
         ((f"{value:+.4f}", name) for name, value in result.causes.items()),
     )
-    _show_copies(result, top)
+
+
+def _show_nodes(result: Explanation, top: int) -> None:
+    """Print the contributions of nodes, and those of the others together."""
     nodes = [node for node in result.nodes[:top] if abs(node.value) >= 5e-5]
     other_nodes = result.nodes[len(nodes) :]
     timed = [">estimated µs"] if result.estimated else []
@@ -144,6 +119,43 @@ def explain(
         (f"{value:+.4f}", *[""] * len(timed), "", text, "", "") for text, value in remaining.items()
     ]
     show_rows((">contribution", *timed, ">node", "~operation", "~now", "~then"), rows)
+
+
+def _order(layout: Sequence[int] | None) -> str:
+    return "other" if layout is None else f"{{{','.join(map(str, layout))}}}"
+
+
+@app.command()
+def explain(
+    graph: _Graph,
+    config: _Config = None,
+    against: _Against = None,
+    top: _Top = 10,
+    workspace: Work = WORK,
+    collection: ModelOf = None,
+    model_from: RankedBy = None,
+    blocks: Blocks = None,
+    module: _Module = None,
+    svg: _Svg = None,
+    json_file: Json = None,
+) -> None:
+    """Explain why one configuration is ranked ahead of another: by node, pair, cause and column."""
+    from xlarank.features.meanings import column_meanings
+    from xlarank.pipelines.explain import explain as run
+
+    result = run(
+        workspace_at(workspace),
+        graph,
+        config=config,
+        against=against,
+        collection=collection,
+        model_from=model_from,
+        svg=svg,
+        module=module,
+    )
+    _show_difference(result)
+    _show_copies(result, top)
+    _show_nodes(result, top)
     pairs = ((f"{pair.value:+.4f}", pair.now, pair.then) for pair in result.pairs[:top])
     show_rows((">contribution", "pair now", "pair then"), pairs)
     meanings = column_meanings()
@@ -156,7 +168,7 @@ def explain(
         inside = ", ".join(map(result.called, segment.nodes[:12])) + (
             " ..." if len(segment.nodes) > 12 else ""
         )
-        say(f"segment {number}: {segment.value:+.4f}, nodes {inside}")
+        say(f"segment {number} (connected nodes): {segment.value:+.4f}, nodes {inside}")
     list_lines("note", list(result.notes))
     if svg is not None:
         say(f"wrote {svg}")

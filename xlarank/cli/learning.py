@@ -10,14 +10,66 @@ from typer import Exit, Option, Typer
 
 from xlarank.cli import options
 from xlarank.cli.console import list_lines, progress_bars, say, show, show_rows, write_json
-from xlarank.cli.options import built_workspace
+from xlarank.cli.roots import built_workspace
 from xlarank.cli.scoring import ranking_table
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.data.workspace import Workspace
     from xlarank.models.training_data import FitSettings
+    from xlarank.pipelines.train import TrainResult
+    from xlarank.pipelines.tune import TuneResult
 
 app = Typer()
+_report = partial(say, style="dim")
+_AlsoFrom = Annotated[
+    list[str] | None,
+    Option(
+        help="Additional training collection of the same kind; repeatable. NAME=WEIGHT "
+        "weights its graphs "
+        "(default 1). Only graphs of --collection are scored."
+    ),
+]
+_FineTune = Annotated[
+    str | None,
+    Option(
+        help="Fine-tune a model with up to --rounds more trees: shipped (the shipped "
+        "ranker), a collection "
+        "with a model in the workspace, or the folder of a model."
+    ),
+]
+_ModelOrAuto = Annotated[
+    str,
+    Option(help=f"Ranker: {options.RANKERS}; or auto: the one with the best out-of-fold score."),
+]
+_WithValid = Annotated[bool, Option("--with-valid", help="Train on the valid split, too.")]
+_MaxRows = Annotated[
+    int | None,
+    Option(
+        min=0,
+        help="Training rows of a collection, sampled evenly from its graphs; 0: all. Default: "
+        "100,000 for layouts, 500,000 for tiles.",
+    ),
+]
+_Engine = Annotated[
+    str,
+    Option(
+        help=("local, or dask: train each booster on all workers of --scheduler (lambdarank only).")
+    ),
+]
+_AllowConstant = Annotated[
+    bool, Option("--allow-constant", help="Save models with equal scores, too.")
+]
+_Storage = Annotated[
+    str | None,
+    Option(
+        help="Storage of studies: journal:PATH, postgresql+psycopg://USER@HOST/DATABASE or "
+        "another SQLAlchemy "
+        "URL. Default: a journal in the workspace."
+    ),
+]
+_Worker = Annotated[
+    bool, Option("--worker", help="Join the study at --storage as another process.")
+]
 
 
 def spread(score: dict[str, Any] | None) -> str:
@@ -55,17 +107,8 @@ def tune(
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
     model: options.Model = "lambdarank",
-    storage: Annotated[
-        str | None,
-        Option(
-            help="Storage of studies: journal:PATH, postgresql+psycopg://USER@HOST/DATABASE or "
-            "another SQLAlchemy "
-            "URL. Default: a journal in the workspace."
-        ),
-    ] = None,
-    worker: Annotated[
-        bool, Option("--worker", help="Join the study at --storage as another process.")
-    ] = False,
+    storage: _Storage = None,
+    worker: _Worker = False,
     timeout: options.Timeout = None,
     max_rows: Annotated[
         int,
@@ -82,7 +125,6 @@ def tune(
     """
     from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.training.studies import StudyOptions
-    from xlarank.pipelines.tune import params_text
     from xlarank.pipelines.tune import tune as run
 
     work = built_workspace(data_root, workspace, collection)
@@ -98,8 +140,17 @@ def tune(
             fit=fit,
             study=StudyOptions(storage, worker, select, max_rows),
             progress=progress,
-            report=partial(say, style="dim"),
+            report=_report,
         )
+    _show_tuned(results)
+    write_json(json_file, results)
+    if too_large:
+        raise Exit(1)
+
+
+def _show_tuned(results: Sequence[TuneResult]) -> None:
+    from xlarank.pipelines.tune import params_text
+
     heads = (
         "collection",
         ">trials",
@@ -133,9 +184,6 @@ def tune(
     for path in (path for result in results for path in result.pictures):
         say(f"wrote {path}")
     list_lines("not tuned", [result.skipped for result in results if result.skipped])
-    write_json(json_file, results)
-    if too_large:
-        raise Exit(1)
 
 
 @app.command()
@@ -143,57 +191,19 @@ def train(
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
-    also_from: Annotated[
-        list[str] | None,
-        Option(
-            help="Additional training collection of the same kind; repeatable. NAME=WEIGHT "
-            "weights its graphs "
-            "(default 1). Only graphs of --collection are scored."
-        ),
-    ] = None,
-    fine_tune: Annotated[
-        str | None,
-        Option(
-            help="Fine-tune a model with up to --rounds more trees: shipped (the shipped "
-            "ranker), a collection "
-            "with a model in the workspace, or the folder of a model."
-        ),
-    ] = None,
-    model: Annotated[
-        str,
-        Option(
-            help=f"Ranker: {options.RANKERS}; or auto: the one with the best out-of-fold score."
-        ),
-    ] = "lambdarank",
+    also_from: _AlsoFrom = None,
+    fine_tune: _FineTune = None,
+    model: _ModelOrAuto = "lambdarank",
     seeds: options.Seeds = 3,
-    with_valid: Annotated[
-        bool, Option("--with-valid", help="Train on the valid split, too.")
-    ] = False,
-    max_rows: Annotated[
-        int | None,
-        Option(
-            min=0,
-            help="Training rows of a collection, sampled evenly from its graphs; 0: all. Default: "
-            "100,000 for layouts, 500,000 for tiles.",
-        ),
-    ] = None,
+    with_valid: _WithValid = False,
+    max_rows: _MaxRows = None,
     rounds: options.Rounds = 300,
     select: options.Select = "mean",
     seed: options.Seed = 0,
     threads: options.Threads = 0,
-    engine: Annotated[
-        str,
-        Option(
-            help=(
-                "local, or dask: train each booster on all workers of --scheduler (lambdarank "
-                "only)."
-            )
-        ),
-    ] = "local",
+    engine: _Engine = "local",
     scheduler: options.Scheduler = None,
-    allow_constant: Annotated[
-        bool, Option("--allow-constant", help="Save models with equal scores, too.")
-    ] = False,
+    allow_constant: _AllowConstant = False,
     name: options.RunName = "",
     json_file: options.Json = None,
 ) -> Any:
@@ -227,13 +237,20 @@ def train(
         fit = FitSettings(rounds, seed, threads)
         too_large = _announce(work, collection or (), settings.splits, fit, max_rows)
     with progress_bars() as progress:
-        report = partial(say, style="dim")
-        results = run(work, settings, name=name, progress=progress, report=report)
+        results = run(work, settings, name=name, progress=progress, report=_report)
     names = [result.collection for result in results if not result.skipped]
     has_valid = any(read_manifest(work, Collection.parse(of), "valid") for of in names)
-    options.current_run.words["scored_by"] = (
-        "evaluate" if has_valid and not with_valid else "cross-validate"
-    )
+    following = "evaluate" if has_valid and not with_valid else "cross-validate"
+    options.current_run.words["scored_by"] = following
+    _show_trained(results)
+    write_json(json_file, results)
+    if too_large:
+        raise Exit(1)
+    return results
+
+
+def _show_trained(results: Sequence[TrainResult]) -> None:
+    """Print what was trained, the comparisons out of fold, and what was not trained."""
     heads = (
         "collection",
         "model",
@@ -281,7 +298,3 @@ def train(
             best = [f"{name} {share:.0%}" for name, share in list(result.importance.items())[:5]]
             say(f"{result.collection}: most important columns: {', '.join(best)}", "dim")
     list_lines("not trained", [result.skipped for result in results if result.skipped])
-    write_json(json_file, results)
-    if too_large:
-        raise Exit(1)
-    return results

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from xlarank.pipelines.programs.advise.advice import Advice
     from xlarank.pipelines.programs.advise.diagnosis import Change, Cost, Diagnosis
     from xlarank.pipelines.programs.propose import Proposal
+    from xlarank.pipelines.programs.sources import Collected
 
 app = Typer()
 #: Display names of `xlarank.pipelines.programs.advise.search.LayoutSearch.statuses`; others are
@@ -224,6 +225,12 @@ def collect(
                 program, out, settings, split=split, name=name, jobs=jobs, progress=progress
             )
     options.current_run.keep(out)
+    _show_labels(labels, tiles, configs)
+    write_json(json_file, labels.manifest)
+
+
+def _show_labels(labels: Collected, tiles: bool, configs: int) -> None:
+    """Print what was collected, and how far it can be trusted."""
     counts = ", ".join(f"{count} {status}" for status, count in labels.statuses.items())
     if tiles:
         counts = f"kernels: {counts}"
@@ -240,7 +247,6 @@ def collect(
         say(f"two halves of the rounds agree with Kendall's tau {tau:.3f}; {ceiling}")
     if labels.manifest.get("loops_counted_once"):
         say("a loop's number of runs is not known; its body was counted once")
-    write_json(json_file, labels.manifest)
 
 
 @app.command()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option, Typer
 
-from xlarank.cli import console, options
+from xlarank.cli import console, options, roots
 from xlarank.cli.console import (
     error_line,
     finish,
@@ -34,6 +34,7 @@ from xlarank.data.errors import counted, reasons
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.pipelines.rank import Ranked, Ranking
+    from xlarank.pipelines.submit import Submission
 
 app = Typer()
 
@@ -224,7 +225,7 @@ def submit(
     if data_root is None:
         stored = sorted(stored_roots(Workspace(workspace)))
         refuse_sample_on_kaggle(map(Path, stored) if stored else [find_data_root().path])
-    work = options.built_workspace(
+    work = roots.built_workspace(
         data_root, workspace, collection, trained=not scores and model_from != "shipped"
     )
     with console.progress_bars() as progress:
@@ -233,12 +234,21 @@ def submit(
             out,
             collections=collection or (),
             model_from=model_from,
-            scores=options.read_scores(scores, weights, "test"),
+            scores=roots.read_scores(scores, weights, "test"),
             progress=progress,
         )
+    options.current_run.keep(out)
+    _show_submission(report)
+    write_json(json_file, report)
+    finish(report.broken)
+    if strict and report.unranked():
+        error_line("not every test graph is ranked by a model, as --strict asks")
+        raise Exit(1)
+
+
+def _show_submission(report: Submission) -> None:
     ranked = ((name, str(count), report.models[name]) for name, count in report.rows.items())
     show_rows(("collection", ">test graphs", "ranked by"), ranked)
-    options.current_run.keep(out)
     rows = counted(len(report.origin), "row")
     say(f"wrote {report.out}: {rows}, checked")
     causes = reasons(
@@ -253,11 +263,6 @@ def submit(
     list_lines("note", [*unranked, *chosen, *report.notes])
     for name in sorted(name for name in report.left_out if not report.covers(name)):
         say(f"{name} has no test graphs, so no rows")
-    write_json(json_file, report)
-    finish(report.broken)
-    if strict and report.unranked():
-        error_line("not every test graph is ranked by a model, as --strict asks")
-        raise Exit(1)
 
 
 @app.command()
@@ -288,9 +293,9 @@ def check_submission(
     stored = set() if data_root is not None or from_environment else stored_roots(work)
     if stored:
         with suppress(DataRootError):  # moved: the workspace has the test graphs, too
-            root = options.data_root_of(Path(min(stored)), f"of the workspace {workspace}")
+            root = roots.data_root_of(Path(min(stored)), f"of the workspace {workspace}")
     elif data_root is not None or from_environment or sample is None:
-        root = options.data_root_of(data_root)
+        root = roots.data_root_of(data_root)
     checked = run(
         file,
         sample=sample,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Option, Typer
 
-from xlarank.cli import console, options
+from xlarank.cli import console, options, roots
 from xlarank.cli.console import (
     finish,
     headline,
@@ -36,6 +36,10 @@ from xlarank.cli.options import (
 from xlarank.cli.ranking import rank, submit
 from xlarank.cli.scoring import evaluate
 from xlarank.data.errors import MAX_TRIALS, counted
+
+if TYPE_CHECKING:
+    from xlarank.pipelines.run_all import RunSummary
+    from xlarank.pipelines.training.budget import CollectionPlan
 
 #: Collections of the demo: one of each kind, so that it takes only minutes.
 DEMO: Final = ("layout:cpu:random", "tile:cpu")
@@ -68,9 +72,9 @@ def run_all(
     """Build, tune, train and submit within a budget of time and memory; rerun to resume."""
     from xlarank.data.collection import refuse_sample_on_kaggle
     from xlarank.pipelines.run_all import run_all as run
-    from xlarank.pipelines.training.budget import CollectionPlan, RunSettings
+    from xlarank.pipelines.training.budget import RunSettings
 
-    root = options.data_root_of(data_root)
+    root = roots.data_root_of(data_root)
     if data_root is None:
         refuse_sample_on_kaggle([root.path])
     opened = options.workspace_at(workspace)
@@ -82,28 +86,6 @@ def run_all(
         f"{counted(settings.cores, 'core')}"
     )
 
-    def show_plan(plan: list[CollectionPlan]) -> None:
-        show_rows(
-            ("collection", ">configurations kept", ">rows", ">min to first model", ">GB memory"),
-            (
-                (
-                    str(part.collection),
-                    *(
-                        (
-                            f"{part.max_configs:,}",
-                            f"{part.rows:,}",
-                            f"{part.first_seconds / 60:.1f}",
-                            f"{part.memory_gb:.1f}",
-                        )
-                        if part.rows
-                        else "----"
-                    ),
-                )
-                for part in plan
-                if not models
-            ),
-        )
-
     with console.progress_bars() as progress:
         summary = run(
             root,
@@ -112,8 +94,27 @@ def run_all(
             settings,
             collections=collection or (),
             progress=progress,
-            on_plan=show_plan,
+            on_plan=lambda plan: None if models else _show_plan(plan),
         )
+    _show_summary(summary)
+    options.current_run.keep(out)
+    write_json(json_file, {**plain_values(summary), "settings": plain_values(settings)})
+    finish(summary.broken)
+
+
+def _show_plan(plan: list[CollectionPlan]) -> None:
+    rows = []
+    for part in plan:
+        cells = ["-"] * 4
+        if part.rows:
+            minutes = f"{part.first_seconds / 60:.1f}"
+            cells = [f"{part.max_configs:,}", f"{part.rows:,}", minutes, f"{part.memory_gb:.1f}"]
+        rows.append([str(part.collection), *cells])
+    heads = ("collection", ">configurations kept", ">rows", ">min to first model", ">GB memory")
+    show_rows(heads, rows)
+
+
+def _show_summary(summary: RunSummary) -> None:
     heads = ("collection", "ranked by", ">valid, first model", ">trials", ">out of fold", ">s")
     show_rows(
         heads,
@@ -135,9 +136,6 @@ def run_all(
         f"wrote {summary.out}: {counted(summary.rows, 'row')}, checked; "
         f"{summary.seconds / 60:.1f} min"
     )
-    options.current_run.keep(out)
-    write_json(json_file, {**plain_values(summary), "settings": plain_values(settings)})
-    finish(summary.broken)
 
 
 @app.command()
@@ -176,7 +174,7 @@ def demo(workspace: Work = Path("work/demo"), trials: Trials = 8) -> None:
     work = options.workspace_at(workspace)
     headline("1. build-features")
     say("layouts and tiles measured on a CPU (data/sample/README.md)")
-    options.build(root, work, BuildRequest(collections=DEMO))
+    roots.build(root, work, BuildRequest(collections=DEMO))
     names = list(DEMO)
     headline("2. tune")
     tune(trials=trials, workspace=workspace, collection=names)

@@ -16,14 +16,15 @@ from xlarank.cli import options
 from xlarank.cli.console import (
     list_lines,
     list_reasons,
-    new_table,
     progress_bars,
     say,
     show,
     show_rows,
     write_json,
 )
-from xlarank.cli.options import built_workspace, read_scores, workspace_at
+from xlarank.cli.options import workspace_at
+from xlarank.cli.roots import built_workspace, read_scores
+from xlarank.cli.tables import new_table
 from xlarank.data.errors import counted
 from xlarank.data.files import atomic_write
 
@@ -33,6 +34,30 @@ if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
 app = Typer()
 
 _ShowGraphs = Annotated[bool, Option(help="Show a row for each graph.")]
+_By = Annotated[
+    str,
+    Option(
+        help=(
+            "Unit to hold out: kind (a kernel family; layouts: family), family (a "
+            "program) or graph."
+        )
+    ),
+]
+_Models = Annotated[
+    list[str] | None,
+    Option(
+        help=(f"Ranker to fit instead of that of the model: {options.RANKERS}. Repeat to compare.")
+    ),
+]
+_Without = Annotated[
+    list[str] | None,
+    Option(
+        help=(
+            "Block of columns to leave out, by the name of its class: what it is worth; repeatable."
+        )
+    ),
+]
+_WithValid = Annotated[bool, Option("--with-valid", help="With --model: fit on train and valid.")]
 
 
 @app.command()
@@ -89,35 +114,10 @@ def evaluate(
 
 @app.command()
 def cross_validate(
-    by: Annotated[
-        str,
-        Option(
-            help=(
-                "Unit to hold out: kind (a kernel family; layouts: family), family (a "
-                "program) or graph."
-            )
-        ),
-    ] = "kind",
-    model: Annotated[
-        list[str] | None,
-        Option(
-            help=(
-                f"Ranker to fit instead of that of the model: {options.RANKERS}. Repeat to compare."
-            )
-        ),
-    ] = None,
-    without: Annotated[
-        list[str] | None,
-        Option(
-            help=(
-                "Block of columns to leave out, by the name of its class: what it is worth; "
-                "repeatable."
-            )
-        ),
-    ] = None,
-    with_valid: Annotated[
-        bool, Option("--with-valid", help="With --model: fit on train and valid.")
-    ] = False,
+    by: _By = "kind",
+    model: _Models = None,
+    without: _Without = None,
+    with_valid: _WithValid = False,
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
