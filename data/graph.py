@@ -160,6 +160,12 @@ class LayoutGraph(Graph):
     def duplicates(self) -> Duplicates:
         return group_codes(self.table.codes)
 
+    @property
+    def unset(self) -> NDArray[np.intp]:
+        """Configurations that set no layout, as the compiler's default."""
+        unset = np.all(self.table.rows < 0, axis=1)
+        return np.flatnonzero(unset[self.table.codes].all(axis=1))
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TileGraph(Graph):

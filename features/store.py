@@ -36,7 +36,7 @@ from xlarank.data.files import (
     write_json,
     write_parquet,
 )
-from xlarank.data.workspace import Workspace
+from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 from xlarank.features.instances.graph_instances import ARRAYS, Instances
 from xlarank.features.rows import KEYS, GraphRows, Recipe, Source, row_starts, rows_table
 
@@ -367,6 +367,8 @@ def each_graph(
     if manifest.recipe.code_hash != settings.code_hash(collection.kind):
         blocks = "".join(f" `blocks={file.name}`" for file in settings.block_files)
         do = f"run build-features `data_root={manifest.data_root}`{blocks}"
+        if workspace.root != DEFAULT_ROOT:
+            do += f" `workspace={workspace.root}`"
         got = f"the {split} rows of {collection} were made by other feature code"
         raise FeatureStoreError(got, expected="rows of the code in place", do=do)
     for part, members in groupby(manifest.graphs.items(), key=lambda entry: entry[1].part):

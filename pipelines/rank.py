@@ -241,6 +241,17 @@ class Ranking:
         tied = self.scores == self.scores[self.order[0]]
         return int(tied.sum()) if len(np.unique(self.same_as[tied])) > 1 else 0
 
+    @property
+    def default_place(self) -> tuple[int, int] | None:
+        """The first configuration that sets no layout, and its place in the order, from 1; None
+        for tiles and without such a configuration.
+        """
+        graph, _ = self.source
+        if not isinstance(graph, LayoutGraph) or not len(graph.unset):
+            return None
+        default = int(graph.unset[0])
+        return default, int(np.flatnonzero(self.order == default)[0]) + 1
+
     def node_times(self, config: int) -> list[NodeTime]:
         """Return estimated times of the configurable nodes; empty unless the model is the time
         model itself.

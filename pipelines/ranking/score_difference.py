@@ -280,10 +280,7 @@ def _reference(
     if against is not None and against != DEFAULT:
         number = _configuration(graph, against)
         return number, f"configuration {number}"
-    defaults = []
-    if isinstance(graph, LayoutGraph):
-        unset = np.all(graph.table.rows < 0, axis=1)
-        defaults = np.flatnonzero(unset[graph.table.codes].all(axis=1)).tolist()
+    defaults = graph.unset.tolist() if isinstance(graph, LayoutGraph) else []
     group = graph.duplicates.group
     if against is None and (not defaults or group[defaults[0]] == group[now]):
         return int(order[len(order) // 2]), "the middle of the ranking"

@@ -521,6 +521,10 @@ def test_ties_for_first_are_counted_and_a_lone_configuration_has_no_next_step(tm
     tied = int((ranking.scores == ranking.scores.min()).sum())
     assert tied == ranking.tied_first > 1 and following.startswith("explain ")
     assert f"{tied} of 24 configurations tie for first, in file order" in out
+    default, place = ranking.default_place
+    assert (arrays["node_config_feat"][default] < 0).all()
+    assert ranking.order[place - 1] == default
+    assert f"the compiler's default, configuration {default}: place {place} of 24" in out
     alike = save_npz(tmp_path / "b.npz", identical(arrays))
     out, following = printed(alike, "--workspace", tmp_path)
     assert "tie for first" not in out and not following

@@ -121,6 +121,10 @@ def _show_ranking(ranking: Ranking, top: int, asked: bool) -> None:
             for entry in ranking.best(top)
         ),
     )
+    if ranking.default_place:
+        default, place = ranking.default_place
+        number = f"place {place:,} of {len(ranking.order):,}"
+        say(f"the compiler's default, configuration {default}: {number}")
     if ranking.tied_first:
         say(f"{ranking.tied_first:,} of {configs} tie for first, in file order")
     _show_losses(ranking)
