@@ -71,20 +71,14 @@ class FeatureSettings:
         return blocks_of(kind, self.tier, candidates=self.candidates, user_blocks=user_blocks)
 
     def graph_columns(self, kind: Kind) -> list[str]:
-        return [
-            name
-            for block in self.blocks(kind)
-            if block.scope is Scope.GRAPH
-            for name in block.columns
-        ]
+        return self._columns_of(kind, Scope.GRAPH)
 
     def config_columns(self, kind: Kind) -> list[str]:
-        return [
-            name
-            for block in self.blocks(kind)
-            if block.scope is Scope.CONFIG
-            for name in block.columns
-        ]
+        return self._columns_of(kind, Scope.CONFIG)
+
+    def _columns_of(self, kind: Kind, scope: Scope) -> list[str]:
+        blocks = [block for block in self.blocks(kind) if block.scope is scope]
+        return [name for block in blocks for name in block.columns]
 
     def columns(self, kind: Kind) -> list[str]:
         return self.graph_columns(kind) + self.config_columns(kind)
