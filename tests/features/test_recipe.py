@@ -185,6 +185,7 @@ def test_measured_rows_are_sampled_by_the_graphs_name():
     graph = graph_rows("a", [50, 10, 40, 20, 30])
     assert sampled(graph, 5) is graph and sampled(graph, 0) is graph
     broken = replace(graph, runtime=np.where(graph.runtime > 30, 0, graph.runtime))
+    assert sampled(broken, 5) is broken and sampled(broken, 0) is broken
     assert sampled(broken, 4).row_cost.tolist() == [10, 20, 30], "the two that failed go first"
     assert len(sampled(broken, 2)) == 2 and np.isfinite(sampled(broken, 2).row_cost).all()
     unlabelled = replace(graph_rows("a", range(1, 101)), runtime=np.zeros(100, np.int64))
