@@ -29,6 +29,7 @@ from xlarank.models.rankers import DEFAULT, specs_of
 from xlarank.models.training_data import FitSettings
 from xlarank.models.tuned import BestParams, tuned_members
 from xlarank.models.validation.folds import FoldPlan
+from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspaces import chosen_collections, each_collection, workspace_lock
 from xlarank.pipelines.training.fit_cost import StudyCost
@@ -375,13 +376,18 @@ def _save(
 
 
 def _best_text(study: Study, objective: Objective) -> str:
-    """Describe the best trial and the defaults; return "" before a complete trial."""
+    """Describe the best trial and its paired difference to the defaults; return "" before a
+    complete trial.
+    """
     compared = finalists(study, objective)
     if not compared:
         return ""
     best = compared[0]
-    score, *of_defaults = (result["mean"] for result in results_of(study, *compared))
-    others = "".join(f" (defaults {mean:.3f})" for mean in of_defaults)
+    result, *of_defaults = results_of(study, *compared)
+    others = ""
+    for defaults in of_defaults:
+        lead, error = paired_difference(result["graphs"], defaults["graphs"], objective.select)
+        others = f" (defaults {defaults['mean']:.3f}, difference {lead:+.3f} ± {error:.3f})"
     is_default = best.params == objective.defaults
     params = "the defaults" if is_default else params_text(best.params)
-    return f", best out-of-fold score {score:.3f}{others} with {params}"
+    return f", best out-of-fold score {result['mean']:.3f}{others} with {params}"
