@@ -53,6 +53,8 @@ def simulated(root: DataRoot, configs: int) -> list[GraphRows]:
     settings = FeatureSettings().for_collection(Collection.parse(_SIMULATED))
     graphs = []
     for file in graph_files(root.npz, [_SIMULATED], where=str(root.path)):
+        if file.split == "test":
+            continue
         program = read_graph(file.path)
         assert isinstance(program, LayoutGraph)
         rng = graph_generator(0, program.name)

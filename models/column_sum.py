@@ -1,4 +1,4 @@
-"""Estimated times: columns whose sum ranks without trees, or is where trees begin."""
+"""Sums of columns, such as estimated times, that rank without trees, or where trees begin."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xlarank.models.training_data import CPU, Target, TrainingData
 
 @dataclass(frozen=True)
 class ColumnSum:
-    """A relevance, higher is faster: -weight * log2(estimated time), a sum of columns."""
+    """A relevance, higher is faster: -weight * a sum of columns; of a time model, log2 of ns."""
 
     columns: tuple[str, ...]
     weight: float = 1.0

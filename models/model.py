@@ -1,4 +1,4 @@
-"""The model: members whose scores are averaged, and the card that describes it."""
+"""The model: members that score together, or a sum of columns, and the card that describes it."""
 
 from __future__ import annotations
 
@@ -49,19 +49,21 @@ class Scores:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model:
-    """Members whose scores are averaged; without members, an estimated time or another column.
+    """Ranks by its members or, if it has none, by its rule.
 
-    The members of one seed have different losses: the weighted mean of their ranks within a graph
-    is the score of the seed; a single member's scores are taken as they are. Scores of seeds are
-    averaged. All methods that change a model return another one.
+    Scores of seeds are averaged. The score of a seed is that of its member or, of several members
+    with different losses, the weighted mean of their ranks within the graph. Methods that change a
+    model return another one.
 
     Attributes:
         name, params: ranker (`xlarank.models.rankers`) and its parameters.
         members: unfitted or fitted members, grouped by seed.
         columns: columns of the training rows; empty before `fit`.
-        rule: columns that rank if there are no members.
+        rule: sum of columns that ranks if there are no members: an estimated time, or one of
+            `xlarank.models.rules`.
         card: description; None unless the model was saved or loaded.
-        shipped: whether the model comes with the package; it uses a subset of the rows' columns.
+        shipped: whether the model comes with the package, or is an estimated time; it uses a subset
+            of the rows' columns.
         choice: why it ranks instead of a trained model, or what limits it; empty by default.
     """
 
@@ -93,7 +95,9 @@ class Model:
 
     @property
     def is_rule(self) -> bool:
-        """Whether it is one of `xlarank.models.rules`, not a model without trees."""
+        """Whether it is one of `xlarank.models.rules`; a time model, too, ranks by `rule`, but is
+        none.
+        """
         return self.name.startswith(RULE)
 
     @property
@@ -132,20 +136,24 @@ class Model:
             for member in unfitted[number % len(unfitted)]:
                 members.append(member.fit(data, replace(settings, seed=seed)))
             step(seed)
-        return self._changed(members, data.columns)._without_stumps()
+        return self._changed(members, data.columns)._rule_if_no_trees()
 
     def grow(self, data: TrainingData, settings: FitSettings) -> Model:
-        """Return a model with ``settings.rounds`` rounds; equivalent to `fit` on the same data."""
+        """Return a model of one seed with ``settings.rounds`` rounds; equivalent to `fit` on the
+        same data.
+        """
         members = [member.grow(data, settings) for member in self.members]
         return replace(self, members=members, columns=data.columns)
 
     def continued(self, rate: float = 1.0) -> Model:
-        """Return an unfitted, warm-started model; raises `ModelError` unless all trees are
-        LightGBM's.
+        """Return an unfitted model whose trees are added to this one's, or to its estimated time if
+        it has none; raises `ModelError` for a rule and unless all trees are LightGBM's.
         """
         self._require_fitted()
+        if self.is_rule:
+            raise ModelError(f"{self.name} has no trees to continue", do="train a model anew")
         members = [member.continued(rate) for member in self.members]
-        if not members:  # trees are added to the estimated time
+        if not members:
             learning_rate = self.params["learning_rate"] * rate
             params = {**self.params, "learning_rate": learning_rate}
             members = members_of(self.name, self.kind, params)
@@ -155,8 +163,8 @@ class Model:
         """Return a model of other members, without what was known about the earlier ones."""
         return Model(self.name, self.kind, self.params, members, columns)
 
-    def _without_stumps(self) -> Model:
-        """Return the rule alone if there are no trees but the members rank without."""
+    def _rule_if_no_trees(self) -> Model:
+        """Return the estimated time alone if no member has trees and it ranks without them."""
         trees = any(member.booster.rounds or member.warm_start for member in self.members)
         if trees or not self.ranks_without_trees:
             return self
@@ -168,7 +176,10 @@ class Model:
         """
         rows = self.select(rows)
         if self.members:
-            seeds = [_blend([m.score(rows) for m in members], members) for members in self.by_seed]
+            seeds = [
+                _score_of_seed([member.score(rows) for member in members], members)
+                for members in self.by_seed
+            ]
         else:
             seeds = [self._require_rule().score(rows)]
         if not np.isfinite(seeds).all():
@@ -193,12 +204,17 @@ class Model:
         for stage in zip_longest(*(member.staged(rows, every) for member in members)):
             # members that stopped early keep their last scores
             latest = [old if new is None else new for new, old in zip_longest(stage, latest)]
-            yield _blend(latest, members)
+            yield _score_of_seed(latest, members)
 
     def nanoseconds(self, scores: Scores) -> Floats | None:
         """Return predicted times, ``(rows,)``; None if scores only rank or a fallback was used."""
-        by_trees = bool(self.members) and all(member.predicts_times for member in self.members)
-        if scores.fallback or not (by_trees or self._ranks_by_estimate(TPU, GPU)):
+        predicts_times = bool(self.members) and all(
+            member.predicts_times for member in self.members
+        )
+        if self.rule is not None and self.rule.weight == 1:
+            # all other targets share the column of GPUs
+            predicts_times = self._ranks_by_estimate(TPU, GPU)
+        if scores.fallback or not predicts_times:
             return None
         return np.exp2(np.minimum(scores.mean, 100.0))
 
@@ -241,9 +257,9 @@ class Model:
     @property
     def title(self) -> str:
         """Name of the model in messages."""
-        if self.shipped or self.card is None:
-            return self.place if self.shipped else self.name
-        return f"the model of {self.place}"
+        if self.shipped:
+            return self.place
+        return self.name if self.card is None else f"the model of {self.place}"
 
     def select(self, rows: GraphRows) -> GraphRows:
         """Return rows with only the model's columns; raises `ModelError` if any is missing, or if
@@ -295,7 +311,8 @@ class Model:
         if self.rule is not None:
             card.rule = [*self.rule.columns]
             card.rule_weight = self.rule.weight
-        with new_members(folder, self.members) as card.members:
+        with new_members(folder, self.members) as checksums:
+            card.members = checksums
             read_members(folder, card)
             write_json(folder / CARD, asdict(card))
         return replace(self, card=card)
@@ -330,7 +347,7 @@ class Model:
         return self.rule
 
 
-def _blend(scores: Sequence[Floats], members: Sequence[Member]) -> Floats:
+def _score_of_seed(scores: Sequence[Floats], members: Sequence[Member]) -> Floats:
     """Return the scores of one seed, ``(rows,)``."""
     if len(members) == 1:
         return scores[0]

@@ -136,13 +136,14 @@ class Ranking:
     """The configurations of a graph, ranked by a model's scores of its rows.
 
     Attributes:
-        collection: collection whose model ranked them.
+        graph: name of the graph.
+        collection: collection of the model's card.
         order: ``(configs,)`` configuration ids, fastest first.
         scores: ``(configs,)`` by configuration id; lower is faster; only comparable within the
             graph.
         same_as: ``(configs,)`` lowest id of an identical configuration.
         runtime: ``(configs,)`` measured nanoseconds, 0 if not measured.
-        metrics: `graph_metrics`; None if the file has no runtimes that differ.
+        metrics: `graph_metrics`; None unless two distinct configurations differ in runtime.
         trust: certainty; None without calibration or with a ``fallback``.
         fallback: description of the fallback for an unseen kernel family, if it was used; else
             empty.

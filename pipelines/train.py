@@ -45,7 +45,7 @@ from xlarank.pipelines.training.training_sets import (
 if TYPE_CHECKING:
     import polars as pl
 
-#: Number of rounds without folds, except for a time model.
+#: Number of rounds without folds; 0 for time-trees of layouts.
 _DEFAULT_ROUNDS: Final = 150
 #: Learning rates of added trees to cross-validate, as multiples of the continued model's.
 RATES: Final = (1.0, 0.3)
@@ -94,12 +94,12 @@ class TrainResult:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """An unfitted model with its number of rounds and out-of-fold scores.
+    """A model, unfitted until it is saved, with its number of rounds and out-of-fold scores.
 
     Attributes:
-        default_rounds, reason: number of rounds without folds, and why there are none.
+        default_rounds, reason: number of rounds without folds, and why there are no folds.
         rounds, chosen_by: number of rounds, and how it was chosen.
-        metrics, scores: out-of-fold values by graph; empty without folds.
+        metrics, scores: out-of-fold values by graph, of one seed; empty without folds.
         value: aggregate of the out-of-fold scores by ``TrainSettings.select``.
         rate: learning rate of a continued model, as a multiple of its own.
         name: name of the run in the leaderboard.
@@ -127,23 +127,25 @@ def train(
     progress: Progress | None = None,
     report: Callable[[str], object] | None = None,
 ) -> list[TrainResult]:
-    """Fit a model per collection, with tuned parameters if any and the number of rounds best out of
-    fold.
+    """Fit and save a model per collection, one after another, with tuned parameters if any and the
+    number of rounds best out of fold.
 
-    If folds hold out kernel families, unseen ones are ranked with the fallback. A model whose
-    scores are all equal is not saved unless ``allow_constant``. With ``model`` "auto", every ranker
-    is validated on the same folds and the best is trained, per collection; its score, the best of
-    several, is slightly optimistic. With ``fine_tune``, the number of trees added to that model and
-    their learning rate are cross-validated on families unknown to it. ``name`` is that of the run
+    If folds hold out kernel families, those unseen in training are ranked with a fallback, blended
+    with the compiler's default (`xlarank.models.card.Fallback`). A model whose scores are all equal
+    is not saved unless ``allow_constant``. With ``model`` "auto", every ranker is validated on the
+    same folds and the best is trained, per collection; its score, the best of several, is slightly
+    optimistic. With ``fine_tune``, trees are added to the model that it names; their number and
+    learning rate are cross-validated on families unknown to that model. ``name`` is that of the run
     in the leaderboard; ``report`` is called with a forecast of the time, measured on short fits.
 
     Raises `CollectionError` or `ModelError` for a collection named in the settings (others are left
     out with their reason) and for a model that cannot be continued, `CollectionError` if nothing
-    could be trained, and `ClusterError` for an unusable cluster.
+    could be trained, and `ClusterError` for an unusable cluster. Models that were saved before an
+    error stay.
     """
     settings = settings or TrainSettings()
     if settings.model != AUTO:
-        specs_of(settings.model)
+        specs_of(settings.model)  # raises for an unknown name
     workspace.require_writable()
     extra = extra_collections(workspace, settings.also_from)
     chosen = chosen_collections(workspace, settings.collections)
@@ -169,7 +171,7 @@ def train(
         results = each_collection(chosen, settings.collections, left_out, run)
     if not results:
         raise CollectionError("; ".join(left_out.values()))
-    skipped = [TrainResult(name, skipped=reason) for name, reason in left_out.items()]
+    skipped = [TrainResult(collection, skipped=reason) for collection, reason in left_out.items()]
     return [*results.values(), *skipped]
 
 
@@ -209,7 +211,7 @@ def _train(
     progress: Progress | None,
 ) -> TrainResult:
     """Cross-validate the requested models, fit the best on all rows and save it."""
-    plan = FoldPlan.of(rows.data) if start is None else new_families(start[0], rows)
+    plan = FoldPlan.of(rows.data) if start is None else folds_of_new_families(start[0], rows)
     if start is None:
         trials = _new_models(workspace, rows.collection, settings, has_folds=bool(plan.folds))
     else:
@@ -235,7 +237,7 @@ def _train(
             lambda seed: step(f"seed {seed}, {rounds}"),
         )
     if start is not None:
-        why = _continued_from(start, best, rows, settings)
+        why = _describe_continued(start, best, rows, settings)
     else:
         why = _chosen_from(validated, failed, plan) if settings.model == AUTO else ""
     evaluated = validated if start is None else [best]
@@ -249,15 +251,15 @@ def _new_models(
 ) -> list[Trial]:
     """Return the requested ranker, or all of them for "auto", with tuned parameters if any."""
     kind = collection.kind
-    has_time_model = kind == "layout" and "layout" in target_of(collection).estimate
+    has_estimate = kind == "layout"  # every target has an estimated time of layouts
     names = [settings.model]
     if settings.model == AUTO:
-        by_default = "time-trees" if has_time_model else DEFAULT
+        by_default = "time-trees" if has_estimate else DEFAULT
         names = rankers() if has_folds else [by_default]
     trials = []
     for name in names:
         params, tuned = params_for(workspace.study(collection), name, kind)
-        rounds = 0 if name == "time-trees" and has_time_model else _DEFAULT_ROUNDS
+        rounds = 0 if name == "time-trees" and has_estimate else _DEFAULT_ROUNDS
         trials.append(Trial(Model.of(name, kind, params), tuned, rounds, "one family, no folds"))
     return trials
 
@@ -287,7 +289,7 @@ def _validate(
     prefix = f"{trial.model.name}, " if settings.model == AUTO else ""
 
     def report_fold(fold: Fold) -> None:
-        families = sorted({rows.data.families[group] for group in fold.held})
+        families = sorted({rows.data.families[graph] for graph in fold.held})
         step(f"{prefix}held out {', '.join(families)}")
 
     began = time.perf_counter()
@@ -376,9 +378,10 @@ def _card(
 ) -> ModelCard:
     """Return the card of the model of ``best``, without scores of others."""
     data = rows.data.with_also()
-    kinds = {part.kinds[0] for part in data.parts if len(part.kinds) == 1}
+    # only kernels whose family is certain; none for layouts
+    kernel_families = {part.kinds[0] for part in data.parts if len(part.kinds) == 1}
     if start is not None:
-        kinds.update(start[0].require_card().kinds)
+        kernel_families.update(start[0].require_card().kinds)
     return ModelCard(
         collection=str(rows.collection),
         model=best.model.name,
@@ -390,11 +393,11 @@ def _card(
         trained_on=rows.splits,
         also_from=rows.also_from,
         also_weights=rows.also_weights,
-        continues=_continues(start, best.rate),
+        continues=_continued_card(start, best.rate),
         folds=best.metrics,
         folds_by=plan.by,
         target=target_of(rows.collection).name,
-        kinds=sorted(kinds),
+        kinds=sorted(kernel_families),
         fallback=plan.fallback,
         select=settings.select,
         seeds=settings.seeds,
@@ -470,7 +473,7 @@ def _require_tpu(collection: Collection) -> None:
         raise ModelError(got, do=do)
 
 
-def new_families(model: Model, rows: StoredTrainingSet) -> FoldPlan:
+def folds_of_new_families(model: Model, rows: StoredTrainingSet) -> FoldPlan:
     """Return folds over the graphs of families unknown to a model; no folds if there are too few
     families.
 
@@ -486,7 +489,7 @@ def new_families(model: Model, rows: StoredTrainingSet) -> FoldPlan:
     return FoldPlan.of_new(rows.data, card.known_graphs)
 
 
-def _continues(start: tuple[Model, str] | None, rate: float) -> Continued | None:
+def _continued_card(start: tuple[Model, str] | None, rate: float) -> Continued | None:
     if start is None:
         return None
     model, source = start
@@ -495,7 +498,7 @@ def _continues(start: tuple[Model, str] | None, rate: float) -> Continued | None
     return Continued(source, card.collection, card.fingerprint, rate, graphs)
 
 
-def _continued_from(
+def _describe_continued(
     start: tuple[Model, str], best: Trial, rows: StoredTrainingSet, settings: TrainSettings
 ) -> str:
     """Describe the continued model and the out-of-fold improvement over it."""

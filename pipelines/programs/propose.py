@@ -176,7 +176,9 @@ def _labels_of(model: Model) -> str:
     if model.shipped and not model.is_time_model and not model.members:
         return "no labels"
     if model.shipped:
-        return "TpuGraphs' programs, measured on TPU v3"
+        return (
+            "TpuGraphs' programs, measured on TPU v3" if model.is_time_model else "no measurements"
+        )
     collection = Collection.parse(model.require_card().collection)
     return f"graphs of {collection}, {collection.label_source}"
 

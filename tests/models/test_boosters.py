@@ -391,6 +391,8 @@ def test_without_trees_the_estimate_ranks_saved_and_fitted_again(kind, tmp_path)
     assert model.is_time_model == (kind == "layout"), "tiles are estimated in cycles"
     times = model.nanoseconds(model.score(rows))
     assert np.array_equal(times, 2**scores) if kind == "layout" else times is None
+    half = fitted("time-trees", data, rounds=0, kind=kind, init_score_weight=0.5)
+    assert half.nanoseconds(half.score(rows)) is None, "the square root of a time"
     card = saved(model, tmp_path).card
     loaded = Model.load(tmp_path)
     assert (card.members, card.rule, card.seeds) == ({}, [*estimate], 1)
