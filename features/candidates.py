@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Cause
-from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
+from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.relayout_blocks import TIME
 from xlarank.features.program.tensors import Floats
@@ -157,7 +157,7 @@ class Frequency(LayoutBlock):
         ),
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         table = context.table
         nodes = context.configurable_nodes
         count = context.table.frequency
@@ -166,11 +166,11 @@ class Frequency(LayoutBlock):
         majority = np.zeros(table.nodes, np.int64)
         np.maximum.at(majority, table.node, count)
         quantities = [log_frequency, differing, count < majority[table.node]]
-        requested = aggregation.sum(quantities, over=nodes, each_node=True)
-        rarest = aggregation.maximum([-log_frequency], each_node=True)
+        requested = aggregation.sum(quantities, over=nodes, per_row=True)
+        rarest = aggregation.maximum([-log_frequency], per_row=True)
 
         def finalize(batch: Batch) -> Floats:
-            mean, hamming, minority = batch[requested].T
-            return np.stack([mean, mean * nodes, -batch[rarest][:, 0], hamming, minority], axis=1)
+            mean, hamming, minority = requested(batch).T
+            return np.stack([mean, mean * nodes, -rarest(batch)[:, 0], hamming, minority], axis=1)
 
         return finalize

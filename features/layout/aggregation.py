@@ -28,7 +28,7 @@ Codes = NDArray[np.integer[Any]]
 PairQuantities = Callable[[Ints, Ints, Ints], Floats]
 #: Function from a batch of configurations to its aggregates, or columns made from them: ``(configs,
 #: n)``.
-Finalize = Callable[["Batch"], Floats]
+BatchFunction = Callable[["Batch"], Floats]
 #: Codes in one batch, and least and most configurations: few enough for the cache, enough to
 #: amortise overhead.
 _CODES = 1 << 17
@@ -45,21 +45,18 @@ _ENTRY_NS = 2.0
 
 
 class Batch:
-    """Aggregates of a batch of configurations; ``batch[request]`` is ``(configs, quantities)`` of a
-    request of `Aggregation`.
+    """A batch of configurations; a request of `Aggregation`, called with it, returns its
+    aggregates, ``(configs, quantities)``.
 
     Attributes:
         codes, types: ``(configs, K)`` row of each configurable node, and its type.
     """
 
-    def __init__(self, codes: Codes, types: Codes, functions: dict[Any, Finalize]) -> None:
+    def __init__(self, codes: Codes, types: Codes, functions: dict[Any, BatchFunction]) -> None:
         self.codes = codes
         self.types = types
         self._functions = functions
         self._results = dict[Any, Floats]()
-
-    def __getitem__(self, request: Finalize) -> Floats:
-        return request(self)
 
     def aggregates(self, kind: Any, columns: slice) -> Floats:
         """Return columns of one kind of aggregation, a key of `Aggregation.functions`."""
@@ -84,8 +81,8 @@ class Aggregation:
         self._parts: dict[Any, list[tuple[int, Any]]] = {}
 
     def _request(
-        self, plan: Callable[..., Finalize], domain: Pairs | bool, width: int, part: Any
-    ) -> Finalize:
+        self, plan: Callable[..., BatchFunction], domain: Pairs | bool, width: int, part: Any
+    ) -> BatchFunction:
         parts = self._parts.setdefault((plan, domain), [])
         first = sum(width for width, _ in parts)
         parts.append((width, part))
@@ -97,29 +94,29 @@ class Aggregation:
         values: Sequence[NDArray[Any]],
         over: Sequence[float] | float = 1.0,
         *,
-        each_node: bool = False,
-    ) -> Finalize:
+        per_row: bool = False,
+    ) -> BatchFunction:
         """Request sums over nodes of quantities ``(T,)``, per type of row, divided by ``over``.
 
-        With ``each_node``, quantities are ``(R,)``, per distinct row, and may differ for nodes of
+        With ``per_row``, quantities are ``(R,)``, per distinct row, and may differ for nodes of
         one signature.
         """
         table = np.stack(values, axis=1).astype(np.float64) / over
-        return self._request(_node_sums, each_node, len(values), table)
+        return self._request(_node_sums, per_row, len(values), table)
 
-    def shares(self, parts: Iterable[tuple[NDArray[Any], float]]) -> Finalize:
+    def shares(self, parts: Iterable[tuple[NDArray[Any], float]]) -> BatchFunction:
         """Request `sum` of (quantity, divisor) pairs."""
         return self.sum(*zip(*parts, strict=True))
 
-    def maximum(self, values: Sequence[NDArray[Any]], *, each_node: bool = False) -> Finalize:
+    def maximum(self, values: Sequence[NDArray[Any]], *, per_row: bool = False) -> BatchFunction:
         """Request maxima over nodes of quantities as in `sum`, at least 0."""
         return self._request(
-            _maxima, each_node, len(values), np.stack(values, axis=1).astype(np.float64)
+            _maxima, per_row, len(values), np.stack(values, axis=1).astype(np.float64)
         )
 
     def sum_pairs(
         self, pairs: Pairs, quantities: PairQuantities, over: Sequence[float]
-    ) -> Finalize:
+    ) -> BatchFunction:
         """Request sums over pairs of quantities of their rows, divided by ``over``.
 
         ``quantities(pair, left type, right type)`` returns ``(combinations, len(over))``. It is
@@ -127,7 +124,7 @@ class Aggregation:
         """
         return self._request(_pair_sums, pairs, len(over), (quantities, over))
 
-    def functions(self) -> dict[Any, Finalize]:
+    def functions(self) -> dict[Any, BatchFunction]:
         """Return the function that computes each kind of aggregation."""
         return {
             (plan, domain): plan(self._context, domain, [part for _, part in parts])
@@ -153,7 +150,7 @@ def _sum_entries(codes: Codes, table: Floats) -> Floats:
     return np.asarray(code_counts(codes, len(table)) @ table)
 
 
-def _node_sums(context: LayoutContext, each_node: bool, tables: Sequence[Floats]) -> Finalize:
+def _node_sums(context: LayoutContext, per_row: bool, tables: Sequence[Floats]) -> BatchFunction:
     """Return the function that sums quantities, ``(T or R, n)``, over nodes.
 
     Columns by type are grouped by the coarse classes in which they are not 0, and summed over those
@@ -163,7 +160,7 @@ def _node_sums(context: LayoutContext, each_node: bool, tables: Sequence[Floats]
     parts: list[tuple[Ints | slice, NDArray[np.bool_] | slice, Floats]] = [
         (slice(None), slice(None), table)
     ]
-    if not each_node:
+    if not per_row:
         classes = range(len(COARSE_CLASSES))
         class_bits = sum(
             (table[context.type_coarse_class == coarse].any(axis=0) << coarse) for coarse in classes
@@ -179,14 +176,14 @@ def _node_sums(context: LayoutContext, each_node: bool, tables: Sequence[Floats]
         total = np.zeros((len(batch), table.shape[1]))
         for columns, nodes, values in parts:
             total[:, columns] = _sum_entries(
-                (batch.codes if each_node else batch.types)[:, nodes], values
+                (batch.codes if per_row else batch.types)[:, nodes], values
             )
         return total
 
     return summed
 
 
-def _maxima(context: LayoutContext, each_node: bool, tables: Sequence[Floats]) -> Finalize:
+def _maxima(context: LayoutContext, per_row: bool, tables: Sequence[Floats]) -> BatchFunction:
     """Return the function that computes the largest of quantities, ``(T or R, n)``, over nodes, at
     least 0.
 
@@ -200,7 +197,7 @@ def _maxima(context: LayoutContext, each_node: bool, tables: Sequence[Floats]) -
         floor = 0.0
         nodes = np.zeros(0, np.int64)
         if context.table.nodes:
-            row_values = values if each_node else values[context.row_type]
+            row_values = values if per_row else values[context.row_type]
             row_min, row_max = (
                 reduce.reduceat(row_values, start) for reduce in (np.minimum, np.maximum)
             )
@@ -211,7 +208,7 @@ def _maxima(context: LayoutContext, each_node: bool, tables: Sequence[Floats]) -
         )
 
     def largest(batch: Batch) -> Floats:
-        by_node = np.ascontiguousarray(batch.codes.T) if each_node else batch.by_node
+        by_node = np.ascontiguousarray(batch.codes.T) if per_row else batch.by_node
         columns = np.zeros((len(batch), len(of_column)))
         for column, (ascending, rank, floor, nodes) in zip(columns.T, of_column, strict=True):
             column[:] = (
@@ -226,7 +223,7 @@ def _maxima(context: LayoutContext, each_node: bool, tables: Sequence[Floats]) -
 
 def _pair_sums(
     context: LayoutContext, pairs: Pairs, requests: Sequence[tuple[PairQuantities, Sequence[float]]]
-) -> Finalize:
+) -> BatchFunction:
     """Return the function that sums quantities over one set of pairs.
 
     Pairs have few distinct combinations of requested layouts, so quantities are computed once per
@@ -278,9 +275,9 @@ class LayoutBlock(Block):
     """Columns computed from sums or maxima over the nodes and pairs of a configuration."""
 
     @abstractmethod
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        """Request the aggregates of a graph; return a request, or a function that turns aggregates
-        into columns.
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
+        """Request aggregates of a graph; return a function from a batch to the columns. A single
+        request is one.
         """
 
     def compute(self, context: LayoutContext) -> NDArray[np.float32]:

@@ -1,5 +1,8 @@
 """Changes of a configuration from the compiler's default, by slot, opcode class and group of tied
 nodes.
+
+Arrays of ``context.slots`` are ``(T,)``, one entry per type (equal operation, tensors and layouts);
+those of ``context.table`` are ``(R,)``, one per distinct row of a node.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Cause, Column
-from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
+from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.output_rows import CLASS_ROLES
 from xlarank.features.layout.tied_nodes import groups_of, tied_nodes
@@ -59,22 +62,20 @@ class SlotChange(LayoutBlock):
         for what, text in _SLOT_COLUMNS.items()
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         parts: list[tuple[NDArray[Any], float]] = []
-        for rows in context.slots.values():
-            nodes = context.configurable_nodes
-            total = rows.total_bytes
+        nodes = context.configurable_nodes
+        for slot in context.slots.values():
+            total = slot.total_bytes
             parts += [
-                (rows.is_set, nodes),
-                (rows.changed, nodes),
-                (rows.changed * rows.bytes, total),
+                (slot.is_set, nodes),
+                (slot.changed, nodes),
+                (slot.changed * slot.bytes, total),
+                (slot.distance, nodes),
+                (slot.minor_changed, nodes),
+                (slot.minor_changed * slot.bytes, total),
+                ((1 - slot.contiguity) * slot.bytes, total),
             ]
-            parts += [
-                (rows.distance, nodes),
-                (rows.minor_changed, nodes),
-                (rows.minor_changed * rows.bytes, total),
-            ]
-            parts.append(((1 - rows.contiguity) * rows.bytes, total))
         return aggregation.shares(parts)
 
 
@@ -101,17 +102,17 @@ class NodeChange(LayoutBlock):
         ),
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         slots = context.slots.values()
-        any_set = np.any([rows.is_set for rows in slots], axis=0)
-        changed = np.sum([rows.changed for rows in slots], axis=0)
-        changed_bytes = np.sum([rows.changed * rows.bytes for rows in slots], axis=0)
+        any_set = np.any([slot.is_set for slot in slots], axis=0)
+        changed = np.sum([slot.changed for slot in slots], axis=0)
+        changed_bytes = np.sum([slot.changed * slot.bytes for slot in slots], axis=0)
         requested = aggregation.sum([any_set, context.type_changed, changed, changed_bytes])
         nodes = context.configurable_nodes
         total = max(1.0, float(context.bytes.sum()))
 
         def finalize(batch: Batch) -> Floats:
-            set_, nodes_changed, slots_changed, bytes_ = batch[requested].T
+            set_, nodes_changed, slots_changed, bytes_ = requested(batch).T
             logs = (np.log2(1 + counted) for counted in (nodes_changed, slots_changed, bytes_))
             return np.stack([set_ / nodes, nodes_changed / nodes, *logs, bytes_ / total], axis=1)
 
@@ -131,12 +132,12 @@ class ChangeByClass(LayoutBlock):
         for slot in LAYOUT_SLOTS
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         opcode_class = context.configurable_class[context.type_configurable]
         return aggregation.shares(
-            ((opcode_class == number) * rows.changed * rows.bytes, rows.total_bytes)
+            ((opcode_class == number) * slot.changed * slot.bytes, slot.total_bytes)
             for number in range(len(OPCODE_CLASSES))
-            for rows in context.slots.values()
+            for slot in context.slots.values()
         )
 
 
@@ -169,10 +170,10 @@ class InnerChange(LayoutBlock):
         )
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         output, input_, kernel = slots = list(context.slots.values())
         dims = context.dims[context.slot_tensor[context.type_configurable]]
-        unlike_input, unlike_kernel, operands = (
+        unlike_input, unlike_kernel, input_unlike_kernel = (
             (dims[:, a] == dims[:, b]).all(axis=1)
             & (slots[a].key != slots[b].key)
             & (slots[b].bytes > 0)
@@ -184,7 +185,7 @@ class InnerChange(LayoutBlock):
             unlike_input,
             unlike_input * output.bytes,
             unlike_kernel,
-            operands,
+            input_unlike_kernel,
             like_input,
             like_kernel,
         ]
@@ -218,10 +219,10 @@ class TiedGroups(LayoutBlock):
         },
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         tied = tied_nodes(context)
         group = groups_of(tied)
-        kinds = np.array([node.signature[0] for node in tied])
+        opcodes = np.array([node.signature[0] for node in tied])
         node = context.table.node
         minor = context.table.rows[:, 0]
         # minor-most dimension of each node's first order; -1 if none may be set
@@ -234,12 +235,12 @@ class TiedGroups(LayoutBlock):
         total = context.slots["output"].total_bytes
         tables = [is_set * share, turned * share, turned * bytes_]
         over = [groups, groups, total]
-        for kind in CLASS_ROLES:
-            members = (kinds == kind)[node]
+        for opcode in CLASS_ROLES:
+            members = (opcodes == opcode)[node]
             tables += [
                 members * turned * share,
                 members * turned * bytes_,
                 members * is_set * bytes_,
             ]
-            over += [max(1, len(set(group[kinds == kind]))), total, total]
-        return aggregation.sum(tables, over=over, each_node=True)
+            over += [max(1, len(set(group[opcodes == opcode]))), total, total]
+        return aggregation.sum(tables, over=over, per_row=True)

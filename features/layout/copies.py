@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from xlarank.features.block import Block, Cause, Column, Scope, Tier
-from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
+from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.pairs import FARTHEST, Pairs, pair_layouts
 from xlarank.features.program.program_context import OPCODE_CLASSES
@@ -37,7 +37,7 @@ _HEAVY: Final = ("convolution", "dot", "reduce", "transpose")
 _REACH: Final = range(1, 6)
 
 
-def _disagreement(context: LayoutContext, aggregation: Aggregation, pairs: Pairs) -> Finalize:
+def _disagreement(context: LayoutContext, aggregation: Aggregation, pairs: Pairs) -> BatchFunction:
     """Request the quantities of `_COMPARED`, over the number or the bytes of the pairs."""
 
     def compared(pair: Ints, left: Ints, right: Ints) -> Floats:
@@ -76,9 +76,9 @@ class Disagreement(LayoutBlock):
         for what, text in _COMPARED.items()
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         requests = [_disagreement(context, aggregation, pairs) for pairs in context.pairs]
-        return lambda batch: np.concatenate([batch[hop] for hop in requests], axis=1)
+        return lambda batch: np.concatenate([hop(batch) for hop in requests], axis=1)
 
 
 class SiblingDisagreement(LayoutBlock):
@@ -94,7 +94,7 @@ class SiblingDisagreement(LayoutBlock):
         for what, text in _COMPARED.items()
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         return _disagreement(context, aggregation, context.siblings)
 
 
@@ -112,7 +112,7 @@ class DisagreementByClass(LayoutBlock):
         for name in OPCODE_CLASSES
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         total = max(1.0, float(sum(pairs.bytes.sum() for pairs in context.pairs)))
         classes = np.arange(len(OPCODE_CLASSES))
         of_node = context.configurable_class[:, None]
@@ -127,7 +127,7 @@ class DisagreementByClass(LayoutBlock):
         for pairs in context.pairs:
             function = partial(mismatched_bytes, pairs)
             requests.append(aggregation.sum_pairs(pairs, function, [total] * len(self.columns)))
-        return lambda batch: np.add.reduce([batch[hop] for hop in requests])
+        return lambda batch: np.add.reduce([hop(batch) for hop in requests])
 
 
 class Propagation(LayoutBlock):
@@ -158,7 +158,7 @@ class Propagation(LayoutBlock):
         ),
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         pairs = context.straight_pairs.take(np.argsort(context.straight_pairs.right, kind="stable"))
         left = pairs.left
         right = pairs.right
@@ -269,7 +269,7 @@ class ChangedSurroundings(LayoutBlock):
         )
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         heavy = [context.opcode_class == OPCODE_CLASSES.index(name) for name in _HEAVY]
         quantities = np.stack([log2p(context.bytes), *heavy], axis=1)
         around = []
@@ -281,7 +281,7 @@ class ChangedSurroundings(LayoutBlock):
         total = table.sum(axis=0)
         per_row = context.type_changed[context.row_type, None] * table[context.table.node]
         return aggregation.sum(
-            list(per_row.T), over=list(np.where(total > 0, total, 1.0)), each_node=True
+            list(per_row.T), over=list(np.where(total > 0, total, 1.0)), per_row=True
         )
 
 
@@ -327,7 +327,7 @@ class Boundary(LayoutBlock):
         )
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         output = context.slots["output"]
         pairs = context.straight_pairs
         changed_type = context.type_changed.astype(np.float32)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.block import Block, Cause, Column, Scope, Tier
-from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
+from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.output_rows import CLASS_ROLES, POSITIONS, ROLE_NAMES
 from xlarank.features.layout.time_model import KINDS, PEAK_FLOPS
@@ -94,7 +94,7 @@ class Padding(LayoutBlock):
     subsets: Sequence[_Subset] = [("padding", None)]
     columns = _columns(subsets)
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         shares: list[tuple[NDArray[Any], float]] = []
         for quantity, coarse in self.subsets:
             for rows in context.slots.values():
@@ -122,8 +122,8 @@ class Padding(LayoutBlock):
         ]
 
         def finalize(batch: Batch) -> Floats:
-            sums = batch[summed].reshape(len(batch), -1, 4)
-            maxima = batch[largest][:, :, None]
+            sums = summed(batch).reshape(len(batch), -1, 4)
+            maxima = largest(batch)[:, :, None]
             logs = np.log2(1 + sums[:, :, :1] * np.array(counts)[:, None])
             columns = np.concatenate([logs, sums[:, :, :1], maxima, sums[:, :, 1:]], axis=2)
             return columns.reshape(len(batch), -1)[:, declared]
@@ -165,7 +165,7 @@ class Violation(LayoutBlock):
         )
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         parts: list[tuple[NDArray[Any], float]] = []
         nodes = context.configurable_nodes
         for rows in context.slots.values():
@@ -224,7 +224,7 @@ class Outputs(LayoutBlock):
         **_role_columns("second"),
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         rows = context.output_rows
         padded = rows.is_set * rows.padded * rows.region_bytes
         excess = rows.is_set * (rows.padded - rows.least) * rows.region_bytes
@@ -245,11 +245,11 @@ class Outputs(LayoutBlock):
                 ]
             by_role.append(padded * rows.in_region(position, "reduced"))
         requests = [
-            aggregation.sum(tables, each_node=True),
-            aggregation.maximum([excess, padded, rows.is_set * (rows.padded - 1)], each_node=True),
-            aggregation.sum(by_role, each_node=True),
+            aggregation.sum(tables, per_row=True),
+            aggregation.maximum([excess, padded, rows.is_set * (rows.padded - 1)], per_row=True),
+            aggregation.sum(by_role, per_row=True),
         ]
-        return lambda batch: np.concatenate([batch[request] for request in requests], axis=1)
+        return lambda batch: np.concatenate([request(batch) for request in requests], axis=1)
 
 
 class DimensionRoles(LayoutBlock):
@@ -276,7 +276,7 @@ class DimensionRoles(LayoutBlock):
         )
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         parts: list[tuple[NDArray[Any], float]] = []
         for kind, position, slot, role in _ROLE_COLUMNS:
             rows = context.slots[slot]
@@ -313,7 +313,7 @@ class TypeHistogram(LayoutBlock):
         for dimension in range(rank)
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         layout = context.slots["output"].layout
         rank = (layout >= 0).sum(axis=1)
         tables = [
@@ -341,7 +341,7 @@ class MinorSizes(LayoutBlock):
         )
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         parts: list[tuple[NDArray[Any], float]] = []
         for rows in context.slots.values():
             for low, high in _BINS:
@@ -391,7 +391,7 @@ class EstimatedTime(LayoutBlock):
         ),
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         model = context.times
         node = context.type_configurable
         default, fastest = (
@@ -405,14 +405,14 @@ class EstimatedTime(LayoutBlock):
         unpadded = float((1e9 * model.work / PEAK_FLOPS).sum())
 
         def finalize(batch: Batch) -> Floats:
-            total, *changes, slower = batch[summed].T
+            total, *changes, slower = summed(batch).T
             padding = total - unpadded
             total = np.maximum(total, _SHORTEST)
             idle = np.maximum(padding / total, 0.0).round(12)
             # rounded, so that the order of summation does not break ties
             logs = (np.log2(total / reference).round(12) + 0.0 for reference in (fastest, default))
             return np.stack(
-                [*logs, *changes, batch[largest][:, 0], idle, np.log2(1 + slower)], axis=1
+                [*logs, *changes, largest(batch)[:, 0], idle, np.log2(1 + slower)], axis=1
             )
 
         return finalize

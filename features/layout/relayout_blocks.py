@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from xlarank.features.block import Cause, Column
-from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
+from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
 from xlarank.features.layout.hardware import Hardware
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.relayout_quantities import QUANTITIES, relayout_quantities
@@ -71,7 +71,7 @@ class RelayoutCosts(LayoutBlock):
         ),
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         hardware = context.hardware
         if hardware is None:
             return lambda batch: np.zeros((len(batch), len(self.columns)))

@@ -36,6 +36,7 @@ Order = tuple[int, ...]
 #: kernels.
 _AT_STAKE: Final = {
     "convolution": (CONVOLUTION_ROLES.index("feature"), CONVOLUTION_ROLES.index("batch")),
+    # in the output, "rows" are the left operand's free dimensions and "contracted" the right's
     "dot": (DOT_ROLES.index("contracted"), DOT_ROLES.index("rows")),
 }
 
@@ -46,8 +47,9 @@ class TiedNode:
 
     Attributes:
         signature: equal for nodes that are tied.
-        orders: distinct orders that the output may be set to, first the `cheaper` one (`_reshape`:
-            row-major); an empty one sets nothing.
+        orders: distinct orders that the output may be set to, minor-most first: at most two
+            dimensions (of reshapes all; the rest keep the default order), first the `cheaper`
+            order (of reshapes row-major); an empty one sets nothing.
         optional: whether random configurations may leave the node to the compiler, as Google's do
             with reshapes.
     """
@@ -89,7 +91,8 @@ def _tied(facts: LayoutFacts, k: int, operand_ranks: tuple[int, ...]) -> TiedNod
         first = cheaper(output, tuple(reversed(range(len(output))))[:2])
         key: tuple[Any, ...] = (operand_ranks, first)
     else:
-        first, *operand_orders = key = tuple(map(cheaper, (output, *operands), pairs))
+        key = tuple(map(cheaper, (output, *operands), pairs))
+        first, *operand_orders = key
         if opcode == "dot" and {len(output), *map(len, operands)} == {2}:
             key = (first,)
         elif opcode == "dot":  # either operand may come first
