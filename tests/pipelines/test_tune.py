@@ -253,8 +253,8 @@ def test_collections_take_turns_and_an_interruption_shows_what_is_done(built, mo
     first = rf"collection 1 of 2, {LAYOUT}: 0 of 6 trials done; about \d+ s left for all"
     assert re.fullmatch(first, lines[3])
     *_, layout, tile = lines
-    defaults = r"\(defaults 0\.050, difference \+0\.450 ± .*\)"
-    best = rf"best out-of-fold score 0\.500 {defaults} with learning_rate=0\.\d+, num_l.*"
+    lead = r"\(defaults 0\.050, difference \+0\.450 ± .*\)"
+    best = rf"best out-of-fold score 0\.500 {lead} with learning_rate=0\.\d+, num_l.*"
     assert re.fullmatch(rf"{LAYOUT}: 3 of 6 trials done, {best}: rerun to continue", layout)
     assert re.fullmatch(rf"{TILE}: 2 of 6 trials done, .*: rerun to continue", tile)
     listener = Listener()
