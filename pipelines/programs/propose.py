@@ -29,6 +29,7 @@ from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, target_named
 from xlarank.pipelines.programs.sources import SearchSettings, write_configurations
 from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_model
+from xlarank.pipelines.support.progress import Progress, steps_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +94,7 @@ def propose(
     *,
     workspace: Workspace,
     collection: str | None = None,
+    progress: Progress | None = None,
 ) -> Proposal:
     """Write ``out``, a graph file of the program in ``path`` with proposed configurations, none
     measured.
@@ -124,7 +126,8 @@ def propose(
         codes, default_place = _evolved(graph, candidates, model, settings, rng)
     rows = candidates.expand(codes)
     write_configurations(out, graph, rows, np.zeros(len(codes), np.int64))
-    estimates = _estimates(path, graph, rows[: settings.check + 1]) if settings.check else {}
+    checked = rows[: settings.check + 1]
+    estimates = _estimates(path, graph, checked, progress) if settings.check else {}
     row_counts = candidates.choices[candidates.free]
     return Proposal(
         graph.name,
@@ -183,14 +186,21 @@ def _labels_of(model: Model) -> str:
     return f"graphs of {collection}, {collection.label_source}"
 
 
-def _estimates(path: Path, graph: LayoutGraph, rows: NDArray[np.int8]) -> dict[int, int | None]:
+def _estimates(
+    path: Path, graph: LayoutGraph, rows: NDArray[np.int8], progress: Progress | None
+) -> dict[int, int | None]:
     """Return the compiler's estimated cycles of configurations ``rows (configs, nodes, 18)``."""
     module = module_of(read_program(path))
     orders = [layouts_of(module, graph.configurable, row) for row in rows]
     estimates: dict[int, int | None] = dict.fromkeys(range(len(rows)))
-    with Compiler(target_named(DEFAULT_TARGET)) as compiler:
+    title = f"compiling {graph.name} for {DEFAULT_TARGET}"
+    with (
+        Compiler(target_named(DEFAULT_TARGET)) as compiler,
+        steps_of(progress, title, len(rows)) as step,
+    ):
         modules = (constrain(module, layouts) for layouts in orders)
         for at, outcome in compiler.compile(modules):
+            step("")
             if outcome.status is Status.OK:
                 estimates[at] = outcome.estimate.cycles
     return estimates

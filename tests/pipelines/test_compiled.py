@@ -335,6 +335,7 @@ def test_invalid_programs_are_explained():
             ("compiled_programs:nothing", "returned int"),
             ("compiled_programs:shapeless", r"argument \[0\] of .* has no shape: it is str"),
             ("compiled_programs:unfit", "cannot be traced .*TypeError"),
+            ("compiled_programs:placed", "without shardings.*without pasted code"),
         ):
             with pytest.raises(CompilerError, match=told):
                 load_program(f"tests.pipelines.{program}", compiler)

@@ -138,7 +138,11 @@ def propose(
         check=check,
         seed=seed,
     )
-    proposal = run(graph, out, settings, workspace=workspace_at(workspace), collection=collection)
+    work = workspace_at(workspace)
+    with progress_bars() as progress:
+        proposal = run(
+            graph, out, settings, workspace=work, collection=collection, progress=progress
+        )
     low, high = proposal.choices
     choice = f"{proposal.free} of {proposal.configurable} configurable nodes have a choice"
     groups = f"{counted(proposal.groups, 'group')} of {low} to {high} rows each"

@@ -263,7 +263,8 @@ def picture(diagnosis: Diagnosis, title: str) -> str:
         label = f"{cost.origin.rpartition('/')[2] or cost.name} {cost.shape}"
         bars.append((label[:56], cost.share, moved.get(cost.name, "")))
     title = f"{title}\n{diagnosis.summary}"
-    return in_fixed_colours(bars_chart("diagnosis", bars[::-1], 9.0, title=title))
+    texts = {"title": title, "xlabel": "share of the estimated cycles"}
+    return in_fixed_colours(bars_chart("diagnosis", bars[::-1], 9.0, **texts))
 
 
 @dataclass(frozen=True)

@@ -195,8 +195,12 @@ def _lower_function(xla: Xla, folder: Path, name: str, one_hot: bool) -> Any:
         lowered = jax.jit(function, donate_argnums=donated, **options).lower(*shapes)
     except Exception as error:  # any error of the program
         got = f"{name} cannot be traced ({type(error).__name__}: {first_line(error)})"
+        expected = "arguments that fit the function"
         do = "try jax.jit(function).lower(*arguments)"
-        raise CompilerError(got, expected="arguments that fit the function", do=do) from error
+        if "incompatible devices" in str(error):
+            expected = "a function without shardings, which name devices of this machine"
+            do = "advise the function without pasted code, or the edited module (NAME.advised.pb)"
+        raise CompilerError(got, expected=expected, do=do) from error
     leaves = []
     for tree in (shapes, lowered.out_info):
         leaves.append([keystr(path) for path, _ in tree_leaves_with_path(tree)])
