@@ -168,6 +168,8 @@ def test_the_columns_of_convolutions_slices_and_padding() -> None:
 
 
 def test_values_that_the_format_cannot_express_are_named() -> None:
+    module, _ = one_instruction(dims=(2,) * 6, layout=range(6))  # the most dimensions it has
+    check_columns(encode_program(module), 0, {"layout_minor_to_major": [0, 1, 2, 3, 4, 5]})
     module, added = one_instruction(dims=(2,) * 7, layout=range(7), element=20)  # F8E4M3FN
     added.opcode = "ragged-dot"
     program = encode_program(module)
