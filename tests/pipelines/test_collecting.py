@@ -324,6 +324,8 @@ def test_interrupted_and_run_again_it_gives_the_same_files(tmp_path):
         contents(tmp_path / name / "npz/tile/tpu-estimate/train") for name in ("killed", "whole")
     )
     assert killed == whole and len(again.compiled) == 9 - 4
+    tiles(tmp_path / "whole").path.unlink()  # as if killed before the manifest was written
+    assert tiles(tmp_path / "whole").statuses == {"written": 1, "fewer than 5 tiles": 1}
 
 
 def test_only_limits_that_may_change_something_are_compiled_in_time_and_for_tpus(tmp_path):
