@@ -13,14 +13,24 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, Final
 
 from xlarank.data.errors import CompilerError
+from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
-from xlarank.pipelines.programs.compiler.xla import LEAVES_FILE, Lowered, Xla, dumped, first_line
+from xlarank.pipelines.programs.compiler.xla import (
+    LEAVES_FILE,
+    Lowered,
+    Xla,
+    dumped,
+    first_line,
+    has_convolutions,
+    library_convolutions,
+)
 
 _HOOK: Final = "__xlarank_constrain__"
 
@@ -152,20 +162,46 @@ def _shape_of(leaf: Any, sharding: Any) -> Any:
 def lower(
     xla: Xla, folder: Path, *, function: str, module: bytes, one_hot: bool
 ) -> Lowered | Outcome:
-    """Compile ``module:function`` or a module, and return the dumps around layout assignment."""
+    """Compile ``module:function`` or a module, and return the dumps around layout assignment.
+
+    XLA:GPU replaces convolutions by library calls before it assigns layouts, which then cannot be
+    set. Such a program is taken in the state in which XLA:CPU assigns layouts, if that computes the
+    same, without layouts chosen.
+    """
+    lowered = _lower_on(xla, folder, xla.device, function, module, one_hot)
+    if lowered is None:
+        return Outcome(Status.CRASHED, message="no layout assignment was dumped")
+    calls = library_convolutions(HloModuleProto.FromString(lowered.module))
+    if calls:
+        import jax
+
+        inner = folder / "cpu"
+        inner.mkdir()
+        with suppress(Exception):  # no CPU among the platforms, or no code for it
+            other = _lower_on(xla, inner, jax.devices("cpu")[0], function, module, one_hot)
+            if other and has_convolutions(HloModuleProto.FromString(other.module), calls):
+                return replace(other, chosen={})
+    return lowered
+
+
+def _lower_on(
+    xla: Xla, folder: Path, device: Any, function: str, module: bytes, one_hot: bool
+) -> Lowered | None:
+    """Compile for one device, and return the dumps, if there are any."""
     dumps = {
         "xla_dump_to": str(folder),
         "xla_dump_hlo_pass_re": "layout-assignment",
         "xla_dump_hlo_as_proto": True,
     }
     if function:
-        _lower_function(xla, folder, function, one_hot).compile(compiler_options=dumps)
+        step = _lower_function(device, folder, function, one_hot)
+        step.compile(compiler_options=dumps)
     else:
-        xla.compile(module, dumps)
-    return dumped(folder) or Outcome(Status.CRASHED, message="no layout assignment was dumped")
+        xla.compile(module, dumps, None if device is xla.device else device)
+    return dumped(folder)
 
 
-def _lower_function(xla: Xla, folder: Path, name: str, one_hot: bool) -> Any:
+def _lower_function(device: Any, folder: Path, name: str, one_hot: bool) -> Any:
     """Lower the result of `import_function` with JAX, and write the paths of its inputs and outputs
     to a file.
     """
@@ -173,7 +209,7 @@ def _lower_function(xla: Xla, folder: Path, name: str, one_hot: bool) -> Any:
     from jax.tree_util import keystr, tree_leaves, tree_leaves_with_path, tree_map_with_path
 
     function, arguments = import_function(name, one_hot)
-    sharding = jax.sharding.SingleDeviceSharding(xla.device)
+    sharding = jax.sharding.SingleDeviceSharding(device)
 
     def shape_of(path: Any, leaf: Any) -> Any:
         try:

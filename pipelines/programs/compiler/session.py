@@ -226,7 +226,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
         """
         serialized = b"" if module is None else module.SerializeToString()
         work = partial(functions.lower, function=function, module=serialized, one_hot=one_hot)
-        answer = self._ask(work, self._limit, xla.dumped)
+        answer = self._ask(work, self._limit, xla.dumped_early)
         if isinstance(answer, Outcome):
             got = f"the program does not compile for {self.target.name} ({answer.message})"
             expected = "a program for one device, without sharding or collectives"

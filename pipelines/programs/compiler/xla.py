@@ -14,6 +14,7 @@ import pickle
 import shutil
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -38,6 +39,10 @@ from xlarank.pipelines.programs.compiler.targets import Target
 #: Custom calls of the TPU compiler on halves of 64-bit integers; conversions have the same shapes
 #: and similar cost.
 _X64_CALLS: Final = frozenset({"X64SplitLow", "X64SplitHigh", "X64Combine"})
+
+#: Beginning of the targets of the custom calls by which XLA:GPU replaces convolutions before it
+#: assigns layouts.
+_LIBRARY_CONVOLUTION: Final = "__cudnn$conv"
 
 LEAVES_FILE: Final = "leaves.json"
 #: Seconds between two checks of the children.
@@ -122,9 +127,11 @@ class Xla:
 
         return jax.devices()[0]
 
-    def compile(self, module: bytes, options: dict[str, Any] | None = None) -> Any:
+    def compile(
+        self, module: bytes, options: dict[str, Any] | None = None, device: Any = None
+    ) -> Any:
         """Return the executable of a serialized HLO module, with the entry layouts that its modes
-        request.
+        request; ``device`` is another one of this machine.
         """
         from jax._src.interpreters import mlir
         from jax._src.lib import xla_client
@@ -144,9 +151,10 @@ class Xla:
         settings.env_option_overrides = list((options or {}).items())
         if self.effort is not None:
             settings.executable_build_options.exec_time_optimization_effort = self.effort
-        client = self.device.client
-        compile_parsed = client.compile if self.target.estimated else client.compile_and_load
-        return compile_parsed(parsed, _jax.DeviceList((self.device,)), settings)
+        used = device or self.device
+        compiles_only = device is None and self.target.estimated
+        compile_parsed = used.client.compile if compiles_only else used.client.compile_and_load
+        return compile_parsed(parsed, _jax.DeviceList((used,)), settings)
 
 
 def _device_facts() -> dict[str, str]:
@@ -216,6 +224,41 @@ def dumped(folder: Path) -> Lowered | None:
         {op.name: tuple(op.shape.layout.minor_to_major) for _, op in instructions(after)},
         json.loads(leaves.read_text(encoding="utf-8")) if leaves.exists() else ((), ()),
     )
+
+
+def dumped_early(folder: Path) -> Lowered | None:
+    """Return the dumps like `dumped`; None if convolutions are replaced in them, so that the work
+    that goes on gives the result.
+    """
+    lowered = dumped(folder)
+    if lowered is None or library_convolutions(HloModuleProto.FromString(lowered.module)):
+        return None
+    return lowered
+
+
+def library_convolutions(module: Message) -> Counter[int]:
+    """Return the element types of the convolutions that a module leaves to a library."""
+    return Counter(
+        operation.shape.tuple_shapes[0].element_type
+        for _, operation in instructions(module)
+        if operation.custom_call_target.startswith(_LIBRARY_CONVOLUTION)
+        and operation.shape.tuple_shapes
+    )
+
+
+def has_convolutions(module: Message, types: Counter[int]) -> bool:
+    """Return whether a module has convolutions of these element types, and no custom call.
+
+    Custom calls are those of one back end. Other types mean that the back end lacks these, so that
+    the module does not compute the same.
+    """
+    opcodes = Counter[int]()
+    for _, operation in instructions(module):
+        if operation.custom_call_target:
+            return False
+        if operation.opcode == "convolution":
+            opcodes[operation.shape.element_type] += 1
+    return bool(types) and opcodes.keys() == types.keys()
 
 
 def first_line(error: BaseException) -> str:
