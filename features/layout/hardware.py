@@ -37,6 +37,7 @@ class Backend:
         reduces_forward: whether the order of a reduction's operand determines that of its result.
         compacts: whether parameters and results take the fewest tiles; else they are row-major.
         simplifies: whether one copy at most remains of a chain of copies, transposes and reshapes.
+        swapped_rank: least rank of a row-major dot that can exchange its last two dimensions.
         sinks_copies: whether copies move behind the operations that read them.
         fuses_activations: whether a convolution computes the activation that reads it.
     """
@@ -49,6 +50,7 @@ class Backend:
     reduces_forward: bool = False
     compacts: bool = False
     simplifies: bool = True
+    swapped_rank: int = 3
     sinks_copies: bool = False
     fuses_activations: bool = False
 
@@ -65,6 +67,7 @@ GPU_BACKEND: Final = Backend(
     "gpu",
     {"dot": Demand.MATRICES, "convolution": Demand.CHANNELS_LAST},
     readers_last=True,
+    swapped_rank=2,
     sinks_copies=True,
     fuses_activations=True,
 )

@@ -6,10 +6,13 @@ from typing import Final
 
 import numpy as np
 
+from xlarank.data.graph import LayoutGraph
 from xlarank.features.block import Cause, Column
 from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
-from xlarank.features.layout.hardware import Hardware
+from xlarank.features.layout.hardware import HARDWARE, Hardware
 from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.relayout_quantities import QUANTITIES, relayout_quantities
 from xlarank.features.program.tensors import Floats, log2p
 
@@ -53,6 +56,22 @@ def program_ns(context: LayoutContext, hardware: Hardware) -> float:
     return max(1.0, 1e9 * seconds)
 
 
+def relayout_ns(graph: LayoutGraph, hardware: str) -> Floats:
+    """Return the estimated time of the relayouts of all configurations on `HARDWARE` of this name,
+    ``(configs,)`` in ns.
+    """
+    facts = LayoutFacts(graph)
+    machine = HARDWARE[hardware]
+    types = facts.row_type[facts.table.codes]
+    quantities = relayout_quantities(LayoutProgram(facts, machine), types)
+    return np.asarray((quantities @ _unit_costs(machine))[graph.duplicates.group])
+
+
+def _unit_costs(hardware: Hardware) -> Floats:
+    """Return the nanoseconds of a unit of each quantity."""
+    return np.array([hardware.costs.get(name, 0.0) for name in QUANTITIES])
+
+
 class RelayoutCosts(LayoutBlock):
     """Copies that a compiler inserts where layouts disagree, by simulated layout assignment.
 
@@ -82,7 +101,7 @@ class RelayoutCosts(LayoutBlock):
             [dot_flops if name in _OPERATIONS else total_bytes for name in QUANTITIES]
         )
         is_count = np.array([name in _COUNTS for name in QUANTITIES])
-        costs = np.array([hardware.costs.get(name, 0.0) for name in QUANTITIES])
+        costs = _unit_costs(hardware)
         least = program_ns(context, hardware)
 
         def finalize(batch: Batch) -> Floats:

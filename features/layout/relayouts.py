@@ -235,8 +235,10 @@ class Relayouts:
         self.last[relayout] = last
 
     def _swapped(self, instruction: int, written: Layout, unmoved: Layout) -> bool:
-        """Return whether a batched dot writes this layout by exchanging its operands."""
+        """Return whether a row-major dot writes this layout by exchanging its operands."""
         rank = len(written)
-        if self.assignment.opcode[instruction] != "dot" or rank < 3:
+        if self.assignment.opcode[instruction] != "dot" or written != row_major(rank):
             return False
-        return {*unmoved[:2]} == {rank - 1, rank - 2} and unmoved[2:] == written[2:]
+        if rank < self.program.hardware.backend.swapped_rank:
+            return False
+        return {*unmoved[:2]} == {*written[:2]} and unmoved[2:] == written[2:]

@@ -164,6 +164,24 @@ def test_a_reshape_between_two_copies():
         assert values["transposed"].tolist() == [4 * 64 * 256 * 4, 2 * 64 * 256 * 4]
 
 
+def test_a_dot_that_exchanges_its_operands():
+    """x[64,128] @ w[128,256] set to {1,0}, reshaped to [64,16,16] and set to {0,2,1}.
+
+    The latter is {0,1} at the dot, which a row-major dot of a GPU writes too; a TPU copies.
+    """
+    program = (
+        parameter(64, 128),
+        parameter(128, 256),
+        Node("dot", (64, 256), (0, 1)),
+        Node("reshape", (64, 16, 16), (2,)),
+        Node("tanh", (64, 16, 16), (3,)),
+        Node("reduce", (), (4,), columns={**ROOT, "dimensions_1": 1, "dimensions_2": 2}),
+    )
+    arrays = layout_file(program, (2, 3), [[layout_row((1, 0)), layout_row((0, 2, 1))]])
+    assert quantities(arrays, "nvidia-h200")["copies"].tolist() == [0]
+    assert quantities(arrays, "tpu-v3")["copies"].tolist() == [1]
+
+
 def test_a_copy_that_moves_behind_slices():
     """x[64,128] set to {0,1}, of which two halves are read row-major by dots of a GPU.
 

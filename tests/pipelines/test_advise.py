@@ -16,6 +16,7 @@ from xlarank.cli.programs import _show_advice
 from xlarank.data.errors import CompilerError, HloError
 from xlarank.data.hlo.messages import HloModuleProto, instructions
 from xlarank.data.hlo.reading import module_graph
+from xlarank.features.layout.relayout_blocks import relayout_ns
 from xlarank.pipelines.programs.advise import advice, diagnosis
 from xlarank.pipelines.programs.advise.advice import AdviceSettings, advise, apply_configuration
 from xlarank.pipelines.programs.advise.diagnosis import (
@@ -25,11 +26,11 @@ from xlarank.pipelines.programs.advise.diagnosis import (
     operation_lines,
     ties_of,
 )
-from xlarank.pipelines.programs.advise.search import Space, around_copies
+from xlarank.pipelines.programs.advise.search import LayoutSearch, Space, around_copies
 from xlarank.pipelines.programs.compiler.constrain import entry_modes
 from xlarank.pipelines.programs.compiler.cycles import COUNTING, read_estimate
 from xlarank.pipelines.programs.compiler.functions import SourceLocation, import_function
-from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
+from xlarank.pipelines.programs.compiler.outcome import CycleEstimate, Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.targets import target_named
 from xlarank.pipelines.programs.compiler.xla import Lowered
 from xlarank.pipelines.programs.sources import (
@@ -552,3 +553,32 @@ def test_a_configuration_of_an_imported_program_becomes_lines(tmp_path):
     ):
         with pytest.raises(error, match=message):
             apply_configuration(program, configuration, tmp_path)
+
+
+def test_measured_proposals_are_those_with_the_least_relayouts(tmp_path):
+    """Of two dots in a row, setting the smaller one unlike row-major copies less."""
+    module = HloModuleProto(name="jit_f", entry_computation_id=1, entry_computation_name="main")
+    main = module.computations.add(name="main", id=1)
+    for number, dims in enumerate(((256, 128), (128, 512), (512, 64))):
+        instruction(main, "parameter", dims, id=1 + number, parameter_number=number)
+    numbers = {"lhs_contracting_dimensions": [1], "rhs_contracting_dimensions": [0]}
+    instruction(main, "dot", (256, 512), (1, 2), id=4, dot_dimension_numbers=numbers)
+    root = instruction(main, "dot", (256, 64), (4, 3), id=5, dot_dimension_numbers=numbers)
+    module.host_program_shape.parameters.extend(part.shape for part in main.instructions[:3])
+    module.host_program_shape.result.CopyFrom(root.shape)
+    rng = np.random.default_rng(0)
+    space = Space.of(Program("p", Lowered(module.SerializeToString())), rng, 8)
+    compiler = FakeCompiler()
+    compiler.target = target_named("cpu")
+    with Journal(tmp_path / "p.journal", {}) as journal:
+        search = LayoutSearch(compiler, space, journal, rng)
+        search.codes = np.zeros((1, 4), np.int32)
+        search.outcomes = [Outcome(Status.OK, CycleEstimate(100))]
+        search.tied = [True]
+        proposed = search.proposals(2)
+    assert len(proposed) == 2
+    times = relayout_ns(space.nodes.graph(space.program.graph, proposed[:, :-2]), "cpu")
+    assert (np.diff(times) > 0).all(), "distinct programs, cheapest first"
+    codes = np.stack(np.meshgrid(*[range(count) for count in space.nodes.choices]), -1)
+    graph = space.nodes.graph(space.program.graph, codes.reshape(-1, 2).astype(np.int32))
+    assert times[0] == np.unique(relayout_ns(graph, "cpu"))[1], "of all but the default"

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.messages import Message, instructions
+from xlarank.features.layout.hardware import hardware_of
+from xlarank.features.layout.relayout_blocks import relayout_ns
 from xlarank.pipelines.programs.advise.diagnosis import (
     Leaf,
     data_flow,
@@ -48,6 +50,8 @@ from xlarank.pipelines.support.progress import Progress, steps_of
 #: Configurations compiled per step: fewer adapt the search sooner, more keep several processes
 #: busy.
 BATCH: Final = 4
+#: Proposals drawn for each one that is measured on hardware whose relayouts are priced.
+_POOL: Final = 8
 #: Number of fastest configurations from which the genetic search breeds.
 _PARENTS: Final = 8
 #: Time limit of a compilation: a multiple of the default configuration's, and the minimum in
@@ -260,6 +264,7 @@ class LayoutSearch:
         self._budget = 0
         self._end = 0.0
         self._stopwatch = None if compiler.target.estimated else Stopwatch(compiler, journal)
+        self._hardware = hardware_of(compiler.target.source) if self._stopwatch else None
         self.texts = {
             outcome.fingerprint: outcome.text
             for outcome in journal.outcomes.values()
@@ -380,12 +385,13 @@ class LayoutSearch:
 
     def proposals(self, count: int) -> Codes:
         """Return new configurations: bred from the fastest, and random ones with the best entry
-        modes.
+        modes. Where relayouts are priced, they are those of a larger pool with the least.
         """
         candidates = self.space.candidates
         parents = self.codes[np.argsort(self._costs(screened=True), kind="stable")[:_PARENTS]]
-        bred = breed(candidates, parents, (count + 1) // 2, self.rng, known=self.codes)
-        drawn = random_configurations(candidates, count - len(bred) + 1, self.rng)[1:]
+        pool = count if self._hardware is None else _POOL * count
+        bred = breed(candidates, parents, (pool + 1) // 2, self.rng, known=self.codes)
+        drawn = random_configurations(candidates, pool - len(bred) + 1, self.rng)[1:]
         drawn[:, -2:] = self.codes[self.best, -2:]
         existing = {code.tobytes() for code in np.concatenate([self.codes, bred])}
         fresh = list[Codes]()
@@ -393,7 +399,23 @@ class LayoutSearch:
             if code.tobytes() not in existing:
                 existing.add(code.tobytes())
                 fresh.append(code[None])
-        return np.concatenate([bred, *fresh])
+        proposed = np.concatenate([bred, *fresh])
+        return proposed if self._hardware is None else self._cheapest(proposed, count)
+
+    def _cheapest(self, codes: Codes, count: int) -> Codes:
+        """Return the configurations with the least time of relayouts; equal times, which often
+        mean equal programs, come last.
+        """
+        assert self._hardware is not None
+        everything = np.concatenate([self.codes, codes])[:, :-2]
+        graph = self.space.nodes.graph(self.space.program.graph, everything)
+        times = relayout_ns(graph, self._hardware)
+        _, first = np.unique(times, return_index=True)
+        repeated = np.ones(len(times), bool)
+        repeated[first] = False
+        order = np.lexsort([times, repeated])
+        chosen = order[order >= len(self.codes)][:count] - len(self.codes)
+        return codes[chosen]
 
     def _compile(self, codes: Codes, *, screen: bool = True) -> None:
         # without screening, retry what was screened out, crashed or took too long
