@@ -38,6 +38,7 @@ class Backend:
         compacts: whether parameters and results take the fewest tiles; else they are row-major.
         simplifies: whether one copy at most remains of a chain of copies, transposes and reshapes.
         swapped_rank: least rank of a row-major dot that can exchange its last two dimensions.
+        merged_bytes: most bytes of a dot that is merged with others of one operand; 0 for none.
         sinks_copies: whether copies move behind the operations that read them.
         fuses_activations: whether a convolution computes the activation that reads it.
     """
@@ -51,6 +52,7 @@ class Backend:
     compacts: bool = False
     simplifies: bool = True
     swapped_rank: int = 3
+    merged_bytes: int = 0
     sinks_copies: bool = False
     fuses_activations: bool = False
 
@@ -68,6 +70,7 @@ GPU_BACKEND: Final = Backend(
     {"dot": Demand.MATRICES, "convolution": Demand.CHANNELS_LAST},
     readers_last=True,
     swapped_rank=2,
+    merged_bytes=32 << 20,
     sinks_copies=True,
     fuses_activations=True,
 )

@@ -276,6 +276,8 @@ class Assignment:
         taken = self.written[instruction].add(layout, mask, mandatory=mandatory)
         if taken:
             self._push(lambda: self._from_output(instruction, layout, taken), last)
+            for other in self.program.merged.get(instruction, ()):  # slices of one output
+                self._write(other, layout, taken)
 
     def _want(
         self, slot: Slot, layout: Layout, mask: Mask, *, mandatory: bool = False, last: bool = False

@@ -76,6 +76,7 @@ class LayoutProgram:
         groups: batch, row and contracted dimensions of each operand of a dot, in its order.
         split, flops: numbers of batch and row dimensions of a dot, and its operations.
         activations: the convolution that computes a node's activation, if the back end fuses it.
+        merged: dots that read the same operand as a dot in the same way, and become one with it.
         results: nodes (no attribute of one) that the program returns.
     """
 
@@ -98,6 +99,7 @@ class LayoutProgram:
         self.elementwise: list[bool] = is_elementwise.tolist()
         self.preferred = [self._preferred(node) for node in nodes]
         self._describe_products()
+        self.merged = self._merged()
         self.activations = self._activations() if hardware.backend.fuses_activations else {}
         self.results = self._results()
 
@@ -247,6 +249,23 @@ class LayoutProgram:
                     contracted = 1 - first[tensor]
                     roles[contracted], roles[1 - contracted] = _CONTRACTED, _ROWS
                 first.setdefault(tensor, contracted)
+
+    def _merged(self) -> dict[int, list[int]]:
+        """Return the dots that are merged with each dot (XLA's ``DotMerger``)."""
+        limit = self.hardware.backend.merged_bytes
+        groups: dict[tuple[int, int, Layout, Layout], list[int]] = {}
+        for node, ((batch, _, left), (_, _, right)) in self.groups.items():
+            inputs = self.operands[node]
+            size = sum(self.bytes(tensor) for tensor in (node, *inputs))
+            if len(self.dims[node]) == 2 and not batch and size <= limit:
+                for number, tensor in enumerate(inputs):
+                    groups.setdefault((number, tensor, left, right), []).append(node)
+        merged: dict[int, list[int]] = {}
+        for nodes in groups.values():
+            for node in nodes:
+                if len(nodes) > 1 and node not in merged:
+                    merged[node] = [other for other in nodes if other != node]
+        return merged
 
     def _activations(self) -> dict[int, int]:
         """Return the only convolution that each ``maximum`` reads, if nothing else reads it."""

@@ -237,8 +237,8 @@ class Relayouts:
     def _swapped(self, instruction: int, written: Layout, unmoved: Layout) -> bool:
         """Return whether a row-major dot writes this layout by exchanging its operands."""
         rank = len(written)
-        if self.assignment.opcode[instruction] != "dot" or written != row_major(rank):
+        if self.assignment.opcode[instruction] != "dot" or instruction in self.program.merged:
             return False
-        if rank < self.program.hardware.backend.swapped_rank:
+        if written != row_major(rank) or rank < self.program.hardware.backend.swapped_rank:
             return False
         return {*unmoved[:2]} == {*written[:2]} and unmoved[2:] == written[2:]

@@ -123,6 +123,9 @@ class Simulation:
         if one.written is None or mandatory:
             one.written = layout
             (self.queue.append if last else self.queue.appendleft)((at, None, layout))
+            if at == self.own[one.node]:
+                for other in self.program.merged.get(one.node, ()):
+                    self.write(self.own[other], layout)
 
     def want(self, at: int, number: int, layout: Layout, *, mandatory=False, last=False) -> None:
         one = self.code[at]

@@ -169,7 +169,7 @@ class Relayouts(Simulation):
             if written is None or one.opcode in ("broadcast", "constant", "iota"):
                 return
             free = self.same(at, written, unmoved)
-            swaps = rank >= self.backend.swapped_rank
+            swaps = rank >= self.backend.swapped_rank and one.node not in self.program.merged
             if one.opcode == "dot" and swaps and written == row_major(rank):
                 last_two = set(unmoved[:2]) == {rank - 1, rank - 2}
                 free |= last_two and unmoved[2:] == written[2:]

@@ -182,6 +182,24 @@ def test_a_dot_that_exchanges_its_operands():
     assert quantities(arrays, "tpu-v3")["copies"].tolist() == [1]
 
 
+def test_dots_of_one_operand_are_merged_on_a_gpu():
+    """x @ v and x @ w are slices of one output: set to {0,1} and {1,0}, one of them is copied."""
+    program = (
+        parameter(64, 128),
+        parameter(128, 256),
+        parameter(128, 256),
+        Node("dot", (64, 256), (0, 1)),
+        Node("dot", (64, 256), (0, 2)),
+        Node("reduce", (64,), (3,), columns={"dimensions_0": 1}),
+        Node("reduce", (64,), (4,), columns={**ROOT, "dimensions_0": 1}),
+    )
+    arrays = layout_file(program, (3, 4), [[layout_row((0, 1)), layout_row((1, 0))]])
+    facts = LayoutFacts(graph_of(arrays))
+    assert LayoutProgram(facts, HARDWARE["nvidia-h200"]).merged == {3: [4], 4: [3]}
+    assert not LayoutProgram(facts, HARDWARE["cpu"]).merged
+    assert quantities(arrays, "nvidia-h200")["copies"].tolist() == [1]
+
+
 def test_a_copy_that_moves_behind_slices():
     """x[64,128] set to {0,1}, of which two halves are read row-major by dots of a GPU.
 

@@ -31,7 +31,7 @@ from xlarank.pipelines.programs.compiler.constrain import entry_modes
 from xlarank.pipelines.programs.compiler.cycles import COUNTING, read_estimate
 from xlarank.pipelines.programs.compiler.functions import SourceLocation, import_function
 from xlarank.pipelines.programs.compiler.outcome import CycleEstimate, Journal, Outcome, Status
-from xlarank.pipelines.programs.compiler.targets import target_named
+from xlarank.pipelines.programs.compiler.targets import device_target, target_named
 from xlarank.pipelines.programs.compiler.xla import Lowered
 from xlarank.pipelines.programs.sources import (
     Program,
@@ -569,7 +569,7 @@ def test_measured_proposals_are_those_with_the_least_relayouts(tmp_path):
     rng = np.random.default_rng(0)
     space = Space.of(Program("p", Lowered(module.SerializeToString())), rng, 8)
     compiler = FakeCompiler()
-    compiler.target = target_named("cpu")
+    compiler.target = device_target("NVIDIA H200", "gpu")
     with Journal(tmp_path / "p.journal", {}) as journal:
         search = LayoutSearch(compiler, space, journal, rng)
         search.codes = np.zeros((1, 4), np.int32)
@@ -577,8 +577,8 @@ def test_measured_proposals_are_those_with_the_least_relayouts(tmp_path):
         search.tied = [True]
         proposed = search.proposals(2)
     assert len(proposed) == 2
-    times = relayout_ns(space.nodes.graph(space.program.graph, proposed[:, :-2]), "cpu")
+    times = relayout_ns(space.nodes.graph(space.program.graph, proposed[:, :-2]), "nvidia-h200")
     assert (np.diff(times) > 0).all(), "distinct programs, cheapest first"
     codes = np.stack(np.meshgrid(*[range(count) for count in space.nodes.choices]), -1)
     graph = space.nodes.graph(space.program.graph, codes.reshape(-1, 2).astype(np.int32))
-    assert times[0] == np.unique(relayout_ns(graph, "cpu"))[1], "of all but the default"
+    assert times[0] == np.unique(relayout_ns(graph, "nvidia-h200"))[1], "of all but the default"

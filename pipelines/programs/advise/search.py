@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.data.collection import GPUS
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.features.layout.hardware import hardware_of
@@ -50,7 +51,7 @@ from xlarank.pipelines.support.progress import Progress, steps_of
 #: Configurations compiled per step: fewer adapt the search sooner, more keep several processes
 #: busy.
 BATCH: Final = 4
-#: Proposals drawn for each one that is measured on hardware whose relayouts are priced.
+#: Proposals drawn for each one that is measured on a GPU.
 _POOL: Final = 8
 #: Number of fastest configurations from which the genetic search breeds.
 _PARENTS: Final = 8
@@ -264,7 +265,9 @@ class LayoutSearch:
         self._budget = 0
         self._end = 0.0
         self._stopwatch = None if compiler.target.estimated else Stopwatch(compiler, journal)
-        self._hardware = hardware_of(compiler.target.source) if self._stopwatch else None
+        # on a CPU, the cheapest of a pool were no better than any: docs/tried.md
+        is_gpu = compiler.target.source.startswith(GPUS)
+        self._hardware = hardware_of(compiler.target.source) if is_gpu else None
         self.texts = {
             outcome.fingerprint: outcome.text
             for outcome in journal.outcomes.values()
@@ -385,7 +388,7 @@ class LayoutSearch:
 
     def proposals(self, count: int) -> Codes:
         """Return new configurations: bred from the fastest, and random ones with the best entry
-        modes. Where relayouts are priced, they are those of a larger pool with the least.
+        modes. On a GPU, they are those of a larger pool with the least time of relayouts.
         """
         candidates = self.space.candidates
         parents = self.codes[np.argsort(self._costs(screened=True), kind="stable")[:_PARENTS]]
