@@ -250,8 +250,12 @@ class GraphRanker:
         Whole(0, errors.MAX_SEED)("random_state", self.random_state)
         _threads(self.n_jobs)
         OneOf(tuple(tier.value for tier in Tier))("tier", self.tier)
-        if self.target is not None:
-            OneOf(_TARGETS)("target", self.target)
+        if self.target is None:
+            return
+        if str(self.target).startswith(GPUS) and self.target not in _TARGETS:
+            got = f"target is {self.target!r}, an unknown GPU"
+            raise ParameterError(got, expected=", ".join(_TARGETS), do="pass the most similar one")
+        OneOf(_TARGETS)("target", self.target)
 
     def _require_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
