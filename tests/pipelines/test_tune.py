@@ -137,6 +137,9 @@ def test_a_study_in_two_calls_leaves_what_one_does_and_pictures(
         picture = result.pictures[0].read_text()
         assert picture.startswith("<svg") and f"{result.collection}, lambdarank" in picture
         assert "defaults ± standard error over graphs" in picture
+        _, _, axes = picture.partition('id="matplotlib.axis_1"')
+        trials_axis, _, _ = axes.partition('id="matplotlib.axis_2"')
+        assert trials_axis and not re.search(r"\d\.\d+<", trials_axis)
     assert len(layout.pictures) == 1 and "learning_rate" in more.pictures[1].read_text()
 
 
