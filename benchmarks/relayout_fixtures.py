@@ -1,4 +1,4 @@
-"""Bytes that compilers relayout: fixtures for the tests of the relayout model.
+"""Layouts that compilers assign, and bytes that they relayout: fixtures of the relayout model.
 
     python -m benchmarks.relayout_fixtures --cache FOLDER
 
@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import pickle
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -26,14 +28,16 @@ from numpy.typing import NDArray
 from benchmarks.hlo_relayouts import relayout_bytes
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write
-from xlarank.data.hlo.messages import HloModuleProto
+from xlarank.data.hlo.encoding import encode_program
+from xlarank.data.hlo.messages import HloModuleProto, Message, instructions
 from xlarank.data.hlo.reading import module_graph
+from xlarank.data.schema import MAX_RANK
 from xlarank.pipelines.programs.candidates import candidate_rows, random_configurations
-from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of
+from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of, row_of
 from xlarank.pipelines.programs.compiler.functions import lower
 from xlarank.pipelines.programs.compiler.outcome import Outcome
 from xlarank.pipelines.programs.compiler.targets import TARGETS, Target
-from xlarank.pipelines.programs.compiler.xla import POLL, Xla, dumped, optimised_text
+from xlarank.pipelines.programs.compiler.xla import POLL, Lowered, Xla, dumped, optimised_text
 
 PROGRAMS: Final = (
     "attention:llama__a",
@@ -54,6 +58,14 @@ BACKENDS: Final = ("cpu", "gpu", "tpu")
 OUT: Final = Path("tests/features/relayout_fixtures.npz")
 #: Maximum seconds of one compilation.
 _LIMIT: Final = 180.0
+#: Back ends whose assigned layouts are stored -> programs left out: XLA:GPU has replaced their
+#: convolutions.
+_ASSIGNED: Final = {
+    "cpu": (),
+    "gpu": ("sequences:textcnn__a", "vision:alexnet__a", "vision:yolo__a"),
+}
+#: Arrays that are equal in all configurations of a program.
+_STRUCTURE: Final = ("node_opcode", "edge_index", "node_dot_dimensions")
 _GPU_OPTIONS: Final = {"xla_gpu_autotune_level": "0", "xla_gpu_enable_triton_gemm": False}
 #: An H200 in the format of XLA's ``GpuTargetConfigProto``.
 _GPU: Final = """
@@ -140,6 +152,75 @@ def _text(xla: Xla, backend: str, module: bytes, path: Path) -> str | None:
     return gzip.decompress(path.read_bytes()).decode() or None
 
 
+def _assigned(xla: Xla, module: bytes, path: Path) -> Lowered:
+    """Return the module before layout assignment and the layouts after it, from the cache if
+    there.
+    """
+    if not path.exists():
+
+        def work(folder: Path) -> None:
+            dumps = {"xla_dump_hlo_pass_re": "layout-assignment", "xla_dump_hlo_as_proto": True}
+            options = _GPU_OPTIONS if isinstance(xla, _DescribedGpu) else {}
+            xla.compile(module, {"xla_dump_to": str(folder), **dumps, **options})
+
+        path.write_bytes(pickle.dumps(_in_child(work, dumped)))
+    assigned: Lowered = pickle.loads(path.read_bytes())
+    return assigned
+
+
+def _without_constraints(module: Message) -> dict[str, tuple[int, ...]]:
+    """Remove constraints from a module; return the layouts that they set, by instruction name."""
+    layouts = {}
+    for computation in module.computations:
+        operations = {operation.id: operation for operation in computation.instructions}
+        replaced: dict[int, int] = {}
+        kept = []
+        for operation in computation.instructions:
+            operands = [replaced.get(number, number) for number in operation.operand_ids]
+            operation.operand_ids[:] = operands
+            if operation.custom_call_target == "LayoutConstraint":
+                replaced[operation.id] = operands[0]
+                order = tuple(operation.shape.layout.minor_to_major)
+                layouts.setdefault(operations[operands[0]].name, order)
+            else:
+                kept.append(operation.SerializeToString())
+        computation.root_id = replaced.get(computation.root_id, computation.root_id)
+        del computation.instructions[:]
+        for serialized in kept:
+            computation.instructions.add().MergeFromString(serialized)
+    return layouts
+
+
+def assigned_layouts(assigned: Sequence[Lowered]) -> dict[str, NDArray[Any]]:
+    """Return the graph of a program as a compiler assigns its layouts, the layouts set in its
+    configurations, and those assigned, ``(configs, nodes, 6)``, -1 past the rank and for unknown
+    ones. Configurations in which the compiler made another graph are left out.
+    """
+    arrays = dict[str, NDArray[Any]]()
+    set_layouts = []
+    layouts = []
+    for lowered in assigned:
+        module = HloModuleProto.FromString(lowered.module)
+        constrained = _without_constraints(module)
+        program = encode_program(module)
+        names = [operation.name for _, operation in instructions(module)]
+        arrays = arrays or program
+        if not all(np.array_equal(arrays[key], program[key]) for key in _STRUCTURE):
+            continue
+        set_layouts.append([row_of(constrained.get(name, ())) for name in names])
+        chosen = [lowered.chosen.get(name, ()) for name in names]
+        layouts.append([(*order, *[-1] * (MAX_RANK - len(order))) for order in chosen])
+    rows = np.array(set_layouts, np.int8)
+    nodes = np.flatnonzero((rows >= 0).any(axis=(0, 2)))
+    arrays["node_dot_operands"] = arrays["node_dot_operands"].astype(np.int32)
+    return arrays | {
+        "edge_index": arrays["edge_index"].astype(np.int32),
+        "node_config_ids": nodes.astype(np.int32),
+        "node_config_feat": rows[:, nodes],
+        "assigned": np.array(layouts, np.int8),
+    }
+
+
 def collect(backend: str, cache: Path) -> dict[str, NDArray[Any]]:
     """Return the graphs of the programs for one back end, and bytes that it relayouts."""
     # XLA:GPU replaces convolutions before layout assignment.
@@ -158,14 +239,18 @@ def collect(backend: str, cache: Path) -> dict[str, NDArray[Any]]:
         rows = candidates.expand(random_configurations(candidates, CONFIGURATIONS, rng))
         started = time.monotonic()
         volumes = []
+        assigned = []
         for number, row in enumerate(rows):
             edited = constrain(module, layouts_of(module, graph.configurable, row))
             path = cache / f"{name}.{backend}.{number}.txt.gz"
             text = _text(xla, backend, edited.SerializeToString(), path)
             volumes.append(-1 if text is None else relayout_bytes(text))
+            if backend in _ASSIGNED and program not in _ASSIGNED[backend]:
+                path = cache / f"{name}.{backend}.{number}.pickle"
+                assigned.append(_assigned(xla, edited.SerializeToString(), path))
         print(f"{backend} {name} {time.monotonic() - started:.0f} s {volumes}", flush=True)
         arrays[f"volume/{backend}/{name}"] = np.array(volumes, np.int64)
-        program = {
+        stored = {
             "node_feat": graph.node_feat,
             "node_opcode": graph.opcode.astype(np.uint8),
             "edge_index": graph.edges.astype(np.int32),
@@ -175,7 +260,9 @@ def collect(backend: str, cache: Path) -> dict[str, NDArray[Any]]:
             "node_dot_operands": graph.dots.operands.astype(np.int32),
             "node_dot_dimensions": graph.dots.dimensions.astype(np.int8),
         }
-        arrays |= {f"graph/{lowering}/{name}/{key}": array for key, array in program.items()}
+        arrays |= {f"graph/{lowering}/{name}/{key}": array for key, array in stored.items()}
+        for key, array in (assigned_layouts(assigned) if assigned else {}).items():
+            arrays[f"layouts/{backend}/{name}/{key}"] = array
     return arrays
 
 

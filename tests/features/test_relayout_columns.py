@@ -19,7 +19,9 @@ from xlarank.features.attribution import walk_between
 from xlarank.features.candidates import RELAYOUT_PLACES
 from xlarank.features.layout.config_costs import ConfigCosts, ConfigRelayout, SlowNode, config_costs
 from xlarank.features.layout.hardware import HARDWARE
+from xlarank.features.layout.layout_assignment import Assignment
 from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.features.layout.layout_mapping import element_order
 from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.relayout_blocks import TIME, RelayoutCosts
 from xlarank.features.layout.relayout_quantities import QUANTITIES, relayout_quantities
@@ -172,28 +174,66 @@ def test_unknown_hardware_is_refused():
         FeatureSettings(hardware="abacus")
 
 
+@pytest.fixture(scope="module")
+def fixtures():
+    """Arrays of real compilations (`benchmarks.relayout_fixtures`)."""
+    with np.load(FIXTURES) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def below(arrays, prefix):
+    """Return the arrays whose names begin with a prefix, without it."""
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
+
+
+def programs_of(arrays, prefix):
+    return sorted({name.split("/")[0] for name in below(arrays, prefix)})
+
+
+@pytest.mark.parametrize(("backend", "programs"), [("cpu", 12), ("gpu", 9)])
+def test_simulated_layouts_are_those_of_xla(backend, programs, fixtures):
+    """Of all tensors, in all configurations of all programs without library convolutions."""
+    machine = dict(zip(REACHED, MACHINES, strict=True))[backend]
+    names = programs_of(fixtures, f"layouts/{backend}/")
+    assert len(names) == programs
+    for name in names:
+        arrays = below(fixtures, f"layouts/{backend}/{name}/")
+        assigned = arrays.pop("assigned")
+        graph = graph_of({**arrays, "config_runtime": np.ones(len(assigned), np.int64)})
+        facts = LayoutFacts(graph)
+        program = LayoutProgram(facts, HARDWARE[machine])
+        types = facts.row_type[facts.table.codes][graph.duplicates.group]
+        written = Assignment(program, types).written
+        for node, dims in enumerate(program.dims):
+            for config, layout in enumerate(assigned[:, node, : len(dims)].tolist()):
+                if len(dims) < 2 or layout[0] < 0:
+                    continue
+                simulated = next(
+                    order for order, mask in written[node].items() if mask >> config & 1
+                )
+                orders = [element_order(order, dims) for order in (simulated, tuple(layout))]
+                assert orders[0] == orders[1], (name, config, node, program.opcode[node])
+
+
 #: Lowest mean over programs of Kendall's tau between simulated and real volume, by compiler.
 REACHED = {"cpu": 0.97, "gpu": 0.94, "tpu": 0.8}
 
 
 @pytest.mark.parametrize("backend", REACHED)
-def test_simulated_volume_follows_real_compilations(backend):
+def test_simulated_volume_follows_real_compilations(backend, fixtures):
     """Bytes of copies and transposes in optimised modules (`benchmarks.relayout_fixtures`)."""
     machine = dict(zip(REACHED, MACHINES, strict=True))[backend]
     prefix = "every_" if backend == "cpu" else ""  # a CPU's compiler does not simplify chains
     copied = [f"{prefix}transposed", f"{prefix}straight"]
-    with np.load(FIXTURES) as stored:
-        arrays = {name: stored[name] for name in stored.files}
     taus = {}
-    for volume_name in [name for name in arrays if name.startswith(f"volume/{backend}/")]:
-        name = volume_name.split("/")[-1]
-        program = f"graph/{'tpu' if backend == 'tpu' else 'cpu'}/{name}/"
-        file = {
-            key.removeprefix(program): array
-            for key, array in arrays.items()
-            if key.startswith(program)
-        }
-        real = arrays[volume_name]
+    for name in programs_of(fixtures, f"volume/{backend}/"):
+        lowering = "tpu" if backend == "tpu" else "cpu"
+        file = below(fixtures, f"graph/{lowering}/{name}/")
+        real = fixtures[f"volume/{backend}/{name}"]
         graph = graph_of({**file, "config_runtime": np.arange(1, len(real) + 1)})
         facts = LayoutFacts(graph)
         types = facts.row_type[facts.table.codes][graph.duplicates.group]
