@@ -343,7 +343,10 @@ def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
             run(shared_trained, official_indices=place)
 
 
-def test_graphs_without_labels_and_those_that_cannot_be_ranked_are_named(tree, trained):
+def test_graphs_without_labels_and_those_that_cannot_be_ranked_are_named(tree, trained, tmp_path):
+    build(tree, tmp_path, splits=["test"], collections=[LAYOUT])
+    with pytest.raises(CollectionError, match=f"nothing could be evaluated on test: .*{LAYOUT}"):
+        run(tmp_path, split="test")
     for collections, message in (
         ([TILE], "tile:cpu has no labelled, rankable graph in test"),
         ([], f"nothing could be evaluated on test: .*{LAYOUT}.*{TILE}"),
