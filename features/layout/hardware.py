@@ -36,7 +36,7 @@ class Backend:
         readers_last: whether demands of an operation are propagated before those of its readers.
         reduces_forward: whether the order of a reduction's operand determines that of its result.
         compacts: whether parameters and results take the fewest tiles; else they are row-major.
-        simplifies: whether one copy at most remains of a chain of copies, transposes and reshapes.
+        simplifies: whether copies in a chain of copies, transposes and reshapes are merged.
         swapped_rank: least rank of a row-major dot that can exchange its last two dimensions.
         merged_bytes: most bytes of a dot that is merged with others of one operand; 0 for none.
         sinks_copies: whether copies move behind the operations that read them.
@@ -57,8 +57,9 @@ class Backend:
     fuses_activations: bool = False
 
 
-# Sources: xla/service/cpu/cpu_layout_assignment.cc and xla/service/gpu/gpu_layout_assignment.cc
-# of openxla/xla; for the TPU, layouts in compiled modules (`benchmarks.relayout_fixtures`).
+# Sources: openxla/xla, xla/service/cpu/cpu_layout_assignment.cc, dot_merger.cc, and in
+# xla/service/gpu/transforms layout_assignment.cc and move_copy_to_users.cc; for the TPU, layouts
+# in compiled modules (`benchmarks.relayout_fixtures`).
 CPU_BACKEND: Final = Backend(
     "cpu",
     {"dot": Demand.ROW_MAJOR, "convolution": Demand.ROW_MAJOR},

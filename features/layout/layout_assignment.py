@@ -3,8 +3,10 @@
 Source: xla/service/layout_assignment.cc of openxla/xla. Parameters and results have given layouts,
 configurations constrain tensors, the back end demands layouts of some operations. Each of these is
 propagated depth first: to the operands and readers of operations that keep a layout, through
-transposes, reshapes and reductions. What is set first stays. An operand that is wanted in another
-layout than its producer writes is copied.
+transposes and reshapes, and to the operands of broadcasts. What must hold replaces what may:
+all tensors of an operation that keeps a layout take that which reaches one of them. Elsewhere,
+what is set first stays. An operand that is wanted in another layout than its producer writes is
+copied.
 """
 
 from __future__ import annotations
