@@ -133,10 +133,8 @@ def test_certain_pairs_are_right_as_often_as_promised_on_other_graphs():
     calibration = Calibration.of(graphs)
     assert 0.05 < calibration.certain < 0.9
     assert calibration.right_low <= calibration.right <= calibration.right_high
-    interval = Trust(calibration, graphs[0].scores, np.arange(40)).as_json()[
-        "certain_right_interval"
-    ]
-    assert interval == [calibration.right_low, calibration.right_high]
+    values = Trust(calibration, graphs[0].scores, np.arange(40)).as_json()
+    assert values["certain_right_interval"] == [calibration.right_low, calibration.right_high]
     assert (calibration.graphs, calibration.families, calibration.seeds) == (24, 6, 3)
     assert calibration.by == "family"
     right = 0
