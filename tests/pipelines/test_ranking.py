@@ -613,3 +613,12 @@ def test_an_unknown_gpu_is_named_with_its_substitute(tmp_path):
         assert f"note: {note}" in here(*words, "--data-root", tmp_path).out
     with pytest.warns(UserWarning, match=f"{note}.*known GPUs: nvidia-a100, nvidia-h100"):
         xlarank.GraphRanker(n_estimators=2, n_jobs=1).fit([path])
+
+
+def test_rank_shows_the_span_of_the_runtimes_of_identical_configurations(tmp_path):
+    arrays = identical(layout_graph(5, configs=8))
+    arrays["config_runtime"][:] = np.arange(1, 9) * 1_000_000
+    arrays["config_runtime"][3] = 0
+    path = save_npz(tmp_path / "a.npz", arrays)
+    out, _ = printed(path, "--workspace", tmp_path)
+    assert "1, 2, 3, 4 and 3 more (2.0000 to 8.0000 ms)" in out

@@ -177,13 +177,15 @@ def _milliseconds(runtime_ns: int | None) -> str:
 
 
 def _identical(entry: Ranked) -> str:
-    """Return the identical configurations, with their runtimes if these were measured."""
-    configurations = [
-        str(config) if runtime is None else f"{config} ({_milliseconds(runtime)} ms)"
-        for config, runtime in zip(entry.identical, entry.identical_runtime_ns, strict=True)
-    ]
-    rest = f" and {len(configurations) - 8} more" if len(configurations) > 8 else ""
-    return ", ".join(configurations[:8]) + rest
+    """Return identical configurations, up to four, and the span of their measured runtimes."""
+    shown = ", ".join(map(str, entry.identical[:4]))
+    if len(entry.identical) > 4:
+        shown += f" and {len(entry.identical) - 4} more"
+    measured = [runtime for runtime in entry.identical_runtime_ns if runtime is not None]
+    if measured:
+        span = " to ".join(dict.fromkeys(map(_milliseconds, (min(measured), max(measured)))))
+        shown += f" ({span} ms)"
+    return shown
 
 
 def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:
