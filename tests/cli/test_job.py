@@ -164,7 +164,8 @@ def test_rank_and_report_show_a_calibration(trained, job, tmp_path):
     options = ["--workspace", trained, "--threads", 1]
     refused(["calibrate", *options], "has one seed, which cannot disagree with itself")
     assert here("train", *options, "--seeds", 2, "--rounds", 30).code == 0
-    done = here("calibrate", *options, "--json", "-")
+    named = ["-c", LAYOUT, "-c", TILE]  # a rule ranks the tiles
+    done = here("calibrate", *options, *named, "--json", "-")
     assert done.code == 0, done.err
     assert {name: value["by"] for name, value in json.loads(done.out).items()} == {
         LAYOUT: "family",
