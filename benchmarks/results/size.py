@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -112,15 +112,19 @@ def size(job: Job) -> Table:
 
 
 def size_table(costs: dict[str, dict[str, Cost]]) -> Table:
-    """Return the table of stored costs."""
+    """Return the table of the steps that were measured on both roots."""
     rows: list[list[Cell]] = []
     for step in STEPS:
+        if not {"0.03", "0.1"} <= costs.get(step.title, {}).keys():
+            continue
         small = costs[step.title]["0.03"]
         large = costs[step.title]["0.1"]
         one = step.split == "one"
         complete = costs[step.title].get("1.0")
         # the largest graphs of both roots are as large as the official ones
         whole = large if one else complete or extrapolated(small, large, official_size(step))
+        if not step.split and not complete:  # each process holds one graph
+            whole = replace(whole, memory=max(small.memory, large.memory))
         rows.append(
             [
                 step.title + (" (measured)" if complete else ""),

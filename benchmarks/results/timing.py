@@ -4,7 +4,6 @@ of its own.
 
 from __future__ import annotations
 
-import statistics
 import sys
 import tempfile
 import time
@@ -18,9 +17,9 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.assembly import assemble
 
 
-def time_file(file: Path, repeats: int = 5) -> None:
-    """Print medians of processor seconds to load, to make all columns and to rank, memory and
-    size.
+def time_file(file: Path, repeats: int = 7) -> None:
+    """Print the least processor seconds to load, to make all columns and to rank (other work only
+    adds to them), memory and size.
     """
 
     def load() -> None:
@@ -45,11 +44,7 @@ def time_file(file: Path, repeats: int = 5) -> None:
         ranking = rank(workspace, file)
         works = (load, columns, lambda: rank(workspace, file))
         seconds = [[timed(work) for work in works] for _ in range(repeats)]  # in turn
-    print(
-        *(statistics.median(times) for times in zip(*seconds, strict=True)),
-        memory,
-        len(ranking.order),
-    )
+    print(*map(min, zip(*seconds, strict=True)), memory, len(ranking.order))
 
 
 def peak_megabytes() -> float:
