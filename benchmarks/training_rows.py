@@ -22,9 +22,10 @@ import numpy as np
 
 from xlarank.data.collection import SAMPLE, Collection, DataRoot, find_data_root, graph_files
 from xlarank.data.graph import LayoutGraph, read_graph
-from xlarank.features.catalogue import FeatureSettings
+from xlarank.features.assembly import assemble
 from xlarank.features.layout.relayout_blocks import TIME
-from xlarank.features.rows import GraphRows, assemble, graph_generator
+from xlarank.features.rows import GraphRows, graph_generator
+from xlarank.features.settings import FeatureSettings
 from xlarank.models.model import Model
 from xlarank.models.rankers import DEFAULT
 from xlarank.models.training_data import FitSettings, TrainingData, target_of

@@ -3,6 +3,7 @@ in messages.
 """
 
 import ast
+import importlib.util
 import re
 import sys
 import tomllib
@@ -137,3 +138,14 @@ def test_messages_name_parameters_and_the_command_line_their_options():
     assert {
         name for name in parameters if "__" not in name and as_options(f"`{name}`") not in options
     } == set()
+
+
+def test_benchmarks_import_what_exists():
+    """They are run by hand, so a renamed function would be noticed late."""
+    for path, tree in trees_of("benchmarks").items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("xlarank."):
+                module = importlib.import_module(str(node.module))
+                missing = [alias.name for alias in node.names if not hasattr(module, alias.name)]
+                submodules = {f"{node.module}.{name}" for name in missing}
+                assert all(map(importlib.util.find_spec, submodules)), (path, missing)
