@@ -249,13 +249,15 @@ def _read_graphs(
 
 
 def _sample(graph: GraphRows, rows: int, seed: int) -> GraphRows:
-    """Return ``rows`` random rows, and that of the first configuration, the compiler's default for
-    tiles; all rows if these could not be ranked.
+    """Return ``rows`` random rows, among them that of the first configuration, the compiler's
+    default for tiles; all rows if these could not be ranked.
     """
     if len(graph) <= rows:
         return graph
     index = graph_generator(seed, graph.name).choice(len(graph), rows, replace=False)
-    sample = graph.take(np.union1d(index, graph.group[graph.ids == 0]))
+    first = graph.group[graph.ids == 0]
+    others = index[~np.isin(index, first)]
+    sample = graph.take(np.sort(np.concatenate([first, others])[:rows]))
     return sample if sample.rankable else graph
 
 
