@@ -384,7 +384,8 @@ def test_no_cell_or_head_is_cut_and_no_line_is_wider_than_the_window(make, width
 
 def test_a_narrow_window_wraps_heads_folds_long_names_and_drops_empty_columns(capsys, monkeypatch):
     table = table_of((">rank", ">score (lower is faster)"), ("1", "0.5"))
-    assert shown(table, 22).splitlines()[:2] == ["      score (lower is", "rank          faster)"]
+    heads = [line.split() for line in shown(table, 22).splitlines()[:2]]
+    assert heads == [["score", "(lower", "is"], ["rank", "faster)"]]
     name, rest, *_ = shown(scores(), 80).splitlines()[2:]
     assert name.split()[0] + rest.strip() == "a" * 40
     monkeypatch.setenv("COLUMNS", "80")
