@@ -63,6 +63,7 @@ class TuneResult:
         trials, fresh, pruned: finished trials of the study, those of this call, and those stopped
             early.
         defaults: mean score of the default parameters.
+        tuned: whether ``params`` are not the defaults.
         note: reason why the chosen trial is not the best one, or why `train` has another score.
         seconds, expected_seconds: duration, and its forecast before the start; 0 without one.
     """
@@ -74,6 +75,7 @@ class TuneResult:
     mean: float = float("nan")
     std: float = float("nan")
     defaults: float = float("nan")
+    tuned: bool = False
     rounds: int = 0
     params: dict[str, Any] | None = None
     seconds: float = 0.0
@@ -323,6 +325,7 @@ class _Tuning:
             mean=result["mean"],
             std=result["std"],
             defaults=of_defaults["mean"],
+            tuned=chosen.params != objective.defaults,
             rounds=result["rounds"],
             params=result["params"],
             note=note,

@@ -173,7 +173,7 @@ def _show_tuned(results: Sequence[TuneResult]) -> None:
                 f"{result.mean:.3f} ± {result.std:.3f}",
                 f"{result.defaults:.3f}",
                 str(result.rounds),
-                params_text(result.params),
+                params_text(result.params) if result.tuned else "the defaults",
                 f"{result.seconds:.0f}",
             )
             for result in results
