@@ -34,7 +34,8 @@ from scipy.stats import norm, sem
 
 from xlarank.data.collection import Collection, GraphFile, find_data_root, graph_files
 from xlarank.data.config_table import group_minimum
-from xlarank.data.graph import LayoutGraph, TileGraph, program_family, read_graph
+from xlarank.data.families import program_family
+from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.program.tensors import complete_layout, layout_key

@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks import adopt
 from benchmarks.programs import MODULES, PROGRAMS, kernels
 from xlarank.data.errors import XlarankError
-from xlarank.data.graph import program_family
+from xlarank.data.families import program_family
 from xlarank.pipelines.programs.collect_tiles import TileSettings, collect_tiles
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.targets import target_named

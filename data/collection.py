@@ -23,7 +23,8 @@ from xlarank.data.errors import (
     counted,
     did_you_mean,
 )
-from xlarank.data.graph import GraphCounts, Kind, graph_size, program_family
+from xlarank.data.families import program_family
+from xlarank.data.graph import GraphCounts, Kind, graph_size
 
 SPLITS: Final = ("train", "valid", "test")
 #: Prefixes of the sources of labels that were measured on GPUs.

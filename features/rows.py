@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.config_table import group_minimum
-from xlarank.data.graph import Kind, program_family
+from xlarank.data.families import program_family
+from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.settings import FeatureSettings
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from xlarank.data.collection import GPUS, Collection
 from xlarank.data.errors import MAX_ROUNDS, MAX_SEED, MAX_THREADS, ModelError, counted
-from xlarank.data.graph import Kind, program_family
+from xlarank.data.families import program_family
+from xlarank.data.graph import Kind
 from xlarank.features.layout.padding import FASTEST, OVER_FASTEST, TIMES
 from xlarank.features.layout.relayout_blocks import TIME
 from xlarank.features.rows import GraphRows, graph_generator

@@ -13,7 +13,7 @@ import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError, counted, did_you_mean, reasons
-from xlarank.data.graph import program_family
+from xlarank.data.families import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import BLOCKS
 from xlarank.features.store import read_manifest

@@ -15,7 +15,7 @@ import itertools
 
 from benchmarks.programs import attention, numerical, recommenders, sequences, vision
 from benchmarks.programs.parts import Programs
-from xlarank.data.graph import program_family
+from xlarank.data.families import program_family
 
 MODULES = (attention, numerical, recommenders, sequences, vision)
 

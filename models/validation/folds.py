@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from xlarank.data.graph import program_family
+from xlarank.data.families import program_family
 from xlarank.models.arrays import Floats
 from xlarank.models.card import FAMILY, KIND, Fallback
 from xlarank.models.model import Model

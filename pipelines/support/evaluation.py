@@ -10,7 +10,7 @@ import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, counted
-from xlarank.data.graph import program_family
+from xlarank.data.families import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph, read_manifest

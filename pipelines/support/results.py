@@ -18,8 +18,8 @@ import polars as pl
 import xlarank
 from xlarank.data.collection import Collection
 from xlarank.data.errors import SubmissionError, WorkspaceError, counted, reason_of
+from xlarank.data.families import program_family
 from xlarank.data.files import atomic_write, read_bytes, write_parquet
-from xlarank.data.graph import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows, Recipe
 from xlarank.features.store import read_manifest

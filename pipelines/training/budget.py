@@ -17,8 +17,9 @@ import numpy as np
 
 from xlarank.data.collection import Collection, CollectionSize
 from xlarank.data.errors import CollectionError, XlarankError, counted, duration, require_ranges
+from xlarank.data.families import program_family
 from xlarank.data.files import read_text
-from xlarank.data.graph import Kind, program_family
+from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.training_data import FitSettings

@@ -13,7 +13,8 @@ from typing import Final, Self
 import numpy as np
 
 from xlarank.data.collection import Collection
-from xlarank.data.graph import Kind, program_family
+from xlarank.data.families import program_family
+from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph, read_manifest

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.adopt import RESERVED
-from xlarank.data.graph import program_family
+from xlarank.data.families import program_family
 
 jax = pytest.importorskip("jax")
 programs, tiles = map(pytest.importorskip, ("benchmarks.programs", "benchmarks.tiles"))

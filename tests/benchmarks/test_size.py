@@ -10,7 +10,8 @@ from benchmarks.results.size import Cost, exponent, extrapolated
 from benchmarks.synthetic_root import LayoutTemplate, write_collection
 from tests.graphs import save_npz
 from xlarank.data.collection import SAMPLE, Collection
-from xlarank.data.graph import program_family, read_graph
+from xlarank.data.families import program_family
+from xlarank.data.graph import read_graph
 from xlarank.data.writing import write_graph
 
 LAYOUTS = SAMPLE / "npz/layout/cpu/random/train"

@@ -16,7 +16,8 @@ from tests.graphs import layout_arrays, tile_arrays
 from xlarank.data import collection as tree
 from xlarank.data.collection import ENVIRONMENT, SAMPLE, Collection, GraphFile, find_data_root
 from xlarank.data.errors import CollectionError, DataRootError, GraphFileError
-from xlarank.data.graph import GraphCounts, graph_size, program_family
+from xlarank.data.families import program_family
+from xlarank.data.graph import GraphCounts, graph_size
 
 
 def plant(npz: Path, names: Iterable[str]) -> Path:

@@ -13,7 +13,7 @@ from tests.features.helpers import FITTING_GRAPHS, FITTING_KERNELS, SAMPLE, grap
 from tests.graphs import examples, layout_arrays, save_npz, tile_arrays
 from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, WorkspaceError
-from xlarank.data.graph import program_family
+from xlarank.data.families import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features import store
 from xlarank.features.assembly import assemble

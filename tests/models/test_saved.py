@@ -24,7 +24,7 @@ from tests.models.helpers import (
 from tests.pipelines.trees import edit_json
 from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import ModelError, WorkspaceError
-from xlarank.data.graph import program_family
+from xlarank.data.families import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import Manifest
 from xlarank.models import model as module
