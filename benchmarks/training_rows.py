@@ -6,7 +6,8 @@
 Held-out graphs are always scored on the same configurations. Measured collections of the sample
 have at most 64 configurations a graph. With ``--simulated`` the programs of layout:cpu:random get
 that many random ones, and as labels the estimated time of `xlarank.features.layout.relayouts` with
-3 % of noise; the columns of that estimate are then left out.
+3 % of noise; the columns of that estimate are then left out. With ``--share 0.5`` folds train on a
+random half of their graphs.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def sampled(graphs: Sequence[GraphRows], configs: int, seed: int) -> list[GraphR
     return samples
 
 
-def compare(collection: Collection, graphs: Sequence[GraphRows], seeds: int) -> None:
+def compare(collection: Collection, graphs: Sequence[GraphRows], seeds: int, share: float) -> None:
     """Print the scores with the paired differences to most configurations and their standard
     errors.
     """
@@ -96,8 +97,11 @@ def compare(collection: Collection, graphs: Sequence[GraphRows], seeds: int) -> 
             data = TrainingData.from_graphs(sampled(graphs, configs, seed), target)
             fit = FitSettings(_ROUNDS, seed, threads=1)
             parts = []
+            rng = np.random.default_rng(seed)
             for fold in plan.folds:
-                model = Model.of(DEFAULT, collection.kind).fit(data.without(fold.held), fit)
+                others = np.setdiff1d(np.arange(data.groups), fold.held)
+                kept = rng.choice(others, max(4, round(share * len(others))), replace=False)
+                model = Model.of(DEFAULT, collection.kind).fit(data.take(np.sort(kept)), fit)
                 parts.append(evaluated(scored, fold.scored, model, _ROUNDS, plan.fallback))
             curves = join_curves(parts)
             scores.append(curves.column("score")[:, curves.best_stage()])
@@ -117,13 +121,15 @@ def main() -> None:
     parser.add_argument("--data-root", type=Path, default=SAMPLE)
     parser.add_argument("--simulated", type=int, default=0, help="configurations of a program")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--share", type=float, default=1.0, help="of the training graphs")
     args = parser.parse_args()
     root = find_data_root(args.data_root)
     if args.simulated:
-        compare(Collection.parse(_SIMULATED), simulated(root, args.simulated), args.seeds)
+        graphs = simulated(root, args.simulated)
+        compare(Collection.parse(_SIMULATED), graphs, args.seeds, args.share)
         return
     for collection in map(Collection.parse, args.collection):
-        compare(collection, measured(root, collection), args.seeds)
+        compare(collection, measured(root, collection), args.seeds, args.share)
 
 
 if __name__ == "__main__":
