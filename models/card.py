@@ -117,7 +117,7 @@ class ModelCard:
     rule_weight: float = 1.0
     name: str = ""
     rows: int | None = None
-    max_rows: int | None = 0
+    max_rows: int = 0
 
     @property
     def kind(self) -> Kind:

@@ -95,8 +95,8 @@ class Model:
 
     @property
     def is_rule(self) -> bool:
-        """Whether it is one of `xlarank.models.rules`; a time model, too, ranks by `rule`, but is
-        none.
+        """Whether it is one of `xlarank.models.rules`; False for a time model, although that ranks
+        by a ``rule``, too.
         """
         return self.name.startswith(RULE)
 

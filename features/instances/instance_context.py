@@ -1,4 +1,4 @@
-"""What blocks of instances read: the rows and combinations of rows that are instances, and
+"""Context of the blocks of instances: the rows and combinations of rows that are instances, and
 quantities of rows.
 """
 

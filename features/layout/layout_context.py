@@ -1,4 +1,4 @@
-"""What blocks of layouts share, each computed on first use."""
+"""Context of the blocks of layouts: shared quantities, each computed on first use."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Two views of the same copies: *every* place where an operand is wanted in another layout than its
 producer writes, and *chains* of constraints, transposes and reshapes from a producer to a reader.
-Of a chain no copy remains if it composes to the order in which the producer writes, one if the
+No copy remains of a chain that composes to the order in which the producer writes, one if the
 layout that the reader wants can be followed back over all reshapes, and else one more for each
 reshape over which it cannot. GPUs and TPUs simplify chains, CPUs do not.
 """

@@ -82,7 +82,7 @@ _DAMAGED: Final = (
 
 @dataclass(frozen=True)
 class Run:
-    """What tells runs of one ranker apart: a name, parameters, columns and training rows."""
+    """Identity of a run among those of one ranker: name, parameters, columns and training rows."""
 
     name: str | None = None
     tuned: bool | None = None

@@ -84,8 +84,8 @@ _LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 #: Minimum number of configurations per graph; with fewer, a model ranks no better than the default
 #: order.
 MIN_CONFIGS: Final = 16
-#: Training rows of a collection, by default. More configurations of a graph teach hardly more
-#: (docs/explanation/tuning.md).
+#: Maximum training rows of a collection, by default; more configurations of a graph hardly raise
+#: the score (docs/explanation/tuning.md).
 MAX_ROWS: Final[dict[Kind, int]] = {"layout": 100_000, "tile": 500_000}
 
 

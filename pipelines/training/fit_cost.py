@@ -75,7 +75,6 @@ def typical_fit(kind: Kind, settings: FitSettings) -> float:
     rng = np.random.default_rng(0)
     columns = [f"column_{number}" for number in range(_WIDTHS[kind])]
     ids = np.arange(_PROBE_ROWS // 4)
-    one = np.ones(len(ids), np.int64)
     graphs = [
         GraphRows(
             f"graph{number}__a",
@@ -85,7 +84,7 @@ def typical_fit(kind: Kind, settings: FitSettings) -> float:
             group=ids,
             ids=ids,
             runtime=rng.integers(1, 1000, len(ids)),
-            normalizer=one,
+            normalizer=np.ones(len(ids), np.int64),
         )
         for number in range(4)
     ]
@@ -130,15 +129,17 @@ def training_seconds(
 
     Raises `CollectionError` if they do not fit into memory.
     """
-    stored = (read_manifest(workspace, collection, split) for split in settings.splits)
-    manifests = [manifest for manifest in stored if manifest is not None]
+    first, *others = (read_manifest(workspace, collection, split) for split in settings.splits)
+    if first is None:
+        return 0.0
+    manifests = [first, *(manifest for manifest in others if manifest is not None)]
     sizes = training_sizes(collection, manifests, settings.max_rows)
     if not sizes:
         return 0.0
     fit = FitSettings(settings.rounds, settings.seed, settings.threads)
     required_memory(collection, sizes, fit)
     few: list[GraphRows] = []
-    for graph in each_graph(workspace, collection, settings.splits[0], manifests[0]):
+    for graph in each_graph(workspace, collection, settings.splits[0], first):
         if graph.labelled and graph.rankable:
             few.append(graph.measured().take(np.arange(min(len(graph), sizes[graph.name]))))
         if sum(map(len, few)) >= _PROBE_ROWS:

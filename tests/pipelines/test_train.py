@@ -361,6 +361,20 @@ def test_the_time_is_told_before_training(shared_built, tmp_path):
         assert 0 < result.expected_seconds < 100 * result.seconds
 
 
+def test_a_collection_without_a_train_split_has_no_forecast(tmp_path):
+    """Otherwise the rows of its valid split would be looked for in train."""
+    trees.write_tree(tmp_path / "tree", {LAYOUT: {"valid": ("alpha__a",)}, TILE: TREE[TILE]})
+    build(tmp_path / "tree", tmp_path / "work")
+    lines: list[str] = []
+    settings = TrainSettings(seeds=1, rounds=10, with_valid=True, allow_constant=True)
+    layout, tile = sorted(
+        train(Workspace(tmp_path / "work"), settings, report=lines.append),
+        key=lambda result: result.collection,
+    )
+    assert "has no train split" in layout.skipped and tile.expected_seconds > 0
+    assert len(lines) == 1 and LAYOUT not in lines[0]
+
+
 def test_training_rows_are_a_sample(built):
     """Evenly from all graphs, the same in every process, and those of the card."""
     work = Workspace(built)
