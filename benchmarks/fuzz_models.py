@@ -101,7 +101,7 @@ def ranking(workspace: Workspace) -> str:
     """Return the outcome of ranking a graph."""
     (graph, *_) = each_graph(workspace, COLLECTION, "valid")
     try:
-        scores = Model.load(workspace.model(COLLECTION)).score(graph).mean
+        scores = Model.load(workspace.model(COLLECTION)).score(graph)
         return "ranked" if np.isfinite(scores).all() else "no numbers"
     except ModelError:
         return "refused"

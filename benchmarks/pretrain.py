@@ -87,7 +87,7 @@ def out_of_fold(graphs: list[GraphRows], settings: FitSettings) -> list[NDArray[
         )
         for number in held:
             graph = graphs[number]
-            scores[number] = model.score(graph).mean[graph.group]
+            scores[number] = model.score(graph)[graph.group]
     return [scores[number] for number in range(len(graphs))]
 
 

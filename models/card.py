@@ -133,17 +133,20 @@ class ModelCard:
             names.update(graphs)
         return names
 
-    def with_fallback(self, rows: GraphRows, scores: list[Floats]) -> tuple[list[Floats], str]:
-        """Return the scores of each seed, blended if the kernel family of a graph is unseen.
-
-        Also returns a description of the fallback, empty if it was not used.
-        """
-        unseen = rows.unseen_kinds(self.kinds)
+    def fallback_for(self, rows: GraphRows) -> Fallback | None:
+        """Return the fallback, if a graph is of an unseen kernel family and has its default."""
         fallback = self.fallback
-        if not (fallback and fallback.weight and unseen) or fallback.ranks(rows) is None:
-            return scores, ""
-        note = f"unseen kernel family ({' or '.join(unseen)}): {fallback}, the rest on the model"
-        return [fallback.blend(rows, seed) for seed in scores], note
+        if not (fallback and fallback.weight and rows.unseen_kinds(self.kinds)):
+            return None
+        return None if fallback.ranks(rows) is None else fallback
+
+    def fallback_note(self, rows: GraphRows) -> str:
+        """Describe the fallback that scores of a graph contain; empty if they contain none."""
+        fallback = self.fallback_for(rows)
+        if fallback is None:
+            return ""
+        unseen = " or ".join(rows.unseen_kinds(self.kinds))
+        return f"unseen kernel family ({unseen}): {fallback}, the rest on the model"
 
     @property
     def fingerprint(self) -> str:

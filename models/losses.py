@@ -15,7 +15,7 @@ from xlarank.models.boosters.vetting import MAX_LEAVES
 from xlarank.models.boosters.xgboost import XGBoostBooster
 from xlarank.models.columns import CHOICES
 from xlarank.models.member import Booster, Loss, Member
-from xlarank.models.params import Between, Number, OneOf, Specs, Whole, param
+from xlarank.models.params import Interval, OneOf, Specs, param
 from xlarank.models.summed import fit_on_instances
 from xlarank.models.training_data import FitSettings, Task, TrainingData
 
@@ -33,7 +33,7 @@ _COLUMNS = param(
 )
 _INIT_SCORE_WEIGHT = param(
     4.0,
-    Number(0),
+    Interval(0),
     OneOf((0.0, 1.0, 2.0, 4.0)),
     "weight of the logarithm of the estimated time in the initial score; 0 for layouts measured on "
     "a TPU",
@@ -41,19 +41,19 @@ _INIT_SCORE_WEIGHT = param(
 )
 _tie_tolerance = partial(
     param,
-    check=Number(0),
+    check=Interval(0),
     search=OneOf((0.0, 0.001, 0.003, 0.01, 0.03)),
     meaning="maximum relative difference of tied costs; runs differ by 0.001 on a TPU, 0.03 on a "
     "busy CPU",
 )
 _leaves = partial(
     param,
-    check=Whole(2, MAX_LEAVES),
-    search=Between(4, 48, log=True),
+    check=Interval(2, MAX_LEAVES, whole=True),
+    search=Interval(4, 48, whole=True, log=True),
     meaning="maximum number of leaves per tree",
 )
-_SHARE = Number(0, 1, above=True)
-_RATE = Number(0, above=True)
+_SHARE = Interval(0, 1, above=True)
+_RATE = Interval(0, above=True)
 _FLAG = OneOf((True, False))
 _LABELS = OneOf(("rank", "log"))
 _GRAPH_WEIGHTS = OneOf(tuple(objectives.GRAPH_WEIGHTS))
@@ -64,12 +64,12 @@ _GRAPH_WEIGHT = param(
     "weight of a graph: equal, or by the square root or the number of its rows",
 )
 _learning_rate = partial(
-    param, check=_RATE, search=Between(0.02, 0.2, log=True), meaning="weight of each tree"
+    param, check=_RATE, search=Interval(0.02, 0.2, log=True), meaning="weight of each tree"
 )
 _min_data_in_leaf = partial(
     param,
-    check=Whole(0),
-    search=Between(5, 100, log=True),
+    check=Interval(0, whole=True),
+    search=Interval(5, 100, whole=True, log=True),
     meaning="minimum number of rows per leaf",
 )
 _COLUMN_SHARE = "share of the columns used for each tree"
@@ -82,26 +82,26 @@ LIGHTGBM: Final[Specs] = {
     "learning_rate": _learning_rate(0.05, tile=0.07),
     "num_leaves": _leaves(15),
     "min_data_in_leaf": _min_data_in_leaf(20),
-    "feature_fraction": param(0.5, _SHARE, Between(0.1, 1.0), _COLUMN_SHARE, tile=0.3),
-    "bagging_fraction": param(0.8, _SHARE, Between(0.5, 1.0), _ROW_SHARE, tile=0.6),
-    "lambda_l2": param(1.0, Number(0), Between(0.1, 100.0, log=True), _LEAF_L2),
+    "feature_fraction": param(0.5, _SHARE, Interval(0.1, 1.0), _COLUMN_SHARE, tile=0.3),
+    "bagging_fraction": param(0.8, _SHARE, Interval(0.5, 1.0), _ROW_SHARE, tile=0.6),
+    "lambda_l2": param(1.0, Interval(0), Interval(0.1, 100.0, log=True), _LEAF_L2),
 }
 #: Parameters of XGBoost's trees, with XGBoost's names.
 XGBOOST: Final[Specs] = {
     "learning_rate": _learning_rate(0.05),
     "max_leaves": _leaves(15),
     "min_child_weight": param(
-        5.0, Number(0), Between(0.1, 30.0, log=True), "minimum sum of hessians per leaf"
+        5.0, Interval(0), Interval(0.1, 30.0, log=True), "minimum sum of hessians per leaf"
     ),
-    "colsample_bytree": param(0.5, _SHARE, Between(0.1, 1.0), _COLUMN_SHARE, tile=0.3),
-    "subsample": param(0.8, _SHARE, Between(0.5, 1.0), _ROW_SHARE, tile=0.6),
-    "reg_lambda": param(1.0, Number(0), Between(0.1, 100.0, log=True), _LEAF_L2),
+    "colsample_bytree": param(0.5, _SHARE, Interval(0.1, 1.0), _COLUMN_SHARE, tile=0.3),
+    "subsample": param(0.8, _SHARE, Interval(0.5, 1.0), _ROW_SHARE, tile=0.6),
+    "reg_lambda": param(1.0, Interval(0), Interval(0.1, 100.0, log=True), _LEAF_L2),
 }
 _PARTNERS = "number of partners drawn for a row in a round"
 #: Parameters of a loss on sampled pairs.
 PAIRS: Final[Specs] = {
     "init_score_weight": _INIT_SCORE_WEIGHT,
-    "pairs": param(8, Whole(1), Between(2, 32, log=True), _PARTNERS),
+    "pairs": param(8, Interval(1, whole=True), Interval(2, 32, whole=True, log=True), _PARTNERS),
     "tie_tolerance": _tie_tolerance(0.0),
     "graph_weight": _GRAPH_WEIGHT,
     "columns": _COLUMNS,
@@ -117,11 +117,9 @@ def fit_on_rows(
     """Grow trees on rows, from the initial score and the warm start of the member, if any."""
     task = labels_and_objective(member, data, settings)
     params = {**member.loss.booster.tree_params(member.params, settings), **task.params}
-    warm = member.warm_start
-    if warm:
-        params["learning_rate"] *= warm.rate
+    params["learning_rate"] *= member.rate
     task = replace(task, params=params, start=_start(member, task, settings.threads))
-    base: Any = warm and warm.booster
+    base: Any = member.warm_start
     return member.loss.booster.fit(task, member.used, settings, base)
 
 
@@ -131,7 +129,7 @@ def _start(member: Member, task: Task, threads: int) -> Floats | None:
     start = None
     if member.init_score and not task.residual:
         start = centred(member.init_score.training_relevance(data), data)
-    if member.warm_start and (base := member.warm_start.booster).rounds:
+    if (base := member.warm_start) and base.rounds:
         sums = []
         for group in range(data.groups):
             relevance = base.relevance(data.group_matrix(group, used=member.used), threads)
@@ -259,7 +257,7 @@ _LOSSES: Final = (
             # rounds) in less than half the time.
             "max_group": param(
                 250,
-                Whole(2, objectives.MAX_GROUP),
+                Interval(2, objectives.MAX_GROUP, whole=True),
                 OneOf((30, 100, 250, 1000)),
                 "maximum number of rows of a query group; larger graphs are split at random",
             ),
@@ -279,7 +277,11 @@ _LOSSES: Final = (
     Loss(
         "xgb-pairwise",
         partial(fit_on_rows, pairwise),
-        {**XGBOOST, **PAIRS, "pairs": param(8, Whole(1), Between(4, 16), _PARTNERS)},
+        {
+            **XGBOOST,
+            **PAIRS,
+            "pairs": param(8, Interval(1, whole=True), Interval(4, 16, whole=True), _PARTNERS),
+        },
         booster=XGBoostBooster,
     ),
     Loss(
@@ -288,23 +290,25 @@ _LOSSES: Final = (
         {
             **LIGHTGBM,
             # Per leaf, a layout configuration has dozens of instances, a tile at most one.
-            "learning_rate": _learning_rate(0.1, search=Between(0.02, 0.3, log=True)),
+            "learning_rate": _learning_rate(0.1, search=Interval(0.02, 0.3, log=True)),
             "num_leaves": _leaves(7, tile=15),
             "min_data_in_leaf": _min_data_in_leaf(10),
-            "lambda_l2": param(0.001, Number(0), meaning=_LEAF_L2),
+            "lambda_l2": param(0.001, Interval(0), meaning=_LEAF_L2),
             "leaf_l2": param(
                 0.1,
                 _RATE,
-                Between(0.0001, 10.0, log=True),
+                Interval(0.0001, 10.0, log=True),
                 "L2 penalty on leaf values in the joint Newton step",
                 tile=0.001,
             ),
             "configs": param(
-                1000, Whole(1), meaning="maximum number of training configurations per graph"
+                1000,
+                Interval(1, whole=True),
+                meaning="maximum number of training configurations per graph",
             ),
             "round_configs": param(
                 128,
-                Whole(2),
+                Interval(2, whole=True),
                 meaning="maximum number of configurations per graph compared in a round",
             ),
             "tie_tolerance": _tie_tolerance(0.003),
@@ -320,7 +324,7 @@ _LOSSES: Final = (
             **LIGHTGBM,
             "init_score_weight": param(
                 1.0,
-                Number(0, 1),
+                Interval(0, 1),
                 OneOf((0.0, 0.5, 1.0)),
                 "weight of the logarithm of the estimated time in the initial score",
             ),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from xlarank.models.contributions import (
     largest_first,
     sum_by_key,
 )
-from xlarank.models.params import Number, Specs, Whole, complete_params
+from xlarank.models.params import Interval, Specs, complete_params
 from xlarank.models.training_data import FitSettings, Target, TrainingData
 
 #: Maximum number of rows scored at once, unless scores are sums over instances.
@@ -64,14 +64,6 @@ class Loss:
         return function.__doc__ or ""
 
 
-class WarmStart(NamedTuple):
-    """Trees to continue, their columns, and the learning-rate factor of new trees."""
-
-    booster: LightGBMBooster
-    columns: list[str]
-    rate: float
-
-
 @dataclass(frozen=True, eq=False)
 class Member:
     """Trees of one loss; unfitted without a ``booster``.
@@ -83,7 +75,8 @@ class Member:
         inputs: columns that trees choose from: those of the rows or of the instances.
         used: ascending indices into ``inputs``.
         init_score: relevance before the first tree; None for 0.
-        warm_start: trees that fitting continues.
+        warm_start: trees that fitting continues, on the columns ``used``.
+        rate: factor of the learning rate of trees that continue a warm start.
     """
 
     loss: Loss
@@ -96,7 +89,8 @@ class Member:
     used: Indices = field(default_factory=lambda: np.empty(0, np.intp))
     booster: Any = None
     init_score: ColumnSum | None = None
-    warm_start: WarmStart | None = None
+    warm_start: LightGBMBooster | None = None
+    rate: float = 1.0
 
     @property
     def used_columns(self) -> list[str]:
@@ -151,18 +145,16 @@ class Member:
                 expected="trees of LightGBM",
                 do="fine-tune another model, or train with `also_from`",
             )
-        rate = Number(0, above=True)("rate", rate)
-        warm_start = WarmStart(self.booster.first(), self.used_columns, rate)
-        return replace(self, booster=None, warm_start=warm_start)
+        rate = Interval(0, above=True)("rate", rate)
+        return replace(self, booster=None, warm_start=self.booster.first(), rate=rate)
 
     def _choose_columns(self, columns: Sequence[str], target: Target | None) -> Indices:
         """Return the columns of the warm start if it has trees, else those that the parameters
         choose.
         """
-        warm = self.warm_start
-        if warm and warm.booster.rounds:
+        if self.warm_start and self.warm_start.rounds:
             do = "build features with the settings of that model, or fine-tune another"
-            return column_indices(warm.columns, columns, "the model to fine-tune", do)
+            return column_indices(self.used_columns, columns, "the model to fine-tune", do)
         return chosen_columns(columns, self.params.get("columns", "all"), target)
 
     def score(self, rows: GraphRows) -> Floats:
@@ -284,8 +276,8 @@ class Member:
             "used": self.used.tolist(),
             "init_score": self.init_score and [*self.init_score.columns],
             "init_score_weight": self.init_score and self.init_score.weight,
-            "warm_start_trees": self.warm_start and self.warm_start.booster.rounds,
-            "warm_start_rate": self.warm_start and self.warm_start.rate,
+            "warm_start_trees": self.warm_start and self.warm_start.rounds,
+            "warm_start_rate": self.warm_start and self.rate,
         }
         folder.joinpath(_STATE).write_text(json.dumps(state), encoding="utf-8")
 
@@ -307,7 +299,7 @@ class Member:
         init_score = None
         if state["init_score"] is not None:
             estimate = tuple(columns[columns.index(name)] for name in state["init_score"])
-            weight = Number(0)("init_score_weight", state["init_score_weight"])
+            weight = Interval(0)("init_score_weight", state["init_score_weight"])
             init_score = ColumnSum(estimate, weight)
         base = state["warm_start_trees"]
         file = loss.booster.file_name
@@ -319,8 +311,8 @@ class Member:
             loss,
             complete_params(loss.name, loss.params, kind, state["params"]),
             kind,
-            Number(0, above=True)("weight", state["weight"]),
-            Whole(0)("seed", state["seed"]),
+            Interval(0, above=True)("weight", state["weight"]),
+            Interval(0, whole=True)("seed", state["seed"]),
             columns,
             inputs,
             np.array(used, np.intp),
@@ -329,9 +321,8 @@ class Member:
         )
         if base is None:
             return member
-        rate = Number(0, above=True)("warm_start_rate", state["warm_start_rate"])
-        first = booster.first(base)
-        return replace(member, warm_start=WarmStart(first, member.used_columns, rate))
+        rate = Interval(0, above=True)("warm_start_rate", state["warm_start_rate"])
+        return replace(member, warm_start=booster.first(base), rate=rate)
 
 
 def instance_columns(data: TrainingData) -> list[str]:

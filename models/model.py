@@ -32,21 +32,6 @@ from xlarank.models.validation.calibration import Calibration
 RULE: Final = "rule: "
 
 
-@dataclass(frozen=True, eq=False)
-class Scores:
-    """Scores ``(seeds, rows)`` of one graph; lower is faster. Not comparable across graphs.
-
-    ``fallback`` describes the fallback for an unseen kernel family, if it was used.
-    """
-
-    per_seed: Floats
-    fallback: str = ""
-
-    @property
-    def mean(self) -> Floats:
-        return np.asarray(self.per_seed.mean(axis=0))
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """Ranks by its members or, if it has none, by its rule.
@@ -170,10 +155,15 @@ class Model:
             return self
         return replace(self, members=(), rule=self.members[0].init_score)
 
-    def score(self, rows: GraphRows) -> Scores:
-        """Score the distinct configurations of a graph, with the fallback for unseen kernel
-        families.
+    def score(self, rows: GraphRows) -> Floats:
+        """Return ``(rows,)`` scores of the distinct configurations of a graph: means over seeds.
+
+        Lower is faster. Scores of different graphs are not comparable, unless they are times.
         """
+        return np.asarray(self.scores_by_seed(rows).mean(axis=0))
+
+    def scores_by_seed(self, rows: GraphRows) -> Floats:
+        """Return ``(seeds, rows)`` scores, with the fallback for unseen kernel families."""
         rows = self.select(rows)
         if self.members:
             seeds = [
@@ -185,10 +175,10 @@ class Model:
         if not np.isfinite(seeds).all():
             got = f"{self.title} returned scores that are not finite"
             raise ModelError(got, do="train again, or use a model from somebody you trust")
-        if self.card is None:
-            return Scores(np.stack(seeds))
-        blended, fallback = self.card.with_fallback(rows, seeds)
-        return Scores(np.stack(blended), fallback)
+        fallback = self.card.fallback_for(rows) if self.card else None
+        if fallback is not None:
+            seeds = [fallback.blend(rows, scores) for scores in seeds]
+        return np.stack(seeds)
 
     def staged(self, rows: GraphRows, every: int) -> Iterator[Floats]:
         """Yield ``(rows,)`` scores of the first seed every ``every`` rounds and after the last.
@@ -197,7 +187,7 @@ class Model:
         """
         rows = self.select(rows)
         if not self.members:
-            yield self.score(rows).mean
+            yield self.score(rows)
             return
         members = self.by_seed[0]
         latest: list[Floats] = []
@@ -206,17 +196,17 @@ class Model:
             latest = [old if new is None else new for new, old in zip_longest(stage, latest)]
             yield _score_of_seed(latest, members)
 
-    def nanoseconds(self, scores: Scores) -> Floats | None:
-        """Return predicted times, ``(rows,)``; None if scores only rank or a fallback was used."""
+    def nanoseconds(self, scores: Floats) -> Floats | None:
+        """Return the times, ``(rows,)``, that scores without fallback predict; None if they only
+        rank.
+        """
         predicts_times = bool(self.members) and all(
             member.predicts_times for member in self.members
         )
         if self.rule is not None and self.rule.weight == 1:
             # all other targets share the column of GPUs
             predicts_times = self._ranks_by_estimate(TPU, GPU)
-        if scores.fallback or not predicts_times:
-            return None
-        return np.exp2(np.minimum(scores.mean, 100.0))
+        return np.exp2(np.minimum(scores, 100.0)) if predicts_times else None
 
     def contributions(
         self, rows: GraphRows, now: int, then: int, walk: ChangePath | None = None

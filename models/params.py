@@ -23,35 +23,35 @@ Check = Callable[[str, Any], Any]
 
 
 @dataclass(frozen=True)
-class Number:
-    """Check of a finite number from ``low`` (exclusive if ``above``) to ``high`` (inclusive)."""
+class Interval:
+    """Numbers from ``low`` (exclusive if ``above``) to ``high``: a check, and a distribution in
+    studies, which is log-uniform if ``log``.
+    """
 
     low: float = -math.inf
     high: float = math.inf
     above: bool = False
+    whole: bool = False
+    log: bool = False
 
-    def __call__(self, name: str, value: Any) -> float:
-        if isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value):
-            if self.low <= float(value) <= self.high and not (self.above and value == self.low):
-                return float(value)
-        upper = f" to {self.high:g}" if math.isfinite(self.high) else ""
-        expected = f"a number {'above' if self.above else 'from'} {self.low:g}{upper}"
+    def __str__(self) -> str:
+        return f"{self.low:g} to {self.high:g}"
+
+    def __call__(self, name: str, value: Any) -> Any:
+        number: Any = numbers.Integral if self.whole else numbers.Real
+        high = min(self.high, INT_MAX) if self.whole else self.high
+        if isinstance(value, number) and not isinstance(value, bool) and math.isfinite(value):
+            if self.low <= value <= high and not (self.above and value == self.low):
+                return int(value) if self.whole else float(value)
+        upper = f" to {self.high:.12g}" if math.isfinite(self.high) else ""
+        noun = "a whole number" if self.whole else "a number"
+        expected = f"{noun} {'above' if self.above else 'from'} {self.low:g}{upper}"
         raise ParameterError(f"{name} is {value!r}", expected=expected)
 
-
-@dataclass(frozen=True)
-class Whole:
-    """Check of a whole number from ``low`` to ``high``."""
-
-    low: int
-    high: int = INT_MAX
-
-    def __call__(self, name: str, value: Any) -> int:
-        integral = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        if integral and self.low <= int(value) <= self.high:
-            return int(value)
-        span = f"{self.low} or more" if self.high == INT_MAX else f"{self.low} to {self.high}"
-        raise ParameterError(f"{name} is {value!r}", expected=f"a whole number, {span}")
+    def suggest(self, trial: optuna.trial.BaseTrial, name: str) -> float:
+        if self.whole:
+            return trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
+        return trial.suggest_float(name, self.low, self.high, log=self.log)
 
 
 @dataclass(frozen=True)
@@ -74,25 +74,6 @@ class OneOf:
 
 
 @dataclass(frozen=True)
-class Between:
-    """Distribution, uniform or log-uniform, of integers if both bounds are integers, else of
-    floats.
-    """
-
-    low: float
-    high: float
-    log: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.low:g} to {self.high:g}"
-
-    def suggest(self, trial: optuna.trial.BaseTrial, name: str) -> float:
-        if isinstance(self.low, int) and isinstance(self.high, int):
-            return trial.suggest_int(name, self.low, self.high, log=self.log)
-        return trial.suggest_float(name, self.low, self.high, log=self.log)
-
-
-@dataclass(frozen=True)
 class ParamSpec:
     """Declaration of a parameter.
 
@@ -107,7 +88,7 @@ class ParamSpec:
     layout: Any
     tile: Any
     check: Check | None
-    search: Between | OneOf | None
+    search: Interval | OneOf | None
     searched_for: tuple[Kind, ...]
     complete: Callable[[Kind, Any], Any] | None = None
     meaning: str = ""
@@ -120,7 +101,7 @@ Specs = Mapping[str, ParamSpec]
 def param(
     default: Any,
     check: Check,
-    search: Between | OneOf | None = None,
+    search: Interval | OneOf | None = None,
     meaning: str = "",
     *,
     tile: Any = None,
@@ -143,7 +124,7 @@ def complete_params(
 
     ``owner`` is the name used in messages.
 
-    >>> specs = {"leaves": param(15, Whole(2), tile=7)}
+    >>> specs = {"leaves": param(15, Interval(2, whole=True), tile=7)}
     >>> complete_params("ranknet", specs, "tile"), complete_params("ranknet", specs, "layout")
     ({'leaves': 7}, {'leaves': 15})
     """

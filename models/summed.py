@@ -73,8 +73,7 @@ def fit_on_instances(member: Member, data: TrainingData, settings: FitSettings) 
     """
     rng = np.random.default_rng(settings.seed)
     booster = _boost(member, _pool(member, data, rng), settings, rng)
-    base = member.warm_start.booster if member.warm_start else None
-    return LightGBMBooster.appended(reread(booster), settings.threads, base)
+    return LightGBMBooster.appended(reread(booster), settings.threads, member.warm_start)
 
 
 def _pool(member: Member, data: TrainingData, rng: np.random.Generator) -> _Pool:
@@ -108,7 +107,6 @@ def _boost(
     """
     params = member.params
     values = pool.values
-    warm = member.warm_start
     bins = {
         "max_bin": 63,
         "min_data_in_leaf": params["min_data_in_leaf"],
@@ -122,10 +120,10 @@ def _boost(
     booster = lgb.Booster({**LightGBMBooster.tree_params(params, settings), **overrides}, train)
     if not can_split(train):
         return booster  # LightGBM would refuse the custom objective
-    rate = params["learning_rate"] * (warm.rate if warm else 1.0)
+    rate = params["learning_rate"] * member.rate
     relevance = np.zeros(len(values))
-    if warm:
-        relevance = warm.booster.relevance(values, settings.threads)
+    if member.warm_start:
+        relevance = member.warm_start.relevance(values, settings.threads)
     for tree in range(settings.rounds):
         if tree == 0 or pool.sizes.max() > params["round_configs"]:
             drawn = pool.draw(params["round_configs"], rng)

@@ -19,7 +19,7 @@ from xlarank.features.rows import GraphRows, graph_generator
 from xlarank.features.tile.bounds import TileInner
 from xlarank.features.tile.tpu_time import TpuTime
 from xlarank.models.arrays import Floats, Indices, Integers, Matrix
-from xlarank.models.params import Number, Whole
+from xlarank.models.params import Interval
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,9 @@ class FitSettings:
             ("seed", 0, MAX_SEED),
             ("threads", -1, MAX_THREADS),
         ):
-            object.__setattr__(self, name, Whole(low, high)(name, getattr(self, name)))
+            object.__setattr__(
+                self, name, Interval(low, high, whole=True)(name, getattr(self, name))
+            )
         object.__setattr__(self, "threads", max(0, self.threads))
 
 
@@ -254,7 +256,7 @@ class TrainingData:
     def weighted(self, weight: float) -> TrainingData:
         """Multiply the weight of every group; raises `ModelError` unless ``weight`` is above 0."""
         return replace(
-            self, group_weight=self.group_weight * Number(0, above=True)("weight", weight)
+            self, group_weight=self.group_weight * Interval(0, above=True)("weight", weight)
         )
 
     def without(self, held_out: Sequence[int]) -> TrainingData:

@@ -17,7 +17,7 @@ from xlarank.data.files import read_text
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, read_manifest
-from xlarank.models.arrays import Indices
+from xlarank.models.arrays import Floats, Indices
 from xlarank.models.card import CARD, FOLDS_OF
 from xlarank.models.model import Model
 from xlarank.models.stored import model_of
@@ -175,14 +175,15 @@ def _evaluate(
     for graph in graphs_to_score(workspace, collection, split, manifest, left_out, excluded):
         picked = slice(None) if official is None else _picked(graph, official[graph.name])
         began = time.perf_counter()
-        scores = (
-            ranker.score(graph) if isinstance(ranker, Model) else ranker.score(collection, graph)
-        )
+        if isinstance(ranker, Model):
+            scores: Floats | None = ranker.scores_by_seed(graph)
+        else:
+            scores = ranker.score(collection, graph)
         seconds[graph.name] = time.perf_counter() - began
         if scores is None:
             left_out[graph.name] = "it has no scores"
             continue
-        predictions.append(results.prediction_table(graph, scores.per_seed, split))
+        predictions.append(results.prediction_table(graph, scores, split))
         add_metrics(rankings, collection, graph, name, scores, picked)
     evaluation.left_out |= {f"{collection} {graph}": reason for graph, reason in left_out.items()}
     if not rankings:

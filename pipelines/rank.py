@@ -167,13 +167,15 @@ class Ranking:
     estimated: NDArray[np.float64] | None = None
 
     def __init__(self, graph: Graph, rows: GraphRows, model: Model) -> None:
-        scored = model.score(rows)
+        card = model.require_card()
+        by_seed = model.scores_by_seed(rows)
+        scores: NDArray[np.float64] = by_seed.mean(axis=0)
         kind = model.kind
         group = rows.group
         self.graph = graph.name
-        self.collection = model.require_card().collection
+        self.collection = card.collection
         self.source = (graph, model)
-        self.fallback = scored.fallback
+        self.fallback = card.fallback_note(rows)
         self.shipped = model.shipped
         self.ranked_by = f"the model of {self.collection}"
         if model.shipped:
@@ -182,19 +184,20 @@ class Ranking:
             self.ranked_by = f"the {model.name}, chosen by the model of {self.collection}"
         self.notes = [*filter(None, [model.choice, _known_note(graph.name, model)])]
         self.runtime = graph.runtime
-        self.scores: NDArray[np.float64] = scored.mean[group]
+        self.scores = scores[group]
         self.order = order_of(self.scores)
         self.same_as = graph.duplicates.first[group]
         if rows.labelled and rows.rankable:
             self.metrics = graph_metrics(kind, self.scores, rows.cost, group)
         # Calibrations are for scores without fallback.
-        if model.calibration and not scored.fallback:
-            self.trust = Trust(model.calibration, scored.per_seed, group)
+        if model.calibration and not self.fallback:
+            self.trust = Trust(model.calibration, by_seed, group)
         if rows.labelled and (compiler := compiler_cost(kind, rows)) is not None:
             row_cost = rows.row_cost[group]
             self.speedup = np.where(np.isfinite(row_cost), compiler / row_cost, np.nan)
             self.speedups = speedups(self.scores, row_cost, compiler, group)
-        if (times := model.nanoseconds(scored)) is not None:
+        times = None if self.fallback else model.nanoseconds(scores)
+        if times is not None:
             self.estimated = times[group]
 
     def __repr__(self) -> str:

@@ -349,7 +349,7 @@ def first_model(
         rows = next(
             rows for rows in each_graph(workspace, collection, "valid") if rows.name == graph
         ).measured()
-        predicted = mean_rank(model_of(workspace, collection).score(rows).mean)
+        predicted = mean_rank(model_of(workspace, collection).score(rows))
         measured = mean_rank(rows.row_cost)
         title = f"{collection}\n{short(graph)}: {scores[graph]:.2f}"
         with atomic_write(path.with_suffix(".svg")) as partial:

@@ -181,10 +181,10 @@ def _rank_collection(
         scored = None if scores is None else scores.score(collection, graph)
         by_file += scored is not None
         if scored is None and model is not None:
-            scored = model.score(graph)
+            scored = model.scores_by_seed(graph)
         if scored is not None:
-            predictions.append(results.prediction_table(graph, scored.per_seed, "test"))
-            score = scored.mean[graph.group]
+            predictions.append(results.prediction_table(graph, scored, "test"))
+            score = scored.mean(axis=0)[graph.group]
             best = (
                 order_of(score)
                 if collection.kind == "layout"

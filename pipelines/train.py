@@ -438,7 +438,7 @@ def _require_scores_that_differ(rows: StoredTrainingSet, model: Model, may_be_eq
     data = rows.data.with_also()
     reason = f"too few rows to train {model.name} ({counted(len(data.cost), 'row')})"
     note = "" if not model.members else f"{rows.collection}: no tree has a split: {reason}"
-    scores = (model.score(part).mean for part in data.parts)
+    scores = (model.score(part) for part in data.parts)
     if not may_be_equal and all(np.ptp(graph_scores) == 0 for graph_scores in scores):
         cause = f"{note}, and" if note else f"{rows.collection}:"
         got = f"{cause} all scores are equal, so the model is not saved"
@@ -513,7 +513,7 @@ def _describe_continued(
     unchanged = {}
     for graph in (part for part in rows.data.parts if part.name in scores):
         metrics = graph_metrics(
-            model.kind, model.score(graph).mean[graph.group], graph.cost, graph.group
+            model.kind, model.score(graph)[graph.group], graph.cost, graph.group
         )
         unchanged[graph.name] = metrics["score"]
     lead, error = paired_difference(scores, unchanged, settings.select)

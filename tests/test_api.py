@@ -90,7 +90,7 @@ def test_graph_ranker_predicts_as_the_ranker_of_that_name(kernels, fitted):
     *rows, last = (assemble(graph, FeatureSettings(Tier.FAST)) for graph in kernels)
     data = TrainingData.from_graphs(rows, TARGETS["cpu"])
     model = Model.of("ranknet", "tile").fit(data, FitSettings(20, threads=1))
-    expected = model.score(last).mean[last.group]
+    expected = model.score(last)[last.group]
     for graph in (kernels[3], TILES / "matmul__b.npz"):
         assert fitted.predict(graph).tolist() == expected.tolist()
     assert (
@@ -203,7 +203,10 @@ def test_wrong_parameters_are_refused():
         ({"ranker": "rnaknet"}, "'rnaknet' is not a model; .*did you mean ranknet"),
         *(({name: value}, f"{name} is {value}") for name, value in wrong.items()),
         ({"n_estimator": 3}, "did you mean n_estimators"),
-        ({"num_leaves": 10**9}, "num_leaves is 1000000000; expected a whole number, 2 to 131072"),
+        (
+            {"num_leaves": 10**9},
+            "num_leaves is 1000000000; expected a whole number from 2 to 131072",
+        ),
         (
             {"n_jobs": 10**6},
             f"n_jobs is 1000000; expected 1 to {MAX_THREADS} threads, -1 for all cores",

@@ -22,7 +22,7 @@ from xlarank.features.rows import GraphRows, Recipe
 from xlarank.features.settings import FeatureSettings
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
-from xlarank.models.params import OneOf, Whole
+from xlarank.models.params import Interval, OneOf
 from xlarank.models.rankers import DEFAULT, params_of, specs_of
 from xlarank.models.training_data import (
     GPU,
@@ -246,8 +246,8 @@ class GraphRanker:
                 got = f"{name!r} is not a parameter of {self.ranker}"
                 raise ParameterError(got, expected=", ".join(names), do=did_you_mean(name, names))
         params_of(self.ranker, "layout", self.params)
-        Whole(1, errors.MAX_ROUNDS)("n_estimators", self.n_estimators)
-        Whole(0, errors.MAX_SEED)("random_state", self.random_state)
+        Interval(1, errors.MAX_ROUNDS, whole=True)("n_estimators", self.n_estimators)
+        Interval(0, errors.MAX_SEED, whole=True)("random_state", self.random_state)
         _threads(self.n_jobs)
         OneOf(tuple(tier.value for tier in Tier))("tier", self.tier)
         if self.target is None:
@@ -278,7 +278,7 @@ class GraphRanker:
         return assemble(graph, self._settings(target))
 
     def _predict(self, rows: GraphRows) -> NDArray[np.float64]:
-        scores: NDArray[np.float64] = self.model_.score(rows).mean[rows.group]
+        scores: NDArray[np.float64] = self.model_.score(rows)[rows.group]
         return scores
 
 
@@ -341,7 +341,7 @@ def _threads(n_jobs: int | None) -> int:
             if n_jobs == -1
             else 1
             if n_jobs is None
-            else Whole(1, errors.MAX_THREADS)("n_jobs", n_jobs)
+            else Interval(1, errors.MAX_THREADS, whole=True)("n_jobs", n_jobs)
         )
     except ParameterError as error:
         expected = f"1 to {errors.MAX_THREADS} threads, -1 for all cores or None for one"

@@ -161,7 +161,7 @@ def measured(job: Job) -> Table:
 
 def _shipped(collection: Collection, graphs: Sequence[GraphRows]) -> Scores:
     model = shipped_model(collection.kind, collection)
-    scores = {graph.name: model.score(model.select(graph)).mean for graph in graphs}
+    scores = {graph.name: model.score(model.select(graph)) for graph in graphs}
     return {graph.name: evaluate_graph(collection, graph, scores[graph.name]) for graph in graphs}
 
 
@@ -249,7 +249,7 @@ def tiles(job: Job) -> Table:
 
 def _errors(kernels: Sequence[GraphRows]) -> tuple[float, float]:
     model = pretrained_model("tile")
-    times = [np.exp2(model.score(model.select(kernel)).mean[kernel.group]) for kernel in kernels]
+    times = [np.exp2(model.score(model.select(kernel))[kernel.group]) for kernel in kernels]
     return time_errors(times, [kernel.runtime for kernel in kernels])
 
 

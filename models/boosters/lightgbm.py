@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.boosters.vetting import END, LAST, MAX_DEPTH, checked_text
-from xlarank.models.params import Whole
+from xlarank.models.params import Interval
 from xlarank.models.training_data import FitSettings, Task, TrainingData, in_batches
 
 Objective = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
@@ -185,7 +185,7 @@ class LightGBMBooster:
             booster = cls(lgb.Booster(model_str=checked_text(text, features)))
         except lgb.basic.LightGBMError as error:
             raise ValueError(str(error)) from error
-        count = Whole(0, booster.rounds)("start_trees", base)
+        count = Interval(0, booster.rounds, whole=True)("start_trees", base)
         return replace(booster, base=booster.first(count)) if count else booster
 
 

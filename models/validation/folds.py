@@ -346,7 +346,7 @@ def out_of_fold_scores(
     def run(fold: Fold, settings: FitSettings) -> None:
         fitted = model.fit(data.without(fold.held), settings)
         for group in fold.scored:
-            scores[data.rows_of(group)] = fitted.score(data.parts[group]).mean
+            scores[data.rows_of(group)] = fitted.score(data.parts[group])
 
     deque(in_turn(run, folds, settings), maxlen=0)
     return scores

@@ -160,7 +160,7 @@ def _evolved(
 
     def score(codes: Codes) -> NDArray[np.float64]:
         rows = rows_for_model(candidates.graph(graph, codes), model)
-        return model.score(rows).mean[rows.group]
+        return model.score(rows)[rows.group]
 
     codes = evolve(
         candidates,

@@ -183,7 +183,7 @@ def explain_graph(
     card = model.require_card()
     rows = rows_for_model(graph, model)
     scores = model.score(rows)
-    order = order_of(scores.mean[rows.group])
+    order = order_of(scores[rows.group])
     rank = np.argsort(order) + 1
     now = _configuration(graph, int(order[0]) if config is None else config)
     then, description = _reference(graph, now, order, against)
@@ -217,7 +217,7 @@ def explain_graph(
         columns=_largest_first(columns),
         members=parts.losses,
         segments=segments_of(graph, values),
-        notes=_notes(model, scores.fallback, parts, rows.group[now] == rows.group[then]),
+        notes=_notes(model, card.fallback_note(rows), parts, rows.group[now] == rows.group[then]),
         names=tuple(names),
         estimated=estimated,
         copies=copies[0],

@@ -16,7 +16,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.arrays import Floats
 from xlarank.models.card import CARD
-from xlarank.models.model import Model, Scores
+from xlarank.models.model import Model
 from xlarank.models.objectives import mean_rank
 from xlarank.models.stored import model_of
 from xlarank.models.validation.calibration import Trust
@@ -150,13 +150,13 @@ def _score_valid(workspace: Workspace, facts: CollectionFacts, model: Model, ran
     for rows in evaluation.graphs_to_score(
         workspace, facts.collection, SPLIT, manifest, facts.left_out, trained
     ):
-        scored = model.score(rows)
-        mean = Scores(scored.mean[None])
-        evaluation.add_metrics(facts.rankings, facts.collection, rows, model.name, mean)
-        used = scored if ranker is model else ranker.score(rows)
-        facts.ranks[rows.name] = mean_rank(used.mean[rows.group]), mean_rank(rows.cost)
-        if ranker.calibration is not None and not used.fallback:
-            trust = Trust(ranker.calibration, used.per_seed, rows.group)
+        scores = model.score(rows)
+        evaluation.add_metrics(facts.rankings, facts.collection, rows, model.name, scores[None])
+        by_seed = ranker.scores_by_seed(rows)
+        ranks = mean_rank(by_seed.mean(axis=0)[rows.group])
+        facts.ranks[rows.name] = ranks, mean_rank(rows.cost)
+        if ranker.calibration is not None and not ranker.require_card().fallback_for(rows):
+            trust = Trust(ranker.calibration, by_seed, rows.group)
             facts.certain[rows.name] = trust.certain
 
 

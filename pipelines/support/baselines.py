@@ -37,7 +37,7 @@ def baselines(
         RANDOM: _random(kind, cost, group),
     }
     for model in untrained_models(collection, rows):
-        score = model.score(rows).mean[rows.group]
+        score = model.score(rows)[rows.group]
         name = SHIPPED_RANKER if model.shipped else model.name.removeprefix(RULE)
         metrics[name] = graph_metrics(kind, score[picked], cost, group)
     names = [name for name in rows.columns if name.startswith("bounds__")]

@@ -16,7 +16,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.arrays import Floats, Indices
 from xlarank.models.card import ModelCard
-from xlarank.models.model import Model, Scores
+from xlarank.models.model import Model
 from xlarank.models.rules import ESTIMATED_TIME, RULE
 from xlarank.models.stored import RELAYOUT_TIME
 from xlarank.models.validation import metrics as validation_metrics
@@ -153,18 +153,18 @@ def add_metrics(
     collection: Collection,
     rows: GraphRows,
     ranker: str,
-    scores: Scores,
+    scores: Floats,
     picked: Indices | slice = slice(None),
 ) -> None:
-    """Add a graph's metrics by mean scores, by the scores of each seed if there are several, and by
-    rules.
+    """Add a graph's metrics by the mean of ``scores (seeds, rows)``, by those of each seed if there
+    are several, and by rules.
     """
     rankings.setdefault((ranker, None), {})[rows.name] = evaluate_graph(
-        collection, rows, scores.mean, picked
+        collection, rows, scores.mean(axis=0), picked
     )
     cost = rows.cost[picked]
     group = rows.group[picked]
-    for seed, score in enumerate(scores.per_seed if len(scores.per_seed) > 1 else ()):
+    for seed, score in enumerate(scores if len(scores) > 1 else ()):
         metrics = graph_metrics(collection.kind, score[group], cost, group)
         rankings.setdefault((ranker, seed), {})[rows.name] = metrics
     add_untrained(rankings, collection, rows, picked)

@@ -25,7 +25,7 @@ from xlarank.features.rows import GraphRows, Recipe
 from xlarank.features.store import read_manifest
 from xlarank.models.arrays import Floats
 from xlarank.models.card import FAMILY, KIND
-from xlarank.models.model import Model, Scores
+from xlarank.models.model import Model
 from xlarank.models.objectives import mean_rank
 from xlarank.models.rankers import params_of
 
@@ -332,9 +332,9 @@ class ScoreFiles:
     def _by_graph(self) -> list[dict[tuple[Any, ...], pl.DataFrame]]:
         return [table.partition_by("graph", as_dict=True) for table in self.tables]
 
-    def score(self, collection: Collection, graph: GraphRows) -> Scores | None:
-        """Return the weighted mean ranks over the files that score a graph, or None; raises
-        `SubmissionError`.
+    def score(self, collection: Collection, graph: GraphRows) -> Floats | None:
+        """Return weighted mean ranks over the files that score a graph, ``(1, rows)``, or None;
+        raises `SubmissionError`.
         """
         ranks = []
         weights = []
@@ -345,7 +345,7 @@ class ScoreFiles:
             if len(entries):
                 ranks.append(mean_rank(_row_scores(file, entries, graph)))
                 weights.append(weight)
-        return Scores(np.average(ranks, axis=0, weights=weights)[None]) if ranks else None
+        return np.average(ranks, axis=0, weights=weights)[None] if ranks else None
 
     def require_known_graphs(
         self, workspace: Workspace, collections: Sequence[Collection], split: str

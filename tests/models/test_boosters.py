@@ -320,9 +320,9 @@ def test_rankers_for_a_tpu_ignore_the_estimate_for_a_cpu(name):
     values = rows.config_values.copy()
     values[:, 0] += np.random.default_rng(0).normal(size=len(rows))
     moved = replace(rows, config_values=values)
-    assert np.array_equal(model.score(rows).mean, model.score(moved).mean)
+    assert np.array_equal(model.score(rows), model.score(moved))
     assert ESTIMATE not in model.importance()
-    assert not np.allclose(seeing.score(rows).mean, seeing.score(moved).mean, atol=1e-6)
+    assert not np.allclose(seeing.score(rows), seeing.score(moved), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -332,12 +332,12 @@ def test_trees_start_from_the_estimate_saved_and_in_every_stage(name, tmp_path):
     rows = DATA.parts[0]
     estimate = kendall_tau(unseen.config_values[:, 0].astype(np.float64), unseen.row_cost)
     first, many = (on_tiles(name, DATA, rounds, init_score_weight=2.0) for rounds in (1, 100))
-    taus = [kendall_tau(model.score(unseen).mean, unseen.row_cost) for model in (first, many)]
+    taus = [kendall_tau(model.score(unseen), unseen.row_cost) for model in (first, many)]
     assert taus[0] > estimate - 0.02 and taus[1] > estimate + 0.05
-    scores = many.score(rows).mean
+    scores = many.score(rows)
     assert np.allclose([*many.staged(rows, 40)][-1], scores, rtol=1e-6, atol=1e-9)
     saved(many, tmp_path)
-    assert np.array_equal(Model.load(tmp_path).score(rows).mean, scores)
+    assert np.array_equal(Model.load(tmp_path).score(rows), scores)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -350,7 +350,7 @@ def test_pairs_that_the_estimate_settles_pull_no_more(name):
     data = TrainingData.from_graphs(graphs)
     spans = []
     for weight in (0.0, 40.0):
-        scores = on_tiles(name, data, 20, init_score_weight=weight).score(graphs[0]).mean
+        scores = on_tiles(name, data, 20, init_score_weight=weight).score(graphs[0])
         spans.append(np.ptp(scores - weight * estimate))
     free, settled = spans
     assert settled < 0.7 * free
@@ -375,7 +375,7 @@ def test_without_trees_the_estimate_ranks_saved_and_fitted_again(kind, tmp_path)
     data = kernels(4, TPU, columns=["size", *names])
     rows = data.parts[0]
     model = fitted("time-trees", data, rounds=0, kind=kind)
-    scores = model.score(rows).mean
+    scores = model.score(rows)
     assert (model.members, model.rule) == ((), ColumnSum(estimate, 1.0))
     assert scores == pytest.approx(rows.config_values[:, : len(estimate)].sum(axis=1))
     with_trees = fitted("time-trees", data, rounds=5, kind=kind)
@@ -396,7 +396,7 @@ def test_without_trees_the_estimate_ranks_saved_and_fitted_again(kind, tmp_path)
     card = saved(model, tmp_path).card
     loaded = Model.load(tmp_path)
     assert (card.members, card.rule, card.seeds) == ({}, [*estimate], 1)
-    assert np.array_equal(loaded.score(rows).mean, scores) and loaded.importance() == {}
+    assert np.array_equal(loaded.score(rows), scores) and loaded.importance() == {}
     assert loaded.fit(data, FitSettings(3, 0, 1)).members[0].booster.rounds == 3
     (member,) = loaded.continued(0.5).fit(data, FitSettings(3, 0, 1)).members
     assert member.params["learning_rate"] == loaded.params["learning_rate"] / 2
@@ -425,8 +425,8 @@ def test_the_stage_before_new_trees_is_the_continued_model():
     assert model.ranks_without_trees
     more = model.continued().fit(data, FitSettings(10, 1, 1))
     first, *_, last = more.staged(rows, 5)
-    assert np.allclose(first, model.score(rows).mean)
-    assert np.allclose(last, more.score(rows).mean)
+    assert np.allclose(first, model.score(rows))
+    assert np.allclose(last, more.score(rows))
     assert not np.allclose(first, last)
 
 

@@ -66,10 +66,10 @@ def test_pickled_and_saved_as_text_it_gives_equal_scores(model, data, tmp_path):
 def test_stages_are_shorter_models_and_end_with_the_scores(model, data):
     """The number of rounds is chosen on a stage, then a model of that many rounds is fitted."""
     graph = data.parts[0]
-    short = fitted(model.name, data, rounds=8).score(graph).mean
+    short = fitted(model.name, data, rounds=8).score(graph)
     after_8, after_16, after_20 = model.staged(graph, 8)
     (only,) = model.staged(graph, ROUNDS + 5)
-    for stage, expected in ((after_8, short), (after_20, model.score(graph).mean)):
+    for stage, expected in ((after_8, short), (after_20, model.score(graph))):
         assert np.allclose(stage, expected, rtol=1e-6, atol=1e-9)
     assert np.allclose(only, after_20, rtol=1e-6, atol=1e-9)
     assert not np.allclose(after_8, after_16)
@@ -79,7 +79,7 @@ def test_stages_are_shorter_models_and_end_with_the_scores(model, data):
 def test_it_learns_an_easy_order_and_the_lower_score_is_the_faster(name, data):
     grown = fitted(name, data, rounds=100)
     graphs = [easy_graph(f"unseen{number}__a", 60, seed=900 + number) for number in range(3)]
-    taus = [kendall_tau(grown.score(graph).mean, graph.row_cost) for graph in graphs]
+    taus = [kendall_tau(grown.score(graph), graph.row_cost) for graph in graphs]
     assert min(taus) > 0.8, f"on graphs that it never saw: {taus}"
     importance = grown.importance()
     shares = [*importance.values()]
@@ -108,11 +108,11 @@ def test_one_seed_gives_one_model_on_any_threads_and_grown_in_steps(model, data,
 
 def test_scores_are_one_finite_number_a_row_in_any_order_of_rows(model, data):
     graph = data.parts[0]
-    scores = model.score(graph).mean
+    scores = model.score(graph)
     assert (scores.dtype, scores.shape) == (np.float64, (len(graph),))
     assert np.isfinite(scores).all() and np.unique(scores).size > 10
     turned = graph.take(np.arange(len(graph))[::-1])
-    assert np.array_equal(model.score(turned).mean[::-1], scores)
+    assert np.array_equal(model.score(turned)[::-1], scores)
     for member in model.members:
         alone = member.score(graph.take(np.array([7])))
         assert alone == member.score(graph)[7], "a member scores each row by itself"
@@ -125,7 +125,7 @@ def test_graphs_larger_than_lightgbm_takes_and_of_two_rows(name):
     assert kendall_tau(scores[:400], large.cost[:400]) > 0.5
     small = easy_data(graphs=2, configs=2)
     model = fitted(name, small, rounds=3)
-    scores = model.score(small.parts[0]).mean
+    scores = model.score(small.parts[0])
     assert np.isfinite(scores).all()
     assert np.allclose([*model.staged(small.parts[0], 1)][-1], scores)
 
@@ -235,11 +235,11 @@ assert "xgboost" not in sys.modules, "the other rankers do not pay for the impor
 data, settings = easy_data(), FitSettings(3, threads=2)
 for name in sys.argv[1:]:
     model = Model.of(name, "layout").fit(data, settings)
-    scores = model.score(data.parts[0]).mean
+    scores = model.score(data.parts[0])
     if not (child := os.fork()):
         signal.alarm(30)
         models = (model, Model.of(name, "layout").fit(data, settings))
-        again = [one.score(data.parts[0]).mean for one in models]
+        again = [one.score(data.parts[0]) for one in models]
         os._exit(not all(np.array_equal(one, scores) for one in again))
     print(name, os.waitpid(child, 0)[1])
 """

@@ -41,7 +41,7 @@ def check_sums(parts, name):
 def test_contributions_add_up_to_the_difference_of_the_scores(name):
     model = fitted(name, easy_data(graphs=4), seeds=2)
     graph = easy_graph("unseen__a", 40, seed=5)
-    scores = model.score(graph).mean
+    scores = model.score(graph)
     for now, then in ((0, 1), (3, 39), (7, 7)):
         parts = model.contributions(graph, now, then)
         assert parts.difference == pytest.approx(scores[now] - scores[then], abs=1e-9)

@@ -64,7 +64,7 @@ def test_it_learns_what_only_instances_tell():
     data = pooled_data(graphs=12, configs=60)
     quick = {"rounds": 60, "learning_rate": 0.3, "leaf_l2": 0.001, "feature_fraction": 1.0}
     sampled = {"configs": 40, "round_configs": 16}
-    every, some = (trained(data, **quick, **few).score(graph).mean for few in ({}, sampled))
+    every, some = (trained(data, **quick, **few).score(graph) for few in ({}, sampled))
     assert min(kendall_tau(every, graph.row_cost), kendall_tau(some, graph.row_cost)) > 0.9
     assert not np.array_equal(every, some)
 
@@ -81,7 +81,7 @@ def test_the_first_tree_is_a_newton_step_on_the_sums():
     terms = [terms_of(np.zeros(40), graph.row_cost) for graph in data.parts]
     values = 0.5 * newton_step(terms, counts, 0.2)
     for graph, held in zip(data.parts, counts, strict=True):
-        assert model.score(graph).mean == pytest.approx(-held @ values)
+        assert model.score(graph) == pytest.approx(-held @ values)
 
 
 def test_saved_and_loaded_it_keeps_scores_stages_and_instances(tmp_path):
@@ -89,8 +89,8 @@ def test_saved_and_loaded_it_keeps_scores_stages_and_instances(tmp_path):
     graph = pooled_graph("unseen__a", 30, 99)
     saved(model, tmp_path)
     loaded = Model.load(tmp_path)
-    scores = model.score(graph).mean
-    assert np.array_equal(loaded.score(graph).mean, scores)
+    scores = model.score(graph)
+    assert np.array_equal(loaded.score(graph), scores)
     assert next(iter(loaded.importance())) in ("size", "penalty")
     stages = [*loaded.staged(graph, 8)]
     assert len(stages) == 3 and stages[-1] == pytest.approx(scores)

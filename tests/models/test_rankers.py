@@ -16,7 +16,7 @@ from xlarank.features.settings import FeatureSettings
 from xlarank.models.columns import chosen_columns
 from xlarank.models.member import Member
 from xlarank.models.model import Model, blend
-from xlarank.models.params import Number, Whole, suggest_params
+from xlarank.models.params import Interval, suggest_params
 from xlarank.models.rankers import params_of, rankers, specs_of
 from xlarank.models.training_data import CPU, TPU, FitSettings
 from xlarank.models.tuned import BestParams, load_best, params_for
@@ -29,8 +29,8 @@ def test_scores_are_the_blend_of_the_members_of_positive_weight(tmp_path):
     graph = easy_graph("unseen__a", 40, seed=9)
     weights = {**NO_WEIGHTS, "weight_xgb_pairwise": 1.0, "weight_ranknet": 3.0}
     model = fitted("ensemble", data, **weights)
-    alone = [fitted(name, data).score(graph).mean for name in ("xgb-pairwise", "ranknet")]
-    assert model.score(graph).mean == pytest.approx(blend(alone, [1, 3]))
+    alone = [fitted(name, data).score(graph) for name in ("xgb-pairwise", "ranknet")]
+    assert model.score(graph) == pytest.approx(blend(alone, [1, 3]))
     folders = [Path(name).name for name in saved(model, tmp_path).card.members]
     assert folders == ["00-ranknet", "01-xgb-pairwise"]
 
@@ -40,11 +40,11 @@ def test_scores_of_seeds_are_averaged(tmp_path):
     graph = easy_graph("unseen__a", 40, seed=9)
     seeds = []
     model = Model.of("ensemble", "layout").fit(data, FitSettings(5, 7, 1), 2, seeds.append)
-    alone = [fitted("ensemble", data, rounds=5, seed=seed).score(graph).mean for seed in (7, 8)]
-    assert seeds == [7, 8] and np.array_equal(model.score(graph).per_seed, alone)
-    assert np.array_equal(model.score(graph).mean, np.mean(alone, axis=0))
+    alone = [fitted("ensemble", data, rounds=5, seed=seed).score(graph) for seed in (7, 8)]
+    assert seeds == [7, 8] and np.array_equal(model.scores_by_seed(graph), alone)
+    assert np.array_equal(model.score(graph), np.mean(alone, axis=0))
     assert saved(model, tmp_path).card.seeds == 2
-    assert np.array_equal(Model.load(tmp_path).score(graph).per_seed, alone)
+    assert np.array_equal(Model.load(tmp_path).scores_by_seed(graph), alone)
 
 
 def test_a_member_that_runs_out_of_stages_keeps_its_last(monkeypatch):
@@ -87,7 +87,7 @@ def test_the_search_space_is_that_of_stored_studies():
         ("lambdarank", {"labels": "nope"}, "labels is 'nope'; expected rank, log"),
         ("lambdarank", {"learning_rate": 0}, "learning_rate is 0; expected a number above 0"),
         ("lambdarank", {"feature_fraction": 1.5}, "is 1.5; expected a number above 0 to 1"),
-        ("lambdarank", {"num_leaves": 1}, "is 1; expected a whole number, 2 to 131072"),
+        ("lambdarank", {"num_leaves": 1}, "is 1; expected a whole number from 2 to 131072"),
         ("lambdarank", {"num_leaves": 15.5}, "is 15.5; expected a whole number"),
         ("lambdarank", {"num_leaves": True}, "is True; expected a whole number"),
         ("lambdarank", {"lambda_l2": "1"}, "is '1'; expected a number from 0"),
@@ -119,7 +119,11 @@ def test_settings_of_a_fit_are_whole_numbers_and_values_are_plain_ones_for_json(
         with pytest.raises(ModelError, match=said):
             FitSettings(*settings)
     assert [FitSettings(5, 0, n).threads for n in (-1, 0, 1)] == [0, 0, 1], "-1: all cores"
-    parsed = Number(0)("name", np.float32(0.5)), Number()("name", -3), Whole(1)("name", np.int64(3))
+    parsed = (
+        Interval(0)("name", np.float32(0.5)),
+        Interval()("name", -3),
+        Interval(1, whole=True)("name", np.int64(3)),
+    )
     assert parsed == (0.5, -3.0, 3) and [*map(type, parsed)] == [float, float, int]
 
 

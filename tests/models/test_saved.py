@@ -43,7 +43,7 @@ def small(seed=0, seeds=1):
 
 
 def scores(folder):
-    return Model.load(folder).score(DATA.parts[0]).mean
+    return Model.load(folder).score(DATA.parts[0])
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_rows_of_other_columns_or_other_code_are_refused(folder):
     shipped.require(more)
     values = np.c_[rows.config_values, rows.row_cost]
     wider = replace(rows, columns=[*COLUMNS, "new"], config_values=values)
-    assert np.array_equal(shipped.score(wider).mean, shipped.score(rows).mean)
+    assert np.array_equal(shipped.score(wider), shipped.score(rows))
     assert shipped.contributions(wider, 0, 1) == shipped.contributions(rows, 0, 1)
     for fitting, manifest, said in (
         (model, stored(COLUMNS[:-1]), r"lack 1 \(noise"),
@@ -224,11 +224,11 @@ def test_only_kinds_never_seen_fall_back(tmp_path):
         (("copy",), [0, 1, 3, 2], said.format("copy")),
     ):
         graph = kernel("c__a", [8, 1, 5, 3], [1, 1, 1, 1], kinds=kinds)
-        score = model.score(graph)
-        assert np.argsort(score.mean, kind="stable").tolist() == order
-        assert (score.per_seed.shape, score.fallback) == ((2, 4), fallback)
+        assert np.argsort(model.score(graph), kind="stable").tolist() == order
+        assert model.scores_by_seed(graph).shape == (2, 4)
+        assert model.card.fallback_note(graph) == fallback
     without_default = graph.take(np.array([1, 2]))
-    assert model.score(without_default).fallback == "", "the compiler's choice is not among them"
+    assert model.card.fallback_note(without_default) == "", "the compiler's choice is missing"
 
 
 def test_the_compilers_own_choice_is_blended_with_the_models_order():

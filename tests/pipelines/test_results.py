@@ -255,7 +255,7 @@ def test_train_evaluate_and_submit_leave_their_scores(trained, tmp_path):
     for split in ("valid", "test"):
         for name, graph in stored(trained, TILE, split).items():
             rows = table.filter(pl.col("graph") == name, pl.col("split") == split)
-            expected = model_of(trained, TILE).score(graph).per_seed
+            expected = model_of(trained, TILE).scores_by_seed(graph)
             assert (
                 rows["score"].to_list() == expected.ravel().tolist()
                 and rows["seed"].n_unique() == seeds

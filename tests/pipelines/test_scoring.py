@@ -70,7 +70,7 @@ def is_by_hand(metrics, workspace, model, collection, split="valid"):
     """
     expected = {
         name: graph_metrics(
-            model.card.kind, model.score(graph).mean[graph.group], graph.cost, graph.group
+            model.card.kind, model.score(graph)[graph.group], graph.cost, graph.group
         )
         for name, graph in stored(workspace, collection, split).items()
     }
@@ -137,11 +137,11 @@ def test_scores_have_baselines_and_the_spread_of_seeds_beside_them(shared_traine
         tau["baselines"]["file order"] == pytest.approx(np.mean(in_order))
         and tau["baselines"]["random"] == 0
     )
-    once = [kendall_tau(model.score(graph).mean, graph.row_cost) for graph in graphs]
+    once = [kendall_tau(model.score(graph), graph.row_cost) for graph in graphs]
     assert (
         tau["repeats_once"] == pytest.approx(np.mean(once)) and tau["repeats_once"] != tau["mean"]
     )
-    per_seed = [(graph, model.score(graph).per_seed) for graph in graphs]
+    per_seed = [(graph, model.scores_by_seed(graph)) for graph in graphs]
     first, second = np.mean(
         [[kendall_tau(x[g.group], g.cost) for x in scores] for g, scores in per_seed], axis=0
     )

@@ -184,7 +184,7 @@ def model_of(workspace: Path, collection: str = LAYOUT) -> Model:
 
 def scores_by_model(workspace: Path, graph: GraphRows, collection: str = LAYOUT) -> np.ndarray:
     """Return the scores of all configurations of a graph by the model of a collection."""
-    return model_of(workspace, collection).score(graph).mean[graph.group]
+    return model_of(workspace, collection).score(graph)[graph.group]
 
 
 def edit_json(path: Path, **changes: Any) -> None:
