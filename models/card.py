@@ -62,13 +62,20 @@ class Fallback:
 
 @dataclass(frozen=True)
 class Continued:
-    """Model that another was warm-started from; ``where`` is "shipped" or a folder."""
+    """Model that another was warm-started from.
+
+    Attributes:
+        where: "shipped" or a folder.
+        rate: learning rate of the added trees, as a multiple of its own.
+        graphs, kinds: names of its training graphs, and its known kernel families.
+    """
 
     where: str
     collection: str
     fingerprint: str
     rate: float
     graphs: list[str]
+    kinds: list[str] = field(default_factory=list)
 
 
 @dataclass

@@ -1,39 +1,35 @@
-"""Training of the model of each collection: from scratch, or continued from another model."""
+"""Training of the model of each collection."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, counted, duration
-from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
-from xlarank.models.arrays import Floats
-from xlarank.models.card import Continued, ModelCard
+from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
-from xlarank.models.rankers import DEFAULT, rankers, specs_of
-from xlarank.models.training_data import TPU, FitSettings, target_of
-from xlarank.models.tuned import params_for
-from xlarank.models.validation.folds import MIN_NEW_FAMILIES, Fold, FoldPlan
-from xlarank.models.validation.metrics import (
-    graph_metrics,
-    objective_value,
-    paired_difference,
-    summarise,
-)
-from xlarank.pipelines.ranking.model_choice import SHIPPED, find_model
+from xlarank.models.rankers import specs_of
+from xlarank.models.training_data import FitSettings, target_of
+from xlarank.models.validation.folds import FoldPlan
+from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.ranking.winner import best_of, scores_of_untrained
 from xlarank.pipelines.support.evaluation import Rankings, add_untrained, compared
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import Run, results_table, write_results
 from xlarank.pipelines.support.workspaces import chosen_collections, each_collection, workspace_lock
 from xlarank.pipelines.training.budget import MAX_ROWS
+from xlarank.pipelines.training.continued import (
+    continued_trials,
+    describe_continued,
+    starting_models,
+)
 from xlarank.pipelines.training.fit_cost import training_seconds
 from xlarank.pipelines.training.settings import AUTO, TrainSettings, fit_settings
 from xlarank.pipelines.training.training_sets import (
@@ -41,17 +37,10 @@ from xlarank.pipelines.training.training_sets import (
     extra_collections,
     read_training_set,
 )
+from xlarank.pipelines.training.trial import Trial, new_trials
 
 if TYPE_CHECKING:
     import polars as pl
-
-#: Number of rounds without folds; 0 for time-trees of layouts.
-_DEFAULT_ROUNDS: Final = 150
-#: Learning rates of added trees to cross-validate, as multiples of the continued model's.
-RATES: Final = (1.0, 0.3)
-#: Rounds and rate of a continued model without folds.
-CONTINUED_ROUNDS = 100
-CONTINUED_RATE = 1.0
 
 
 @dataclass(frozen=True)
@@ -92,38 +81,10 @@ class TrainResult:
     skipped: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """A model, unfitted until it is saved, with its number of rounds and out-of-fold scores.
-
-    Attributes:
-        default_rounds, reason: number of rounds without folds, and why there are no folds.
-        rounds, chosen_by: number of rounds, and how it was chosen.
-        metrics, scores: out-of-fold values by graph, of one seed; empty without folds.
-        value: aggregate of the out-of-fold scores by ``TrainSettings.select``.
-        rate: learning rate of a continued model, as a multiple of its own.
-        name: name of the run in the leaderboard.
-    """
-
-    model: Model
-    tuned: bool
-    default_rounds: int
-    reason: str
-    rate: float = 1.0
-    rounds: int = 0
-    chosen_by: str = ""
-    metrics: dict[str, dict[str, float]] = field(default_factory=dict)
-    scores: dict[str, Floats] = field(default_factory=dict)
-    value: float = 0.0
-    seconds: float = 0.0
-    name: str = ""
-
-
 def train(
     workspace: Workspace,
     settings: TrainSettings | None = None,
     *,
-    name: str = "",
     progress: Progress | None = None,
     report: Callable[[str], object] | None = None,
 ) -> list[TrainResult]:
@@ -135,8 +96,8 @@ def train(
     is not saved unless ``allow_constant``. With ``model`` "auto", every ranker is validated on the
     same folds and the best is trained, per collection; its score, the best of several, is slightly
     optimistic. With ``fine_tune``, trees are added to the model that it names; their number and
-    learning rate are cross-validated on families unknown to that model. ``name`` is that of the run
-    in the leaderboard; ``report`` is called with a forecast of the time, measured on short fits.
+    learning rate are cross-validated on families unknown to that model. ``report`` is called with a
+    forecast of the time, measured on short fits.
 
     Raises `CollectionError` or `ModelError` for a collection named in the settings (others are left
     out with their reason) and for a model that cannot be continued, `CollectionError` if nothing
@@ -150,7 +111,7 @@ def train(
     extra = extra_collections(workspace, settings.also_from)
     chosen = chosen_collections(workspace, settings.collections)
     # Loaded before the loop, which may replace the model that is continued.
-    starts = _starting_models(workspace, settings, chosen)
+    starts = starting_models(workspace, settings, chosen)
     left_out: dict[str, str] = {}
     expected = _forecast(workspace, chosen, settings, report) if report else {}
     with fit_settings(settings) as fit:
@@ -161,9 +122,7 @@ def train(
             max_rows = settings.max_rows
             rows = read_training_set(workspace, collection, splits, extra, fit, max_rows)
             start = starts.get(collection.kind)
-            if settings.fine_tune == SHIPPED and collection.kind == "layout":
-                _require_tpu(collection)
-            result = _train(workspace, rows, start, settings, fit, name, progress)
+            result = _train(workspace, rows, start, settings, fit, progress)
             seconds = time.monotonic() - began
             forecast = expected.get(str(collection), 0.0)
             return replace(result, seconds=seconds, expected_seconds=forecast)
@@ -188,7 +147,7 @@ def _forecast(
         return {}
 
     def run(collection: Collection) -> float:
-        trials = _new_models(workspace, collection, settings, has_folds=True)
+        trials = new_trials(workspace, collection, settings, has_folds=True)
         models = [trial.model for trial in trials]
         return training_seconds(workspace, collection, settings, models)
 
@@ -207,23 +166,22 @@ def _train(
     start: tuple[Model, str] | None,
     settings: TrainSettings,
     fit: FitSettings,
-    name: str,
     progress: Progress | None,
 ) -> TrainResult:
     """Cross-validate the requested models, fit the best on all rows and save it."""
-    plan = FoldPlan.of(rows.data) if start is None else folds_of_new_families(start[0], rows)
+    data = rows.data
     if start is None:
-        trials = _new_models(workspace, rows.collection, settings, has_folds=bool(plan.folds))
+        plan = FoldPlan.of(data)
+        trials = new_trials(workspace, rows.collection, settings, has_folds=bool(plan.folds))
     else:
-        trials = _continued_models(start[0], plan)
+        plan, trials = continued_trials(*start, rows)
     validated: list[Trial] = []
     failed: list[str] = []
     total = len(trials) * len(plan.folds) + settings.seeds
     with steps_of(progress, f"training {rows.collection}", total) as step:
         for trial in trials:
             try:
-                named = replace(trial, name=name)
-                validated.append(_validate(named, rows, plan, settings, fit, step))
+                validated.append(trial.validated(data, plan, settings, fit, step))
             except ModelError as error:
                 if settings.model != AUTO:
                     raise
@@ -231,79 +189,19 @@ def _train(
         best = max(validated, key=lambda trial: trial.value)  # ties: the first
         rounds = counted(best.rounds, "round")
         model = best.model.fit(
-            rows.data.with_also(),
+            data.with_also(),
             replace(fit, rounds=best.rounds),
             settings.seeds,
             lambda seed: step(f"seed {seed}, {rounds}"),
         )
+    why = ""
     if start is not None:
-        why = _describe_continued(start, best, rows, settings)
-    else:
-        why = _chosen_from(validated, failed, plan) if settings.model == AUTO else ""
-    evaluated = validated if start is None else [best]
-    fitted = replace(best, model=model)
-    result = _save(workspace, rows, plan, fitted, start, settings, evaluated, progress)
+        validated = [best]
+        why = describe_continued(start[0], best, rows, settings.select)
+    elif settings.model == AUTO:
+        why = _chosen_from(validated, failed, plan)
+    result = _save(workspace, rows, plan, replace(best, model=model), settings, validated, progress)
     return replace(result, why=why)
-
-
-def _new_models(
-    workspace: Workspace, collection: Collection, settings: TrainSettings, *, has_folds: bool
-) -> list[Trial]:
-    """Return the requested ranker, or all of them for "auto", with tuned parameters if any."""
-    kind = collection.kind
-    has_estimate = kind == "layout"  # every target has an estimated time of layouts
-    names = [settings.model]
-    if settings.model == AUTO:
-        by_default = "time-trees" if has_estimate else DEFAULT
-        names = rankers() if has_folds else [by_default]
-    trials = []
-    for name in names:
-        params, tuned = params_for(workspace.study(collection), name, kind)
-        rounds = 0 if name == "time-trees" and has_estimate else _DEFAULT_ROUNDS
-        trials.append(Trial(Model.of(name, kind, params), tuned, rounds, "one family, no folds"))
-    return trials
-
-
-def _continued_models(model: Model, plan: FoldPlan) -> list[Trial]:
-    """Return a model to continue, at each learning rate to compare."""
-    reason = f"fewer than {MIN_NEW_FAMILIES} families that are new to the model"
-    rates = RATES if plan.folds else (CONTINUED_RATE,)
-    tuned = model.require_card().tuned
-    return [
-        Trial(model.continued(rate), tuned, CONTINUED_ROUNDS, reason, rate=rate) for rate in rates
-    ]
-
-
-def _validate(
-    trial: Trial,
-    rows: StoredTrainingSet,
-    plan: FoldPlan,
-    settings: TrainSettings,
-    fit: FitSettings,
-    step: Callable[[str], None],
-) -> Trial:
-    """Cross-validate a model and choose its number of rounds."""
-    if not plan.folds:
-        rounds = min(trial.default_rounds, settings.rounds)
-        return replace(trial, rounds=rounds, chosen_by=f"default ({trial.reason})")
-    prefix = f"{trial.model.name}, " if settings.model == AUTO else ""
-
-    def report_fold(fold: Fold) -> None:
-        families = sorted({rows.data.families[graph] for graph in fold.held})
-        step(f"{prefix}held out {', '.join(families)}")
-
-    began = time.perf_counter()
-    curves = plan.curves(rows.data, trial.model, fit, report_fold)
-    stage = curves.best_stage(settings.select)
-    return replace(
-        trial,
-        rounds=curves.rounds[stage],
-        chosen_by=f"{len(plan.folds)} folds by {plan.by}",
-        metrics=curves.at(stage),
-        scores=curves.scores_at(stage),
-        value=float(objective_value(curves.column("score")[:, stage], settings.select)),
-        seconds=time.perf_counter() - began,
-    )
 
 
 def _chosen_from(trials: Sequence[Trial], failed: Sequence[str], plan: FoldPlan) -> str:
@@ -322,9 +220,8 @@ def _save(
     rows: StoredTrainingSet,
     plan: FoldPlan,
     best: Trial,
-    start: tuple[Model, str] | None,
     settings: TrainSettings,
-    evaluated: Sequence[Trial],
+    validated: Sequence[Trial],
     progress: Progress | None,
 ) -> TrainResult:
     """Replace the model of the collection by that of ``best``, fitted, and write the out-of-fold
@@ -338,11 +235,12 @@ def _save(
     importance = model.importance() if model.members else {}
     note = ""
     if not importance:
-        note = _require_scores_that_differ(rows, model, settings.allow_constant or bool(start))
+        may_be_equal = settings.allow_constant or best.continues is not None
+        note = _require_scores_that_differ(rows, model, may_be_equal)
     others = _untrained(rows, best)
-    card = _card(rows, plan, best, start, settings)
+    card = _card(rows, plan, best, settings)
     card.others = scores_of_untrained(others)
-    tables = _tables(card, evaluated, others)
+    tables = _tables(card, validated, others)
     with workspace_lock(workspace, progress):
         rows.require_current(workspace)
         saved = model.save(workspace.model(rows.collection), card)
@@ -370,18 +268,14 @@ def _save(
 
 
 def _card(
-    rows: StoredTrainingSet,
-    plan: FoldPlan,
-    best: Trial,
-    start: tuple[Model, str] | None,
-    settings: TrainSettings,
+    rows: StoredTrainingSet, plan: FoldPlan, best: Trial, settings: TrainSettings
 ) -> ModelCard:
     """Return the card of the model of ``best``, without scores of others."""
     data = rows.data.with_also()
     # only kernels whose family is certain; none for layouts
     kernel_families = {part.kinds[0] for part in data.parts if len(part.kinds) == 1}
-    if start is not None:
-        kernel_families.update(start[0].require_card().kinds)
+    if best.continues is not None:
+        kernel_families.update(best.continues.kinds)
     return ModelCard(
         collection=str(rows.collection),
         model=best.model.name,
@@ -393,7 +287,7 @@ def _card(
         trained_on=rows.splits,
         also_from=rows.also_from,
         also_weights=rows.also_weights,
-        continues=_continued_card(start, best.rate),
+        continues=best.continues,
         folds=best.metrics,
         folds_by=plan.by,
         target=target_of(rows.collection).name,
@@ -401,19 +295,19 @@ def _card(
         fallback=plan.fallback,
         select=settings.select,
         seeds=settings.seeds,
-        name=best.name,
+        name=settings.name,
         rows=len(data.cost),
         max_rows=MAX_ROWS[rows.kind] if settings.max_rows is None else settings.max_rows,
     )
 
 
-def _tables(card: ModelCard, evaluated: Sequence[Trial], others: Rankings) -> list[pl.DataFrame]:
+def _tables(card: ModelCard, validated: Sequence[Trial], others: Rankings) -> list[pl.DataFrame]:
     """Return the out-of-fold results of other rankers, then of all trials."""
     scope = (card.collection, "train", card.folds_by)
     tables = [results_table(metrics, name, scope=scope) for (name, _), metrics in others.items()]
-    for trial in evaluated:
+    for trial in validated:
         if trial.metrics:
-            run = Run.of(trial.model, card.recipe, trial.rounds, trial.name, trial.tuned, card.rows)
+            run = Run.of(trial.model, card.recipe, trial.rounds, card.name, trial.tuned, card.rows)
             ranker = trial.model.name
             seconds = trial.seconds
             tables.append(
@@ -446,84 +340,3 @@ def _require_scores_that_differ(rows: StoredTrainingSet, model: Model, may_be_eq
         do = f"add graphs or configurations, or {smaller}; `allow_constant` saves it"
         raise CollectionError(got, do=do)
     return note
-
-
-def _starting_models(
-    workspace: Workspace, settings: TrainSettings, chosen: Sequence[Collection]
-) -> Mapping[Kind, tuple[Model, str]]:
-    """Return the model to continue and its source by kind of graphs; empty if none was named."""
-    if settings.fine_tune is None:
-        return {}
-    starts = {}
-    for kind in {collection.kind for collection in chosen}:
-        model, source = find_model(settings.fine_tune, workspace, kind)
-        if settings.model not in (DEFAULT, model.name):
-            got = f"`model={settings.model}` beside a model to fine-tune, which is of {model.name}"
-            raise ModelError(got, do="leave one of them out")
-        replace(settings, model=model.name)  # raises an error if a cluster cannot train it
-        starts[kind] = (model, source)
-    return starts
-
-
-def _require_tpu(collection: Collection) -> None:
-    """Raise `ModelError` for layouts that the shipped time model of TPUs does not describe."""
-    if target_of(collection) is not TPU:
-        got = f"the shipped time model describes TPUs, not {collection}"
-        do = "train without it: rankers of these layouts begin at the time of their relayouts"
-        raise ModelError(got, do=do)
-
-
-def folds_of_new_families(model: Model, rows: StoredTrainingSet) -> FoldPlan:
-    """Return folds over the graphs of families unknown to a model; no folds if there are too few
-    families.
-
-    Raises `CollectionError` or `ModelError` unless the model can be continued on these graphs.
-    """
-    card = model.require_card()
-    if card.kind != rows.kind:
-        expected = f"{card.kind} graphs, which {model.title} ranks"
-        do = "choose the collections to train with `collections`"
-        got = f"{rows.collection} holds {rows.kind} graphs"
-        raise CollectionError(got, expected=expected, do=do)
-    model.require(rows.manifest)
-    return FoldPlan.of_new(rows.data, card.known_graphs)
-
-
-def _continued_card(start: tuple[Model, str] | None, rate: float) -> Continued | None:
-    if start is None:
-        return None
-    model, source = start
-    card = model.require_card()
-    graphs = sorted(card.known_graphs)
-    return Continued(source, card.collection, card.fingerprint, rate, graphs)
-
-
-def _describe_continued(
-    start: tuple[Model, str], best: Trial, rows: StoredTrainingSet, settings: TrainSettings
-) -> str:
-    """Describe the continued model and the out-of-fold improvement over it."""
-    model, source = start
-    card = model.require_card()
-    name = "the shipped ranker" if source == SHIPPED else f"the model at {source}"
-    programs = counted(len(card.known_graphs), "program")
-    text = f"fine-tuned from {name} ({card.collection}, {programs})"
-    if not best.metrics:
-        return text
-    scores = {graph: values["score"] for graph, values in best.metrics.items()}
-    unchanged = {}
-    for graph in (part for part in rows.data.parts if part.name in scores):
-        metrics = graph_metrics(
-            model.kind, model.score(graph)[graph.group], graph.cost, graph.group
-        )
-        unchanged[graph.name] = metrics["score"]
-    lead, error = paired_difference(scores, unchanged, settings.select)
-    text += (
-        f"; out of fold {best.value:.3f} on {counted(len(scores), 'graph')} of new families, "
-        f"{lead:+.3f} ± {error:.3f} compared with that model unchanged; "
-        f"new trees learn {best.rate:g} times as fast as its own"
-    )
-    if lead < 0:
-        text += (
-            "; the unchanged model ranks them better: measure more graphs, or rank with that model"
-        )
-    return text

@@ -39,6 +39,7 @@ class TrainSettings:
         allow_constant: whether to save models whose scores are all equal.
         max_rows: training rows of a collection, sampled evenly from its graphs; 0: all, None: the
             default of the kind of graphs, `xlarank.pipelines.training.budget.MAX_ROWS`.
+        name: name of the run in the leaderboard.
     """
 
     collections: Sequence[str] = ()
@@ -55,6 +56,7 @@ class TrainSettings:
     scheduler: str | None = None
     allow_constant: bool = False
     max_rows: int | None = None
+    name: str = ""
 
     @property
     def splits(self) -> tuple[str, ...]:

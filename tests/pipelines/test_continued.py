@@ -31,12 +31,12 @@ from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.ranking.model_choice import find_model
 from xlarank.pipelines.support.results import read_results
-from xlarank.pipelines.train import (
+from xlarank.pipelines.train import train
+from xlarank.pipelines.training.continued import (
     CONTINUED_RATE,
     CONTINUED_ROUNDS,
     RATES,
-    folds_of_new_families,
-    train,
+    continued_trials,
 )
 from xlarank.pipelines.training.settings import TrainSettings
 from xlarank.pipelines.training.training_sets import extra_collections, read_training_set
@@ -121,7 +121,7 @@ def test_families_that_the_model_knows_are_not_judged(two):
     training = read_training_set(two, LAYOUTS, ("train", "valid"))
     data = training.data
     known = {data.names[group] for group in range(data.groups) if data.families[group] == "alpha"}
-    held = folds_of_new_families(find_model(OTHER, two, "layout")[0], training).folds
+    held = continued_trials(*find_model(OTHER, two, "layout"), training)[0].folds
     assert (
         len(held) == 3
         and {data.names[group] for fold in held for group in fold.held} == {*data.names} - known
@@ -146,7 +146,7 @@ def test_only_families_new_to_the_start_calibrate_a_fine_tuned_model(two, known,
     edit_json(two.model(OTHERS) / "model.json", trained_on={"train": [known]})
     tune(two, OTHER, seeds=2, with_valid=True, rounds=5)
     data = read_training_set(two, LAYOUTS, ("train", "valid"))
-    plan = folds_of_new_families(find_model(OTHER, two, "layout")[0], data)
+    plan, _ = continued_trials(*find_model(OTHER, two, "layout"), data)
     calibrated = calibrate(two, collections=[LAYOUT], threads=1)[0][LAYOUT]
     assert calibrated.graphs == sum(len(fold.scored) for fold in plan.folds) == judged + 2
     assert calibrated.families == len(plan.folds)

@@ -168,7 +168,7 @@ def test_a_name_of_the_training_is_that_of_its_evaluations(trained):
     workspace = Workspace(trained)
     chosen = {"collections": [LAYOUT]}
     fit = FitSettings(5, threads=1)
-    train(workspace, TrainSettings(seeds=1, threads=1, rounds=5, **chosen), name="few")
+    train(workspace, TrainSettings(seeds=1, threads=1, rounds=5, name="few", **chosen))
     evaluate(workspace, **chosen)
     evaluate(workspace, name="second look", **chosen)
     cross_validate(workspace, name="kept", **chosen)

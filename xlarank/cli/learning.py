@@ -231,13 +231,14 @@ def train(
         scheduler=scheduler,
         allow_constant=allow_constant,
         max_rows=max_rows,
+        name=name,
     )
     too_large: dict[str, str] = {}
     if scheduler is None:
         fit = FitSettings(rounds, seed, threads)
         too_large = _announce(work, collection or (), settings.splits, fit, max_rows)
     with progress_bars() as progress:
-        results = run(work, settings, name=name, progress=progress, report=_report)
+        results = run(work, settings, progress=progress, report=_report)
     names = [result.collection for result in results if not result.skipped]
     has_valid = any(read_manifest(work, Collection.parse(of), "valid") for of in names)
     following = "evaluate" if has_valid and not with_valid else "cross-validate"
