@@ -1,4 +1,4 @@
-"""Members of a model on disk: a folder each, named with its checksum in the card."""
+"""Models on disk: a card, which names a folder and a checksum for each member."""
 
 from __future__ import annotations
 
@@ -8,20 +8,46 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
-from xlarank.data.errors import WorkspaceError
-from xlarank.data.files import new_mode, read_bytes
-from xlarank.models.card import CARD, ModelCard, unusable
+from xlarank.data.errors import ModelError, WorkspaceError
+from xlarank.data.files import new_mode, read_bytes, write_json
+from xlarank.models.card import CARD, ModelCard, read_card, unusable
 from xlarank.models.losses import LOSSES
 from xlarank.models.member import Member
+from xlarank.models.rankers import params_of
 
 _PREFIX = "members-"
 
 
+def write_model(folder: Path, members: Sequence[Member], card: ModelCard) -> None:
+    """Write members into a new folder, then the card, completed with their checksums.
+
+    Raises `WorkspaceError`, and `ModelError` before an earlier model is replaced if this one could
+    not be read back.
+    """
+    card.versions = library_versions()
+    with _new_members(folder, members) as checksums:
+        card.members = checksums
+        read_members(folder, card)
+        write_json(folder / CARD, asdict(card))
+
+
+def read_model(folder: Path) -> tuple[ModelCard, list[Member]]:
+    """Read the card and the members; raises `ModelError` if any is missing or damaged."""
+    while True:
+        card = read_card(folder)
+        try:
+            return card, read_members(folder, card)
+        except ModelError:
+            if read_card(folder).members == card.members:
+                raise  # otherwise another process has replaced the model
+
+
 @contextmanager
-def new_members(folder: Path, members: Sequence[Member]) -> Iterator[dict[str, str]]:
+def _new_members(folder: Path, members: Sequence[Member]) -> Iterator[dict[str, str]]:
     """Write members into a new folder of a model and yield their checksums by folder.
 
     On leaving, the members of an earlier model are removed, or the new ones if an error was raised.
@@ -66,6 +92,7 @@ def read_members(folder: Path, card: ModelCard) -> list[Member]:
             raise ValueError("no members")
         if not {*card.rule} <= {*card.columns}:
             raise ValueError("its rule is of other columns")
+        params_of(card.model, card.kind, card.params)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise unusable(folder / CARD, error) from error
     return members

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any, Final
@@ -11,19 +11,18 @@ from typing import Any, Final
 import numpy as np
 
 from xlarank.data.errors import MAX_SEED, ModelError, counted
-from xlarank.data.files import write_json
 from xlarank.data.graph import Kind
 from xlarank.features.attribution import ChangePath
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest
-from xlarank.models.arrays import Floats
-from xlarank.models.card import CARD, ModelCard, read_card, unusable
+from xlarank.models.arrays import Floats, Indices
+from xlarank.models.card import ModelCard
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.columns import column_indices, require_columns
 from xlarank.models.contributions import Contributions, largest_first, sum_by_key
-from xlarank.models.files import library_versions, new_members, read_members
+from xlarank.models.files import read_model, write_model
 from xlarank.models.member import Member
-from xlarank.models.objectives import mean_rank
+from xlarank.models.objectives import blend, mean_rank
 from xlarank.models.rankers import members_of, params_of
 from xlarank.models.training_data import GPU, TPU, FitSettings, Target, TrainingData
 from xlarank.models.validation.calibration import Calibration
@@ -258,10 +257,13 @@ class Model:
         self._require_fitted()
         if rows.columns == self.columns:
             return rows
+        return rows.only(self._indices(rows.columns))
+
+    def _indices(self, columns: Sequence[str]) -> Indices:
         if not self.shipped:
-            require_columns(rows.columns, self.columns)
+            require_columns(columns, self.columns)
         do = "run build-features with `tier=full`, or make the model again"
-        return rows.only(column_indices(self.columns, rows.columns, "the model", do))
+        return column_indices(self.columns, columns, "the model", do)
 
     def require(self, manifest: Manifest | None = None) -> None:
         """Raise `ModelError` unless the model matches the manifest's rows, by default those of the
@@ -269,14 +271,9 @@ class Model:
         """
         card = self.require_card()
         settings = card.recipe.settings
-        columns = manifest.columns if manifest else settings.columns(card.kind)
-        if self.shipped:
-            do = "run build-features with `tier=full`, or make the model again"
-            column_indices(self.columns, columns, "the model", do)
-            return
-        require_columns(columns, self.columns)
+        self._indices(manifest.columns if manifest else settings.columns(card.kind))
         code_hash = manifest.recipe.code_hash if manifest else settings.code_hash(card.kind)
-        if code_hash != card.recipe.code_hash:
+        if code_hash != card.recipe.code_hash and not self.shipped:
             got = f"the rows were computed by version {code_hash} of the feature code"
             expected = f"{card.recipe.code_hash}, which {self.title} was trained on"
             raise ModelError(got, expected=expected, do="run build-features, then train again")
@@ -296,32 +293,18 @@ class Model:
         """
         self._require_fitted()
         card = replace(card, model=self.name, params=dict(self.params), columns=self.columns)
-        card.versions = library_versions()
         card.seeds = len(self.by_seed) or card.seeds
         if self.rule is not None:
             card.rule = [*self.rule.columns]
             card.rule_weight = self.rule.weight
-        with new_members(folder, self.members) as checksums:
-            card.members = checksums
-            read_members(folder, card)
-            write_json(folder / CARD, asdict(card))
+        write_model(folder, self.members, card)
         return replace(self, card=card)
 
     @classmethod
     def load(cls, folder: Path) -> Model:
         """Read a model; raises `ModelError` if it is missing or damaged."""
-        while True:
-            card = read_card(folder)
-            try:
-                members = read_members(folder, card)
-                break
-            except ModelError:
-                if read_card(folder).members == card.members:
-                    raise  # otherwise another process has replaced the model
-        try:
-            params = params_of(card.model, card.kind, card.params)
-        except ModelError as error:
-            raise unusable(folder / CARD, error) from error
+        card, members = read_model(folder)
+        params = params_of(card.model, card.kind, card.params)
         rule = ColumnSum(tuple(card.rule), card.rule_weight) if card.rule else None
         calibration = Calibration.load(folder, card.fingerprint)
         return cls(card.model, card.kind, params, members, card.columns, rule, card, calibration)
@@ -342,12 +325,3 @@ def _score_of_seed(scores: Sequence[Floats], members: Sequence[Member]) -> Float
     if len(members) == 1:
         return scores[0]
     return blend(scores, [member.weight for member in members])
-
-
-def blend(scores: Sequence[Floats], weights: Sequence[float] | Floats) -> Floats:
-    """Return the weighted mean of the within-graph ranks of several scores, ``(rows,)``, 0 to 1.
-
-    >>> blend([np.array([0.1, 0.2, 0.3]), np.array([70.0, 50.0, 60.0])], [1.0, 3.0]).tolist()
-    [0.75, 0.125, 0.625]
-    """
-    return np.average([mean_rank(score) for score in scores], axis=0, weights=weights)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -77,6 +78,15 @@ def mean_rank(values: Floats) -> Floats:
     from scipy.stats import rankdata  # slow to import
 
     return (rankdata(values) - 1) / max(1, len(values) - 1)
+
+
+def blend(scores: Sequence[Floats], weights: Sequence[float] | Floats) -> Floats:
+    """Return the weighted mean of the within-graph ranks of several scores, ``(rows,)``, 0 to 1.
+
+    >>> blend([np.array([0.1, 0.2, 0.3]), np.array([70.0, 50.0, 60.0])], [1.0, 3.0]).tolist()
+    [0.75, 0.125, 0.625]
+    """
+    return np.average([mean_rank(score) for score in scores], axis=0, weights=weights)
 
 
 def graph_weights(indptr: Integers, how: str) -> Floats:

@@ -15,7 +15,8 @@ from xlarank.features.catalogue import blocks_of
 from xlarank.features.settings import FeatureSettings
 from xlarank.models.columns import chosen_columns
 from xlarank.models.member import Member
-from xlarank.models.model import Model, blend
+from xlarank.models.model import Model
+from xlarank.models.objectives import blend
 from xlarank.models.params import Interval, suggest_params
 from xlarank.models.rankers import params_of, rankers, specs_of
 from xlarank.models.training_data import CPU, TPU, FitSettings

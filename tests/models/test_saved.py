@@ -27,7 +27,7 @@ from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.data.families import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import Manifest
-from xlarank.models import model as module
+from xlarank.models import files as module
 from xlarank.models.card import CARD, Fallback, read_card
 from xlarank.models.files import _checksum
 from xlarank.models.model import Model
