@@ -107,9 +107,8 @@ def rankers_page() -> str:
 def _default(spec: ParamSpec) -> str:
     if spec.complete is not None:
         return "those of the members"
-    return (
-        f"`{spec.layout}`" if spec.layout == spec.tile else f"`{spec.layout}`, tiles `{spec.tile}`"
-    )
+    tile = spec.default_for("tile")
+    return f"`{spec.default}`" if tile == spec.default else f"`{spec.default}`, tiles `{tile}`"
 
 
 def _valid(spec: ParamSpec) -> str:

@@ -8,6 +8,7 @@ from typing import Self
 
 import numpy as np
 
+from xlarank.data.graph import Kind
 from xlarank.features.attribution import ChangePath
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Matrix
@@ -17,48 +18,46 @@ from xlarank.models.training_data import CPU, Target, TrainingData
 
 @dataclass(frozen=True)
 class ColumnSum:
-    """A relevance, higher is faster: -weight * a sum of columns; of a time model, log2 of ns."""
+    """A score: ``weight`` times a sum of columns. For estimated times, the sum is log2 of ns."""
 
     columns: tuple[str, ...]
     weight: float = 1.0
 
     @classmethod
     def find(
-        cls, columns: Sequence[str], weight: float, target: Target | None = None
+        cls, columns: Sequence[str], weight: float, target: Target | None, kind: Kind
     ) -> Self | None:
-        """Return the target's estimate (default: CPU); None if the weight is 0 or a column is
-        missing.
+        """Return the target's estimate (default: CPU); None if it has none, the weight is 0 or a
+        column is missing.
         """
-        for names in (target or CPU).estimate.values():
-            if weight and set(names) <= set(columns):
-                return cls(names, weight)
-        return None
+        names = (target or CPU).estimate.get(kind, ())
+        return cls(names, weight) if weight and names and {*names} <= {*columns} else None
 
-    def relevance(self, matrix: Matrix, columns: Sequence[str]) -> Floats:
-        """Return the relevances, ``(rows,)``, of a matrix with these columns."""
+    def values(self, matrix: Matrix, columns: Sequence[str]) -> Floats:
+        """Return the scores, ``(rows,)``, of a matrix with these columns."""
         used = sorted(columns.index(name) for name in self.columns)
         values = matrix[:, used].astype(np.float64)
-        return np.asarray(-self.weight * values.sum(axis=1))
+        return np.asarray(self.weight * values.sum(axis=1))
 
-    def training_relevance(self, data: TrainingData) -> Floats:
-        """Return the relevances of all training rows."""
+    def training_values(self, data: TrainingData) -> Floats:
+        """Return the scores of all training rows."""
         used = np.sort(np.array([data.columns.index(name) for name in self.columns], np.intp))
-        return self.relevance(data.matrix(used), [data.columns[index] for index in used])
+        return self.values(data.matrix(used), [data.columns[index] for index in used])
 
     def score(self, rows: GraphRows) -> Floats:
         """Return ``(rows,)`` scores, lower is faster."""
         used = np.sort(np.array([rows.columns.index(name) for name in self.columns], np.intp))
-        return -self.relevance(rows.matrix(used=used), [rows.columns[index] for index in used])
+        return self.values(rows.matrix(used=used), [rows.columns[index] for index in used])
 
     def contributions(
         self, rows: GraphRows, now: int, then: int, walk: ChangePath | None, name: str
     ) -> Contributions:
         """Decompose the difference of two scores, ``now`` minus ``then``, of the model ``name``."""
         matrix = rows.matrix(np.array([now, then]))
-        scores = -self.relevance(matrix, rows.columns)
+        scores = self.values(matrix, rows.columns)
         difference = float(scores[0] - scores[1])
         columns = self.column_contributions(matrix, rows.columns)
-        nodes = walk.by_node(-self.relevance(walk.matrix, rows.columns)) if walk else {}
+        nodes = walk.by_node(self.values(walk.matrix, rows.columns)) if walk else {}
         return Contributions(difference, columns, losses={name: difference}, nodes=nodes)
 
     def column_contributions(self, pair: Matrix, columns: Sequence[str]) -> dict[str, float]:

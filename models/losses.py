@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -14,16 +12,14 @@ from xlarank.models.arrays import Floats
 from xlarank.models.boosters.vetting import MAX_LEAVES
 from xlarank.models.boosters.xgboost import XGBoostBooster
 from xlarank.models.columns import CHOICES
-from xlarank.models.member import Booster, Loss, Member
-from xlarank.models.params import Interval, OneOf, Specs, param
+from xlarank.models.member import Loss, Member
+from xlarank.models.params import Interval, OneOf, ParamSpec, Specs
 from xlarank.models.summed import fit_on_instances
 from xlarank.models.training_data import FitSettings, Task, TrainingData
 
-LabelsAndObjective = Callable[[Member, TrainingData, FitSettings], Task]
-
 #: One of `CHOICES`. Tiles leave out ranks among a kernel's few candidates, which do not transfer to
 #: other kernels.
-_COLUMNS = param(
+_COLUMNS = ParamSpec(
     "all",
     OneOf(CHOICES),
     OneOf(CHOICES),
@@ -31,7 +27,7 @@ _COLUMNS = param(
     "from all candidates, or without both",
     tile="no_candidates",
 )
-_INIT_SCORE_WEIGHT = param(
+_INIT_SCORE_WEIGHT = ParamSpec(
     4.0,
     Interval(0),
     OneOf((0.0, 1.0, 2.0, 4.0)),
@@ -40,14 +36,14 @@ _INIT_SCORE_WEIGHT = param(
     tile=2.0,
 )
 _tie_tolerance = partial(
-    param,
+    ParamSpec,
     check=Interval(0),
     search=OneOf((0.0, 0.001, 0.003, 0.01, 0.03)),
     meaning="maximum relative difference of tied costs; runs differ by 0.001 on a TPU, 0.03 on a "
     "busy CPU",
 )
 _leaves = partial(
-    param,
+    ParamSpec,
     check=Interval(2, MAX_LEAVES, whole=True),
     search=Interval(4, 48, whole=True, log=True),
     meaning="maximum number of leaves per tree",
@@ -57,17 +53,17 @@ _RATE = Interval(0, above=True)
 _FLAG = OneOf((True, False))
 _LABELS = OneOf(("rank", "log"))
 _GRAPH_WEIGHTS = OneOf(tuple(objectives.GRAPH_WEIGHTS))
-_GRAPH_WEIGHT = param(
+_GRAPH_WEIGHT = ParamSpec(
     "equal",
     _GRAPH_WEIGHTS,
     _GRAPH_WEIGHTS,
     "weight of a graph: equal, or by the square root or the number of its rows",
 )
 _learning_rate = partial(
-    param, check=_RATE, search=Interval(0.02, 0.2, log=True), meaning="weight of each tree"
+    ParamSpec, check=_RATE, search=Interval(0.02, 0.2, log=True), meaning="weight of each tree"
 )
 _min_data_in_leaf = partial(
-    param,
+    ParamSpec,
     check=Interval(0, whole=True),
     search=Interval(5, 100, whole=True, log=True),
     meaning="minimum number of rows per leaf",
@@ -82,67 +78,32 @@ LIGHTGBM: Final[Specs] = {
     "learning_rate": _learning_rate(0.05, tile=0.07),
     "num_leaves": _leaves(15),
     "min_data_in_leaf": _min_data_in_leaf(20),
-    "feature_fraction": param(0.5, _SHARE, Interval(0.1, 1.0), _COLUMN_SHARE, tile=0.3),
-    "bagging_fraction": param(0.8, _SHARE, Interval(0.5, 1.0), _ROW_SHARE, tile=0.6),
-    "lambda_l2": param(1.0, Interval(0), Interval(0.1, 100.0, log=True), _LEAF_L2),
+    "feature_fraction": ParamSpec(0.5, _SHARE, Interval(0.1, 1.0), _COLUMN_SHARE, tile=0.3),
+    "bagging_fraction": ParamSpec(0.8, _SHARE, Interval(0.5, 1.0), _ROW_SHARE, tile=0.6),
+    "lambda_l2": ParamSpec(1.0, Interval(0), Interval(0.1, 100.0, log=True), _LEAF_L2),
 }
 #: Parameters of XGBoost's trees, with XGBoost's names.
 XGBOOST: Final[Specs] = {
     "learning_rate": _learning_rate(0.05),
     "max_leaves": _leaves(15),
-    "min_child_weight": param(
+    "min_child_weight": ParamSpec(
         5.0, Interval(0), Interval(0.1, 30.0, log=True), "minimum sum of hessians per leaf"
     ),
-    "colsample_bytree": param(0.5, _SHARE, Interval(0.1, 1.0), _COLUMN_SHARE, tile=0.3),
-    "subsample": param(0.8, _SHARE, Interval(0.5, 1.0), _ROW_SHARE, tile=0.6),
-    "reg_lambda": param(1.0, Interval(0), Interval(0.1, 100.0, log=True), _LEAF_L2),
+    "colsample_bytree": ParamSpec(0.5, _SHARE, Interval(0.1, 1.0), _COLUMN_SHARE, tile=0.3),
+    "subsample": ParamSpec(0.8, _SHARE, Interval(0.5, 1.0), _ROW_SHARE, tile=0.6),
+    "reg_lambda": ParamSpec(1.0, Interval(0), Interval(0.1, 100.0, log=True), _LEAF_L2),
 }
 _PARTNERS = "number of partners drawn for a row in a round"
 #: Parameters of a loss on sampled pairs.
 PAIRS: Final[Specs] = {
     "init_score_weight": _INIT_SCORE_WEIGHT,
-    "pairs": param(8, Interval(1, whole=True), Interval(2, 32, whole=True, log=True), _PARTNERS),
+    "pairs": ParamSpec(
+        8, Interval(1, whole=True), Interval(2, 32, whole=True, log=True), _PARTNERS
+    ),
     "tie_tolerance": _tie_tolerance(0.0),
     "graph_weight": _GRAPH_WEIGHT,
     "columns": _COLUMNS,
 }
-
-
-def fit_on_rows(
-    labels_and_objective: LabelsAndObjective,
-    member: Member,
-    data: TrainingData,
-    settings: FitSettings,
-) -> Booster:
-    """Grow trees on rows, from the initial score and the warm start of the member, if any."""
-    task = labels_and_objective(member, data, settings)
-    params = {**member.loss.booster.tree_params(member.params, settings), **task.params}
-    params["learning_rate"] *= member.rate
-    task = replace(task, params=params, start=_start(member, task, settings.threads))
-    base: Any = member.warm_start
-    return member.loss.booster.fit(task, member.used, settings, base)
-
-
-def _start(member: Member, task: Task, threads: int) -> Floats | None:
-    """Return the relevance to which new trees are added, ``(rows,)``; None if it is 0."""
-    data = task.data
-    start = None
-    if member.init_score and not task.residual:
-        start = centred(member.init_score.training_relevance(data), data)
-    if (base := member.warm_start) and base.rounds:
-        sums = []
-        for group in range(data.groups):
-            relevance = base.relevance(data.group_matrix(group, used=member.used), threads)
-            sums.append(relevance - relevance.mean() if task.centred else relevance)
-        total = np.concatenate(sums)
-        start = total if start is None else start + total
-    return start
-
-
-def centred(values: Floats, data: TrainingData) -> Floats:
-    """Subtract the mean over each graph from ``(rows,)`` values."""
-    sizes = np.diff(data.indptr)
-    return values - np.repeat(np.add.reduceat(values, data.indptr[:-1]) / sizes, sizes)
 
 
 def lambdarank(member: Member, data: TrainingData, settings: FitSettings) -> Task:
@@ -227,10 +188,10 @@ def log_time(member: Member, data: TrainingData, settings: FitSettings) -> Task:
     )
     label = -np.log2(times)
     if init_score:
-        label = label - init_score.training_relevance(data)
+        label = label + init_score.training_values(data)
     is_centred = init_score is None or member.kind == "layout"
     if is_centred:
-        label = centred(label, data)
+        label = data.centred(label)
     sizes = np.diff(data.indptr)
     weight = np.repeat(data.group_weight / sizes, sizes) * sizes.mean()
     params: dict[str, Any] = {"objective": "regression"}
@@ -243,19 +204,19 @@ def log_time(member: Member, data: TrainingData, settings: FitSettings) -> Task:
 _LOSSES: Final = (
     Loss(
         "lambdarank",
-        partial(fit_on_rows, lambdarank),
+        lambdarank,
         {
             **LIGHTGBM,
             "init_score_weight": _INIT_SCORE_WEIGHT,
-            "lambdarank_norm": param(
+            "lambdarank_norm": ParamSpec(
                 True, _FLAG, _FLAG, "whether to normalise gradients per group"
             ),
-            "labels": param("rank", _LABELS, _LABELS, "relevance by rank or by log cost"),
+            "labels": ParamSpec("rank", _LABELS, _LABELS, "relevance by rank or by log cost"),
             "columns": _COLUMNS,
             # The cost of the loss is quadratic in the group size. On 5000 configurations of a real
             # graph, groups of 250 reached the tau of groups of 1000 (0.855 and 0.851 after 100
             # rounds) in less than half the time.
-            "max_group": param(
+            "max_group": ParamSpec(
                 250,
                 Interval(2, objectives.MAX_GROUP, whole=True),
                 OneOf((30, 100, 250, 1000)),
@@ -266,7 +227,7 @@ _LOSSES: Final = (
     ),
     Loss(
         "ranknet",
-        partial(fit_on_rows, ranknet),
+        ranknet,
         {
             **LIGHTGBM,
             "learning_rate": _learning_rate(0.03, tile=0.07),
@@ -276,37 +237,37 @@ _LOSSES: Final = (
     ),
     Loss(
         "xgb-pairwise",
-        partial(fit_on_rows, pairwise),
+        pairwise,
         {
             **XGBOOST,
             **PAIRS,
-            "pairs": param(8, Interval(1, whole=True), Interval(4, 16, whole=True), _PARTNERS),
+            "pairs": ParamSpec(8, Interval(1, whole=True), Interval(4, 16, whole=True), _PARTNERS),
         },
         booster=XGBoostBooster,
     ),
     Loss(
         "sum-pooled",
-        fit_on_instances,
+        None,
         {
             **LIGHTGBM,
             # Per leaf, a layout configuration has dozens of instances, a tile at most one.
             "learning_rate": _learning_rate(0.1, search=Interval(0.02, 0.3, log=True)),
             "num_leaves": _leaves(7, tile=15),
             "min_data_in_leaf": _min_data_in_leaf(10),
-            "lambda_l2": param(0.001, Interval(0), meaning=_LEAF_L2),
-            "leaf_l2": param(
+            "lambda_l2": ParamSpec(0.001, Interval(0), meaning=_LEAF_L2),
+            "leaf_l2": ParamSpec(
                 0.1,
                 _RATE,
                 Interval(0.0001, 10.0, log=True),
                 "L2 penalty on leaf values in the joint Newton step",
                 tile=0.001,
             ),
-            "configs": param(
+            "configs": ParamSpec(
                 1000,
                 Interval(1, whole=True),
                 meaning="maximum number of training configurations per graph",
             ),
-            "round_configs": param(
+            "round_configs": ParamSpec(
                 128,
                 Interval(2, whole=True),
                 meaning="maximum number of configurations per graph compared in a round",
@@ -315,20 +276,21 @@ _LOSSES: Final = (
             "graph_weight": _GRAPH_WEIGHT,
             "columns": _COLUMNS,
         },
+        fit=fit_on_instances,
         on_instances=True,
     ),
     Loss(
         "time-trees",
-        partial(fit_on_rows, log_time),
+        log_time,
         {
             **LIGHTGBM,
-            "init_score_weight": param(
+            "init_score_weight": ParamSpec(
                 1.0,
                 Interval(0, 1),
                 OneOf((0.0, 0.5, 1.0)),
                 "weight of the logarithm of the estimated time in the initial score",
             ),
-            "monotone": param(
+            "monotone": ParamSpec(
                 True,
                 _FLAG,
                 _FLAG,

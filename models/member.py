@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +28,7 @@ from xlarank.models.contributions import (
     sum_by_key,
 )
 from xlarank.models.params import Interval, Specs, complete_params
-from xlarank.models.training_data import FitSettings, Target, TrainingData
+from xlarank.models.training_data import FitSettings, Target, Task, TrainingData
 
 #: Maximum number of rows scored at once, unless scores are sums over instances.
 PIECE: Final = 16_384
@@ -43,25 +42,26 @@ class Loss:
     """How the trees of a member are grown: an entry of `xlarank.models.losses.LOSSES`.
 
     Attributes:
-        fit: function that grows the booster of a member on training data.
+        task: function that returns labels and objective of trees on rows; None if there is ``fit``.
         params: parameters with their defaults, checks and search space.
         booster: library of the trees.
+        fit: function that grows the booster of a member in another way.
         on_instances: whether trees score instances, whose sums are the scores, instead of rows.
         predicts_times: whether scores are logarithms of times if they start from an estimated time.
     """
 
     name: str
-    fit: Callable[[Member, TrainingData, FitSettings], Any]
+    task: Callable[[Member, TrainingData, FitSettings], Task] | None
     params: Specs
     booster: type[LightGBMBooster] | type[XGBoostBooster] = LightGBMBooster
+    fit: Callable[[Member, TrainingData, FitSettings], Any] | None = None
     on_instances: bool = False
     predicts_times: bool = False
 
     @property
     def about(self) -> str:
-        """Documentation of the function that returns labels and objective, or else of ``fit``."""
-        function = self.fit.args[0] if isinstance(self.fit, partial) else self.fit
-        return function.__doc__ or ""
+        """Documentation of ``task``, or else of ``fit``."""
+        return (self.task or self.fit).__doc__ or ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class Member:
         inputs: columns that trees choose from: those of the rows or of the instances.
         used: ascending indices into ``inputs``.
         init_score: relevance before the first tree; None for 0.
-        warm_start: trees that fitting continues, on the columns ``used``.
+        warm_start: trees, on the columns ``used``, that `fit` appends to.
         rate: factor of the learning rate of trees that continue a warm start.
     """
 
@@ -97,6 +97,11 @@ class Member:
         return [self.inputs[index] for index in self.used]
 
     @property
+    def _scores_instances(self) -> bool:
+        """Whether trees score instances; False if the training graphs had none (tiles)."""
+        return self.loss.on_instances and self.inputs != self.columns
+
+    @property
     def predicts_times(self) -> bool:
         """Whether scores are logarithms of times, not of times up to a factor."""
         init_score = self.init_score
@@ -112,7 +117,7 @@ class Member:
         weight = self.params.get("init_score_weight", 0.0)
         if data.target and self.kind not in data.target.starts and not self.loss.predicts_times:
             weight = 0.0
-        init_score = ColumnSum.find(data.columns, weight, data.target)
+        init_score = ColumnSum.find(data.columns, weight, data.target, self.kind)
         inputs = instance_columns(data) if self.loss.on_instances else data.columns
         prepared = replace(
             self,
@@ -124,7 +129,34 @@ class Member:
         )
         if not settings.rounds and not prepared.ranks_without_trees:
             raise ModelError(f"{self.loss.name} has 0 rounds", expected="1 or more")
-        return replace(prepared, booster=self.loss.fit(prepared, data, settings))
+        fit = self.loss.fit or Member._fit_on_rows
+        return replace(prepared, booster=fit(prepared, data, settings))
+
+    def _fit_on_rows(self, data: TrainingData, settings: FitSettings) -> Booster:
+        """Grow trees on rows, from the initial score and the warm start, if any."""
+        assert self.loss.task is not None
+        task = self.loss.task(self, data, settings)
+        params = {**self.loss.booster.tree_params(self.params, settings), **task.params}
+        params["learning_rate"] *= self.rate
+        task = replace(task, params=params, start=self._start(task, settings.threads))
+        base: Any = self.warm_start
+        return self.loss.booster.fit(task, self.used, settings, base)
+
+    def _start(self, task: Task, threads: int) -> Floats | None:
+        """Return the relevance to which new trees are added, ``(rows,)``; None if it is 0."""
+        data = task.data
+        start = None
+        if self.init_score and not task.residual:
+            start = data.centred(-self.init_score.training_values(data))
+        if self.warm_start and self.warm_start.rounds:
+            sums = []
+            for group in range(data.groups):
+                matrix = data.group_matrix(group, used=self.used)
+                relevance = self.warm_start.relevance(matrix, threads)
+                sums.append(relevance - relevance.mean() if task.centred else relevance)
+            total = np.concatenate(sums)
+            start = total if start is None else start + total
+        return start
 
     def grow(self, data: TrainingData, settings: FitSettings) -> Member:
         """Return a copy with ``settings.rounds`` rounds; equivalent to `fit` on the same data and
@@ -159,7 +191,7 @@ class Member:
 
     def score(self, rows: GraphRows) -> Floats:
         """Return ``(rows,)`` scores of a graph; lower is faster."""
-        if self.loss.on_instances and self.inputs != self.columns:
+        if self._scores_instances:
             table = self._instances(rows)
             return table.sums(-self.booster.relevance(table.values[:, self.used]))
         return np.concatenate([self.score_matrix(piece) for piece in _pieces(rows)])
@@ -172,7 +204,7 @@ class Member:
     def staged(self, rows: GraphRows, every: int) -> Iterator[Floats]:
         """Yield scores every ``every`` rounds and after the last, of 0 rounds if these rank."""
         from_zero = self.ranks_without_trees
-        if self.loss.on_instances and self.inputs != self.columns:
+        if self._scores_instances:
             table = self._instances(rows)
             values = table.values[:, self.used]
             zeros = np.zeros(len(values))
@@ -189,7 +221,7 @@ class Member:
     def _init_scores(self, matrix: Matrix) -> Floats:
         if self.init_score is None:
             return np.zeros(len(matrix))
-        return -self.init_score.relevance(matrix, self.columns)
+        return self.init_score.values(matrix, self.columns)
 
     def _instances(self, rows: GraphRows) -> Instances:
         """Return the instances to score; raise `ModelError` for other ones than in training."""
@@ -206,7 +238,7 @@ class Member:
 
         With a ``walk``, contributions are also given by node.
         """
-        if self.loss.on_instances and self.inputs != self.columns:
+        if self._scores_instances:
             return self._instance_contributions(rows, now, then)
         matrix = rows.matrix(np.array([now, then]))
         scores = self.score_matrix(matrix)

@@ -24,7 +24,7 @@ from xlarank.models.files import read_model, write_model
 from xlarank.models.member import Member
 from xlarank.models.objectives import blend, mean_rank
 from xlarank.models.rankers import members_of, params_of
-from xlarank.models.training_data import GPU, TPU, FitSettings, Target, TrainingData
+from xlarank.models.training_data import TARGETS, TPU, FitSettings, Target, TrainingData
 from xlarank.models.validation.calibration import Calibration
 
 #: Name prefix of rules among rankers.
@@ -203,8 +203,7 @@ class Model:
             member.predicts_times for member in self.members
         )
         if self.rule is not None and self.rule.weight == 1:
-            # all other targets share the column of GPUs
-            predicts_times = self._ranks_by_estimate(TPU, GPU)
+            predicts_times = self._ranks_by_estimate(*TARGETS.values())
         return np.exp2(np.minimum(scores, 100.0)) if predicts_times else None
 
     def contributions(

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 #: Largest integer that boosters store, in 32 bits.
 INT_MAX: Final = 2**31 - 1
 
-#: Function of a name and a value; returns the value as a plain Python number or text, or raises
-#: `ParameterError`.
-Check = Callable[[str, Any], Any]
-
 
 @dataclass(frozen=True)
 class Interval:
@@ -78,43 +74,26 @@ class ParamSpec:
     """Declaration of a parameter.
 
     Attributes:
-        layout, tile: default for graphs of that kind.
-        search: distribution in studies of the kinds ``searched_for``; if None, studies keep the
-            default.
-        complete: function that checks nested parameters and adds their defaults.
+        default: value for graphs of all kinds, or for layouts if there is one for ``tile``.
+        check: valid values; None for nested parameters.
+        search: distribution in studies; if None, studies keep the default.
         meaning: description in the documentation.
+        complete: function that checks nested parameters and adds their defaults.
     """
 
-    layout: Any
-    tile: Any
-    check: Check | None
-    search: Interval | OneOf | None
-    searched_for: tuple[Kind, ...]
-    complete: Callable[[Kind, Any], Any] | None = None
+    default: Any
+    check: Interval | OneOf | None
+    search: Interval | OneOf | None = None
     meaning: str = ""
+    tile: Any = None
+    complete: Callable[[Kind, Any], Any] | None = None
+
+    def default_for(self, kind: Kind) -> Any:
+        return self.default if self.tile is None or kind == "layout" else self.tile
 
 
 #: Declarations by name, in the order in which studies sample them.
 Specs = Mapping[str, ParamSpec]
-
-
-def param(
-    default: Any,
-    check: Check,
-    search: Interval | OneOf | None = None,
-    meaning: str = "",
-    *,
-    tile: Any = None,
-    searched_for: tuple[Kind, ...] = ("layout", "tile"),
-) -> ParamSpec:
-    """Declare a parameter; ``tile`` is the default for tiles, if different."""
-    for_tiles = default if tile is None else tile
-    return ParamSpec(default, for_tiles, check, search, searched_for, meaning=meaning)
-
-
-def nested_params(complete: Callable[[Kind, Any], Any], meaning: str) -> ParamSpec:
-    """Declare parameters of members; ``complete(kind, values)`` checks and completes them."""
-    return ParamSpec({}, {}, None, None, (), complete, meaning)
 
 
 def complete_params(
@@ -124,7 +103,7 @@ def complete_params(
 
     ``owner`` is the name used in messages.
 
-    >>> specs = {"leaves": param(15, Interval(2, whole=True), tile=7)}
+    >>> specs = {"leaves": ParamSpec(15, Interval(2, whole=True), tile=7)}
     >>> complete_params("ranknet", specs, "tile"), complete_params("ranknet", specs, "layout")
     ({'leaves': 7}, {'leaves': 15})
     """
@@ -136,7 +115,7 @@ def complete_params(
             raise ParameterError(got, expected=", ".join(specs), do=do)
     values: dict[str, Any] = {}
     for name, spec in specs.items():
-        value = changes.get(name, spec.tile if kind == "tile" else spec.layout)
+        value = changes.get(name, spec.default_for(kind))
         if spec.complete is not None:
             if not isinstance(value, Mapping):
                 raise ArgumentError(f"{name} is {value!r}", expected="parameters by name")
@@ -145,19 +124,15 @@ def complete_params(
     return values
 
 
-def space_of(specs: Specs, kind: Kind) -> dict[str, str]:
-    """Return the values that are searched for ``kind``, as text by parameter."""
-    return {
-        name: str(spec.search)
-        for name, spec in specs.items()
-        if spec.search is not None and kind in spec.searched_for
-    }
+def space_of(specs: Specs) -> dict[str, str]:
+    """Return the values that studies search, as text by parameter."""
+    return {name: str(spec.search) for name, spec in specs.items() if spec.search is not None}
 
 
-def suggest_params(specs: Specs, trial: optuna.trial.BaseTrial, kind: Kind) -> dict[str, Any]:
-    """Sample the parameters that are searched for ``kind``, in the order of their declaration."""
+def suggest_params(specs: Specs, trial: optuna.trial.BaseTrial) -> dict[str, Any]:
+    """Sample the parameters that studies search, in the order of their declaration."""
     values = {}
     for name, spec in specs.items():
-        if spec.search is not None and kind in spec.searched_for:
+        if spec.search is not None:
             values[name] = spec.search.suggest(trial, name)
     return values

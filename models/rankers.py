@@ -10,7 +10,7 @@ from xlarank.data.errors import ParameterError, did_you_mean
 from xlarank.data.graph import Kind
 from xlarank.models.losses import LOSSES
 from xlarank.models.member import Member
-from xlarank.models.params import Interval, Specs, complete_params, nested_params, param
+from xlarank.models.params import Interval, ParamSpec, Specs, complete_params
 
 DEFAULT: Final = "lambdarank"
 ENSEMBLE: Final = "ensemble"
@@ -31,7 +31,10 @@ def _complete_members(kind: Kind, values: Mapping[str, Any]) -> dict[str, dict[s
 #: layout:cpu:default, an even mix of trees on rows and on instances is as good as more members (tau
 #: 0.649 and 0.487; rows alone: 0.640, 0.469). Tiles have no instances.
 _weight = partial(
-    param, check=Interval(0), search=Interval(0.0, 1.0), meaning="weight of the ranks of this loss"
+    ParamSpec,
+    check=Interval(0),
+    search=Interval(0.0, 1.0),
+    meaning="weight of the ranks of this loss",
 )
 _WEIGHTS: Final[Specs] = {
     "weight_lambdarank": _weight(0.0, tile=1.0),
@@ -40,7 +43,9 @@ _WEIGHTS: Final[Specs] = {
     "weight_sum_pooled": _weight(1.0, tile=0.0),
 }
 _ENSEMBLE: Final[Specs] = {
-    "members": nested_params(_complete_members, "parameters of each member, by loss"),
+    "members": ParamSpec(
+        {}, None, meaning="parameters of each member, by loss", complete=_complete_members
+    ),
     **_WEIGHTS,
 }
 

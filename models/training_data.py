@@ -242,6 +242,11 @@ class TrainingData:
             [function(self.cost[self.rows_of(group)]) for group in range(self.groups)]
         )
 
+    def centred(self, values: Floats) -> Floats:
+        """Subtract the mean over each graph from ``(rows,)`` values."""
+        sizes = np.diff(self.indptr)
+        return values - np.repeat(np.add.reduceat(values, self.indptr[:-1]) / sizes, sizes)
+
     def take(self, groups: Sequence[int]) -> TrainingData:
         """Return a subset of the groups, sharing their rows, without ``also``."""
         weight = self.group_weight[np.asarray(groups, np.intp)]

@@ -157,7 +157,7 @@ class Ranking:
         ranked_by: description of the ranker.
         notes: why another ranker than the trained model was used, and whether the model was
             trained on the graph.
-        source: the graph and the model.
+        data, model: the graph itself, and its ranker.
     """
 
     metrics: dict[str, float] | None = None
@@ -174,7 +174,8 @@ class Ranking:
         group = rows.group
         self.graph = graph.name
         self.collection = card.collection
-        self.source = (graph, model)
+        self.data = graph
+        self.model = model
         self.fallback = card.fallback_note(rows)
         self.shipped = model.shipped
         self.ranked_by = f"the model of {self.collection}"
@@ -215,7 +216,7 @@ class Ranking:
         # Slow import: networkx.
         from xlarank.pipelines.ranking.score_difference import explain_graph
 
-        return explain_graph(*self.source, config=config, against=against)
+        return explain_graph(self.data, self.model, config=config, against=against)
 
     def best(self, top: int | None = None) -> list[Ranked]:
         """Return the first ``top`` distinct configurations (all by default), each with its
@@ -250,7 +251,7 @@ class Ranking:
         """The first configuration that sets no layout, and its place in the order, from 1; None
         for tiles and without such a configuration.
         """
-        graph, _ = self.source
+        graph = self.data
         if not isinstance(graph, LayoutGraph) or not len(graph.unset):
             return None
         default = int(graph.unset[0])
@@ -260,12 +261,9 @@ class Ranking:
         """Return estimated times of the configurable nodes; empty unless the model is the time
         model itself.
         """
-        graph, model = self.source
-        return (
-            config_times(graph, config)
-            if isinstance(graph, LayoutGraph) and model.is_time_model
-            else []
-        )
+        if isinstance(self.data, LayoutGraph) and self.model.is_time_model:
+            return config_times(self.data, config)
+        return []
 
     def _runtime_of(self, config: int) -> int | None:
         return int(self.runtime[config]) if self.runtime[config] > 0 else None

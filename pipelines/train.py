@@ -25,8 +25,9 @@ from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import Run, results_table, write_results
 from xlarank.pipelines.support.workspaces import chosen_collections, each_collection, workspace_lock
 from xlarank.pipelines.training.budget import MAX_ROWS
+from xlarank.pipelines.training.contender import Contender, new_contenders
 from xlarank.pipelines.training.continued import (
-    continued_trials,
+    continued_contenders,
     describe_continued,
     starting_models,
 )
@@ -37,7 +38,6 @@ from xlarank.pipelines.training.training_sets import (
     extra_collections,
     read_training_set,
 )
-from xlarank.pipelines.training.trial import Trial, new_trials
 
 if TYPE_CHECKING:
     import polars as pl
@@ -120,9 +120,9 @@ def train(
             began = time.monotonic()
             splits = settings.splits
             max_rows = settings.max_rows
-            rows = read_training_set(workspace, collection, splits, extra, fit, max_rows)
+            training = read_training_set(workspace, collection, splits, extra, fit, max_rows)
             start = starts.get(collection.kind)
-            result = _train(workspace, rows, start, settings, fit, progress)
+            result = _train(workspace, training, start, settings, fit, progress)
             seconds = time.monotonic() - began
             forecast = expected.get(str(collection), 0.0)
             return replace(result, seconds=seconds, expected_seconds=forecast)
@@ -147,8 +147,8 @@ def _forecast(
         return {}
 
     def run(collection: Collection) -> float:
-        trials = new_trials(workspace, collection, settings, has_folds=True)
-        models = [trial.model for trial in trials]
+        contenders = new_contenders(workspace, collection, settings, has_folds=True)
+        models = [contender.model for contender in contenders]
         return training_seconds(workspace, collection, settings, models)
 
     # collections that cannot be read are left out here, and named by the training itself
@@ -162,31 +162,34 @@ def _forecast(
 
 def _train(
     workspace: Workspace,
-    rows: StoredTrainingSet,
+    training: StoredTrainingSet,
     start: tuple[Model, str] | None,
     settings: TrainSettings,
     fit: FitSettings,
     progress: Progress | None,
 ) -> TrainResult:
     """Cross-validate the requested models, fit the best on all rows and save it."""
-    data = rows.data
+    data = training.data
     if start is None:
         plan = FoldPlan.of(data)
-        trials = new_trials(workspace, rows.collection, settings, has_folds=bool(plan.folds))
+        contenders = new_contenders(
+            workspace, training.collection, settings, has_folds=bool(plan.folds)
+        )
     else:
-        plan, trials = continued_trials(*start, rows)
-    validated: list[Trial] = []
+        plan, contenders = continued_contenders(*start, training, settings)
+    validated: list[Contender] = []
     failed: list[str] = []
-    total = len(trials) * len(plan.folds) + settings.seeds
-    with steps_of(progress, f"training {rows.collection}", total) as step:
-        for trial in trials:
+    total = len(contenders) * len(plan.folds) + settings.seeds
+    with steps_of(progress, f"training {training.collection}", total) as step:
+        for contender in contenders:
             try:
-                validated.append(trial.validated(data, plan, settings, fit, step))
+                validated.append(contender.validated(data, plan, settings, fit, step))
             except ModelError as error:
                 if settings.model != AUTO:
                     raise
-                failed.append(f"{trial.model.name} is left out: {error.got}")
-        best = max(validated, key=lambda trial: trial.value)  # ties: the first
+                failed.append(f"{contender.model.name} is left out: {error.got}")
+        validated.sort(key=lambda contender: -contender.value)
+        best = validated[0]
         rounds = counted(best.rounds, "round")
         model = best.model.fit(
             data.with_also(),
@@ -196,58 +199,58 @@ def _train(
         )
     why = ""
     if start is not None:
-        validated = [best]
-        why = describe_continued(start[0], best, rows, settings.select)
+        validated = [best]  # the others differ in the learning rate only
+        why = describe_continued(start[0], best, training, settings.select)
     elif settings.model == AUTO:
         why = _chosen_from(validated, failed, plan)
-    result = _save(workspace, rows, plan, replace(best, model=model), settings, validated, progress)
+    result = _save(workspace, training, plan, model, validated, settings, progress)
     return replace(result, why=why)
 
 
-def _chosen_from(trials: Sequence[Trial], failed: Sequence[str], plan: FoldPlan) -> str:
+def _chosen_from(contenders: Sequence[Contender], failed: Sequence[str], plan: FoldPlan) -> str:
     """Describe how "auto" chose the ranker."""
     if not plan.folds:
-        name = trials[0].model.name
+        name = contenders[0].model.name
         return f"{name}: one program family, so there are no folds to compare rankers by"
     scores = []
-    for trial in sorted(trials, key=lambda trial: -trial.value):
-        scores.append(f"{trial.model.name}{' (tuned)' if trial.tuned else ''} {trial.value:.3f}")
+    for contender in contenders:
+        tuned = " (tuned)" if contender.tuned else ""
+        scores.append(f"{contender.model.name}{tuned} {contender.value:.3f}")
     return "; ".join([f"{', '.join(scores)} out of fold", *failed])
 
 
 def _save(
     workspace: Workspace,
-    rows: StoredTrainingSet,
+    training: StoredTrainingSet,
     plan: FoldPlan,
-    best: Trial,
+    model: Model,
+    validated: Sequence[Contender],
     settings: TrainSettings,
-    validated: Sequence[Trial],
     progress: Progress | None,
 ) -> TrainResult:
-    """Replace the model of the collection by that of ``best``, fitted, and write the out-of-fold
-    results of all trials.
+    """Replace the model of the collection by that of the best contender, which is the first, and
+    write the out-of-fold results of all.
 
     Raises `CollectionError`, before anything is replaced, if all scores of a new model are equal,
     unless allowed.
     """
-    data = rows.data.with_also()
-    model = best.model
+    data = training.data.with_also()
+    best = validated[0]
     importance = model.importance() if model.members else {}
     note = ""
     if not importance:
         may_be_equal = settings.allow_constant or best.continues is not None
-        note = _require_scores_that_differ(rows, model, may_be_equal)
-    others = _untrained(rows, best)
-    card = _card(rows, plan, best, settings)
-    card.others = scores_of_untrained(others)
+        note = _require_scores_that_differ(training, model, may_be_equal)
+    others = _untrained(training, best)
+    card = _card(training, plan, best, settings, others)
     tables = _tables(card, validated, others)
     with workspace_lock(workspace, progress):
-        rows.require_current(workspace)
-        saved = model.save(workspace.model(rows.collection), card)
+        training.require_current(workspace)
+        saved = model.save(workspace.model(training.collection), card)
         write_results(workspace, tables)
         with suppress(OSError):  # if old predictions cannot be removed, writing new ones raises
-            workspace.predictions(rows.collection, model.name).unlink()
-        rows.write_scores(workspace, plan, model.name, best.scores, settings.seed)
+            workspace.predictions(training.collection, model.name).unlink()
+        training.write_scores(workspace, plan, model.name, best.scores, settings.seed)
     return TrainResult(
         card.collection,
         card.model,
@@ -268,73 +271,84 @@ def _save(
 
 
 def _card(
-    rows: StoredTrainingSet, plan: FoldPlan, best: Trial, settings: TrainSettings
+    training: StoredTrainingSet,
+    plan: FoldPlan,
+    best: Contender,
+    settings: TrainSettings,
+    others: Rankings,
 ) -> ModelCard:
-    """Return the card of the model of ``best``, without scores of others."""
-    data = rows.data.with_also()
+    """Return the card of the model of ``best``."""
+    data = training.data.with_also()
     # only kernels whose family is certain; none for layouts
     kernel_families = {part.kinds[0] for part in data.parts if len(part.kinds) == 1}
     if best.continues is not None:
         kernel_families.update(best.continues.kinds)
     return ModelCard(
-        collection=str(rows.collection),
+        collection=str(training.collection),
         model=best.model.name,
         params=dict(best.model.params),
         rounds=best.rounds,
         tuned=best.tuned,
-        recipe=rows.manifest.recipe,
-        columns=rows.manifest.columns,
-        trained_on=rows.splits,
-        also_from=rows.also_from,
-        also_weights=rows.also_weights,
+        recipe=training.manifest.recipe,
+        columns=training.manifest.columns,
+        trained_on=training.splits,
+        also_from=training.also_from,
+        also_weights=training.also_weights,
         continues=best.continues,
         folds=best.metrics,
         folds_by=plan.by,
-        target=target_of(rows.collection).name,
+        others=scores_of_untrained(others),
+        target=target_of(training.collection).name,
         kinds=sorted(kernel_families),
         fallback=plan.fallback,
         select=settings.select,
         seeds=settings.seeds,
         name=settings.name,
         rows=len(data.cost),
-        max_rows=MAX_ROWS[rows.kind] if settings.max_rows is None else settings.max_rows,
+        max_rows=MAX_ROWS[training.kind] if settings.max_rows is None else settings.max_rows,
     )
 
 
-def _tables(card: ModelCard, validated: Sequence[Trial], others: Rankings) -> list[pl.DataFrame]:
-    """Return the out-of-fold results of other rankers, then of all trials."""
+def _tables(
+    card: ModelCard, validated: Sequence[Contender], others: Rankings
+) -> list[pl.DataFrame]:
+    """Return the out-of-fold results of other rankers, then of all contenders."""
     scope = (card.collection, "train", card.folds_by)
     tables = [results_table(metrics, name, scope=scope) for (name, _), metrics in others.items()]
-    for trial in validated:
-        if trial.metrics:
-            run = Run.of(trial.model, card.recipe, trial.rounds, card.name, trial.tuned, card.rows)
-            ranker = trial.model.name
-            seconds = trial.seconds
-            tables.append(
-                results_table(trial.metrics, ranker, scope=scope, run=run, seconds=seconds)
+    for contender in validated:
+        if contender.metrics:
+            model = contender.model
+            rounds = contender.rounds
+            run = Run.of(model, card.recipe, rounds, card.name, contender.tuned, card.rows)
+            seconds = contender.seconds
+            table = results_table(
+                contender.metrics, model.name, scope=scope, run=run, seconds=seconds
             )
+            tables.append(table)
     return tables
 
 
-def _untrained(rows: StoredTrainingSet, trial: Trial) -> Rankings:
+def _untrained(training: StoredTrainingSet, best: Contender) -> Rankings:
     """Return the metrics of the shipped ranker and of rules on the graphs that folds scored."""
     rankings = Rankings()
-    for graph in rows.data.parts:
-        if graph.name in trial.metrics:
-            add_untrained(rankings, rows.collection, graph)
+    for rows in training.data.parts:
+        if rows.name in best.metrics:
+            add_untrained(rankings, training.collection, rows)
     return rankings
 
 
-def _require_scores_that_differ(rows: StoredTrainingSet, model: Model, may_be_equal: bool) -> str:
+def _require_scores_that_differ(
+    training: StoredTrainingSet, model: Model, may_be_equal: bool
+) -> str:
     """Return a warning about a model without splits; raise `CollectionError` for equal scores,
     unless allowed.
     """
-    data = rows.data.with_also()
+    data = training.data.with_also()
     reason = f"too few rows to train {model.name} ({counted(len(data.cost), 'row')})"
-    note = "" if not model.members else f"{rows.collection}: no tree has a split: {reason}"
+    note = "" if not model.members else f"{training.collection}: no tree has a split: {reason}"
     scores = (model.score(part) for part in data.parts)
     if not may_be_equal and all(np.ptp(graph_scores) == 0 for graph_scores in scores):
-        cause = f"{note}, and" if note else f"{rows.collection}:"
+        cause = f"{note}, and" if note else f"{training.collection}:"
         got = f"{cause} all scores are equal, so the model is not saved"
         smaller = "run tune, which tries smaller leaves (min_data_in_leaf)"
         do = f"add graphs or configurations, or {smaller}; `allow_constant` saves it"

@@ -124,7 +124,7 @@ def tune(
     chosen = chosen_collections(workspace, collections)
     kinds_of: dict[str, list[str]] = {}
     for kind in sorted({collection.kind for collection in chosen}):
-        space = space_of(specs_of(model), kind).items()
+        space = space_of(specs_of(model)).items()
         searched = ", ".join(f"{name} {values}" for name, values in space)
         kinds_of.setdefault(searched, []).append(f"{kind}s")
     for searched, kinds in kinds_of.items():

@@ -17,9 +17,9 @@ from xlarank.models.training_data import TPU, target_of
 from xlarank.models.validation.folds import MIN_NEW_FAMILIES, FoldPlan
 from xlarank.models.validation.metrics import graph_metrics, paired_difference
 from xlarank.pipelines.ranking.model_choice import SHIPPED, find_model
+from xlarank.pipelines.training.contender import Contender
 from xlarank.pipelines.training.settings import TrainSettings
 from xlarank.pipelines.training.training_sets import StoredTrainingSet
-from xlarank.pipelines.training.trial import Trial
 
 #: Learning rates of added trees to cross-validate, as multiples of the continued model's.
 RATES: Final = (1.0, 0.3)
@@ -45,36 +45,44 @@ def starting_models(
     return starts
 
 
-def continued_trials(
-    model: Model, source: str, rows: StoredTrainingSet
-) -> tuple[FoldPlan, list[Trial]]:
+def continued_contenders(
+    model: Model, source: str, training: StoredTrainingSet, settings: TrainSettings
+) -> tuple[FoldPlan, list[Contender]]:
     """Return folds over the families that are unknown to a model (none if there are too few), and
     the model at each learning rate to compare.
 
     Raises `CollectionError` or `ModelError` unless it can be continued on these graphs.
     """
     card = model.require_card()
-    if source == SHIPPED and rows.kind == "layout" and target_of(rows.collection) is not TPU:
-        got = f"the shipped time model describes TPUs, not {rows.collection}"
+    if (
+        source == SHIPPED
+        and training.kind == "layout"
+        and target_of(training.collection) is not TPU
+    ):
+        got = f"the shipped time model describes TPUs, not {training.collection}"
         do = "train without it: rankers of these layouts begin at the time of their relayouts"
         raise ModelError(got, do=do)
-    if card.kind != rows.kind:
+    if card.kind != training.kind:
         expected = f"{card.kind} graphs, which {model.title} ranks"
         do = "choose the collections to train with `collections`"
-        got = f"{rows.collection} holds {rows.kind} graphs"
+        got = f"{training.collection} holds {training.kind} graphs"
         raise CollectionError(got, expected=expected, do=do)
-    model.require(rows.manifest)
-    plan = FoldPlan.of_new(rows.data, card.known_graphs)
-    reason = f"fewer than {MIN_NEW_FAMILIES} families that are new to the model"
+    model.require(training.manifest)
+    plan = FoldPlan.of_new(training.data, card.known_graphs)
+    rounds = min(CONTINUED_ROUNDS, settings.rounds)
+    chosen_by = f"default (fewer than {MIN_NEW_FAMILIES} families that are new to the model)"
     graphs = sorted(card.known_graphs)
-    trials = []
+    contenders = []
     for rate in RATES if plan.folds else (CONTINUED_RATE,):
         continues = Continued(source, card.collection, card.fingerprint, rate, graphs, card.kinds)
-        trials.append(Trial(model.continued(rate), card.tuned, CONTINUED_ROUNDS, reason, continues))
-    return plan, trials
+        continued = model.continued(rate)
+        contenders.append(Contender(continued, card.tuned, rounds, chosen_by, continues))
+    return plan, contenders
 
 
-def describe_continued(model: Model, best: Trial, rows: StoredTrainingSet, select: str) -> str:
+def describe_continued(
+    model: Model, best: Contender, training: StoredTrainingSet, select: str
+) -> str:
     """Describe the continued model and the out-of-fold improvement over it."""
     assert best.continues is not None
     start = best.continues
@@ -85,11 +93,11 @@ def describe_continued(model: Model, best: Trial, rows: StoredTrainingSet, selec
         return text
     scores = {graph: values["score"] for graph, values in best.metrics.items()}
     unchanged = {}
-    for graph in rows.data.parts:
-        if graph.name in scores:
-            score = model.score(graph)[graph.group]
-            metrics = graph_metrics(model.kind, score, graph.cost, graph.group)
-            unchanged[graph.name] = metrics["score"]
+    for rows in training.data.parts:
+        if rows.name in scores:
+            score = model.score(rows)[rows.group]
+            metrics = graph_metrics(model.kind, score, rows.cost, rows.group)
+            unchanged[rows.name] = metrics["score"]
     lead, error = paired_difference(scores, unchanged, select)
     text += (
         f"; out of fold {best.value:.3f} on {counted(len(scores), 'graph')} of new families, "

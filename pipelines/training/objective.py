@@ -54,7 +54,7 @@ class Objective:
         """Default values of the parameters that are searched."""
         kind = self.training.kind
         probe = optuna.trial.FixedTrial(params_of(self.model, kind))
-        suggest_params(specs_of(self.model), probe, kind)
+        suggest_params(specs_of(self.model), probe)
         return probe.params
 
     @cached_property
@@ -70,7 +70,7 @@ class Objective:
     def __call__(self, trial: optuna.Trial) -> float:
         trial.set_user_attr(PROCESS, f"{socket.gethostname()}:{os.getpid()}")
         kind = self.training.kind
-        params = suggest_params(specs_of(self.model), trial, kind)
+        params = suggest_params(specs_of(self.model), trial)
         if self.members:
             params["members"] = self.members
         model = Model.of(self.model, kind, params)

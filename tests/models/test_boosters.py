@@ -16,7 +16,6 @@ from xlarank.data.errors import ModelError
 from xlarank.models.boosters.lightgbm import bin_rows, bin_sample, first_trees, silence_lightgbm
 from xlarank.models.boosters.vetting import require_tree
 from xlarank.models.column_sum import ColumnSum
-from xlarank.models.losses import centred
 from xlarank.models.model import Model
 from xlarank.models.objectives import RankNetLoss, row_weights
 from xlarank.models.training_data import (
@@ -293,14 +292,14 @@ def on_tiles(model, data, rounds, **params):
 def test_relevance_falls_with_the_estimate_and_has_mean_0_in_each_graph():
     rows = np.array([[9, 3, 0], [9, 5, 0], [8, 1, 0]], np.float32)
     estimate = ColumnSum((ESTIMATE,), 2.0)
-    assert estimate.relevance(rows, NAMES).tolist() == [-6, -10, -2]
+    assert estimate.values(rows, NAMES).tolist() == [6, 10, 2]
     features = ([[3, 0], [5, 0]], [[8, 0], [2, 0]])
     graphs = [graph_rows("a", [1, 2], features=rows, columns=NAMES) for rows in features]
     data = TrainingData.from_graphs(graphs)
     assert estimate.score(graphs[0]).tolist() == [6, 10]
-    assert centred(estimate.training_relevance(data), data).tolist() == [2, -2, -6, 6]
+    assert data.centred(estimate.training_values(data)).tolist() == [-2, 2, 6, -6]
     turned = replace(data, orders=[np.array([1, 0]), np.array([0, 1])])
-    assert centred(estimate.training_relevance(turned), turned).tolist() == [-2, 2, -6, 6]
+    assert turned.centred(estimate.training_values(turned)).tolist() == [2, -2, 6, -6]
     for columns, weight, target, found in (
         (NAMES, 2.0, CPU, estimate),
         (NAMES, 2.0, None, estimate),
@@ -309,7 +308,7 @@ def test_relevance_falls_with_the_estimate_and_has_mean_0_in_each_graph():
         (NAMES, 2.0, TPU, None),
         ([CYCLES, *NAMES], 2.0, TPU, ColumnSum((CYCLES,), 2.0)),
     ):
-        assert ColumnSum.find(columns, weight, target) == found
+        assert ColumnSum.find(columns, weight, target, "tile") == found
 
 
 @pytest.mark.parametrize("name", [*MODELS, "sum-pooled"])

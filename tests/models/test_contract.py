@@ -202,11 +202,11 @@ def test_parameters_are_those_of_the_kind_and_survive_json_and_a_study(name, dat
         defaults = params_of(name, kind)
         assert Model.of(name, kind).params == defaults
         assert params_of(name, other, json.loads(json.dumps(defaults))) == defaults
-        tried_first = suggest_params(specs, optuna.trial.FixedTrial(defaults), kind)
+        tried_first = suggest_params(specs, optuna.trial.FixedTrial(defaults))
         assert params_of(name, kind, tried_first) == defaults
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     for _ in range(3):
-        values = suggest_params(specs, study.ask(), "layout")
+        values = suggest_params(specs, study.ask())
         assert json.loads(json.dumps(values)) == values
         assert np.isfinite(scores_of(fitted(name, data, rounds=2, **values), data)).all()
 

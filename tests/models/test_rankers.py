@@ -75,7 +75,7 @@ def test_the_search_space_is_that_of_stored_studies():
     lines = []
     for name, kind in product(rankers(), KINDS):
         trial = optuna.create_study().ask()
-        suggest_params(specs_of(name), trial, kind)
+        suggest_params(specs_of(name), trial)
         for parameter, space in trial.distributions.items():
             lines.append(f"{name} {kind} {parameter} {space}")
     expected = Path(__file__).with_name("search_space.txt").read_text(encoding="utf-8")

@@ -132,7 +132,7 @@ class Fits:
 
 
 FITS = Fits()
-SPY = Model("spy", "layout", members=[Member(Loss("spy", FITS.fit, {}), {}, "layout")])
+SPY = Model("spy", "layout", members=[Member(Loss("spy", None, {}, fit=FITS.fit), {}, "layout")])
 NAMES = ("cnn__a", "mlp__a", "cnn_train__b", "rnn__a", "mlp__b", "gan__a")
 GRAPHS = [easy_graph(name, 8 + number, seed=number) for number, name in enumerate(NAMES)]
 TRAINING = TrainingData.from_graphs(GRAPHS)

@@ -36,7 +36,7 @@ from xlarank.pipelines.training.continued import (
     CONTINUED_RATE,
     CONTINUED_ROUNDS,
     RATES,
-    continued_trials,
+    continued_contenders,
 )
 from xlarank.pipelines.training.settings import TrainSettings
 from xlarank.pipelines.training.training_sets import extra_collections, read_training_set
@@ -121,7 +121,9 @@ def test_families_that_the_model_knows_are_not_judged(two):
     training = read_training_set(two, LAYOUTS, ("train", "valid"))
     data = training.data
     known = {data.names[group] for group in range(data.groups) if data.families[group] == "alpha"}
-    held = continued_trials(*find_model(OTHER, two, "layout"), training)[0].folds
+    held = continued_contenders(*find_model(OTHER, two, "layout"), training, TrainSettings())[
+        0
+    ].folds
     assert (
         len(held) == 3
         and {data.names[group] for fold in held for group in fold.held} == {*data.names} - known
@@ -146,7 +148,7 @@ def test_only_families_new_to_the_start_calibrate_a_fine_tuned_model(two, known,
     edit_json(two.model(OTHERS) / "model.json", trained_on={"train": [known]})
     tune(two, OTHER, seeds=2, with_valid=True, rounds=5)
     data = read_training_set(two, LAYOUTS, ("train", "valid"))
-    plan, _ = continued_trials(*find_model(OTHER, two, "layout"), data)
+    plan, _ = continued_contenders(*find_model(OTHER, two, "layout"), data, TrainSettings())
     calibrated = calibrate(two, collections=[LAYOUT], threads=1)[0][LAYOUT]
     assert calibrated.graphs == sum(len(fold.scored) for fold in plan.folds) == judged + 2
     assert calibrated.families == len(plan.folds)

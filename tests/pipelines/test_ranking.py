@@ -127,7 +127,7 @@ def test_every_view_shows_own_runtimes_and_speedups_by_the_least_of_the_repeats(
         frame.columns.tolist() == table.columns
         and frame["configuration"].tolist() == ranking.order.tolist()
     )
-    rows = rows_for_model(*ranking.source)
+    rows = rows_for_model(ranking.data, ranking.model)
     scores = (rows.row_cost != 3_000_000).astype(float)  # the default first
     for picked in (slice(None), np.array([0, 5])):
         assert evaluate_graph(trees.LAYOUTS, rows, scores, picked)["speedup@1"] == 1.0

@@ -194,7 +194,7 @@ def test_a_rule_is_named_even_if_it_is_the_time_model_and_a_model_without_trees_
             bare.save(card.parent, model.card)
         report = run(work, tmp_path / "out.csv", model_from=None)
         ranking = rank(Workspace(work), graph)
-        assert ranking.source[1].is_time_model
+        assert ranking.model.is_time_model
         assert (report.models, ranking.ranked_by) == ({collection: name}, words)
         assert repr(ranking).startswith(f"<Ranking of 'omega__a' by {words}: ")
 

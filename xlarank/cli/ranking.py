@@ -81,7 +81,7 @@ def rank(
         ranking = run(work, graph, collection=collection, model_from=model_from)
         rankings = {ranking.graph: ranking}
         _show_ranking(ranking, top, asked=model_from == "shipped")
-        if ranking.source[0].duplicates.distinct > 1:  # else there is nothing to explain
+        if ranking.data.duplicates.distinct > 1:  # else there is nothing to explain
             options.current_run.keep(graph)
         result = ranking.as_json(top)
     if csv is not None:
@@ -150,7 +150,7 @@ def _show_losses(ranking: Ranking) -> None:
     from xlarank.features.meanings import describe_node
 
     first = int(ranking.order[0])
-    graph = ranking.source[0]
+    graph = ranking.data
     times = ranking.node_times(first)
     total = sum(node.nanoseconds for node in times)
     largest_losses = sorted(times, key=lambda node: node.fastest_ns - node.nanoseconds)[:3]

@@ -1,4 +1,4 @@
-"""A model to train: its number of rounds and its scores on held-out families."""
+"""Models to choose from: their numbers of rounds and scores on held-out families."""
 
 from __future__ import annotations
 
@@ -24,24 +24,21 @@ _DEFAULT_ROUNDS: Final = 150
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class Contender:
     """An unfitted model with its number of rounds and out-of-fold scores.
 
     Attributes:
-        default_rounds, reason: number of rounds without folds, and why there are no folds.
-        continues: model whose training it continues, if any.
         rounds, chosen_by: number of rounds, and how it was chosen.
+        continues: model whose training it continues, if any.
         metrics, scores: out-of-fold values by graph, of one seed; empty without folds.
         value: aggregate of the out-of-fold scores by ``TrainSettings.select``.
     """
 
     model: Model
     tuned: bool
-    default_rounds: int
-    reason: str
+    rounds: int
+    chosen_by: str
     continues: Continued | None = None
-    rounds: int = 0
-    chosen_by: str = ""
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
     scores: dict[str, Floats] = field(default_factory=dict)
     value: float = 0.0
@@ -54,13 +51,12 @@ class Trial:
         settings: TrainSettings,
         fit: FitSettings,
         step: Callable[[str], Any],
-    ) -> Trial:
-        """Return the trial with out-of-fold scores at the best number of rounds; ``step`` is called
-        for each fold.
+    ) -> Contender:
+        """Return the model with out-of-fold scores at the best number of rounds; ``step`` is called
+        for each fold. Without folds, return it unchanged.
         """
         if not plan.folds:
-            rounds = min(self.default_rounds, settings.rounds)
-            return replace(self, rounds=rounds, chosen_by=f"default ({self.reason})")
+            return self
         prefix = f"{self.model.name}, " if settings.model == AUTO else ""
 
         def report_fold(fold: Fold) -> None:
@@ -81,9 +77,9 @@ class Trial:
         )
 
 
-def new_trials(
+def new_contenders(
     workspace: Workspace, collection: Collection, settings: TrainSettings, *, has_folds: bool
-) -> list[Trial]:
+) -> list[Contender]:
     """Return the requested ranker, or all of them for "auto", with tuned parameters if any."""
     kind = collection.kind
     has_estimate = kind == "layout"  # every target has an estimated time of layouts
@@ -91,9 +87,11 @@ def new_trials(
     if settings.model == AUTO:
         by_default = "time-trees" if has_estimate else DEFAULT
         names = rankers() if has_folds else [by_default]
-    trials = []
+    contenders = []
     for name in names:
         params, tuned = params_for(workspace.study(collection), name, kind)
         rounds = 0 if name == "time-trees" and has_estimate else _DEFAULT_ROUNDS
-        trials.append(Trial(Model.of(name, kind, params), tuned, rounds, "one family, no folds"))
-    return trials
+        rounds = min(rounds, settings.rounds)
+        model = Model.of(name, kind, params)
+        contenders.append(Contender(model, tuned, rounds, "default (one family, no folds)"))
+    return contenders
