@@ -3,17 +3,15 @@
 Source: xla/service/layout_assignment.cc of openxla/xla. Parameters and results have given layouts,
 configurations constrain tensors, the back end demands layouts of some operations. Each of these is
 propagated depth first: to the operands and readers of operations that keep a layout, through
-transposes and reshapes, and to the operands of broadcasts. What must hold replaces what may:
-all tensors of an operation that keeps a layout take that which reaches one of them. Elsewhere,
-what is set first stays. An operand that is wanted in another layout than its producer writes is
-copied.
+transposes and reshapes, and to the operands of broadcasts. A mandatory layout replaces an optional
+one: operations that keep layouts force one layout on all their tensors. Otherwise the first layout
+assigned stays. An operand that is wanted in another layout than its producer writes is copied.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -27,40 +25,20 @@ from xlarank.features.layout.layout_program import LayoutProgram, Passing
 #: Opcode of an instruction that constrains a layout.
 CONSTRAINT: Final = "constraint"
 #: An operand: instruction and number.
-Slot = tuple[int, int]
-
-
-@dataclass
-class Constraint:
-    """Layouts that configurations set for one tensor where an operation writes or reads it.
-
-    Attributes:
-        mask: configurations that set one.
-    """
-
-    tensor: int
-    layouts: dict[Layout, Mask] = field(default_factory=dict)
-    mask: Mask = 0
-
-    def add(self, layout: Layout, mask: Mask) -> None:
-        """Set a layout in those configurations that have none."""
-        free = mask & ~self.mask
-        if free:
-            self.layouts[layout] = self.layouts.get(layout, 0) | free
-            self.mask |= free
+Operand = tuple[int, int]
 
 
 class Assignment:
     """Layouts of all tensors and operands under every configuration of a batch.
 
-    Instructions are the program's nodes, then one for each constrained tensor. In configurations
-    that do not set the tensor's layout, the latter does not exist.
+    Instructions are the program's nodes, then one constraint per constrained tensor. It is absent
+    in configurations that leave the tensor's layout unset.
 
     Attributes:
         everything: all configurations.
         tensor: node whose output an instruction hands on, by instruction.
         dims, opcode: its shape, and its opcode or `CONSTRAINT`, by instruction.
-        constraint: layouts by instruction, for constraints alone.
+        constraint: layouts that configurations set, by instruction, for constraints alone.
         order: instructions in the program's order.
         sources: instructions that an operand reads, each with its configurations.
         results: instructions that the program returns, each with its configurations.
@@ -75,19 +53,19 @@ class Assignment:
         self.tensor = list(range(len(program.dims)))
         self.dims = list(program.dims)
         self.opcode = list(program.opcode)
-        self.constraint: dict[int, Constraint] = {}
+        self.constraint: dict[int, Choices] = {}
         self.order: list[int] = []
-        self.sources: dict[Slot, list[tuple[int, Mask]]] = {}
+        self.sources: dict[Operand, list[tuple[int, Mask]]] = {}
         self._outputs: dict[int, int] = {}
         self._connect(*self._constraints(types))
-        self._readers: list[list[tuple[Slot, Mask]]] = [[] for _ in self.tensor]
-        for slot, sources in self.sources.items():
+        self._readers: list[list[tuple[Operand, Mask]]] = [[] for _ in self.tensor]
+        for operand, sources in self.sources.items():
             for instruction, mask in sources:
-                self._readers[instruction].append((slot, mask))
+                self._readers[instruction].append((operand, mask))
         everywhere = (self._handed_on(node, self.everything) for node in program.results)
         self.results = [pair for pairs in everywhere for pair in pairs]
         self.written = [Choices() for _ in self.tensor]
-        self.wanted = {slot: Choices() for slot in self.sources}
+        self.wanted = {operand: Choices() for operand in self.sources}
         self._known_before: dict[int, MaskedLayouts] = {}
         self._assign()
 
@@ -95,12 +73,12 @@ class Assignment:
 
     def _constraints(
         self, types: NDArray[np.integer]
-    ) -> tuple[dict[int, Constraint], dict[Slot, Constraint]]:
+    ) -> tuple[dict[int, Choices], dict[Operand, Choices]]:
         """Return the constraints of outputs, by node, and of operands."""
         program = self.program
         facts = self.program.facts
-        outputs: dict[int, Constraint] = {}
-        operands: dict[Slot, Constraint] = {}
+        outputs: dict[int, Choices] = {}
+        operands: dict[Operand, Choices] = {}
         for index, node in enumerate(facts.graph.configurable.tolist()):
             tensors = facts.slot_tensor[index].tolist()
             for row_type in np.unique(types[:, index]).tolist():
@@ -112,38 +90,39 @@ class Assignment:
                     layout = tuple(rows.layout[row_type, : len(program.dims[tensor])].tolist())
                     inputs = program.operands[node]
                     if number == OUTPUT:
-                        outputs.setdefault(node, Constraint(tensor)).add(layout, mask)
+                        outputs.setdefault(node, Choices()).add(layout, mask)
                     elif tensor in inputs:
                         in_place = inputs[number : number + 1] == [tensor]
-                        slot = node, number if in_place else inputs.index(tensor)
-                        operands.setdefault(slot, Constraint(tensor)).add(layout, mask)
+                        operand = node, number if in_place else inputs.index(tensor)
+                        operands.setdefault(operand, Choices()).add(layout, mask)
         return outputs, operands
 
-    def _connect(self, outputs: dict[int, Constraint], operands: dict[Slot, Constraint]) -> None:
+    def _connect(self, outputs: dict[int, Choices], operands: dict[Operand, Choices]) -> None:
         """Add the constraints, and connect all instructions."""
-        for node, constraint in outputs.items():
-            self._outputs[node] = self._add(constraint, [(node, constraint.mask)])
+        for node, choices in outputs.items():
+            self._outputs[node] = self._add(node, choices, [(node, choices.known)])
         for node, inputs in enumerate(self.program.operands):
             for number, tensor in enumerate(inputs):
                 mask = self.everything & ~self._fused(node, tensor)
                 sources: list[tuple[int, Mask]] = []
                 if (node, number) in operands:
                     own = operands[node, number]
-                    instruction = self._add(own, self._handed_on(tensor, own.mask))
+                    instruction = self._add(tensor, own, self._handed_on(tensor, own.known))
                     self.order.append(instruction)
-                    sources = [(instruction, own.mask)]
-                    mask &= ~own.mask
+                    sources = [(instruction, own.known)]
+                    mask &= ~own.known
                 self.sources[node, number] = sources + self._handed_on(tensor, mask)
             self.order.append(node)
             if node in self._outputs:
                 self.order.append(self._outputs[node])
 
-    def _add(self, constraint: Constraint, sources: list[tuple[int, Mask]]) -> int:
+    def _add(self, tensor: int, choices: Choices, sources: list[tuple[int, Mask]]) -> int:
+        """Add an instruction that constrains a tensor, and return its number."""
         instruction = len(self.tensor)
-        self.tensor.append(constraint.tensor)
-        self.dims.append(self.program.dims[constraint.tensor])
+        self.tensor.append(tensor)
+        self.dims.append(self.program.dims[tensor])
         self.opcode.append(CONSTRAINT)
-        self.constraint[instruction] = constraint
+        self.constraint[instruction] = choices
         self.sources[instruction, 0] = sources
         return instruction
 
@@ -152,7 +131,7 @@ class Assignment:
         constraint = self._outputs.get(node)
         if constraint is None:
             return [(node, mask)] if mask else []
-        constrained = mask & self.constraint[constraint].mask
+        constrained = mask & self.constraint[constraint].known
         pairs = (constraint, constrained), (node, mask & ~constrained)
         return [(instruction, part) for instruction, part in pairs if part]
 
@@ -186,7 +165,7 @@ class Assignment:
         for instruction in self.order:
             unknown = self.everything & ~self.written[instruction].known
             if instruction in self.constraint:
-                unknown &= self.constraint[instruction].mask
+                unknown &= self.constraint[instruction].known
             if unknown and self.dims[instruction]:
                 self._write(instruction, row_major(len(self.dims[instruction])), unknown)
                 self._propagate()
@@ -207,7 +186,7 @@ class Assignment:
     def _set_constrained(self) -> None:
         for instruction in self.order:
             if instruction in self.constraint:
-                for layout, mask in self.constraint[instruction].layouts.items():
+                for layout, mask in self.constraint[instruction].items():
                     self._write(instruction, layout, mask)
                     self._want((instruction, 0), layout, mask)
 
@@ -231,11 +210,11 @@ class Assignment:
                 mask = sum(part for source, part in self.sources[node, 0] if source == dot)
                 self._want((node, 0), order, mask, mandatory=True)
 
-    def _existing(self, slot: Slot) -> MaskedLayouts:
+    def _existing(self, operand: Operand) -> MaskedLayouts:
         """Return the layouts that an operand has in the module before layout assignment."""
         return [
             (layout, mask & part)
-            for source, part in self.sources[slot]
+            for source, part in self.sources[operand]
             for layout, mask in self._before(source)
             if mask & part
         ]
@@ -246,7 +225,7 @@ class Assignment:
         Elementwise operations and transposes take over those of their first operand.
         """
         if instruction in self.constraint:
-            return [*self.constraint[instruction].layouts.items()]
+            return [*self.constraint[instruction].items()]
         if instruction not in self._known_before:
             program = self.program
             layouts: MaskedLayouts = [(row_major(len(self.dims[instruction])), self.everything)]
@@ -282,11 +261,17 @@ class Assignment:
                 self._write(other, layout, taken)
 
     def _want(
-        self, slot: Slot, layout: Layout, mask: Mask, *, mandatory: bool = False, last: bool = False
+        self,
+        operand: Operand,
+        layout: Layout,
+        mask: Mask,
+        *,
+        mandatory: bool = False,
+        last: bool = False,
     ) -> None:
-        taken = self.wanted[slot].add(layout, mask, mandatory=mandatory)
+        taken = self.wanted[operand].add(layout, mask, mandatory=mandatory)
         if taken:
-            self._push(lambda: self._from_operand(slot, layout, taken), last)
+            self._push(lambda: self._from_operand(operand, layout, taken), last)
 
     def _push(self, event: Callable[[], None], last: bool = False) -> None:
         if last:
@@ -299,10 +284,10 @@ class Assignment:
         mask &= self.written[instruction].get(layout, 0)  # elsewhere it was replaced since
         if len(layout) > 1 and instruction not in self.constraint:
             self._to_operands(instruction, layout, mask)
-        for slot, part in self._readers[instruction]:
-            reading = mask & part & ~self.wanted[slot].known
-            if reading and self.opcode[slot[0]] != "tuple":
-                self._want(slot, layout, reading)
+        for operand, part in self._readers[instruction]:
+            reading = mask & part & ~self.wanted[operand].known
+            if reading and self.opcode[operand[0]] != "tuple":
+                self._want(operand, layout, reading)
 
     def _to_operands(self, instruction: int, layout: Layout, mask: Mask) -> None:
         program = self.program
@@ -319,16 +304,16 @@ class Assignment:
                 last = not program.propagates_first(instruction)
                 self._want((instruction, 0), source, mask, mandatory=mandatory, last=last)
 
-    def _from_operand(self, slot: Slot, layout: Layout, mask: Mask) -> None:
+    def _from_operand(self, operand: Operand, layout: Layout, mask: Mask) -> None:
         """Propagate the layout wanted by an operand to its producer and through its reader."""
         if len(layout) < 2:
             return
-        mask &= self.wanted[slot].get(layout, 0)
-        for source, part in self.sources[slot]:
+        mask &= self.wanted[operand].get(layout, 0)
+        for source, part in self.sources[operand]:
             written = mask & part & ~self.written[source].known
             if written and self.opcode[source] != "tuple":
                 self._write(source, layout, written)
-        instruction, number = slot
+        instruction, number = operand
         program = self.program
         if self.opcode[instruction] in (CONSTRAINT, "tuple"):
             return

@@ -98,9 +98,9 @@ def node_amounts(relayouts: Relayouts) -> Iterator[tuple[int, Amount]]:
     """Yield nodes that layouts slow down themselves, and what they add to quantities."""
     assignment = relayouts.assignment
     program = assignment.program
-    for constraint in assignment.constraint.values():
-        node = constraint.tensor
-        for layout, mask in constraint.layouts.items():
+    for instruction, choices in assignment.constraint.items():
+        node = assignment.tensor[instruction]
+        for layout, mask in choices.items():
             yield node, ("constrained_padded", program.padded_bytes(node, layout), mask)
             if layout != row_major(len(layout)):
                 yield node, ("constrained_turned", program.bytes(node), mask)
@@ -113,7 +113,7 @@ def node_amounts(relayouts: Relayouts) -> Iterator[tuple[int, Amount]]:
         elif node in program.reduced:
             tensor = program.operands[node][0]
             removed = program.reduced[node]
-            for layout, mask in relayouts.sunk.wanted[node, 0].items():
+            for layout, mask in relayouts.wanted[node, 0].items():
                 if len(layout) > 1 and minor_dimension(layout, program.dims[tensor]) not in removed:
                     yield node, ("column_reduced", program.bytes(tensor), mask)
         elif passing is Passing.KEEPS and len(program.dims[node]) > 1:

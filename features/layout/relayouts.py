@@ -2,9 +2,9 @@
 
 Two views of the same copies: *every* place where an operand is wanted in another layout than its
 producer writes, and *chains* of constraints, transposes and reshapes from a producer to a reader.
-No copy remains of a chain that composes to the order in which the producer writes, one if the
-layout that the reader wants can be followed back over all reshapes, and else one more for each
-reshape over which it cannot. GPUs and TPUs simplify chains, CPUs do not.
+If a chain as a whole keeps the order of the elements, no copy remains. Otherwise one remains, and
+another for each reshape through which the reader's layout cannot be followed back. GPUs and TPUs
+simplify chains, CPUs do not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from xlarank.features.layout.configuration_masks import Mask
-from xlarank.features.layout.layout_assignment import CONSTRAINT, Assignment, Slot
+from xlarank.features.layout.layout_assignment import CONSTRAINT, Assignment, Operand
 from xlarank.features.layout.layout_mapping import (
     Layout,
     element_order,
@@ -23,7 +23,7 @@ from xlarank.features.layout.layout_mapping import (
     stride,
 )
 from xlarank.features.layout.layout_program import RESHAPES, Passing
-from xlarank.features.layout.sunk_copies import SunkCopies
+from xlarank.features.layout.sunk_copies import sink_copies
 
 #: Opcodes between a producer and a reader that only rename dimensions, and all that only move.
 _CHAINED: Final = RESHAPES | {"transpose", CONSTRAINT, "copy"}
@@ -69,13 +69,13 @@ class Relayouts:
         every: all copies, each with its configurations.
         chained: the copies that remain of chains, each with its configurations.
         last: instruction at the end of the chain of each of these.
-        sunk: layouts between which the copies of chains remain.
+        written, wanted: layouts between which the copies of chains remain, as in `Assignment`.
     """
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
         self.program = assignment.program
-        self.sunk = SunkCopies(assignment)
+        self.written, self.wanted = sink_copies(assignment)
         self.every: dict[Relayout, Mask] = defaultdict(int)
         self.chained: dict[Relayout, Mask] = defaultdict(int)
         self.last: dict[Relayout, int] = {}
@@ -108,15 +108,15 @@ class Relayouts:
         return minor_dimension(relayout.before, dims) != minor_dimension(relayout.after, dims)
 
     def _reads(
-        self, wanted: Mapping[Slot, Mapping[Layout, Mask]]
-    ) -> Iterator[tuple[Slot, int, Layout, Mask]]:
+        self, wanted: Mapping[Operand, Mapping[Layout, Mask]]
+    ) -> Iterator[tuple[Operand, int, Layout, Mask]]:
         """Yield reads of tensors of several dimensions: operand, source, layout, configurations."""
-        for slot, sources in self.assignment.sources.items():
+        for operand, sources in self.assignment.sources.items():
             for source, part in sources:
                 if len(self.assignment.dims[source]) > 1:
-                    for layout, mask in wanted[slot].items():
+                    for layout, mask in wanted[operand].items():
                         if mask & part:
-                            yield slot, source, layout, mask & part
+                            yield operand, source, layout, mask & part
 
     def _returned(self) -> Iterator[tuple[int, Layout, Mask]]:
         """Yield results of several dimensions: instruction, layout, configurations."""
@@ -134,8 +134,8 @@ class Relayouts:
     # ---- every copy
 
     def _find_every(self) -> None:
-        for slot, source, wanted, mask in self._reads(self.assignment.wanted):
-            if self.assignment.opcode[slot[0]] != "tuple":
+        for operand, source, wanted, mask in self._reads(self.assignment.wanted):
+            if self.assignment.opcode[operand[0]] != "tuple":
                 self._copy(source, wanted, mask)
         for instruction, wanted, mask in self._returned():
             self._copy(instruction, wanted, mask)
@@ -161,8 +161,8 @@ class Relayouts:
         """Follow each tensor that is read outside chains, or returned, back to its producer."""
         opcode = self.assignment.opcode
         ends: dict[tuple[int, Layout], Mask] = defaultdict(int)
-        for slot, source, layout, mask in self._reads(self.sunk.wanted):
-            if opcode[slot[0]] not in _CHAINED | _UNREAD:
+        for operand, source, layout, mask in self._reads(self.wanted):
+            if opcode[operand[0]] not in _CHAINED | _UNREAD:
                 ends[source, layout] |= mask
         for instruction, layout, mask in self._returned():
             ends[instruction, layout] |= mask
@@ -224,7 +224,7 @@ class Relayouts:
         producer, unmoved, last, mask = link
         if self.assignment.opcode[producer] in _INDIFFERENT:
             return
-        for written, part in self.sunk.written[producer].items():
+        for written, part in self.written[producer].items():
             if self._same(written, unmoved, producer) or self._swapped(producer, written, unmoved):
                 continue
             if part & mask:

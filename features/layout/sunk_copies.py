@@ -10,7 +10,7 @@ from operator import and_
 from typing import Final
 
 from xlarank.features.layout.configuration_masks import Mask
-from xlarank.features.layout.layout_assignment import Assignment, Slot
+from xlarank.features.layout.layout_assignment import Assignment, Operand
 from xlarank.features.layout.layout_mapping import Layout
 
 #: Operations that a copy moves behind if it is between all their operands and one layout.
@@ -25,56 +25,47 @@ _SINKING: Final = frozenset(
 Layouts = dict[Layout, Mask]
 
 
-class SunkCopies:
-    """Layouts of an assignment, and those after copies were moved if the back end does so.
-
-    Attributes:
-        written: layouts of each instruction's output.
-        wanted: layouts in which each operand is read.
+def sink_copies(assignment: Assignment) -> tuple[list[Layouts], dict[Operand, Layouts]]:
+    """Return what is written and wanted, as in `Assignment`, after copies were moved if the back
+    end does so.
     """
+    written: list[Layouts] = [*assignment.written]
+    wanted: dict[Operand, Layouts] = {**assignment.wanted}
 
-    def __init__(self, assignment: Assignment) -> None:
-        self.assignment = assignment
-        self.written: list[Layouts] = [*assignment.written]
-        self.wanted: dict[Slot, Layouts] = {**assignment.wanted}
-        if assignment.program.hardware.backend.sinks_copies:
-            for instruction in assignment.order:
-                if instruction in assignment.program.reduced:  # reads and writes any layout
-                    self._read((instruction, 0), self._copied((instruction, 0)))
-                elif assignment.opcode[instruction] in _SINKING:
-                    self._sink(instruction)
-
-    def _sink(self, node: int) -> None:
-        """Move copies from one layout of all operands behind a node."""
-        dims = self.assignment.dims
-        rank = len(dims[node])
-        inputs = self.assignment.program.operands[node]
-        slots = [(node, at) for at, tensor in enumerate(inputs) if len(dims[tensor]) == rank > 1]
-        if not slots:
-            return
-        copied = [self._copied(slot) for slot in slots]
-        moved = {
-            layout: reduce(and_, (layouts.get(layout, 0) for layouts in copied))
-            for layout in copied[0]
-        }
-        moved = {layout: mask for layout, mask in moved.items() if mask}
-        if moved:
-            self.written[node] = _replaced(self.written[node], moved)
-            for slot in slots:
-                self._read(slot, moved)
-
-    def _copied(self, slot: Slot) -> Layouts:
+    def copied(operand: Operand) -> Layouts:
         """Return the layouts that copies before an operand read."""
-        copied: Layouts = {}
-        for source, part in self.assignment.sources[slot]:
-            for layout, mask in self.written[source].items():
-                elsewhere = mask & part & ~self.wanted[slot].get(layout, 0)
+        layouts: Layouts = {}
+        for source, part in assignment.sources[operand]:
+            for layout, mask in written[source].items():
+                elsewhere = mask & part & ~wanted[operand].get(layout, 0)
                 if elsewhere:
-                    copied[layout] = copied.get(layout, 0) | elsewhere
-        return copied
+                    layouts[layout] = layouts.get(layout, 0) | elsewhere
+        return layouts
 
-    def _read(self, slot: Slot, layouts: Layouts) -> None:
-        self.wanted[slot] = _replaced(self.wanted[slot], layouts)
+    program = assignment.program
+    for node in assignment.order if program.hardware.backend.sinks_copies else ():
+        if node in program.reduced:  # reads and writes any layout
+            wanted[node, 0] = _replaced(wanted[node, 0], copied((node, 0)))
+        elif assignment.opcode[node] in _SINKING:
+            rank = len(assignment.dims[node])
+            inputs = [len(assignment.dims[tensor]) for tensor in program.operands[node]]
+            operands = [(node, at) for at, other in enumerate(inputs) if other == rank > 1]
+            moved = _common([copied(operand) for operand in operands])
+            if moved:
+                written[node] = _replaced(written[node], moved)
+            for operand in operands if moved else ():
+                wanted[operand] = _replaced(wanted[operand], moved)
+    return written, wanted
+
+
+def _common(copied: list[Layouts]) -> Layouts:
+    """Return the layouts that all operands are copied from."""
+    if not copied:
+        return {}
+    moved = {
+        layout: reduce(and_, (layouts.get(layout, 0) for layouts in copied)) for layout in copied[0]
+    }
+    return {layout: mask for layout, mask in moved.items() if mask}
 
 
 def _replaced(layouts: Layouts, others: Layouts) -> Layouts:
