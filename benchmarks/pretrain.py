@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,9 +127,8 @@ def tile_ranker(data_root: Path, rounds: int, seeds: int, threads: int) -> tuple
     print(f"relative error of the times: median {error:.3f}; tau across kernels {across:.3f}")
     model = fitted(graphs, FitSettings(rounds, 0, threads), seeds)
     card = card_of(model, "tile:tpu-estimate", rounds)
-    card.trained_on = {"train": sorted({graph.name for graph in graphs})}
-    card.folds = folds
-    return model, card
+    trained_on = {"train": sorted({graph.name for graph in graphs})}
+    return model, replace(card, trained_on=trained_on, folds=folds)
 
 
 def card_of(model: Model, collection: str, rounds: int) -> ModelCard:

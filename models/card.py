@@ -78,7 +78,7 @@ class Continued:
     kinds: list[str] = field(default_factory=list)
 
 
-@dataclass
+@dataclass(frozen=True)
 class ModelCard:
     """Description of a trained model, as written to ``model.json``.
 

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -22,17 +22,18 @@ from xlarank.models.rankers import params_of
 _PREFIX = "members-"
 
 
-def write_model(folder: Path, members: Sequence[Member], card: ModelCard) -> None:
-    """Write members into a new folder, then the card, completed with their checksums.
+def write_model(folder: Path, members: Sequence[Member], card: ModelCard) -> ModelCard:
+    """Write members into a new folder, then the card, with their checksums and the versions of
+    libraries; return the card.
 
     Raises `WorkspaceError`, and `ModelError` before an earlier model is replaced if this one could
     not be read back.
     """
-    card.versions = library_versions()
     with _new_members(folder, members) as checksums:
-        card.members = checksums
+        card = replace(card, versions=library_versions(), members=checksums)
         read_members(folder, card)
         write_json(folder / CARD, asdict(card))
+    return card
 
 
 def read_model(folder: Path) -> tuple[ModelCard, list[Member]]:

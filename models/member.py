@@ -109,7 +109,7 @@ class Member:
 
     @property
     def ranks_without_trees(self) -> bool:
-        """Whether 0 rounds give a useful ranking, so that cross-validation may choose them."""
+        """Whether the initial score alone ranks, so that cross-validation may choose 0 rounds."""
         return self.loss.predicts_times and self.init_score is not None
 
     def fit(self, data: TrainingData, settings: FitSettings) -> Member:

@@ -33,7 +33,7 @@ RULE: Final = "rule: "
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model:
-    """Ranks by its members or, if it has none, by its rule.
+    """A ranker: members or, without any, a fixed sum of columns (``rule``).
 
     Scores of seeds are averaged. The score of a seed is that of its member or, of several members
     with different losses, the weighted mean of their ranks within the graph. Methods that change a
@@ -97,7 +97,7 @@ class Model:
 
     @property
     def ranks_without_trees(self) -> bool:
-        """Whether 0 rounds give a useful ranking, so that cross-validation may choose them."""
+        """Whether the initial scores alone rank, so that cross-validation may choose 0 rounds."""
         return all(member.ranks_without_trees for member in self.members)
 
     def fit(
@@ -110,8 +110,8 @@ class Model:
         """Return a model fitted with ``seeds`` seeds from ``settings.seed`` on; call ``step`` with
         each.
 
-        The members of a continued model start from those of its seeds in turn. Raises `ModelError`
-        for unsuitable data or number of rounds.
+        If a model with k seeds is continued, the i-th new seed starts from its seed i mod k. Raises
+        `ModelError` for unsuitable data or number of rounds.
         """
         unfitted = self.by_seed or Model.of(self.name, self.kind, self.params).by_seed
         members: list[Member] = []
@@ -130,8 +130,8 @@ class Model:
         return replace(self, members=members, columns=data.columns)
 
     def continued(self, rate: float = 1.0) -> Model:
-        """Return an unfitted model whose trees are added to this one's, or to its estimated time if
-        it has none; raises `ModelError` for a rule and unless all trees are LightGBM's.
+        """Return an unfitted model that is warm-started from this one's trees or, without trees,
+        from its estimated time; raises `ModelError` for a rule and unless all trees are LightGBM's.
         """
         self._require_fitted()
         if self.is_rule:
@@ -165,19 +165,19 @@ class Model:
         """Return ``(seeds, rows)`` scores, with the fallback for unseen kernel families."""
         rows = self.select(rows)
         if self.members:
-            seeds = [
+            scores = [
                 _score_of_seed([member.score(rows) for member in members], members)
                 for members in self.by_seed
             ]
         else:
-            seeds = [self._require_rule().score(rows)]
-        if not np.isfinite(seeds).all():
+            scores = [self._require_rule().score(rows)]
+        if not np.isfinite(scores).all():
             got = f"{self.title} returned scores that are not finite"
             raise ModelError(got, do="train again, or use a model from somebody you trust")
         fallback = self.card.fallback_for(rows) if self.card else None
         if fallback is not None:
-            seeds = [fallback.blend(rows, scores) for scores in seeds]
-        return np.stack(seeds)
+            scores = [fallback.blend(rows, of_seed) for of_seed in scores]
+        return np.stack(scores)
 
     def staged(self, rows: GraphRows, every: int) -> Iterator[Floats]:
         """Yield ``(rows,)`` scores of the first seed every ``every`` rounds and after the last.
@@ -291,13 +291,16 @@ class Model:
         model is replaced if this one could not be read back.
         """
         self._require_fitted()
-        card = replace(card, model=self.name, params=dict(self.params), columns=self.columns)
-        card.seeds = len(self.by_seed) or card.seeds
+        card = replace(
+            card,
+            model=self.name,
+            params={**self.params},
+            columns=self.columns,
+            seeds=len(self.by_seed) or card.seeds,
+        )
         if self.rule is not None:
-            card.rule = [*self.rule.columns]
-            card.rule_weight = self.rule.weight
-        write_model(folder, self.members, card)
-        return replace(self, card=card)
+            card = replace(card, rule=[*self.rule.columns], rule_weight=self.rule.weight)
+        return replace(self, card=write_model(folder, self.members, card))
 
     @classmethod
     def load(cls, folder: Path) -> Model:

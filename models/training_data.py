@@ -31,7 +31,7 @@ class Target:
         estimate: columns, by kind of graphs, whose sum is log2 of an estimated time (ns; for tiles,
             cycles).
         times: columns of estimated times; larger is slower.
-        starts: kinds of graphs whose trees begin at the estimate by default.
+        starts: kinds of graphs for which the estimate is the initial score by default.
     """
 
     name: str

@@ -88,8 +88,8 @@ def train(
     progress: Progress | None = None,
     report: Callable[[str], object] | None = None,
 ) -> list[TrainResult]:
-    """Fit and save a model per collection, one after another, with tuned parameters if any and the
-    number of rounds best out of fold.
+    """For each collection, cross-validate the number of rounds, then fit and save a model, with
+    tuned parameters if there are any.
 
     If folds hold out kernel families, those unseen in training are ranked with a fallback, blended
     with the compiler's default (`xlarank.models.card.Fallback`). A model whose scores are all equal
