@@ -132,6 +132,7 @@ def tune(
     tuning.forecasts = report is not None
     missing = each_collection(chosen, collections, left_out, tuning.plan)
     tuning.warn_of_timeout(timeout)
+    tuning.began = time.monotonic()
     waiting = [collection for collection in chosen if str(collection) in missing]
     title = f"tuning {waiting[0] if len(waiting) == 1 else counted(len(waiting), 'collection')}"
     try:
@@ -164,7 +165,7 @@ class _Tuning:
         results, status: latest result, and description of the finished trials, by collection.
         costs: forecast by collection.
         expected: seconds that it gave before the start, by collection.
-        spent, planned: seconds of the laps so far, and their forecast.
+        began: time at which the first trial began.
     """
 
     workspace: Workspace
@@ -179,8 +180,7 @@ class _Tuning:
     costs: dict[Collection, StudyCost] = field(default_factory=dict)
     expected: dict[Collection, float] = field(default_factory=dict)
     done: dict[Collection, int] = field(default_factory=dict)
-    spent: float = 0.0
-    planned: float = 0.0
+    began: float = 0.0
     _objective: Objective | None = None
 
     @contextmanager
@@ -239,7 +239,7 @@ class _Tuning:
         return done
 
     def lap(
-        self, limits: Iterator[float | None], step: Callable[[str], None], collection: Collection
+        self, limits: Iterator[float | None], step: Callable[..., None], collection: Collection
     ) -> bool:
         """Run up to `LAP` missing trials and save the best parameters after each; return whether
         there is more to do.
@@ -261,7 +261,7 @@ class _Tuning:
                     score = " out-of-fold score {mean:.3f} ± {std:.3f}".format(**result)
                     if study.best_trial.number == trial.number:
                         self.say(self.status[collection])
-                step(f"{collection}{score}")
+                step(f"{collection}{score}", self._left())
 
             done = self._update(collection, objective, study)
             missing = max(0, self.trials - done)
@@ -280,28 +280,31 @@ class _Tuning:
                 for trial in unscored:
                     objective.score_as_train(study, trial)
             result = self._result(collection, objective, study)
-        seconds = time.monotonic() - began
-        self.spent += seconds
-        if (cost := self.costs.get(collection)) is not None:
-            self.planned += cost.seconds(done, self.trials)
-            self.planned -= cost.seconds(done + fresh, self.trials)
         self.results[collection] = replace(
             result,
             fresh=before.fresh + fresh,
-            seconds=before.seconds + seconds,
+            seconds=before.seconds + time.monotonic() - began,
             expected_seconds=self.expected.get(collection, 0.0),
         )
         return 0 < fresh < missing
 
     def _say_left(self, collection: Collection) -> None:
         """Report which collection is next, and the time left for all."""
-        seconds = sum(
-            cost.seconds(self.done[name], self.trials) for name, cost in self.costs.items()
-        )
-        pace = (_DAMPING + self.spent) / (_DAMPING + self.planned)
         number = [*self.done].index(collection) + 1
-        left = f"; about {duration(pace * seconds)} left for all" if self.costs else ""
+        seconds = self._left()
+        left = "" if seconds is None else f"; about {duration(seconds)} left for all"
         self.say(f"collection {number} of {len(self.done)}, {self.status[collection]}{left}")
+
+    def _left(self) -> float | None:
+        """Return the seconds left for all collections: the forecast, corrected by the speed so
+        far; None without forecast.
+        """
+        if not self.costs:
+            return None
+        left = sum(cost.seconds(self.done[name], self.trials) for name, cost in self.costs.items())
+        planned = sum(self.expected.values()) - left
+        passed = time.monotonic() - self.began
+        return left * (_DAMPING + passed) / (_DAMPING + planned)
 
     def _result(self, collection: Collection, objective: Objective, study: Study) -> TuneResult:
         """Save and return the chosen parameters; raises `ModelError` without a complete trial."""

@@ -14,16 +14,17 @@ class Progress(Protocol):
 
     def begin(self, title: str, total: int) -> None: ...
 
-    def step(self, note: str = "") -> None: ...
+    def step(self, note: str = "", left: float | None = None) -> None:
+        """Advance; ``left`` are the seconds left, by default the mean of a step times the rest."""
 
     def end(self) -> None: ...
 
 
 @contextmanager
-def steps_of(progress: Progress | None, title: str, total: int) -> Iterator[Callable[[str], None]]:
-    """Begin a job of ``total`` steps, yield the function that advances it, and end it on exit."""
+def steps_of(progress: Progress | None, title: str, total: int) -> Iterator[Callable[..., None]]:
+    """Begin a job of ``total`` steps, yield `Progress.step`, and end it on exit."""
     if progress is None:
-        yield lambda note: None
+        yield lambda *_: None
         return
     progress.begin(title, total)
     try:

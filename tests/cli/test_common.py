@@ -417,14 +417,14 @@ def test_a_long_step_prints_progress(monkeypatch):
     progress = JobProgress(printed.append)
     progress.end()  # of a job that failed before it began
     progress.begin("tuning tile:cpu", 3)
-    progress.step("best 0.9")
+    progress.step("best 0.9", left=90)
     end = time.monotonic() + 5
     # No step in between.
     while sum("1 of 3" in line for line in printed) < 2 and time.monotonic() < end:
         time.sleep(0.01)
     progress.end()
     assert re.fullmatch(
-        r"tuning tile:cpu: 1 of 3, \d s, about \d+ s left; last: best 0\.9", printed[-2]
+        r"tuning tile:cpu: 1 of 3, \d s, about 90 s left; last: best 0\.9", printed[-2]
     )
     assert re.fullmatch(r"tuning tile:cpu: 1 of 3 in \d s", printed[-1])
     progress.begin("reading", 2)
@@ -445,5 +445,5 @@ def test_a_short_job_prints_nothing_unless_verbose():
             progress.end()
     steps = ["reading: 1 of 2", "reading: 2 of 2", "reading: 2 of 2 in 1 s"]
     assert short == [] and [line.split(",")[0] for line in verbose] == steps
-    assert verbose[1].endswith("b\\nerror: no")
+    assert "about 1 s left" in verbose[0] and verbose[1].endswith("b\\nerror: no")
     assert all(words in screen.getvalue() for words in ("reading", "2/2", "b\\nerror: no"))

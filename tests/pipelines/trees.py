@@ -219,7 +219,7 @@ class Listener:
         assert self.ended == len(self.jobs), "jobs do not nest"
         self.jobs.append((what, total))
 
-    def step(self, note: str = "") -> None:
+    def step(self, note: str = "", left: float | None = None) -> None:
         assert self.ended == len(self.jobs) - 1, "a step belongs to a job"
         self.notes.append(note)
         if len(self.notes) == self._stop_at:

@@ -259,21 +259,23 @@ class JobProgress:
         self.total = total
         self.done = 0
         self.note = ""
+        self.left: float | None = None
         self.began = time.monotonic()
         self.printed = False
         self._ended = threading.Event()
         self._clock = threading.Thread(target=self._watch, args=(self._ended,), daemon=True)
         self._clock.start()
         if self.bars is not None:
-            self._task = self.bars.add_task(title, total=total, note="")
+            self._task = self.bars.add_task(title, total=total, note="", left="")
 
-    def step(self, note: str = "") -> None:
+    def step(self, note: str = "", left: float | None = None) -> None:
         self.done += 1
         self.note = plain(note)
+        self.left = left
         if self.every:
             self.write(self._line())
         if self.bars is not None:
-            self.bars.update(self._task, advance=1, note=self.note)
+            self.bars.update(self._task, advance=1, note=self.note, left=self._left())
 
     def end(self) -> None:
         if self._ended is None:  # a job may fail before it begins
@@ -302,13 +304,21 @@ class JobProgress:
     def _line(self) -> str:
         passed = time.monotonic() - self.began
         line = f"{self.title}: {self.done} of {self.total}, {duration(passed)}"
-        if 0 < self.done < self.total:
-            line += f", about {duration(passed / self.done * (self.total - self.done))} left"
+        if left := self._left():
+            line += f", {left}"
         return (
             f"{line}; last: {_tail(self.note, max(_WIDTH - len(line) - 8, _MIN_NOTE))}"
             if self.note
             else line
         )
+
+    def _left(self) -> str:
+        """Describe the time left; return "" before the first step and after the last."""
+        if not 0 < self.done < self.total:
+            return ""
+        passed = time.monotonic() - self.began
+        left = passed / self.done * (self.total - self.done) if self.left is None else self.left
+        return f"about {duration(left)} left"
 
 
 def _tail(note: str, width: int) -> str:
@@ -333,8 +343,7 @@ def bars(console: Console) -> Progress:
         progress.BarColumn(bar_width=12),
         progress.MofNCompleteColumn(table_column=fixed),
         progress.TimeElapsedColumn(table_column=fixed),
-        progress.TextColumn("left", table_column=fixed),
-        progress.TimeRemainingColumn(table_column=fixed),
+        progress.TextColumn("{task.fields[left]}", table_column=fixed),
         progress.TextColumn("{task.fields[note]}", style="dim", markup=False, table_column=note),
     )
     return Progress(*columns, console=console, refresh_per_second=4, expand=True)
