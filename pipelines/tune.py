@@ -32,7 +32,6 @@ from xlarank.models.validation.folds import FoldPlan
 from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspaces import chosen_collections, each_collection, workspace_lock
-from xlarank.pipelines.training.fit_cost import StudyCost
 from xlarank.pipelines.training.objective import (
     Objective,
     choose,
@@ -163,8 +162,8 @@ class _Tuning:
 
     Attributes:
         results, status: latest result, and description of the finished trials, by collection.
-        costs: forecast by collection.
-        expected: seconds that it gave before the start, by collection.
+        forecast: functions that return the expected seconds, by collection (`study_seconds`).
+        expected: what they returned before the start, by collection.
         began: time at which the first trial began.
     """
 
@@ -177,7 +176,7 @@ class _Tuning:
     forecasts: bool = False
     results: dict[Collection, TuneResult] = field(default_factory=dict)
     status: dict[Collection, str] = field(default_factory=dict)
-    costs: dict[Collection, StudyCost] = field(default_factory=dict)
+    forecast: dict[Collection, Callable[[int, int], float]] = field(default_factory=dict)
     expected: dict[Collection, float] = field(default_factory=dict)
     done: dict[Collection, int] = field(default_factory=dict)
     began: float = 0.0
@@ -215,8 +214,8 @@ class _Tuning:
             done = self._update(collection, objective, study)
         missing = max(0, self.trials - done)
         if missing and self.forecasts:
-            self.costs[collection] = objective.cost()
-            seconds = self.costs[collection].seconds(done, self.trials)
+            self.forecast[collection] = objective.forecast()
+            seconds = self.forecast[collection](done, self.trials)
             self.expected[collection] = seconds
             rows = counted(len(objective.data.cost), "row")
             needed = duration(seconds)
@@ -299,9 +298,9 @@ class _Tuning:
         """Return the seconds left for all collections: the forecast, corrected by the speed so
         far; None without forecast.
         """
-        if not self.costs:
+        if not self.forecast:
             return None
-        left = sum(cost.seconds(self.done[name], self.trials) for name, cost in self.costs.items())
+        left = sum(of(self.done[name], self.trials) for name, of in self.forecast.items())
         planned = sum(self.expected.values()) - left
         passed = time.monotonic() - self.began
         return left * (_DAMPING + passed) / (_DAMPING + planned)

@@ -1,4 +1,8 @@
-"""Cost of every step on synthetic roots, extrapolated to the official dataset.
+"""Cost of every step on synthetic roots of 3 %, 10 % and, if the workspace has one, 100 %.
+
+A root of the official size takes 30 GB, and measuring it hours, so it is not made here:
+``python -m benchmarks.synthetic_root WORKSPACE/root-1 --share 1``. Without it, costs at that size
+are extrapolated.
 
 Each command runs in a process of its own. Its processor time, its largest resident memory (summed
 over its processes) and the disk that its outputs take are kept in ``size.json`` of the workspace: a
@@ -14,7 +18,8 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -29,8 +34,8 @@ from xlarank.pipelines.training.budget import MAX_ROWS
 if TYPE_CHECKING:
     from benchmarks.results.tables import Job
 
-#: Collections of the synthetic root at each share of the official size.
-SHARES: Final = {0.03: [*SIZES], 0.1: [*SIZES], 1.0: ["tile:xla"]}
+#: Shares of the official size that are always measured.
+SHARES: Final = (0.03, 0.1)
 #: Configurations kept of a training graph.
 MAX_CONFIGS: Final = {"layout": 1000, "tile": 100}
 _LAYOUTS: Final = ("--collection", "layout:*")
@@ -94,25 +99,27 @@ STEPS: Final = (
     _build("layout", _LAYOUTS, "all"),
     Step("`tune --trials 3`", ("tune", "--trials", "3"), "train", kept=True),
 )
-#: The step that is also measured at the official size.
-_COMPLETE: Final = STEPS[1].title
 
 
 def size(job: Job) -> Table:
-    """Time, memory and disk of every step on synthetic roots of 3 % and 10 % of the official size;
+    """Time, memory and disk of every step on the official dataset, measured on synthetic roots;
     resumed if --workspace is given.
     """
-    for share, names in SHARES.items():
-        root = job.workspace / f"root-{share:g}"
-        for name in names:
-            write_collection(root, job.root.path, name, share, seed=0)
-        steps = [step for step in STEPS if share < 1 or step.title == _COMPLETE]
-        measure_missing(job.workspace, root, share, steps)
+    for share in SHARES:
+        for name in SIZES:
+            write_collection(_root(job, share), job.root.path, name, share, seed=0)
+    for share in (*SHARES, 1.0):
+        if _root(job, share).exists():
+            measure_missing(job.workspace, _root(job, share), share)
     return size_table(stored_costs(job.workspace))
 
 
+def _root(job: Job, share: float) -> Path:
+    return job.workspace / f"root-{share:g}"
+
+
 def size_table(costs: dict[str, dict[str, Cost]]) -> Table:
-    """Return the table of the steps that were measured on both roots."""
+    """Return the table of the steps that were measured on both smaller roots."""
     rows: list[list[Cell]] = []
     for step in STEPS:
         if not {"0.03", "0.1"} <= costs.get(step.title, {}).keys():
@@ -127,11 +134,11 @@ def size_table(costs: dict[str, dict[str, Cost]]) -> Table:
             whole = replace(whole, memory=max(small.memory, large.memory))
         rows.append(
             [
-                step.title + (" (measured)" if complete else ""),
+                step.title + ("" if one or complete else " (extrapolated)"),
                 whole.seconds / 3600,
                 1e-9 * whole.memory,
                 1e-9 * whole.disk,
-                None if one else exponent(small, large),
+                None if one else exponent(*((large, complete) if complete else (small, large))),
                 *(cost.seconds / 60 for cost in (small, large)),
                 *(1e-9 * cost.memory for cost in (small, large)),
             ]
@@ -139,7 +146,7 @@ def size_table(costs: dict[str, dict[str, Cost]]) -> Table:
     heads = ["step", "core-hours", "GB of memory", "GB of disk", "exponent of the time"]
     heads += ["CPU minutes at 3 %", "at 10 %", "GB of memory at 3 %", "at 10 %"]
     return Table(
-        title="Cost of the official dataset, extrapolated from synthetic ones of 3 % and 10 %",
+        title="Cost of the official dataset, measured on synthetic ones of 3 %, 10 % and 100 %",
         labels="by the package's own time model and estimate",
         seeds=0,
         heads=heads,
@@ -173,35 +180,39 @@ def measure(step: Step, root: Path, workspace: Path) -> Cost:
             time.sleep(_POLL)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, words[:8])
-    size = float(sum(_configs(step, file) for file in files)) if step.split != "one" else 0.0
-    if step.split == "one":
-        size = float(_unpacked(largest))
+    size = float(_unpacked(largest))
+    if step.split != "one":
+        size = input_size(step, ((file.collection, file.split, _configs(file)) for file in files))
     return Cost(_processor_seconds() - used, memory, _disk(work) - before, size)
 
 
-def _configs(step: Step, file: GraphFile) -> int:
-    if step.split not in ("", file.split) or step.kind not in ("", file.collection.kind):
-        return 0
-    configs = graph_size(file.path, file.collection.kind).configs
-    return min(configs, MAX_CONFIGS[file.collection.kind]) if step.kept else configs
+def _configs(file: GraphFile) -> int:
+    return graph_size(file.path, file.collection.kind).configs
 
 
 def official_size(step: Step) -> float:
     """Return the size of a step's input on the official dataset."""
-    total = 0
-    for name, (_, official, *_) in SIZES.items():
-        kind = Collection.parse(name).kind
-        if step.kind not in ("", kind):
-            continue
-        configs = official
-        if step.split:
-            graphs = plan(Collection.parse(name), 1.0)
-            chosen = [graph.configs for graph in graphs if graph.path.parent.name == step.split]
-            limit = MAX_CONFIGS[kind] if step.kept else max(chosen)
-            configs = sum(min(limit, graph) for graph in chosen)
-        # training takes a sample of larger collections
-        total += min(configs, MAX_ROWS[kind]) if step.kept else configs
-    return float(total)
+    graphs = []
+    for name in SIZES:
+        collection = Collection.parse(name)
+        planned = plan(collection, 1.0)
+        graphs += [(collection, graph.path.parent.name, graph.configs) for graph in planned]
+    return input_size(step, graphs)
+
+
+def input_size(step: Step, graphs: Iterable[tuple[Collection, str, int]]) -> float:
+    """Return the configurations that a step reads or trains on, of graphs with their collection,
+    split and number of configurations.
+    """
+    totals = Counter[Collection]()
+    for collection, split, configs in graphs:
+        if step.kind in ("", collection.kind) and step.split in ("", split):
+            limit = MAX_CONFIGS[collection.kind] if step.kept else configs
+            totals[collection] += min(configs, limit)
+    for collection, total in totals.items():
+        if step.kept:  # training takes a sample of larger collections
+            totals[collection] = min(total, MAX_ROWS[collection.kind])
+    return float(totals.total())
 
 
 def _unpacked(file: GraphFile) -> int:
@@ -235,10 +246,10 @@ def _disk(folder: Path) -> float:
     return float(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))
 
 
-def measure_missing(workspace: Path, root: Path, share: float, steps: Sequence[Step]) -> None:
+def measure_missing(workspace: Path, root: Path, share: float) -> None:
     """Measure the steps whose costs at a share are not stored yet."""
     path = workspace / "size.json"
-    for step in steps:
+    for step in STEPS:
         if str(share) in stored_costs(workspace).get(step.title, {}):
             continue
         cost = measure(step, root, workspace / str(share))

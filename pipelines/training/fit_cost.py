@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, Self
@@ -92,33 +92,26 @@ def typical_fit(kind: Kind, settings: FitSettings) -> float:
     return cost.seconds(1, settings.rounds)
 
 
-@dataclass(frozen=True)
-class StudyCost:
-    """Expected seconds of the first trial of a study, of each other, and of the final comparison
-    with the defaults.
+def study_seconds(
+    cost: FitCost, rows: float, last_rows: float, rungs: Sequence[int]
+) -> Callable[[int, int], float]:
+    """Return the expected seconds from a number of done trials to all trials, as a function of
+    both.
+
+    A trial fits ``rows``; the final comparison with the defaults fits ``last_rows``. The first
+    trial has all rounds; of the others a `FACTOR`-th continues on each rung.
     """
+    steps = enumerate(pairwise([0, *rungs]))
+    rounds = sum((high - low) / FACTOR**rung for rung, (low, high) in steps)
 
-    first: float
-    other: float
-    last: float
-
-    @classmethod
-    def of(cls, cost: FitCost, rows: float, last_rows: float, rungs: Sequence[int]) -> Self:
-        """Extrapolate to the fitted ``rows`` of a trial and ``last_rows`` of the comparison.
-
-        The first trial has all rounds; of the others a `FACTOR`-th continues on each rung.
-        """
-        steps = enumerate(pairwise([0, *rungs]))
-        rounds = sum((high - low) / FACTOR**rung for rung, (low, high) in steps)
-        complete = cost.seconds(rows, rungs[-1])
-        return cls(complete, cost.seconds(rows, rounds), cost.seconds(last_rows, rungs[-1]))
-
-    def seconds(self, done: int, trials: int) -> float:
-        """Return the expected seconds until ``trials`` trials are done."""
+    def seconds(done: int, trials: int) -> float:
         if done >= trials:
             return 0.0
-        first = 0.0 if done else self.first
-        return first + self.other * (trials - max(done, 1)) + self.last
+        first = 0.0 if done else cost.seconds(rows, rungs[-1])
+        others = (trials - max(done, 1)) * cost.seconds(rows, rounds)
+        return first + others + cost.seconds(last_rows, rungs[-1])
+
+    return seconds
 
 
 def training_seconds(

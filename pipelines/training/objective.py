@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import zlib
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,7 @@ from xlarank.models.rankers import params_of, specs_of
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.folds import FACTOR, Curves, FoldPlan, climb, rows_in_turn, rungs_of
 from xlarank.models.validation.metrics import paired_difference
-from xlarank.pipelines.training.fit_cost import FitCost, StudyCost
+from xlarank.pipelines.training.fit_cost import FitCost, study_seconds
 from xlarank.pipelines.training.studies import PROCESS
 from xlarank.pipelines.training.training_sets import StoredTrainingSet
 
@@ -110,8 +111,8 @@ class Objective:
         curves = self.train_plan.curves(data, model, self.settings, lambda fold: None)
         study.set_user_attr(f"{_AS_TRAIN}{trial.number}", self._result(model, curves))
 
-    def cost(self) -> StudyCost:
-        """Time short fits on a few graphs and extrapolate."""
+    def forecast(self) -> Callable[[int, int], float]:
+        """Time short fits on a few graphs; return the result of `study_seconds`."""
         data = self.data
         model = Model.of(self.model, self.training.kind)
         cost = FitCost.measure(data, model, self.settings, self.plan.fallback)
@@ -120,7 +121,7 @@ class Objective:
         last_rows = 0.0
         if not self.is_as_train:
             last_rows = 2 * rows_in_turn(self.training.data, self.train_plan.folds, threads)
-        return StudyCost.of(cost, rows, last_rows, rungs_of(self.settings.rounds))
+        return study_seconds(cost, rows, last_rows, rungs_of(self.settings.rounds))
 
     def identity(self) -> dict[str, str]:
         """Return the values that all trials of a study share, by their description in error

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.official_sizes import SIZES, PlannedGraph, plan
-from benchmarks.results.size import Cost, exponent, extrapolated
+from benchmarks.results.size import Cost, Step, exponent, extrapolated, input_size
 from benchmarks.synthetic_root import LayoutTemplate, write_collection
 from tests.graphs import save_npz
 from xlarank.data.collection import SAMPLE, Collection
@@ -68,3 +68,11 @@ def test_costs_are_extrapolated_by_the_larger_of_a_line_and_a_power_law():
     whole = extrapolated(small, large, 8.0)
     # seconds 160 * 2^2; memory 4 + (8 - 4) * 2 / 3, as 4 * 2^0.5 is less; disk is proportional
     assert (whole.seconds, whole.memory, whole.disk) == pytest.approx((640.0, 4 + 8 / 3, 8.0))
+
+
+def test_the_input_of_training_is_a_sample_of_each_collection():
+    nlp, xla = (Collection.parse(name) for name in ("layout:nlp:random", "layout:xla:random"))
+    graphs = [(nlp, "train", 5000)] * 150 + [(xla, "train", 30), (xla, "valid", 7000)]
+    training = Step("train", ("train",), "train", "layout", kept=True)
+    assert input_size(training, graphs) == 100_000 + 30
+    assert input_size(Step("build", ("build-features",)), graphs) == 150 * 5000 + 7030

@@ -41,7 +41,7 @@ from xlarank.models.rankers import DEFAULT, params_of
 from xlarank.models.training_data import FitSettings
 from xlarank.models.tuned import load_best, params_for
 from xlarank.models.validation.folds import Curves, FoldPlan, climb, rungs_of
-from xlarank.pipelines.training.fit_cost import FitCost, StudyCost
+from xlarank.pipelines.training.fit_cost import FitCost, study_seconds
 from xlarank.pipelines.training.objective import RESULT, Objective, choose
 from xlarank.pipelines.training.studies import FINISHED, StudyOptions, open_storage
 from xlarank.pipelines.training.training_sets import read_training_set
@@ -267,10 +267,9 @@ def test_collections_take_turns_and_an_interruption_shows_what_is_done(built, mo
 
 
 def test_the_forecast_counts_the_rounds_of_all_rungs():
-    cost = StudyCost.of(FitCost(row=0.5, round=0.01), rows=100, last_rows=30, rungs=[10, 50])
+    seconds = study_seconds(FitCost(row=0.5, round=0.01), rows=100, last_rows=30, rungs=[10, 50])
     # 100 rows x (0.5 + 50 x 0.01 s); x (0.5 + (10 + 40 / 4) x 0.01 s); 30 rows x (0.5 + 0.5 s)
-    assert (cost.first, cost.other, cost.last) == pytest.approx((100, 70, 30))
-    assert [cost.seconds(done, 3) for done in range(4)] == pytest.approx([270, 170, 100, 0])
+    assert [seconds(done, 3) for done in range(4)] == pytest.approx([270, 170, 100, 0])
 
 
 def test_too_little_time_is_told_before_the_first_trial(built, monkeypatch):
