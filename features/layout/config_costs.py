@@ -66,16 +66,10 @@ class SlowNode:
 T = TypeVar("T", ConfigRelayout, SlowNode)
 
 
-@dataclass(frozen=True)
-class ConfigCosts:
-    """Costs of a configuration's layouts, each list in descending order of time."""
-
-    relayouts: list[ConfigRelayout]
-    nodes: list[SlowNode]
-
-
-def config_costs(graph: LayoutGraph, config: int, hardware: str) -> ConfigCosts:
-    """Return the costs of a configuration on `HARDWARE` of this name."""
+def config_costs(
+    graph: LayoutGraph, config: int, hardware: str
+) -> tuple[list[ConfigRelayout], list[SlowNode]]:
+    """Return the copies and the slow nodes of a configuration, both in descending order of time."""
     facts = LayoutFacts(graph)
     machine = HARDWARE[hardware]
     program = LayoutProgram(facts, machine)
@@ -111,7 +105,7 @@ def config_costs(graph: LayoutGraph, config: int, hardware: str) -> ConfigCosts:
         ns = machine.costs.get(name, 0.0) * amount
         if mask and ns:
             nodes.append(SlowNode(node, name, ns))
-    return ConfigCosts(_slowest_first(copies), _slowest_first(nodes))
+    return _slowest_first(copies), _slowest_first(nodes)
 
 
 def _slowest_first(costs: list[T]) -> list[T]:

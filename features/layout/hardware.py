@@ -11,8 +11,8 @@ from enum import Enum
 from typing import Final
 
 from xlarank.data.collection import GPUS
-from xlarank.features.layout.layout_mapping import TPU_TILE, Tile
 from xlarank.features.layout.time_model import BANDWIDTH, PEAK_FLOPS
+from xlarank.features.program.tensors import TPU, Tiling
 
 
 class Demand(Enum):
@@ -91,7 +91,7 @@ class Hardware:
     Attributes:
         bandwidth, peak: bytes and floating-point operations per second, from data sheets.
         costs: nanoseconds per unit of `xlarank.features.layout.relayout_quantities.QUANTITIES`.
-        tile: unit that tensors are padded to.
+        tiling: tiles that tensors are padded to.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Hardware:
     bandwidth: float
     peak: float
     costs: Mapping[str, float] = field(hash=False)
-    tile: Tile = TPU_TILE
+    tiling: Tiling = TPU
 
 
 #: Share of its bytes that a copy costs on a GPU if it keeps the minor-most dimension: it is fused.

@@ -9,29 +9,15 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 from itertools import permutations
-from typing import Final, NamedTuple
+from typing import Final
+
+from xlarank.features.program.tensors import Tiling
 
 Layout = tuple[int, ...]
 Sizes = tuple[int, ...]
 
 #: Number of results that each cache keeps.
 _CACHED: Final = 1 << 16
-
-
-class Tile(NamedTuple):
-    """Unit of memory that tensors are padded to: rows of lanes, of words.
-
-    Attributes:
-        word: bytes of an element that is not packed.
-    """
-
-    lanes: int = 128
-    sublanes: int = 8
-    word: int = 4
-
-
-#: Tile of 32-bit elements on TPU v2 and later.
-TPU_TILE: Final = Tile()
 
 
 @lru_cache(_CACHED)
@@ -172,29 +158,29 @@ def _blocks(dims: Sizes, new_dims: Sizes) -> list[tuple[Layout, Layout]] | None:
 
 
 @lru_cache(_CACHED)
-def padded_bytes(layout: Layout, dims: Sizes, element_bytes: int, tile: Tile) -> int:
+def padded_bytes(layout: Layout, dims: Sizes, element_bytes: int, tiling: Tiling) -> int:
     """Return the bytes of a tensor in tiles, into which narrow elements are packed.
 
     The minor-most dimension of a size other than 1 lies along the lanes, the next one along the
     sublanes.
 
-    >>> padded_bytes((1, 0), (3, 100), 4, Tile())  # 8 x 128 words
+    >>> padded_bytes((1, 0), (3, 100), 4, Tiling())  # 8 x 128 words
     4096
     """
     sizes = [dims[dimension] for dimension in layout]
     while len(sizes) > 1 and sizes[0] == 1:
         sizes.pop(0)
-    packing = max(1, tile.word // max(1, element_bytes))
-    for at, multiple in enumerate((tile.lanes, tile.sublanes * packing)[: len(sizes)]):
+    packing = max(1, tiling.word_bytes // max(1, element_bytes))
+    for at, multiple in enumerate((tiling.lanes, tiling.sublanes * packing)[: len(sizes)]):
         sizes[at] = -(-sizes[at] // multiple) * multiple
     return math.prod(sizes) * element_bytes
 
 
 @lru_cache(_CACHED)
-def compact(dims: Sizes, element_bytes: int, tile: Tile) -> Layout:
+def compact(dims: Sizes, element_bytes: int, tiling: Tiling) -> Layout:
     """Return the layout that takes the fewest bytes in tiles, row-major or close to it in ties.
 
-    >>> compact((128, 8, 64), 4, Tile())  # 128 along the lanes
+    >>> compact((128, 8, 64), 4, Tiling())  # 128 along the lanes
     (0, 2, 1)
     """
     default = row_major(len(dims))
@@ -203,4 +189,4 @@ def compact(dims: Sizes, element_bytes: int, tile: Tile) -> Layout:
         for first in permutations(default, count):
             rest = (dimension for dimension in default if dimension not in first)
             layouts.append((*first, *rest))
-    return min(layouts, key=lambda layout: padded_bytes(layout, dims, element_bytes, tile))
+    return min(layouts, key=lambda layout: padded_bytes(layout, dims, element_bytes, tiling))

@@ -252,9 +252,9 @@ def _own_costs(
     """Return the copies and the slow nodes under each configuration that the other one lacks."""
     if graph is None or hardware is None:
         return ((), ()), ((), ())
-    first = config_costs(graph, now, hardware)
-    second = config_costs(graph, then, hardware)
-    return _differing(first.relayouts, second.relayouts), _differing(first.nodes, second.nodes)
+    copies, nodes = config_costs(graph, now, hardware)
+    copies_against, nodes_against = config_costs(graph, then, hardware)
+    return _differing(copies, copies_against), _differing(nodes, nodes_against)
 
 
 def _differing(first: Sequence[_Cost], second: Sequence[_Cost]) -> _Both[_Cost]:

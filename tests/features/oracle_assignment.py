@@ -358,8 +358,8 @@ class Simulation:
         sizes = [self.code[at].dims[dimension] for dimension in layout]
         while len(sizes) > 1 and sizes[0] == 1:
             del sizes[0]
-        tile = hardware.tile
-        multiples = (tile.lanes, tile.sublanes * max(1, tile.word // max(1, element)))
+        tiling = hardware.tiling
+        multiples = (tiling.lanes, tiling.sublanes * max(1, tiling.word_bytes // max(1, element)))
         for place, multiple in enumerate(multiples[: len(sizes)]):
             sizes[place] = (sizes[place] + multiple - 1) // multiple * multiple
         return prod(sizes) * element

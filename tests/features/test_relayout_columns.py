@@ -17,7 +17,7 @@ from xlarank.data.graph import read_graph
 from xlarank.features.assembly import assemble
 from xlarank.features.attribution import walk_between
 from xlarank.features.candidates import RELAYOUT_PLACES
-from xlarank.features.layout.config_costs import ConfigCosts, ConfigRelayout, SlowNode, config_costs
+from xlarank.features.layout.config_costs import ConfigRelayout, SlowNode, config_costs
 from xlarank.features.layout.hardware import HARDWARE
 from xlarank.features.layout.layout_assignment import Assignment
 from xlarank.features.layout.layout_facts import LayoutFacts
@@ -122,16 +122,14 @@ def test_costs_of_a_configuration():
     turned = layout_row((0, 1))
     rows = [[none, none], [none, turned], [turned, none]]
     graph = graph_of(layout_file(program, (1, 3), rows))
-    assert config_costs(graph, 0, "nvidia-h200") == ConfigCosts([], [])
+    assert config_costs(graph, 0, "nvidia-h200") == ([], [])
     size = 512 * 256 * 4
     copy_ns = 1e9 * 2 * 512 * 256 * 4 / 4.8e12 + 1000
-    (copy,) = config_costs(graph, 1, "nvidia-h200").relayouts
+    ((copy,), _) = config_costs(graph, 1, "nvidia-h200")
     assert copy == ConfigRelayout(3, (0, 1), (1, 0), 3, (), size, pytest.approx(copy_ns))
-    costs = config_costs(graph, 2, "nvidia-h200")
     dot_ns = pytest.approx(0.87 * 1e9 * 2 * 512 * 128 * 256 / 494.7e12)
-    assert costs.nodes == [SlowNode(3, "strided_dots", dot_ns)]
-    there, back = config_costs(graph, 1, "cpu").relayouts
-    (turned_dot,) = config_costs(graph, 1, "cpu").nodes
+    assert config_costs(graph, 2, "nvidia-h200")[1] == [SlowNode(3, "strided_dots", dot_ns)]
+    (there, back), (turned_dot,) = config_costs(graph, 1, "cpu")
     assert turned_dot == SlowNode(3, "constrained_turned", pytest.approx(0.3 / 4 * size))
     orders = {(copy.before, copy.after) for copy in (there, back)}
     assert orders == {((1, 0), (0, 1)), ((0, 1), (1, 0))}
