@@ -18,7 +18,6 @@ from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunctio
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.output_rows import CLASS_ROLES
 from xlarank.features.layout.tied_nodes import groups_of, tied_nodes
-from xlarank.features.program.program_context import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats
 
 _SLOT_COLUMNS: Final = {
@@ -35,8 +34,6 @@ _SLOT_COLUMNS: Final = {
     "scattered_bytes__share": "{0} bytes times (1 - contiguity), over all {0} bytes; contiguity is "
     "log(run) / log(elements) of the runs that a copy from the default moves whole",
 }
-_NODES: Final = "configurable nodes whose"
-_UNLIKE: Final = "have equal shapes but different layouts"
 _GROUPS: Final = {
     "turned__share": "mean over groups of tied {} nodes of the share of nodes with a turned output",
     "turned_bytes__share": (
@@ -117,80 +114,6 @@ class NodeChange(LayoutBlock):
             return np.stack([set_ / nodes, nodes_changed / nodes, *logs, bytes_ / total], axis=1)
 
         return finalize
-
-
-class ChangeByClass(LayoutBlock):
-    """Bytes laid out unlike the default, by opcode class and slot, over the bytes of that slot."""
-
-    cause = Cause.CHANGE
-    columns = {
-        f"change__{name}_{slot}_bytes__share": (
-            f"bytes of the {slot} of {name} nodes laid out unlike the "
-            f"default, over all {slot} bytes of configurable nodes"
-        )
-        for name in OPCODE_CLASSES
-        for slot in LAYOUT_SLOTS
-    }
-
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
-        opcode_class = context.configurable_class[context.type_configurable]
-        return aggregation.shares(
-            ((opcode_class == number) * slot.changed * slot.bytes, slot.total_bytes)
-            for number in range(len(OPCODE_CLASSES))
-            for slot in context.slots.values()
-        )
-
-
-class InnerChange(LayoutBlock):
-    """Nodes with tensors of equal shape and different layouts (implicit transposes), or with equal
-    set layouts.
-    """
-
-    cause = Cause.CHANGE
-    columns = {
-        f"change__{what}__share": Column(
-            f"share of {meaning}", Cause.COPIES if "unlike" in what else None
-        )
-        for what, meaning in (
-            ("output_unlike_input", f"{_NODES} output and input {_UNLIKE}"),
-            (
-                "output_unlike_input_bytes",
-                f"the output bytes of nodes whose output and input {_UNLIKE}",
-            ),
-            ("output_unlike_kernel", f"{_NODES} output and kernel {_UNLIKE}"),
-            ("input_unlike_kernel", f"{_NODES} input and kernel {_UNLIKE}"),
-            (
-                "output_set_like_input",
-                f"{_NODES} output and input are both set, and to the same layout",
-            ),
-            (
-                "input_set_like_kernel",
-                f"{_NODES} input and kernel are both set, and to the same layout",
-            ),
-        )
-    }
-
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
-        output, input_, kernel = slots = list(context.slots.values())
-        dims = context.dims[context.slot_tensor[context.type_configurable]]
-        unlike_input, unlike_kernel, input_unlike_kernel = (
-            (dims[:, a] == dims[:, b]).all(axis=1)
-            & (slots[a].key != slots[b].key)
-            & (slots[b].bytes > 0)
-            for a, b in ((0, 1), (0, 2), (1, 2))
-        )
-        like_input = output.is_set & input_.is_set & (output.key == input_.key)
-        like_kernel = input_.is_set & kernel.is_set & (input_.key == kernel.key)
-        tables = [
-            unlike_input,
-            unlike_input * output.bytes,
-            unlike_kernel,
-            input_unlike_kernel,
-            like_input,
-            like_kernel,
-        ]
-        nodes = context.configurable_nodes
-        return aggregation.sum(tables, over=[nodes, output.total_bytes, nodes, nodes, nodes, nodes])
 
 
 class TiedGroups(LayoutBlock):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from functools import cached_property
-
-import numpy as np
-from scipy import sparse
 
 from xlarank.data.graph import LayoutGraph
 from xlarank.features.layout.hardware import HARDWARE, Hardware
 from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.output_rows import OutputRows
-from xlarank.features.layout.pairs import Pairs, RequestedLayouts, connected_pairs, sibling_pairs
+from xlarank.features.layout.pairs import RequestedLayouts, connected_pairs, sibling_pairs
 from xlarank.features.layout.time_model import TimeModel
 from xlarank.features.program.tensors import TPU, Tiling
 
@@ -44,26 +40,3 @@ class LayoutContext(LayoutFacts):
     times = cached_property(TimeModel)
     pairs = cached_property(connected_pairs)
     siblings = cached_property(sibling_pairs)
-
-    @cached_property
-    def straight_pairs(self) -> Pairs:
-        """All `pairs` whose dimensions keep their order along the path, concatenated."""
-        straight = [pairs.take(np.flatnonzero(pairs.straight)) for pairs in self.pairs]
-        return Pairs(
-            *(np.concatenate([getattr(p, field.name) for p in straight]) for field in fields(Pairs))
-        )
-
-    @cached_property
-    def near(self) -> list[sparse.csr_array]:
-        """Sparse ``(K, K)`` for distances 1 and 2: 1 if two nodes are that far apart, either
-        way.
-        """
-        nodes = self.graph.configurable
-        once = sparse.csr_array(self.neighbours[nodes])
-        near = sparse.csr_array(once[:, nodes])
-        far = sparse.csr_array(once @ self.neighbours[:, nodes])
-        far.data[:] = 1.0
-        far = sparse.csr_array(far - far.multiply(near))
-        far.setdiag(0.0)
-        far.eliminate_zeros()
-        return [near, far]

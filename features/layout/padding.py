@@ -4,7 +4,6 @@ and size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from math import log2
 from typing import Any, Final
@@ -12,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
+from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Block, Cause, Column, Scope, Tier
 from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
@@ -33,18 +32,14 @@ TIMES: Final = (
 _SHORTEST: Final = 1e-3
 
 _WASTE: Final = {
-    "waste__log": "sum of the waste over {}, log2(1 + x)",
-    "waste__mean": "sum of the waste of {} over the number of these nodes",
+    "waste__mean": "sum of the waste of {}, over the number of configurable nodes",
     "waste__max": "largest waste of {}",
     "waste_bytes__ratio": "bytes of padding over true bytes of all {}",
     "waste_change__mean": (
-        "sum over {} of the waste minus the default's, over the number of these nodes"
+        "sum over {} of the waste minus the default's, over the number of configurable nodes"
     ),
     "waste_change_bytes__ratio": "bytes of padding beyond the default's over true bytes of all {}",
 }
-#: A key of `xlarank.features.layout.layout_facts.tensor_physics`, and a coarse class or None for
-#: all nodes.
-_Subset = tuple[str, str | None]
 _MISFITS = {
     "largest": "largest dimension is not minor-most",
     "lanes": "minor-most size is no multiple of the lanes (128)",
@@ -64,22 +59,8 @@ _ROLE_COLUMNS: Final = [
     for slot in LAYOUT_SLOTS[: 2 if kind == "reshape" else 3]
     for role in roles
 ]
-_RANKS: Final = range(2, MAX_RANK + 1)
 #: Half-open bins of minor-most sizes; the tile has 8 x 128 elements.
 _BINS: Final = tuple(pairwise((1, 2, 8, 32, 128, 512, np.inf)))
-
-
-def _columns(subsets: Sequence[_Subset]) -> dict[str, str]:
-    return {
-        "_".join(filter(None, (f"{quantity}_", coarse, slot, name))): text.format(
-            f"{slot} tensors of configurable {f'{coarse} ' if coarse else ''}nodes"
-            f"{', in packed tiles' * (quantity == 'packed')}"
-        )
-        for quantity, coarse in subsets
-        for slot in LAYOUT_SLOTS
-        for name, text in _WASTE.items()
-        if coarse or name != "waste__log"
-    }
 
 
 class Padding(LayoutBlock):
@@ -91,58 +72,32 @@ class Padding(LayoutBlock):
     """
 
     cause = Cause.PADDING
-    subsets: Sequence[_Subset] = [("padding", None)]
-    columns = _columns(subsets)
+    columns = {
+        f"padding__{slot}_{name}": text.format(f"{slot} tensors of configurable nodes")
+        for slot in LAYOUT_SLOTS
+        for name, text in _WASTE.items()
+    }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
-        shares: list[tuple[NDArray[Any], float]] = []
-        for quantity, coarse in self.subsets:
-            for rows in context.slots.values():
-                waste = rows.now[quantity]
-                extra = rows.now[quantity] - rows.default[quantity]
-                count = float(context.configurable_nodes)
-                bytes_ = rows.total_bytes
-                if coarse:
-                    number = COARSE_CLASSES.index(coarse)
-                    members = context.type_coarse_class == number
-                    waste = members * waste
-                    extra = members * extra
-                    count = context.nodes_of_class[number]
-                    bytes_ = rows.bytes_of_class[number]
-                for values in (waste, extra):
-                    shares += [(values, count), (values * rows.bytes, bytes_)]
-        wastes, counts = zip(*shares[::4], strict=True)
-        summed = aggregation.shares(shares)
+        wastes = []
+        parts: list[tuple[NDArray[Any], float]] = []
+        nodes = context.configurable_nodes
+        for rows in context.slots.values():
+            waste = rows.now["padding"]
+            extra = waste - rows.default["padding"]
+            wastes.append(waste)
+            for values in (waste, extra):
+                parts += [(values, nodes), (values * rows.bytes, rows.total_bytes)]
+        summed = aggregation.shares(parts)
         largest = aggregation.maximum(wastes)
-        declared = [
-            bool(coarse) or k > 0
-            for _, coarse in self.subsets
-            for _ in LAYOUT_SLOTS
-            for k in range(6)
-        ]
 
         def finalize(batch: Batch) -> Floats:
             sums = summed(batch).reshape(len(batch), -1, 4)
             maxima = largest(batch)[:, :, None]
-            logs = np.log2(1 + sums[:, :, :1] * np.array(counts)[:, None])
-            columns = np.concatenate([logs, sums[:, :, :1], maxima, sums[:, :, 1:]], axis=2)
-            return columns.reshape(len(batch), -1)[:, declared]
+            columns = np.concatenate([sums[:, :, :1], maxima, sums[:, :, 1:]], axis=2)
+            return columns.reshape(len(batch), -1)
 
         return finalize
-
-
-class FinePadding(Padding):
-    """`Padding` by coarse opcode class, and with XLA's finer tiles (``packed``).
-
-    Finer tiles pack narrow elements into words and have fewer rows for tensors with few rows.
-    """
-
-    tier = Tier.FULL
-    subsets = [
-        *(("padding", coarse) for coarse in COARSE_CLASSES),
-        *(("packed", coarse) for coarse in (None, *COARSE_CLASSES)),
-    ]
-    columns = _columns(subsets)
 
 
 class Violation(LayoutBlock):
@@ -290,39 +245,6 @@ class DimensionRoles(LayoutBlock):
                 (fits * rows.bytes, rows.bytes_of_class[coarse]),
             ]
         return aggregation.shares(parts)
-
-
-class TypeHistogram(LayoutBlock):
-    """Share of configurable nodes by class, rank of the output and which of its dimensions is
-    minor-most.
-
-    count(class, rank, minor-most dimension) / configurable nodes. Outputs of rank 0 and 1, which
-    have one layout only, are left out. The tree model that came 11th in the Kaggle competition
-    counts nodes by type and layout.
-    """
-
-    tier = Tier.FULL
-    cause = Cause.MINOR
-    columns = {
-        f"types__{coarse}_rank{rank}_minor{dimension}__share": (
-            f"share of configurable nodes of class {coarse} "
-            f"with an output of rank {rank} and dimension {dimension} minor-most"
-        )
-        for coarse in COARSE_CLASSES
-        for rank in _RANKS
-        for dimension in range(rank)
-    }
-
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
-        layout = context.slots["output"].layout
-        rank = (layout >= 0).sum(axis=1)
-        tables = [
-            (context.type_coarse_class == coarse) & (rank == size) & (layout[:, 0] == dimension)
-            for coarse in range(len(COARSE_CLASSES))
-            for size in _RANKS
-            for dimension in range(size)
-        ]
-        return aggregation.sum(tables, over=context.configurable_nodes)
 
 
 class MinorSizes(LayoutBlock):

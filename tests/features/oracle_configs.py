@@ -7,7 +7,7 @@ Consumers are followed down to the producers of their operands edge by edge.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 
@@ -19,7 +19,6 @@ KINDS = ("convolution", "dot", "reshape", "other")
 FARTHEST = 8
 #: Opcodes other than elementwise ones that hand a layout on as it is.
 PASSING = ("copy", "reverse", "all-reduce", "collective-permute")
-ROUNDS = 3
 
 
 class Configured(Program):
@@ -179,28 +178,11 @@ class Copies:
                 seen |= set(below)
         return pairs
 
-    @cached_property
-    def siblings(self) -> list[Pair]:
-        """Readers of one tensor side by side."""
-        readers: dict[int, list[tuple[int, int]]] = {}
-        for place, slot, tensor in self._operand_slots():
-            readers.setdefault(tensor, []).append((place, slot))
-        return [
-            Pair(
-                *left,
-                *right,
-                self.graph.tensors[tensor].bytes,
-                tuple(range(self.graph.tensors[tensor].rank)),
-            )
-            for tensor, slots in readers.items()
-            for left, right in pairwise(slots)
-        ]
-
     def columns(self, config: Configuration) -> dict[str, float]:
-        values = self._judged("siblings", "", self.siblings, config)
+        values: dict[str, float] = {}
         for hop, (near, far) in enumerate(((1, 1), (2, 2), (3, FARTHEST)), 1):
             pairs = [pair for pair in self.pairs if near <= pair.distance <= far]
-            values |= self._judged("disagreement", f"_{hop}hop", pairs, config)
+            values |= self._judged(f"{hop}hop", pairs, config)
         total = max(1, sum(pair.bytes for pair in self.pairs))
         wrong = [pair for pair in self.pairs if pair.unlike(config)]
         for name, (side, end) in product(CLASSES, (("consumer", "left"), ("producer", "right"))):
@@ -211,9 +193,7 @@ class Copies:
         return values
 
     @staticmethod
-    def _judged(
-        block: str, mark: str, pairs: Sequence[Pair], config: Configuration
-    ) -> dict[str, float]:
+    def _judged(hop: str, pairs: Sequence[Pair], config: Configuration) -> dict[str, float]:
         given = [sum(bool(side.given) for side in pair.sides(config)) for pair in pairs]
         cases = [
             (pair.unlike(config), count, pair.bytes)
@@ -227,67 +207,9 @@ class Copies:
         agree = sum(count == 2 and not differs for differs, count, _ in cases)
         count = max(1, len(pairs))
         total = max(1, sum(pair.bytes for pair in pairs))
-        values = {f"{block}__agree{mark}__share": agree / count}
-        values |= {f"{block}__{what}{mark}__share": len(of) / count for what, of in sizes.items()}
-        return values | {
-            f"{block}__{what}{mark}_bytes__share": sum(of) / total for what, of in sizes.items()
-        }
-
-    def propagation_columns(self, config: Configuration) -> dict[str, float]:
-        """Set layouts spread from consumers to producers and through elementwise nodes, three
-        times.
-        """
-        graph = self.graph
-        pairs = [pair for pair in self.pairs if pair.straight]
-        outputs = [
-            choice for choice in (slots[0] for slots in config.choices) if choice is not None
-        ]
-        made = {
-            place: outputs[place].layout if outputs[place].given else None for place in graph.places
-        }
-        through = sorted(
-            (pair for pair in pairs if _hands_through(graph, pair)), key=lambda pair: -pair.right
-        )
-        operands = {pair.left: pair.right for pair in through}  # of several producers the first
-        for _ in range(ROUNDS):
-            requests: dict[int, list[tuple[int, ...]]] = {}
-            for pair in pairs:
-                request = _requested(graph, pair, config, made)
-                if request:
-                    requests.setdefault(pair.right, []).append(request)
-            for producer, of_consumers in requests.items():
-                if made[producer] is None:  # the largest key, with the minor-most dimension lowest
-                    made[producer] = max(of_consumers, key=lambda layout: layout[::-1])
-            before = dict(made)
-            for place, operand in operands.items():
-                made[place] = before[operand] if made[place] is None else made[place]
-        met = [(_requested(graph, pair, config, made), made[pair.right]) for pair in pairs]
-        copied = [None not in (request, settled) and request != settled for request, settled in met]
-        other = [
-            place
-            for place in graph.places
-            if made[place] not in (None, outputs[place].tensor.default)
-        ]
-        other_bytes = sum(outputs[place].tensor.bytes for place in other)
-        size = sum(pair.bytes for pair, left in zip(pairs, copied, strict=True) if left)
-        return {
-            "propagation__copies__share": sum(copied) / max(1, len(pairs)),
-            "propagation__copies_bytes__share": size / max(1, sum(pair.bytes for pair in pairs)),
-            "propagation__unlike_default__share": len(other) / graph.count,
-            "propagation__unlike_default_bytes__share": other_bytes / graph.slot_bytes(0),
-        }
-
-
-def _hands_through(graph: Configured, pair: Pair) -> bool:
-    """An elementwise consumer has its operand's layout, if both have one shape."""
-    shapes = (graph.tensors[graph.configurable[place]].dims for place in (pair.left, pair.right))
-    return graph.class_of(pair.left) == "elementwise" and len(set(shapes)) == 1
-
-
-def _requested(
-    graph: Configured, pair: Pair, config: Configuration, made: Mapping[int, tuple[int, ...] | None]
-) -> tuple[int, ...] | None:
-    wanted = pair.sides(config)[0]
-    if wanted.given:
-        return wanted.layout
-    return made[pair.left] if _hands_through(graph, pair) else None
+        stem = "disagreement__{}_" + hop
+        values = {f"{stem.format('agree')}__share": agree / count}
+        for what, of in sizes.items():
+            values[f"{stem.format(what)}__share"] = len(of) / count
+            values[f"{stem.format(what)}_bytes__share"] = sum(of) / total
+        return values

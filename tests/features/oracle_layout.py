@@ -8,15 +8,15 @@ their own files.
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import combinations, permutations, product
+from itertools import permutations, product
 from math import inf, log, log2
 from statistics import fmean, pstdev
 
 import networkx as nx
 import numpy as np
 
-from tests.features.oracle_configs import KINDS, SLOTS, Columns, Configuration, Configured, Copies
-from tests.features.oracle_program import CLASSES, Tensor, dot_roles, fused_away, reshape_roles
+from tests.features.oracle_configs import SLOTS, Columns, Configuration, Configured, Copies
+from tests.features.oracle_program import CLASSES, dot_roles, fused_away, reshape_roles
 from tests.features.oracle_time import fastest_time, time_columns
 from xlarank.features.candidates import rank_sources
 from xlarank.features.layout.tied_nodes import TiedNode
@@ -45,10 +45,6 @@ def change_columns(graph: Configured, config: Configuration) -> dict[str, float]
             f"change__{name}_minor_changed_bytes__share": dot(minor, size) / total,
             f"change__{name}_scattered_bytes__share": dot(scattered, size) / total,
         }
-        for kind in CLASSES:
-            places = [place for place in graph.places if graph.class_of(place) == kind]
-            changed_bytes = sum(c.tensor.bytes for c in config.present(slot, places) if c.changed)
-            values[f"change__{kind}_{name}_bytes__share"] = changed_bytes / total
     everything = [choice for slot in range(3) for choice in config.present(slot)]
     nodes_set = sum(
         any(choice is not None and choice.given for choice in slots) for slots in config.choices
@@ -57,7 +53,6 @@ def change_columns(graph: Configured, config: Configuration) -> dict[str, float]
     all_bytes = sum(choice.tensor.bytes for choice in everything if choice.changed)
     return {
         **values,
-        **_within_nodes(graph, config),
         "change__nodes_set__share": nodes_set / graph.count,
         "change__nodes_changed__share": nodes_changed / graph.count,
         "change__nodes_changed__log": log2(1 + nodes_changed),
@@ -65,36 +60,6 @@ def change_columns(graph: Configured, config: Configuration) -> dict[str, float]
         "change__all_bytes__log": log2(1 + all_bytes),
         "change__all_bytes__ratio": all_bytes / max(1, graph.bytes),
     }
-
-
-def _within_nodes(graph: Configured, config: Configuration) -> dict[str, float]:
-    counts = dict.fromkeys(
-        ("output_unlike_input", "output_unlike_kernel", "input_unlike_kernel"), 0
-    )
-    counts |= dict.fromkeys(("output_set_like_input", "input_set_like_kernel"), 0)
-    unlike_bytes = 0
-    for choices in config.choices:
-        for (name, left), (other, right) in combinations(zip(SLOTS, choices, strict=True), 2):
-            if left is None or right is None:
-                continue
-            if (
-                right.tensor.bytes
-                and left.tensor.dims == right.tensor.dims
-                and left.layout != right.layout
-            ):
-                counts[f"{name}_unlike_{other}"] += 1
-                unlike_bytes += left.tensor.bytes * ((name, other) == SLOTS[:2])
-            if (
-                left.given
-                and right.given
-                and left.layout == right.layout
-                and (name, other) != SLOTS[::2]
-            ):
-                counts[f"{name}_set_like_{other}"] += 1
-    values = {
-        f"change__{relation}__share": count / graph.count for relation, count in counts.items()
-    }
-    return values | {"change__output_unlike_input_bytes__share": unlike_bytes / graph.slot_bytes(0)}
 
 
 def violation_columns(graph: Configured, config: Configuration) -> dict[str, float]:
@@ -113,42 +78,27 @@ def violation_columns(graph: Configured, config: Configuration) -> dict[str, flo
 
 def padding_columns(graph: Configured, config: Configuration) -> dict[str, float]:
     values: dict[str, float] = {}
-    for block, waste in (("padding", Tensor.waste), ("packed", Tensor.packed)):
-        for slot, name in enumerate(SLOTS):
-            for kind in ("", *KINDS):
-                places = graph.of_kind(kind) if kind else list(graph.places)
-                stem = f"{block}__{kind}_{name}" if kind else f"{block}__{name}"
-                count = max(1, len(places))
-                total = graph.slot_bytes(slot, places)
-                present = config.present(slot, places)
-                size = [c.tensor.bytes for c in present]
-                now = [waste(c.tensor, c.layout) for c in present]
-                extra = [
-                    after - waste(c.tensor, c.tensor.default)
-                    for after, c in zip(now, present, strict=True)
-                ]
-                values |= {f"{stem}_waste__log": log2(1 + sum(now))} if kind else {}
-                values |= {
-                    f"{stem}_waste__mean": sum(now) / count,
-                    f"{stem}_waste__max": max(now, default=0.0),
-                    f"{stem}_waste_bytes__ratio": dot(now, size) / total,
-                    f"{stem}_waste_change__mean": sum(extra) / count,
-                    f"{stem}_waste_change_bytes__ratio": dot(extra, size) / total,
-                }
+    for slot, name in enumerate(SLOTS):
+        stem = f"padding__{name}_waste"
+        total = graph.slot_bytes(slot)
+        present = config.present(slot)
+        size = [c.tensor.bytes for c in present]
+        now = [c.tensor.waste(c.layout) for c in present]
+        before = [c.tensor.waste(c.tensor.default) for c in present]
+        extra = [after - waste for after, waste in zip(now, before, strict=True)]
+        values |= {
+            f"{stem}__mean": sum(now) / graph.count,
+            f"{stem}__max": max(now, default=0.0),
+            f"{stem}_bytes__ratio": dot(now, size) / total,
+            f"{stem}_change__mean": sum(extra) / graph.count,
+            f"{stem}_change_bytes__ratio": dot(extra, size) / total,
+        }
     return values
 
 
 def type_columns(graph: Configured, config: Configuration) -> dict[str, float]:
-    """Histograms of nodes by rank and minor-most dimension, and by minor-most size."""
+    """Histograms of nodes by minor-most size."""
     values: dict[str, float] = {}
-    for kind, rank in product(KINDS, range(2, 7)):
-        minor = [
-            c.layout[0] for c in config.present(0, graph.of_kind(kind)) if c.tensor.rank == rank
-        ]
-        for dimension in range(rank):
-            values[f"types__{kind}_rank{rank}_minor{dimension}__share"] = (
-                minor.count(dimension) / graph.count
-            )
     for slot, name in enumerate(SLOTS):
         arrays = [choice for choice in config.present(slot) if choice.tensor.rank]
         for low, (least, most) in MINOR_SIZES.items():
@@ -329,70 +279,30 @@ class OutputOracle:
 class Around:
     """The neighbourhoods of a graph, and the columns about them."""
 
-    def __init__(self, copies: Copies) -> None:
-        self.copies = copies
-        self.graph = graph = copies.graph
+    def __init__(self, graph: Configured) -> None:
+        self.graph = graph
         quantities = {
             name: {node: float(graph.classes[node] == name) for node in graph.nodes}
             for name in HEAVY
         }
         quantities["bytes"] = {node: log2(1 + graph.tensors[node].bytes) for node in graph.nodes}
-        ways = {"down": graph.operands.successors, "up": graph.operands.predecessors}
-        ways["around"] = graph.neighbours.neighbors
         #: Column -> the mean for each configurable node.
         self._means: dict[str, list[float]] = {}
-        for (direction, near), (what, values) in product(ways.items(), quantities.items()):
+        for what, values in quantities.items():
             for hops in (1, 2):
                 values = {
-                    node: fmean([values[other] for other in near(node)] or [0.0])
+                    node: fmean([values[other] for other in graph.neighbours[node]] or [0.0])
                     for node in graph.nodes
                 }
-                column = f"neighbourhood__{direction}_{what}_{hops}hop__share"
+                column = f"neighbourhood__around_{what}_{hops}hop__share"
                 self._means[column] = [values[node] for node in graph.configurable]
-        #: Hops -> ordered pairs of places that many edges apart.
-        self._near: dict[int, list[tuple[int, int]]] = {}
-        for hops in (1, 2):
-            near = (
-                (place, n)
-                for place in graph.places
-                for n in graph.around(graph.configurable[place], hops)
-            )
-            self._near[hops] = [
-                (place, copies.position[n]) for place, n in near if n in copies.position
-            ]
 
     def columns(self, config: Configuration) -> dict[str, float]:
-        graph = self.graph
-        changed = [config.changed(place) for place in graph.places]
-        values = {
+        changed = [config.changed(place) for place in self.graph.places]
+        return {
             column: dot(around, changed) / (sum(around) or 1)
             for column, around in self._means.items()
         }
-        waste = [
-            (c.tensor.waste(c.layout) - c.tensor.waste(c.tensor.default)) * c.tensor.bytes
-            for c in config.present(0)
-        ]
-        straight = [pair for pair in self.copies.pairs if pair.straight]
-        handed_on = max(1, sum(pair.bytes for pair in straight))
-        mismatch = [0] * len(changed)
-        for pair in straight:
-            mismatch[pair.left] += pair.bytes * pair.unlike(config)
-        for hops, pairs in self._near.items():
-            count = max(1, len(pairs))
-            changed_around = [0] * len(changed)
-            for left, right in pairs:
-                changed_around[left] += changed[right]
-            cut = sum(changed[left] != changed[right] for left, right in pairs)
-            inside = sum(changed[left] and changed[right] for left, right in pairs)
-            values |= {
-                f"neighbourhood__cut_{hops}hop__share": cut / count,
-                f"neighbourhood__inside_{hops}hop__share": inside / count,
-                f"neighbourhood__waste_{hops}hop__ratio": dot(waste, changed_around)
-                / graph.slot_bytes(0),
-                f"neighbourhood__mismatch_{hops}hop__ratio": dot(mismatch, changed_around)
-                / handed_on,
-            }
-        return values
 
 
 def dot(one: Sequence[float], other: Sequence[float]) -> float:
@@ -412,13 +322,7 @@ class LayoutOracle(Configured):
     def config_columns(self) -> Columns:
         """Every column of single configurations, one value for each distinct one."""
         rows = []
-        copies = Copies(self)
-        parts = (
-            copies.columns,
-            copies.propagation_columns,
-            OutputOracle(self).columns,
-            Around(copies).columns,
-        )
+        parts = (Copies(self).columns, OutputOracle(self).columns, Around(self).columns)
         blocks = (
             change_columns,
             violation_columns,

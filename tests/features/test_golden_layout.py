@@ -84,9 +84,6 @@ COLUMNS = {
     "change__output_changed__share": (0, 1 / 4, 3 / 4, 0),
     "change__nodes_set__share": (0, 1 / 4, 1, 2 / 4),
     "change__all_bytes__ratio": (0, 70 / 88, 36 / 88, 6 / 88),  # KiB
-    # One shape, two layouts. The dot: output and input are wide (its kernel w is not); B: out 0,1
-    # in 1,0. The add: output, input and kernel are wide; C: out 0,1, in 0,1, kernel 1,0.
-    "change__output_unlike_input__share": (0, 1 / 4, 0, 0),
     # Pairs one edge apart (consumer's slot <- producer), all wide, 6144 bytes each:
     #   dot's input <- 0, add's input <- dot, add's kernel <- dot, reshape's input <- add
     #   B: the add's slots are unset ({1,0}), the dot makes 0,1: two mismatches, no clash.
@@ -99,19 +96,6 @@ COLUMNS = {
     # A half has a layout on one side only. B: the add's two slots under the dot's 0,1; D: reshape's
     # input.
     "disagreement__half_1hop__share": (0, 2 / 4, 0, 1 / 4),
-    # The add's two slots both read the dot. C: input 0,1 and kernel 1,0; D: input {1,0} as the
-    # unset kernel.
-    "siblings__clash__share": (0, 0, 1, 0),
-    # Changed nodes: B {2}, C {0, 2, 3, 4}, D {4}. Configurable pairs one edge apart: 0-2, 2-3, 3-4.
-    "neighbourhood__cut_1hop__share": (0, 2 / 3, 0, 1 / 3),
-    "neighbourhood__inside_1hop__share": (0, 0, 1, 0),
-    # Once layouts have spread: B: 0 takes the 1,0 that the dot sets, the unset add goes with the
-    # dot's 0,1 and requests it: both mismatches are gone, 2 and 3 are unlike the default. C: the
-    # add's kernel 1,0 still meets the dot's 0,1. D: the add takes the 0,1 that the reshape
-    # requests, the dot the {1,0} of the add's input; then the add's unset kernel requests 0,1 of
-    # the dot, which is a copy.
-    "propagation__copies__share": (0, 0, 1 / 4, 1 / 4),
-    "propagation__unlike_default__share": (0, 2 / 4, 3 / 4, 1 / 4),
     # Waste of the outputs: 1/3 for each of three wide ones as {1,0}, 29/3 as {0,1}, 0 for the
     # reshape.
     "padding__output_waste__mean": (1 / 4, (1 / 3 + 29 / 3 + 1 / 3) / 4, 29 / 4, 1 / 4),
@@ -121,16 +105,11 @@ COLUMNS = {
         3 * (28 / 3) / 4,
         0,
     ),  # 29/3 - 1/3 = 28/3
-    # f32 is not packed, but 1536 elements fold into 12 rows of 128, which become 16.
-    "packed__output_waste__mean": (1 / 3, (3 / 3 + 29 / 3) / 4, (1 / 3 + 3 * 29 / 3) / 4, 1 / 3),
     # The dot is [12 rows] x [128]: of its output dimension 0 is rows and 1 the right operand's, of
     # x dimension 0 rows and 1 contracted, of w [128,128] the last is its own. Defaults {1,0}, {1,0}
     # and {0,1}.
     "roles__dot_output_rows_minor__share": (0, 1, 1, 0),
     "roles__dot_input_contracted_minor_bytes__share": (1, 1, 0, 1),
-    # The outputs by kind, rank and minor-most dimension; the reshape's has no choice. As 0,1: B 2,
-    # C 0, 2, 3.
-    "types__dot_rank2_minor0__share": (0, 1 / 4, 1 / 4, 0),
     "violation__output_sublanes__share": (3 / 4, 2 / 4, 0, 3 / 4),  # 12 rows, where still {1,0}
     # Time: as {1,0} wide outputs are padded by 4/3, as {0,1} by 32/3; the default is the fastest.
     # B turns the dot, C the dot, 0 and 3.

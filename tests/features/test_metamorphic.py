@@ -110,23 +110,10 @@ def twice(arrays: Arrays, _: Random) -> Arrays:
     return {**both, "config_runtime": arrays["config_runtime"]}
 
 
-#: Columns of neighbouring readers of a tensor, and of the producer that hands its layout on, by
-#: their ids.
-BY_ID = ("siblings__*", "propagation__*")
 #: Columns about set layouts, be they the default.
 ABOUT_SET = (
-    *(
-        "change__*_set__share",
-        "change__*_set_like_*__share",
-        "propagation__*",
-        "outputs__*",
-        "groups__*",
-    ),
-    *(
-        f"{block}__{what}_*"
-        for block in ("disagreement", "siblings")
-        for what in ("clash", "half", "agree")
-    ),
+    *("change__*_set__share", "outputs__*", "groups__*"),
+    *(f"disagreement__{what}_*" for what in ("clash", "half", "agree")),
 )
 #: Numbers of nodes, bytes or operations, or the largest part of a whole.
 OF_SIZE = (
@@ -198,7 +185,7 @@ SHUFFLED = Rewrite(
 FILLED = partial(completed, unset_too=True)
 MEASURED_ANEW = Rewrite(measured_anew)
 REWRITES = {
-    "nodes renumbered": Rewrite(renumbered, BY_ID, exact=False),
+    "nodes renumbered": Rewrite(renumbered, exact=False),
     "configurable nodes and edges reordered": Rewrite(reordered),
     "configurations permuted and repeated": SHUFFLED,
     "a few of the configurations": Rewrite(may_move=TRANSDUCTIVE, configs=some(2)),

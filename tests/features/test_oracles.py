@@ -43,13 +43,7 @@ LAYOUTS = [
 ]
 #: Columns that are 0 in programs that make sense, or nearly always.
 STILL = (
-    *(
-        "*__reshape_kernel_*",
-        "change__*_kernel_bytes__share",
-        "*_broadcast_*",
-        "*_slice_*",
-        "types__*_rank*",
-    ),
+    *("*__reshape_kernel_*", "change__*_kernel_bytes__share", "*_broadcast_*", "*_slice_*"),
     *("types__kernel_minor_from*", "types__input_minor_from512*"),
     *("neighbourhood__*_convolution_*", "neighbourhood__*_reduce_*", "time__kernel_gradient_*"),
     *("relayout__*", "zscore__relayout_*"),  # no hardware is named

@@ -260,12 +260,12 @@ def test_every_column_has_a_cause():
     instances = [name for name in names(INSTANCE_BLOCKS) if cause_of(name) is Cause.PROGRAM]
     assert {name.split("__")[0] for name in instances} == {"graph", "node"}
     for cause, columns in {
-        Cause.COPIES: "disagreement__clash_1hop_bytes__share neighbourhood__mismatch_1hop__ratio",
+        Cause.COPIES: "disagreement__clash_1hop_bytes__share pair__unlike__flag",
         Cause.FUSION: "change__output_set__share output__kept__row",
-        Cause.PADDING: "zscore__padding_output_waste_bytes__ratio packed__output_waste__mean",
+        Cause.PADDING: "zscore__padding_output_waste_bytes__ratio padding__output_waste__mean",
         Cause.CANDIDATES: "rank__candidates_log_frequency__mean",
         Cause.TILES: "rank__bounds_output_volume__log",
-        Cause.MINOR: "types__convolution_rank2_minor0__share",
+        Cause.MINOR: "types__output_minor_from1__share",
         Cause.PROGRAM: "mine__sum__log",  # of a block outside the catalogue
     }.items():
         assert {cause_of(name) for name in columns.split()} == {cause}

@@ -302,8 +302,8 @@ def test_columns_are_found_by_name_or_pattern():
     blocks = [*every_block("layout"), *every_block("tile")]
     declared = {name: type(block).__name__ for block in blocks for name in block.columns}
     assert {column.name for column in describe_columns("*")} == declared.keys()
-    names = [column.name for column in describe_columns("propagation__*")]
-    assert names == [name for name, block in declared.items() if block == "Propagation"], (
+    names = [column.name for column in describe_columns("violation__*")]
+    assert names == [name for name, block in declared.items() if block == "Violation"], (
         "in column order"
     )
     with pytest.raises(

@@ -28,7 +28,7 @@ from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
-from xlarank.features.layout.change import InnerChange
+from xlarank.features.layout.change import SlotChange
 from xlarank.features.layout.padding import Padding
 from xlarank.models.card import Fallback
 from xlarank.models.model import Model
@@ -578,25 +578,24 @@ def test_a_block_is_left_out_on_the_same_folds(trained, fits, models):
     """
     workspace = Workspace(trained)
     fit = FitSettings(25, threads=1)
-    result = cross_validate(workspace, models, without=["Padding", "InnerChange"], fit=fit)
-    names = ("lambdarank", "lambdarank without Padding and InnerChange")
+    result = cross_validate(workspace, models, without=["Padding", "SlotChange"], fit=fit)
+    names = ("lambdarank", "lambdarank without Padding and SlotChange")
     comparison = {row["ranker"]: row for row in result.comparison[LAYOUT]}
     whole, rest = (comparison[name] for name in names)
     assert (
-        "no columns of Padding or InnerChange" in result.left_out[TILE]
-        and TILE not in result.report
+        "no columns of Padding or SlotChange" in result.left_out[TILE] and TILE not in result.report
     )
     scores = [[*metrics["score"]["graphs"].items()] for metrics in (whole, rest)]
     assert [name for name, _ in scores[0]] == [name for name, _ in scores[1]]
     worth = np.array([full - part for (_, full), (_, part) in zip(*scores, strict=True)])
     error = worth.std(ddof=1) / np.sqrt(len(worth))
     text = (
-        f"columns of Padding and InnerChange add {worth.mean():+.4f} of Kendall tau (standard "
+        f"columns of Padding and SlotChange add {worth.mean():+.4f} of Kendall tau (standard "
         f"error {error:.4f})"
     )
-    assert worth_of_blocks(result, ["Padding", "InnerChange"]) == {LAYOUT: text}
+    assert worth_of_blocks(result, ["Padding", "SlotChange"]) == {LAYOUT: text}
     half = len(fits) // 2
-    columns = {*Padding.columns, *InnerChange.columns}
+    columns = {*Padding.columns, *SlotChange.columns}
     assert [[*fit["data"].families] for fit in fits[:half]] == [
         [*fit["data"].families] for fit in fits[half:]
     ]
