@@ -5,9 +5,9 @@ families.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from xlarank.data.families import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import BLOCKS
 from xlarank.features.store import read_manifest
-from xlarank.models.card import FAMILY, FOLDS_OF, KIND, Continued, Fallback
+from xlarank.models.card import FAMILY, FOLDS_OF, KIND, Fallback, ModelCard
 from xlarank.models.model import Model
 from xlarank.models.rankers import specs_of
 from xlarank.models.stored import model_of
@@ -36,18 +36,14 @@ from xlarank.pipelines.support.evaluation import (
     score_name,
 )
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.results import Run, results_table, write_results
+from xlarank.pipelines.support.results import results_tables, run_of, write_results
 from xlarank.pipelines.support.workspaces import (
     each_collection,
     labelled_collections,
     note_errors,
     workspace_lock,
 )
-from xlarank.pipelines.training.training_sets import (
-    StoredTrainingSet,
-    read_training_set,
-    training_set_of,
-)
+from xlarank.pipelines.training.training_sets import read_training_set, training_set_of
 
 GRAPH: Final = "graph"
 #: Unit held out -> description of the scores.
@@ -96,24 +92,23 @@ def cross_validate(
     """
     if by not in HELD_OUT:
         raise XlarankError(f"`by` is {by!r}", expected=" or ".join(HELD_OUT))
-    names = [model] if isinstance(model, str) else list(dict.fromkeys(model or ()))
-    if without and len(names) > 1:
-        raise XlarankError(
-            f"{len(names)} rankers without blocks", expected="one ranker, or the trained model's"
-        )
-    for ranker in names:
+    rankers = [model] if isinstance(model, str) else list(dict.fromkeys(model or ()))
+    if without and len(rankers) > 1:
+        got = f"{len(rankers)} rankers without blocks"
+        raise XlarankError(got, expected="one ranker, or the trained model's")
+    for ranker in rankers:
         specs_of(ranker)
     settings = fit or FitSettings(ROUNDS)
     evaluation = Evaluation(HELD_OUT[by])
 
     def run(collection: Collection) -> Rankings:
-        job = _Job(
-            workspace, collection, by, with_valid, settings, None, name, progress, evaluation
+        job = _CrossValidation(
+            workspace, collection, by, with_valid, settings, not without, name, progress, evaluation
         )
         rankings = Rankings()
-        for blocks in ((), without) if without else (None,):
-            for ranker in names or (None,):
-                rankings |= replace(job, without=blocks).score(ranker)
+        for blocks in ((), without) if without else ((),):
+            for ranker in rankers or (None,):
+                rankings |= job.score(ranker, blocks)
         return rankings
 
     chosen = []
@@ -125,9 +120,8 @@ def cross_validate(
             evaluation.left_out[str(collection)] = reason
     evaluation.rankings = each_collection(chosen, collections, evaluation.left_out, run)
     if not evaluation.rankings:
-        raise CollectionError(
-            "nothing could be cross-validated: " + "; ".join(reasons(evaluation.left_out))
-        )
+        why = "; ".join(reasons(evaluation.left_out))
+        raise CollectionError(f"nothing could be cross-validated: {why}")
     evaluation.notes = list(dict.fromkeys(evaluation.notes))
     return evaluation
 
@@ -163,10 +157,11 @@ def _columns_of(workspace: Workspace, collection: Collection, blocks: Sequence[s
 
 
 @dataclass(frozen=True)
-class _Job:
-    """Cross-validation of one collection without the columns of some blocks.
+class _CrossValidation:
+    """Cross-validation of one collection, which adds its notes and the graphs that it leaves out to
+    ``evaluation``.
 
-    If ``without`` is None, the scores kept by `train` may be reused.
+    Scores kept by `train` are taken if ``reuses`` and if they fit.
     """
 
     workspace: Workspace
@@ -174,103 +169,98 @@ class _Job:
     by: str
     with_valid: bool
     settings: FitSettings
-    without: Sequence[str] | None
+    reuses: bool
     name: str
     progress: Progress | None
     evaluation: Evaluation
 
-    def score(self, name: str | None) -> Rankings:
+    def score(self, ranker: str | None, without: Sequence[str]) -> Rankings:
         """Return the metrics of a ranker at its best number of rounds, or of the trained model at
-        its own, and of rules.
+        its own, without the columns of some blocks, and those of rules.
         """
-        if name is None:
+        settings = self.settings
+        known_graphs: Sequence[str] = ()
+        if ranker is None:
             model = model_of(self.workspace, self.collection)
             card = model.require_card()
-            if self.without is None and self.by in (KIND, card.folds_by):
-                if not card.folds:
-                    raise CollectionError(
-                        f"{self.collection} was trained without folds (one program family)"
-                    )
-                if card.fallback:
-                    self._note(f"fallback for unseen kernel families: {card.fallback}")
-                stored = out_of_fold(self.workspace, self.collection, card)
-                name = str(self.collection)
-                self.evaluation.in_use[name] = in_use(name, stored, *best_of(model))
-                if self.name:
-                    run = Run.of(model, card.recipe, card.rounds, self.name, card.tuned, card.rows)
-                    self._write(stored, card.folds_by, run)
-                return stored
-            training = self._without_blocks(training_set_of(self.workspace, self.collection, model))
+            if self.reuses and self.by in (KIND, card.folds_by):
+                return self._kept_by_train(model, card)
+            training = training_set_of(self.workspace, self.collection, model)
             tuned = card.tuned
-            settings = replace(self.settings, rounds=card.rounds)
+            settings = replace(settings, rounds=card.rounds)
+            if card.continues is not None:
+                known_graphs = card.continues.graphs
         else:
             splits = ("train", "valid") if self.with_valid else ("train",)
-            training = self._without_blocks(
-                read_training_set(self.workspace, self.collection, splits)
-            )
-            params, tuned = params_for(self.workspace.study(self.collection), name, training.kind)
-            model = Model.of(name, training.kind, params)
-            settings = self.settings
-        seen = self._seen(training.data, None if name is not None else card.continues)
-        plan = self._plan(training.data, seen)
+            training = read_training_set(self.workspace, self.collection, splits)
+            params, tuned = params_for(self.workspace.study(self.collection), ranker, training.kind)
+            model = Model.of(ranker, training.kind, params)
+        data = training.data
+        if without:
+            data = data.drop(_columns_of(self.workspace, self.collection, without))
+        seen = self._seen(data.names, known_graphs)
+        plan = self._plan(data, seen)
         began = time.perf_counter()
-        curves = self._curves(training.data, plan, model, settings, seen)
-        stage = -1
-        label = model.name + (f" without {' and '.join(self.without)}" if self.without else "")
-        if name is not None:
-            stage = curves.best_stage()
-            rounds = f"{counted(curves.rounds[stage], 'round')}, the best on these folds"
-            self._note(f"{label} with {'tuned' if tuned else 'default'} parameters, {rounds}")
-        elif card.folds and not self.without:
-            mean_score = np.mean([card.folds[graph]["score"] for graph in curves.metrics])
-            graphs = (
-                "this graph" if len(curves.metrics) == 1 else f"these {len(curves.metrics)} graphs"
-            )
-            self._note(f"{graphs} by folds of {FOLDS_OF[card.folds_by]}: score {mean_score:.3f}")
+        curves = self._curves(data, plan, model, settings, seen)
         seconds = time.perf_counter() - began
+        stage = -1 if ranker is None else curves.best_stage()
+        rounds = curves.rounds[stage]
+        label = model.name + (f" without {' and '.join(without)}" if without else "")
+        if ranker is not None:
+            parameters = f"{'tuned' if tuned else 'default'} parameters"
+            best = f"{counted(rounds, 'round')}, the best on these folds"
+            self._note(f"{label} with {parameters}, {best}")
+        elif card.folds and not without:
+            mean = np.mean([card.folds[graph]["score"] for graph in curves.metrics])
+            count = len(curves.metrics)
+            graphs = "this graph" if count == 1 else f"these {count} graphs"
+            self._note(f"{graphs} by folds of {FOLDS_OF[card.folds_by]}: score {mean:.3f}")
         rankings = Rankings({(label, None): curves.at(stage)})
-        for graph in training.data.parts:
+        for graph in data.parts:
             if graph.name in curves.metrics:
                 add_untrained(rankings, self.collection, graph)
-        rows = len(training.data.cost)
         recipe = training.manifest.recipe
-        run = Run.of(model, recipe, curves.rounds[stage], self.name, tuned, rows)
+        run = run_of(model, recipe, rounds, self.name, tuned, len(data.cost))
         self._write(rankings, plan.by, run, seconds)
-        if not self.without:
+        if not without:
             scores = curves.scores_at(stage)
             with note_errors(self.evaluation.notes), workspace_lock(self.workspace, self.progress):
-                training.write_scores(self.workspace, plan, model.name, scores, self.settings.seed)
+                training.write_scores(self.workspace, plan, model.name, scores, settings.seed)
+        return rankings
+
+    def _kept_by_train(self, model: Model, card: ModelCard) -> Rankings:
+        """Return the metrics in the card; a new name adds them to the leaderboard."""
+        name = str(self.collection)
+        if not card.folds:
+            raise CollectionError(f"{name} was trained without folds (one program family)")
+        if card.fallback:
+            self._note(f"fallback for unseen kernel families: {card.fallback}")
+        rankings = out_of_fold(self.workspace, self.collection, card)
+        self.evaluation.in_use[name] = in_use(name, rankings, *best_of(model))
+        if self.name:
+            run = run_of(model, card.recipe, card.rounds, self.name, card.tuned, card.rows)
+            self._write(rankings, card.folds_by, run)
         return rankings
 
     def _write(
-        self, rankings: Rankings, held_out_by: str, run: Run, seconds: float | None = None
+        self,
+        rankings: Rankings,
+        held_out_by: str,
+        run: Mapping[str, Any],
+        seconds: float | None = None,
     ) -> None:
-        """Add the results of a ranker, the first of ``rankings``, and of rules."""
         scope = (str(self.collection), "train", held_out_by)
-        (label, _), first = next(iter(rankings.items()))
-        tables = [results_table(first, label, scope=scope, run=run, seconds=seconds)]
-        for (ranker, _), metrics in [*rankings.items()][1:]:
-            tables.append(results_table(metrics, ranker, scope=scope))
         with note_errors(self.evaluation.notes), workspace_lock(self.workspace, self.progress):
-            write_results(self.workspace, tables)
+            write_results(self.workspace, results_tables(rankings, scope, run, seconds))
 
-    def _without_blocks(self, training: StoredTrainingSet) -> StoredTrainingSet:
-        """Return the training set without the columns of the blocks."""
-        if not self.without:
-            return training
-        columns = _columns_of(self.workspace, self.collection, self.without)
-        return replace(training, data=training.data.drop(columns))
-
-    def _seen(self, data: TrainingData, start: Continued | None) -> set[str]:
+    def _seen(self, names: Sequence[str], known_graphs: Sequence[str]) -> set[str]:
         """Return the graphs that the start of a fine-tuned model was trained on, or whose family
         it was trained on if families are held out.
         """
-        if start is None:
-            return set()
         if self.by == GRAPH:
-            return {*data.names} & {*start.graphs}
-        families = {program_family(name) for name in start.graphs}
-        return {name for name in data.names if program_family(name) in families}
+            return {*names} & {*known_graphs}
+        families = {program_family(name) for name in known_graphs}
+        return {name for name in names if program_family(name) in families}
 
     def _plan(self, data: TrainingData, seen: Set[str]) -> FoldPlan:
         plan = FoldPlan.of(data)
@@ -310,21 +300,18 @@ class _Job:
         settings: FitSettings,
         seen: Set[str],
     ) -> Curves:
+        """Fit a model on each fold; name the graphs that no fold scores."""
         graphs = counted(data.groups, "graph")
-        with steps_of(
-            self.progress, f"cross-validating {self.collection}", len(plan.folds)
-        ) as step:
+        title = f"cross-validating {self.collection}"
+        with steps_of(self.progress, title, len(plan.folds)) as step:
             curves = plan.curves(
-                data, model, settings, lambda f: step(f"held out {len(f.held)} of {graphs}")
+                data, model, settings, lambda fold: step(f"held out {len(fold.held)} of {graphs}")
             )
-        reason = (
-            "no other graph is of its family"
-            if plan.by == GRAPH
-            else "all graphs may be of its kernel family"
-        )
-        known = "the model that was fine-tuned was trained on it" + (
-            "" if self.by == GRAPH else " or its family"
-        )
+        reason = "all graphs may be of its kernel family"
+        known = "the model that was fine-tuned was trained on it or its family"
+        if plan.by == GRAPH:
+            reason = "no other graph is of its family"
+            known = "the model that was fine-tuned was trained on it"
         for name in data.names:
             if name not in curves.metrics:
                 why = known if name in seen else reason

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence, Set
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -196,19 +197,10 @@ def _evaluate(
             with note_errors(evaluation.notes), workspace_lock(workspace):
                 results.write_predictions(workspace, collection, name, predictions)
     shown = split if official is None else f"{split}, official configurations"
-    timed = model and (name, None)
-    run = _run_of(model, run_name) if model else results.Run(run_name or None)
-    return [
-        results.results_table(
-            metrics,
-            label,
-            scope=(str(collection), shown, None),
-            run=run if label == name else None,
-            seed=seed,
-            seconds=seconds if (label, seed) == timed else None,
-        )
-        for (label, seed), metrics in rankings.items()
-    ]
+    scope = (str(collection), shown, None)
+    if model is None:
+        return results.results_tables(rankings, scope, {"name": run_name or None})
+    return results.results_tables(rankings, scope, _run_of(model, run_name), seconds)
 
 
 def _nothing_scored(
@@ -236,12 +228,12 @@ def _name_of(model: Model, collection: Collection, manifest: Manifest) -> str:
     return model.name if source == str(collection) else f"{model.name} of {source}"
 
 
-def _run_of(model: Model, name: str) -> results.Run:
+def _run_of(model: Model, name: str) -> dict[str, Any]:
     card = model.require_card()
     name = name or card.name
     if model.shipped:
-        return results.Run(name or None)
-    return results.Run.of(model, card.recipe, card.rounds, name, card.tuned, card.rows, card.seeds)
+        return {"name": name or None}
+    return results.run_of(model, card.recipe, card.rounds, name, card.tuned, card.rows, card.seeds)
 
 
 def _training_graphs(model: Model, collection: Collection, split: str) -> set[str]:

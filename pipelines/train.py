@@ -22,7 +22,7 @@ from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.ranking.winner import best_of, scores_of_untrained
 from xlarank.pipelines.support.evaluation import Rankings, add_untrained, compared
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.results import Run, results_table, write_results
+from xlarank.pipelines.support.results import results_table, run_of, write_results
 from xlarank.pipelines.support.workspaces import chosen_collections, each_collection, workspace_lock
 from xlarank.pipelines.training.budget import MAX_ROWS
 from xlarank.pipelines.training.contender import Contender, new_contenders
@@ -319,7 +319,7 @@ def _tables(
         if contender.metrics:
             model = contender.model
             rounds = contender.rounds
-            run = Run.of(model, card.recipe, rounds, card.name, contender.tuned, card.rows)
+            run = run_of(model, card.recipe, rounds, card.name, contender.tuned, card.rows)
             seconds = contender.seconds
             table = results_table(
                 contender.metrics, model.name, scope=scope, run=run, seconds=seconds

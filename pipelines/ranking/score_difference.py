@@ -5,8 +5,9 @@ segment.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import networkx as nx
@@ -41,7 +42,7 @@ _KEYS: Final = {
     "against": "against_is",
     "runtime": "runtime_ns",
 }
-_Key = TypeVar("_Key", int, str)
+_Key = TypeVar("_Key", int, str, tuple[int, ...])
 _Cost = TypeVar("_Cost", ConfigRelayout, SlowNode)
 #: What only the first and only the second of two configurations has.
 _Both = tuple[tuple[_Cost, ...], tuple[_Cost, ...]]
@@ -69,14 +70,6 @@ class NodePart:
     nanoseconds: float | None = None
 
 
-@dataclass(frozen=True)
-class Segment:
-    """Numbers of connected nodes, ascending, and the sum of their contributions."""
-
-    nodes: tuple[int, ...]
-    value: float
-
-
 @dataclass(frozen=True, repr=False)
 class Explanation:
     """Contributions to the difference of the scores of configurations ``now`` and ``then``, the
@@ -92,6 +85,7 @@ class Explanation:
         nodes: nodes with a contribution; empty for tiles.
         rest: part of the difference without a node; all of it for tiles.
         members: contributions by loss of an ensemble.
+        segments: sums of contributions, by the ascending numbers of connected nodes.
         names: names of all nodes in the HLO module; empty without one.
         estimated: nanoseconds of both, if the model is the time model; those of ``nodes`` sum to
             their difference.
@@ -117,7 +111,7 @@ class Explanation:
     causes: dict[str, float]
     columns: dict[str, float]
     members: dict[str, float]
-    segments: tuple[Segment, ...]
+    segments: dict[tuple[int, ...], float]
     notes: tuple[str, ...]
     names: tuple[NodeName, ...] = ()
     estimated: tuple[float, float] | None = None
@@ -160,9 +154,10 @@ class Explanation:
 
     def as_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        return {
-            _KEYS.get(name, name): value for name, value in asdict(self).items() if name != "names"
-        }
+        values = {_KEYS.get(name, name): value for name, value in asdict(self).items()}
+        del values["names"]
+        segments = [{"nodes": nodes, "value": value} for nodes, value in self.segments.items()]
+        return values | {"segments": segments}
 
 
 def explain_graph(
@@ -212,7 +207,7 @@ def explain_graph(
         runtime=(int(graph.runtime[now]), int(graph.runtime[then])) if graph.labelled else None,
         nodes=nodes,
         rest=parts.difference - sum(values.values()),
-        pairs=tuple(sorted((p for p in parts.instances if len(p.nodes) == 2), key=_by_size)),
+        pairs=_pairs(parts.instances),
         causes=_causes(columns),
         columns=_largest_first(columns),
         members=parts.losses,
@@ -225,6 +220,11 @@ def explain_graph(
         slow_nodes=slow_nodes[0],
         slow_nodes_against=slow_nodes[1],
     )
+
+
+def _pairs(instances: Iterable[InstanceContribution]) -> tuple[InstanceContribution, ...]:
+    pairs = (instance for instance in instances if len(instance.nodes) == 2)
+    return tuple(sorted(pairs, key=lambda pair: (-abs(pair.value), pair.nodes)))
 
 
 def _causes(columns: Mapping[str, float]) -> dict[str, float]:
@@ -357,10 +357,6 @@ def _largest_first(values: Mapping[_Key, float]) -> dict[_Key, float]:
     return dict(sorted(values.items(), key=lambda item: (-abs(item[1]), item[0])))
 
 
-def _by_size(part: InstanceContribution | Segment) -> tuple[float, tuple[int, ...]]:
-    return -abs(part.value), part.nodes
-
-
 def program_graph(graph: Graph) -> nx.DiGraph:
     """Return the program as a graph, with an edge from producer to consumer for tensors of rank 2
     or more.
@@ -375,9 +371,9 @@ def program_graph(graph: Graph) -> nx.DiGraph:
     return program
 
 
-def segments_of(graph: Graph, values: Mapping[int, float]) -> tuple[Segment, ...]:
-    """Return up to five groups of connected nodes with large contributions of one sign; ``values``
-    are by node.
+def segments_of(graph: Graph, values: Mapping[int, float]) -> dict[tuple[int, ...], float]:
+    """Return the sums of up to five groups of connected nodes with large contributions of one sign;
+    ``values`` are by node.
     """
     by_size = [*_largest_first(values)]
     totals = np.cumsum([0.0, *(abs(values[node]) for node in by_size)])
@@ -392,6 +388,7 @@ def segments_of(graph: Graph, values: Mapping[int, float]) -> tuple[Segment, ...
         near = nx.single_source_shortest_path_length(program, node, _MAX_DISTANCE).keys() & largest
         same_sign = (other for other in near if (values[other] > 0) == (values[node] > 0))
         connected.add_edges_from((node, other) for other in same_sign)
-    parts = (tuple(sorted(part)) for part in nx.connected_components(connected))
-    segments = [Segment(part, sum(values[node] for node in part)) for part in parts]
-    return tuple(sorted(segments, key=_by_size)[:5])
+    sums = {}
+    for part in nx.connected_components(connected):
+        sums[tuple(sorted(part))] = sum(values[node] for node in part)
+    return dict(islice(_largest_first(sums).items(), 5))

@@ -286,9 +286,8 @@ def _place_nodes(graph: LayoutGraph, explanation: Explanation) -> Places:
     """
     program = program_graph(graph)
     configurable = set(graph.configurable.tolist())
-    segment = [
-        part.node for part in explanation.nodes if part.node in explanation.segments[0].nodes
-    ]
+    largest = next(iter(explanation.segments))
+    segment = [part.node for part in explanation.nodes if part.node in largest]
     segment = segment[: _MAX_NODES * 2 // 3]  # those with the largest contributions
     distance = nx.multi_source_dijkstra_path_length(
         program.to_undirected(as_view=True), set(segment), _RADIUS

@@ -57,42 +57,11 @@ class Evaluation:
 
     @property
     def report(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """``{collection: {metric: {mean, std, low, high, graphs: {name: value}}}}`` of the first
-        ranker.
-
-        If rules were evaluated, `METRICS` also have the means of rules (``baselines``), the
-        standard deviation over seeds of the mean over graphs (``seeds_std``; None for one seed) and
-        the mean with identical configurations counted once (``repeats_once``); tau of layouts has a
-        ``ceiling`` by graph, None if unknown.
-        """
-        reports = {}
-        for collection, rankings in self.rankings.items():
-            (ranker, _), metrics = next(iter(rankings.items()))
-            reported = {
-                graph: {name: values[name] for name in (*METRICS, *SPEEDUPS) if name in values}
-                for graph, values in metrics.items()
-            }
-            reports[collection] = report = summarise(reported)
-            rules = untrained(rankings)
-            seeds = [
-                values
-                for (name, seed), values in rankings.items()
-                if name == ranker and seed is not None
-            ]
-            for metric in METRICS if rules else ():
-                values = report[metric]
-                values["baselines"] = {
-                    rule: float(column(scored, metric).mean()) for rule, scored in rules.items()
-                }
-                by_seed = [column(scored, metric) for scored in seeds]
-                values["seeds_std"] = (
-                    float(np.stack(by_seed, 1).mean(axis=0).std(ddof=1)) if seeds else None
-                )
-                once = [graph.get(f"{metric}_once", graph[metric]) for graph in metrics.values()]
-                values["repeats_once"] = float(np.mean(once))
-            if rules and collection.startswith("layout:"):
-                report["tau"]["ceiling"] = ceilings_of(metrics) or None
-        return reports
+        """`reported` metrics by collection."""
+        return {
+            collection: reported(collection, rankings)
+            for collection, rankings in self.rankings.items()
+        }
 
     @property
     def comparison(self) -> dict[str, list[dict[str, Any]]]:
@@ -108,16 +77,15 @@ class Evaluation:
             return mean_over_collections(
                 {name: next(iter(rankings.values())) for name, rankings in self.rankings.items()}
             )
-        means = {}
+        means = []
         for ranker in self.several:
-            means[ranker] = mean_over_collections(
-                {
-                    collection: rankings[ranker, None]
-                    for collection, rankings in self.rankings.items()
-                    if (ranker, None) in rankings
-                }
-            )
-        return "; ".join(f"{ranker}: {mean}" for ranker, mean in means.items() if mean)
+            metrics = {}
+            for collection, rankings in self.rankings.items():
+                if (ranker, None) in rankings:
+                    metrics[collection] = rankings[ranker, None]
+            if mean := mean_over_collections(metrics):
+                means.append(f"{ranker}: {mean}")
+        return "; ".join(means)
 
     @property
     def verdicts(self) -> dict[str, str]:
@@ -138,14 +106,49 @@ class Evaluation:
         collection.
         """
         means: dict[str, list[float]] = {}
-        counts = [0]
+        most = 0
         for rankings in self.rankings.values():
-            named = [key for key in rankings if key[1] is None and key[0] not in _rules(rankings)]
-            counts.append(len(named))
-            for key in named:
-                means.setdefault(key[0], []).append(float(column(rankings[key]).mean()))
-        names = sorted(means, key=lambda name: -float(np.mean(means[name])))
-        return names if max(counts) > 1 else []
+            names = [name for name, seed in rankings if seed is None]
+            rankers = [name for name in names if name not in _rules(rankings)]
+            most = max(most, len(rankers))
+            for name in rankers:
+                means.setdefault(name, []).append(float(column(rankings[name, None]).mean()))
+        return sorted(means, key=lambda name: -np.mean(means[name])) if most > 1 else []
+
+
+def reported(collection: str, rankings: Rankings) -> dict[str, dict[str, Any]]:
+    """Return ``{metric: {mean, std, low, high, graphs: {name: value}}}`` of the first ranker.
+
+    If rules were evaluated, `METRICS` also have the means of rules (``baselines``), the standard
+    deviation over seeds of the mean over graphs (``seeds_std``; None for one seed) and the mean
+    with identical configurations counted once (``repeats_once``); tau of layouts has a ``ceiling``
+    by graph, None if unknown.
+    """
+    (ranker, _), metrics = next(iter(rankings.items()))
+    shown = {}
+    for graph, values in metrics.items():
+        shown[graph] = {name: values[name] for name in (*METRICS, *SPEEDUPS) if name in values}
+    report = summarise(shown)
+    rules = untrained(rankings)
+    if not rules:
+        return report
+    seeds = [
+        scored for (name, seed), scored in rankings.items() if name == ranker and seed is not None
+    ]
+    for metric in METRICS:
+        summary = report[metric]
+        summary["baselines"] = {
+            rule: float(column(scored, metric).mean()) for rule, scored in rules.items()
+        }
+        summary["seeds_std"] = None
+        if seeds:
+            by_seed = np.stack([column(scored, metric) for scored in seeds], 1)
+            summary["seeds_std"] = float(by_seed.mean(axis=0).std(ddof=1))
+        once = [values.get(f"{metric}_once", values[metric]) for values in metrics.values()]
+        summary["repeats_once"] = float(np.mean(once))
+    if collection.startswith("layout:"):
+        report["tau"]["ceiling"] = ceilings_of(metrics) or None
+    return report
 
 
 def add_metrics(
@@ -210,17 +213,15 @@ def compared(rankings: Rankings) -> list[dict[str, Any]]:
     difference to the first row, with its 95 % interval; ``slowdown@1`` and ``slowdown@5`` are
     means.
     """
-    by_name = {name: metrics for (name, seed), metrics in rankings.items() if seed is None}
-    by_name = {name: metrics for name, metrics in by_name.items() if metrics}
+    by_name = {
+        name: metrics for (name, seed), metrics in rankings.items() if metrics and seed is None
+    }
     rankers = by_name.keys() - _rules(rankings) or by_name.keys()
     common = set.intersection(*(set(by_name[name]) for name in rankers)) if rankers else set()
-    if not common:
-        return []
-    shared = {
-        name: {graph: values for graph, values in metrics.items() if graph in common}
-        for name, metrics in by_name.items()
-        if common <= metrics.keys()
-    }
+    shared = {}
+    for name, metrics in by_name.items():
+        if common and common <= metrics.keys():
+            shared[name] = {graph: metrics[graph] for graph in metrics if graph in common}
     rows = []
     for name, metrics in shared.items():
         row: dict[str, Any] = {"ranker": name, "graphs": len(common)}

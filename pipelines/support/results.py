@@ -29,9 +29,9 @@ from xlarank.models.model import Model
 from xlarank.models.objectives import mean_rank
 from xlarank.models.rankers import params_of
 
-#: One entry per metric of a graph. Nulls: ``held_out_by`` unless scores are out of fold, those of
-#: `Run` and ``seconds`` for rules and score files, ``seconds`` for single seeds, ``seed`` for all
-#: others; columns that an older file lacks.
+#: One entry per metric of a graph. Nulls: ``held_out_by`` unless scores are out of fold, columns of
+#: `run_of` and ``seconds`` for rules and score files, ``seconds`` for single seeds, ``seed`` for
+#: all others; columns that an older file lacks.
 #: ``seconds`` is the time to rank the graph or, for out-of-fold scores, to train and score all
 #: folds.
 SCHEMA: Final = pl.Schema(
@@ -80,39 +80,34 @@ _DAMAGED: Final = (
 )
 
 
-@dataclass(frozen=True)
-class Run:
-    """Identity of a run among those of one ranker: name, parameters, columns and training rows."""
+def run_of(
+    model: Model,
+    recipe: Recipe,
+    rounds: int,
+    name: str,
+    tuned: bool,
+    rows: int | None,
+    seeds: int = 1,
+) -> dict[str, Any]:
+    """Return what identifies a run among those of one ranker, by column of `SCHEMA`.
 
-    name: str | None = None
-    tuned: bool | None = None
-    settings: str | None = None
-    blocks: str | None = None
-    rows: int | None = None
-
-    @classmethod
-    def of(
-        cls,
-        model: Model,
-        recipe: Recipe,
-        rounds: int,
-        name: str,
-        tuned: bool,
-        rows: int | None,
-        seeds: int = 1,
-    ) -> Run:
-        """Return the run of a model: its rounds, its seeds, the parameters that are not defaults,
-        and the tier, code and user's files of its columns.
-        """
-        defaults = params_of(model.name, model.kind)
-        settings = [counted(rounds, "round"), counted(seeds, "seed")]
-        for parameter, value in model.params.items():
-            if value != defaults.get(parameter):
-                shown = f"{value:.3g}" if isinstance(value, float) else value
-                settings.append(f"{parameter}={shown}")
-        files = [file.name for file in recipe.settings.block_files]
-        blocks = " + ".join([f"{recipe.settings.tier} {recipe.code_hash[:6]}", *files])
-        return cls(name or None, tuned, ", ".join(settings), blocks, rows)
+    ``settings`` are the rounds, the seeds and the parameters that are not defaults; ``blocks`` are
+    the tier, code and user's files of the columns.
+    """
+    defaults = params_of(model.name, model.kind)
+    settings = [counted(rounds, "round"), counted(seeds, "seed")]
+    for parameter, value in model.params.items():
+        if value != defaults.get(parameter):
+            shown = f"{value:.3g}" if isinstance(value, float) else value
+            settings.append(f"{parameter}={shown}")
+    files = [file.name for file in recipe.settings.block_files]
+    return {
+        "name": name or None,
+        "tuned": tuned,
+        "settings": ", ".join(settings),
+        "blocks": " + ".join([f"{recipe.settings.tier} {recipe.code_hash[:6]}", *files]),
+        "rows": rows,
+    }
 
 
 def results_table(
@@ -120,37 +115,39 @@ def results_table(
     ranker: str,
     *,
     scope: tuple[str, str, str | None],
-    run: Run | None = None,
+    run: Mapping[str, Any] | None = None,
     seed: int | None = None,
     seconds: Mapping[str, float] | float | None = None,
 ) -> pl.DataFrame:
     """Return ``{graph: {metric: value}}`` as a table of `SCHEMA`; ``scope``: collection, split,
-    held_out_by.
+    held_out_by; ``run`` as of `run_of`.
     """
-    time = datetime.now(UTC)
-    run = run or Run()
-    rows = [
-        (
-            *scope,
-            ranker,
-            run.tuned,
-            seed,
-            graph,
-            program_family(graph),
-            metric,
-            value,
-            seconds.get(graph) if isinstance(seconds, Mapping) else seconds,
-            xlarank.__version__,
-            time,
-            run.name,
-            run.settings,
-            run.blocks,
-            run.rows,
+    shared = dict(zip(_SCOPE, scope, strict=True)) | {"ranker": ranker, "seed": seed, **(run or {})}
+    shared |= {"version": xlarank.__version__, "time": datetime.now(UTC)}
+    rows = []
+    for graph, values in metrics.items():
+        shared |= {"graph": graph, "family": program_family(graph)}
+        shared["seconds"] = seconds.get(graph) if isinstance(seconds, Mapping) else seconds
+        rows += [{**shared, "metric": metric, "value": value} for metric, value in values.items()]
+    return pl.DataFrame(rows, SCHEMA)
+
+
+def results_tables(
+    rankings: Mapping[tuple[str, int | None], Mapping[str, Mapping[str, float]]],
+    scope: tuple[str, str, str | None],
+    run: Mapping[str, Any] | None = None,
+    seconds: Mapping[str, float] | float | None = None,
+) -> list[pl.DataFrame]:
+    """Return the results of rankers; ``run`` and ``seconds`` are those of the first one."""
+    first = next(iter(rankings))
+    tables = []
+    for (ranker, seed), metrics in rankings.items():
+        own_run = run if ranker == first[0] else None
+        own_seconds = seconds if (ranker, seed) == first else None
+        tables.append(
+            results_table(metrics, ranker, scope=scope, run=own_run, seed=seed, seconds=own_seconds)
         )
-        for graph, values in metrics.items()
-        for metric, value in values.items()
-    ]
-    return pl.DataFrame(rows, SCHEMA, orient="row")
+    return tables
 
 
 def write_results(workspace: Workspace, tables: Sequence[pl.DataFrame]) -> None:
@@ -232,7 +229,7 @@ def leaderboard(results: pl.DataFrame, metric: str = "score") -> pl.DataFrame:
     """Return runs and rules of each collection, split and unit held out, best first, by their
     latest evaluation.
 
-    Runs of a ranker differ in name, settings, blocks or rows (`Run`). ``difference`` is the mean
+    Runs of a ranker differ in name, settings, blocks or rows (`run_of`). ``difference`` is the mean
     difference to the first ranker on graphs scored by both, with standard error.
     """
     key = [*_RUN]

@@ -49,12 +49,7 @@ from xlarank.models.validation.metrics import LAYOUTS_SET, SPEEDUPS, graph_metri
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank, rank_folder, write_rankings
 from xlarank.pipelines.ranking.model_choice import model_for_collection, rows_for_model
-from xlarank.pipelines.ranking.score_difference import (
-    Segment,
-    explain_graph,
-    program_graph,
-    segments_of,
-)
+from xlarank.pipelines.ranking.score_difference import explain_graph, program_graph, segments_of
 from xlarank.pipelines.support.evaluation import evaluate_graph
 
 
@@ -455,11 +450,11 @@ def test_segments_are_connected_nodes_of_one_sign():
     assert set(program_graph(graph).edges) == {(0, 1), (1, 2), (1, 4)}, (
         "a vector passes no layout on"
     )
-    expected = (Segment((0, 1), -2.0), Segment((3,), -0.9), Segment((4,), 0.8))
-    assert segments_of(graph, {0: -1.0, 1: -1.0, 3: -0.9, 4: 0.8}) == expected
+    expected = [((0, 1), -2.0), ((3,), -0.9), ((4,), 0.8)]
+    assert [*segments_of(graph, {0: -1.0, 1: -1.0, 3: -0.9, 4: 0.8}).items()] == expected
     # 5 of 5.2 is more than four fifths: the rest is left out
-    assert segments_of(graph, {0: 5.0, 1: 0.1, 4: -0.1}) == (Segment((0,), 5.0),)
-    assert segments_of(graph, {}) == () and segments_of(graph, {0: 0.0}) == ()
+    assert segments_of(graph, {0: 5.0, 1: 0.1, 4: -0.1}) == {(0,): 5.0}
+    assert segments_of(graph, {}) == segments_of(graph, {0: 0.0}) == {}
 
 
 def test_tiles_have_causes_but_no_nodes(shared_tree, shared_trained, tmp_path):

@@ -39,7 +39,6 @@ from xlarank.pipelines.leaderboard import leaderboard
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.evaluation import compared, verdict
 from xlarank.pipelines.support.results import (
-    Run,
     ScoreFiles,
     read_results,
     results_table,
@@ -130,14 +129,15 @@ def test_the_leaderboard_is_paired_by_hand(tmp_path):
 def test_runs_of_one_ranker_are_lines_side_by_side(tmp_path):
     """A run differs in name, settings, blocks or rows; repeating it replaces its line."""
     workspace = Workspace(tmp_path)
-    runs = {
-        Run(blocks="full 3fa9c1", settings="40 rounds", rows=9, tuned=False): 0.5,
-        Run(blocks="full 07c409 + mine.py", settings="40 rounds", rows=9, tuned=False): 0.7,
-        Run(blocks="full 3fa9c1", settings="60 rounds", rows=9, tuned=False): 0.6,
-        Run("again", blocks="full 3fa9c1", settings="40 rounds", rows=9, tuned=False): 0.4,
-    }
+    run = {"blocks": "full 3fa9c1", "settings": "40 rounds", "rows": 9, "tuned": False}
+    runs = (
+        (run, 0.5),
+        (run | {"blocks": "full 07c409 + mine.py"}, 0.7),
+        (run | {"settings": "60 rounds"}, 0.6),
+        (run | {"name": "again"}, 0.4),
+    )
     for score in (0.0, 0.1):
-        for run, value in runs.items():
+        for run, value in runs:
             metrics = {"a": {"score": value + score}, "b": {"score": value}}
             write_results(
                 workspace, [results_table(metrics, "x", scope=(TILE, "valid", None), run=run)]

@@ -164,11 +164,9 @@ def explain(
         options.current_run.keep(columns[0][0])
     named_columns = ((f"{value:+.4f}", name, meanings.get(name, "")) for name, value in columns)
     show_rows((">contribution", "column", "~meaning"), named_columns)
-    for number, segment in enumerate(result.segments, 1):
-        inside = ", ".join(map(result.called, segment.nodes[:12])) + (
-            " ..." if len(segment.nodes) > 12 else ""
-        )
-        say(f"segment {number} (connected nodes): {segment.value:+.4f}, nodes {inside}")
+    for number, (nodes, value) in enumerate(result.segments.items(), 1):
+        inside = ", ".join(map(result.called, nodes[:12])) + (" ..." if len(nodes) > 12 else "")
+        say(f"segment {number} (connected nodes): {value:+.4f}, nodes {inside}")
     list_lines("note", list(result.notes))
     if svg is not None:
         say(f"wrote {svg}")
