@@ -295,10 +295,9 @@ def _outcomes(
             job = running.pop(future)
             try:
                 outcomes, contents = future.result()
-                for path, content in zip(job.targets() if contents else (), contents, strict=True):
-                    if content is not None:
-                        with atomic_write(path) as target:
-                            target.write_bytes(content)
+                for path, content in contents.items():
+                    with atomic_write(job.workspace.root / path) as target:
+                        target.write_bytes(content)
             except Exception as error:
                 broken = BuildOutcome(broken=building.why_broken(job.files, error))
                 outcomes = {file.name: broken for file in job.files}

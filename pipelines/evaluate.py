@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence, Set
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +82,7 @@ def evaluate(
     files = {} if official_indices is None else _official_files(official_indices, chosen)
     with steps_of(progress, f"evaluating on {split}", len(chosen)) as step:
 
-        def run(collection: Collection) -> list[pl.DataFrame]:
+        def run(collection: Collection) -> Rankings:
             step(str(collection))
             if split == "train" and scores is None and model_from is None:
                 return _out_of_fold(workspace, collection, evaluation)
@@ -91,14 +90,12 @@ def evaluate(
             indices = files.get(collection)
             return _evaluate(workspace, collection, evaluation, ranker, indices, name)
 
-        tables = each_collection(chosen, collections, evaluation.left_out, run)
+        evaluation.rankings = each_collection(chosen, collections, evaluation.left_out, run)
     if not evaluation.rankings:
         got = f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out))
         lacks_valid = split == "valid" and " has no valid split" in got
         do = "pass `split=train` for out-of-fold scores, or run cross-validate"
         raise CollectionError(got, do=do if lacks_valid and not (scores or model_from) else "")
-    with note_errors(evaluation.notes), workspace_lock(workspace, progress):
-        results.write_results(workspace, [*chain(*tables.values())])
     return evaluation
 
 
@@ -123,11 +120,9 @@ def _own_model(workspace: Workspace, collection: Collection) -> Model:
     return model_of(workspace, collection)
 
 
-def _out_of_fold(
-    workspace: Workspace, collection: Collection, evaluation: Evaluation
-) -> list[pl.DataFrame]:
-    """Add the out-of-fold metrics that `train` stored in the card; scores of a model on the graphs
-    that it was trained on prove nothing.
+def _out_of_fold(workspace: Workspace, collection: Collection, evaluation: Evaluation) -> Rankings:
+    """Return the out-of-fold metrics that `train` stored in the card; scores of a model on the
+    graphs that it was trained on prove nothing.
     """
     model = _own_model(workspace, collection)
     card = model.require_card()
@@ -142,11 +137,10 @@ def _out_of_fold(
     for name in manifest.graphs.keys() - card.folds if manifest else ():
         evaluation.left_out[f"{collection} {name}"] = "it was not scored out of fold"
     rankings = out_of_fold(workspace, collection, card)
-    evaluation.rankings[str(collection)] = rankings
     evaluation.in_use[str(collection)] = in_use(str(collection), rankings, *best_of(model))
     units = FOLDS_OF[card.folds_by]
     evaluation.notes.append(f"{collection}: scores are out of fold, with {units} held out")
-    return []
+    return rankings
 
 
 def _evaluate(
@@ -156,8 +150,8 @@ def _evaluate(
     ranker: Model | ScoreFiles,
     indices_file: Path | None,
     run_name: str,
-) -> list[pl.DataFrame]:
-    """Add a ranker's metrics and return them as tables; write predictions of an own model."""
+) -> Rankings:
+    """Return a ranker's metrics, and write them; write the predictions of an own model, too."""
     split = evaluation.graphs
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
@@ -189,18 +183,22 @@ def _evaluate(
     evaluation.left_out |= {f"{collection} {graph}": reason for graph, reason in left_out.items()}
     if not rankings:
         raise _nothing_scored(name, collection, split, known & left_out.keys())
-    evaluation.rankings[str(collection)] = rankings
-    if model is not None:
-        evaluation.notes += _overlap_notes(model, collection, rankings[name, None].keys())
-        if name == model.name:
-            evaluation.in_use[str(collection)] = in_use(str(collection), rankings, *best_of(model))
-            with note_errors(evaluation.notes), workspace_lock(workspace):
-                results.write_predictions(workspace, collection, name, predictions)
     shown = split if official is None else f"{split}, official configurations"
     scope = (str(collection), shown, None)
     if model is None:
-        return results.results_tables(rankings, scope, {"name": run_name or None})
-    return results.results_tables(rankings, scope, _run_of(model, run_name), seconds)
+        tables = results.results_tables(rankings, scope, {"name": run_name or None})
+    else:
+        tables = results.results_tables(rankings, scope, _run_of(model, run_name), seconds)
+        evaluation.notes += _overlap_notes(model, collection, rankings[name, None].keys())
+    own_model = model if model is not None and name == model.name else None
+    if own_model is not None:
+        used = in_use(str(collection), rankings, *best_of(own_model))
+        evaluation.in_use[str(collection)] = used
+    with note_errors(evaluation.notes), workspace_lock(workspace):
+        results.write_results(workspace, tables)
+        if own_model is not None:
+            results.write_predictions(workspace, collection, name, predictions)
+    return rankings
 
 
 def _nothing_scored(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from xlarank.data.files import atomic_write
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.reading import node_names
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.ranking.model_choice import model_for_graph
 from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph
-from xlarank.pipelines.reporting.charts import in_fixed_colours, segment_picture
+from xlarank.pipelines.reporting.charts import segment_picture, write_picture
 
 
 def explain(
@@ -37,7 +36,5 @@ def explain(
     names = () if module is None else node_names(module, graph)
     explanation = explain_graph(graph, model, config=config, against=against, names=names)
     if svg is not None:
-        picture = in_fixed_colours(segment_picture(graph, explanation))
-        with atomic_write(svg) as partial:
-            partial.write_text(picture, encoding="utf-8")
+        write_picture(svg, segment_picture(graph, explanation))
     return explanation

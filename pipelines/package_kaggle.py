@@ -69,9 +69,8 @@ def package_kaggle(
     whose target is not published.
     """
     if not re.fullmatch(r"[\w-]+", owner):
-        raise XlarankError(
-            f"`owner` is {owner!r}", expected="the name of a Kaggle account, as in its URL"
-        )
+        expected = "the name of a Kaggle account, as in its URL"
+        raise XlarankError(f"`owner` is {owner!r}", expected=expected)
     content = {}
     for name in _tracked():  # without links, the sub-packages are folders of xlarank/
         folder = "xlarank/" if name.startswith(SUBPACKAGES) else ""
@@ -79,9 +78,8 @@ def package_kaggle(
     included = _add_models(models, content) if models is not None else ()
     if wheelhouse:
         content |= _wheels()
-    content[METADATA] = (
-        json.dumps({**_DATASET, "id": f"{owner}/xlarank"}, indent=2) + "\n"
-    ).encode()
+    metadata = json.dumps({**_DATASET, "id": f"{owner}/xlarank"}, indent=2)
+    content[METADATA] = f"{metadata}\n".encode()
     content[KERNEL] = content[KERNEL].replace(NOBODY.encode(), owner.encode())
     (_write_zip if out.suffix == ".zip" else _write_folder)(out, content)
     size = sum(map(len, content.values()))
@@ -102,9 +100,8 @@ def _tracked() -> list[str]:
     )
     if "run.py" not in names:
         got = f"git cannot list the files of {ROOT} ({' '.join(reason.split())})"
-        raise XlarankError(
-            got, expected="a git clone of xlarank", do="run package-kaggle from a clone"
-        )
+        do = "run package-kaggle from a clone"
+        raise XlarankError(got, expected="a git clone of xlarank", do=do)
     return names
 
 
@@ -124,27 +121,17 @@ def _add_models(root: Path, content: dict[str, bytes]) -> tuple[str, ...]:
     workspace = Workspace(root)
     collections = trained_collections(workspace)
     if not collections:
-        raise ModelError(
-            f"there is no trained model in {root}", do="run train first, or leave `models` out"
-        )
+        do = "run train first, or leave `models` out"
+        raise ModelError(f"there is no trained model in {root}", do=do)
     for collection in collections:
         folder = workspace.model(collection)
         study = workspace.study(collection)
         model = Model.load(folder)
         model.require()
-        paths = [
-            folder / CARD,
-            *(
-                path
-                for member in model.require_card().members
-                for path in (folder / member).rglob("*")
-            ),
-        ]
-        paths += [
-            *study.glob("best-*.json"),
-            *study.glob("trials-*.csv"),
-            first_scores(workspace, collection),
-        ]
+        paths = [folder / CARD, first_scores(workspace, collection)]
+        for member in model.require_card().members:
+            paths += (folder / member).rglob("*")
+        paths += [*study.glob("best-*.json"), *study.glob("trials-*.csv")]
         for path in sorted(path for path in paths if path.is_file()):
             content[f"workspace/{path.relative_to(root).as_posix()}"] = _content(path, root)
     return tuple(map(str, collections))
@@ -152,33 +139,23 @@ def _add_models(root: Path, content: dict[str, bytes]) -> tuple[str, ...]:
 
 def _wheels() -> dict[str, bytes]:
     """Download wheels of the requirements that the image lacks, and of their dependencies."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    command += [
-        "--only-binary",
-        ":all:",
-        "--python-version",
-        "3.12",
-        "--platform",
-        "manylinux2014_x86_64",
-    ]
+    options = (
+        "--quiet --disable-pip-version-check --only-binary :all: "
+        "--python-version 3.12 --platform manylinux2014_x86_64"
+    ).split()
     with tempfile.TemporaryDirectory(prefix="xlarank-wheels-") as folder:
-        download = subprocess.run(
-            [*command, "--dest", folder, *LACKING], capture_output=True, text=True
-        )
+        command = [sys.executable, "-m", "pip", "download", *options, "--dest", folder, *LACKING]
+        download = subprocess.run(command, capture_output=True, text=True)
         if download.returncode:
-            got = (
-                f"pip cannot download {', '.join(LACKING)} "
-                f"({' '.join(download.stderr.split())[-300:]})"
-            )
+            reason = " ".join(download.stderr.split())[-300:]
+            got = f"pip cannot download {', '.join(LACKING)} ({reason})"
             do = (
                 "connect, or leave `wheelhouse` out: the notebook does not need these, only "
                 "run.py does"
             )
             raise XlarankError(got, expected="a connection to a package index", do=do)
-        return {
-            f"wheelhouse/{path.name}": path.read_bytes()
-            for path in sorted(Path(folder).glob("*.whl"))
-        }
+        wheels = sorted(Path(folder).glob("*.whl"))
+        return {f"wheelhouse/{path.name}": path.read_bytes() for path in wheels}
 
 
 def _write_zip(out: Path, content: Mapping[str, bytes]) -> None:

@@ -136,30 +136,22 @@ def _sentence(facts: CollectionFacts, mean: float, graphs: int) -> str:
 
 
 def _write_pictures(all_facts: Iterable[CollectionFacts], folder: Path) -> list[Path]:
-    paths = []
-    for name, picture in _pictures(all_facts).items():
-        path = folder / f"{name}.svg"
-        with atomic_write(path) as partial:
-            partial.write_text(charts.in_fixed_colours(picture), encoding="utf-8")
-        paths.append(path)
-    return paths
-
-
-def _pictures(all_facts: Iterable[CollectionFacts]) -> dict[str, str]:
-    """Return the charts of metrics, ranks and causes, and explanations, by file name."""
+    """Write the charts of metrics, causes and ranks, and explanations."""
     pictures = {}
     for facts in all_facts:
         name = "-".join(facts.collection.parts)
         if facts.metrics:
             for metric, picture in metric_charts(facts).items():
-                pictures[f"{metric}-{name}"] = picture
+                pictures[folder / f"{metric}-{name}.svg"] = picture
         if facts.importance:
-            pictures[f"causes-{name}"] = causes_chart(facts)
+            pictures[folder / f"causes-{name}.svg"] = causes_chart(facts)
         for position, picture in ranks_charts(facts).items():
-            pictures[f"ranks-{name}-{position}"] = picture
+            pictures[folder / f"ranks-{name}-{position}.svg"] = picture
         if facts.explained and facts.explained[1]:
-            pictures[f"explanation-{name}"] = facts.explained[1]
-    return pictures
+            pictures[folder / f"explanation-{name}.svg"] = facts.explained[1]
+    for path, picture in pictures.items():
+        charts.write_picture(path, picture)
+    return [*pictures]
 
 
 def _template() -> Template:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from xlarank.data.collection import Collection, DataRoot, GraphFile, discover, graph_files, survey
 from xlarank.data.errors import CollectionError, GraphFileError, XlarankError, counted
-from xlarank.data.files import atomic_write, write_json
+from xlarank.data.files import write_json
 from xlarank.data.graph import graph_size
 from xlarank.data.submission import complete_submission, submission_id
 from xlarank.data.workspace import Workspace
@@ -30,7 +30,7 @@ from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.evaluate import evaluate
-from xlarank.pipelines.reporting.charts import in_fixed_colours, ranks_chart, short
+from xlarank.pipelines.reporting.charts import ranks_chart, short, write_picture
 from xlarank.pipelines.submit import Submission, submit
 from xlarank.pipelines.support.processes import isolated
 from xlarank.pipelines.support.progress import Progress
@@ -352,6 +352,5 @@ def first_model(
         predicted = mean_rank(model_of(workspace, collection).score(rows))
         measured = mean_rank(rows.row_cost)
         title = f"{collection}\n{short(graph)}: {scores[graph]:.2f}"
-        with atomic_write(path.with_suffix(".svg")) as partial:
-            svg = in_fixed_colours(ranks_chart(path.stem, title, predicted, measured))
-            partial.write_text(svg, encoding="utf-8")
+        chart = ranks_chart(path.stem, title, predicted, measured)
+        write_picture(path.with_suffix(".svg"), chart)

@@ -13,12 +13,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import networkx as nx
 import numpy as np
 
 from xlarank.data.errors import XlarankError
+from xlarank.data.files import atomic_write
 from xlarank.data.graph import Graph, LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.layout.layout_context import LayoutContext
@@ -159,6 +161,12 @@ def _to_svg(axes: Axes, name: str) -> str:
     return re.sub(r"\n\s*", "\n", text)
 
 
+def write_picture(path: Path, svg: str) -> None:
+    """Write a chart to a file of its own."""
+    with atomic_write(path) as partial:
+        partial.write_text(in_fixed_colours(svg), encoding="utf-8")
+
+
 def in_fixed_colours(svg: str) -> str:
     """Return a chart for a file of its own, as for a paper: dark on white, in its own size, without
     variables, which converters do not resolve.
@@ -173,20 +181,13 @@ def in_fixed_colours(svg: str) -> str:
 
 @_styled()
 def metric_chart(
-    name: str,
-    graphs: Sequence[str],
-    values: Mapping[str, Floats],
-    label: str,
-    order: Integers | None = None,
+    name: str, graphs: Sequence[str], values: Mapping[str, Floats], label: str, order: Integers
 ) -> str:
-    """Draw a mark per ranking for the last `_MAX_NAMES` graphs in ``order``, by default of the
-    first of ``values``.
+    """Draw a mark per ranking for the last `_MAX_NAMES` graphs in ``order``.
 
     Rules are hollow and, unless `IN_USE`, small. Each ranking is a little lower than the one
     before, so that equal values show. Slowdowns, which begin at 0, have a logarithmic axis.
     """
-    if order is None:
-        order = np.argsort(next(iter(values.values())))
     order = order[-_MAX_NAMES:]
     row = max(0.2, 0.06 * len(values))
     from matplotlib.ticker import PercentFormatter
@@ -324,8 +325,8 @@ def _place_nodes(graph: LayoutGraph, explanation: Explanation) -> Places:
 
 
 def _draw_edges(axes: Axes, graph: LayoutGraph, explanation: Explanation, centres: Places) -> None:
+    from matplotlib import path as paths
     from matplotlib.patches import PathPatch
-    from matplotlib.path import Path
 
     right = max(x for x, _ in centres.values()) + _COLUMN * 0.6
     now = set_layouts(graph, explanation.now)
@@ -358,7 +359,7 @@ def _draw_edges(axes: Axes, graph: LayoutGraph, explanation: Explanation, centre
         # offset
         bend = (y2 - y1) / 2
         aside = (right - (x1 + x2) / 2) / 0.75 if y2 - y1 > _ROW else 0.0
-        curve = Path(
+        curve = paths.Path(
             [(x1, y1), (x1 + aside, y1 + bend), (x2 + aside, y2 - bend), (x2, y2)], [1, 4, 4, 4]
         )
         axes.add_patch(PathPatch(curve, fill=False, edgecolor=colour))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -32,21 +31,20 @@ def baselines(
     kind = collection.kind
     cost = rows.cost[picked]
     group = rows.group[picked]
+    file_order = np.arange(len(rows.ids), dtype=np.float64)
     metrics = {
-        "file order": graph_metrics(kind, _file_order(rows)[picked], cost, group),
+        "file order": graph_metrics(kind, file_order[picked], cost, group),
         RANDOM: _random(kind, cost, group),
     }
     for model in untrained_models(collection, rows):
         score = model.score(rows)[rows.group]
         name = SHIPPED_RANKER if model.shipped else model.name.removeprefix(RULE)
         metrics[name] = graph_metrics(kind, score[picked], cost, group)
-    names = [name for name in rows.columns if name.startswith("bounds__")]
-    if kind == "tile" and names and rows.ids[0] == 0:
-        bounds = _values(rows, names)
-        distance = np.abs(bounds - bounds[0]).sum(axis=1)
-        metrics["nearest to the first configuration"] = graph_metrics(
-            kind, distance[picked], cost, group
-        )
+    used = [i for i, name in enumerate(rows.columns) if name.startswith("bounds__")]
+    if kind == "tile" and used and rows.ids[0] == 0:
+        bounds = rows.matrix(used=np.array(used))[rows.group].astype(np.float64)
+        distance = np.abs(bounds - bounds[0]).sum(axis=1)[picked]
+        metrics["nearest to the first configuration"] = graph_metrics(kind, distance, cost, group)
     return metrics
 
 
@@ -64,26 +62,13 @@ def untrained_models(collection: Collection, rows: GraphRows) -> list[Model]:
     return models
 
 
-def _file_order(rows: GraphRows) -> Floats:
-    return np.arange(len(rows.ids), dtype=np.float64)
-
-
-def _values(rows: GraphRows, names: Sequence[str]) -> Floats:
-    """Return values of columns, ``(configs, names)``, in the stored order of columns."""
-    indices = np.array([i for i, name in enumerate(rows.columns) if name in names])
-    return rows.matrix(used=indices)[rows.group].astype(np.float64)
-
-
 def _random(kind: Kind, cost: Floats, group: Integers) -> dict[str, float]:
     """Return the expected metrics of the random order."""
     measured = np.isfinite(cost)
     ascending = np.sort(deduplicated(cost[measured], cost[measured], group[measured])[1])
     at_1, at_5 = (_expected_least(ascending, k) / ascending[0] - 1 for k in (1, 5))
-    return dict(
-        zip(
-            METRICS, (0.0, 0.5, at_1, at_5, 0.0 if kind == "layout" else 1 - at_5, 0.0), strict=True
-        )
-    )
+    score = 0.0 if kind == "layout" else 1 - at_5
+    return dict(zip(METRICS, (0.0, 0.5, at_1, at_5, score, 0.0), strict=True))
 
 
 def _expected_least(ascending: Floats, k: int) -> float:

@@ -47,8 +47,9 @@ class BuildOutcome:
 
 #: Outcomes of the files of a job, by name.
 BuildOutcomes: TypeAlias = dict[str, BuildOutcome]
-#: Outcomes of a job, and the contents of `PartJob.targets` that the client still has to write.
-Built: TypeAlias = tuple[BuildOutcomes, list[bytes | None]]
+#: Outcomes of a job, and the contents of files by path in the workspace that the client still has
+#: to write.
+Built: TypeAlias = tuple[BuildOutcomes, dict[Path, bytes]]
 
 
 @dataclass(frozen=True)
@@ -84,10 +85,6 @@ class PartJob:
     def instances(self, file: GraphFile) -> Path:
         """Return the file of a graph's instances; raises `WorkspaceError` for a bad name."""
         return self.workspace.graph_instances(self.collection, self.split, file.name)
-
-    def targets(self) -> list[Path]:
-        """Return the files of instances and, written last, of rows."""
-        return [*map(self.instances, self.files), self.rows]
 
     def stored(self) -> tuple[BuildOutcomes, bool]:
         """Return the outcomes known before building, and whether there is nothing to build or
@@ -141,7 +138,7 @@ class PartJob:
         if graphs:
             place = (str(self.collection), self.split)
             store.write_rows(self.rows, graphs, self.recipe, entries, place)
-        return built, []
+        return built, {}
 
     def _build_graph(self, file: GraphFile, source: Source) -> GraphRows:
         """Compute the rows of a graph, sampled as in the recipe, and write its instances."""
@@ -215,8 +212,7 @@ def why_broken(files: Sequence[GraphFile], error: Exception) -> str:
 
 
 def build_remotely(job: PartJob, outcomes: BuildOutcomes) -> Built:
-    """Build a part without access to its workspace, and return the contents of its
-    `PartJob.targets`.
+    """Build a part without access to its workspace, and return the contents of its files.
 
     ``outcomes`` hold the client's `Source` of each file, because copies may have other dates.
     Raises `ClusterError` if the worker's feature code differs.
@@ -238,4 +234,6 @@ def build_remotely(job: PartJob, outcomes: BuildOutcomes) -> Built:
     with tempfile.TemporaryDirectory(prefix="xlarank-") as folder:
         local_job = replace(job, workspace=Workspace(Path(folder)))
         built, _ = local_job.build(outcomes)
-        return built, [path.read_bytes() if path.exists() else None for path in local_job.targets()]
+        paths = [path for path in Path(folder).rglob("*") if path.is_file()]
+        paths.sort(key=lambda path: path == local_job.rows)  # rows are written after instances
+        return built, {path.relative_to(folder): path.read_bytes() for path in paths}

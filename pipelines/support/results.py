@@ -362,9 +362,8 @@ class ScoreFiles:
             for graph, row in firsts.select("graph", "row").iter_rows():
                 got = f"row {row} of {file} scores {graph!r}"
                 if graph not in collections_of:
-                    raise SubmissionError(
-                        got, expected=f"{split} graphs of {', '.join(map(str, collections))}"
-                    )
+                    expected = f"{split} graphs of {', '.join(map(str, collections))}"
+                    raise SubmissionError(got, expected=expected)
                 if len(collections_of[graph]) > 1 and "collection" not in table.columns:
                     expected = f"a column collection: {' or '.join(collections_of[graph])}"
                     raise SubmissionError(got, expected=expected, do="add it, or pass `collection`")
@@ -392,9 +391,8 @@ def _read(path: Path, split: str) -> pl.DataFrame:
         got = f"{path} cannot be read ({reason_of(error)})"
         raise SubmissionError(got, expected=expected) from error
     whole = table["configuration"].cast(pl.Int64, strict=False)
-    for row in table.filter(whole.ne_missing(table["configuration"])).head(1).to_dicts():
-        got = f"row {row['row']} of {path} has the configuration {row['configuration']:g}"
-        raise SubmissionError(got, expected="a whole number")
+    is_whole = whole.eq_missing(table["configuration"])
+    _require(table, is_whole, path, "has the configuration {configuration:g}", "a whole number")
     table = table.with_columns(whole)
     if "split" in table.columns:
         table = table.filter(pl.col("split") == split)
@@ -405,16 +403,21 @@ def _read(path: Path, split: str) -> pl.DataFrame:
         table = table.filter(
             order == (order.min().over("collection") if "collection" in columns else order.min())
         )
-    wrong = table.filter(
-        pl.col("score").is_finite().not_() | pl.any_horizontal(pl.col(_REQUIRED).is_null())
-    )
-    for row in wrong.head(1).iter_rows(named=True):
-        got = (
-            f"row {row['row']} of {path} gives configuration {row['configuration']} of "
-            f"{row['graph']} no score"
-        )
-        raise SubmissionError(got, expected="a finite number in each row")
+    has_score = pl.col("score").is_finite() & pl.all_horizontal(pl.col(_REQUIRED).is_not_null())
+    problem = "gives configuration {configuration} of {graph} no score"
+    _require(table, has_score, path, problem, "a finite number in each row")
     return table
+
+
+def _require(
+    table: pl.DataFrame, valid: pl.Series | pl.Expr, file: Path | str, problem: str, expected: str
+) -> None:
+    """Raise `SubmissionError` for the first row that is not ``valid``; its values are put into the
+    ``problem``.
+    """
+    for row in table.filter(~valid).head(1).iter_rows(named=True):
+        got = f"row {row['row']} of {file} {problem.format(**row)}"
+        raise SubmissionError(got, expected=expected)
 
 
 def _row_scores(file: str, table: pl.DataFrame, graph: GraphRows) -> Floats:
@@ -427,24 +430,14 @@ def _row_scores(file: str, table: pl.DataFrame, graph: GraphRows) -> Floats:
             for name, entries in zip(names, seeds.values(), strict=True)
         ]
         return np.average(scores, axis=0)
-    repeated = table.filter(~pl.col("configuration").is_first_distinct())
-    for row in repeated.head(1).iter_rows(named=True):
-        got = (
-            f"row {row['row']} of {file} scores configuration {row['configuration']} of "
-            f"{graph.name} again"
-        )
-        raise SubmissionError(got, expected="each configuration once, or once for each seed")
-    position = np.searchsorted(graph.ids, table["configuration"].to_numpy())
-    inside = (
-        graph.ids[np.minimum(position, len(graph.ids) - 1)] == table["configuration"].to_numpy()
-    )
-    for row in table.filter(~pl.Series(inside)).head(1).iter_rows(named=True):
-        got = (
-            f"row {row['row']} of {file} scores configuration {row['configuration']} of "
-            f"{graph.name}"
-        )
-        raise SubmissionError(got, expected=f"configurations 0 to {graph.ids[-1]}")
-    row_of = graph.group[position]
+    problem = "scores configuration {configuration} of {graph}"
+    is_first = pl.col("configuration").is_first_distinct()
+    once = "each configuration once, or once for each seed"
+    _require(table, is_first, file, f"{problem} again", once)
+    configurations = table["configuration"].to_numpy()
+    is_known = pl.Series(np.isin(configurations, graph.ids))
+    _require(table, is_known, file, problem, f"configurations 0 to {graph.ids[-1]}")
+    row_of = graph.group[np.searchsorted(graph.ids, configurations)]
     counts = np.bincount(row_of, minlength=len(graph))
     if not counts.all():
         lacking = graph.ids[np.flatnonzero(counts[graph.group] == 0)[0]]

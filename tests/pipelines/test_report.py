@@ -167,7 +167,8 @@ def test_equal_scores_do_not_hide_each_other(monkeypatch):
     drawn = []
     monkeypatch.setattr(charts, "_to_svg", lambda axes, _: drawn.append(axes) or "")
     rankings = ("lambdarank", "rule: file order", "rule: largest tile")
-    charts.metric_chart("x", ["a", "b"], dict.fromkeys(rankings, np.array([0.5, 0.6])), "tau")
+    values = dict.fromkeys(rankings, np.array([0.5, 0.6]))
+    charts.metric_chart("x", ["a", "b"], values, "tau", np.arange(2))
     lines = {line.get_label(): line for line in drawn[0].get_lines()}
     assert len({tuple(line.get_ydata()) for line in lines.values()}) == len(rankings)
     assert all(abs(line.get_ydata() - [0, 1]).max() < 0.5 for line in lines.values())
