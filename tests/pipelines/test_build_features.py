@@ -70,18 +70,14 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree, tmp_path):
         expected += [(collection, split) for split in splits]
     assert [(part.collection, part.split) for part in report.splits] == expected
     for part in report.splits:
-        names = list(TREE[part.collection][part.split])
-        assert list(
-            stored(work, part.collection, part.split)
-        ) == names and part.graphs == part.built == len(names)
-    assert (report.splits[0].configs, report.splits[0].rows) == (5 * 24, 5 * 22), (
-        "two of each 24 are repeats"
-    )
-    widths = {
-        kind: (len(FAST.graph_columns(kind)), len(FAST.config_columns(kind)))
-        for kind in get_args(Kind)
-    }
-    assert report.columns == widths
+        names = [*TREE[part.collection][part.split]]
+        assert [*stored(work, part.collection, part.split)] == names
+        assert part.graphs == part.built == len(names)
+    first = report.splits[0]
+    assert (first.configs, first.rows) == (5 * 24, 5 * 22), "two of each 24 are repeats"
+    for kind in get_args(Kind):
+        widths = (len(FAST.graph_columns(kind)), len(FAST.config_columns(kind)))
+        assert report.columns[kind] == widths
     path = graph_path(tree, LAYOUT, "train", "beta__a")
     rows = stored(work)["beta__a"]
     written = manifest(work)
@@ -111,20 +107,17 @@ def test_only_what_changed_is_built_again(tree, built):
     touched = graph_path(tree, TILE, "valid", "pool__a")
     os.utime(touched, ns=(touched.stat().st_atime_ns, touched.stat().st_mtime_ns + 1_000_000))
     assert totals(build(tree, built)) == (2, FILES - 2, 0)
-    rewritten = {name for name, inode in inodes().items() if inode != first[name]}
-    assert rewritten == {
-        "layout/cpu/random/train/part-0000.parquet",
-        "tile/cpu/valid/part-0000.parquet",
-    }
+    rewritten = [name for name, inode in inodes().items() if inode != first[name]]
+    folders = ("layout/cpu/random/train", "tile/cpu/valid")
+    assert sorted(rewritten) == [f"{folder}/part-0000.parquet" for folder in folders]
     assert np.array_equal(stored(built)["beta__a"].runtime, np.load(changed)["config_runtime"])
     whole = changed.read_bytes()
     changed.write_bytes(whole[:-200])
     graph_path(tree, LAYOUT, "train", "alpha__a").unlink()
     report = build(tree, built)
     assert totals(report) == (0, FILES - 2, 1)
-    assert "beta__a.npz" in report.broken[f"{LAYOUT} train beta__a"] and list(
-        manifest(built).broken
-    ) == ["beta__a"]
+    assert "beta__a.npz" in report.broken[f"{LAYOUT} train beta__a"]
+    assert [*manifest(built).broken] == ["beta__a"]
     instances = (built / "features/layout/cpu/random/train").glob("*.instances.npz")
     names = sorted(path.name.partition(".")[0] for path in instances)
     assert names == list(stored(built)) == ["alpha__b", "beta__b", "gamma__a"]
@@ -152,11 +145,8 @@ def test_rows_of_a_split_or_collection_without_files_are_removed(tree, built, tm
 def test_graphs_share_a_file_up_to_so_many_graphs_and_configurations_that_are_kept(
     shared_tree, monkeypatch
 ):
-    files = [
-        file
-        for file in discover(shared_tree / "npz")
-        if file.path.match("layout/cpu/random/train/*")
-    ]
+    files = discover(shared_tree / "npz")
+    files = [file for file in files if file.path.match("layout/cpu/random/train/*")]
     for configs, graphs, kept, sizes in (
         (47, 9, 0, [1] * 5),
         (48, 9, 0, [2, 2, 1]),
@@ -179,18 +169,16 @@ def test_max_configs_thins_out_train_alone(tree, tmp_path, shared_built):
         drawn = stored(work, split=split)
         for name, full in stored(shared_built, split=split).items():
             assert len(drawn[name]) == (10 if split == "train" else len(full))
-            values = {tuple(row) for row in full.config_values}
-            assert {tuple(row) for row in drawn[name].config_values} <= values, (
-                "features are of the whole graph"
+            drawn_values, values = (
+                {tuple(row) for row in rows.config_values} for rows in (drawn[name], full)
             )
+            assert drawn_values <= values, "features are of the whole graph"
     before = stored(work)
     report = build(tree, work, max_configs=10, seed=1, **chosen)
-    assert [part.split for part in report.splits if part.built] == ["train"], (
-        "nothing is drawn of the others"
-    )
-    assert all(
-        before[name].ids.tolist() != rows.ids.tolist() for name, rows in stored(work).items()
-    )
+    rebuilt = [part.split for part in report.splits if part.built]
+    assert rebuilt == ["train"], "nothing is drawn of the others"
+    for name, rows in stored(work).items():
+        assert before[name].ids.tolist() != rows.ids.tolist()
     assert totals(build(tree, work, max_configs=22, **chosen)) == (5, 2, 0), "another recipe"
 
 
@@ -212,9 +200,8 @@ def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree, tmp_path):
     text.write_text("hello")
     save_npz(graph_path(tree, LAYOUT, "valid", "alike__a"), trees.identical(trees.layout_graph(0)))
     save_npz(graph_path(tree, LAYOUT, "valid", "even__a"), trees.even(trees.layout_graph(1)))
-    harmful = (
-        "layout:c pu?:random"  # refused for itself; the collections beside it have their manifests
-    )
+    # refused for itself; the collections beside it have their manifests
+    harmful = "layout:c pu?:random"
     save_npz(graph_path(tree, harmful, "valid", "alpha__a"), trees.layout_graph(3))
     before = set(tmp_path.rglob("*"))
     work = tmp_path / "work"
@@ -236,9 +223,7 @@ def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree, tmp_path):
         (TILE, "valid"),
     ]
     broken = manifest(work, TILE, "valid")
-    assert (broken.graphs, set(broken.broken)) == ({}, {"pool__a"}), (
-        "a manifest of broken files alone"
-    )
+    assert (broken.graphs, [*broken.broken]) == ({}, ["pool__a"])
     assert set(stored(work, split="valid")) == set(rows), "other collections are left alone"
 
 
@@ -290,9 +275,8 @@ def test_no_graph_is_begun_after_the_timeout_and_the_next_build_resumes(tree, tm
         left = sum(part.left for part in report.splits)
         begun = sum(part.left < part.graphs for part in report.splits)
         assert begun <= 2 * jobs + 1, "workers may have begun a few files of rows"
-        listed = sum(
-            len(manifest(work, part.collection, part.split).graphs) for part in report.splits
-        )
+        manifests = [manifest(work, part.collection, part.split) for part in report.splits]
+        listed = sum(len(one.graphs) for one in manifests)
         assert listed == FILES - left and not report.broken
     assert totals(build(tree, work)) == (left, listed, 0)
 
@@ -321,9 +305,8 @@ def test_memory_disk_and_time_are_announced_before_a_build(tree, tmp_path):
     for _ in range(2):
         build_features(trees.data_root(tree), Workspace(tmp_path), request, on_plan=plans.append)
     (plan,) = plans  # nothing is left to build the second time
-    assert re.fullmatch(
-        r"2 graphs, at most 48 rows: about .* GB of memory, .* MB of disk and .* s", plan
-    )
+    costs = r".* GB of memory, .* MB of disk and .* s"
+    assert re.fullmatch(rf"2 graphs, at most 48 rows: about {costs}", plan)
 
 
 def test_bad_requests(tree, tmp_path):
@@ -332,15 +315,11 @@ def test_bad_requests(tree, tmp_path):
     work.mkdir()
     (work / "features").write_text("in the way")
     (empty / "npz" / "layout" / "cpu").mkdir(parents=True)
+    no_split = "'validation' is not a split; expected train, valid"
     for root, options, kind, message in (
         # the disk is the trouble, not the graphs
         (tree, {}, WorkspaceError, r"cannot write .*features"),
-        (
-            tree,
-            {"splits": ["validation"]},
-            CollectionError,
-            "'validation' is not a split; expected train, valid",
-        ),
+        (tree, {"splits": ["validation"]}, CollectionError, no_split),
         (tree, {"jobs": -1}, XlarankError, "`jobs` is -1"),
         (empty, {}, DataRootError, "has no graph files"),
     ):

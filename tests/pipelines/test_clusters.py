@@ -67,30 +67,22 @@ def test_a_cluster_stores_what_this_machine_would(client, tree, tmp_path, monkey
     listener = Listener()
     asked = {"max_configs": 10, "scheduler": client.scheduler.address}
     there = build(tree, tmp_path / "there", progress=listener, **asked)
-    assert (
-        contents(tmp_path / "there") == contents(tmp_path / "here") and there.splits == here.splits
-    )
+    assert contents(tmp_path / "there") == contents(tmp_path / "here")
+    assert there.splits == here.splits
     assert set(there.broken) == {f"{TILE} test sort__a", f"{LAYOUT} valid odd;name"}
     assert listener.jobs == [("building features", FILES + 1)] and listener.ended == 1
     assert len(listener.notes) == FILES + 1 and f"{LAYOUT} train alpha__a" in listener.notes
-    again = build(tree, tmp_path / "there", **asked)
-    assert (sum(part.built for part in again.splits), sum(part.kept for part in again.splits)) == (
-        0,
-        FILES - 1,
-    )
+    again = build(tree, tmp_path / "there", **asked).splits
+    assert sum(part.built for part in again) == 0
+    assert sum(part.kept for part in again) == FILES - 1
     monkeypatch.setattr("xlarank.features.settings.source_hash", lambda: "other code")
-    with pytest.raises(
-        ClusterError, match=r"worker on .* has the feature code .*install the same xlarank"
-    ):
+    other_code = r"worker on .* has the feature code .*install the same xlarank"
+    with pytest.raises(ClusterError, match=other_code):
         build(tree, tmp_path / "work", **asked)
 
 
 def test_a_file_that_a_worker_does_not_see_is_broken_alone(tree, tmp_path):
-    files = [
-        file
-        for file in discover(tree / "npz")
-        if (str(file.collection), file.split) == (TILE, "train")
-    ]
+    files = [file for file in discover(tree / "npz") if file.path.match("tile/cpu/train/*")]
     sources = {file.name: module.BuildOutcome(Source.of(file.path)) for file in files}
     files[0].path.unlink()
     sources[files[1].name] = module.BuildOutcome(replace(sources[files[1].name].source, size=1))
@@ -143,16 +135,14 @@ def test_workers_that_are_killed(client, tmp_path, monkeypatch):
     # A job for each graph.
     monkeypatch.setattr("xlarank.pipelines.support.building._PART_GRAPHS", 1)
     victim, other = pids(client)
-    trees.write_tree(
-        tmp_path / "tree", {TILE: {"train": [f"family{n % 9}__{n}" for n in range(24)]}}
-    )
+    names = [f"family{n % 9}__{n}" for n in range(24)]
+    tree = trees.write_tree(tmp_path / "tree", {TILE: {"train": names}}).path
     killer = Listener(1, lambda: os.kill(victim, signal.SIGKILL))
-    report = build(
-        tmp_path / "tree", tmp_path / "there", scheduler=client.scheduler.address, progress=killer
-    )
+    scheduler = client.scheduler.address
+    report = build(tree, tmp_path / "there", scheduler=scheduler, progress=killer)
     assert len(killer.notes) == 24 and not report.broken
     assert victim not in pids(client) and other in pids(client)
-    build(tmp_path / "tree", tmp_path / "here")
+    build(tree, tmp_path / "here")
     assert contents(tmp_path / "there") == contents(tmp_path / "here")
 
     def kill():
@@ -190,36 +180,25 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(
         assert card.fingerprint == saved(here, tmp_path / "here").card.fingerprint
         with monkeypatch.context() as patch:
             patch.setattr(module, "build_remotely", trees.die)
-            asked = {
-                "collections": [TILE],
-                "splits": ["valid"],
-                "scheduler": client.scheduler.address,
-            }
-            (why,) = build(tree, tmp_path / "work", **asked).broken.values()
+            asked = {"collections": [TILE], "scheduler": client.scheduler.address}
+            (why,) = build(tree, tmp_path / "work", splits=["valid"], **asked).broken.values()
         assert why.startswith(
             "pool__a.npz: 1 workers died while they built it; expected workers with enough"
         )
     with local_cluster(1) as stopping, pytest.raises(ClusterError, match="cluster is gone; start"):
-        build(
-            tree,
-            tmp_path / "gone",
-            scheduler=stopping.scheduler_address,
-            progress=Listener(1, stopping.close),
-        )
+        asked = {"scheduler": stopping.scheduler_address, "progress": Listener(1, stopping.close)}
+        build(tree, tmp_path / "gone", **asked)
 
 
 @pytest.mark.slow
 def test_unusable_clusters_are_refused(tree, tmp_path, monkeypatch):
     monkeypatch.setattr("xlarank.pipelines.support.processes._MAX_WAIT", 0.5)
-    with (
-        local_cluster(0) as idle,
-        pytest.raises(ClusterError, match=r"has no workers.*dask worker tcp://"),
-    ):
-        build(tree, tmp_path / "work", scheduler=idle.scheduler_address)
+    idle = r"has no workers.*dask worker tcp://"
+    with local_cluster(0) as cluster, pytest.raises(ClusterError, match=idle):
+        build(tree, tmp_path / "work", scheduler=cluster.scheduler_address)
+    silent = r"no Dask scheduler answers at .*host:port .*dask scheduler"
     for nobody in ("tcp://127.0.0.1:1", "nonsense://x"):
-        with pytest.raises(
-            ClusterError, match=r"no Dask scheduler answers at .*host:port .*dask scheduler"
-        ):
+        with pytest.raises(ClusterError, match=silent):
             build(tree, tmp_path / "work", scheduler=nobody)
 
 
@@ -227,10 +206,9 @@ def test_unusable_engines_are_refused(shared_built, monkeypatch):
     lambdarank = r"`engine=dask` with `model={0}`; expected lambdarank: .*; leave out"
     local = {"engine": "dask", "scheduler": "local"}
     for options, message in (
-        *(
-            ({**local, "model": name}, lambdarank.format(name))
-            for name in ("ranknet", "ensemble", "auto")
-        ),
+        ({**local, "model": "ranknet"}, lambdarank.format("ranknet")),
+        ({**local, "model": "ensemble"}, lambdarank.format("ensemble")),
+        ({**local, "model": "auto"}, lambdarank.format("auto")),
         ({"engine": "dask"}, "`scheduler` is None; expected `engine=dask` with"),
         ({"scheduler": "local"}, "`engine` is local and `scheduler` is local; expected"),
         ({"engine": "spark", "scheduler": "local"}, "`engine` is 'spark'; expected local or dask"),
@@ -238,7 +216,6 @@ def test_unusable_engines_are_refused(shared_built, monkeypatch):
         with pytest.raises((ClusterError, ModelError), match=message):
             trees.train_models(shared_built, **options)
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(
-        ClusterError, match=r"not installed; expected the extra dask; pip install 'xlarank"
-    ):
+    absent = r"not installed; expected the extra dask; pip install 'xlarank"
+    with pytest.raises(ClusterError, match=absent):
         trees.train_models(shared_built, **local)

@@ -22,14 +22,8 @@ SOURCE, NOTEBOOK = (ROOT / "kaggle" / f"xlarank_submission{suffix}" for suffix i
 @pytest.fixture
 def few_files(monkeypatch):
     """Only some of the files are packaged, which is faster."""
-    files = [
-        "LICENSE",
-        "kaggle/kernel-metadata.json",
-        "features/store.py",
-        "pyproject.toml",
-        "run.py",
-    ]
-    monkeypatch.setattr(module, "_tracked", lambda: files)
+    files = "LICENSE kaggle/kernel-metadata.json features/store.py pyproject.toml run.py"
+    monkeypatch.setattr(module, "_tracked", files.split)
 
 
 @pytest.mark.slow
@@ -41,18 +35,15 @@ def test_a_package_holds_the_code_and_its_metadata(tmp_path):
     assert (made.files, made.models, made.wheels) == (len(names), (), ())
     assert {"run.py", "pyproject.toml", "LICENSE", "xlarank/pipelines/run_all.py"} <= names
     assert "xlarank/data/sample/npz/tile/cpu/test/swish__a.npz" in names
-    assert not [
-        name for name in names if name.startswith(("tests/", "benchmarks/", "docs/", ".", "work/"))
-    ]
+    excluded = ("tests/", "benchmarks/", "docs/", ".", "work/")
+    assert not [name for name in names if name.startswith(excluded)]
     metadata = json.loads((made.out / METADATA).read_text())
     assert metadata["id"] == "ada/xlarank"
     assert 6 <= len(metadata["title"]) <= 50 and 20 <= len(metadata["subtitle"]) <= 80
     kernel = json.loads((made.out / "kaggle" / "kernel-metadata.json").read_text())
     assert (kernel["id"], kernel["dataset_sources"]) == ("ada/xlarank-submission", ["ada/xlarank"])
-    assert (kernel["code_file"], kernel["competition_sources"]) == (
-        NOTEBOOK.name,
-        ["predict-ai-model-runtime"],
-    )
+    assert kernel["code_file"] == NOTEBOOK.name
+    assert kernel["competition_sources"] == ["predict-ai-model-runtime"]
     assert (kernel["enable_internet"], kernel["enable_gpu"]) == (False, False)
 
 
@@ -88,12 +79,10 @@ def test_models_come_along_if_they_are_of_this_code(trained, tmp_path, few_files
     with pytest.raises(ModelError, match="no trained model"):
         package_kaggle(tmp_path / "other", models=tmp_path)
     card = trained / "models/tile/cpu/model.json"
-    card.write_text(
-        re.sub('"code_hash": "[^"]*"', '"code_hash": "0123456789abcdef"', card.read_text())
-    )
-    with pytest.raises(
-        ModelError, match="expected 0123456789abcdef, which the model of tile:cpu was trained on"
-    ):
+    other_code = '"code_hash": "0123456789abcdef"'
+    card.write_text(re.sub('"code_hash": "[^"]*"', other_code, card.read_text()))
+    other_code = "expected 0123456789abcdef, which the model of tile:cpu was trained on"
+    with pytest.raises(ModelError, match=other_code):
         package_kaggle(tmp_path / "other", models=trained)
     assert not (tmp_path / "other").exists()
 
@@ -104,9 +93,8 @@ def test_links_are_not_followed(trained, tmp_path, monkeypatch):
     secret.write_text("secret")
     best.parent.mkdir(parents=True)
     best.symlink_to(secret)
-    with pytest.raises(
-        WorkspaceError, match=r"best-lambdarank\.json leads to .*secret; expected files"
-    ):
+    link = r"best-lambdarank\.json leads to .*secret; expected files"
+    with pytest.raises(WorkspaceError, match=link):
         package_kaggle(tmp_path / "package", models=trained)
     best.unlink()
     (trained / "models").rename(tmp_path / "elsewhere")
@@ -140,9 +128,10 @@ def test_the_notebook_is_its_source():
     )
     made = jupytext.read(SOURCE)
     kept = jupytext.read(NOTEBOOK)
-    assert [(cell.cell_type, cell.source) for cell in kept.cells] == [
-        (cell.cell_type, cell.source) for cell in made.cells
-    ], "run: jupytext --to ipynb --update kaggle/xlarank_submission.py"
+    cells, expected = (
+        [(cell.cell_type, cell.source) for cell in notebook.cells] for notebook in (kept, made)
+    )
+    assert cells == expected, "run: jupytext --to ipynb --update kaggle/xlarank_submission.py"
     assert all(not cell.get("outputs") for cell in kept.cells), "outputs are not kept in git"
     assert kept.cells[1].metadata["tags"] == ["parameters"]
 
@@ -177,28 +166,22 @@ def test_the_rehearsal_takes_a_python_relative_to_where_it_is_started(tmp_path):
 
 @pytest.mark.slow
 def test_the_source_runs_from_a_package(tmp_path):
-    splits = {
-        "train": ["conv__a", "conv__b", "dot__a", "dot__b"],
-        "valid": ["pool__a"],
-        "test": ["sort__a"],
-    }
+    train = ["conv__a", "conv__b", "dot__a", "dot__b"]
+    splits = {"train": train, "valid": ["pool__a"], "test": ["sort__a"]}
     tree = {LAYOUT: {"test": ["omega__a"]}, TILE: splits}
     write_tree(tmp_path / "input" / "predict-ai-model-runtime" / "npz_all", tree)
     package_kaggle(tmp_path / "input" / "xlarank")
     out = execute(tmp_path, "working")
-    assert (
-        "none attached, so they are trained" in out and "submission.csv: 2 rows, 0 problems" in out
-    )
-    assert re.search(rf"{TILE} +final model", out) and re.search(
-        rf"{LAYOUT} +the shipped ranker", out
-    )
+    assert "none attached, so they are trained" in out
+    assert "submission.csv: 2 rows, 0 problems" in out
+    assert re.search(rf"{TILE} +final model", out)
+    assert re.search(rf"{LAYOUT} +the shipped ranker", out)
     assert f"own.csv: 1 graphs of {TILE} ranked by LightGBM, 2 rows" in out
     rows = (tmp_path / "working" / "submission.csv").read_bytes()
     picture = (tmp_path / "working/xlarank/reports/first-tile-cpu.svg").read_text(encoding="utf-8")
     assert "pool__a" in picture and "rank by label" in picture
     package_kaggle(tmp_path / "input" / "xlarank", models=tmp_path / "working" / "xlarank")
     out = execute(tmp_path, "inference")
-    assert (
-        re.search(rf"{TILE} +attached model", out) and "training" not in out and "tuning" not in out
-    )
+    assert re.search(rf"{TILE} +attached model", out)
+    assert "training" not in out and "tuning" not in out
     assert (tmp_path / "inference" / "submission.csv").read_bytes() == rows

@@ -6,7 +6,6 @@ import csv
 import json
 import re
 import shutil
-from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -72,15 +71,11 @@ def test_the_order_is_that_of_the_scores_of_the_stored_rows(path, shared_trained
     assert ranking.metrics == graph_metrics("layout", score, graph.cost, graph.group)
     best = ranking.best()
     assert [entry.rank for entry in best] == list(range(1, 23))
-    assert sorted(
-        config for entry in best for config in (entry.configuration, *entry.identical)
-    ) == list(range(24))
-    assert [(entry.configuration, entry.identical) for entry in best if entry.identical] == [
-        (0, [22, 23])
-    ]
-    assert [entry.score for entry in best] == sorted(
-        ranking.scores[entry.configuration] for entry in best
-    )
+    identical = {entry.configuration: entry.identical for entry in best}
+    assert sorted(identical) == list(range(22)) and identical.pop(0) == [22, 23]
+    assert not any(identical.values())
+    scores = [ranking.scores[entry.configuration] for entry in best]
+    assert [entry.score for entry in best] == scores == sorted(scores)
     assert ranking.best(3) == best[:3] and ranking.best(100) == best
 
 
@@ -95,10 +90,8 @@ def test_every_view_shows_own_runtimes_and_speedups_by_the_least_of_the_repeats(
     path = save_npz(tmp_path / "x__a.npz", arrays)
     ranking = xlarank.rank(str(path), workspace=str(shared_trained))
     assert isinstance(ranking, xlarank.Ranking)
-    assert (
-        ranking.order.tolist()
-        == xlarank.rank(xlarank.read_graph(path), shared_trained).order.tolist()
-    )
+    of_graph = xlarank.rank(xlarank.read_graph(path), shared_trained)
+    assert ranking.order.tolist() == of_graph.order.tolist()
     best = {entry.configuration: entry for entry in ranking.best()}
     default = best[0]
     assert (default.runtime_ns, default.speedup) == (5_000_000, 1.0)
@@ -109,19 +102,15 @@ def test_every_view_shows_own_runtimes_and_speedups_by_the_least_of_the_repeats(
     table = ranking.to_polars()
     assert table.columns == ["rank", "configuration", "score", "same_as", "runtime_ns", "speedup"]
     assert table["rank"].to_list() == list(range(1, 25)) and table["score"].is_sorted()
-    assert table.filter(pl.col("same_as") != pl.col("configuration"))[
-        "configuration"
-    ].sort().to_list() == [22, 23]
+    repeats = table.filter(pl.col("same_as") != pl.col("configuration"))
+    assert {*repeats["configuration"]} == {22, 23}
     measured = [int(runtime) or None for runtime in arrays["config_runtime"]]
     assert table.sort("configuration")["runtime_ns"].to_list() == measured
-    assert table.filter(same_as=0)["speedup"].to_list() == [1.0] * 3, (
-        "the repeat that was not measured, too"
-    )
+    # the repeat that was not measured, too
+    assert table.filter(same_as=0)["speedup"].to_list() == [1.0] * 3
     frame = ranking.to_pandas()
-    assert (
-        frame.columns.tolist() == table.columns
-        and frame["configuration"].tolist() == ranking.order.tolist()
-    )
+    assert frame.columns.tolist() == table.columns
+    assert frame["configuration"].tolist() == ranking.order.tolist()
     rows = rows_for_model(ranking.data, ranking.model)
     scores = (rows.row_cost != 3_000_000).astype(float)  # the default first
     for picked in (slice(None), np.array([0, 5])):
@@ -151,9 +140,8 @@ def test_the_best_ranker_out_of_fold_ranks_and_says_why(trained, path):
     ):
         edit_json(card, others=others)
         ranking = run(trained, path, model_from=None)
-        assert (ranking.ranked_by != by_model.ranked_by) is chosen and said in "".join(
-            ranking.notes
-        )
+        assert (ranking.ranked_by != by_model.ranked_by) is chosen
+        assert said in "".join(ranking.notes)
         layouts = stored(trained, LAYOUT, "valid")["delta__a"]
         fewest = layouts.matrix()[:, layouts.columns.index(LAYOUTS_SET)][layouts.group]
         expected = fewest if chosen else by_model.scores
@@ -177,9 +165,8 @@ def test_speedup_over_the_compilers_own_choice(shared_trained, tmp_path):
     ranking = run(shared_trained, save_npz(tmp_path / "a.npz", arrays))
     best = ranking.best(5)
     speedups = [entry.speedup for entry in best]
-    assert speedups == pytest.approx(
-        [500 / arrays["config_runtime"][row.configuration] for row in best]
-    )
+    runtimes = arrays["config_runtime"][[entry.configuration for entry in best]]
+    assert speedups == pytest.approx(500 / runtimes)
     assert ranking.speedups == pytest.approx({"speedup@1": speedups[0], "speedup@5": max(speedups)})
     assert json.loads(json.dumps(ranking.as_json()))["speedups"] == ranking.speedups
     write_rankings(tmp_path / "out.csv", {"a": ranking})
@@ -218,24 +205,20 @@ def test_the_model_is_chosen_by_collection_folder_or_kind(trained, tmp_path, mon
         run(trained, layout, TILE)
     with pytest.raises(CollectionError, match=f"did you mean {LAYOUT}"):
         run(trained, layout, "layout:cpu:rando")
-    new = shutil.copytree(
-        trained / "models/layout/cpu/random", trained / "models/layout/cpu/default"
-    )
+    models = trained / "models/layout/cpu"
+    new = shutil.copytree(models / "random", models / "default")
     edit_json(new / "model.json", collection=other)
     for collection in (LAYOUT, other):
         path = save_npz(graph_path(tmp_path / "tree", collection, "valid", "x__a"), layout_graph(5))
-        assert [run(trained, path, name).collection for name in (None, other)] == [
-            collection,
-            other,
-        ]
-    (tmp_path / "link.npz").symlink_to(path)
+        assert run(trained, path).collection == collection
+        assert run(trained, path, other).collection == other
+    link = tmp_path / "link.npz"
+    link.symlink_to(path)
     monkeypatch.chdir(path.parent)
-    assert {
-        run(trained, name).collection for name in (Path("x__a.npz"), tmp_path / "link.npz")
-    } == {other}
-    with pytest.raises(
-        ModelError, match=f"by 2 models; expected {other}, {LAYOUT}; pass `collection`"
-    ):
+    for name in (Path("x__a.npz"), link):
+        assert run(trained, name).collection == other
+    several = f"by 2 models; expected {other}, {LAYOUT}; pass `collection`"
+    with pytest.raises(ModelError, match=several):
         run(trained, layout)
     given = rank(Workspace(tmp_path / "nothing"), tile, model=model_of(trained, TILE))
     assert given.order.tolist() == run(trained, tile).order.tolist()
@@ -250,17 +233,14 @@ def test_without_a_model_of_the_kind(trained, tmp_path):
     cpu = save_npz(tmp_path / "cpu.npz", arrays)
     assert not run(trained, layout).shipped and run(trained, tile).estimated is None
     shutil.rmtree(trained / "models" / "tile")
-    with pytest.raises(
-        ModelError, match=r"there is no trained tile model in .* is for TPUs; run train first"
-    ):
+    missing = r"there is no trained tile model in .* is for TPUs; run train first"
+    with pytest.raises(ModelError, match=missing):
         run(trained, cpu)
     ranking = run(trained, tile)
     assert ranking.shipped and ranking.estimated is not None
     times = [entry.estimated_ns for entry in ranking.best()]
-    assert (
-        times == sorted(times, key=float)
-        and times[0] == ranking.as_json(1)["best"][0]["estimated_ns"]
-    )
+    assert times == sorted(times, key=float)
+    assert times[0] == ranking.as_json(1)["best"][0]["estimated_ns"]
     shutil.rmtree(trained / "models" / "layout")
     assert run(trained, layout).shipped
     for collection, message in ((None, "is for TPUs; run train first"), (TILE, "run train first")):
@@ -269,18 +249,15 @@ def test_without_a_model_of_the_kind(trained, tmp_path):
         with pytest.raises(WorkspaceError, match=r"the workspace .*absent does not exist"):
             run(tmp_path / "absent", cpu, collection)
     empty = Workspace(tmp_path)
-    assert (
-        model_for_collection(empty, Collection.parse("tile:xla")).card.collection
-        == "tile:tpu-estimate"
-    )
+    shipped = model_for_collection(empty, Collection.parse("tile:xla"))
+    assert shipped.card.collection == "tile:tpu-estimate"
     with pytest.raises(ModelError, match="is for TPUs; run train first"):
         model_for_collection(empty, trees.TILES)
 
 
 def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_trained, tmp_path):
-    with pytest.raises(
-        TypeError, match="42 is no graph; expected a LayoutGraph, a TileGraph or a path"
-    ):
+    no_graph = "42 is no graph; expected a LayoutGraph, a TileGraph or a path"
+    with pytest.raises(TypeError, match=no_graph):
         xlarank.rank(42, shared_trained)
     with pytest.raises(GraphFileError, match="cannot be opened"):
         xlarank.rank(tmp_path, shared_trained)
@@ -296,28 +273,17 @@ def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_traine
     assert set(rankings) == {"delta__a", "delta__b"} and set(broken) == {"broken"}
     alone = run(shared_trained, folder / "delta__a.npz")
     write_rankings(tmp_path / "out.csv", rankings)
-    first = pl.read_csv(tmp_path / "out.csv").filter(pl.col("graph") == "delta__a")
-    assert first["configuration", "score"].rows() == [
-        (entry.configuration, entry.score) for entry in alone.best()
-    ]
-    names = [
-        name
-        for start in ("=1+1", "+1", "-1", "@A1", "\t=1", "\r=1")
-        for name in (start, f"a{start}")
-    ]
+    first = pl.read_csv(tmp_path / "out.csv").filter(graph="delta__a")
+    expected = [(entry.configuration, entry.score) for entry in alone.best()]
+    assert first["configuration", "score"].rows() == expected
+    formulas = ["=1+1", "+1", "-1", "@A1", "\t=1", "\r=1"]
+    harmless = [f"a{name}" for name in formulas]
+    names = [*formulas, *harmless, "caf\udce9"]
     write_rankings(tmp_path / "out.csv", dict.fromkeys(names, alone))
     with (tmp_path / "out.csv").open(newline="") as stream:
         written = list(dict.fromkeys(row["graph"] for row in csv.DictReader(stream)))
-    assert written == [
-        ("" if name[0] == "a" else "'") + name.replace("\r", " ") for name in names
-    ], "no formulas"
-
-
-def test_a_name_that_is_not_utf8_is_written(path, shared_trained, tmp_path):
-    ranking = run(shared_trained, path)
-    write_rankings(tmp_path / "out.csv", {"caf\udce9": ranking})
-    rows = pl.read_csv(tmp_path / "out.csv")
-    assert set(rows["graph"]) == {"caf\\udce9"} and len(rows) == len(ranking.best())
+    expected = [f"'{name}" for name in formulas] + harmless + ["caf\\udce9"]
+    assert written == [name.replace("\r", " ") for name in expected], "no formulas, all UTF-8"
 
 
 def test_an_explanation_is_a_line_and_a_table(path, shared_trained):
@@ -344,28 +310,23 @@ def test_nodes_causes_and_columns_add_up_to_the_difference(shared_trained, path,
     ranking = run(shared_trained, path)
     explain_command(path, config=2, against="13", workspace=shared_trained)
     shown = " ".join(capsys.readouterr().out.split())
-    assert re.search(r" 13 \(rank \d+\), by the ", shown) and "configuration 13" not in shown, (
-        "named once"
-    )
+    assert re.search(r" 13 \(rank \d+\), by the ", shown)
+    assert "configuration 13" not in shown, "named once"
     for config in (0, 5, 11):
         result = explained(shared_trained, path, config=config, against=20)
         assert result.difference == pytest.approx(ranking.scores[config] - ranking.scores[20])
-        assert sum(node.value for node in result.nodes) + result.rest == pytest.approx(
-            result.difference, abs=1e-9
-        )
+        by_node = sum(node.value for node in result.nodes)
+        assert by_node + result.rest == pytest.approx(result.difference, abs=1e-9)
         for parts in (result.causes, result.columns):
             assert sum(parts.values()) == pytest.approx(result.difference, abs=1e-6)
         assert {node.node for node in result.nodes} <= {2, 4}
         assert json.dumps(ranking.explain(config, 20).as_json()) == json.dumps(result.as_json())
     feat = np.load(path)["node_config_feat"]
-    pairs = combinations(range(len(feat)), 2)
-    config, against = next(
-        (a, b) for a, b in pairs if (feat[a] != feat[b]).any(axis=1).tolist() == [False, True]
-    )
+    differs = (feat[:, None] != feat[None]).any(axis=3)
+    config, against = np.argwhere(~differs[..., 0] & differs[..., 1])[0].tolist()
     (node,) = explained(shared_trained, path, config=config, against=against).nodes
-    assert (node.node, node.opcode) == (4, "reshape") and node.now != node.then, (
-        "only nodes that differ"
-    )
+    assert (node.node, node.opcode) == (4, "reshape"), "only nodes that differ"
+    assert node.now != node.then
 
 
 def test_which_configurations_are_compared(shared_trained, path, tmp_path):
@@ -381,12 +342,8 @@ def test_which_configurations_are_compared(shared_trained, path, tmp_path):
         with pytest.raises(XlarankError, match=message):
             explained(shared_trained, path, **asked)
     alike = explained(shared_trained, path, config=22, against=23)  # the last two repeat the first
-    assert (
-        alike.difference == 0
-        and not alike.nodes
-        and not alike.segments
-        and "identical" in alike.notes[0]
-    )
+    assert (alike.difference, alike.nodes, alike.segments) == (0, (), {})
+    assert "identical" in alike.notes[0]
     arrays = layout_graph(3)
     kept = (arrays["node_config_feat"] >= 0).any(axis=(1, 2))
     arrays |= {name: arrays[name][kept] for name in ("node_config_feat", "config_runtime")}
@@ -394,18 +351,13 @@ def test_which_configurations_are_compared(shared_trained, path, tmp_path):
     with pytest.raises(XlarankError, match="no candidate of own is the compiler's default"):
         explained(shared_trained, without, against="default")
     middle = explained(shared_trained, without)
-    assert (middle.against, middle.ranks[1]) == (
-        "the middle of the ranking",
-        middle.configurations // 2 + 1,
-    )
+    assert middle.against == "the middle of the ranking"
+    assert middle.ranks[1] == middle.configurations // 2 + 1
     arrays["node_config_feat"][[7, 9]] = layout_row()
     with_default = save_npz(tmp_path / "with.npz", arrays)
     best = explained(shared_trained, with_default)
-    assert (best.then, best.against, best.ranks[0]) == (
-        7,
-        "the compiler's default",
-        1,
-    ) and best.difference < 0
+    assert (best.then, best.against) == (7, "the compiler's default")
+    assert best.ranks[0] == 1 and best.difference < 0
     assert explained(shared_trained, with_default, against="default").then == 7
     assert explained(shared_trained, with_default, config=9).against == middle.against
 
@@ -430,11 +382,9 @@ def test_segments_are_drawn_and_nodes_named(shared_trained, path, tmp_path):
     explanation = explained(shared_trained, path, module=file, svg=svg)
     assert explanation.nodes and explanation.called(2) == "2 own_2"
     for shown in explanation.as_json()["nodes"]:
-        assert (shown["name"], shown["op_name"]) == (
-            f"own_{shown['node']}",
-            f"jit(f)/step{shown['node']}",
-        )
-        assert f"own_{shown['node']}" in svg.read_text(encoding="utf-8")
+        name = f"own_{shown['node']}"
+        assert (shown["name"], shown["op_name"]) == (name, f"jit(f)/step{shown['node']}")
+        assert name in svg.read_text(encoding="utf-8")
 
 
 def test_segments_are_connected_nodes_of_one_sign():
@@ -447,9 +397,8 @@ def test_segments_are_connected_nodes_of_one_sign():
         Node("multiply", (8, 128), (1, 1)),
     ]
     graph = graph_of(layout_file(nodes, [0], [[layout_row()]]))
-    assert set(program_graph(graph).edges) == {(0, 1), (1, 2), (1, 4)}, (
-        "a vector passes no layout on"
-    )
+    edges = {*program_graph(graph).edges}
+    assert edges == {(0, 1), (1, 2), (1, 4)}, "a vector passes no layout on"
     expected = [((0, 1), -2.0), ((3,), -0.9), ((4,), 0.8)]
     assert [*segments_of(graph, {0: -1.0, 1: -1.0, 3: -0.9, 4: 0.8}).items()] == expected
     # 5 of 5.2 is more than four fifths: the rest is left out
@@ -476,9 +425,8 @@ def test_the_time_model_explains_itself_in_nanoseconds_that_add_up():
     assert explanation.estimated is not None and explanation.nodes
     difference = pytest.approx(np.subtract(*explanation.estimated), rel=1e-9)
     assert sum(node.nanoseconds for node in explanation.nodes) == difference
-    assert explanation.difference == pytest.approx(
-        np.log2(np.divide(*explanation.estimated)), abs=1e-5
-    )
+    log_ratio = np.log2(np.divide(*explanation.estimated))
+    assert explanation.difference == pytest.approx(log_ratio, abs=1e-5)
 
 
 def test_rank_names_the_nodes_that_lose_time(tmp_path, capsys):
@@ -487,9 +435,8 @@ def test_rank_names_the_nodes_that_lose_time(tmp_path, capsys):
     command(path, top=3, workspace=tmp_path, model_from="shipped")
     out = " ".join(capsys.readouterr().out.split())
     assert "the shipped time model of TPU layouts, in which nothing is learned" in out
-    assert re.search(
-        r"configuration \d+: \d+\.\d% of the estimated \d+\.\d+ ms is lost by node \d+, \w+", out
-    )
+    share = r"configuration \d+: \d+\.\d% of the estimated \d+\.\d+ ms"
+    assert re.search(rf"{share} is lost by node \d+, \w+", out)
 
 
 def printed(path, *options):
@@ -529,9 +476,8 @@ def test_a_program_without_configurable_nodes_is_explained(tmp_path):
     arrays = layout_graph(7)
     arrays["node_config_ids"] = arrays["node_config_ids"][:0]
     arrays["node_config_feat"] = arrays["node_config_feat"][:, :0]
-    explanation = explain(
-        Workspace(tmp_path), save_npz(tmp_path / "fixed.npz", arrays), config=1, against=0
-    )
+    path = save_npz(tmp_path / "fixed.npz", arrays)
+    explanation = explain(Workspace(tmp_path), path, config=1, against=0)
     assert explanation.difference == 0 and "identical" in explanation.notes[-1]
 
 
@@ -543,9 +489,8 @@ def test_layouts_of_a_gpu_are_ranked_and_explained_by_their_relayouts(tmp_path):
     work = Workspace(tmp_path)
     ranking = rank(work, GPU_GRAPH)
     assert (ranking.ranked_by, ranking.shipped) == ("the shipped relayout time", True)
-    assert ranking.notes == [
-        "this is the relayout time of nvidia-h200, in which nothing is learned"
-    ]
+    note = "this is the relayout time of nvidia-h200, in which nothing is learned"
+    assert ranking.notes == [note]
     assert repr(ranking).startswith("<Ranking of 'crossattn__a' by the shipped relayout time: ")
     write_rankings(tmp_path / "out.csv", {"a": ranking})
     assert set(pl.read_csv(tmp_path / "out.csv")["model"]) == {"the shipped relayout time"}
@@ -559,15 +504,12 @@ def test_layouts_of_a_gpu_are_ranked_and_explained_by_their_relayouts(tmp_path):
     slowest = parts.copies_against[0]
     graph = read_graph(GPU_GRAPH)
     assert slowest.before != slowest.after and slowest.readers and slowest.node < graph.nodes
-    assert parts.copies_against == tuple(
-        sorted(parts.copies_against, key=lambda copy: -copy.nanoseconds)
-    )
+    times = [copy.nanoseconds for copy in parts.copies_against]
+    assert times == sorted(times, reverse=True)
     assert {*parts.columns} == {"relayout__time__log"} and not parts.estimated
-    costs = (*parts.copies, *parts.slow_nodes)
-    costs_against = (*parts.copies_against, *parts.slow_nodes_against)
-    difference = sum(cost.nanoseconds for cost in costs) - sum(
-        cost.nanoseconds for cost in costs_against
-    )
+    difference = sum(cost.nanoseconds for cost in (*parts.copies, *parts.slow_nodes))
+    for cost in (*parts.copies_against, *parts.slow_nodes_against):
+        difference -= cost.nanoseconds
     times = {entry.configuration: entry.estimated_ns for entry in ranking.best(len(ranking.order))}
     assert difference == pytest.approx(times[0] - times[last], rel=1e-4)
     of_tpu = SAMPLE / "npz/tile/tpu-estimate/valid/otherconvolutions__k04_4aac514ba348.npz"
@@ -598,9 +540,8 @@ def test_a_collection_names_the_hardware_of_a_file_outside_a_tree(trained, tmp_p
 
 
 def test_an_unknown_gpu_is_named_with_its_substitute(tmp_path):
-    path = save_npz(
-        graph_path(tmp_path, "layout:nvidia-h300:random", "train", "x__a"), layout_graph(5)
-    )
+    place = graph_path(tmp_path, "layout:nvidia-h300:random", "train", "x__a")
+    path = save_npz(place, layout_graph(5))
     note = "nvidia-h300 is unknown and taken as an nvidia-a100"
     assert note in run(tmp_path, path).notes[0]
     work = ("--workspace", tmp_path / "work")

@@ -62,6 +62,11 @@ def predictions(workspace, collection):
     )
 
 
+def write(workspace, metrics, ranker, split="valid", held_out_by=None, **options):
+    scope = (TILE, split, held_out_by)
+    write_results(workspace, [results_table(metrics, ranker, scope=scope, **options)])
+
+
 def test_every_evaluation_is_in_the_table(trained):
     """Training leaves the out-of-fold metrics of the card; a second evaluation replaces the
     first.
@@ -101,14 +106,8 @@ def test_the_leaderboard_is_paired_by_hand(tmp_path):
             graph: {"score": x, "slowdown@1": 1 - x}
             for graph, x in zip("abc", scores, strict=False)
         }
-        seconds = {"a": 0.5, "b": 1.0, "c": 1.5}
-        write_results(
-            workspace,
-            [results_table(metrics, ranker, scope=(TILE, "valid", None), seconds=seconds)],
-        )
-    write_results(
-        workspace, [results_table({"a": {"score": 0.1}}, "y", scope=(TILE, "train", "kind"))]
-    )
+        write(workspace, metrics, ranker, seconds={"a": 0.5, "b": 1.0, "c": 1.5})
+    write(workspace, {"a": {"score": 0.1}}, "y", "train", "kind")
     board = leaderboard(workspace)
     assert board["split", "ranker", "graphs"].rows() == [
         ("train", "y", 1),
@@ -138,10 +137,7 @@ def test_runs_of_one_ranker_are_lines_side_by_side(tmp_path):
     )
     for score in (0.0, 0.1):
         for run, value in runs:
-            metrics = {"a": {"score": value + score}, "b": {"score": value}}
-            write_results(
-                workspace, [results_table(metrics, "x", scope=(TILE, "valid", None), run=run)]
-            )
+            write(workspace, {"a": {"score": value + score}, "b": {"score": value}}, "x", run=run)
     board = leaderboard(workspace)
     assert board["blocks", "settings", "name", "rows"].rows() == [
         ("full 07c409 + mine.py", "40 rounds", None, 9),
@@ -155,9 +151,7 @@ def test_runs_of_one_ranker_are_lines_side_by_side(tmp_path):
 
 def test_results_of_an_earlier_version_are_read(tmp_path):
     workspace = Workspace(tmp_path)
-    write_results(
-        workspace, [results_table({"a": {"score": 0.1}}, "y", scope=(TILE, "valid", None))]
-    )
+    write(workspace, {"a": {"score": 0.1}}, "y")
     path = workspace.results()
     pl.read_parquet(path).drop("name", "settings", "blocks", "rows").write_parquet(path)
     assert read_results(workspace).columns == COLUMNS
@@ -190,9 +184,7 @@ def test_results_that_are_missing_or_damaged(tmp_path):
         CollectionError, match="has no results; run train, evaluate or cross-validate first"
     ):
         leaderboard(workspace)
-    write_results(
-        workspace, [results_table({"a": {"score": 0.1}}, "y", scope=(TILE, "valid", None))]
-    )
+    write(workspace, {"a": {"score": 0.1}}, "y")
     with pytest.raises(XlarankError, match="`metric` is 'taw'; expected tau, "):
         leaderboard(workspace, metric="taw")
     with pytest.raises(CollectionError, match="did you mean tile:cpu"):
@@ -212,7 +204,7 @@ def test_a_panic_of_polars_is_a_damaged_file(trained, tmp_path, monkeypatch):
     with pytest.raises(WorkspaceError, match=r"results\.parquet cannot be read \(index out of"):
         leaderboard(Workspace(trained))
     with pytest.raises(SubmissionError, match=r"results\.parquet cannot be read \(index out of"):
-        ScoreFiles.read([Workspace(trained).results()], "test")
+        submitted(trained, tmp_path, [Workspace(trained).results()])
     write_predictions(Workspace(trained), LAYOUTS, "lambdarank", [before])
     monkeypatch.undo()
     assert predictions(trained, LAYOUT).equals(before), "damaged tables are replaced"
@@ -229,6 +221,11 @@ def scores_of(workspace, split="test", **changed):
     return pl.concat(tables).with_columns(**changed)
 
 
+def submitted(workspace, out, paths, weights=(), **options):
+    files = ScoreFiles.read(paths, "test", weights)
+    return submit(Workspace(workspace), out / "out.csv", scores=files, **options)
+
+
 def test_train_evaluate_and_submit_leave_their_scores(trained, tmp_path):
     """Scores of valid and test give the model's order; out-of-fold scores give the metrics of the
     card (below).
@@ -236,33 +233,22 @@ def test_train_evaluate_and_submit_leave_their_scores(trained, tmp_path):
     evaluate(Workspace(trained))
     submit(Workspace(trained), tmp_path / "out.csv", model_from="trained")
     table = predictions(trained, TILE)
-    assert table.columns == [
-        "graph",
-        "configuration",
-        "split",
-        "held_out_by",
-        "seed",
-        "fold",
-        "score",
-    ]
+    columns = "graph configuration split held_out_by seed fold score"
+    assert table.columns == columns.split()
     assert set(table["split"]) == {"train", "valid", "test"}
     held_out = table.drop_nulls("fold")
-    assert (
-        set(held_out["split"]) == {"train"}
-        and held_out["graph", "seed", "configuration"].is_unique().all()
-    )
-    seeds = len(model_of(trained, TILE).by_seed)
+    assert set(held_out["split"]) == {"train"}
+    assert held_out["graph", "seed", "configuration"].is_unique().all()
+    model = model_of(trained, TILE)
     for split in ("valid", "test"):
         for name, graph in stored(trained, TILE, split).items():
-            rows = table.filter(pl.col("graph") == name, pl.col("split") == split)
-            expected = model_of(trained, TILE).scores_by_seed(graph)
-            assert (
-                rows["score"].to_list() == expected.ravel().tolist()
-                and rows["seed"].n_unique() == seeds
-            )
-    files = ScoreFiles.read([Workspace(trained).predictions(LAYOUTS, "lambdarank")], "test")
-    submit(Workspace(trained), tmp_path / "again.csv", collections=[LAYOUT], scores=files)
-    first, again = (read_submission(tmp_path / name) for name in ("out.csv", "again.csv"))
+            rows = table.filter(graph=name, split=split)
+            assert rows["score"].to_list() == model.scores_by_seed(graph).ravel().tolist()
+            assert rows["seed"].n_unique() == len(model.by_seed)
+    first = read_submission(tmp_path / "out.csv")
+    path = Workspace(trained).predictions(LAYOUTS, "lambdarank")
+    submitted(trained, tmp_path, [path], collections=[LAYOUT])
+    again = read_submission(tmp_path / "out.csv")
     assert again == {name: order for name, order in first.items() if name.startswith(LAYOUT)}
 
 
@@ -324,13 +310,11 @@ def test_columns_of_other_types_and_names(shared_built, tmp_path):
     right = scores_of(shared_built)
     for columns in ({"row": 1}, {"split": pl.lit("test", pl.Categorical)}, {"seed": 1.0}):
         right.with_columns(**columns).write_parquet(path)
-        assert submit(
-            Workspace(shared_built), tmp_path / "out.csv", scores=ScoreFiles.read([path], "test")
-        ).rows
-    right.with_columns(collection=pl.lit(LAYOUT), seed=0).write_csv(tmp_path / "five.csv")
-    five = ScoreFiles.read([tmp_path / "five.csv"], "test")
-    assert five.tables[0].width == 6
-    assert submit(Workspace(shared_built), tmp_path / "out.csv", scores=five).rows
+        assert submitted(shared_built, tmp_path, [path]).rows
+    five = tmp_path / "five.csv"
+    right.with_columns(collection=pl.lit(LAYOUT), seed=0).write_csv(five)
+    assert ScoreFiles.read([five], "test").tables[0].width == 6
+    assert submitted(shared_built, tmp_path, [five]).rows
     number = pl.col("configuration")
     for wrong in (number.cast(pl.Date), number.cast(pl.Time), number > 0, pl.duration(days=number)):
         for name in ("configuration", "score"):
@@ -340,15 +324,10 @@ def test_columns_of_other_types_and_names(shared_built, tmp_path):
     for columns in ({"split": 3}, {"collection": 3}):
         right.with_columns(**columns).write_parquet(path)
         with pytest.raises(XlarankError):
-            submit(
-                Workspace(shared_built),
-                tmp_path / "out.csv",
-                scores=ScoreFiles.read([path], "test"),
-            )
+            submitted(shared_built, tmp_path, [path])
     (tmp_path / "digits.csv").write_text("graph,configuration,score\n007,0,1.5\n")
-    assert ScoreFiles.read([tmp_path / "digits.csv"], "test").tables[0]["graph"].to_list() == [
-        "007"
-    ]
+    (digits,) = ScoreFiles.read([tmp_path / "digits.csv"], "test").tables
+    assert digits["graph"].to_list() == ["007"]
     right.with_columns(split=pl.concat_list("score")).write_parquet(path)
     with pytest.raises(SubmissionError, match="cannot be read"):
         ScoreFiles.read([path], "test")
@@ -390,7 +369,6 @@ def test_scores_are_submitted_and_blended_by_rank(shared_built, tmp_path):
     second = tmp_path / "two.csv"
     scores_of(shared_built).write_parquet(first)
     scores_of(shared_built, score=-1000.0 * pl.col("configuration")).write_csv(second)
-    out = tmp_path / "out.csv"
     names = [f"{LAYOUT}:{name}" for name in TREE[LAYOUT]["test"]]
     for paths, weights, best in (
         ([second], (), 21),
@@ -399,22 +377,20 @@ def test_scores_are_submitted_and_blended_by_rank(shared_built, tmp_path):
         ([first, second], (), 0),  # all are equal: the order of the file
         ([first], (), 0),
     ):
-        report = submit(
-            Workspace(shared_built), out, scores=ScoreFiles.read(paths, "test", weights)
-        )
+        report = submitted(shared_built, tmp_path, paths, weights)
         assert report.rows == {LAYOUT: 2, TILE: 0} and report.unranked() == {"default": 2}
         assert "no trained tile model" in report.left_out[TILE], "no empty reason"
-        assert [read_submission(out)[name][0] for name in names] == [best, best]
-    assert read_submission(out)[names[0]][:3] == [0, 22, 23], "repeats have the score of the first"
+        orders = read_submission(report.out)
+        assert [orders[name][0] for name in names] == [best, best]
+    assert orders[names[0]][:3] == [0, 22, 23], "repeats have the score of the first"
 
 
 def test_graphs_without_scores_are_ranked_by_the_winner_and_named(trained, tmp_path):
     """Only layouts have scores; tiles have the order that they get without scores."""
     path = tmp_path / "scores.parquet"
     scores_of(trained).write_parquet(path)
-    files = ScoreFiles.read([path], "test")
     plain = submit(Workspace(trained), tmp_path / "plain.csv")
-    report = submit(Workspace(trained), tmp_path / "out.csv", scores=files)
+    report = submitted(trained, tmp_path, [path])
     assert report.rows == plain.rows and not (report.unranked() or report.left_out)
     assert report.models == {LAYOUT: str(path), TILE: plain.models[TILE]}
     assert report.notes == [note for note in plain.notes if note.startswith(TILE)]
@@ -422,11 +398,10 @@ def test_graphs_without_scores_are_ranked_by_the_winner_and_named(trained, tmp_p
     tiles = [row_id for row_id in expected if row_id.startswith(TILE)]
     assert [orders[row_id] for row_id in tiles] == [expected[row_id] for row_id in tiles]
     first = TREE[LAYOUT]["test"][0]
-    scores_of(trained).filter(pl.col("graph") == first).write_parquet(path)
-    files = ScoreFiles.read([path], "test")
-    report = submit(Workspace(trained), tmp_path / "out.csv", scores=files)
+    scores_of(trained).filter(graph=first).write_parquet(path)
+    report = submitted(trained, tmp_path, [path])
     assert report.models[LAYOUT] == f"{path} and {plain.models[LAYOUT]}"
-    kept = submit(Workspace(trained), tmp_path / "out.csv", scores=files, keep=True)
+    kept = submitted(trained, tmp_path, [path], keep=True)
     assert kept.rows == {LAYOUT: 1, TILE: 0} and kept.unranked() == {"kept": 3}
 
 
@@ -476,11 +451,7 @@ def test_the_first_wrong_row_is_named(shared_built, tmp_path):
     ):
         wrong.write_csv(path)
         with pytest.raises(SubmissionError, match=message):
-            submit(
-                Workspace(shared_built),
-                tmp_path / "out.csv",
-                scores=ScoreFiles.read([path], "test"),
-            )
+            submitted(shared_built, tmp_path, [path])
         assert not (tmp_path / "out.csv").exists()
     for paths, weights in (
         ([path], (1, 2)),

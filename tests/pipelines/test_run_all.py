@@ -65,9 +65,8 @@ def test_no_time_at_all_leaves_the_default_order(tree, tmp_path, monkeypatch):
     (outcome,) = job(tree, tmp_path, hours=1e-9, on_plan=plans.append).outcomes
     assert right(tmp_path, tree)
     assert read_submission(tmp_path / "out.csv")[f"{TILE}:sort__a"] == [0, 1, 2, 3, 4]
-    assert outcome.ranked_by == DEFAULT_ORDER and outcome.notes == [
-        "no time left for build_features"
-    ]
+    assert outcome.ranked_by == DEFAULT_ORDER
+    assert outcome.notes == ["no time left for build_features"]
     assert [str(part.collection) for part in plans[0]] == [TILE]
     assert not (tmp_path / "work" / "features").exists()
     write_tree(tmp_path / "tree", {TILE: {"train": ["dot__a"]}})
@@ -155,15 +154,13 @@ def test_a_killed_run_is_resumed(tree, tmp_path, number, trials):
     stored = {path: path.stat().st_mtime_ns for path in (work / "features").rglob("[!.]*.parquet")}
     journals = {path: path.read_bytes() for path in work.rglob("journal.log")}
     assert len(stored) == 3 and len(journals) == (trials > 0)
-    out, err = start(tree, tmp_path, "--trials", trials, "--budget-hours", 0.05).communicate(
-        timeout=240
-    )
+    process = start(tree, tmp_path, "--trials", trials, "--budget-hours", 0.05)
+    out, err = process.communicate(timeout=240)
     assert "Traceback" not in err and right(tmp_path, tree)
     assert {path: path.stat().st_mtime_ns for path in stored} == stored, "no graph built again"
     for path, done in journals.items():
-        assert path.read_bytes().startswith(done[: done.rfind(b"\n") + 1]), (
-            "finished trials are kept"
-        )
+        finished = done[: done.rfind(b"\n") + 1]
+        assert path.read_bytes().startswith(finished), "finished trials are kept"
     assert FIRST in out or FINAL in out
 
 
@@ -181,26 +178,19 @@ def official():
         "tile:xla": ((5709, 676, 844), 12_900_000, 0, 40),
     }
     for name, (graphs, configs, configurable, nodes) in counts.items():
-        trained = configs // sum(graphs)
-        split = {
-            part: [
-                GraphCounts(
-                    1000 if configurable and part != "train" else trained, nodes, configurable
-                )
-            ]
-            * count
-            for part, count in zip(("train", "valid", "test"), graphs, strict=True)
-        }
-        yield CollectionSize(Collection.parse(name), split, families=30)
+        splits = {}
+        for split, count in zip(("train", "valid", "test"), graphs, strict=True):
+            kept = 1000 if configurable and split != "train" else configs // sum(graphs)
+            splits[split] = [GraphCounts(kept, nodes, configurable)] * count
+        yield CollectionSize(Collection.parse(name), splits, families=30)
 
 
 def test_the_real_dataset_fits_kaggle():
     sizes = [*official()]
     settings = RunSettings(hours=12, ram_gb=30, cores=4)
     plan = [plan_collection(size, settings, len(sizes), FIT_SECONDS) for size in sizes]
-    assert sum(part.first_seconds for part in plan) < 4 * 3600 and all(
-        part.memory_gb <= 30 for part in plan
-    )
+    assert sum(part.first_seconds for part in plan) < 4 * 3600
+    assert all(part.memory_gb <= 30 for part in plan)
     assert all(part.max_configs >= 200 for part in plan if part.collection.kind == "layout")
 
 
@@ -210,37 +200,31 @@ def test_memory_is_not_exceeded_and_more_of_anything_never_keeps_less(hours, ram
         part = plan_collection(size, RunSettings(hours, ram, cores), 1, FIT_SECONDS)
         more = plan_collection(size, RunSettings(2 * hours, 2 * ram, cores), 1, FIT_SECONDS)
         assert part.memory_gb <= ram or not part.rows
-        assert part.first_seconds <= 660.1 * hours or part.max_configs == 16, (
-            "11 fits of 60 in the time"
-        )
-        assert (
-            part.rows <= more.rows
-            and part.max_configs <= more.max_configs
-            and part.jobs <= more.jobs
-        )
+        # 11 fits of 60 in the time
+        assert part.first_seconds <= 660.1 * hours or part.max_configs == 16
+        assert part.rows <= more.rows
+        assert part.max_configs <= more.max_configs and part.jobs <= more.jobs
 
 
 def test_cases_at_the_edge():
     """The largest files are not built side by side if memory is short; nothing to learn from or to
     rank.
     """
-    huge = CollectionSize(
-        Collection.parse("layout:nlp:random"), {"train": [GraphCounts(100_000, 20_000, 3143)]}, 1
-    )
-    assert [
-        plan_collection(huge, RunSettings(1, ram, 4), 1, FIT_SECONDS).jobs for ram in (4, 64)
-    ] == [1, 4]
-    sizes = (
-        CollectionSize(Collection.parse("layout:x:y"), {"train": [GraphCounts(1000, 3)]}, n)
-        for n in (10, 64)
-    )
-    first, second = (
-        plan_collection(size, RunSettings(1, 8, 64), 1, FIT_SECONDS).most_configs for size in sizes
-    )
-    assert first == second, "at most ten folds are fitted, whatever the number of families"
+
+    def planned(name, counts, families=0, split="train", settings=None):
+        size = CollectionSize(Collection.parse(name), {split: [GraphCounts(*counts)]}, families)
+        return plan_collection(size, settings or RunSettings(), 1, FIT_SECONDS)
+
+    for ram, jobs in ((4, 1), (64, 4)):
+        settings = RunSettings(1, ram, 4)
+        huge = planned("layout:nlp:random", (100_000, 20_000, 3143), settings=settings)
+        assert huge.jobs == jobs
+    settings = RunSettings(1, 8, 64)
+    few, many = (planned("layout:x:y", (1000, 3), n, settings=settings) for n in (10, 64))
+    # at most ten folds are fitted, whatever the number of families
+    assert few.most_configs == many.most_configs
     for split in ("train", "test"):
-        size = CollectionSize(Collection.parse("tile:x"), {split: [GraphCounts(10, 3)]}, 0)
-        assert plan_collection(size, RunSettings(), 1, FIT_SECONDS).rows == 0
+        assert planned("tile:x", (10, 3), split=split).rows == 0
     for wrong in ({"hours": 0}, {"hours": float("nan")}, {"ram_gb": -1}, {"seeds": 0}):
         with pytest.raises(XlarankError, match="expected"):
             RunSettings(**wrong)
@@ -248,12 +232,10 @@ def test_cases_at_the_edge():
 
 def double(value, *, progress, fail=""):
     progress.begin("doubling", 1)
-    if fail in ("clearly", "as a bug"):
-        raise (
-            CollectionError("made up", do="nothing")
-            if fail == "clearly"
-            else ZeroDivisionError("made up")
-        )
+    if fail == "clearly":
+        raise CollectionError("made up", do="nothing")
+    if fail == "as a bug":
+        raise ZeroDivisionError("made up")
     if fail == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if fail == "with a semaphore":
@@ -290,10 +272,9 @@ def test_results_errors_and_progress_come_back():
     ):
         listener = Listener()
         started = time.monotonic()
+        limit = 2 if fail == "never done" else 300
         with pytest.raises(kind, match=message):
-            isolated(
-                double, 1, fail=fail, limit=2 if fail == "never done" else 300, progress=listener
-            )
+            isolated(double, 1, fail=fail, limit=limit, progress=listener)
         assert time.monotonic() - started < 300
         assert listener.ended == len(listener.jobs), "no job is left open"
 

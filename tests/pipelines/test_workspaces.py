@@ -63,10 +63,8 @@ fit = partial(trees.train_models, collections=[TILE], rounds=5)
 @pytest.fixture
 def second(tmp_path):
     """Another data root: a collection that the first one lacks, and one of the same name."""
-    collections = {
-        "layout:cpu:default": {"test": ["x__a"]},
-        TILE: {"train": ["y__a"], "test": ["z__a"]},
-    }
+    tiles = {"train": ["y__a"], "test": ["z__a"]}
+    collections = {"layout:cpu:default": {"test": ["x__a"]}, TILE: tiles}
     return trees.write_tree(tmp_path / "second", collections).path
 
 
@@ -102,9 +100,8 @@ def test_a_simultaneous_build_of_another_root_stays_and_no_model_is_saved(
 ):
     for root, changes in ((tree, {"settings": trees.NO_CANDIDATES}), (second, {"replace": True})):
         call_first(monkeypatch, Member, "fit", partial(build, root, built, **changes))
-        with pytest.raises(
-            FeatureStoreError, match=r"train rows of tile:cpu were replaced .* the same command"
-        ):
+        replaced = r"train rows of tile:cpu were replaced .* the same command"
+        with pytest.raises(FeatureStoreError, match=replaced):
             fit(built)
         assert not list(built.rglob(CARD))
     moved = shutil.copytree(tree, second.parent / "moved")
@@ -123,10 +120,7 @@ def test_only_a_file_of_the_workspace_is_its_lock(tmp_path):
     lock = tmp_path / LOCK
     for make in (os.mkfifo, lambda path: path.symlink_to("precious")):
         make(lock)
-        with (
-            pytest.raises(WorkspaceError, match="cannot be locked"),
-            workspace_lock(workspace, Listener()),
-        ):
+        with pytest.raises(WorkspaceError, match="cannot be locked"), workspace_lock(workspace):
             pytest.fail("it is not held")
         lock.unlink()
     assert (tmp_path / "precious").read_text() == "kept"
@@ -148,45 +142,34 @@ def test_the_lock_of_a_killed_process_is_free_and_others_say_that_they_wait(tmp_
     with workspace_lock(Workspace(tmp_path), listener):
         pass
     holder.communicate(timeout=30)
-    assert (
-        listener.jobs == [(f"another process writes {tmp_path}; waiting", 1)]
-        and listener.ended == 1
-    )
+    waiting = f"another process writes {tmp_path}; waiting"
+    assert listener.jobs == [(waiting, 1)] and listener.ended == 1
 
 
 def test_rows_of_a_second_root_are_refused_or_replace_all(trained, second, tmp_path):
     before = contents(trained, "features/**/*.parquet")
-    with pytest.raises(
-        WorkspaceError, match=r"holds layout:cpu:random of .*; expected one data root a workspace"
-    ):
+    out = tmp_path / "out.csv"
+    two_roots = r"holds layout:cpu:random of .*; expected one data root a workspace"
+    with pytest.raises(WorkspaceError, match=two_roots):
         build(second, trained)
     with pytest.raises(WorkspaceError, match="`replace`"):
-        run_all(
-            trees.data_root(second),
-            Workspace(trained),
-            tmp_path / "out.csv",
-            RunSettings(0.01, 1, 1),
-        )
-    assert (
-        contents(trained, "features/**/*.parquet") == before and not (tmp_path / "out.csv").exists()
-    )
+        run_all(trees.data_root(second), Workspace(trained), out, RunSettings(0.01, 1, 1))
+    assert contents(trained, "features/**/*.parquet") == before and not out.exists()
     build(second, trained, replace=True)
     assert stored_roots(Workspace(trained)) == {str(second.resolve())}
     names = {name for path in trained.rglob("*.parquet") for name in pl.read_parquet(path)["graph"]}
     assert names == {"x__a", "y__a", "z__a"}, "no scores or results of the first root"
-    assert list(trained.rglob(CARD)) == [], (
-        "models of the first root would rank the second's graphs"
-    )
+    # models of the first root would rank the second's graphs
+    assert not list(trained.rglob(CARD))
 
 
 def test_a_model_in_the_folder_of_another_collection_is_refused(trained, tmp_path):
     work = Workspace(trained)
     shutil.rmtree(work.model(TILES))
     shutil.copytree(work.model(LAYOUTS), work.model(TILES))
+    message = f"is of {LAYOUT}; expected a model of {TILE}; .*`model_from"
     for command in (partial(submit, out=tmp_path / "out.csv"), evaluate):
-        with pytest.raises(
-            ModelError, match=f"is of {LAYOUT}; expected a model of {TILE}; .*`model_from"
-        ):
+        with pytest.raises(ModelError, match=message):
             command(work, collections=[TILE])
 
 
@@ -232,14 +215,11 @@ def test_flipped_bits_are_seen_and_mended_by_building(tree, built, of, request):
     manifest = read_manifest(work, LAYOUTS, "train")
     source = manifest.graphs["alpha__a"].source
     whole = path.read_bytes()
-    read = (
-        partial(read_rows, path)
-        if of == "rows"
-        else partial(read_instances, path, manifest.recipe, source)
-    )
-    bits = np.random.default_rng(0).integers(
-        8 * len(whole), size=120 if request.config.option.exhaustive else 20
-    )
+    read = partial(read_rows, path)
+    if of == "instances":
+        read = partial(read_instances, path, manifest.recipe, source)
+    count = 120 if request.config.option.exhaustive else 20
+    bits = np.random.default_rng(0).integers(8 * len(whole), size=count)
     for bit in [*bits, 4 * len(whole)]:  # the last: a value, not the footer
         spoilt = bytearray(whole)
         spoilt[bit // 8] ^= 1 << int(bit % 8)
@@ -285,9 +265,8 @@ def test_only_regular_files_are_read_and_building_mends_a_manifest(tree, trained
             read()
     manifest = workspace.features(LAYOUTS, "test") / "manifest.json"
     graphs = json.loads(manifest.read_text())["graphs"]
-    trees.edit_json(
-        manifest, graphs=graphs | {"omega__a": graphs["omega__a"] | {"configs": "many"}}
-    )
+    graphs["omega__a"]["configs"] = "many"
+    trees.edit_json(manifest, graphs=graphs)
     with pytest.raises(FeatureStoreError, match=r"manifest\.json cannot be read"):
         read_manifest(workspace, LAYOUTS, "test")
     build(tree, trained, collections=[LAYOUT], splits=["test"])
