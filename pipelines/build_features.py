@@ -315,14 +315,9 @@ def _write_manifests(
         jobs = [*members]
         recipe = jobs[0].recipe
         files = list(chain.from_iterable(job.files for job in jobs))
-        begun = [file for file in files if file in outcomes]
-        stored = {}
-        broken = {}
-        for file in begun:
-            if (entry := outcomes[file].stored) is not None:
-                stored[file.name] = entry
-            else:
-                broken[file.name] = outcomes[file].broken
+        begun = {file.name: outcomes[file] for file in files if file in outcomes}
+        stored = {name: result.stored for name, result in begun.items() if result.stored}
+        broken = {name: result.broken for name, result in begun.items() if not result.stored}
         manifest = Manifest(
             recipe,
             str(data_root.path.resolve()),
@@ -331,7 +326,7 @@ def _write_manifests(
             stored,
             broken,
         )
-        kept = sum(outcomes[file].kept for file in begun)
+        kept = sum(result.kept for result in begun.values())
         report = SplitReport(
             collection=str(collection),
             split=split,

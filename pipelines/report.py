@@ -80,16 +80,17 @@ def report(
     with atomic_write(out) as partial:
         partial.write_bytes(page)
     pictures = [] if figures is None else _write_pictures(all_facts, figures)
-    evaluated = [facts for facts in all_facts if facts.metrics]
-    scores = {facts.name: evaluation.column(facts.metrics) for facts in evaluated}
-    means = {name: (float(values.mean()), len(values)) for name, values in scores.items()}
-    reasons = {
-        facts.name: facts.reason
-        for facts in all_facts
-        if facts.reason and has_labels(workspace, facts.collection)
-    }
-    sentences = {facts.name: _sentence(facts, *means[facts.name]) for facts in evaluated}
-    return Report(out, len(page), means, sentences, reasons, pictures)
+    scores = {}
+    sentences = {}
+    left_out = {}
+    for facts in all_facts:
+        if facts.metrics:
+            values = evaluation.column(facts.metrics)
+            scores[facts.name] = (float(values.mean()), len(values))
+            sentences[facts.name] = _sentence(facts, *scores[facts.name])
+        if facts.reason and has_labels(workspace, facts.collection):
+            left_out[facts.name] = facts.reason
+    return Report(out, len(page), scores, sentences, left_out, pictures)
 
 
 def _page(

@@ -117,9 +117,8 @@ def run_all(
     workspace.
     """
     started = time.monotonic()
-    job = _Job(
-        data_root, workspace, out, settings, progress, started + _LAST * 3600 * settings.hours
-    )
+    last = started + _LAST * 3600 * settings.hours
+    job = _Job(data_root, workspace, out, settings, progress, last)
     workspace.require_writable()
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
     require_one_root(data_root, workspace, discover(data_root.npz))
@@ -141,9 +140,9 @@ def run_all(
             outcome.add_reason(error)
         outcome.seconds = time.monotonic() - began
     job.rank_untrained()
-    return RunSummary(
-        out, plans, [*job.outcomes.values()], len(job.cover), job.broken, time.monotonic() - started
-    )
+    outcomes = [*job.outcomes.values()]
+    duration = time.monotonic() - started
+    return RunSummary(out, plans, outcomes, len(job.cover), job.broken, duration)
 
 
 @dataclass
@@ -175,28 +174,22 @@ class _Job:
             got = f"{self.data_root.path} has no test graphs that can be read"
             raise CollectionError(got, expected="npz files in a folder called test")
         origins = complete_submission(self.out, {}, self.cover)
+        kept = [row_id for row_id, origin in origins.items() if origin == "kept"]
         for collection, outcome in self.outcomes.items():
-            if any(
-                row.startswith(f"{collection}:") and origin == "kept"
-                for row, origin in origins.items()
-            ):
+            if any(row_id.startswith(f"{collection}:") for row_id in kept):
                 outcome.ranked_by = EARLIER
 
-    def run(
-        self, function: Callable[..., Any], *arguments: Any, end: float, **keywords: Any
-    ) -> Any:
+    def run(self, function: Callable[..., Any], *arguments: Any, end: float, **named: Any) -> Any:
         """Run a step in its own process and return its result; the process is killed at ``end``."""
-        if end <= time.monotonic():
+        limit = end - time.monotonic()
+        if limit <= 0:
             raise XlarankError(f"no time left for {function.__name__}")
-        return isolated(
-            function, *arguments, limit=end - time.monotonic(), progress=self.progress, **keywords
-        )
+        return isolated(function, *arguments, limit=limit, progress=self.progress, **named)
 
     def rank_collection(self, plan: CollectionPlan, end: float) -> None:
         """Run the missing steps of one collection; only the last ones may pass ``end``."""
         workspace = self.workspace
         settings = self.settings
-        notes = self.outcomes[plan.collection].notes
         if settings.models is not None:
             recipe = self.attach(Workspace(settings.models), plan.collection).recipe
             self.build(plan, "test", end=end, settings=recipe.settings)
@@ -210,10 +203,9 @@ class _Job:
             max_configs = manifest.recipe.max_configs  # reuse the stored rows
         for splits in (("test",), ("train", "valid")):
             self.build(plan, *splits, end=end, max_configs=max_configs, seed=settings.seed)
-        names = [str(plan.collection)]
-        request = TrainSettings(
-            collections=names, seeds=1, seed=settings.seed, threads=settings.cores
-        )
+        chosen = [str(plan.collection)]
+        seed = settings.seed
+        request = TrainSettings(collections=chosen, seeds=1, seed=seed, threads=settings.cores)
         card = self.card(plan)
         first = read_first_scores(workspace, plan.collection)
         if card is None or not ("report" in first or "valid" in card.trained_on):
@@ -222,35 +214,38 @@ class _Job:
         self.rank(plan, FINAL if final else FIRST)
         if final:
             return
-        seconds = float(
-            read_first_scores(workspace, plan.collection).get("seconds", plan.first_seconds)
-        )
+        first = read_first_scores(workspace, plan.collection)
+        seconds = float(first.get("seconds", plan.first_seconds))
         if settings.trials:
-            try:
-                (tuned,) = self.run(
-                    tune,
-                    workspace,
-                    trials=settings.trials,
-                    collections=names,
-                    timeout=max(0.0, end - time.monotonic() - _RESERVED * seconds),
-                    fit=FitSettings(ROUNDS, settings.seed, settings.cores),
-                    end=end - seconds,
-                )
-                self.outcomes[plan.collection].trials = tuned.trials
-            except XlarankError as error:
-                notes.append(f"not tuned: {error}")
+            self.tune(plan, end, seconds)
         request = replace(request, seeds=settings.seeds, with_valid=True)
-        self.run(
-            train, workspace, request, end=min(self.last, max(end, time.monotonic() + 4 * seconds))
-        )
+        end = min(self.last, max(end, time.monotonic() + 4 * seconds))
+        self.run(train, workspace, request, end=end)
         self.rank(plan, FINAL)
+
+    def tune(self, plan: CollectionPlan, end: float, seconds: float) -> None:
+        """Tune the ranker; leave time for a final model, as the first one took ``seconds``."""
+        outcome = self.outcomes[plan.collection]
+        try:
+            (tuned,) = self.run(
+                tune,
+                self.workspace,
+                trials=self.settings.trials,
+                collections=[str(plan.collection)],
+                timeout=max(0.0, end - time.monotonic() - _RESERVED * seconds),
+                fit=FitSettings(ROUNDS, self.settings.seed, self.settings.cores),
+                end=end - seconds,
+            )
+            outcome.trials = tuned.trials
+        except XlarankError as error:
+            outcome.notes.append(f"not tuned: {error}")
 
     def rank_untrained(self) -> None:
         """Rank the collections that are still in the default order by the models that `submit`
         chooses.
         """
         for collection, outcome in self.outcomes.items():
-            has_test = any(row.startswith(f"{collection}:") for row in self.cover)
+            has_test = any(row_id.startswith(f"{collection}:") for row_id in self.cover)
             if outcome.ranked_by == DEFAULT_ORDER and has_test and time.monotonic() < self.last:
                 request = BuildRequest(collections=[str(collection)], splits=["test"], jobs=1)
                 try:
@@ -269,18 +264,13 @@ class _Job:
             **keywords,
         )
         notes = self.outcomes[plan.collection].notes
-        for split in self.run(
-            build_features, self.data_root, self.workspace, request, end=end
-        ).splits:
-            if split.left:
-                notes.append(
-                    "not built before the time was over: "
-                    f"{counted(split.left, f'{split.split} graph')}"
-                )
-            notes += [
-                f"{name} ({split.split}) is broken: {reason}"
-                for name, reason in split.broken.items()
-            ]
+        report = self.run(build_features, self.data_root, self.workspace, request, end=end)
+        for part in report.splits:
+            if part.left:
+                graphs = counted(part.left, f"{part.split} graph")
+                notes.append(f"not built before the time was over: {graphs}")
+            for name, reason in part.broken.items():
+                notes.append(f"{name} ({part.split}) is broken: {reason}")
 
     def rank(self, plan: CollectionPlan, source: str) -> None:
         """Update the collection's rows in the submission, and its outcome."""
@@ -314,10 +304,9 @@ class _Job:
         """
         card = read_card(source.model(collection))
         if source.root.resolve() != self.workspace.root.resolve():
+            target = self.workspace.model(collection)
             with workspace_lock(self.workspace, self.progress):
-                shutil.copytree(
-                    source.model(collection), self.workspace.model(collection), dirs_exist_ok=True
-                )
+                shutil.copytree(source.model(collection), target, dirs_exist_ok=True)
                 if scores := read_first_scores(source, collection):
                     write_json(budget.first_scores(self.workspace, collection), scores)
         return card
@@ -339,16 +328,14 @@ def first_model(
         (result,) = train(workspace, request, progress=progress)
         first = {"seconds": result.seconds}
         write_json(path, first)
+    name = str(collection)
     with suppress(XlarankError):  # the valid split cannot be scored
-        report = evaluate(workspace, collections=[str(collection)], progress=progress).report[
-            str(collection)
-        ]
+        report = evaluate(workspace, collections=[name], progress=progress).report[name]
         write_json(path, {**first, "report": report})
         scores = report["score"]["graphs"]
         graph = sorted(scores, key=lambda name: (scores[name], name))[len(scores) // 2]
-        rows = next(
-            rows for rows in each_graph(workspace, collection, "valid") if rows.name == graph
-        ).measured()
+        graphs = each_graph(workspace, collection, "valid")
+        rows = next(rows for rows in graphs if rows.name == graph).measured()
         predicted = mean_rank(model_of(workspace, collection).score(rows))
         measured = mean_rank(rows.row_cost)
         title = f"{collection}\n{short(graph)}: {scores[graph]:.2f}"

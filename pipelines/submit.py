@@ -135,9 +135,8 @@ def submit(
         for orders in each_collection(chosen, collections, report.left_out, run).values():
             ranked |= orders
     if not ranked and not cover:
-        raise CollectionError(
-            "there is nothing to submit: " + "; ".join(reasons(report.left_out | report.broken))
-        )
+        why = "; ".join(reasons(report.left_out | report.broken))
+        raise CollectionError(f"there is nothing to submit: {why}")
     if scores is not None and not any(scores.name in names for names in report.models.values()):
         raise CollectionError(f"{scores.name} has no scores of test graphs")
     if cover is None:
@@ -185,11 +184,9 @@ def _rank_collection(
         if scored is not None:
             predictions.append(results.prediction_table(graph, scored, "test"))
             score = scored.mean(axis=0)[graph.group]
-            best = (
-                order_of(score)
-                if collection.kind == "layout"
-                else top_of(TILE_TOP, score, graph.group)
-            )
+            best = order_of(score)
+            if collection.kind == "tile":
+                best = top_of(TILE_TOP, score, graph.group)
             orders[submission_id(collection, graph.name)] = graph.ids[best].tolist()
     report.rows[str(collection)] = len(orders)
     if len(orders) < len(manifest.graphs):
@@ -228,13 +225,12 @@ def _add_unbuilt(
     for root in sorted(stored_roots(workspace)):
         with suppress(DataRootError):  # removed or moved: cover only the graphs of the workspace
             files += discover(find_data_root(Path(root)).npz)
+    unbuilt = "its features were not built; run build-features"
     for file in files:
         row_id = submission_id(file.collection, file.name)
         if file.split == "test" and row_id not in configs and (every or file.collection in chosen):
             if file.collection not in chosen:
-                report.left_out.setdefault(
-                    str(file.collection), "its features were not built; run build-features"
-                )
+                report.left_out.setdefault(str(file.collection), unbuilt)
             try:
                 configs[row_id] = graph_size(file.path, file.collection.kind).configs
             except GraphFileError as error:
@@ -293,14 +289,13 @@ def check_submission(
     if sample is not None:
         listed = submission.read_submission(sample)
         against = f"{counted(len(listed), 'id')} of {sample}"
-        absent = dict.fromkeys(listed, "not in the data; pass `data_root`")
-        unknown = {
-            row_id: unknown.get(row_id, reason)
-            for row_id, reason in absent.items()
-            if configs.get(row_id) is None
-        }
-        layouts = (row_id for row_id in listed if row_id.startswith("layout:"))
-        fewest = {row_id: len(listed[row_id]) for row_id in layouts}
         configs = {row_id: configs.get(row_id) for row_id in listed}
+        reasons_of = unknown
+        unknown = {}
+        for row_id, order in listed.items():
+            if configs[row_id] is None:
+                unknown[row_id] = reasons_of.get(row_id, "not in the data; pass `data_root`")
+            if row_id.startswith("layout:"):
+                fewest[row_id] = len(order)
     problems = list(map(str, submission.submission_problems(path, configs, fewest=fewest)))
     return Checked(len(configs), against, problems, unknown)

@@ -265,17 +265,8 @@ def leaderboard(results: pl.DataFrame, metric: str = "score") -> pl.DataFrame:
         difference=pl.col("value").mean(), difference_error=standard_error
     )
     board = rows.join(differences, on=key, nulls_equal=True, how="left", maintain_order="left")
-    return board.select(
-        *key,
-        "graphs",
-        "mean",
-        "standard_error",
-        "difference",
-        "difference_error",
-        "seconds",
-        "version",
-        "time",
-    )
+    last = ("seconds", "version", "time")
+    return board.select(pl.exclude(last), *last)
 
 
 _REQUIRED: Final = ("graph", "configuration", "score")
