@@ -104,8 +104,7 @@ def _calibrate_model(
     digest = card.fingerprint
     with workspace_lock(workspace):
         if read_card(workspace.model(collection)).fingerprint != digest:
-            raise ModelError(
-                f"the model of {collection} was replaced meanwhile", do="run the same command again"
-            )
+            got = f"the model of {collection} was replaced meanwhile"
+            raise ModelError(got, do="run the same command again")
         calibration.save(workspace.model(collection), digest)
     return calibration

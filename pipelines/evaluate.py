@@ -253,25 +253,22 @@ def _overlap_notes(model: Model, collection: Collection, graphs: Set[str]) -> li
     source = card.collection
     related = len(graphs) - count_unseen(model, graphs)
     if source != str(collection):
-        overlap = (
-            f"{seen} of these {len(graphs)} programs (by name) and on the families of {related}"
-        )
-        return [f"{collection}: scored by the model of {source}, which was trained on {overlap}"]
+        known = f"{seen} of these {len(graphs)} programs (by name) and on the families of {related}"
+        return [f"{collection}: scored by the model of {source}, which was trained on {known}"]
     return [f"{collection}: {known_families(related, len(graphs))}"] if related else []
 
 
 def _official_files(folder: Path, collections: Sequence[Collection]) -> dict[Collection, Path]:
     """Return the index file of each layout collection; raises `CollectionError` if none exists."""
-    layouts = [collection for collection in collections if collection.kind == "layout"]
-    files = {
-        collection: folder / f"{'_'.join(collection.parts[1:])}.json" for collection in layouts
-    }
+    files = {}
+    for collection in collections:
+        if collection.kind == "layout":
+            files[collection] = folder / f"{'_'.join(collection.parts[1:])}.json"
     if not any(path.is_file() for path in files.values()):
         got = f"the official indices folder {folder} has no file of any chosen layout collection"
         expected = ", ".join(path.name for path in files.values()) or "a layout collection"
-        raise CollectionError(
-            got, expected=expected, do="check `official_indices`, or leave it out"
-        )
+        do = "check `official_indices`, or leave it out"
+        raise CollectionError(got, expected=expected, do=do)
     return files
 
 
@@ -289,10 +286,8 @@ def _picked(graph: GraphRows, configurations: list[int]) -> Indices:
     measured.
     """
     if not np.isin(configurations, graph.ids).all():
-        got = (
-            f"the official indices of {graph.name} reach beyond its "
-            f"{counted(len(graph.ids), 'configuration')}"
-        )
+        count = counted(len(graph.ids), "configuration")
+        got = f"the official indices of {graph.name} reach beyond its {count}"
         expected = "the file that the indices were drawn from"
         raise CollectionError(got, expected=expected, do="leave `official_indices` out")
     picked = np.searchsorted(graph.ids, configurations)

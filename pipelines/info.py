@@ -88,14 +88,16 @@ def file_info(path: Path) -> dict[str, float | None]:
         return describe_labels(graph, of_tpu)
     assert isinstance(graph, TileGraph)
     measured = graph.measured
-    normalizers = graph.normalizers[graph.measured]
+    normalizers = graph.normalizers[measured]
+    best_ns = default_ns = None
+    if measured.any():
+        best_ns = int(graph.runtime[graph.cost.argmin()])
+        default_ns = int(normalizers.min()) if (normalizers > 1).all() else None
     return {
         "configurations": graph.configs,
         "measured": len(normalizers),
         "distinct": graph.duplicates.distinct,
-        "best_ns": int(graph.runtime[graph.cost.argmin()]) if len(normalizers) else None,
-        "default_ns": int(normalizers.min())
-        if len(normalizers) and (normalizers > 1).all()
-        else None,
+        "best_ns": best_ns,
+        "default_ns": default_ns,
         "repeat_std": relative_std(graph.cost[measured], graph.duplicates.group[measured]),
     }

@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -104,11 +105,9 @@ def short(name: str, length: int = 26) -> str:
     >>> short("alexnet_train_batch_32_4ae805e53b8d2b8a")
     'alexnet_train…05e53b8d2b8a'
     """
-    return (
-        name
-        if len(name) <= length
-        else f"{name[: length // 2]}…{name[len(name) - length // 2 + 1 :]}"
-    )
+    if len(name) <= length:
+        return name
+    return f"{name[: length // 2]}…{name[len(name) - length // 2 + 1 :]}"
 
 
 @contextmanager
@@ -267,11 +266,8 @@ def segment_picture(graph: Graph, explanation: Explanation) -> str:
     axes = _new_axes(max(4.2, right + 1.3 * _COLUMN), bottom + 1.2)
     axes.set_axis_off()
     axes.set(xlim=(-_COLUMN / 2, right + _COLUMN * 0.8), ylim=(bottom + _ROW / 2, -_ROW / 2))
-    title = (
-        f"{explanation.graph}\nconfiguration {explanation.now} against {explanation.then}, "
-        "segment 1"
-    )
-    axes.set_title(title, parse_math=False)
+    compared = f"configuration {explanation.now} against {explanation.then}"
+    axes.set_title(f"{explanation.graph}\n{compared}, segment 1", parse_math=False)
     _draw_edges(axes, graph, explanation, centres)
     _draw_nodes(axes, graph, explanation, centres)
     keys = [Patch(color=colour, label=text) for text, colour in _LEGEND.items()]
@@ -298,11 +294,9 @@ def _place_nodes(graph: LayoutGraph, explanation: Explanation) -> Places:
     )
     chosen = [*segment, *nearby][:_MAX_NODES]
     part = program.subgraph(chosen)
-    layer = {
-        node: depth
-        for depth, nodes in enumerate(nx.topological_generations(part))
-        for node in nodes
-    }
+    layer: dict[int, int] = {}
+    for depth, nodes in enumerate(nx.topological_generations(part)):
+        layer |= dict.fromkeys(nodes, depth)
     for node in sorted(chosen, key=lambda n: -layer[n]):
         # Place sources just above their first consumer.
         if not part.in_degree(node) and part.out_degree(node):
@@ -332,36 +326,30 @@ def _draw_edges(axes: Axes, graph: LayoutGraph, explanation: Explanation, centre
     now = set_layouts(graph, explanation.now)
     then = set_layouts(graph, explanation.then)
     tensors = LayoutContext(graph).slot_tensor
-    requests = {  # layouts that configurable consumers request of their operands
-        (node, int(tensors[at, slot])): order_text(row[slot * MAX_RANK : (slot + 1) * MAX_RANK])
-        for at, (node, row) in enumerate(now.items())
-        for slot in range(1, len(LAYOUT_SLOTS))
-    }
+    requests = {}  # layouts that configurable consumers request of their operands
+    for at, (node, row) in enumerate(now.items()):
+        for slot in range(1, len(LAYOUT_SLOTS)):
+            request = row[slot * MAX_RANK : (slot + 1) * MAX_RANK]
+            requests[node, int(tensors[at, slot])] = order_text(request)
     for producer, consumer in program_graph(graph).subgraph(centres).edges:
-        (x1, y1) = centres[producer]
-        (x2, y2) = centres[consumer]
+        x1, y1 = centres[producer]
+        x2, y2 = centres[consumer]
         y1 = y1 + _HEIGHT / 2
         y2 = y2 - _HEIGHT / 2
-        chosen = [
-            order_text(rows[producer][:MAX_RANK]) if producer in rows else ""
-            for rows in (now, then)
-        ]
-        order, before = (text or default_layout_text(graph, producer) for text in chosen)
+        order = _output_order(graph, now, producer)
+        before = _output_order(graph, then, producer)
         requested = requests.get((consumer, producer), "")
         clash = not order.startswith(requested[:-1])
-        text = (
-            order
-            + (f" ≠ {requested}" if clash else "")
-            + (f", was {before}" if before != order else "")
-        )
+        text = f"{order} ≠ {requested}" if clash else order
+        if before != order:
+            text += f", was {before}"
         colour = _CLASH if clash else SOFT
         # edges that skip a row pass right of all nodes; a cubic reaches 3/4 of its control points'
         # offset
         bend = (y2 - y1) / 2
         aside = (right - (x1 + x2) / 2) / 0.75 if y2 - y1 > _ROW else 0.0
-        curve = paths.Path(
-            [(x1, y1), (x1 + aside, y1 + bend), (x2 + aside, y2 - bend), (x2, y2)], [1, 4, 4, 4]
-        )
+        points = [(x1, y1), (x1 + aside, y1 + bend), (x2 + aside, y2 - bend), (x2, y2)]
+        curve = paths.Path(points, [1, 4, 4, 4])
         axes.add_patch(PathPatch(curve, fill=False, edgecolor=colour))
         # labels near the producer: those of one consumer's operands would overlap
         share, down = (0.5, 0.5) if aside else (0.2, 0.33)
@@ -377,6 +365,12 @@ def _draw_edges(axes: Axes, graph: LayoutGraph, explanation: Explanation, centre
         )
 
 
+def _output_order(graph: LayoutGraph, layouts: Mapping[int, Any], node: int) -> str:
+    """Return the layout of a node's output as text: the one it is set to, or the default."""
+    chosen = order_text(layouts[node][:MAX_RANK]) if node in layouts else ""
+    return chosen or default_layout_text(graph, node)
+
+
 def _draw_nodes(axes: Axes, graph: LayoutGraph, explanation: Explanation, centres: Places) -> None:
     from matplotlib.patches import FancyBboxPatch
 
@@ -384,31 +378,19 @@ def _draw_nodes(axes: Axes, graph: LayoutGraph, explanation: Explanation, centre
     largest = max(map(abs, values.values()))
     for node, (x, y) in centres.items():
         value = values.get(node, 0.0)
-        (opcode, shape) = describe_node(graph, node)
-        name = explanation.names[node].name if explanation.names else f"{opcode} {node}"
-        lines = [name, shape, *([f"{value:+.3f}"] if value else [])]
-        shade = (
-            (_FASTER if value < 0 else _SLOWER, 0.15 + 0.7 * abs(value) / largest)
-            if value
-            else "none"
-        )
-        border = (
-            {"linewidth": 1.2}
-            if node in graph.configurable
-            else {"linewidth": 0.5, "linestyle": "--"}
-        )
-        # Shades are translucent: edges must not show through.
-        for face, edge in ((PAGE, "none"), (shade, INK)):
-            axes.add_patch(
-                FancyBboxPatch(
-                    (x - _WIDTH / 2, y - _HEIGHT / 2),
-                    _WIDTH,
-                    _HEIGHT,
-                    "round,pad=0,rounding_size=0.06",
-                    facecolor=face,
-                    edgecolor=edge,
-                    **border,
-                )
-            )
+        opcode, shape = describe_node(graph, node)
+        lines = [explanation.names[node].name if explanation.names else f"{opcode} {node}", shape]
+        shade: Any = "none"
+        if value:
+            lines.append(f"{value:+.3f}")
+            shade = (_FASTER if value < 0 else _SLOWER, 0.15 + 0.7 * abs(value) / largest)
+        border: dict[str, Any] = {"linewidth": 0.5, "linestyle": "--"}
+        if node in graph.configurable:
+            border = {"linewidth": 1.2}
+        corner = (x - _WIDTH / 2, y - _HEIGHT / 2)
+        box = partial(FancyBboxPatch, corner, _WIDTH, _HEIGHT, "round,pad=0,rounding_size=0.06")
+        # shades are translucent: edges must not show through
+        axes.add_patch(box(facecolor=PAGE, edgecolor="none", **border))
+        axes.add_patch(box(facecolor=shade, edgecolor=INK, **border))
         text = "\n".join(short(line, _MAX_CHARACTERS) for line in lines)
         axes.text(x, y, text, fontsize=7, ha="center", va="center", color=INK, parse_math=False)

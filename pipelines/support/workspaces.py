@@ -138,16 +138,15 @@ def workspace_lock(workspace: Workspace, progress: Progress | None = None) -> It
     path = workspace.root / LOCK
     with ExitStack() as stack:
         try:
-            while not _acquired(
-                stack.enter_context(open(path, "ab", opener=regular_no_link)), path, progress
-            ):
-                pass
+            acquired = False
+            while not acquired:
+                file = stack.enter_context(open(path, "ab", opener=regular_no_link))
+                acquired = _acquired(file, path, progress)
         except OSError as error:
             got = f"{path} cannot be locked ({error.strerror})"
+            expected = "a regular file that can be written to"
             do = "remove it, or pass another `workspace`"
-            raise WorkspaceError(
-                got, expected="a regular file that can be written to", do=do
-            ) from error
+            raise WorkspaceError(got, expected=expected, do=do) from error
         yield
 
 

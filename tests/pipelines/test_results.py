@@ -76,11 +76,11 @@ def test_every_evaluation_is_in_the_table(trained):
     for collection in (LAYOUT, TILE):
         card = model_of(trained, collection).card
         folds = table.filter(collection=collection, held_out_by=card.folds_by)
-        values = [
-            (graph, *metric) for graph, metrics in card.folds.items() for metric in metrics.items()
-        ]
         of_model = folds.filter(ranker="lambdarank")
-        assert sorted(of_model["graph", "metric", "value"].rows()) == sorted(values)
+        values = {graph: {} for graph in card.folds}
+        for graph, metric, value in of_model["graph", "metric", "value"].rows():
+            values[graph][metric] = value
+        assert values == card.folds
         assert set(folds["split"]) == {"train"} and of_model["seconds"].min() > 0
         others = folds.filter(pl.col("ranker") != "lambdarank", metric="score")
         for name, scores in card.others.items():
@@ -89,38 +89,30 @@ def test_every_evaluation_is_in_the_table(trained):
     evaluate(Workspace(trained))
     table = pl.read_parquet(trained / "results.parquet").filter(split="valid", collection=LAYOUT)
     of_model = table.filter(pl.col("seed").is_null(), ranker="lambdarank", metric="tau")
-    assert sorted(of_model["graph", "value"].rows()) == sorted(
-        evaluation.report[LAYOUT]["tau"]["graphs"].items()
-    )
+    tau = evaluation.report[LAYOUT]["tau"]
+    assert dict(of_model["graph", "value"].iter_rows()) == tau["graphs"]
     rules = table.filter(pl.col("ranker").str.starts_with("rule: "), metric="tau")
     means = dict(rules.group_by("ranker").agg(pl.col("value").mean()).iter_rows())
-    baselines = evaluation.report[LAYOUT]["tau"]["baselines"]
-    assert means == {f"rule: {name}": pytest.approx(value) for name, value in baselines.items()}
+    expected = {f"rule: {name}": mean for name, mean in tau["baselines"].items()}
+    assert means == pytest.approx(expected)
     assert table["seed"].n_unique() == 2 + 1
 
 
 def test_the_leaderboard_is_paired_by_hand(tmp_path):
     workspace = Workspace(tmp_path)
     for ranker, scores in {"x": [0.5, 0.6, 0.1], "y": [0.6, 0.7, 0.8], "z": [0.4, 0.8]}.items():
-        metrics = {
-            graph: {"score": x, "slowdown@1": 1 - x}
-            for graph, x in zip("abc", scores, strict=False)
-        }
+        values = [{"score": x, "slowdown@1": 1 - x} for x in scores]
+        metrics = dict(zip("abc", values, strict=False))
         write(workspace, metrics, ranker, seconds={"a": 0.5, "b": 1.0, "c": 1.5})
     write(workspace, {"a": {"score": 0.1}}, "y", "train", "kind")
     board = leaderboard(workspace)
-    assert board["split", "ranker", "graphs"].rows() == [
-        ("train", "y", 1),
-        ("valid", "y", 3),
-        ("valid", "z", 2),
-        ("valid", "x", 3),
-    ]
+    assert board["split"].to_list() == ["train", "valid", "valid", "valid"]
+    assert board["ranker", "graphs"].rows() == [("y", 1), ("y", 3), ("z", 2), ("x", 3)]
     assert board["mean"].to_list() == pytest.approx([0.1, 0.7, 0.6, 0.4])
     assert board["standard_error"].to_list()[1:3] == pytest.approx([0.1 / np.sqrt(3), 0.2])
     assert board["difference"].to_list() == pytest.approx([0.0, 0.0, -0.05, -0.3])
-    assert board["difference_error"].to_list()[2] == pytest.approx(
-        np.std([-0.2, 0.1], ddof=1) / np.sqrt(2)
-    )
+    error = np.std([-0.2, 0.1], ddof=1) / np.sqrt(2)
+    assert board["difference_error"].to_list()[2] == pytest.approx(error)
     assert board["seconds"].to_list() == [None, 3.0, 1.5, 3.0]
     assert leaderboard(workspace, metric="slowdown@1")["ranker"].to_list() == ["y", "z", "x"]
 
@@ -180,9 +172,8 @@ def test_a_name_of_the_training_is_that_of_its_evaluations(trained):
 
 def test_results_that_are_missing_or_damaged(tmp_path):
     workspace = Workspace(tmp_path)
-    with pytest.raises(
-        CollectionError, match="has no results; run train, evaluate or cross-validate first"
-    ):
+    empty = "has no results; run train, evaluate or cross-validate first"
+    with pytest.raises(CollectionError, match=empty):
         leaderboard(workspace)
     write(workspace, {"a": {"score": 0.1}}, "y")
     with pytest.raises(XlarankError, match="`metric` is 'taw'; expected tau, "):
@@ -259,10 +250,8 @@ def test_a_workspace_that_cannot_be_written_is_a_note(trained, tmp_path, monkeyp
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != trained)
     evaluation = evaluate(Workspace(trained))
     report = submit(Workspace(trained), tmp_path / "out.csv", model_from="trained")
-    note = (
-        f"results and scores are not kept: the workspace {trained} cannot be written "
-        "(permission denied)"
-    )
+    reason = f"the workspace {trained} cannot be written (permission denied)"
+    note = f"results and scores are not kept: {reason}"
     assert evaluation.notes == report.notes == [note] and evaluation.report == expected
     assert len(read_submission(tmp_path / "out.csv")) == 4 and contents(trained) == before
 
@@ -279,9 +268,8 @@ def test_files_that_commands_wrote_are_scored(built, split):
     table = predictions(built, LAYOUT)
     by_graph = table.filter(split=split).with_columns(held_out_by=pl.lit("graph"), score=0.0)
     pl.concat([by_graph, table]).write_parquet(path)
-    evaluation = evaluate(
-        workspace, split=split, collections=[LAYOUT], scores=ScoreFiles.read([path], split)
-    )
+    scores = ScoreFiles.read([path], split)
+    evaluation = evaluate(workspace, split=split, collections=[LAYOUT], scores=scores)
     folds = {name: metrics["tau"] for name, metrics in model_of(built).card.folds.items()}
     expected = folds if split == "train" else model["tau"]["graphs"]
     assert evaluation.report[LAYOUT]["tau"]["graphs"] == expected
@@ -290,17 +278,11 @@ def test_files_that_commands_wrote_are_scored(built, split):
 
 
 def test_folds_are_chosen_for_each_collection_of_a_file(tmp_path):
-    rows = [
-        ("tile:a", "graph"),
-        ("tile:a", "kind"),
-        ("tile:a", "family"),
-        ("tile:b", "graph"),
-        ("tile:b", "kind"),
-    ]
-    table = pl.DataFrame(rows, ["collection", "held_out_by"], orient="row").with_row_index(
-        "configuration"
-    )
-    table.with_columns(graph=pl.lit("x"), score=0.0).write_parquet(tmp_path / "scores.parquet")
+    collections = ["tile:a", "tile:a", "tile:a", "tile:b", "tile:b"]
+    held_out_by = ["graph", "kind", "family", "graph", "kind"]
+    table = pl.DataFrame({"collection": collections, "held_out_by": held_out_by})
+    table = table.with_row_index("configuration").with_columns(graph=pl.lit("x"), score=0.0)
+    table.write_parquet(tmp_path / "scores.parquet")
     (chosen,) = ScoreFiles.read([tmp_path / "scores.parquet"], "train").tables
     assert chosen["collection", "held_out_by"].rows() == [("tile:a", "family"), ("tile:b", "kind")]
 
@@ -335,10 +317,8 @@ def test_columns_of_other_types_and_names(shared_built, tmp_path):
 
 def test_only_a_collections_own_model_leaves_its_scores(trained, tmp_path):
     other = "layout:xla:random"
-    for folder in ("features", "models"):
-        shutil.copytree(
-            trained / folder / "layout/cpu/random", trained / folder / "layout/xla/random"
-        )
+    for folder in (trained / "features/layout", trained / "models/layout"):
+        shutil.copytree(folder / "cpu/random", folder / "xla/random")
     trees.edit_json(trained / "models/layout/xla/random/model.json", collection=other)
     folder = Workspace(trained).predictions(Collection.parse(other), "lambdarank").parent
     notes = evaluate(Workspace(trained), collections=[other], model_from=LAYOUT).notes
@@ -411,54 +391,41 @@ def test_the_first_wrong_row_is_named(shared_built, tmp_path):
 
     def changed(row, column, value):
         is_row = pl.int_range(pl.len()) == row
-        return right.with_columns(
-            pl.when(is_row).then(pl.lit(value)).otherwise(column).alias(column)
-        )
+        new = pl.when(is_row).then(pl.lit(value)).otherwise(column)
+        return right.with_columns(new.alias(column))
 
+    def number(value):
+        return changed(5, "configuration", value)
+
+    seeds = pl.concat([right.with_columns(seed=0), right[:-1].with_columns(seed=1)])
+    known = "expected configurations 0 to 23"
     for wrong, message in (
-        (
-            right.drop("score"),
-            "scores.csv cannot be read .it has no column score.; expected parquet or csv",
-        ),
+        (right.drop("score"), "cannot be read .it has no column score.; expected parquet or csv"),
         (right.with_columns(score=pl.lit("fast")), "cannot be read"),
         (changed(7, "score", None), "row 8 of .*scores.csv gives conf.*no score"),
         (
-            changed(3, "graph", "alpha"),
-            f"row 4 of .*csv scores 'alpha'; expected test graphs of {LAYOUT}, {TILE}",
+            changed(3, "graph", "a"),
+            f"row 4 of .* scores 'a'; expected test graphs of {LAYOUT}, {TILE}",
         ),
+        (number(24), f"row 6 .* configuration 24 of omega__a; {known}"),
+        (number(0.9), "row 6 .*csv has the configuration 0.9; exp"),
+        (number(1e300), "row 6 .*csv has the configuration 1e.300; exp"),
+        (number(float("nan")), "row 6 .*csv has the configuration nan; exp"),
+        (number("2024-01-01"), "scores.csv cannot be read .*2024-01-01"),
+        (number("true"), "scores.csv cannot be read .*true"),
         (
-            changed(5, "configuration", 24),
-            "row 6 .* configuration 24 of omega__a; expected configurations 0 to 23",
-        ),
-        *(
-            (changed(5, "configuration", value), f"row 6 .*csv has the configuration {shown}; exp")
-            for value, shown in ((0.9, "0.9"), (1e300, "1e.300"), (float("nan"), "nan"))
-        ),
-        (changed(5, "configuration", "2024-01-01"), "scores.csv cannot be read .*2024-01-01"),
-        (changed(5, "configuration", "true"), "scores.csv cannot be read .*true"),
-        (
-            pl.concat([right.with_columns(seed=0), right[:-1].with_columns(seed=1)]),
-            "seed 1 of .*scores.csv has no score of configuration .* of omega__b; expected one of",
+            seeds,
+            "seed 1 of .*scores.csv has no score of configuration .* of omega__b; expected one",
         ),
         (pl.concat([right, right[3:]]), "row 45 of .* scores configuration 3 of omega__a again"),
-        (
-            right[1:],
-            (
-                "has no score of configuration 0 of omega__a; expected one of it, or of a "
-                "configuration ident"
-            ),
-        ),
+        (right[1:], "no score of configuration 0 of omega__a; .* or of a configuration ident"),
     ):
         wrong.write_csv(path)
         with pytest.raises(SubmissionError, match=message):
             submitted(shared_built, tmp_path, [path])
         assert not (tmp_path / "out.csv").exists()
-    for paths, weights in (
-        ([path], (1, 2)),
-        ([path], (0,)),
-        ([path, path], (1, float("nan"))),
-        ([], (1,)),
-    ):
+    nan = float("nan")
+    for paths, weights in (([path], (1, 2)), ([path], (0,)), ([path] * 2, (1, nan)), ([], (1,))):
         with pytest.raises(SubmissionError, match="a weight above 0 for each of"):
             ScoreFiles.read(paths, "test", weights)
     with pytest.raises(SubmissionError, match="cannot be read"):
@@ -469,15 +436,12 @@ def test_the_first_wrong_row_is_named(shared_built, tmp_path):
 def test_rows_are_those_of_the_store_with_the_folds_of_train(shared_built, collection):
     rows = xlarank.load_rows(shared_built, collection, "train")
     graphs = stored(shared_built, collection)
-    keys = (
-        "collection graph family split configuration repeats runtime_ns label fold held_out".split()
-    )
-    assert rows.columns == [*keys, *graphs[rows["graph"][0]].columns]
+    keys = "collection graph family split configuration repeats runtime_ns label fold held_out"
+    assert rows.columns == [*keys.split(), *graphs[rows["graph"][0]].columns]
     matrix = np.concatenate([graph.matrix() for graph in graphs.values()])
     np.testing.assert_array_equal(rows[:, 10:].to_numpy(), matrix)
-    assert rows["label"].to_list() == [
-        cost for graph in graphs.values() for cost in graph.row_cost.tolist()
-    ]
+    costs = np.concatenate([graph.row_cost for graph in graphs.values()])
+    assert rows["label"].to_list() == costs.tolist()
     data = read_training_set(Workspace(shared_built), Collection.parse(collection)).data
     folds = FoldPlan.of(data).folds
     assert len(folds) > 1
@@ -503,23 +467,17 @@ def test_all_splits_some_columns_and_lazily(shared_built):
 
 def test_rows_that_cannot_be_loaded_are_refused(tree, built):
     shutil.rmtree(built / "features/tile/cpu/valid")
+    no_valid = "tile:cpu has no valid split .*; expected train or test; pass another split"
     for error, message, arguments in (
         (CollectionError, f"no collection was named; expected {LAYOUT}, {TILE}", {}),
         (CollectionError, "did you mean tile:cpu", {"collection": "tile:cpus"}),
         (CollectionError, "'later' is not a split", {"collection": TILE, "split": "later"}),
-        (
-            CollectionError,
-            "tile:cpu has no valid split .*; expected train or test; pass another split",
-            {"collection": TILE, "split": "valid"},
-        ),
-        (
-            FeatureStoreError,
-            "no column 'kernel__is_dot'; did",
-            {"collection": TILE, "columns": ["kernel__is_dot"]},
-        ),
+        (CollectionError, no_valid, {"collection": TILE, "split": "valid"}),
     ):
         with pytest.raises(error, match=message):
             xlarank.load_rows(built, **arguments)
+    with pytest.raises(FeatureStoreError, match="no column 'kernel__is_dot'; did"):
+        xlarank.load_rows(built, TILE, columns=["kernel__is_dot"])
     path = Workspace(built).rows(Collection.parse(TILE), "train", 0)
     manifest = path.with_name("manifest.json")
     before = manifest.read_bytes()
@@ -543,10 +501,8 @@ def test_rows_that_cannot_be_loaded_are_refused(tree, built):
 
 def test_a_rule_without_scores_of_all_graphs_does_not_narrow_the_comparison():
     def scored(**scores):
-        return {
-            graph: {"score": score, "slowdown@1": 0.0, "slowdown@5": 0.0}
-            for graph, score in scores.items()
-        }
+        zeros = {"slowdown@1": 0.0, "slowdown@5": 0.0}
+        return {graph: {"score": score, **zeros} for graph, score in scores.items()}
 
     rankings = {
         ("lambdarank", None): scored(a=0.5, b=0.7),
