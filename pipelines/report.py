@@ -166,15 +166,8 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    functions = (
-        metric_charts,
-        ranks_charts,
-        causes_chart,
-        mean_row,
-        compared,
-        paired_test,
-        counted,
-    )
+    functions = [metric_charts, ranks_charts, causes_chart, mean_row]
+    functions += [compared, paired_test, counted]
     environment.globals |= {function.__name__: function for function in functions}
     environment.globals |= {"calibration": calibration, "evaluation": evaluation}
     environment.filters["cell"] = _cell
@@ -237,11 +230,10 @@ def mean_row(rows: Sequence[Row]) -> Row:
     """Return a row with the mean and 95 % interval of each float column."""
     means: Row = dict.fromkeys(rows[0]) | {"graph": "mean, 95 % interval"}
     for heading in rows[0]:
-        values = {
-            str(number): row[heading]
-            for number, row in enumerate(rows)
-            if isinstance(row[heading], float)
-        }
+        values = {}
+        for number, row in enumerate(rows):
+            if isinstance(row[heading], float):
+                values[str(number)] = row[heading]
         if values:
             means[heading] = evaluation.with_interval(summary(values))
     return means
@@ -251,22 +243,21 @@ def compared(ours: CollectionFacts, theirs: CollectionFacts) -> tuple[list[Row],
     """Return the scores of the graphs that two workspaces share, and the differences of
     ``score``.
     """
-    runs = [facts.model.name if facts.model else "-" for facts in (ours, theirs)]
+    names = [facts.model.name if facts.model else "-" for facts in (ours, theirs)]
     headings = {
-        metric: [f"{metric}, {run}" for run in ("this", "other", "difference")]
-        for metric in METRICS
+        "score": [f"this workspace ({names[0]})", f"other workspace ({names[1]})", "difference"]
     }
-    headings["score"] = [
-        f"this workspace ({runs[0]})",
-        f"other workspace ({runs[1]})",
-        "difference",
-    ]
+    for metric in METRICS[1:]:
+        headings[metric] = [f"{metric}, {run}" for run in ("this", "other", "difference")]
     rows: list[Row] = []
-    for name in [name for name in ours.metrics if name in theirs.metrics]:
-        row: Row = {"graph": name}
-        for metric in METRICS:
-            first, second = (facts.metrics[name][metric] for facts in (ours, theirs))
-            row |= dict(zip(headings[metric], (first, second, first - second), strict=True))
+    for graph in ours.metrics:
+        if graph not in theirs.metrics:
+            continue
+        row: Row = {"graph": graph}
+        for metric, heads in headings.items():
+            first = ours.metrics[graph][metric]
+            second = theirs.metrics[graph][metric]
+            row |= dict(zip(heads, (first, second, first - second), strict=True))
         rows.append(row)
     return rows, np.array([row["difference"] for row in rows])
 

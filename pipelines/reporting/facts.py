@@ -13,7 +13,7 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.files import read_bytes
 from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
-from xlarank.features.store import Manifest, read_manifest
+from xlarank.features.store import Manifest, StoredGraph, read_manifest
 from xlarank.models.arrays import Floats
 from xlarank.models.card import CARD
 from xlarank.models.model import Model
@@ -84,21 +84,19 @@ class CollectionFacts:
 
     def score_rows(self) -> list[Row]:
         """Return a row per graph with the scores of ``ranker``."""
-        graphs = {
-            name: graph for part in self.manifests.values() for name, graph in part.graphs.items()
-        }
+        graphs: dict[str, StoredGraph] = {}
+        for manifest in self.manifests.values():
+            graphs |= manifest.graphs
         ceilings = evaluation.ceilings_of(self.metrics)
-        return [
-            {
-                "graph": name,
-                "configurations": graphs[name].rows,
-                evaluation.score_name(self.name): metrics["score"],
-                **{metric: metrics[metric] for metric in METRICS[1:]},
-                **({"ceiling of tau": ceilings.get(name)} if ceilings else {}),
-                "pairs certain": self.certain.get(name),
-            }
-            for name, metrics in self.used_metrics.items()
-        ]
+        rows = []
+        for name, metrics in self.used_metrics.items():
+            row: Row = {"graph": name, "configurations": graphs[name].rows}
+            row[evaluation.score_name(self.name)] = metrics["score"]
+            row |= {metric: metrics[metric] for metric in METRICS[1:]}
+            if ceilings:
+                row["ceiling of tau"] = ceilings.get(name)
+            rows.append(row | {"pairs certain": self.certain.get(name)})
+        return rows
 
 
 def gather(
@@ -107,17 +105,15 @@ def gather(
     """Evaluate the model of a collection on the valid split and return its results; write
     nothing.
     """
-    manifests = {
-        split: manifest
-        for split in SPLITS
-        if (manifest := read_manifest(workspace, collection, split))
-    }
+    manifests = {}
+    for split in SPLITS:
+        if manifest := read_manifest(workspace, collection, split):
+            manifests[split] = manifest
     facts = CollectionFacts(str(collection), collection, manifests)
     for path in sorted(workspace.reports().glob(f"tune-{'-'.join(collection.parts)}-*.svg")):
         with suppress(OSError, ValueError):
-            facts.studies.append(
-                f"data:image/svg+xml;base64,{b64encode(read_bytes(path)).decode()}"
-            )
+            picture = b64encode(read_bytes(path)).decode()
+            facts.studies.append(f"data:image/svg+xml;base64,{picture}")
     if not (workspace.model(collection) / CARD).exists():
         facts.reason = NO_MODEL
         return facts
@@ -164,8 +160,7 @@ def _explain_median(facts: CollectionFacts, ranker: Model) -> tuple[Explanation,
     graphs = facts.worst_first()
     name = graphs[len(graphs) // 2]
     npz = find_data_root(Path(facts.manifests[SPLIT].data_root)).npz
-    graph = read_graph(
-        npz / Path(*facts.collection.parts, SPLIT, f"{name}.npz"), facts.collection.kind
-    )
+    path = npz.joinpath(*facts.collection.parts, SPLIT, f"{name}.npz")
+    graph = read_graph(path, facts.collection.kind)
     explanation = explain_graph(graph, ranker)
     return explanation, charts.segment_picture(graph, explanation) if explanation.segments else ""
