@@ -147,9 +147,7 @@ def compare(
 def _record(program: str, method: str, seed: int, search: LayoutSearch) -> dict[str, Any]:
     """Return the best speedups at numbers of compilations."""
     outcomes = search.outcomes
-    costs = [
-        outcome.estimate.cycles if outcome.status is Status.OK else np.inf for outcome in outcomes
-    ]
+    costs = [outcome.cycles if outcome.status is Status.OK else np.inf for outcome in outcomes]
     spent = 0
     best = np.inf
     known = set[str]()
@@ -163,7 +161,7 @@ def _record(program: str, method: str, seed: int, search: LayoutSearch) -> dict[
             cycles[spent] = best
         spent += new
         best = min(best, cost)
-    base = outcomes[0].estimate.cycles
+    base = outcomes[0].cycles
     before, after = (read_operations(search.text(number)) for number in (0, int(np.argmin(costs))))
     return {
         "program": program,

@@ -37,7 +37,7 @@ from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of,
 from xlarank.pipelines.programs.compiler.functions import lower
 from xlarank.pipelines.programs.compiler.outcome import Outcome
 from xlarank.pipelines.programs.compiler.targets import TARGETS, Target
-from xlarank.pipelines.programs.compiler.xla import POLL, Lowered, Xla, dumped, optimised_text
+from xlarank.pipelines.programs.compiler.xla import POLL, Program, Xla, dumped, optimised_text
 
 PROGRAMS: Final = (
     "attention:llama__a",
@@ -133,7 +133,7 @@ def _lowered(xla: Xla, program: str, path: Path) -> bytes:
         result = _in_child(work, dumped)
         if result is None or isinstance(result, Outcome):
             raise CompilerError(f"{program} cannot be lowered")
-        path.write_bytes(result.module)
+        path.write_bytes(result.serialized)
     return path.read_bytes()
 
 
@@ -152,7 +152,7 @@ def _text(xla: Xla, backend: str, module: bytes, path: Path) -> str | None:
     return gzip.decompress(path.read_bytes()).decode() or None
 
 
-def _assigned(xla: Xla, module: bytes, path: Path) -> Lowered:
+def _assigned(xla: Xla, module: bytes, path: Path) -> Program:
     """Return the module before layout assignment and the layouts after it, from the cache if
     there.
     """
@@ -164,7 +164,7 @@ def _assigned(xla: Xla, module: bytes, path: Path) -> Lowered:
             xla.compile(module, {"xla_dump_to": str(folder), **dumps, **options})
 
         path.write_bytes(pickle.dumps(_in_child(work, dumped)))
-    assigned: Lowered = pickle.loads(path.read_bytes())
+    assigned: Program = pickle.loads(path.read_bytes())
     return assigned
 
 
@@ -191,7 +191,7 @@ def _without_constraints(module: Message) -> dict[str, tuple[int, ...]]:
     return layouts
 
 
-def assigned_layouts(assigned: Sequence[Lowered]) -> dict[str, NDArray[Any]]:
+def assigned_layouts(assigned: Sequence[Program]) -> dict[str, NDArray[Any]]:
     """Return the graph of a program as a compiler assigns its layouts, the layouts set in its
     configurations, and those assigned, ``(configs, nodes, 6)``, -1 past the rank and for unknown
     ones. Configurations in which the compiler made another graph are left out.
@@ -200,7 +200,7 @@ def assigned_layouts(assigned: Sequence[Lowered]) -> dict[str, NDArray[Any]]:
     set_layouts = []
     layouts = []
     for lowered in assigned:
-        module = HloModuleProto.FromString(lowered.module)
+        module = HloModuleProto.FromString(lowered.serialized)
         constrained = _without_constraints(module)
         program = encode_program(module)
         names = [operation.name for _, operation in instructions(module)]

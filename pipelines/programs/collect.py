@@ -24,10 +24,11 @@ from xlarank.pipelines.programs.candidates import (
     random_configurations,
 )
 from xlarank.pipelines.programs.compiler.cycles import COUNTING
-from xlarank.pipelines.programs.compiler.outcome import CycleEstimate, Journal, Outcome, Status
+from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.targets import Target, target_named
-from xlarank.pipelines.programs.sources import Collected, Program, SearchSettings, Stopwatch
+from xlarank.pipelines.programs.compiler.xla import Program
+from xlarank.pipelines.programs.sources import Collected, SearchSettings, Stopwatch
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Batch size of the genetic search, and number of best configurations used as parents.
@@ -104,8 +105,9 @@ def collect(
             for at in order:
                 programs.setdefault(outcomes[at].fingerprint, at)
             if target.estimated:
-                estimates = {key: outcomes[at].estimate for key, at in programs.items()}
-                labels, facts = _estimated_labels(target, estimates)
+                labels, facts = _estimated_labels(
+                    target, {key: outcomes[at] for key, at in programs.items()}
+                )
             else:
                 rows = candidates.expand(codes[[*programs.values()]])
                 modules = dict(zip(programs, map(loaded.constrained, rows), strict=True))
@@ -115,7 +117,7 @@ def collect(
                         outcomes[at] = replace(outcomes[at], status=Status.FAILED, message=problem)
                 order = [at for at in order if outcomes[at].status is Status.OK]
         with atomic_write(path.with_suffix(".pb")) as partial:
-            partial.write_bytes(loaded.lowered.module)
+            partial.write_bytes(loaded.serialized)
         runtime = np.array([labels[outcomes[at].fingerprint] for at in order], np.int64)
         sources.write_configurations(path, loaded.graph, candidates.expand(codes[order]), runtime)
         manifest = identity | facts | {"distinct_programs": len(programs), "source": target.labels}
@@ -168,7 +170,7 @@ def _search(
             costs = np.full(len(outcomes), np.inf)
             for at, outcome in enumerate(outcomes):
                 if outcome.status is Status.OK:
-                    costs[at] = outcome.estimate.cycles
+                    costs[at] = outcome.cycles
             parents = codes[np.argsort(costs, kind="stable")[:_PARENTS]]
             fresh = breed(candidates, parents, min(_BATCH, count - len(codes)), rng, known=codes)
             if not len(fresh):
@@ -179,15 +181,15 @@ def _search(
 
 
 def _estimated_labels(
-    target: Target, estimates: dict[str, CycleEstimate]
+    target: Target, outcomes: dict[str, Outcome]
 ) -> tuple[dict[str, int], dict[str, Any]]:
     """Return the estimated nanoseconds of programs, and entries for the manifest."""
-    labels = {key: target.nanoseconds(estimate.cycles) for key, estimate in estimates.items()}
+    labels = {key: target.nanoseconds(outcome.cycles) for key, outcome in outcomes.items()}
     if not all(labels.values()):
         got = "the compiler estimates nothing of this program"
         expected = "operations whose cycles it knows"
         raise CompilerError(got, expected=expected, do="collect a larger program")
-    unknown_loops = max(estimate.unknown_loops for estimate in estimates.values())
+    unknown_loops = max(outcome.unknown_loops for outcome in outcomes.values())
     return labels, {"loops_counted_once": unknown_loops}
 
 

@@ -202,5 +202,5 @@ def _estimates(
         for at, outcome in compiler.compile(modules):
             step("")
             if outcome.status is Status.OK:
-                estimates[at] = outcome.estimate.cycles
+                estimates[at] = outcome.cycles
     return estimates

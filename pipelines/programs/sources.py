@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,14 +23,13 @@ from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.files import read_text
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData, instructions
-from xlarank.data.hlo.reading import graph_name, module_graph, module_of, read_program
+from xlarank.data.hlo.reading import graph_name, module_of, read_program
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.candidates import CandidateLayouts, candidate_rows, tied_candidates
-from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of
 from xlarank.pipelines.programs.compiler.functions import Pasted
-from xlarank.pipelines.programs.compiler.outcome import CycleEstimate, Journal, Outcome, Status
+from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.xla import Lowered
+from xlarank.pipelines.programs.compiler.xla import Program
 
 #: Minimum number of rounds in which programs are timed, unless the time is over.
 ROUNDS: Final = 24
@@ -80,28 +78,6 @@ class SearchSettings:
         return candidate_rows(graph, rng, per_node=self.per_node, min_elements=min_elements)
 
 
-@dataclass(frozen=True, eq=False)
-class Program:
-    """A program before layout assignment; node ``i`` of its graph is the i-th instruction of its
-    module.
-    """
-
-    name: str
-    lowered: Lowered
-
-    @cached_property
-    def module(self) -> Message:
-        return HloModuleProto.FromString(self.lowered.module)
-
-    @cached_property
-    def graph(self) -> LayoutGraph:
-        return module_graph(self.module, Path(f"{self.name}.pb"))
-
-    def constrained(self, rows: NDArray[np.int8]) -> Message:
-        """Return the module with one configuration ``rows (nodes, 18)`` set."""
-        return constrain(self.module, layouts_of(self.module, self.graph.configurable, rows))
-
-
 def load_program(
     program: str, compiler: Compiler, name: str | None = None, *, one_hot: bool = False
 ) -> Program:
@@ -114,23 +90,23 @@ def load_program(
     path = Path(program)
     if ":" in program and not path.exists():
         name = name or program.replace(":", ".").rpartition(".")[2]
-        lowered = compiler.lower(function=program, one_hot=one_hot)
+        loaded = compiler.lower(function=program, one_hot=one_hot)
     else:
         message = read_program(path)
         name = name or re.sub(r"[^\w.\-]+", "_", graph_name(path)).lstrip("-.") or "program"
         module = module_of(message)
         if isinstance(message, ModuleTuningData):
-            lowered = Lowered(module.SerializeToString())
+            loaded = Program(module.SerializeToString())
         else:
-            lowered = compiler.lower(module=module)
+            loaded = compiler.lower(module=module)
         # the compiler drops aliases and entry modes
-        restored = HloModuleProto.FromString(lowered.module)
+        restored = HloModuleProto.FromString(loaded.serialized)
         restored.input_output_alias.CopyFrom(module.input_output_alias)
         restored.frontend_attributes.CopyFrom(module.frontend_attributes)
-        lowered = replace(lowered, module=restored.SerializeToString())
+        loaded = replace(loaded, serialized=restored.SerializeToString())
     if not re.fullmatch(r"[\w][\w.\-]*", name):
         raise CompilerError(f"{name!r} cannot be the name of a file", do="pass `name`")
-    return Program(name, lowered)
+    return replace(loaded, name=name)
 
 
 def require_known_calls(module: Message, message: str, target: str) -> None:
@@ -206,14 +182,14 @@ class Stopwatch:
             name, plain = self._default
             programs = {name: plain} | programs
             timings = time_programs(self.compiler, plain, programs, minutes=1, journal=self.journal)
-            results.setdefault(name, {"estimate": CycleEstimate(timings.nanoseconds()[name])})
-            default = results[name]["estimate"].cycles
+            results.setdefault(name, {"cycles": timings.nanoseconds()[name]})
+            default = results[name]["cycles"]
             for key in programs.keys() - {name}:
                 if key in timings.problems:
                     results[key] = {"status": Status.FAILED, "message": timings.problems[key]}
                 else:
                     speedup, _, _ = timings.speedup(name, key)
-                    results[key] = {"estimate": CycleEstimate(round(default / speedup))}
+                    results[key] = {"cycles": round(default / speedup)}
         return [replace(outcome, **results.get(outcome.fingerprint, {})) for outcome in outcomes]
 
 

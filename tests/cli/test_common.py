@@ -24,7 +24,7 @@ from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, write_
 from xlarank.cli import app, console
 from xlarank.cli.app import GUIDES, commands
 from xlarank.cli.console import JobProgress, bars
-from xlarank.cli.dataset import INFO, LABELS, info_row
+from xlarank.cli.dataset import LABELS, info_row
 from xlarank.cli.options import Run, moved_to_front
 from xlarank.cli.scoring import score_table
 from xlarank.cli.tables import new_table, print_table
@@ -329,9 +329,8 @@ def info(*collections):
     part.bytes = 900_000_000
     part.nodes = [1013, 43_615]
     part.configurable = [20, 3143]
-    return table_of(
-        INFO, *((name, *info_row(part)[1:]) for name in collections or ["layout:nlp:default"])
-    )
+    heads, (_, *cells) = zip(*info_row(part).items(), strict=True)
+    return table_of(heads, *((name, *cells) for name in collections or ["layout:nlp:default"]))
 
 
 def tuned():
@@ -389,7 +388,7 @@ def test_a_narrow_window_wraps_heads_folds_long_names_and_drops_empty_columns(ca
     name, rest, *_ = shown(scores(), 80).splitlines()[2:]
     assert name.split()[0] + rest.strip() == "a" * 40
     monkeypatch.setenv("COLUMNS", "80")
-    console.show_rows(("graph", ">tau", "~identical"), [("a", "0.5", ""), ("b", "0.4", "")])
+    console.show_rows({"graph": name, ">tau": 0.5, "~identical": ""} for name in "ab")
     assert capsys.readouterr().out.splitlines()[0].split() == ["graph", "tau"]
 
 

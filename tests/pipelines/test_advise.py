@@ -29,12 +29,11 @@ from xlarank.pipelines.programs.advise.diagnosis import (
 from xlarank.pipelines.programs.advise.search import LayoutSearch, Space, around_copies
 from xlarank.pipelines.programs.compiler.constrain import entry_modes
 from xlarank.pipelines.programs.compiler.cycles import COUNTING, read_estimate
-from xlarank.pipelines.programs.compiler.functions import SourceLocation, import_function
-from xlarank.pipelines.programs.compiler.outcome import CycleEstimate, Journal, Outcome, Status
+from xlarank.pipelines.programs.compiler.functions import import_function
+from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.targets import device_target, target_named
-from xlarank.pipelines.programs.compiler.xla import Lowered
+from xlarank.pipelines.programs.compiler.xla import Program
 from xlarank.pipelines.programs.sources import (
-    Program,
     load_program,
     require_known_calls,
     write_configurations,
@@ -102,7 +101,7 @@ class FakeCompiler:
         self.one_hot.append(one_hot)
         module = product_module()
         module.computations[0].instructions[0].custom_call_target = self.custom_call
-        return Lowered(module.SerializeToString(), {"dot.3": (1, 0)}, [["[0]", "[1]['w']"], [""]])
+        return Program(module.SerializeToString(), {"dot.3": (1, 0)}, [["[0]", "[1]['w']"], [""]])
 
     def compile_pasted(self, pasted):
         """Return a compiled text in which the expression on a line gets a layout as the dot
@@ -144,7 +143,7 @@ class FakeCompiler:
                 entry = {"weight": "1,0", "operand": "copy.1", "copy": copy}
             text = TEXT.format(cycles=100 - 50 * turned, **entry)
             key = f"{free} {turned}"
-            yield at, Outcome(Status.OK, read_estimate(text), key, False, 1.0, text=text)
+            yield at, Outcome(Status.OK, *read_estimate(text), key, False, 1.0, text=text)
 
 
 @pytest.fixture
@@ -470,7 +469,7 @@ def test_outputs_that_lie_otherwise_than_the_inputs_they_become_are_no_advice():
     module = product_module()
     for operand in module.computations[0].instructions[:2]:
         operand.shape.dimensions[:] = 64, 64
-    program = Program("p", Lowered(module.SerializeToString(), leaves=[["[0]", "[1]"], ["[1]"]]))
+    program = Program(module.SerializeToString(), {}, [["[0]", "[1]"], ["[1]"]], "p")
     space = Space.of(program, np.random.default_rng(0), 8)
     assert space.ties == {1: 0}
     text = (
@@ -508,7 +507,7 @@ def test_layouts_of_operations_become_lines_that_name_the_value():
     index.stack_frames.add(file_location_id=2)
     index.stack_frames.add(file_location_id=1, parent_frame_id=1)
     (change,) = changes_of(module, {at: (0, 1)})
-    assert change.location == SourceLocation("/home/me/net.py", 12, (8, 128), (1, 0))
+    assert change.location == ("/home/me/net.py", 12, (8, 128), (1, 0))
     dot.metadata.op_name = "jit(f)/transpose(jvp())/dot_general"
     assert changes_of(module, {at: (0, 1)})[0].location is None
     dot.metadata.op_name = "x\nimport os"
@@ -567,13 +566,13 @@ def test_measured_proposals_are_those_with_the_least_relayouts(tmp_path):
     module.host_program_shape.parameters.extend(part.shape for part in main.instructions[:3])
     module.host_program_shape.result.CopyFrom(root.shape)
     rng = np.random.default_rng(0)
-    space = Space.of(Program("p", Lowered(module.SerializeToString())), rng, 8)
+    space = Space.of(Program(module.SerializeToString(), name="p"), rng, 8)
     compiler = FakeCompiler()
     compiler.target = device_target("NVIDIA H200", "gpu")
     with Journal(tmp_path / "p.journal", {}) as journal:
         search = LayoutSearch(compiler, space, journal, rng)
         search.codes = np.zeros((1, 4), np.int32)
-        search.outcomes = [Outcome(Status.OK, CycleEstimate(100))]
+        search.outcomes = [Outcome(Status.OK, 100)]
         search.tied = [True]
         proposed = search.proposals(2)
     assert len(proposed) == 2

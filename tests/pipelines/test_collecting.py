@@ -33,9 +33,8 @@ from xlarank.pipelines.programs.collect_tiles import (
     collect_tiles,
     remaining,
 )
-from xlarank.pipelines.programs.compiler.cycles import CycleEstimate
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
-from xlarank.pipelines.programs.compiler.xla import Lowered
+from xlarank.pipelines.programs.compiler.xla import Program
 from xlarank.pipelines.programs.sources import ROUNDS, Stopwatch, Timings, fastest, time_programs
 
 
@@ -241,8 +240,8 @@ def test_a_search_is_guided_by_times_beside_the_default(tmp_path):
         for batch in ("8", "480", "88"):
             outcomes = [Outcome(Status.OK, fingerprint=name) for name in batch]
             timed += stopwatch.time(outcomes, lambda _: PLAIN)
-    estimates = [outcome.estimate for outcome in timed if outcome.status is Status.OK]
-    assert estimates == [CycleEstimate(ms * 10**6) for ms in (8, 4, 8, 8, 8)]
+    times = [outcome.cycles for outcome in timed if outcome.status is Status.OK]
+    assert times == [ms * 10**6 for ms in (8, 4, 8, 8, 8)]
     assert [outcome.message for outcome in timed if outcome.status is Status.FAILED] == [
         "no memory"
     ]
@@ -280,7 +279,7 @@ class Compiler:
         self.compiled = []
 
     def lower(self, **_):
-        return Lowered(module().SerializeToString())
+        return Program(module().SerializeToString())
 
     def under_limit(self, program, kib, seconds):
         assert 0 < seconds <= 9 * SETTINGS.limit

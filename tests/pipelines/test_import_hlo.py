@@ -20,7 +20,7 @@ from xlarank.data.hlo.messages import HloProto
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.import_hlo import import_hlo
 from xlarank.pipelines.info import info
-from xlarank.pipelines.programs.compiler.outcome import CycleEstimate, Outcome, Status
+from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
 from xlarank.pipelines.programs.propose import ProposeSettings, propose
 from xlarank.pipelines.rank import rank
 
@@ -238,7 +238,7 @@ class FakeCompiler:
         assert constrained == [False, True, True, True], "the first is the compiler's default"
         yield 3, Outcome(Status.FAILED, message="out of memory")
         for at in (2, 1, 0):
-            yield at, Outcome(Status.OK, CycleEstimate(50 if at == self.best else 100))
+            yield at, Outcome(Status.OK, 50 if at == self.best else 100)
 
 
 @pytest.mark.parametrize("best", [0, 2])

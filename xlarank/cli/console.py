@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -152,18 +152,18 @@ def error_line(text: str) -> None:
     say(text, "red", label="error: ", error=True)
 
 
-def show_rows(heads: Sequence[str], rows: Iterable[Sequence[str]], *, extra: int = 0) -> None:
-    """Print rows, if any, under heads (`new_table`), without empty columns; omit up to ``extra`` of
-    the last columns in a narrow window.
+def show_rows(rows: Iterable[Mapping[str, object]], *, extra: int = 0) -> None:
+    """Print rows, if any, as a table: cells by head (`new_table`). Empty columns are left out; so
+    are up to ``extra`` of the last columns in a narrow window.
     """
-    rows = list(rows)
-    used = [number for number in range(len(heads)) if any(row[number] for row in rows)]
-    table = new_table(*(heads[number] for number in used))
-    for row in rows:
-        table.add_row(*(row[number] for number in used))
-    width = console().width
-    if extra and used and not fits_unwrapped(table, width):
-        show_rows(heads[:-1], [row[:-1] for row in rows], extra=extra - 1)
+    texts = [{head: plain(str(cell)) for head, cell in row.items()} for row in rows]
+    heads = list(texts[0]) if texts else []
+    used = [head for head in heads if any(row[head] for row in texts)]
+    table = new_table(*used)
+    for row in texts:
+        table.add_row(*(row[head] for head in used))
+    if extra and used and not fits_unwrapped(table, console().width):
+        show_rows([{head: row[head] for head in heads[:-1]} for row in texts], extra=extra - 1)
     else:
         show(table)
 

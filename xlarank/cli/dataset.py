@@ -25,20 +25,6 @@ if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
 
 app = Typer()
 
-#: Heads of the table of `info`.
-INFO: Final = (
-    "collection",
-    "split",
-    ">graphs",
-    ">labelled",
-    ">families",
-    ">configs",
-    ">distinct",
-    ">nodes",
-    ">configurable",
-    ">siblings",
-    ">MB",
-)
 #: Heads and formats of the quantities of a graph file.
 LABELS: Final = {
     "configurations": ("configurations", ","),
@@ -84,19 +70,16 @@ def info(
             npz = graph.resolve().parents[len(of.parts) + 1]
             options.recorded("data", "--data-root")(npz.parent if npz.name == "npz" else npz)
         show_rows(
-            ("~quantity", ">value"),
-            (
-                (head, f"{values[name]:{form}}")
-                for name, (head, form) in LABELS.items()
-                if values.get(name) is not None
-            ),
+            {"~quantity": head, ">value": f"{values[name]:{form}}"}
+            for name, (head, form) in LABELS.items()
+            if values.get(name) is not None
         )
         write_json(json_file, values)
         return
     root = roots.data_root_of(data_root)
     with progress_bars() as progress:
         parts = run(root, collections=collection or [], progress=progress)
-    show_rows(INFO, map(info_row, parts), extra=2)
+    show_rows(map(info_row, parts), extra=2)
     list_lines("note", roots.substitutions(part.collection for part in parts))
     for part in parts:
         unrankable = dict.fromkeys(part.unrankable, roots.UNRANKABLE)
@@ -111,21 +94,21 @@ def info(
     finish(broken)
 
 
-def info_row(part: SplitInfo) -> list[str]:
+def info_row(part: SplitInfo) -> dict[str, str]:
     """Return the cells of a split: large numbers rounded, so that the table fits 100 characters."""
-    return [
-        part.collection,
-        part.split,
-        f"{part.graphs:,}",
-        f"{part.labelled:,}",
-        f"{len(part.families):,}",
-        rounded(part.configs),
-        rounded(part.distinct),
-        _span(part.nodes),
-        _span(part.configurable),
-        f"{part.siblings:,}" if part.configurable else "-",
-        f"{part.bytes / 1e6:.1f}",
-    ]
+    return {
+        "collection": part.collection,
+        "split": part.split,
+        ">graphs": f"{part.graphs:,}",
+        ">labelled": f"{part.labelled:,}",
+        ">families": f"{len(part.families):,}",
+        ">configs": rounded(part.configs),
+        ">distinct": rounded(part.distinct),
+        ">nodes": _span(part.nodes),
+        ">configurable": _span(part.configurable),
+        ">siblings": f"{part.siblings:,}" if part.configurable else "-",
+        ">MB": f"{part.bytes / 1e6:.1f}",
+    }
 
 
 def rounded(number: int) -> str:
@@ -134,13 +117,9 @@ def rounded(number: int) -> str:
     >>> rounded(99_999), rounded(361_000), rounded(16_100_000)
     ('99,999', '361k', '16.1M')
     """
-    return (
-        f"{number:,}"
-        if number < 1e5
-        else f"{number / 1e3:.0f}k"
-        if number < 1e6
-        else f"{number / 1e6:.1f}M"
-    )
+    if number < 1e5:
+        return f"{number:,}"
+    return f"{number / 1e3:.0f}k" if number < 1e6 else f"{number / 1e6:.1f}M"
 
 
 def _span(values: list[int]) -> str:
@@ -206,16 +185,13 @@ def explain_feature(
     write_json(json_file, columns)
     if len(columns) > 1:
         show_rows(
-            ("column", "~meaning", "scope", "tier"),
-            (
-                (
-                    column.name,
-                    column.meaning,
-                    column.scope + ", transductive" * column.transductive,
-                    column.tier,
-                )
-                for column in columns
-            ),
+            {
+                "column": column.name,
+                "~meaning": column.meaning,
+                "scope": column.scope + ", transductive" * column.transductive,
+                "tier": column.tier,
+            }
+            for column in columns
         )
         return
     (column,) = columns

@@ -11,18 +11,6 @@ from typer import Argument, Option, Typer
 
 from xlarank.cli import console, options
 from xlarank.cli.console import list_lines, list_reasons, say, show_rows, write_json
-from xlarank.cli.options import (
-    WORK,
-    Blocks,
-    Collections,
-    Json,
-    ModelOf,
-    RankedBy,
-    Threads,
-    Work,
-    out_file,
-    workspace_at,
-)
 from xlarank.data.errors import counted
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
@@ -37,7 +25,7 @@ _Against = Annotated[
 _Top = Annotated[int, Option(min=1, help="Number of rows in each table.")]
 _Module = Annotated[Path | None, Option(help="HLO module of the graph, for names of nodes.")]
 _Svg = Annotated[
-    Path | None, Option(callback=out_file, help="Draw the largest segment into this file.")
+    Path | None, Option(callback=options.out_file, help="Draw the largest segment into this file.")
 ]
 
 
@@ -46,18 +34,21 @@ def _show_copies(result: Explanation, top: int) -> None:
     from xlarank.features.layout.config_costs import REASONS
 
     for config, copies in ((result.now, result.copies), (result.then, result.copies_against)):
-        rows = []
-        for copy in copies[:top]:
-            layouts = " to ".join(_order(layout) for layout in (copy.before, copy.after))
-            readers = ", ".join(map(str, copy.readers[:4])) or "the result"
-            size = f"{copy.bytes / 1e3:,.1f}"
-            time = f"{copy.nanoseconds / 1e3:.3f}"
-            rows.append((str(copy.node), layouts, readers, size, time))
-        if rows:
-            total = sum(copy.nanoseconds for copy in copies) / 1e3
-            count = counted(len(copies), "copy")
-            say(f"only {config} needs {count}, estimated {total:.3f} µs")
-            show_rows((">output of node", "layout", "read by", ">kB", ">µs"), rows)
+        if not copies:
+            continue
+        total = sum(copy.nanoseconds for copy in copies) / 1e3
+        count = counted(len(copies), "copy")
+        say(f"only {config} needs {count}, estimated {total:.3f} µs")
+        show_rows(
+            {
+                ">output of node": copy.node,
+                "layout": f"{_order(copy.before)} to {_order(copy.after)}",
+                "read by": ", ".join(map(str, copy.readers[:4])) or "the result",
+                ">kB": f"{copy.bytes / 1e3:,.1f}",
+                ">µs": f"{copy.nanoseconds / 1e3:.3f}",
+            }
+            for copy in copies[:top]
+        )
     for config, nodes in (
         (result.now, result.slow_nodes),
         (result.then, result.slow_nodes_against),
@@ -66,11 +57,14 @@ def _show_copies(result: Explanation, top: int) -> None:
             total = sum(node.nanoseconds for node in nodes) / 1e3
             count = counted(len(nodes), "slow node")
             say(f"only {config} has {count}, estimated {total:.3f} µs more")
-            reasons_of = [
-                (str(node.node), REASONS[node.quantity], f"{node.nanoseconds / 1e3:.3f}")
+            show_rows(
+                {
+                    ">node": node.node,
+                    "reason": REASONS[node.quantity],
+                    ">µs": f"{node.nanoseconds / 1e3:.3f}",
+                }
                 for node in nodes[:top]
-            ]
-            show_rows((">node", "reason", ">µs"), reasons_of)
+            )
 
 
 def _show_difference(result: Explanation) -> None:
@@ -92,33 +86,37 @@ def _show_difference(result: Explanation) -> None:
     for title, pair in (("estimated", result.estimated), ("runtimes", result.runtime)):
         if pair:
             say(f"{title} {pair[0] / 1e6:.4f} against {pair[1] / 1e6:.4f} ms")
-    show_rows(
-        (">contribution", "cause"),
-        ((f"{value:+.4f}", name) for name, value in result.causes.items()),
-    )
+    causes = result.causes.items()
+    show_rows({">contribution": f"{value:+.4f}", "cause": name} for name, value in causes)
 
 
 def _show_nodes(result: Explanation, top: int) -> None:
     """Print the contributions of nodes, and those of the others together."""
     nodes = [node for node in result.nodes[:top] if abs(node.value) >= 5e-5]
     other_nodes = result.nodes[len(nodes) :]
-    timed = [">estimated µs"] if result.estimated else []
     rows = []
     for node in nodes:
-        times = [] if node.nanoseconds is None else [f"{node.nanoseconds / 1000:+.3f}"]
         text = f"{node.opcode} {node.shape}"
         if node.name:
             text = f"{node.name}: {text} {node.op_name}".rstrip()
-        rows.append((f"{node.value:+.4f}", *times, str(node.node), text, node.now, node.then))
+        row = {
+            ">contribution": f"{node.value:+.4f}",
+            ">estimated µs": "" if node.nanoseconds is None else f"{node.nanoseconds / 1000:+.3f}",
+            ">node": str(node.node),
+            "~operation": text,
+            "~now": node.now,
+            "~then": node.then,
+        }
+        rows.append(row)
     remaining = {}
     if other_nodes:
         remaining[counted(len(other_nodes), "other node")] = sum(node.value for node in other_nodes)
     if nodes and abs(result.rest) >= 5e-5:
         remaining["not attributed to a single node"] = result.rest
-    rows += [
-        (f"{value:+.4f}", *[""] * len(timed), "", text, "", "") for text, value in remaining.items()
-    ]
-    show_rows((">contribution", *timed, ">node", "~operation", "~now", "~then"), rows)
+    for text, value in remaining.items():
+        cells = {">contribution": f"{value:+.4f}", "~operation": text}
+        rows.append(dict.fromkeys(rows[0], "") | cells if rows else cells)
+    show_rows(rows)
 
 
 def _order(layout: Sequence[int] | None) -> str:
@@ -131,20 +129,20 @@ def explain(
     config: _Config = None,
     against: _Against = None,
     top: _Top = 10,
-    workspace: Work = WORK,
-    collection: ModelOf = None,
-    model_from: RankedBy = None,
-    blocks: Blocks = None,
+    workspace: options.Work = options.WORK,
+    collection: options.ModelOf = None,
+    model_from: options.RankedBy = None,
+    blocks: options.Blocks = None,
     module: _Module = None,
     svg: _Svg = None,
-    json_file: Json = None,
+    json_file: options.Json = None,
 ) -> None:
     """Explain why one configuration is ranked ahead of another: by node, pair, cause and column."""
     from xlarank.features.meanings import column_meanings
     from xlarank.pipelines.explain import explain as run
 
     result = run(
-        workspace_at(workspace),
+        options.workspace_at(workspace),
         graph,
         config=config,
         against=against,
@@ -156,14 +154,18 @@ def explain(
     _show_difference(result)
     _show_copies(result, top)
     _show_nodes(result, top)
-    pairs = ((f"{pair.value:+.4f}", pair.now, pair.then) for pair in result.pairs[:top])
-    show_rows((">contribution", "pair now", "pair then"), pairs)
+    show_rows(
+        {">contribution": f"{pair.value:+.4f}", "pair now": pair.now, "pair then": pair.then}
+        for pair in result.pairs[:top]
+    )
     meanings = column_meanings()
     columns = list(result.columns.items())[:top]
     if columns and not blocks:
         options.current_run.keep(columns[0][0])
-    named_columns = ((f"{value:+.4f}", name, meanings.get(name, "")) for name, value in columns)
-    show_rows((">contribution", "column", "~meaning"), named_columns)
+    show_rows(
+        {">contribution": f"{value:+.4f}", "column": name, "~meaning": meanings.get(name, "")}
+        for name, value in columns
+    )
     for number, (nodes, value) in enumerate(result.segments.items(), 1):
         inside = ", ".join(map(result.called, nodes[:12])) + (" ..." if len(nodes) > 12 else "")
         say(f"segment {number} (connected nodes): {value:+.4f}, nodes {inside}")
@@ -175,10 +177,10 @@ def explain(
 
 @app.command()
 def calibrate(
-    workspace: Work = WORK,
-    collection: Collections = None,
-    threads: Threads = 0,
-    json_file: Json = None,
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
+    threads: options.Threads = 0,
+    json_file: options.Json = None,
 ) -> None:
     """Measure out of fold how certain rankings are; rank and report then show it."""
     from xlarank.models.card import FOLDS_OF
@@ -186,32 +188,30 @@ def calibrate(
 
     with console.progress_bars() as progress:
         calibrations, left_out = run(
-            workspace_at(workspace),
+            options.workspace_at(workspace),
             collections=collection or (),
             threads=threads,
             progress=progress,
         )
-    heads = (
-        "collection",
-        ">graphs",
-        ">held out",
-        ">seeds",
-        ">pairs certain",
-        ">of these right",
-        ">best in first",
-        ">nearly best in first",
-    )
+
+    def share(value: float) -> str:
+        return "-" if isnan(value) else f"{value:.0%}"
+
     rows = []
     for name, trust in calibrations.items():
         interval = f"{trust.right_low:.1%} to {trust.right_high:.1%}"
-        right = "-" if isnan(trust.right) else f"{trust.right:.1%} ({interval})"
-        held_out = f"{trust.families} {FOLDS_OF[trust.by]}"
-        certain = f"{trust.certain:.1%}"
-        first = [
-            "-" if isnan(share) else f"{share:.0%}" for share in (trust.first, trust.first_nearly)
-        ]
-        rows.append((name, str(trust.graphs), held_out, str(trust.seeds), certain, right, *first))
-    show_rows(heads, rows)
+        row = {
+            "collection": name,
+            ">graphs": trust.graphs,
+            ">held out": f"{trust.families} {FOLDS_OF[trust.by]}",
+            ">seeds": trust.seeds,
+            ">pairs certain": f"{trust.certain:.1%}",
+            ">of these right": "-" if isnan(trust.right) else f"{trust.right:.1%} ({interval})",
+            ">best in first": share(trust.first),
+            ">nearly best in first": share(trust.first_nearly),
+        }
+        rows.append(row)
+    show_rows(rows)
     list_reasons("left out", left_out)
     write_json(json_file, {name: trust.as_json() for name, trust in calibrations.items()})
 
@@ -220,7 +220,7 @@ def calibrate(
 def report(
     out: Annotated[
         Path | None,
-        Option(callback=out_file, help="Default: reports/report.html in the workspace."),
+        Option(callback=options.out_file, help="Default: reports/report.html in the workspace."),
     ] = None,
     compare: Annotated[
         Path | None, Option(help="Workspace to compare with, graph by graph (paired test).")
@@ -228,9 +228,9 @@ def report(
     figures: Annotated[
         Path | None, Option(help="Folder for the pictures as SVG files, as for a paper.")
     ] = None,
-    workspace: Work = WORK,
-    collection: Collections = None,
-    json_file: Json = None,
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
+    json_file: options.Json = None,
 ) -> Any:
     """Write one HTML page: scores, baselines, certainty, explanations, importance of columns."""
     from xlarank.data.workspace import Workspace
@@ -239,7 +239,7 @@ def report(
     other = Workspace(compare) if compare is not None else None
     with console.progress_bars() as progress:
         written = run(
-            workspace_at(workspace),
+            options.workspace_at(workspace),
             out,
             compare=other,
             figures=figures,

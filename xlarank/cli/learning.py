@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Exit, Option, Typer
 
 from xlarank.cli import options
-from xlarank.cli.console import list_lines, progress_bars, say, show, show_rows, write_json
+from xlarank.cli.console import list_lines, progress_bars, say, show_rows, write_json
 from xlarank.cli.roots import built_workspace
-from xlarank.cli.scoring import ranking_table
+from xlarank.cli.scoring import show_ranking
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.data.workspace import Workspace
@@ -151,34 +151,20 @@ def tune(
 def _show_tuned(results: Sequence[TuneResult]) -> None:
     from xlarank.pipelines.tune import params_text
 
-    heads = (
-        "collection",
-        ">trials",
-        ">new",
-        ">pruned",
-        ">out-of-fold score",
-        ">defaults",
-        ">rounds",
-        "~best parameters",
-        ">s",
-    )
     show_rows(
-        heads,
-        (
-            (
-                result.collection,
-                str(result.trials),
-                str(result.fresh),
-                str(result.pruned),
-                f"{result.mean:.3f} ± {result.std:.3f}",
-                f"{result.defaults:.3f}",
-                str(result.rounds),
-                params_text(result.params) if result.tuned else "the defaults",
-                f"{result.seconds:.0f}",
-            )
-            for result in results
-            if result.params is not None
-        ),
+        {
+            "collection": result.collection,
+            ">trials": result.trials,
+            ">new": result.fresh,
+            ">pruned": result.pruned,
+            ">out-of-fold score": f"{result.mean:.3f} ± {result.std:.3f}",
+            ">defaults": f"{result.defaults:.3f}",
+            ">rounds": result.rounds,
+            "~best parameters": params_text(result.params) if result.tuned else "the defaults",
+            ">s": f"{result.seconds:.0f}",
+        }
+        for result in results
+        if result.params is not None
     )
     list_lines("note", [f"{result.collection}: {result.note}" for result in results if result.note])
     for path in (path for result in results for path in result.pictures):
@@ -252,42 +238,27 @@ def train(
 
 def _show_trained(results: Sequence[TrainResult]) -> None:
     """Print what was trained, the comparisons out of fold, and what was not trained."""
-    heads = (
-        "collection",
-        "model",
-        ">graphs",
-        ">rows",
-        ">families",
-        ">rounds",
-        "rounds chosen by",
-        ">out-of-fold score",
-        ">seeds",
-        ">s",
-    )
     show_rows(
-        heads,
-        (
-            (
-                result.collection,
-                result.model + (" (tuned)" if result.tuned else ""),
-                str(result.graphs),
-                f"{result.rows:,}",
-                str(result.families),
-                str(result.rounds),
-                result.chosen_by,
-                spread(result.folds.get("score")),
-                str(result.seeds),
-                f"{result.seconds:.0f}",
-            )
-            for result in results
-            if not result.skipped
-        ),
+        {
+            "collection": result.collection,
+            "model": result.model + (" (tuned)" if result.tuned else ""),
+            ">graphs": result.graphs,
+            ">rows": f"{result.rows:,}",
+            ">families": result.families,
+            ">rounds": result.rounds,
+            "rounds chosen by": result.chosen_by,
+            ">out-of-fold score": spread(result.folds.get("score")),
+            ">seeds": result.seeds,
+            ">s": f"{result.seconds:.0f}",
+        }
+        for result in results
+        if not result.skipped
     )
     list_lines("note", [result.note for result in results if result.note])
     for result in results:
         if result.comparison:
             say(f"{result.collection}, out of fold", "bold")
-            show(ranking_table(result.comparison, result.collection))
+            show_ranking(result.comparison, result.collection)
         if result.ranked_by:
             trained = "the trained model ranks with --model-from trained"
             say(f"{result.collection}: {result.ranked_by}; rank and submit use it, {trained}")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 from typer import BadParameter, CallbackParam, Option
 
@@ -35,9 +35,6 @@ from xlarank.data.errors import (
 from xlarank.data.files import output_target, read_text, regular_no_link
 from xlarank.data.passwords import without_password
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass

@@ -9,7 +9,6 @@ from typer import Argument, Option, Typer
 
 from xlarank.cli import options
 from xlarank.cli.console import finish, list_lines, progress_bars, say, show_rows, write_json
-from xlarank.cli.options import WORK, Blocks, Json, ModelOf, Out, Seed, Split, Work, workspace_at
 from xlarank.data.errors import counted
 
 if TYPE_CHECKING:
@@ -71,25 +70,30 @@ def import_hlo(
     ],
     out: Annotated[Path, Option(help="Data root to write to; graphs go into its npz/.")],
     collection: _Into = None,
-    split: Split = "test",
+    split: options.Split = "test",
     name: Annotated[
         str | None, Option(help="Name of the graph, with a single file. Default: the file's.")
     ] = None,
-    json_file: Json = None,
+    json_file: options.Json = None,
 ) -> None:
     """Convert HLO programs or TpuGraphs protobufs to graph files in TpuGraphs format."""
     from xlarank.pipelines.import_hlo import import_hlo as run
 
     with progress_bars() as progress:
         report = run(files, out, collection=collection, split=split, name=name, progress=progress)
-    heads = "graph collection >nodes >edges >configurable >configurations labels >s".split()
-    rows = []
-    for graph in report.graphs:
-        sizes = (graph.nodes, graph.edges, graph.configurable, graph.configs)
-        labels = "yes" if graph.labelled else "-"
-        cells = (*(f"{size:,}" for size in sizes), labels, f"{graph.seconds:.2f}")
-        rows.append((graph.graph, graph.collection, *cells))
-    show_rows(heads, rows)
+    show_rows(
+        {
+            "graph": graph.graph,
+            "collection": graph.collection,
+            ">nodes": f"{graph.nodes:,}",
+            ">edges": f"{graph.edges:,}",
+            ">configurable": f"{graph.configurable:,}",
+            ">configurations": f"{graph.configs:,}",
+            "labels": "yes" if graph.labelled else "-",
+            ">s": f"{graph.seconds:.2f}",
+        }
+        for graph in report.graphs
+    )
     for graph in report.graphs:
         list_lines(f"note ({graph.graph})", list(graph.notes))
         if graph.configurable:
@@ -104,14 +108,14 @@ def import_hlo(
 @app.command()
 def propose(
     graph: Annotated[Path, Argument(help="A layout graph's npz file, or an HLO program.")],
-    out: Out,
+    out: options.Out,
     search: Annotated[
         str, Option(help="random, or evolve: a genetic search by a model's scores.")
     ] = "random",
     configs: _Configs = 1000,
-    workspace: Work = WORK,
-    collection: ModelOf = None,
-    blocks: Blocks = None,
+    workspace: options.Work = options.WORK,
+    collection: options.ModelOf = None,
+    blocks: options.Blocks = None,
     tie: _Tie = "rule",
     per_node: _PerNode = 8,
     min_elements: Annotated[
@@ -121,8 +125,8 @@ def propose(
     check: Annotated[
         int, Option(min=0, help="Compile the first CHECK of them (HLO program, TPU v3, no TPU).")
     ] = 0,
-    seed: Seed = 0,
-    json_file: Json = None,
+    seed: options.Seed = 0,
+    json_file: options.Json = None,
 ) -> None:
     """Propose layout configurations for a program and write them as a graph file."""
     from xlarank.pipelines.programs.propose import ProposeSettings
@@ -138,7 +142,7 @@ def propose(
         check=check,
         seed=seed,
     )
-    work = workspace_at(workspace)
+    work = options.workspace_at(workspace)
     with progress_bars() as progress:
         proposal = run(
             graph, out, settings, workspace=work, collection=collection, progress=progress
@@ -165,12 +169,14 @@ def propose(
 
 def _show_check(proposal: Proposal) -> None:
     default = proposal.estimates[0]
-    rows = []
-    for number, cycles in proposal.estimates.items():
-        name = str(number) if number else "0, the compiler's default"
-        speedup = f"{default / cycles:.3f}" if default and cycles else "-"
-        rows.append((name, f"{cycles:,}" if cycles else "does not compile", speedup))
-    show_rows(("configuration", ">estimated cycles", ">times as fast"), rows)
+    show_rows(
+        {
+            "configuration": number or "0, the compiler's default",
+            ">estimated cycles": f"{cycles:,}" if cycles else "does not compile",
+            ">times as fast": f"{default / cycles:.3f}" if default and cycles else "-",
+        }
+        for number, cycles in proposal.estimates.items()
+    )
     if not proposal.is_check_passed:
         say("none of them is faster than the compiler's default; search with the compiler: advise")
 
@@ -187,7 +193,7 @@ def collect(
     tiles: Annotated[
         bool, Option("--tiles", help="Label tiles of each kernel instead of layouts (TPU).")
     ] = False,
-    split: Split = "train",
+    split: options.Split = "train",
     name: Annotated[
         str | None, Option(help="Name of the graph; default: that of the program.")
     ] = None,
@@ -199,8 +205,8 @@ def collect(
     minutes: Annotated[
         float, Option(min=0, help="Maximum minutes to load and measure programs (cpu, device).")
     ] = 10.0,
-    seed: Seed = 0,
-    json_file: Json = None,
+    seed: options.Seed = 0,
+    json_file: options.Json = None,
 ) -> None:
     """Label layouts of a program: estimated by the TPU compiler (no TPU needed) or measured on this
     machine.
@@ -259,7 +265,7 @@ def advise(
     target: _Target = _DEFAULT_TARGET,
     budget: Annotated[int, Option(min=1, help="Number of compilations; 1: diagnosis only.")] = 20,
     minutes: Annotated[float, Option(min=0, help="Stop after this many minutes.")] = 60.0,
-    out: Annotated[Path, Option(help="Folder for the advice and the edited module.")] = WORK
+    out: Annotated[Path, Option(help="Folder for the advice and the edited module.")] = options.WORK
     / "advice",
     check: Annotated[
         bool | None, Option(help="Compare outputs on this CPU. Default: if within a minute.")
@@ -275,8 +281,8 @@ def advise(
     per_node: Annotated[
         int, Option(min=2, help="Candidate layouts of a node, the default included.")
     ] = 8,
-    seed: Seed = 0,
-    json_file: Json = None,
+    seed: options.Seed = 0,
+    json_file: options.Json = None,
 ) -> None:
     """Show the copies that layouts force and search for faster layouts (TPUs: by the compiler, no
     TPU needed).
@@ -322,10 +328,15 @@ def _show_advice(advice: Advice) -> None:
     source = "measured in the search"
     if "estimated" in advice.labels:
         source = "estimated by the compiler"
-    rows = []
-    for name, laid_out, ns in variants:
-        rows.append((name, laid_out, f"{ns / 1e6:.4f}", f"{advice.default_ns / ns:.3f}"))
-    show_rows((source, "layouts set", ">ms", ">times as fast"), rows)
+    show_rows(
+        {
+            source: name,
+            "layouts set": laid_out,
+            ">ms": f"{ns / 1e6:.4f}",
+            ">times as fast": f"{advice.default_ns / ns:.3f}",
+        }
+        for name, laid_out, ns in variants
+    )
     if advice.function and reached < len(advice.changes):
         unreached = counted(len(advice.changes) - reached, "operation")
         say(f"{unreached} cannot be laid out by code: no value of the source is known to be theirs")
@@ -335,12 +346,17 @@ def _show_advice(advice: Advice) -> None:
         do = "leave the layouts to the compiler"
         say(f"{advice.speedup:.3f}: nothing worth doing (less than 2 %); {do}")
     else:
-        heads = ("lay out", "name", "shape", "minor to major now", "then", "major to minor")
-        entries = []
-        for entry in (*advice.inputs, *advice.outputs):
-            orders = map(_order, (entry.before, entry.minor_to_major, entry.major_to_minor))
-            entries.append((entry.kind, entry.name, entry.shape, *orders))
-        show_rows(heads, entries)
+        show_rows(
+            {
+                "lay out": leaf.kind,
+                "name": leaf.name,
+                "shape": leaf.shape,
+                "minor to major now": _order(leaf.before),
+                "then": _order(leaf.minor_to_major),
+                "major to minor": _order(leaf.major_to_minor),
+            }
+            for leaf in (*advice.inputs, *advice.outputs)
+        )
         _show_changes(advice.changes)
         before = advice.diagnosis.moved_cycles
         after = advice.diagnosis_after.moved_cycles
@@ -352,34 +368,46 @@ def _show_advice(advice: Advice) -> None:
 
 
 def _show_diagnosis(diagnosis: Diagnosis) -> None:
-    def cells(cost: Cost) -> list[str]:
-        return [cost.name, f"{cost.cycles:,}", f"{cost.share:.1%}", cost.shape]
+    def cells(head: str, cost: Cost) -> dict[str, str]:
+        share = f"{cost.share:.1%}"
+        return {
+            head: cost.name,
+            ">cycles": f"{cost.cycles:,}",
+            ">share": share,
+            "shape": cost.shape,
+        }
 
     costs = diagnosis.operations[:_SHOWN]
     say(f"{diagnosis.cycles:,} estimated cycles, the {len(costs)} slowest operations:")
-    rows = [[*cells(cost), _line(cost.source), cost.origin] for cost in costs]
-    show_rows(["~operation", ">cycles", ">share", "shape", "source", "from"], rows, extra=1)
+    rows = []
+    for cost in costs:
+        place = {"source": _line(cost.source), "from": cost.origin}
+        rows.append(cells("~operation", cost) | place)
+    show_rows(rows, extra=1)
     say(diagnosis.summary)
     rows = []
     for copy in diagnosis.relayouts[:_SHOWN]:
-        orders = (_order(copy.before), _order(copy.after))
-        rows.append([*cells(copy), *orders, copy.kind, copy.tensor, _line(copy.source)])
-    heads = ["~copy", ">cycles", ">share", "shape", "from layout", "to layout", "of", "~name"]
-    show_rows([*heads, "source"], rows, extra=1)
+        orders = {"from layout": _order(copy.before), "to layout": _order(copy.after)}
+        place = {"of": copy.kind, "~name": copy.tensor, "source": _line(copy.source)}
+        rows.append(cells("~copy", copy) | orders | place)
+    show_rows(rows, extra=1)
 
 
 def _show_changes(changes: list[Change]) -> None:
-    heads = ["operation", "opcode", "shape", "minor to major", "major to minor", "from", "source"]
-    rows = []
-    for change in changes:
-        orders = (_order(change.minor_to_major), _order(change.major_to_minor))
-        line = f"{change.file}:{change.line}" if change.file else ""
-        rows.append([change.name, change.opcode, change.shape, *orders, change.source, line])
-    if any(change.code for change in changes):
-        heads.append("expression")
-        for row, change in zip(rows, changes, strict=True):
-            row.append(change.code or "-")
-    show_rows(heads, rows)
+    no_code = "-" if any(change.code for change in changes) else ""
+    show_rows(
+        {
+            "operation": change.name,
+            "opcode": change.opcode,
+            "shape": change.shape,
+            "minor to major": _order(change.minor_to_major),
+            "major to minor": _order(change.major_to_minor),
+            "from": change.source,
+            "source": f"{change.file}:{change.line}" if change.file else "",
+            "expression": change.code or no_code,
+        }
+        for change in changes
+    )
 
 
 def _line(source: str) -> str:

@@ -19,17 +19,6 @@ from xlarank.cli.console import (
     show_rows,
     write_json,
 )
-from xlarank.cli.options import (
-    WORK,
-    Blocks,
-    Collections,
-    Json,
-    ModelOf,
-    RankedBy,
-    Work,
-    out_file,
-    workspace_at,
-)
 from xlarank.data.errors import counted, reasons
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
@@ -55,20 +44,21 @@ def rank(
     top: Annotated[
         int, Option(min=1, max=2**31 - 1, help="Number of configurations to show.")
     ] = 10,
-    workspace: Work = WORK,
-    collection: ModelOf = None,
-    model_from: RankedBy = None,
-    blocks: Blocks = None,
+    workspace: options.Work = options.WORK,
+    collection: options.ModelOf = None,
+    model_from: options.RankedBy = None,
+    blocks: options.Blocks = None,
     csv: Annotated[
-        Path | None, Option(callback=out_file, help="Write distinct configurations to this file.")
+        Path | None,
+        Option(callback=options.out_file, help="Write distinct configurations to this file."),
     ] = None,
-    json_file: Json = None,
+    json_file: options.Json = None,
 ) -> None:
     """Rank the configurations of a graph, or of each graph in a folder."""
     from xlarank.pipelines.rank import rank as run
     from xlarank.pipelines.rank import rank_folder, write_rankings
 
-    work = workspace_at(workspace)
+    work = options.workspace_at(workspace)
     broken: dict[str, str] = {}
     if graph.is_dir():
         with console.progress_bars() as progress:
@@ -102,25 +92,21 @@ def _show_ranking(ranking: Ranking, top: int, asked: bool) -> None:
         say(f"{'--model-from asks for' if asked else why} {_SHIPPED[kind]}")
     if ranking.fallback:
         say(ranking.fallback)
-    timed = ranking.estimated is not None
-    measured = bool(ranking.runtime.any())
-    has_speedups = bool(ranking.speedups)
-    heads = [">estimated µs"] * timed + [">ms in file"] * measured + [">speedup"] * has_speedups
-    show_rows(
-        (">rank", ">configuration", ">score (lower is faster)", *heads, "~identical"),
-        (
-            (
-                str(entry.rank),
-                str(entry.configuration),
-                f"{entry.score:.4f}",
-                *[f"{(entry.estimated_ns or 0) / 1000:.3f}"] * timed,
-                *[_milliseconds(entry.runtime_ns)] * measured,
-                *[f"{entry.speedup:.3f}" if entry.speedup else "-"] * has_speedups,
-                _identical(entry),
-            )
-            for entry in ranking.best(top)
-        ),
-    )
+    rows = []
+    for entry in ranking.best(top):
+        row = {
+            ">rank": str(entry.rank),
+            ">configuration": str(entry.configuration),
+            ">score (lower is faster)": f"{entry.score:.4f}",
+        }
+        if ranking.estimated is not None:
+            row[">estimated µs"] = f"{(entry.estimated_ns or 0) / 1000:.3f}"
+        if ranking.runtime.any():
+            row[">ms in file"] = _milliseconds(entry.runtime_ns)
+        if ranking.speedups:
+            row[">speedup"] = f"{entry.speedup:.3f}" if entry.speedup else "-"
+        rows.append(row | {"~identical": _identical(entry)})
+    show_rows(rows)
     if ranking.default_place:
         default, place = ranking.default_place
         number = f"place {place:,} of {len(ranking.order):,}"
@@ -189,25 +175,29 @@ def _identical(entry: Ranked) -> str:
 
 
 def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:
-    rows: dict[str, list[list[str]]] = {}
+    rows: dict[str, list[dict[str, str]]] = {}
     for name, ranking in rankings.items():
-        best = ", ".join(str(entry.configuration) for entry in ranking.best(min(top, 5)))
-        tau = f"{ranking.metrics['tau']:.3f}" if ranking.metrics else "-"
-        speedups = [f"{value:.3f}" for value in (ranking.speedups or {}).values()] or ["-", "-"]
-        cells = [name, f"{len(ranking.order):,}", best, tau, *speedups]
-        rows.setdefault(ranking.ranked_by.partition(", chosen by")[0], []).append(cells)
-    for ranker, cells_of in rows.items():
+        first, five = [f"{value:.3f}" for value in (ranking.speedups or {}).values()] or ["-", "-"]
+        row = {
+            "~graph": name,
+            ">configurations": f"{len(ranking.order):,}",
+            "~best": ", ".join(str(entry.configuration) for entry in ranking.best(min(top, 5))),
+            ">tau": f"{ranking.metrics['tau']:.3f}" if ranking.metrics else "-",
+            ">speedup@1": first,
+            ">speedup@5": five,
+        }
+        rows.setdefault(ranking.ranked_by.partition(", chosen by")[0], []).append(row)
+    for ranker, rows_of in rows.items():
         say(f"ranked by {ranker}", "bold")
-        heads = ("~graph", ">configurations", "~best", ">tau", ">speedup@1", ">speedup@5")
-        show_rows(heads, cells_of)
+        show_rows(rows_of)
 
 
 @app.command()
 def submit(
     out: options.Out = Path("submission.csv"),
     data_root: options.Root = None,
-    workspace: Work = WORK,
-    collection: Collections = None,
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
     model_from: Annotated[
         str | None,
         Option(
@@ -220,7 +210,7 @@ def submit(
     strict: Annotated[
         bool, Option("--strict", help="Fail if a test graph is not ranked by a model.")
     ] = False,
-    json_file: Json = None,
+    json_file: options.Json = None,
 ) -> None:
     """Write the Kaggle submission: all test graphs, unranked ones in their default order."""
     from xlarank.data.collection import find_data_root, refuse_sample_on_kaggle
@@ -253,8 +243,10 @@ def submit(
 
 
 def _show_submission(report: Submission) -> None:
-    ranked = ((name, str(count), report.models[name]) for name, count in report.rows.items())
-    show_rows(("collection", ">test graphs", "ranked by"), ranked)
+    show_rows(
+        {"collection": name, ">test graphs": count, "ranked by": report.models[name]}
+        for name, count in report.rows.items()
+    )
     rows = counted(len(report.origin), "row")
     say(f"wrote {report.out}: {rows}, checked")
     causes = reasons(
@@ -278,9 +270,9 @@ def check_submission(
         Path | None, Option(help="File with the expected ids. Default: the test graphs.")
     ] = None,
     data_root: options.Root = None,
-    workspace: Work = WORK,
-    collection: Collections = None,
-    json_file: Json = None,
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
+    json_file: options.Json = None,
 ) -> None:
     """Check a submission: ids, permutations, five configurations of each tile.
 
@@ -295,7 +287,7 @@ def check_submission(
 
     root = None
     work = Workspace(workspace)
-    from_environment = workspace == WORK and os.environ.get(ENVIRONMENT)
+    from_environment = workspace == options.WORK and os.environ.get(ENVIRONMENT)
     stored = set() if data_root is not None or from_environment else stored_roots(work)
     if stored:
         with suppress(DataRootError):  # moved: the workspace has the test graphs, too

@@ -137,31 +137,18 @@ def build(
         report = run(
             root, workspace, request, progress=progress, on_plan=lambda plan: say(plan, "dim")
         )
-    heads = (
-        "collection",
-        "split",
-        ">graphs",
-        ">built",
-        ">kept",
-        ">configurations kept",
-        ">distinct rows",
-        ">broken",
-    )
     show_rows(
-        heads,
-        (
-            (
-                part.collection,
-                part.split,
-                str(part.graphs),
-                str(part.built),
-                str(part.kept),
-                f"{part.configs:,}",
-                f"{part.rows:,}",
-                str(len(part.broken)),
-            )
-            for part in report.splits
-        ),
+        {
+            "collection": part.collection,
+            "split": part.split,
+            ">graphs": part.graphs,
+            ">built": part.built,
+            ">kept": part.kept,
+            ">configurations kept": f"{part.configs:,}",
+            ">distinct rows": f"{part.rows:,}",
+            ">broken": len(part.broken),
+        }
+        for part in report.splits
     )
     for kind, (constant, varying) in report.columns.items():
         say(

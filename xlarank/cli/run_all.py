@@ -19,20 +19,6 @@ from xlarank.cli.console import (
 )
 from xlarank.cli.explaining import report
 from xlarank.cli.learning import spread, train, tune
-from xlarank.cli.options import (
-    WORK,
-    Collections,
-    Hours,
-    Jobs,
-    Json,
-    Ram,
-    Root,
-    Seed,
-    Seeds,
-    Trials,
-    Work,
-    out_file,
-)
 from xlarank.cli.ranking import rank, submit
 from xlarank.cli.scoring import evaluate
 from xlarank.data.errors import MAX_TRIALS, counted
@@ -49,25 +35,25 @@ app = Typer()
 
 @app.command()
 def run_all(
-    out: Annotated[Path, Option(callback=out_file, help="Submission, improved later.")] = Path(
-        "submission.csv"
-    ),
-    budget_hours: Hours = 12.0,
-    budget_ram_gb: Ram = 0.0,
-    data_root: Root = None,
-    workspace: Work = WORK,
-    collection: Collections = None,
-    seeds: Seeds = 3,
+    out: Annotated[
+        Path, Option(callback=options.out_file, help="Submission, improved later.")
+    ] = Path("submission.csv"),
+    budget_hours: options.Hours = 12.0,
+    budget_ram_gb: options.Ram = 0.0,
+    data_root: options.Root = None,
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
+    seeds: options.Seeds = 3,
     trials: Annotated[
         int, Option(min=0, max=MAX_TRIALS, help="Maximum tuning trials per collection.")
     ] = 100,
-    jobs: Jobs = 0,
+    jobs: options.Jobs = 0,
     models: Annotated[
         Path | None, Option(help="Workspace with trained models to use instead of training.")
     ] = None,
     blocks: options.Blocks = None,
-    seed: Seed = 0,
-    json_file: Json = None,
+    seed: options.Seed = 0,
+    json_file: options.Json = None,
 ) -> None:
     """Build, tune, train and submit within a budget of time and memory; rerun to resume."""
     from xlarank.data.collection import refuse_sample_on_kaggle
@@ -103,32 +89,29 @@ def run_all(
 
 
 def _show_plan(plan: list[CollectionPlan]) -> None:
-    rows = []
-    for part in plan:
-        cells = ["-"] * 4
-        if part.rows:
-            minutes = f"{part.first_seconds / 60:.1f}"
-            cells = [f"{part.max_configs:,}", f"{part.rows:,}", minutes, f"{part.memory_gb:.1f}"]
-        rows.append([str(part.collection), *cells])
-    heads = ("collection", ">configurations kept", ">rows", ">min to first model", ">GB memory")
-    show_rows(heads, rows)
+    show_rows(
+        {
+            "collection": part.collection,
+            ">configurations kept": f"{part.max_configs:,}" if part.rows else "-",
+            ">rows": f"{part.rows:,}" if part.rows else "-",
+            ">min to first model": f"{part.first_seconds / 60:.1f}" if part.rows else "-",
+            ">GB memory": f"{part.memory_gb:.1f}" if part.rows else "-",
+        }
+        for part in plan
+    )
 
 
 def _show_summary(summary: RunSummary) -> None:
-    heads = ("collection", "ranked by", ">valid, first model", ">trials", ">out of fold", ">s")
     show_rows(
-        heads,
-        (
-            (
-                outcome.collection,
-                outcome.ranked_by,
-                spread(outcome.valid.get("score")),
-                str(outcome.trials or "-"),
-                spread(outcome.folds.get("score")),
-                f"{outcome.seconds:.0f}",
-            )
-            for outcome in summary.outcomes
-        ),
+        {
+            "collection": outcome.collection,
+            "ranked by": outcome.ranked_by,
+            ">valid, first model": spread(outcome.valid.get("score")),
+            ">trials": outcome.trials or "-",
+            ">out of fold": spread(outcome.folds.get("score")),
+            ">s": f"{outcome.seconds:.0f}",
+        }
+        for outcome in summary.outcomes
     )
     for outcome in summary.outcomes:
         list_lines(f"note ({outcome.collection})", outcome.notes)
@@ -151,7 +134,7 @@ def package_kaggle(
         bool, Option("--wheelhouse", help="Include packages that Kaggle's image lacks.")
     ] = False,
     owner: Annotated[str, Option(help="Your Kaggle user name.")] = "YOUR-KAGGLE-NAME",
-    json_file: Json = None,
+    json_file: options.Json = None,
 ) -> None:
     """Make the Kaggle dataset for the notebook in kaggle/; needs a git clone."""
     from xlarank.pipelines.package_kaggle import package_kaggle as run
@@ -165,7 +148,7 @@ def package_kaggle(
 
 
 @app.command()
-def demo(workspace: Work = Path("work/demo"), trials: Trials = 8) -> None:
+def demo(workspace: options.Work = Path("work/demo"), trials: options.Trials = 8) -> None:
     """Run every step, from build-features to report, on two collections of the embedded sample."""
     from xlarank.data.collection import SAMPLE, find_data_root
     from xlarank.pipelines.build_features import BuildRequest

@@ -22,9 +22,8 @@ from xlarank.cli.console import (
     show_rows,
     write_json,
 )
-from xlarank.cli.options import workspace_at
 from xlarank.cli.roots import built_workspace, read_scores
-from xlarank.cli.tables import new_table
+from xlarank.cli.tables import new_table, plain
 from xlarank.data.errors import counted
 from xlarank.data.files import atomic_write
 
@@ -173,7 +172,7 @@ def _show_comparison(evaluation: Evaluation) -> None:
             continue
         count = counted(rows[0]["graphs"], "graph")
         say(f"{name}, {evaluation.graphs}: compared on {count}", "bold")
-        show(ranking_table(rows, name))
+        show_ranking(rows, name)
     for name, text in evaluation.verdicts.items():
         say(f"{name}: {text}")
         if used := evaluation.in_use.get(name):
@@ -202,7 +201,7 @@ def score_table(report: dict[str, Any], graphs: bool) -> Table:
     def add(label: str, *path: str, ceiling: float | None = None, style: str = "") -> None:
         values = [reduce(getitem, path, scores) for scores in metrics.values()]
         table.add_row(
-            label,
+            plain(label),
             *(f"{value:.3f}" for value in values + [ceiling] * (ceiling is not None)),
             style=style,
         )
@@ -227,16 +226,14 @@ def score_table(report: dict[str, Any], graphs: bool) -> Table:
     return table
 
 
-def ranking_table(rows: Sequence[dict[str, Any]], collection: str) -> Table:
-    """Return the table of `xlarank.pipelines.support.evaluation.compared`, the best first."""
+def show_ranking(rows: Sequence[dict[str, Any]], collection: str) -> None:
+    """Print rows of `xlarank.pipelines.support.evaluation.compared`, the best first."""
     from xlarank.pipelines.support.evaluation import comparison_cells, score_name
 
-    table = new_table(
-        "~ranker", f">{score_name(collection)}", ">to the first (95 %)", ">slowdown@1", ">@5"
+    show_rows(
+        {("~" if head == "ranker" else ">") + head: cell for head, cell in cells.items()}
+        for cells in comparison_cells(rows, score_name(collection))
     )
-    for cells in comparison_cells(rows):
-        table.add_row(*cells.values())
-    return table
 
 
 @app.command()
@@ -255,15 +252,13 @@ def leaderboard(
     from xlarank.pipelines.leaderboard import leaderboard as run
     from xlarank.pipelines.support.evaluation import score_name
 
-    board = run(workspace_at(workspace), collections=collection or (), metric=metric)
+    board = run(options.workspace_at(workspace), collections=collection or (), metric=metric)
     for _, part in board.group_by("collection", "split", "held_out_by", maintain_order=True):
         first = part.row(0, named=True)
         held_out = f", held out by {first['held_out_by']}" if first["held_out_by"] else ""
         say(f"{first['collection']}, {first['split']}{held_out}", "bold")
         name = score_name(first["collection"]) if metric == "score" else metric
-        heads = ["~ranker", f">{name}", ">to the first", ">graphs", "~blocks"]
-        heads += ["when", ">rows", "~settings", ">s", "version"]
-        show_rows(heads, map(_board_cells, part.iter_rows(named=True)), extra=5)
+        show_rows((_board_cells(row, name) for row in part.iter_rows(named=True)), extra=5)
     if csv is not None:
         with atomic_write(csv) as partial:
             partial.write_text(board.write_csv(), encoding="utf-8")
@@ -271,22 +266,22 @@ def leaderboard(
     write_json(json_file, board.to_dicts())
 
 
-def _board_cells(row: dict[str, Any]) -> list[str]:
+def _board_cells(row: dict[str, Any], metric: str) -> dict[str, str]:
     """Return the cells of a run in the leaderboard; errors are standard errors."""
     name = f", {row['name']}" if row["name"] else ""
     error = row["difference_error"]
     difference = "-"
     if row["difference"] or error:  # both are 0 for the first
         difference = f"{row['difference']:+.3f}" + ("" if error is None else f" ± {error:.3f}")
-    return [
-        row["ranker"] + (" (tuned)" if row["tuned"] else "") + name,
-        f"{row['mean']:.3f}",
-        difference,
-        str(row["graphs"]),
-        row["blocks"] or "-",
-        f"{row['time']:%Y-%m-%d %H:%M}",
-        "-" if row["rows"] is None else f"{row['rows']:,}",
-        row["settings"] or "-",
-        "-" if row["seconds"] is None else f"{row['seconds']:.1f}",
-        row["version"],
-    ]
+    return {
+        "~ranker": row["ranker"] + (" (tuned)" if row["tuned"] else "") + name,
+        f">{metric}": f"{row['mean']:.3f}",
+        ">to the first": difference,
+        ">graphs": row["graphs"],
+        "~blocks": row["blocks"] or "-",
+        "when": f"{row['time']:%Y-%m-%d %H:%M}",
+        ">rows": "-" if row["rows"] is None else f"{row['rows']:,}",
+        "~settings": row["settings"] or "-",
+        ">s": "-" if row["seconds"] is None else f"{row['seconds']:.1f}",
+        "version": row["version"],
+    }

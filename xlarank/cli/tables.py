@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 from rich import box
 from rich.cells import cell_len
@@ -103,15 +103,8 @@ def block(name: str, pairs: Iterable[str], width: int) -> str:
     return "\n".join(lines).replace("\xa0", " ")
 
 
-class _Grid(Table):
-    """Table whose cells may hold names of files, which must not forge output."""
-
-    def add_row(self, *cells: Any, **options: Any) -> None:
-        super().add_row(*map(plain, cells), **options)
-
-
 def _grid(columns: Iterable[Column], head: bool = True) -> Table:
-    return _Grid(
+    return Table(
         *columns,
         box=box.SIMPLE_HEAD if head else box.SIMPLE,
         show_header=head,

@@ -16,7 +16,7 @@ from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.hlo.messages import Message
 from xlarank.data.hlo.reading import graph_name, module_of, node_names, read_program
 from xlarank.pipelines.programs.advise import diagnosis
-from xlarank.pipelines.programs.advise.diagnosis import Change, Diagnosis, EntryChange, Version
+from xlarank.pipelines.programs.advise.diagnosis import Change, Diagnosis, Leaf, Version
 from xlarank.pipelines.programs.advise.search import LayoutSearch, NoCodeError, Space
 from xlarank.pipelines.programs.compiler import constrain as layouts
 from xlarank.pipelines.programs.compiler.cycles import COUNTING
@@ -25,13 +25,8 @@ from xlarank.pipelines.programs.compiler.measuring import TOLERANCE
 from xlarank.pipelines.programs.compiler.outcome import Journal, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, Target, target_named
-from xlarank.pipelines.programs.sources import (
-    Program,
-    digest_of,
-    load_program,
-    program_hash,
-    time_programs,
-)
+from xlarank.pipelines.programs.compiler.xla import Program
+from xlarank.pipelines.programs.sources import digest_of, load_program, program_hash, time_programs
 from xlarank.pipelines.support.progress import Progress
 
 #: Speedup that justifies changing code.
@@ -93,8 +88,8 @@ class Advice:
     stopped: str
     diagnosis: Diagnosis
     diagnosis_after: Diagnosis
-    inputs: list[EntryChange]
-    outputs: list[EntryChange]
+    inputs: list[Leaf]
+    outputs: list[Leaf]
     changes: list[Change]
     difference: float | str | None
     lines: list[str]
@@ -182,7 +177,7 @@ def advise(
         search, replaced = _search(compiler, program, settings, out, progress)
         space = search.space
         loaded = search.space.program
-        default = Version(search.outcomes[0].estimate.cycles, search.text(0), search.codes[0])
+        default = Version(search.outcomes[0].cycles, search.text(0), search.codes[0])
         edited = _edited(compiler, search, default)
         advised = edited
         inputs, outputs = _entry_changes(space, default, edited)
@@ -211,7 +206,7 @@ def advise(
         versions=compiler.versions,
         replaced=replaced,
         labels=f"estimated by the compiler for {chip.name}" if chip.estimated else chip.labels,
-        function=any(loaded.lowered.leaves),
+        function=any(loaded.leaves),
         default_ns=default_ns,
         best_ns=best_ns,
         speedup=default_ns / best_ns,
@@ -283,7 +278,7 @@ def _as_code(
     rows = space.rows(edited.code)
     orders = layouts.layouts_of(program.module, program.graph.configurable, rows)
     changes = diagnosis.changes_of(program.module, orders)
-    if not any(program.lowered.leaves):
+    if not any(program.leaves):
         return edited._replace(lines=diagnosis.operation_lines(changes), changes=changes)
     advised = diagnosis.pasted_code(compiler, entry, default._replace(changes=changes))
     if advised.pasted and not compiler.target.estimated:
@@ -340,13 +335,13 @@ def _edited(compiler: Compiler, search: LayoutSearch, default: Version) -> Versi
     module = search.space.module(code, (modes[0], modes[1]))
     ((_, outcome),) = compiler.compile([module], keep=True)
     # on measured targets, `_measure` compares the module with the default later
-    estimate = (outcome if compiler.target.estimated else search.outcomes[search.best]).estimate
-    if outcome.status is not Status.OK or estimate.cycles >= default.cycles:
+    cycles = (outcome if compiler.target.estimated else search.outcomes[search.best]).cycles
+    if outcome.status is not Status.OK or cycles >= default.cycles:
         return default
-    return Version(estimate.cycles, outcome.text or search.texts[outcome.fingerprint], code, module)
+    return Version(cycles, outcome.text or search.texts[outcome.fingerprint], code, module)
 
 
-def _entry_changes(space: Space, default: Version, edited: Version) -> list[list[EntryChange]]:
+def _entry_changes(space: Space, default: Version, edited: Version) -> list[list[Leaf]]:
     """Return the changes of inputs, and of outputs."""
     sides = zip(
         ([*space.ties.keys()], [*space.ties.values()]),
@@ -355,19 +350,13 @@ def _entry_changes(space: Space, default: Version, edited: Version) -> list[list
         layouts.compiled_entry_layouts(edited.text),
         strict=True,
     )
-    changes = list[list[EntryChange]]()
+    changes = list[list[Leaf]]()
     for looped, leaves, before, after in sides:
         changes.append([])
         for at, (leaf, old, new) in enumerate(zip(leaves, before, after, strict=True)):
             if old != new:
-                change = EntryChange(
-                    **vars(leaf),
-                    before=old,
-                    minor_to_major=new,
-                    major_to_minor=new[::-1],
-                    looped=at in looped,
-                )
-                changes[-1].append(change)
+                laid_out = replace(leaf, before=old, minor_to_major=new, major_to_minor=new[::-1])
+                changes[-1].append(replace(laid_out, looped=at in looped))
     return changes
 
 

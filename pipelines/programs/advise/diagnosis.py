@@ -22,7 +22,7 @@ from xlarank.pipelines.programs.compiler.cycles import (
     read_estimate,
     read_operations,
 )
-from xlarank.pipelines.programs.compiler.functions import Pasted, SourceLocation
+from xlarank.pipelines.programs.compiler.functions import Location, Pasted
 from xlarank.pipelines.programs.compiler.outcome import Outcome
 from xlarank.pipelines.programs.compiler.session import Compiler
 
@@ -71,14 +71,21 @@ arguments = jax.tree_util.tree_map(put, arguments, in_formats)  # weights once, 
 
 @dataclass(frozen=True)
 class Leaf:
-    """An input, weight or output; ``path`` is its `jax.tree_util.keystr`, empty if not traced from
-    a function.
+    """An input, weight or output, and its new layout, if any.
+
+    Attributes:
+        path: its `jax.tree_util.keystr`, empty if not traced from a function.
+        looped: whether a loop passes it from one step to the next.
     """
 
     kind: str
     name: str
     path: str
     shape: str
+    before: Order = ()
+    minor_to_major: Order = ()
+    major_to_minor: Order = ()
+    looped: bool = False
 
 
 def shape_text(shape: Message) -> str:
@@ -290,25 +297,13 @@ class Change:
         return self.major_to_minor != tuple(range(len(self.major_to_minor)))
 
     @property
-    def location(self) -> SourceLocation | None:
+    def location(self) -> Location | None:
         """Location of the value to constrain; None if unknown or if it belongs to a gradient."""
         if not self.file or "transpose(" in self.source:
             return None
         sizes = self.shape.partition("[")[2].rstrip("]").split(",")
         dimensions = tuple(int(size) for size in sizes if size)
-        return SourceLocation(self.file, self.line, dimensions, self.major_to_minor)
-
-
-@dataclass(frozen=True)
-class EntryChange(Leaf):
-    """An input or output with a new layout; ``looped`` if a loop passes it from one step to the
-    next.
-    """
-
-    before: Order
-    minor_to_major: Order
-    major_to_minor: Order
-    looped: bool = False
+        return self.file, self.line, dimensions, self.major_to_minor
 
 
 def changes_of(module: Message, layouts: Mapping[int, Order]) -> list[Change]:
@@ -374,7 +369,7 @@ def _comment(text: str) -> str:
     return "# " + "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
-def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -> list[str]:
+def entry_lines(inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> list[str]:
     """Return code that sets entry layouts by `jax.jit`, if any, after ``step, arguments =
     module.function()``.
     """
@@ -412,7 +407,7 @@ def pasted_code(compiler: Compiler, entry: Pasted, best: Version) -> Version:
     located = {}
     for change in changes:
         if location := change.location:
-            located[location.file, location.line, location.dimensions] = location
+            located[location[:3]] = location
     variants = list[Pasted]()
     if located:
         variants.append(replace(entry, locations=list(located.values())))
@@ -423,7 +418,7 @@ def pasted_code(compiler: Compiler, entry: Pasted, best: Version) -> Version:
         if isinstance(result, Outcome):
             continue
         text, expressions = result
-        cycles = read_estimate(text).cycles if compiler.target.estimated else 0
+        cycles = read_estimate(text)[0] if compiler.target.estimated else 0
         if cycles >= best.cycles:
             continue
         with_code = []

@@ -39,8 +39,8 @@ from xlarank.pipelines.programs.compiler import constrain as layouts
 from xlarank.pipelines.programs.compiler.constrain import AUTO, DEFAULT, Order
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
+from xlarank.pipelines.programs.compiler.xla import Program
 from xlarank.pipelines.programs.sources import (
-    Program,
     Stopwatch,
     compile_new,
     configuration_key,
@@ -96,12 +96,12 @@ class Space:
     @classmethod
     def of(cls, program: Program, rng: np.random.Generator, per_node: int) -> Space:
         """Draw candidate layouts of a program."""
-        inputs, outputs = leaves_of(program.module, program.lowered.leaves)
+        inputs, outputs = leaves_of(program.module, program.leaves)
         drawn = candidate_rows(program.graph, rng, per_node=per_node).rows
         names = [instruction.name for _, instruction in instructions(program.module)]
         nodes = []
         for node, rows in zip(program.graph.configurable.tolist(), drawn, strict=True):
-            if chosen := program.lowered.chosen.get(names[node], ()):
+            if chosen := program.chosen.get(names[node], ()):
                 rows = rows[(rows[:, : len(chosen)] != chosen).any(axis=1)]
             nodes.append(rows)
         default = ([DEFAULT] * len(inputs), [DEFAULT] * len(outputs))
@@ -336,7 +336,7 @@ class LayoutSearch:
             do = "pick elements by products with jax.nn.one_hot, not by take_along_axis or indices"
             expected = "operations that libtpu can generate code for without a TPU"
             raise NoCodeError(got, expected=expected, do=do)
-        if default.status is not Status.OK or not default.estimate.cycles:
+        if default.status is not Status.OK or not default.cycles:
             reason = default.message or "no operation has cycles"
             got = f"the compiler's default has no estimate ({reason})"
             do = _REMEDIES.get(default.status, "check that it compiles in JAX")
@@ -448,10 +448,10 @@ class LayoutSearch:
             self.tied.append(at == 0 or not is_compiled or self.space.tied(self.text(at)))
         if len(self.codes) > 1:
             for _ in range(self.spent - before):
-                gain = self.outcomes[0].estimate.cycles / min(self._costs())
+                gain = self.outcomes[0].cycles / min(self._costs())
                 self._step(f"best so far {gain:.3f} times as fast")
         for at in new:
-            is_promising = self.outcomes[at].estimate.cycles < best
+            is_promising = self.outcomes[at].cycles < best
             if not self.tied[at] and is_promising and self.spent < self._budget:
                 self.space, tied = self.space.tie(self.codes[at], self.text(at))
                 fresh = [not (self.codes == code).all(axis=1).any() for code in tied]
@@ -463,7 +463,6 @@ class LayoutSearch:
         """
         counted = (Status.OK, Status.SCREENED) if screened else (Status.OK,)
         costs = [
-            outcome.estimate.cycles if outcome.status in counted else np.inf
-            for outcome in self.outcomes
+            outcome.cycles if outcome.status in counted else np.inf for outcome in self.outcomes
         ]
         return np.where(self.tied, np.array(costs, np.float64), np.inf)

@@ -13,12 +13,13 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from xlarank.data.errors import CompilerError
-from xlarank.pipelines.programs.compiler.outcome import NAME, PROVENANCE, CycleEstimate, numbered
+from xlarank.pipelines.programs.compiler.outcome import NAME, PROVENANCE, numbered
 
 #: Version of the counting of cycles: labels of different versions are never mixed in one file.
 COUNTING: Final = 2
@@ -80,19 +81,19 @@ class Line(NamedTuple):
 Lines = Mapping[str, Line]
 
 
-def read_estimate(text: str) -> CycleEstimate:
-    """Return the estimate in a compiled program's text.
+def read_estimate(text: str) -> tuple[int, int]:
+    """Return the estimated cycles in a compiled program's text, and the loops counted once.
 
     The cycles of ``while`` bodies are multiplied by their trip count (1 if unknown), a
     ``conditional`` counts as its most expensive branch, and computations of a ``fusion`` are
     ignored. Raises `CompilerError` if the text has no entry computation.
     """
-    return _read_computations(text)[0]
+    return _read_computations(text)[:2]
 
 
-def _read_computations(text: str) -> tuple[CycleEstimate, Mapping[str, int], Mapping[str, Lines]]:
-    """Return the estimate, the number of runs of each computation that it counts, and all
-    computations.
+def _read_computations(text: str) -> tuple[int, int, Mapping[str, int], Mapping[str, Lines]]:
+    """Return the estimated cycles, the number of loops counted once, the runs of each computation
+    that is counted, and all computations.
     """
     computations: dict[str, dict[str, Line]] = {}
     entry = ""
@@ -108,11 +109,9 @@ def _read_computations(text: str) -> tuple[CycleEstimate, Mapping[str, int], Map
     return *_estimate_run(entry, computations), computations
 
 
-def _estimate_run(
-    name: str, computations: Mapping[str, Lines]
-) -> tuple[CycleEstimate, Counter[str]]:
-    """Return the estimate of one run of a computation, calls included, and the runs of those it
-    counts.
+def _estimate_run(name: str, computations: Mapping[str, Lines]) -> tuple[int, int, Counter[str]]:
+    """Return the cycles of one run of a computation, calls included, the number of loops counted
+    once, and the runs of the computations that it counts.
     """
     lines = computations[name]
     cycles = 0
@@ -122,13 +121,13 @@ def _estimate_run(
         cycles += line.cycles
         if called := _called(line):  # HLO has no recursion
             branches = (_estimate_run(branch, computations) for branch in called)
-            estimate, inner = max(branches, key=lambda branch: branch[0].cycles)
+            most, inside, inner = max(branches, key=itemgetter(0))
             trips = trip_count(line, lines, computations) if line.opcode == "while" else 1
             times = 1 if trips is None else trips
-            cycles += estimate.cycles * times
-            unknown += estimate.unknown_loops + (trips is None)
+            cycles += most * times
+            unknown += inside + (trips is None)
             runs.update({computation: count * times for computation, count in inner.items()})
-    return CycleEstimate(cycles, unknown), runs
+    return cycles, unknown, runs
 
 
 def _called(line: Line) -> list[str]:
@@ -264,7 +263,7 @@ def read_operations(text: str) -> list[Operation]:
     """Return the operations of the computations that the estimate of a compiled or optimised
     program counts.
     """
-    _, runs_of, computations = _read_computations(text)
+    _, _, runs_of, computations = _read_computations(text)
     sources = _sources(text)
     operations = []
     for computation, runs in runs_of.items():

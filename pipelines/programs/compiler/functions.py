@@ -21,10 +21,11 @@ from typing import Any, Final
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.messages import HloModuleProto
+from xlarank.pipelines.programs.compiler.constrain import Order
 from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
 from xlarank.pipelines.programs.compiler.xla import (
     LEAVES_FILE,
-    Lowered,
+    Program,
     Xla,
     dumped,
     first_line,
@@ -33,18 +34,9 @@ from xlarank.pipelines.programs.compiler.xla import (
 )
 
 _HOOK: Final = "__xlarank_constrain__"
-
-
-@dataclass(frozen=True)
-class SourceLocation:
-    """A value to constrain: that of the first call or binary operator evaluated on a line with
-    these dimensions.
-    """
-
-    file: str
-    line: int
-    dimensions: tuple[int, ...]
-    major_to_minor: tuple[int, ...]
+#: File, line, dimensions and major-to-minor order of a value to constrain: that of the first call
+#: or binary operator evaluated on the line with these dimensions.
+Location = tuple[str, int, tuple[int, ...], Order]
 
 
 @dataclass(frozen=True)
@@ -55,10 +47,10 @@ class Pasted:
 
     function: str
     lines: Sequence[str]
-    locations: Sequence[SourceLocation]
+    locations: Sequence[Location]
     one_hot: bool
 
-    def load(self, device: Any) -> tuple[Any, Any, Any, dict[SourceLocation, str]]:
+    def load(self, device: Any) -> tuple[Any, Any, Any, dict[Location, str]]:
         """Return the step, its arguments, their formats, and a dict that lowering fills:
         expressions by location.
         """
@@ -78,9 +70,7 @@ class Pasted:
         return scope["step"], arguments, scope["in_formats"], expressions
 
 
-def compile_pasted(
-    xla: Xla, folder: Path, *, pasted: Pasted
-) -> tuple[str, dict[SourceLocation, str]]:
+def compile_pasted(xla: Xla, folder: Path, *, pasted: Pasted) -> tuple[str, dict[Location, str]]:
     """Return the compiled program's text, and the constrained expressions by location."""
     import jax
 
@@ -89,7 +79,7 @@ def compile_pasted(
     return step.lower(*shapes).compile().as_text(), expressions
 
 
-def _constrain_sources(locations: Sequence[SourceLocation]) -> dict[SourceLocation, str]:
+def _constrain_sources(locations: Sequence[Location]) -> dict[Location, str]:
     """Constrain values in modules imported later; return their expressions by location, added as
     they are traced.
     """
@@ -98,24 +88,22 @@ def _constrain_sources(locations: Sequence[SourceLocation]) -> dict[SourceLocati
     import jax
     from jax.experimental.layout import Layout, with_layout_constraint
 
-    expressions: dict[SourceLocation, str] = {}
+    expressions: dict[Location, str] = {}
 
     def hook(value: Any, file: str, first: int, last: int, text: str) -> Any:
         if not isinstance(value, jax.core.Tracer):
             return value
         for location in locations:
-            if location.file != file or not first <= location.line <= last:
+            path, line, dimensions, order = location
+            if path != file or not first <= line <= last or value.shape != dimensions:
                 continue
-            if (
-                value.shape == location.dimensions
-                and expressions.setdefault(location, text) == text
-            ):
-                value = with_layout_constraint(value, Layout(location.major_to_minor))
+            if expressions.setdefault(location, text) == text:
+                value = with_layout_constraint(value, Layout(order))
         return value
 
     def get_code(loader: SourceFileLoader, name: str) -> Any:
         path = loader.get_filename(name)
-        lines = [location.line for location in locations if location.file == path]
+        lines = [line for file, line, _, _ in locations if file == path]
         source = loader.get_source(name) if lines else None
         if source is None:
             return original(loader, name)
@@ -161,7 +149,7 @@ def _shape_of(leaf: Any, sharding: Any) -> Any:
 
 def lower(
     xla: Xla, folder: Path, *, function: str, module: bytes, one_hot: bool
-) -> Lowered | Outcome:
+) -> Program | Outcome:
     """Compile ``module:function`` or a module, and return the dumps around layout assignment.
 
     XLA:GPU replaces convolutions by library calls before it assigns layouts, which then cannot be
@@ -171,7 +159,7 @@ def lower(
     lowered = _lower_on(xla, folder, xla.device, function, module, one_hot)
     if lowered is None:
         return Outcome(Status.CRASHED, message="no layout assignment was dumped")
-    calls = library_convolutions(HloModuleProto.FromString(lowered.module))
+    calls = library_convolutions(HloModuleProto.FromString(lowered.serialized))
     if calls:
         import jax
 
@@ -179,14 +167,14 @@ def lower(
         inner.mkdir()
         with suppress(Exception):  # no CPU among the platforms, or no code for it
             other = _lower_on(xla, inner, jax.devices("cpu")[0], function, module, one_hot)
-            if other and has_convolutions(HloModuleProto.FromString(other.module), calls):
+            if other and has_convolutions(HloModuleProto.FromString(other.serialized), calls):
                 return replace(other, chosen={})
     return lowered
 
 
 def _lower_on(
     xla: Xla, folder: Path, device: Any, function: str, module: bytes, one_hot: bool
-) -> Lowered | None:
+) -> Program | None:
     """Compile for one device, and return the dumps, if there are any."""
     dumps = {
         "xla_dump_to": str(folder),

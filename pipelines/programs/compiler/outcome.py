@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -42,34 +42,31 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True)
-class CycleEstimate:
-    """Sum of the estimated cycles of operations; bodies of loops without a known trip count are
-    counted once.
-    """
-
-    cycles: int = 0
-    unknown_loops: int = 0
-
-
-@dataclass(frozen=True)
 class Outcome:
     """Result of compiling one module.
 
     Attributes:
-        estimate: the compiler's if the status is ``ok`` (once timed: nanoseconds); a prediction if
-            screened out.
+        cycles: the compiler's estimate if the status is ``ok`` (once timed: nanoseconds); a
+            prediction if screened out.
+        unknown_loops: number of loops without a known trip count, whose bodies count once.
         fingerprint: hash of the optimised module; empty if there is none.
         shared: whether an equal optimised module was seen before, so that no code was generated.
         text: text of the compiled program, if requested and code was generated.
     """
 
     status: Status
-    estimate: CycleEstimate = field(default_factory=CycleEstimate)
+    cycles: int = 0
+    unknown_loops: int = 0
     fingerprint: str = ""
     shared: bool = False
     seconds: float = 0.0
     message: str = ""
     text: str = field(default="", repr=False)
+
+    @property
+    def estimate(self) -> tuple[int, int]:
+        """Cycles, and number of loops that were counted once."""
+        return self.cycles, self.unknown_loops
 
 
 def fingerprint(text: str) -> str:
@@ -94,7 +91,7 @@ class Journal(AbstractContextManager["Journal", None]):
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path = path
         self.outcomes: dict[str, Outcome] = {}
-        self.estimates: dict[str, CycleEstimate] = {}
+        self.estimates: dict[str, tuple[int, int]] = {}
         self.rounds: list[dict[str, float | str]] = []
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,16 +124,20 @@ class Journal(AbstractContextManager["Journal", None]):
             status = Status(line["status"])
             key = line["fingerprint"]
             if "cycles" in line:
-                self.estimates[key] = CycleEstimate(int(line["cycles"]), int(line["unknown_loops"]))
-            estimate = CycleEstimate(line.get("predicted", 0))
-            if status is Status.OK:
-                estimate = self.estimates[key]
-            shared = line["shared"]
-            outcome = Outcome(status, estimate, key, shared, line["seconds"], line["message"])
-            if "text" in line:
-                text = zlib.decompress(base64.b64decode(line["text"])).decode()
-                outcome = replace(outcome, text=text)
-            self.outcomes[line["configuration"]] = outcome
+                self.estimates[key] = int(line["cycles"]), int(line["unknown_loops"])
+            is_ok = status is Status.OK
+            cycles, unknown_loops = self.estimates[key] if is_ok else (line.get("predicted", 0), 0)
+            text = zlib.decompress(base64.b64decode(line["text"])) if "text" in line else b""
+            self.outcomes[line["configuration"]] = Outcome(
+                status,
+                cycles,
+                unknown_loops,
+                key,
+                line["shared"],
+                line["seconds"],
+                line["message"],
+                text.decode(),
+            )
 
     def add(self, configuration: str, outcome: Outcome) -> None:
         """Append an outcome and flush it to the file."""
@@ -145,13 +146,13 @@ class Journal(AbstractContextManager["Journal", None]):
             **asdict(outcome),
             "seconds": round(outcome.seconds, 3),
         }
-        estimate = line.pop("estimate")
+        estimate = {name: line.pop(name) for name in ("cycles", "unknown_loops")}
         text = line.pop("text")
         if outcome.status is Status.OK and outcome.fingerprint not in self.estimates:
             self.estimates[outcome.fingerprint] = outcome.estimate
             line |= estimate
         if outcome.status is Status.SCREENED:
-            line["predicted"] = outcome.estimate.cycles
+            line["predicted"] = outcome.cycles
         if text:
             line["text"] = base64.b64encode(zlib.compress(text.encode())).decode()
         self.outcomes[configuration] = outcome

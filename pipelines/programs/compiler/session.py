@@ -26,8 +26,8 @@ from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.hlo.messages import Message
 from xlarank.pipelines.programs.compiler import functions, measuring, xla
 from xlarank.pipelines.programs.compiler.cycles import KnownKernels, read_operations
-from xlarank.pipelines.programs.compiler.functions import Pasted, SourceLocation
-from xlarank.pipelines.programs.compiler.outcome import CycleEstimate, Outcome, Status, fingerprint
+from xlarank.pipelines.programs.compiler.functions import Location, Pasted
+from xlarank.pipelines.programs.compiler.outcome import Outcome, Status, fingerprint
 from xlarank.pipelines.programs.compiler.targets import Target, device_target
 
 #: Not run by ``-m``: pickled objects must name the module, not ``__main__``.
@@ -84,7 +84,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
         self._jobs = jobs
         self._limit = limit
         self._numbers = count()
-        self._estimates: dict[str, CycleEstimate] = {}
+        self._estimates: dict[str, tuple[int, int]] = {}
         self._kernels = KnownKernels()
         memory = _MEMORY if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else None
         self._scratch = Path(tempfile.mkdtemp(prefix="xlarank-", dir=memory))
@@ -133,7 +133,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
         shutil.rmtree(self._scratch, ignore_errors=True)  # in case the process was killed
 
     def add_estimates(
-        self, estimates: Mapping[str, CycleEstimate], texts: Iterable[str] = ()
+        self, estimates: Mapping[str, tuple[int, int]], texts: Iterable[str] = ()
     ) -> None:
         """Register estimates by fingerprint, to reuse without generating code, and compiled texts
         for screening.
@@ -185,11 +185,11 @@ class Compiler(AbstractContextManager["Compiler", None]):
             return answer
         job.fingerprint = fingerprint(text)
         if job.fingerprint in self._estimates:
-            return Outcome(Status.OK, self._estimates[job.fingerprint], shared=True)
+            return Outcome(Status.OK, *self._estimates[job.fingerprint], shared=True)
         if screen is not None:
             predicted = self._kernels.predict(read_operations(text))
             if predicted >= screen:
-                return Outcome(Status.SCREENED, CycleEstimate(round(predicted)))
+                return Outcome(Status.SCREENED, round(predicted))
         for twin in running:
             if twin.fingerprint == job.fingerprint and twin is not job:
                 self._end(job)
@@ -217,7 +217,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
 
     def lower(
         self, *, function: str = "", module: Message | None = None, one_hot: bool = False
-    ) -> xla.Lowered:
+    ) -> xla.Program:
         """Return a program as layout assignment sees it: ``module:function`` or a module in an
         earlier state.
 
@@ -231,7 +231,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
             got = f"the program does not compile for {self.target.name} ({answer.message})"
             expected = "a program for one device, without sharding or collectives"
             raise CompilerError(got, expected=expected, do="check that it compiles in JAX")
-        return cast(xla.Lowered, answer)
+        return cast(xla.Program, answer)
 
     def compare(
         self, plain: Message, edited: Message | Pasted, seconds: float, ties: Mapping[int, int]
@@ -245,12 +245,12 @@ class Compiler(AbstractContextManager["Compiler", None]):
             return str(error)
         return answer.message if isinstance(answer, Outcome) else float(answer)
 
-    def compile_pasted(self, pasted: Pasted) -> tuple[str, dict[SourceLocation, str]] | Outcome:
+    def compile_pasted(self, pasted: Pasted) -> tuple[str, dict[Location, str]] | Outcome:
         """Return the compiled program of pasted code and the expressions constrained, or the
         failure.
         """
         answer = self._ask(partial(functions.compile_pasted, pasted=pasted), self._limit)
-        return cast(tuple[str, dict[SourceLocation, str]] | Outcome, answer)
+        return cast(tuple[str, dict[Location, str]] | Outcome, answer)
 
     def measure(
         self,

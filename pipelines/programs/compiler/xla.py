@@ -28,10 +28,18 @@ from typing import Any, Final, cast
 
 import numpy as np
 from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError, XlarankError
+from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message, instructions
-from xlarank.pipelines.programs.compiler.constrain import drop_entry_modes, entry_modes
+from xlarank.data.hlo.reading import module_graph
+from xlarank.pipelines.programs.compiler.constrain import (
+    constrain,
+    drop_entry_modes,
+    entry_modes,
+    layouts_of,
+)
 from xlarank.pipelines.programs.compiler.cycles import read_estimate
 from xlarank.pipelines.programs.compiler.outcome import Outcome, Status, fingerprint
 from xlarank.pipelines.programs.compiler.targets import Target
@@ -68,17 +76,31 @@ _DEVICE_ENVIRONMENT: Final = {"TF_CPP_MIN_LOG_LEVEL": "3", "XLA_PYTHON_CLIENT_PR
 
 
 @dataclass(frozen=True)
-class Lowered:
-    """A serialized program as layout assignment sees it.
+class Program:
+    """A program as layout assignment sees it; node ``i`` of its graph is the i-th instruction of
+    its module.
 
     Attributes:
         chosen: minor-to-major layouts that layout assignment chose, by instruction name, if known.
         leaves: paths of a function's inputs and outputs; empty for a module.
     """
 
-    module: bytes
+    serialized: bytes
     chosen: dict[str, tuple[int, ...]] = field(default_factory=dict)
     leaves: Sequence[Sequence[str]] = ((), ())
+    name: str = ""
+
+    @cached_property
+    def module(self) -> Message:
+        return HloModuleProto.FromString(self.serialized)
+
+    @cached_property
+    def graph(self) -> LayoutGraph:
+        return module_graph(self.module, Path(f"{self.name}.pb"))
+
+    def constrained(self, rows: NDArray[np.int8]) -> Message:
+        """Return the module with one configuration ``rows (nodes, 18)`` set."""
+        return constrain(self.module, layouts_of(self.module, self.graph.configurable, rows))
 
 
 class Xla:
@@ -193,7 +215,7 @@ def compile_module(xla: Xla, folder: Path, *, module: bytes, keep: bool) -> Outc
     text = str(executable.hlo_modules()[0].to_string())
     # fallback for real TPUs, whose dumps have other names
     key = "" if xla.target.estimated else fingerprint(text)
-    return Outcome(Status.OK, read_estimate(text), key, text=text if keep else "")
+    return Outcome(Status.OK, *read_estimate(text), key, text=text if keep else "")
 
 
 def optimised_text(folder: Path, target: Target) -> str | None:
@@ -208,7 +230,7 @@ def under_limit(xla: Xla, folder: Path, *, module: bytes, kib: int) -> bytes:
     return cast(bytes, compiled.hlo_modules()[0].as_serialized_hlo_module_proto())
 
 
-def dumped(folder: Path) -> Lowered | None:
+def dumped(folder: Path) -> Program | None:
     """Return the dumps around the first layout assignment; None until both files are complete."""
     paths = [sorted(folder.glob(f"*{when}_layout-assignment*.pb")) for when in ("before", "after")]
     contents = [matches[0].read_bytes() for matches in paths if matches]
@@ -219,21 +241,19 @@ def dumped(folder: Path) -> Lowered | None:
     except DecodeError:  # still being written
         return None
     leaves = folder / LEAVES_FILE
-    return Lowered(
+    return Program(
         before.SerializeToString(),
         {op.name: tuple(op.shape.layout.minor_to_major) for _, op in instructions(after)},
         json.loads(leaves.read_text(encoding="utf-8")) if leaves.exists() else ((), ()),
     )
 
 
-def dumped_early(folder: Path) -> Lowered | None:
+def dumped_early(folder: Path) -> Program | None:
     """Return the dumps like `dumped`; None if convolutions are replaced in them, so that the work
     that goes on gives the result.
     """
-    lowered = dumped(folder)
-    if lowered is None or library_convolutions(HloModuleProto.FromString(lowered.module)):
-        return None
-    return lowered
+    program = dumped(folder)
+    return None if program is None or library_convolutions(program.module) else program
 
 
 def library_convolutions(module: Message) -> Counter[int]:

@@ -9,7 +9,7 @@ import pytest
 from tests.data.hlo.programs import F32, instruction
 from xlarank.data.hlo.messages import HloModuleProto, HloProto
 from xlarank.pipelines.programs.compiler import functions, xla
-from xlarank.pipelines.programs.compiler.xla import Lowered
+from xlarank.pipelines.programs.compiler.xla import Program
 
 BF16 = 16
 CALL = {"custom_call_target": "__cudnn$convForward"}
@@ -38,7 +38,7 @@ def lowerings(monkeypatch, tmp_path):
             found = by_device[device]
             if isinstance(found, Exception):
                 raise found
-            return found and Lowered(found.SerializeToString(), {"chosen": (0,)})
+            return found and Program(found.SerializeToString(), {"chosen": (0,)})
 
         monkeypatch.setattr(functions, "_lower_on", lower_on)
         monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(devices=lambda name: [name]))
@@ -51,7 +51,7 @@ def lowerings(monkeypatch, tmp_path):
 def test_convolutions_are_taken_from_the_cpu_s_lowering(lowerings):
     convolution = module("convolution")
     lowered = lowerings(module("custom-call", **CALL), convolution)
-    assert lowered == Lowered(convolution.SerializeToString())
+    assert lowered == Program(convolution.SerializeToString())
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,12 @@ def test_convolutions_are_taken_from_the_cpu_s_lowering(lowerings):
 )
 def test_other_programs_of_the_cpu_are_not_taken(lowerings, on_cpu):
     own = module("custom-call", BF16, **CALL)
-    assert lowerings(own, on_cpu) == Lowered(own.SerializeToString(), {"chosen": (0,)})
+    assert lowerings(own, on_cpu) == Program(own.SerializeToString(), {"chosen": (0,)})
 
 
 def test_a_program_without_convolutions_is_lowered_once(lowerings):
     own = module("dot")
-    assert lowerings(own, AssertionError()).module == own.SerializeToString()
+    assert lowerings(own, AssertionError()).serialized == own.SerializeToString()
 
 
 def test_dumps_with_replaced_convolutions_are_no_early_answer(tmp_path):
@@ -83,7 +83,7 @@ def test_dumps_with_replaced_convolutions_are_no_early_answer(tmp_path):
         return folder
 
     assert xla.dumped_early(tmp_path) is None
-    assert xla.dumped_early(dump(module("dot"), tmp_path / "dot")).module
+    assert xla.dumped_early(dump(module("dot"), tmp_path / "dot")).serialized
     folder = dump(module("custom-call", **CALL), tmp_path / "call")
     assert xla.dumped_early(folder) is None
-    assert xla.dumped(folder).module
+    assert xla.dumped(folder).serialized

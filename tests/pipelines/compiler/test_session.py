@@ -25,13 +25,7 @@ from xlarank.pipelines.programs.compiler.constrain import (
     layouts_of,
     with_entry_modes,
 )
-from xlarank.pipelines.programs.compiler.outcome import (
-    CycleEstimate,
-    Journal,
-    Outcome,
-    Status,
-    fingerprint,
-)
+from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status, fingerprint
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.targets import target_named
 
@@ -128,9 +122,9 @@ def test_crashes_hangs_and_repetitions(compiler, tmp_path):
         status, message = failures.get(name, ("ok", ""))
         assert outcome.status == Status(status) and re.search(message, outcome.message), name
     assert outcomes["hang"].seconds > 2
-    assert outcomes["three"].estimate.cycles == 5 and not outcomes["three"].text
+    assert outcomes["three"].cycles == 5 and not outcomes["three"].text
     ones = [outcomes[name] for name in ("one", "one-again", "one-late")]
-    assert len({outcome.estimate.cycles for outcome in ones}) == 1
+    assert len({outcome.cycles for outcome in ones}) == 1
     assert sorted(outcome.shared for outcome in ones) == [False, True, True]
     assert (
         len(set((tmp_path / "generated").read_text().split()) & {"one", "one-again", "one-late"})
@@ -144,7 +138,7 @@ def test_slow_and_unpromising_modules_are_given_up(compiler):
     assert compiled(compiler, "rich", keep=True)["rich"].text.startswith("HloModule")
     poor = compiled(compiler, "poor", screen=3.0)["poor"]
     assert poor.status is Status.SCREENED
-    assert poor.estimate.cycles == 4, "the kernel of 'rich', known by then"
+    assert poor.cycles == 4, "the kernel of 'rich', known by then"
     assert compiler.under_limit(*modules("hang"), 512, 0.5) == "not done within 0.5 s"
     outcomes = compiler.compile(modules("first", "hang", "hanging"))
     assert next(outcomes)[0] == 0
@@ -185,8 +179,7 @@ def test_dumps_count_once_both_files_are_complete(tmp_path):
 
 def test_a_journal_keeps_outcomes_drops_a_cut_line_and_refuses_other_settings(tmp_path):
     path = tmp_path / "journal"
-    estimate = CycleEstimate(12, 1)
-    ok, shared = (Outcome(Status.OK, estimate, "f", shared, 1.5) for shared in (False, True))
+    ok, shared = (Outcome(Status.OK, 12, 1, "f", shared, 1.5) for shared in (False, True))
     outcomes = {
         "": ok,
         "0:10": shared,
@@ -198,7 +191,7 @@ def test_a_journal_keeps_outcomes_drops_a_cut_line_and_refuses_other_settings(tm
     complete = path.read_bytes()
     path.write_bytes(complete + b'{"configuration": "2:1')
     with Journal(path, {"seed": 0}) as journal:
-        assert [*journal.outcomes] == [*outcomes] and journal.estimates == {"f": estimate}
+        assert [*journal.outcomes] == [*outcomes] and journal.estimates == {"f": (12, 1)}
         assert (
             journal.outcomes["0:10"] == outcomes["0:10"]
             and journal.outcomes["1:10"].message == "signal 11"
