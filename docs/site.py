@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 from mkdocs.structure.files import File, Files
 
 from docs.columns import pages as column_pages
-from xlarank.cli.app import GUIDES, RANKERS, commands, number_span
+from xlarank.cli.app import RANKERS, commands, examples_of, number_span
 from xlarank.data.errors import ParameterError
 from xlarank.models.losses import LOSSES
 from xlarank.models.params import ParamSpec
@@ -49,7 +49,7 @@ def commands_page() -> str:
     lines = [_COMMANDS, *_options(group), ""]
     for name, command in group.commands.items():
         words = [part.name for part in command.params if part.param_type_name == "argument"]
-        examples = [f"python run.py {example}" for example in GUIDES[name].examples]
+        examples = [f"python run.py {example}" for example in examples_of(name)]
         lines += [
             f"## {name}",
             "",

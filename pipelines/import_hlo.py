@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from xlarank.data.collection import Collection, choose_splits
 from xlarank.data.errors import CollectionError, HloError, XlarankError, counted
@@ -28,30 +28,13 @@ from xlarank.pipelines.support.progress import Progress, steps_of
 _DEFAULT: Final[dict[Kind, str]] = {"layout": "layout:own:default", "tile": "tile:own"}
 
 
-@dataclass(frozen=True)
-class Imported:
-    """A written graph file; ``notes`` are parts of the program that the format cannot express."""
-
-    source: str
-    graph: str
-    collection: str
-    path: str
-    nodes: int
-    edges: int
-    configurable: int
-    configs: int
-    labelled: bool
-    seconds: float
-    notes: tuple[str, ...]
-
-
 @dataclass
 class ImportReport:
-    """Written graphs, kernels left out as in the dataset, files of a folder left out, and broken
-    files or programs with the reason.
+    """Records of written graphs, kernels left out as in the dataset, files of a folder left out,
+    and broken files or programs with the reason.
     """
 
-    graphs: list[Imported] = field(default_factory=list)
+    graphs: list[dict[str, Any]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
 
@@ -138,24 +121,26 @@ def _write(
     source: Path,
     encode: Callable[[Message], Arrays],
     message: Message,
-) -> Imported:
-    """Write the graph file of a program."""
+) -> dict[str, Any]:
+    """Write the graph file of a program, and return its record: ``notes`` are parts of the program
+    that the format cannot express.
+    """
     start = time.perf_counter()
     arrays = encode(message)
     graph = write_graph(path, **arrays)
-    return Imported(
-        source=str(source),
-        graph=graph.name,
-        collection=str(collection),
-        path=str(path),
-        nodes=graph.nodes,
-        edges=len(graph.edges),
-        configurable=len(arrays.get("node_config_ids", ())),
-        configs=graph.configs,
-        labelled=graph.labelled,
-        seconds=time.perf_counter() - start,
-        notes=unexpressed(module_of(message)),
-    )
+    return {
+        "source": str(source),
+        "graph": graph.name,
+        "collection": str(collection),
+        "path": str(path),
+        "nodes": graph.nodes,
+        "edges": len(graph.edges),
+        "configurable": len(arrays.get("node_config_ids", ())),
+        "configs": graph.configs,
+        "labelled": graph.labelled,
+        "seconds": time.perf_counter() - start,
+        "notes": unexpressed(module_of(message)),
+    }
 
 
 def _members(folder: Path) -> list[Path]:

@@ -35,26 +35,21 @@ def test_a_program_becomes_a_graph_of_the_data_root(tmp_path):
     report = import_hlo([file], tmp_path / "root")
     assert not report.broken and not report.left_out
     (graph,) = report.graphs
-    assert (graph.graph, graph.collection, graph.nodes, graph.configurable) == (
-        "f",
-        "layout:own:default",
-        9,
-        2,
-    )
-    assert (graph.configs, graph.labelled, graph.edges) == (1, False, 9)
     path = tmp_path / "root/npz/layout/own/default/test/f.npz"
+    assert graph.pop("seconds") >= 0
+    sizes = {"nodes": 9, "edges": 9, "configurable": 2, "configs": 1, "labelled": False}
+    place = {"source": str(file), "collection": "layout:own:default", "path": str(path)}
+    assert graph == {"graph": "f", "notes": (), **sizes, **place}
     arrays = np.load(path)
-    assert set(arrays.files) == {*LAYOUT_KEYS, *DOT_KEYS} and arrays["config_runtime"].tolist() == [
-        0
-    ]
-    assert (
-        arrays["node_config_feat"].dtype == np.float32 and (arrays["node_config_feat"] == -1).all()
-    )
+    assert set(arrays.files) == {*LAYOUT_KEYS, *DOT_KEYS}
+    assert arrays["config_runtime"].tolist() == [0]
+    features = arrays["node_config_feat"]
+    assert features.dtype == np.float32 and (features == -1).all()
     read = read_graph(path)
     assert isinstance(read, LayoutGraph) and read.splits.tolist() == [0, 6, 9]
     assert [part.graphs for part in info(find_data_root(tmp_path / "root"))] == [1]
     before, again = path.read_bytes(), import_hlo([file], tmp_path / "root/npz")  # the tree itself
-    assert again.graphs[0].path == str(path) and path.read_bytes() == before
+    assert again.graphs[0]["path"] == str(path) and path.read_bytes() == before
 
 
 def test_a_folder_of_dumps_is_a_list_of_files(tmp_path):
@@ -65,7 +60,7 @@ def test_a_folder_of_dumps_is_a_list_of_files(tmp_path):
     (folder / "b-buffer-assignment.txt").write_text("BufferAssignment:\n")
     outside = saved(tmp_path / "a b (1).hlo.pb", matmul_module())
     report = import_hlo([folder, outside], tmp_path / "root")
-    assert sorted(graph.graph for graph in report.graphs) == ["a", "a b (1)", "b"]
+    assert sorted(graph["graph"] for graph in report.graphs) == ["a", "a b (1)", "b"]
     assert not report.broken
     assert report.left_out == [f"{folder / 'b-buffer-assignment.txt'}: holds no program"]
     for place in (folder / "inner" / "none", tmp_path / "reports"):
@@ -80,12 +75,9 @@ def test_collection_split_and_name_are_the_caller_s(tmp_path):
     file = saved(tmp_path / "f.pb", layouts())
     report = import_hlo([file], tmp_path, collection="layout:lab:random", split="train", name="g")
     (written,) = discover(tmp_path / "npz")
-    assert (str(written.collection), written.split, written.name) == (
-        "layout:lab:random",
-        "train",
-        "g",
-    )
-    assert report.graphs[0].labelled and read_graph(written.path).runtime.tolist() == [50, 60]
+    parts = (str(written.collection), written.split, written.name)
+    assert parts == ("layout:lab:random", "train", "g")
+    assert report.graphs[0]["labelled"] and read_graph(written.path).runtime.tolist() == [50, 60]
     for given, error, message in (
         ({"collection": "layout:lab"}, CollectionError, "is not a collection name"),
         ({"collection": "layout:../../lab:random"}, CollectionError, "would leave"),
@@ -110,7 +102,7 @@ def test_every_kernel_becomes_a_file_and_broken_ones_are_named(tmp_path):
     data.modules[2].runs[0].is_default = False
     ops = saved(tmp_path / "ops.pb", data)
     report = import_hlo([ops], tmp_path)
-    assert [graph.graph for graph in report.graphs] == ["ops_7"]
+    assert [graph["graph"] for graph in report.graphs] == ["ops_7"]
     assert report.left_out == [f"{ops} kernel 1: nothing to choose between (1 run)"]
     assert list(report.broken) == [f"{ops} kernel 2"]
     assert "no measured default" in report.broken[f"{ops} kernel 2"]
@@ -119,7 +111,7 @@ def test_every_kernel_becomes_a_file_and_broken_ones_are_named(tmp_path):
     data.modules[1].CopyFrom(data.modules[0])
     data.modules[2].runs[0].is_default = True
     report = import_hlo([saved(twice, data)], tmp_path)
-    assert [graph.graph for graph in report.graphs] == ["twice_7", "twice_-1"]
+    assert [graph["graph"] for graph in report.graphs] == ["twice_7", "twice_-1"]
     assert "written from" in report.broken[f"{twice} kernel 1"]
 
 
@@ -135,10 +127,8 @@ def test_a_broken_file_or_a_name_taken_does_not_stop_the_others(tmp_path):
     same = saved(tmp_path / "good.hlo", new)
     report = import_hlo([cut, saved(tmp_path / "cyclic.pb", cyclic), absent, good, same], tmp_path)
     (graph,) = report.graphs
-    assert graph.graph == "good"
-    assert graph.notes == (
-        "opcodes that the format does not know, written as unknown: ragged-dot (1)",
-    )
+    (note,) = graph["notes"]
+    assert note == "opcodes that the format does not know, written as unknown: ragged-dot (1)"
     reasons = {"cut.pb": "cut off", "cyclic.pb": "cycle", "absent.pb": "cannot be read"}
     reasons["good.hlo"] = "good.npz was written from"
     assert list(report.broken) == [str(tmp_path / name) for name in reasons]
@@ -153,8 +143,8 @@ def test_real_tuning_data_gives_google_s_files(real_data, tmp_path):
     report = import_hlo([real_data / "pb" / "op_tuning_data.pb"], tmp_path, **chosen)
     assert not report.broken and not report.left_out and len(report.graphs) == 15
     for graph in report.graphs:
-        place = Path(graph.path).relative_to(tmp_path)
-        with np.load(graph.path) as ours, np.load(real_data / place) as theirs:
+        place = Path(graph["path"]).relative_to(tmp_path)
+        with np.load(graph["path"]) as ours, np.load(real_data / place) as theirs:
             assert set(ours) == set(theirs), place
             for array in ours:
                 assert ours[array].dtype == theirs[array].dtype, (place, array)
@@ -169,14 +159,13 @@ def test_real_programs_go_in(tmp_path):
     files = sorted(Path(os.environ["XLARANK_TEST_HLO"]).glob("*.hlo"))
     report = import_hlo(files, tmp_path)
     assert not report.broken and len(report.graphs) == len(files) > 0
-    assert all(graph.configurable > 0 for graph in report.graphs)
+    assert all(graph["configurable"] > 0 for graph in report.graphs)
 
 
 def proposed(path, folder, **settings):
     out = folder / "p.npz"
-    proposal = propose(
-        path, out, ProposeSettings(**settings), workspace=Workspace(folder), collection=LAYOUT
-    )
+    chosen = ProposeSettings(**settings)
+    proposal = propose(path, out, chosen, workspace=Workspace(folder), collection=LAYOUT)
     return proposal, read_graph(out)
 
 
@@ -184,10 +173,8 @@ def test_the_program_of_a_graph_file_stays_as_it_was(shared_tree, tmp_path):
     path = next((shared_tree / "npz" / "layout").rglob("test/*.npz"))
     before = read_graph(path)
     (proposal, after) = proposed(path, tmp_path, configs=5, min_elements=0)
-    assert (
-        proposal.configs == after.configs == after.duplicates.distinct == 5 and not after.labelled
-    )
-    assert proposal.guided_by is None and proposal.default_place is None
+    assert proposal.configs == after.configs == after.duplicates.distinct == 5
+    assert not after.labelled and proposal.guided_by is None and proposal.default_place is None
     for name in ("node_feat", "opcode", "edges", "splits", "configurable"):
         assert np.array_equal(getattr(before, name), getattr(after, name)), name
 
@@ -196,10 +183,8 @@ def test_the_program_of_a_graph_file_stays_as_it_was(shared_tree, tmp_path):
 def test_evolving_finds_what_the_model_ranks_higher(shared_tree, shared_trained, tmp_path):
     path = graph_path(shared_tree, LAYOUT, "valid", "delta__a")
     place = Workspace(shared_trained)
-    settings = ProposeSettings(
-        search="evolve", configs=20, min_elements=0, population=30, generations=4
-    )
     random = ProposeSettings(configs=20, min_elements=0)
+    settings = replace(random, search="evolve", population=30, generations=4)
     proposals = []
     contents = []
     for number, chosen in enumerate((settings, settings, random, random, replace(random, seed=1))):
@@ -211,9 +196,8 @@ def test_evolving_finds_what_the_model_ranks_higher(shared_tree, shared_trained,
     scores = rank(place, tmp_path / "0.npz", collection=LAYOUT).scores
     assert int((scores < scores[0]).sum()) == proposals[0].default_place
     evolved, again, drawn, same_seed, other_seed = contents
-    assert evolved == again and drawn == same_seed and len({evolved, drawn, other_seed}) == 3, (
-        "by the seed"
-    )
+    assert evolved == again and drawn == same_seed
+    assert len({evolved, drawn, other_seed}) == 3, "by the seed"
 
 
 class FakeCompiler:
@@ -257,20 +241,10 @@ def test_requests_that_cannot_be_met_are_refused(shared_tree, tmp_path):
     program = saved(tmp_path / "matmul.pb", matmul_module())
     tile = next((shared_tree / "npz/tile").rglob("*.npz"))
     for source, settings, error, message in (
-        (
-            program,
-            {"search": "anneal"},
-            XlarankError,
-            "the search is 'anneal'; expected random or evolve",
-        ),
+        (program, {"search": "anneal"}, XlarankError, "'anneal'; expected random or evolve"),
         (program, {"configs": 0}, XlarankError, "0 configurations"),
         (program, {"tie": "all"}, XlarankError, "the tie is 'all'; expected rule or none"),
-        (
-            program,
-            {"min_elements": 10**9},
-            GraphFileError,
-            "none of 2 configurable nodes has a choice.*`min_elem",
-        ),
+        (program, {"min_elements": 10**9}, GraphFileError, "none of 2 .* a choice.*`min_elem"),
         (tile, {}, GraphFileError, "kernel with tile sizes"),
     ):
         with pytest.raises(error, match=message):

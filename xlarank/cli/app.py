@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, NoReturn, get_type_hints
+from typing import Annotated, Any, Final, NoReturn, get_type_hints
 
 import typer
 from typer import Option
@@ -63,114 +63,75 @@ _MEMORY = (
 _INTERRUPTED = b"error: interrupted; finished work is kept, run the same command again to resume\n"
 
 
-class Guide(NamedTuple):
-    """Examples of a command, the next command, and whether its help lists the rankers.
-
-    In ``then``, ``{work}``, ``{data}``, ``{model}``, ``{collection}`` and ``{blocks}`` stand for
-    options of the finished command, ``{file}`` for the argument that it recorded; if that is
-    missing, no command is shown.
-    """
-
-    examples: tuple[str, str]
-    then: str = ""
-    rankers: bool = False
-
-
+#: Examples of commands, for their help.
+_EXAMPLES: Final = """\
+info --data-root ~/data/tpugraphs -c 'layout:*'
+info GRAPH.npz
+build-features
+build-features --data-root ~/data/tpugraphs --max-configs 1000
+explain-feature padding__output_waste__mean
+explain-feature 'disagreement__*'
+tune --trials 200
+tune --trials 20 -c tile:xla --model ranknet
+train --seeds 5
+train -c layout:mine:random --fine-tune shipped
+evaluate
+evaluate --official-indices eval_indices --json scores.json
+cross-validate --model lambdarank --model ranknet
+cross-validate --by kind -c tile:xla
+leaderboard
+leaderboard -c tile:xla --metric tau --csv leaderboard.csv
+rank net__a.npz
+rank own/npz/tile/tpu-estimate/train --csv orders.csv
+submit --out submission.csv
+submit --model-from layout:xla:random --strict
+check-submission submission.csv
+check-submission submission.csv --sample sample_submission.csv
+explain net__a.npz --against default
+explain net__a.npz --config 17 --svg why.svg
+calibrate
+calibrate -c layout:cpu:random --threads 2
+report
+report --out report.html --compare other-workspace
+import-hlo step.hlo.pb --out own
+import-hlo dump/*.pb --out own --split train
+propose net__a.npz --out candidates.npz
+propose step.hlo.pb --search evolve --configs 200 --out candidates.npz
+collect --program mynet:program --configs 64 --out own
+collect --tiles --program step.hlo.pb --out own
+advise mynet:program --budget 1
+advise step.hlo.pb --budget 20 --minutes 30 --out advice
+run-all --budget-hours 11
+run-all --models trained --out submission.csv
+package-kaggle --owner NAME
+package-kaggle --out xlarank.zip --models work
+demo
+demo --trials 20 --workspace work/demo
+"""
 _CHECK: Final = "check-submission {file}{work}{collection} # then upload the file"
-GUIDES: Final = {
-    "info": Guide(
-        ("info --data-root ~/data/tpugraphs -c 'layout:*'", "info GRAPH.npz"),
-        "build-features{data}{collection}",
+#: Next command. ``{work}``, ``{data}``, ``{model}``, ``{collection}`` and ``{blocks}`` stand for
+#: options of the finished command, ``{file}`` for the argument that it recorded; without it, no
+#: command is shown.
+NEXT: Final = {
+    "info": "build-features{data}{collection}",
+    "build-features": "train{work}{collection} # tune first for better parameters",
+    "tune": "train{work}{collection}{model} # takes these parameters",
+    "train": "{scored_by}{work}{collection} # then rank a graph",
+    "evaluate": "leaderboard{work}{collection} # all rankers side by side; report has pictures",
+    "cross-validate": "train{work}{collection} # --model chooses the ranker",
+    "rank": (
+        "explain {file}{work}{collection}{model_from}{blocks} "
+        "# why the first is first; measure the first five"
     ),
-    "build-features": Guide(
-        ("build-features", "build-features --data-root ~/data/tpugraphs --max-configs 1000"),
-        "train{work}{collection} # tune first for better parameters",
-    ),
-    "explain-feature": Guide(
-        ("explain-feature padding__output_waste__mean", "explain-feature 'disagreement__*'")
-    ),
-    "tune": Guide(
-        ("tune --trials 200", "tune --trials 20 -c tile:xla --model ranknet"),
-        "train{work}{collection}{model} # takes these parameters",
-        rankers=True,
-    ),
-    "train": Guide(
-        ("train --seeds 5", "train -c layout:mine:random --fine-tune shipped"),
-        "{scored_by}{work}{collection} # then rank a graph",
-        rankers=True,
-    ),
-    "evaluate": Guide(
-        ("evaluate", "evaluate --official-indices eval_indices --json scores.json"),
-        "leaderboard{work}{collection} # all rankers side by side; report has pictures",
-    ),
-    "cross-validate": Guide(
-        (
-            "cross-validate --model lambdarank --model ranknet",
-            "cross-validate --by kind -c tile:xla",
-        ),
-        "train{work}{collection} # --model chooses the ranker",
-        rankers=True,
-    ),
-    "leaderboard": Guide(
-        ("leaderboard", "leaderboard -c tile:xla --metric tau --csv leaderboard.csv")
-    ),
-    "rank": Guide(
-        ("rank net__a.npz", "rank own/npz/tile/tpu-estimate/train --csv orders.csv"),
-        "explain {file}{work}{collection}{model_from}{blocks} # why the first is first; "
-        "measure the first five",
-    ),
-    "submit": Guide(
-        ("submit --out submission.csv", "submit --model-from layout:xla:random --strict"), _CHECK
-    ),
-    "check-submission": Guide(
-        (
-            "check-submission submission.csv",
-            "check-submission submission.csv --sample sample_submission.csv",
-        )
-    ),
-    "explain": Guide(
-        ("explain net__a.npz --against default", "explain net__a.npz --config 17 --svg why.svg"),
-        "explain-feature {file} # the meaning of a column",
-    ),
-    "calibrate": Guide(
-        ("calibrate", "calibrate -c layout:cpu:random --threads 2"),
-        "report{work}{collection} # shows how certain rankings are, as rank does",
-    ),
-    "report": Guide(("report", "report --out report.html --compare other-workspace")),
-    "import-hlo": Guide(
-        ("import-hlo step.hlo.pb --out own", "import-hlo dump/*.pb --out own --split train"),
-        "propose {file} --out candidates.npz",
-    ),
-    "propose": Guide(
-        (
-            "propose net__a.npz --out candidates.npz",
-            "propose step.hlo.pb --search evolve --configs 200 --out candidates.npz",
-        ),
-        "rank {file}{work}{collection}{blocks}",
-    ),
-    "collect": Guide(
-        (
-            "collect --program mynet:program --configs 64 --out own",
-            "collect --tiles --program step.hlo.pb --out own",
-        ),
-        "build-features --data-root {file} # then train",
-    ),
-    "advise": Guide(
-        (
-            "advise mynet:program --budget 1",
-            "advise step.hlo.pb --budget 20 --minutes 30 --out advice",
-        ),
-        "advise {file} # searches; measure before you keep a layout",
-    ),
-    "run-all": Guide(
-        ("run-all --budget-hours 11", "run-all --models trained --out submission.csv"), _CHECK
-    ),
-    "package-kaggle": Guide(
-        ("package-kaggle --owner NAME", "package-kaggle --out xlarank.zip --models work")
-    ),
-    "demo": Guide(("demo", "demo --trials 20 --workspace work/demo")),
+    "submit": _CHECK,
+    "explain": "explain-feature {file} # the meaning of a column",
+    "calibrate": "report{work}{collection} # shows how certain rankings are, as rank does",
+    "import-hlo": "propose {file} --out candidates.npz",
+    "propose": "rank {file}{work}{collection}{blocks}",
+    "collect": "build-features --data-root {file} # then train",
+    "advise": "advise {file} # searches; measure before you keep a layout",
+    "run-all": _CHECK,
 }
-
 
 app = typer.Typer(
     name="xlarank",
@@ -185,9 +146,9 @@ for group in (dataset, learning, scoring, ranking, explaining, programs, run_all
 
 def _say_next(result: object, **values: object) -> None:
     """Print the next command after one that succeeded."""
-    with suppress(KeyError):  # no file was recorded
-        if then := GUIDES[options.current_run.command].then.format_map(options.current_run.words):
-            console.say(f"next: python run.py {then}", "dim")
+    with suppress(KeyError):  # nothing follows, or no file was recorded
+        then = NEXT[options.current_run.command].format_map(options.current_run.words)
+        console.say(f"next: python run.py {then}", "dim")
 
 
 def _version(show: bool) -> None:
@@ -234,6 +195,10 @@ def common(
         options.current_run.config = {"file": str(config_file), "values": values}
 
 
+def examples_of(command: str) -> list[str]:
+    return [line for line in _EXAMPLES.splitlines() if line.partition(" ")[0] == command]
+
+
 def commands() -> Any:
     """Return all commands; their help has plain words instead of Python's types, and examples."""
     group: Any = get_command(app)
@@ -248,12 +213,12 @@ def commands() -> Any:
                     word for kind, word in _PLACEHOLDERS.items() if kind in hint
                 )
             parameter._get_number_range_help_str = partial(number_span, parameter)
-        if guide := GUIDES.get(name):
-            lines = ["Examples:", *(f"python run.py {example}" for example in guide.examples)]
+        if name:
+            examples = [f"python run.py {example}" for example in examples_of(name)]
             rankers = [f"{ranker}: {text}" for ranker, text in RANKERS.items()]
-            command.epilog = "\n".join(
-                [*lines, "", "Rankers:", *rankers] if guide.rankers else lines
-            )
+            has_rankers = any(parameter.name == "model" for parameter in command.params)
+            lines = ["Examples:", *examples, *(["", "Rankers:", *rankers] if has_rankers else [])]
+            command.epilog = "\n".join(lines)
     return group
 
 

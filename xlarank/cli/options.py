@@ -40,7 +40,7 @@ from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 @dataclass
 class Run:
     """A running command; ``words`` are parts of the suggested next command
-    (`xlarank.cli.app.Guide.then`).
+    (`xlarank.cli.app.NEXT`).
     """
 
     command: str = ""

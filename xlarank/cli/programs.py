@@ -83,21 +83,21 @@ def import_hlo(
         report = run(files, out, collection=collection, split=split, name=name, progress=progress)
     show_rows(
         {
-            "graph": graph.graph,
-            "collection": graph.collection,
-            ">nodes": f"{graph.nodes:,}",
-            ">edges": f"{graph.edges:,}",
-            ">configurable": f"{graph.configurable:,}",
-            ">configurations": f"{graph.configs:,}",
-            "labels": "yes" if graph.labelled else "-",
-            ">s": f"{graph.seconds:.2f}",
+            "graph": graph["graph"],
+            "collection": graph["collection"],
+            ">nodes": f"{graph['nodes']:,}",
+            ">edges": f"{graph['edges']:,}",
+            ">configurable": f"{graph['configurable']:,}",
+            ">configurations": f"{graph['configs']:,}",
+            "labels": "yes" if graph["labelled"] else "-",
+            ">s": f"{graph['seconds']:.2f}",
         }
         for graph in report.graphs
     )
     for graph in report.graphs:
-        list_lines(f"note ({graph.graph})", list(graph.notes))
-        if graph.configurable:
-            options.current_run.keep(graph.path)
+        list_lines(f"note ({graph['graph']})", list(graph["notes"]))
+        if graph["configurable"]:
+            options.current_run.keep(graph["path"])
     list_lines("left out", report.left_out)
     if report.graphs:
         say(f"wrote {counted(len(report.graphs), 'graph')} below {out}")
