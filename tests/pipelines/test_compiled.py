@@ -56,35 +56,23 @@ def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
     with pytest.raises(CompilerError, match="another counting"):
         collect(PRODUCTS, tmp_path, settings)
     loop = collect(f"{PROGRAMS}:loop", tmp_path, CollectSettings("tpu-v3", configs=3))
-    assert (
-        loop.manifest["loops_counted_once"] == 0
-        and len(np.unique(read_graph(loop.path).runtime)) > 1
-    )
+    assert loop.manifest["loops_counted_once"] == 0
+    assert len(np.unique(read_graph(loop.path).runtime)) > 1
 
 
 def kill(program, out, settings, lines):
     """Kill a collection soon after its journal has more than ``lines``; return the path of the
     journal.
     """
-    words = [
-        "--program",
-        program,
-        "--configs",
-        str(settings.configs),
-        "--target",
-        settings.target,
-        "--out",
-        out,
-    ]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "xlarank", "collect", *words], stderr=subprocess.DEVNULL
-    )
+    words = f"-m xlarank collect --program {program} --configs {settings.configs}"
+    words += f" --target {settings.target} --out {out}"
+    process = subprocess.Popen([sys.executable, *words.split()], stderr=subprocess.DEVNULL)
     source = "cpu" if settings.target == "cpu" else "tpu-estimate"
     journal = out / f"npz/layout/{source}/random/train/.{program.partition(':')[2]}.journal"
-    while process.poll() is None and not (
-        journal.exists() and journal.read_bytes().count(b"\n") > lines
-    ):
+    written = 0
+    while process.poll() is None and written <= lines:
         time.sleep(0.01)
+        written = journal.read_bytes().count(b"\n") if journal.exists() else 0
     time.sleep(np.random.default_rng().uniform(0, 0.1))
     process.kill()
     assert process.wait() == -signal.SIGKILL
@@ -94,9 +82,8 @@ def kill(program, out, settings, lines):
 def test_killed_and_run_again_it_gives_the_same_file(tmp_path):
     settings = CollectSettings("tpu-v3", configs=6)
     journal = kill(PRODUCTS, tmp_path / "killed", settings, 2)
-    whole, again = (
-        collect(PRODUCTS, tmp_path / name, settings).path for name in ("whole", "killed")
-    )
+    whole = collect(PRODUCTS, tmp_path / "whole", settings).path
+    again = collect(PRODUCTS, tmp_path / "killed", settings).path
     assert whole.read_bytes() == again.read_bytes() and not journal.exists()
 
 
@@ -136,17 +123,12 @@ def test_the_cpu_measures_and_checks_outputs(tmp_path):
     assert again.path == collected.path and not again.fresh
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"), [("crash", "signal 6"), ("endless", "not done within its limit")]
-)
+@pytest.mark.parametrize("name, reason", [("crash", "signal 6"), ("endless", "not done within")])
 def test_a_program_that_crashes_or_hangs_is_named_and_the_others_are_measured(name, reason):
     with Compiler(target_named("cpu"), limit=12) as compiler:
         module = load_program(PRODUCTS, compiler).module
-        programs = {
-            "written": module,
-            name: Pasted(f"{PROGRAMS}:{name}", (), (), False),
-            "again": module,
-        }
+        broken = Pasted(f"{PROGRAMS}:{name}", (), (), False)
+        programs = {"written": module, name: broken, "again": module}
         notes = []
         rounds = list(islice(compiler.measure(module, programs, seed=0, step=notes.append), 2))
     assert notes[0] == "1 of 3 programs loaded"
@@ -172,24 +154,19 @@ def test_advice_is_measured_on_targets_without_estimates(tmp_path):
         module = load_program(f"{PROGRAMS}:sums", compiler).module
     path = tmp_path / "sums.pb"
     path.write_bytes(with_entry_modes(module, ["{0,1}", "{1,0}"], ["{1,0}"]).SerializeToString())
-    advice = advise(str(path), AdviceSettings("device", budget=4), out=tmp_path)
-    assert [(change.before, change.minor_to_major) for change in advice.inputs] == [
-        ((0, 1), (1, 0))
-    ]
+    settings = AdviceSettings("device", budget=4)
+    advice = advise(str(path), settings, out=tmp_path)
+    (change,) = advice.inputs
+    assert (change.before, change.minor_to_major) == ((0, 1), (1, 0))
     assert advice.measured is not None and advice.measured.low > 1 and advice.is_worthwhile
     assert "measured on cpu" in advice.measured.text
-    again = advise(
-        str(tmp_path / "sums.advised.pb"), AdviceSettings("device", budget=4), out=tmp_path
-    )
-    assert not again.inputs and not again.lines and again.speedup == 1, (
-        "there is nothing more to gain"
-    )
+    again = advise(str(tmp_path / "sums.advised.pb"), settings, out=tmp_path)
+    assert not again.inputs and not again.lines and again.speedup == 1, "nothing more to gain"
 
 
 def test_measuring_needs_the_device_that_is_compiled_for(tmp_path):
-    with pytest.raises(
-        CompilerError, match=r"no tpu-v3 to measure on: the device is cpu.*`target=device`"
-    ):
+    other = r"no tpu-v3 to measure on: the device is cpu.*`target=device`"
+    with pytest.raises(CompilerError, match=other):
         advise(PRODUCTS, AdviceSettings("tpu-v3", measure=True), out=tmp_path)
 
 
@@ -198,9 +175,7 @@ def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
     assert 2 <= advice.compiled["ok"] <= 6 and advice.best_ns < advice.default_ns
     entry = advise(TEXTS, AdviceSettings("tpu-v3", budget=2, check=False), out=tmp_path / "entry")
     assert entry.best_ns == entry.module_ns == _pasted_ns(entry.lines, PROGRAMS, "texts")
-    assert advice.diagnosis.cycles == sum(
-        operation.cycles for operation in advice.diagnosis.operations
-    )
+    assert advice.diagnosis.cycles == sum(cost.cycles for cost in advice.diagnosis.operations)
     assert {leaf.name for leaf in advice.inputs} <= {"x", "weights['narrow']", "weights['wide']"}
     assert isinstance(advice.difference, float) and advice.difference < 1e-3
     edited = HloModuleProto.FromString((tmp_path / "texts.advised.pb").read_bytes())
@@ -208,11 +183,8 @@ def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
         ((_, outcome),) = compiler.compile([edited])
     assert target_named("tpu-v3").nanoseconds(outcome.cycles) == advice.best_ns
     assert advise(TEXTS, AdviceSettings("tpu-v3", budget=6, jobs=2), out=tmp_path) == advice
-    again = advise(
-        str(tmp_path / "texts.advised.pb"),
-        AdviceSettings("tpu-v3", budget=1),
-        out=tmp_path / "again",
-    )
+    once = AdviceSettings("tpu-v3", budget=1)
+    again = advise(str(tmp_path / "texts.advised.pb"), once, out=tmp_path / "again")
     assert again.default_ns == advice.best_ns
 
 
@@ -252,11 +224,8 @@ def test_constraints_of_advice_written_into_the_source_give_the_estimate_that_wa
     monkeypatch.chdir(tmp_path)
     Path("layers.py").write_text(LAYERS)
     advice = advise("layers:program", AdviceSettings("tpu-v3", budget=6, jobs=2), out=tmp_path)
-    reached = {
-        (change.line, change.code, change.major_to_minor)
-        for change in advice.changes
-        if change.code
-    }
+    coded = [change for change in advice.changes if change.code]
+    reached = {(change.line, change.code, change.major_to_minor) for change in coded}
     assert advice.speedup > 1.02 and reached
     assert all(not change.code for change in advice.changes if "transpose(" in change.source)
     assert isinstance(advice.difference, float) and advice.difference < 1e-3
@@ -274,45 +243,44 @@ def _pasted_ns(lines, module, function):
     """Return the estimate of a program with the lines of its advice."""
     text = "\n".join(lines)
     if "in_formats" not in text:
-        text += (
-            "\nsharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])\nstep = "
-            "jax.jit(step)\n"
-        )
-        text += "in_formats = jax.tree.map(lambda _: sharding, arguments)\n"
-        text += "arguments = jax.tree_util.tree_map(put, arguments, in_formats)"
+        text += UNADVISED
     topology = 'topologies.get_topology_desc(platform="tpu", topology_name="v3:2x2")'
     text = text.replace("jax.devices()[0]", f"{topology}.devices[0]")
-    shapes = (
-        "jax.tree.map(lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f), "
-        "arguments, in_formats)"
-    )
-    text = text.replace("jax.tree_util.tree_map(put, arguments, in_formats)", shapes)
-    script = (
-        f"import jax\nfrom jax.experimental import topologies\nfrom {module} import {function}\n"
-    )
-    script += (
-        "step, arguments = "
-        f"{function}()\n{text}\nprint(step.lower(*arguments).compile().as_text())\n"
-    )
-    command = [sys.executable, "-c", script]
-    env = os.environ | ENVIRONMENT
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
+    text = text.replace("tree_map(put, ", "tree_map(shape_of, ")
+    call = f"from {module} import {function}\nstep, arguments = {function}()\n"
+    script = f"{SHAPES}{call}{text}\nprint(step.lower(*arguments).compile().as_text())\n"
+    done = run_script(script, ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
     return target_named("tpu-v3").nanoseconds(read_estimate(done.stdout)[0])
 
 
+#: Argument shapes in place of arrays, and what pasted code does, for programs without any.
+SHAPES = """
+import jax
+from jax.experimental import topologies
+def shape_of(x, f):
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f)
+"""
+UNADVISED = """
+sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+step = jax.jit(step)
+in_formats = jax.tree.map(lambda _: sharding, arguments)
+arguments = jax.tree_util.tree_map(put, arguments, in_formats)
+"""
+
+
+def run_script(script, environment):
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
+
+
 def test_the_lines_of_advice_run_in_a_loop_whose_outputs_go_in_again(tmp_path):
-    advice = advise(
-        f"{PROGRAMS}:mixing", AdviceSettings("tpu-v3", budget=6, check=True), out=tmp_path
-    )
-    script = (
-        f"import jax, jax.numpy as jnp\nfrom {PROGRAMS} import mixing\nstep, arguments = mixing()\n"
-    )
-    script += "arguments = jax.tree.map(jnp.ones_like, arguments)\n" + "\n".join(advice.lines)
+    settings = AdviceSettings("tpu-v3", budget=6, check=True)
+    advice = advise(f"{PROGRAMS}:mixing", settings, out=tmp_path)
+    script = f"import jax\nfrom {PROGRAMS} import mixing\nstep, arguments = mixing()\n"
+    script += "arguments = jax.tree.map(jax.numpy.ones_like, arguments)\n" + "\n".join(advice.lines)
     script += "\nstate, batch = arguments\nfor _ in range(3):\n    state, _ = step(state, batch)\n"
-    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment
-    )
+    done = run_script(script, {"JAX_PLATFORMS": "cpu"})
     assert done.returncode == 0, done.stderr
     assert advice.speedup > 1.02 and advice.difference < 1e-3
 
@@ -322,9 +290,8 @@ def test_one_hot_replaces_picked_elements_if_the_compiler_has_no_code_for_them(t
     advice = advise(f"{PROGRAMS}:cross_entropy", settings, out=tmp_path)
     assert "take_along_axis" in advice.replaced and "one_hot" in advice.replaced
     assert advice.default_ns > 0 and advice.diagnosis.operations
-    with pytest.raises(
-        CompilerError, match=r"the compiler itself fails.*compiled_programs.py:\d+.*one_hot"
-    ):
+    fails = r"the compiler itself fails.*compiled_programs.py:\d+.*one_hot"
+    with pytest.raises(CompilerError, match=fails):
         advise(f"{PROGRAMS}:picked", settings, out=tmp_path)
 
 
@@ -356,9 +323,7 @@ def test_labels_of_another_tool_are_reproduced_exactly(name, real_data):
     with Compiler(target_named("tpu-v3"), jobs=2) as compiler:
         if compiler.versions != {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}:
             pytest.skip(f"the labels are of another compiler: {compiler.versions}")
-        constrained = [
-            constrain(module, layouts_of(module, graph.configurable, layouts)) for layouts in rows
-        ]
-        outcomes = dict(compiler.compile(constrained))
+        orders = [layouts_of(module, graph.configurable, row) for row in rows]
+        outcomes = dict(compiler.compile(constrain(module, order) for order in orders))
     labels = [target_named("tpu-v3").nanoseconds(outcomes[at].cycles) for at in range(len(configs))]
     assert labels == graph.runtime[configs].tolist()

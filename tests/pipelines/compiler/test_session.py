@@ -62,10 +62,8 @@ class Xla:
         if name == "poor":  # another program of the kernels of "rich"
             optimised = TEXT.format("") + "\n%other () -> f32[] {\n  %c = f32[] constant(0)\n}\n"
         if name != "undumped" and "xla_dump_to" in options:
-            dump = (
-                Path(options["xla_dump_to"]) / "m.after_optimizations_before_buffer_assignment.txt"
-            )
-            dump.write_text(optimised)
+            dump = "m.after_optimizations_before_buffer_assignment.txt"
+            Path(options["xla_dump_to"], dump).write_text(optimised)
         if name.startswith("hang"):
             time.sleep(8)
         time.sleep(0.2)  # code generation: time enough to be ended
@@ -96,18 +94,7 @@ def compiled(compiler, *names, **options):
 
 @pytest.mark.slow
 def test_crashes_hangs_and_repetitions(compiler, tmp_path):
-    names = (
-        "one",
-        "crash",
-        "one-again",
-        "refuse",
-        "hang",
-        "three",
-        "one-late",
-        "undumped",
-        "leave",
-        "bug",
-    )
+    names = "one crash one-again refuse hang three one-late undumped leave bug".split()
     outcomes = compiled(compiler, *names)
     assert set(outcomes) == set(names)
     failures = {
@@ -126,10 +113,8 @@ def test_crashes_hangs_and_repetitions(compiler, tmp_path):
     ones = [outcomes[name] for name in ("one", "one-again", "one-late")]
     assert len({outcome.cycles for outcome in ones}) == 1
     assert sorted(outcome.shared for outcome in ones) == [False, True, True]
-    assert (
-        len(set((tmp_path / "generated").read_text().split()) & {"one", "one-again", "one-late"})
-        == 1
-    )
+    generated = (tmp_path / "generated").read_text()
+    assert generated.count("one") == 1
 
 
 @pytest.mark.slow
@@ -143,10 +128,8 @@ def test_slow_and_unpromising_modules_are_given_up(compiler):
     outcomes = compiler.compile(modules("first", "hang", "hanging"))
     assert next(outcomes)[0] == 0
     outcomes.close()  # ends the others
-    assert (
-        compiled(compiler, "next")["next"].status is Status.OK
-        and list(compiler._scratch.iterdir()) == []
-    )
+    assert compiled(compiler, "next")["next"].status is Status.OK
+    assert list(compiler._scratch.iterdir()) == []
 
 
 @pytest.mark.slow
@@ -154,11 +137,10 @@ def test_a_process_that_ended_is_reported(compiler):
     outcomes = compiler.compile(modules("first", "hang"))
     next(outcomes)
     compiler._process.kill()
-    with pytest.raises(
-        CompilerError, match=r"the compiler's process ended \(without output\); run it again"
-    ):
+    ended = r"the compiler's process ended \(without output\); run it again"
+    with pytest.raises(CompilerError, match=ended):
         next(outcomes)
-    with pytest.raises(CompilerError, match="the compiler's process ended"):
+    with pytest.raises(CompilerError, match=ended):
         compiled(compiler, "first")
 
 
@@ -180,28 +162,20 @@ def test_dumps_count_once_both_files_are_complete(tmp_path):
 def test_a_journal_keeps_outcomes_drops_a_cut_line_and_refuses_other_settings(tmp_path):
     path = tmp_path / "journal"
     ok, shared = (Outcome(Status.OK, 12, 1, "f", shared, 1.5) for shared in (False, True))
-    outcomes = {
-        "": ok,
-        "0:10": shared,
-        "1:10": Outcome(Status.CRASHED, seconds=2.0, message="signal 11"),
-    }
+    crashed = Outcome(Status.CRASHED, seconds=2.0, message="signal 11")
+    outcomes = {"": ok, "0:10": shared, "1:10": crashed}
     with Journal(path, {"seed": 0}) as journal:
         for configuration, outcome in outcomes.items():
             journal.add(configuration, outcome)
     complete = path.read_bytes()
     path.write_bytes(complete + b'{"configuration": "2:1')
     with Journal(path, {"seed": 0}) as journal:
-        assert [*journal.outcomes] == [*outcomes] and journal.estimates == {"f": (12, 1)}
-        assert (
-            journal.outcomes["0:10"] == outcomes["0:10"]
-            and journal.outcomes["1:10"].message == "signal 11"
-        )
+        assert journal.outcomes == outcomes and journal.estimates == {"f": (12, 1)}
     assert path.read_bytes() == complete
     with pytest.raises(WorkspaceError, match="another seed; expected seed 0"):
         Journal(path, {"seed": 1})
-    with pytest.raises(
-        WorkspaceError, match="another counting; expected counting of an earlier version"
-    ):
+    earlier = "another counting; expected counting of an earlier version"
+    with pytest.raises(WorkspaceError, match=earlier):
         Journal(path, {"seed": 0, "counting": 2})
     path.write_bytes(complete.replace(b'"message": ""', b'"message": "", "text": "bm8gemxpYg=="'))
     with pytest.raises(WorkspaceError, match=r"journal cannot be used .*incorrect header check"):
@@ -210,20 +184,11 @@ def test_a_journal_keeps_outcomes_drops_a_cut_line_and_refuses_other_settings(tm
 
 def test_layouts_change_a_fingerprint_but_names_and_origins_do_not():
     origin = 'metadata={op_name="a{}\\"}" source_line=3}'
-    text = (
-        f"HloModule a\nENTRY %m {{\n  %x = f32[8]{{0}} add(%a, %b), {origin}, "
-        f"sharding={{replicated}}\n}}"
-    )
-    for equal in (
-        text.replace("HloModule a", "HloModule b"),
-        text.replace("%x", "%y.1").replace("=3", "=4"),
-    ):
-        assert equal != text and fingerprint(equal) == fingerprint(text)
-    for old, new in (
-        ("{0}", "{0:T(128)}"),
-        ("add(%a, %b)", "add(%a, %a)"),
-        ("replicated", "maximal"),
-    ):
+    line = f"%x = f32[8]{{0}} add(%a, %b), {origin}, sharding={{replicated}}"
+    text = f"HloModule a\nENTRY %m {{\n  {line}\n}}"
+    for old, new in (("HloModule a", "HloModule b"), ("%x", "%y.1"), ("=3", "=4")):
+        assert old in text and fingerprint(text.replace(old, new)) == fingerprint(text)
+    for old, new in (("{0}", "{0:T(128)}"), ("%a, %b", "%a, %a"), ("replicated", "maximal")):
         assert fingerprint(text.replace(old, new)) != fingerprint(text)
 
 
@@ -237,25 +202,21 @@ def test_constraints_replace_outputs_under_new_ids():
     assert call.custom_call_target == "LayoutConstraint"
     assert list(call.operand_ids) == [dot.id] and list(reshape.operand_ids) == [call.id]
     for shape in (call.shape, call.operand_shapes_with_layout[0]):
-        assert (
-            list(shape.layout.minor_to_major) == [0, 1] and shape.dimensions == dot.shape.dimensions
-        )
+        assert list(shape.layout.minor_to_major) == [0, 1]
+        assert shape.dimensions == dot.shape.dimensions
     assert list(dot.shape.layout.minor_to_major) == [1, 0]  # unchanged
     assert body.root_id == root.id
     ids = [instruction.id for _, instruction in instructions(edited)]
     assert len(set(ids)) == len(ids)
-    assert (
-        constrain(module, layouts_of(module, [DOT, RESHAPE], np.stack([layout_row()] * 2)))
-        == module
-    )
+    unset = layouts_of(module, [DOT, RESHAPE], np.stack([layout_row()] * 2))
+    assert constrain(module, unset) == module
     # composite ids stay in their computation
     module = HloModuleProto(entry_computation_id=1)
     main = module.computations.add(name="main", id=1)
     instruction(main, "parameter", (8, 128), id=(1 << 32) + 1)
     instruction(main, "reshape", (128, 8), ((1 << 32) + 1,), id=(1 << 32) + 2)
-    instruction(
-        module.computations.add(name="other", id=2), "parameter", (8, 128), id=(2 << 32) + 9
-    )
+    other = module.computations.add(name="other", id=2)
+    instruction(other, "parameter", (8, 128), id=(2 << 32) + 9)
     edited = constrain(module, layouts_of(module, [1], layout_row((0, 1))[None]))
     assert edited.computations[0].root_id == (1 << 32) + 3
 
