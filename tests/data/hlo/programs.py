@@ -30,14 +30,8 @@ def matmul_module() -> Message:
     body = module.computations.add(name="while_body", id=2)
     instruction(body, "parameter", (8, 64), id=20)
     instruction(body, "parameter", (64, 128), id=21, layout=(0, 1), parameter_number=1)
-    instruction(
-        body,
-        "dot",
-        (8, 128),
-        (20, 21),
-        id=22,
-        dot_dimension_numbers={"lhs_contracting_dimensions": [1]},
-    )
+    numbers = {"lhs_contracting_dimensions": [1]}
+    instruction(body, "dot", (8, 128), (20, 21), id=22, dot_dimension_numbers=numbers)
     instruction(body, "reshape", (8, 16, 8), (22,), id=23)
     main = module.computations.add(name="main", id=3)
     instruction(main, "parameter", (8, 128), id=30)

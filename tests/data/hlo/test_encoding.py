@@ -32,9 +32,8 @@ def check_columns(program: Arrays, node: int, expected: dict[str, list[int]]) ->
 
 def one_instruction(**fields: object) -> tuple[Message, Message]:
     module = HloModuleProto(name="m", entry_computation_id=1)
-    return module, instruction(
-        module.computations.add(name="main", id=1), "parameter", **{"id": 1, **fields}
-    )
+    main = module.computations.add(name="main", id=1)
+    return module, instruction(main, "parameter", **{"id": 1, **fields})
 
 
 def test_edges_splits_and_configurable_nodes_of_a_program_written_by_hand() -> None:
@@ -45,38 +44,23 @@ def test_edges_splits_and_configurable_nodes_of_a_program_written_by_hand() -> N
     assert np.array_equal(program["edge_index"], edges)
     # One split ends with the computation called while_..., one with the program.
     assert program["node_splits"].tolist() == [[0, 6, 9]]
-    # The dot and the reshape of the loop's body; the reshape inside the fusion has no layout of its
-    # own.
+    # The dot and the reshape of the loop's body; the reshape inside the fusion has no layout.
     assert program["node_config_ids"].tolist() == [4, 5]
     (marked := matmul_module()).computations[1].is_fusion_computation = True
-    assert not len(encode_program(marked)["node_config_ids"]), (
-        "a body is marked, or called by a fusion"
-    )
-    opcodes = [
-        "parameter",
-        "reshape",
-        "parameter",
-        "parameter",
-        "dot",
-        "reshape",
-        "parameter",
-        "while",
-        "fusion",
-    ]
+    assert not len(encode_program(marked)["node_config_ids"]), "marked, or called by a fusion"
+    opcodes = "parameter reshape parameter parameter dot reshape parameter while fusion".split()
     assert program["node_opcode"].tolist() == [OPCODE[name] for name in opcodes]
     assert program["node_feat"][:, NODE_COLUMN["is_root"]].tolist() == [0, 1, 0, 0, 0, 1, 0, 0, 1]
     assert unexpressed(matmul_module()) == ()
     columns = {"layout_minor_to_major": [0, 1, 0, 0, 0, 0], "parameter_number": [1]}
-    check_columns(
-        program, 3, columns | {"shape_dimensions": [64, 128, 0, 0, 0, 0, 64 + 128, 64 * 128]}
-    )
+    columns["shape_dimensions"] = [64, 128, 0, 0, 0, 0, 64 + 128, 64 * 128]
+    check_columns(program, 3, columns)
 
 
 def test_absent_columns_are_0_their_products_1_and_large_numbers_are_rounded_once() -> None:
     row = encode_program(one_instruction(dims=())[0])["node_feat"][0]
-    ones = {"is_root", "shape_element_type_is_f32"} | {
-        name for name in NODE_COLUMNS if name.endswith("_product")
-    }
+    ones = {name for name in NODE_COLUMNS if name.endswith("_product")}
+    ones |= {"is_root", "shape_element_type_is_f32"}
     assert row.tolist() == [float(name in ones) for name in NODE_COLUMNS]
     # 2**54 + 2**30 + 1 lies just above the middle of two float32 (2**54 and 2**54 + 2**31); through
     # float64 it would first become the middle itself and then the even neighbour 2**54.
@@ -89,23 +73,16 @@ def test_dots_keep_their_operands_and_dimension_numbers() -> None:
     main = module.computations.add(name="main", id=1)
     instruction(main, "parameter", (16, 8, 4), id=1)
     instruction(main, "parameter", (8, 4, 32), id=2)
-    numbers = {
-        "lhs_contracting_dimensions": [2],
-        "rhs_contracting_dimensions": [1],
-        "lhs_batch_dimensions": [1],
-        "rhs_batch_dimensions": [0],
-    }
+    numbers = {"lhs_contracting_dimensions": [2], "rhs_contracting_dimensions": [1]}
+    numbers |= {"lhs_batch_dimensions": [1], "rhs_batch_dimensions": [0]}
     instruction(main, "dot", (8, 32, 16), (2, 1), id=3)
     instruction(main, "dot", (8, 16, 32), (1, 2), id=4, dot_dimension_numbers=numbers)
     # without numbers that fit, as those of node 2, a dot is unknown
     arrays = encode_program(module)
     assert arrays["node_dot_operands"].tolist() == [[-1, -1], [0, 1]]
-    padding = [-1] * 5
-    unknown = [[-1, *padding]] * 4
-    assert arrays["node_dot_dimensions"].tolist() == [
-        unknown,
-        [[2, *padding], [1, *padding], [1, *padding], [0, *padding]],
-    ]
+    first = arrays["node_dot_dimensions"][:, :, 0]
+    assert first.tolist() == [[-1] * 4, [2, 1, 1, 0]]
+    assert (arrays["node_dot_dimensions"][:, :, 1:] == -1).all()
 
 
 def test_the_columns_of_convolutions_slices_and_padding() -> None:
@@ -177,10 +154,8 @@ def test_values_that_the_format_cannot_express_are_named() -> None:
     expected = {"shape_dimensions": [2, 2, 2, 2, 2, 2, 14, 128], "layout_minor_to_major": [0] * 6}
     check_columns(program, 0, expected)
     text = " / ".join(unexpressed(module))
-    assert all(
-        words in text
-        for words in ("ragged-dot (1)", "f8e4m3fn (1)", "more than 6 dimensions", "7 (1)")
-    )
+    for words in ("ragged-dot (1)", "f8e4m3fn (1)", "more than 6 dimensions", "7 (1)"):
+        assert words in text
     added.opcode = "dot"
     assert encode_program(module)["node_config_ids"].tolist() == []
 
@@ -192,9 +167,8 @@ def test_ids_are_unique_within_a_computation_and_the_last_split_is_not_repeated(
         instruction(computation, "parameter", (4,), id=0)
         instruction(computation, "negate", (4,), (0,), id=1)
     program = encode_program(module)
-    assert program["edge_index"].tolist() == [[1, 0], [3, 2]] and program[
-        "node_splits"
-    ].tolist() == [[0, 2, 4]]
+    assert program["edge_index"].tolist() == [[1, 0], [3, 2]]
+    assert program["node_splits"].tolist() == [[0, 2, 4]]
 
 
 @pytest.mark.parametrize(
@@ -203,25 +177,18 @@ def test_ids_are_unique_within_a_computation_and_the_last_split_is_not_repeated(
         ({"dims": (2**40, 2**40)}, "overflows"),
         ({"dims": (2**62, 2**62, 0)}, "overflows"),  # the product is 0, the sum is not
         ({"dims": (-1, 8)}, "has size -1"),
-        *(
-            ({"dims": (4, 4), "layout": order}, "no order of 2 dimensions")
-            for order in ((0, 0), (1,))
-        ),
+        ({"dims": (4, 4), "layout": (0, 0)}, "no order of 2 dimensions"),
+        ({"dims": (4, 4), "layout": (1,)}, "no order of 2 dimensions"),
         ({"operands": (99,)}, "operand 99, which does not exist"),
         ({"calls": (7,)}, "called computation 7"),
-        *((fields, "cycle") for fields in ({"operands": (1,)}, {"calls": (1,)})),
+        ({"operands": (1,)}, "cycle"),
+        ({"calls": (1,)}, "cycle"),
         ({"control_predecessor_ids": (5,)}, "control predecessor 5"),
-        (
-            lambda m: setattr(m[1].instructions[1], "id", 20),
-            "two instructions of %while_body have the id 20",
-        ),
+        (lambda m: setattr(m[1].instructions[1], "id", 20), "two .* %while_body have the id 20"),
         (lambda m: setattr(m[2], "id", 1), "two computations have the id 1"),
         (lambda m: setattr(m[0], "root_id", 30), "root of %fused_computation is instruction 30"),
         (lambda m: setattr(m[0].instructions[0], "opcode", "no opcode\n"), "has the opcode"),
-        (
-            lambda m: [computation.ClearField("instructions") for computation in m],
-            "no instructions",
-        ),
+        (lambda m: [part.ClearField("instructions") for part in m], "no instructions"),
     ],
 )
 def test_inconsistent_modules_are_refused(fields: Any, words: str) -> None:
@@ -234,12 +201,8 @@ def test_inconsistent_modules_are_refused(fields: Any, words: str) -> None:
 
 
 def window(cycles, output, kernel=()):
-    tile = {
-        "kernel_window_bounds": kernel,
-        "output_window_bounds": output,
-        "estimated_cycles": str(cycles),
-    }
-    return json.dumps({"window_config": tile}).encode()
+    tile = {"kernel_window_bounds": kernel, "output_window_bounds": output}
+    return json.dumps({"window_config": tile | {"estimated_cycles": str(cycles)}}).encode()
 
 
 def compiled(cycles=700, placed=0, first=1):
@@ -252,15 +215,8 @@ def compiled(cycles=700, placed=0, first=1):
     instruction(fused, "add", (64, 128), (10, 10), id=11, backend_config=window(1, ["9"]))
     main = module.computations.add(name="main", id=2)
     instruction(main, "parameter", (64, 128), id=20).shape.layout.memory_space = placed
-    instruction(
-        main,
-        "copy",
-        (64, 128),
-        (20,),
-        id=21,
-        layout=(0, 1),
-        backend_config=window(cycles, ["2", "1"]),
-    )
+    tile = window(cycles, ["2", "1"])
+    instruction(main, "copy", (64, 128), (20,), id=21, layout=(0, 1), backend_config=tile)
     instruction(main, "reshape", (8192,), (21,), id=22)
     tile = window(50, [str(first), "1"], ["4"])
     instruction(main, "fusion", (64, 128), (21,), id=23, calls=(1,), backend_config=tile)
@@ -275,23 +231,19 @@ def kernels_of(module):
 
 def test_a_kernel_is_a_module_with_parameters_for_operands():
     copy, fusion = kernels_of(compiled())
-    assert [OPCODES[code] for code in copy.program["node_opcode"]] == ["parameter", "copy"]
-    assert [OPCODES[code] for code in fusion.program["node_opcode"]] == [
-        "parameter",
-        "add",
-        "parameter",
-        "fusion",
+    opcodes = [
+        " ".join(OPCODES[code] for code in kernel.program["node_opcode"])
+        for kernel in (copy, fusion)
     ]
+    assert opcodes == ["parameter copy", "parameter add parameter fusion"]
     assert fusion.program["edge_index"].tolist() == [[1, 0], [3, 1], [3, 2]]
     assert fusion.tiles == {((4,), (1, 1)): 50}
     other = kernels_of(compiled(cycles=NO_ESTIMATE, first=2))
-    assert [kernel.digest for kernel in other] == [copy.digest, fusion.digest], (
-        "independent of the tile"
-    )
+    digests = [kernel.digest for kernel in other]
+    assert digests == [copy.digest, fusion.digest], "independent of the tile"
     assert copy.digest != fusion.digest
-    assert [kernel.opcode for kernel in kernels_of(compiled(placed=1))] == ["fusion"], (
-        "not in vector memory"
-    )
+    (kernel,) = kernels_of(compiled(placed=1))
+    assert kernel.opcode == "fusion", "not in vector memory"
 
 
 def layouts() -> ModuleTuningData:
@@ -301,20 +253,17 @@ def layouts() -> ModuleTuningData:
     for time, error in ((50, False), (40, True), (0, False), (60, False)):
         run = data.runs.add(error=error, is_default=time == 50)
         run.profile.compute_time_ns = time
+        nodes = run.module_config.layout_config.nodes
         for layouts in ([0, 1], [], [1]), ([2, 0, 1],):  # of the dot and of the reshape
-            run.module_config.layout_config.nodes.add(
-                tensors=[{"dims": layout} for layout in layouts]
-            )
+            nodes.add(tensors=[{"dims": layout} for layout in layouts])
     return data
 
 
 def test_usable_runs_become_configurations_in_their_order() -> None:
     arrays = layout_arrays(layouts())
     assert set(arrays) == {*LAYOUT_KEYS, *DOT_KEYS}
-    assert arrays["config_runtime"].tolist() == [50, 60] and arrays["node_config_ids"].tolist() == [
-        4,
-        5,
-    ]
+    assert arrays["config_runtime"].tolist() == [50, 60]
+    assert arrays["node_config_ids"].tolist() == [4, 5]
     none = [-1] * 6
     dot = [0, 1, -1, -1, -1, -1, *none, 1, -1, -1, -1, -1, -1]
     assert arrays["node_config_feat"].tolist() == [[dot, [2, 0, 1, -1, -1, -1, *none, *none]]] * 2
@@ -345,12 +294,8 @@ def test_the_columns_and_the_normalizer_of_a_kernel() -> None:
     kernel = kernels().modules[0]
     del kernel.runs[:]
     tile = {"output_bounds": [2, 3], "kernel_bounds": [1, 2, 3, 4, 5, 6, 7]}
-    for time, default, bounds in (
-        (300, False, {"output_bounds": [4]}),
-        (100, True, tile),
-        (1, True, tile),
-    ):
-        run = kernel.runs.add(is_default=default, op_config={"tile_size_config": bounds})
+    for time, bounds in ((300, {"output_bounds": [4]}), (100, tile), (1, tile)):
+        run = kernel.runs.add(is_default=time < 300, op_config={"tile_size_config": bounds})
         run.profile.compute_time_ns = time  # 1: not measured
     arrays = tile_arrays(kernel)
     assert set(arrays) == set(TILE_KEYS) and arrays["config_runtime"].tolist() == [300, 100]

@@ -66,15 +66,13 @@ def sized(key: bytes, content: bytes) -> bytes:
 
 #: 200 nested tuples; protobuf stops at 100.
 NESTED = functools.reduce(lambda inner, _: sized(b"\x22", inner), range(200), b"")
+DEEP = sized(b"\x1a", sized(b"\x12", b"\x12\x05tuple" + sized(b"\x1a", NESTED)))
 
 
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        *(
-            (WHOLE.SerializeToString()[:kept], r"cut off|no program")
-            for kept in (1, 2, 50, 300, -1)
-        ),
+        *((WHOLE.SerializeToString()[:kept], "cut off|no program") for kept in (1, 2, 50, 300, -1)),
         (b"", "is empty"),
         *((data, "no protobuf of a program") for data in (b"\x89PNG\r\n", b"hello\n", bytes(1000))),
         (b"\x0a\xff\xff\xff\xff\x07" + b"m" * 100, "cut off"),  # a module that claims 2 GB
@@ -86,10 +84,7 @@ NESTED = functools.reduce(lambda inner, _: sized(b"\x22", inner), range(200), b"
         (gzip.compress(gzip.compress(b"HloModule", mtime=0), mtime=0), "no protobuf of a program"),
         (b"HloModule a\n\nHloModule b\n", "the file holds 2 HLO modules"),
         (b"IR {\n  %0 = s64[] xla::device_data(), location=a\n}", "set XLA_SAVE_TENSORS_FMT=hlo"),
-        (
-            sized(b"\x1a", sized(b"\x12", b"\x12\x05tuple" + sized(b"\x1a", NESTED))),
-            "cut off|no program",
-        ),
+        (DEEP, "cut off|no program"),
     ],
 )
 def test_other_bytes_than_programs_are_refused(data: bytes, words: str) -> None:
@@ -125,27 +120,22 @@ needs_jaxlib = pytest.mark.skipif(
 )
 
 
+def opcodes_of(text: str | bytes) -> list[str]:
+    data = text.encode() if isinstance(text, str) else text
+    return [part.opcode for part in reading.parse_program(data).computations[0].instructions]
+
+
 @needs_jaxlib
 def test_text_is_parsed_by_jaxlib(monkeypatch: pytest.MonkeyPatch) -> None:
     module = reading.module_of(reading.parse_program(TEXT.encode()))
     assert (module.name, module.computations[0].instructions[0].opcode) == ("jit_f", "parameter")
-    for text, words in (
-        (
-            TEXT.replace("parameter", "no-such-opcode").encode(),
-            r"XLA cannot parse the text \(INVALID_ARGUMENT",
-        ),
-        (TEXT.encode() + b"\xff }", "XLA cannot parse the text"),
-    ):
-        with pytest.raises(HloError, match=words):
-            reading.parse_program(text)
-    assert (
-        reading.parse_program(ELIDED.encode()).computations[0].instructions[0].opcode == "constant"
-    )
+    with pytest.raises(HloError, match=r"XLA cannot parse the text \(INVALID_ARGUMENT"):
+        reading.parse_program(TEXT.replace("parameter", "no-such-opcode").encode())
+    with pytest.raises(HloError, match="XLA cannot parse the text"):
+        reading.parse_program(TEXT.encode() + b"\xff }")
+    assert opcodes_of(ELIDED) == ["constant"]
     monkeypatch.setattr(reading, "_MAX_NESTING", 100_000)
-    for depth, words in (
-        (20_000, r"its parser ended with -\d+"),
-        (200, "XLA cannot parse the text"),
-    ):
+    for depth, words in ((20_000, r"its parser ended with -\d+"), (200, "XLA cannot parse")):
         text = TEXT.replace("f32[8,128]{1,0}", "(" * depth + "f32[]" + ")" * depth)
         with pytest.raises(HloError, match=words):  # protobuf reads no 100 levels
             reading.parse_program(text.encode())
@@ -178,11 +168,8 @@ module @jit_f {
 @pytest.mark.usefixtures("no_parser")
 @pytest.mark.parametrize("form", [*FORMS, "bytecode", "pretty", "generic"])
 def test_every_form_of_text_is_recognized(form: str) -> None:
-    mlir = {
-        "bytecode": b"ML\xefR\x0dStableHLO_v1",
-        "pretty": PRETTY,
-        "generic": b'"builtin.module"() ({',
-    }
+    mlir = {"bytecode": b"ML\xefR\x0dStableHLO_v1", "generic": b'"builtin.module"() ({'}
+    mlir["pretty"] = PRETTY
     expected = "StableHLO" if form in mlir else "HLO text"
     with pytest.raises(HloError, match=f"^this is {expected}, and XLA's parser .* not installed"):
         reading.parse_program((mlir | FORMS)[form])
@@ -207,8 +194,7 @@ def test_stablehlo_is_converted() -> None:
         module.write_bytecode(bytecode)
         programs += [module.get_asm(print_generic_op_form=True).encode(), bytecode.getvalue()]
     for data in programs:
-        operations = reading.parse_program(data).computations[0].instructions
-        assert [op.opcode for op in operations] == ["parameter", "tanh"]
+        assert opcodes_of(data) == ["parameter", "tanh"]
     with pytest.raises(HloError, match="XLA cannot convert this MLIR"):
         reading.parse_program(b"module {\n tosa.abs\n}")
 
@@ -234,9 +220,7 @@ e = f32[] f(), barfoo=1"""
 )
 def test_attributes_that_say_nothing_about_layouts_are_left_out(attribute: str) -> None:
     text = TANH.replace("tanh(a)", f"tanh(a), {attribute}")
-    assert [
-        op.opcode for op in reading.parse_program(text.encode()).computations[0].instructions
-    ] == ["parameter", "tanh"]
+    assert opcodes_of(text) == ["parameter", "tanh"]
 
 
 @needs_jaxlib
@@ -257,15 +241,9 @@ def test_attributes_that_may_speak_of_layouts_are_refused(attribute: str) -> Non
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (
-            TEXT.replace("f32[8,128]{1,0}", "(" * 9999 + ")" * 9999),
-            "nested 10,000 deep; expected at most 64",
-        ),
+        (TEXT.replace("f32[8,128]{1,0}", "(" * 9999 + ")" * 9999), "10,000 deep; .* at most 64"),
         ("HloModule m" + ")" * 99 + "(" * 99, "nested 99 deep"),
-        (
-            ELIDED.replace("8,128", "268435456"),
-            "constants have 268,435,456 values; expected at most 67,108,864",
-        ),
+        (ELIDED.replace("8,128", "268435456"), "have 268,435,456 values; .* at most 67,108,864"),
         (ELIDED.replace("8,128]{1,0}", "9999,9999] /* = */\n"), "constants have 99,980,001"),
         (ELIDED.replace("f32[8,128]{1,0}", "(f32[67108864], s8[1])"), "constants have 67,108,865"),
         (ELIDED.replace("8,128", "9" * 5000), "constants have"),
@@ -274,9 +252,7 @@ def test_attributes_that_may_speak_of_layouts_are_refused(attribute: str) -> Non
 def test_text_that_would_crash_the_parser_never_reaches_it(
     text: str, words: str, monkeypatch
 ) -> None:
-    monkeypatch.setattr(
-        reading.subprocess, "run", lambda *_, **__: pytest.fail("it reached the parser")
-    )
+    monkeypatch.setattr(reading.subprocess, "run", lambda *_, **__: pytest.fail("it was parsed"))
     with pytest.raises(HloError, match=words):
         reading.parse_program(text.encode())
 
@@ -284,12 +260,8 @@ def test_text_that_would_crash_the_parser_never_reaches_it(
 @pytest.mark.usefixtures("no_parser")
 def test_brackets_in_strings_and_comments_are_not_counted() -> None:
     many = "(" * 1000
-    parts = [
-        f"/* {many} */",
-        f"// {many}\n",
-        f'metadata={{op_name="{many} \\" {many}"}}',
-        f'"{many}',
-    ]
+    name = f'metadata={{op_name="{many} \\" {many}"}}'
+    parts = [f"/* {many} */", f"// {many}\n", name, f'"{many}']
     texts = [TEXT.replace("parameter(0)", f"parameter(0) {part}") for part in parts]
     endless = ('"' + '\\"' * 200_000, "/*" * 200_000, '"' * 200_001)
     texts += [TEXT + part for part in endless]  # in linear time
@@ -300,15 +272,11 @@ def test_brackets_in_strings_and_comments_are_not_counted() -> None:
 
 @given(
     at=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=8),
-    program=st.sampled_from(
-        [make().SerializeToString() for make in (matmul_module, tuning_data, kernels)]
-    ),
+    make=st.sampled_from([matmul_module, tuning_data, kernels]),
     cut=st.integers(0, 30),
 )
-def test_damaged_bytes_give_an_error_or_a_program(
-    at: list[tuple[int, int]], program: bytes, cut: int
-) -> None:
-    data = bytearray(program)
+def test_damaged_bytes_give_an_error_or_a_program(at, make, cut) -> None:
+    data = bytearray(make().SerializeToString())
     for position, byte in at:
         data[position % len(data)] = byte
     with contextlib.suppress(HloError):  # nothing else
@@ -319,9 +287,8 @@ def test_the_graph_equals_its_written_and_read_arrays(tmp_path: Path) -> None:
     graph = xlarank.read_hlo(str(saved(tmp_path / "module_0007.jit_f.hlo.pb", WHOLE)))
     assert (graph.name, graph.nodes, graph.configs) == ("module_0007.jit_f", 9, 1)
     assert (graph.table.rows == -1).all() and not graph.labelled
-    written = arrays_of(
-        write_graph(tmp_path / "graph.npz", **reading.unlabelled_arrays(matmul_module()))
-    )
+    arrays = reading.unlabelled_arrays(matmul_module())
+    written = arrays_of(write_graph(tmp_path / "graph.npz", **arrays))
     np.testing.assert_equal(arrays_of(graph), written)
     assert all(array.dtype == written[name].dtype for name, array in arrays_of(graph).items())
 
@@ -330,14 +297,12 @@ def test_warnings_and_errors_name_the_file(tmp_path: Path) -> None:
     module = matmul_module()
     fusion = module.computations[2].instructions[2]
     fusion.opcode = "ragged-dot"
-    with pytest.warns(
-        reading.HloWarning, match=r"new\.pb: opcodes .*format does not know.*: ragged-dot \(1\)"
-    ):
+    unknown = r"new\.pb: opcodes .*format does not know.*: ragged-dot \(1\)"
+    with pytest.warns(reading.HloWarning, match=unknown):
         assert reading.read_hlo(saved(tmp_path / "new.pb", module)).opcode[8] == 0
     fusion.operand_ids.append(404)
-    with pytest.raises(
-        HloError, match=r"^dangling\.pb: %fusion\.32 names operand 404, which does not exist"
-    ):
+    dangling = r"^dangling\.pb: %fusion\.32 names operand 404, which does not exist"
+    with pytest.raises(HloError, match=dangling):
         reading.read_hlo(saved(tmp_path / "dangling.pb", module))
 
 
@@ -347,21 +312,17 @@ def test_nodes_have_the_names_of_their_module_and_another_module_is_refused(tmp_
     path = saved(tmp_path / "own.pb", HloProto(hlo_module=module))
     graph = reading.read_hlo(path)
     names = reading.node_names(path, graph)
-    assert (
-        " ".join(node.name for node in names[:4])
-        == "parameter.10 reshape.11 parameter.20 parameter.21"
-    )
+    first = "parameter.10 reshape.11 parameter.20 parameter.21"
+    assert " ".join(node.name for node in names[:4]) == first
     assert names[4] == reading.NodeName("dot.22", "jit(f)/dot_general?[31m") and len(names) == 9
     other = matmul_module()
     other.computations[1].instructions[3].opcode = "copy"
-    with pytest.raises(
-        HloError, match=r"^x\.pb: instruction 5 is a copy, and node 5 of own a reshape"
-    ):
+    words = r"^x\.pb: instruction 5 is a copy, and node 5 of own a reshape"
+    with pytest.raises(HloError, match=words):
         reading.node_names(saved(tmp_path / "x.pb", other), graph)
     other.computations[2].instructions.add(name="p", opcode="parameter", id=99)
-    with pytest.raises(
-        HloError, match=r"^x\.pb: the module has 10 instructions, and own 9 nodes; expected the"
-    ):
+    words = r"^x\.pb: the module has 10 instructions, and own 9 nodes; expected the"
+    with pytest.raises(HloError, match=words):
         reading.node_names(saved(tmp_path / "x.pb", other), graph)
 
 
@@ -372,12 +333,9 @@ def test_an_instruction_has_the_published_field_numbers_and_keeps_unknown_fields
     #   id = 35:                   35 << 3 | 0 = 280 = 0x98 0x02 as a varint, value 9
     #   operand_ids = 36, packed:  36 << 3 | 2 = 290 = 0xa2 0x02, length 2, values 7 and 8
     #   constrain_layout = 56:     56 << 3 | 0 = 448 = 0xc0 0x03, value 1
-    instruction = HloInstructionProto(
-        name="c", opcode="copy", id=9, operand_ids=[7, 8], constrain_layout=True
-    )
-    expected = (
-        b"\x0a\x01c" + b"\x12\x04copy" + b"\x98\x02\x09" + b"\xa2\x02\x02\x07\x08" + b"\xc0\x03\x01"
-    )
+    fields = {"name": "c", "opcode": "copy", "id": 9, "operand_ids": [7, 8]}
+    instruction = HloInstructionProto(**fields, constrain_layout=True)
+    expected = b"\x0a\x01c\x12\x04copy\x98\x02\x09\xa2\x02\x02\x07\x08\xc0\x03\x01"
     assert instruction.SerializeToString(deterministic=True) == expected
     unknown = b"\xf8\x07\x2a"  # field 127, which is not declared, a varint of 42
     instruction = HloInstructionProto.FromString(b"\x0a\x01c" + unknown)
