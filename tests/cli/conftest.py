@@ -61,23 +61,10 @@ _RESTORE_SIGINT = (
 
 def start(*words, cwd, prefix=()):
     """Start ``[PREFIX] python run.py ...`` in a new process group, as a terminal does."""
-    return subprocess.Popen(
-        [
-            *prefix,
-            sys.executable,
-            "-c",
-            _RESTORE_SIGINT,
-            sys.executable,
-            str(ROOT / "run.py"),
-            *map(str, words),
-        ],
-        cwd=cwd,
-        env=environment(cwd),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    command = [sys.executable, "-c", _RESTORE_SIGINT, sys.executable, str(ROOT / "run.py")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    options = {"cwd": cwd, "env": environment(cwd), "start_new_session": True}
+    return subprocess.Popen([*prefix, *command, *map(str, words)], **pipes, **options)
 
 
 def ended(process, timeout=300):
@@ -124,16 +111,16 @@ def job(tmp_path_factory):
         for name in names:
             save_npz(graph_path(tree, *place, name), np.load(graph_path(SAMPLE, *place, name)))
     commands = (
-        ["info", "--data-root", "tree", "--json", "info.json"],
-        ["build-features", "--data-root", "tree", "--tier", "fast"],
-        ["tune", "--trials", "2", "--rounds", "10", "--threads", "1"],
-        ["train", "--seeds", "1", "--rounds", "30", "--threads", "1"],
-        ["evaluate", "--json", "scores.json"],
-        ["submit", "--out", "out/submission.csv"],
-        ["rank", graph_path(tree, LAYOUT, "valid", "mlp__a"), "--top", "3", "--json", "rank.json"],
+        "info --data-root tree --json info.json",
+        "build-features --data-root tree --tier fast",
+        "tune --trials 2 --rounds 10 --threads 1",
+        "train --seeds 1 --rounds 30 --threads 1",
+        "evaluate --json scores.json",
+        "submit --out out/submission.csv",
+        f"rank {graph_path(tree, LAYOUT, 'valid', 'mlp__a')} --top 3 --json rank.json",
     )
     with contextlib.chdir(folder):
-        outcomes = {str(words[0]): here(*words) for words in commands}
+        outcomes = {line.partition(" ")[0]: here(*line.split()) for line in commands}
     return SimpleNamespace(folder=folder, tree=tree, work=folder / "work", outcomes=outcomes)
 
 

@@ -45,15 +45,11 @@ def test_json_is_alone_on_standard_output(small):
     assert done.code == 0 and {part["collection"] for part in json.loads(done.out)} == {LAYOUT}
     assert "next: python run.py build-features --data-root small" in done.err
     assert "data: " in done.err and not Path("-").exists()
-    assert "data: " in here("info", "--data-root", small).out, (
-        "the next command prints its tables again"
-    )
-    listed = commands().commands.items()
-    without = [
-        name
-        for name, command in listed
-        if not any("--json" in part.opts for part in command.params)
-    ]
+    assert "data: " in here("info", "--data-root", small).out, "the next one prints its tables"
+    options = {}
+    for name, command in commands().commands.items():
+        options[name] = [option for part in command.params for option in part.opts]
+    without = [name for name in options if "--json" not in options[name]]
     assert without == ["demo"], "which runs other commands"
 
 
@@ -84,12 +80,8 @@ def test_quiet_verbose_and_the_log(small):
     for name in ("layout/cpu/random/validation/a.npz", "tile/cpu/train/b.NPZ"):
         (small / "npz" / name).touch()
     done = here("info", "--verbose", "--data-root", small, "--log-file", "logs/run.log")
-    assert "reading graphs: 1 of" in done.err
-    assert (
-        done.code == 0
-        and done.out.count("skipped:") == 2
-        and "rename the folder to valid" in done.out
-    )
+    assert done.code == 0 and "reading graphs: 1 of" in done.err
+    assert done.out.count("skipped:") == 2 and "rename the folder to valid" in done.out
     assert Path("logs/run.log").read_text().startswith(logged), "a second command adds to it"
 
 
@@ -99,15 +91,11 @@ def test_values_of_a_configuration_file_are_used_checked_and_recorded(small):
     Path("run.toml").write_text(f'data-root = "{small}"\n{values}')
     words = ["build-features", "--config-file", "run.toml", "-c", "layout:cpu:random"]
     done = here(*words)
-    assert done.code == 0 and "layout:cpu:random" in done.out and "tile" not in done.out, (
-        "words win over the file"
-    )
+    assert done.code == 0, "words win over the file"
+    assert "layout:cpu:random" in done.out and "tile" not in done.out
     entry = json.loads(Path("work/reports/runs.jsonl").read_text())  # a single line
-    assert (
-        entry["arguments"] == words
-        and entry["config"]["values"]["seed"] == 3
-        and entry["exit"] == 0
-    )
+    assert entry["arguments"] == words and entry["exit"] == 0
+    assert entry["config"]["values"]["seed"] == 3
     for text, code, message in (
         *((f"[train]\n{line}", 2, "Error") for line in ("seed = -1\n", "with-valid = 3")),
         ("roundz = 3", 1, "names roundz, which is not an option of any command; expected rounds"),
@@ -128,16 +116,14 @@ def test_values_of_a_configuration_file_are_used_checked_and_recorded(small):
 
 @pytest.mark.slow
 def test_missing_collections_are_built_from_the_root_of_the_workspace_unless_it_is_gone(small):
-    refused(
-        ["evaluate", "--data-root", small], "the workspace work does not exist; run train first"
-    )
+    first = "the workspace work does not exist; run train first"
+    refused(["evaluate", "--data-root", small], first)
     assert not Path("work").exists()
     here("build-features", "--data-root", small, "-c", TILE)
     small.rename("elsewhere")
     message = f"does not exist any more; expected one of {TILE}; check --collection, or pass"
-    refused(
-        ["train", "-c", LAYOUT], f"work has no features of {LAYOUT}, and its data root .* {message}"
-    )
+    gone = f"work has no features of {LAYOUT}, and its data root .* {message}"
+    refused(["train", "-c", LAYOUT], gone)
     Path("elsewhere").rename(small)
     done = here("cross-validate", "--model", "lambdarank", "--rounds", "3", "-c", LAYOUT)
     assert done.code == 0 and f"has no features of {LAYOUT} of " in done.out
@@ -147,13 +133,10 @@ def test_missing_collections_are_built_from_the_root_of_the_workspace_unless_it_
 @pytest.mark.slow
 def test_build_train_rank_and_submit_from_nothing(small):
     done = here("train", "--data-root", small, "--rounds", "5", "--seeds", "1", "-c", LAYOUT)
-    assert (
-        f"the workspace work has no features of {LAYOUT} of small: building them first" in done.out
-    )
+    assert f"work has no features of {LAYOUT} of small: building them first" in done.out
     assert not Path("work/features/tile").exists(), "nothing is built that was not asked for"
-    done = here(
-        "rank", graph_path(small, LAYOUT, "test", "x").parent, "--csv", "out.csv", "--json", "-"
-    )
+    folder = graph_path(small, LAYOUT, "test", "x").parent
+    done = here("rank", folder, "--csv", "out.csv", "--json", "-")
     assert done.code == 0 and set(json.loads(done.out)) == {"omega__a", "omega__b"}
     header = "graph,model,rank,configuration,score,runtime_ns,identical,speedup"
     assert Path("out.csv").read_text().startswith(f"{header}\nomega__a,")
@@ -163,28 +146,14 @@ def test_build_train_rank_and_submit_from_nothing(small):
 
 
 def test_fewer_labels_than_asked_for_are_explained(monkeypatch, tmp_path):
-    manifest = {
-        "source": "measured on this machine's CPU",
-        "configurations": [{"status": "ok"}] * 3,
-    }
+    manifest = {"source": "measured on this CPU", "configurations": [{"status": "ok"}] * 3}
     made = Collected(tmp_path / "net.npz", manifest, fresh=True)
     monkeypatch.setattr("xlarank.pipelines.programs.collect.collect", lambda *_, **__: made)
-    words = [
-        "collect",
-        "--program",
-        "net:program",
-        "--target",
-        "cpu",
-        "--out",
-        tmp_path,
-        "--configs",
-    ]
+    words = f"collect --program net:program --target cpu --out {tmp_path} --configs".split()
     assert "3 of 4 configurations: no others of this program differ" in here(*words, 4).out
     done = here(*words, 3).out
-    assert (
-        "no others" not in done
-        and f"next: python run.py build-features --data-root {tmp_path} # then" in done
-    )
+    assert "no others" not in done
+    assert f"next: python run.py build-features --data-root {tmp_path} # then" in done
 
 
 def test_many_broken_files_are_printed_in_few_lines(capsys):
@@ -198,19 +167,15 @@ def test_many_broken_files_are_printed_in_few_lines(capsys):
     for why in ("net__0.npz: it has a cycle", "net__0.npz it has a cycle"):
         assert printed([why])[0] == "error: tile:cpu train net__0: it has a cycle"
     broken = [f"net__{i}.npz: no zip" for i in range(191)]
+    first = ", ".join(f"tile:cpu train net__{number}" for number in range(3))
     assert printed(broken) == [
-        (
-            "error: 191 files, such as tile:cpu train net__0, tile:cpu train net__1, tile:cpu "
-            "train net__2: no zip"
-        ),
+        f"error: 191 files, such as {first}: no zip",
         "error: 191 broken files; the others were dealt with",
     ]
-    assert len(printed(broken, verbose=True)) == 192 and [
-        len(printed(broken[:n])) for n in (3, 4)
-    ] == [4, 2]
-    assert printed(["\nerror: all is lost"])[0].endswith("\\nerror: all is lost"), (
-        "no file name forges a line"
-    )
+    assert len(printed(broken, verbose=True)) == 192
+    assert [len(printed(broken[:n])) for n in (3, 4)] == [4, 2]
+    forged = printed(["\nerror: all is lost"])[0]
+    assert forged.endswith("\\nerror: all is lost"), "no file name forges a line"
     console.list_lines("cannot be ranked", [f"graph {i}" for i in range(25)])
     listed = capsys.readouterr().out.splitlines()
     assert len(listed) == 21 and listed[-1] == "cannot be ranked: and 5 more"
@@ -230,37 +195,25 @@ def test_info_of_a_file_shows_the_noise_of_its_labels(small):
     tile = save_npz(small / "tile.npz", arrays)
     layout = save_npz(small / "graph.npz", layout_arrays())
     done = here("info", tile, "--json", "labels.json")
-    expected = {
-        "configurations": 4,
-        "measured": 4,
-        "distinct": 3,
-        "best_ns": 20_000,
-        "default_ns": 25_000,
-    }
+    counts = {"configurations": 4, "measured": 4, "distinct": 3}
+    expected = counts | {"best_ns": 20_000, "default_ns": 25_000}
     expected["repeat_std"] = pytest.approx(np.log(1.01) / np.sqrt(2))
     assert json.loads(Path("labels.json").read_text()) == expected
     assert done.code == 0 and re.search(r"noise of identical configurations +0.7036 ?%", done.out)
     names = LABELS.keys() - {"best_ns", "default_ns"}
     assert json.loads(here("info", layout, "--json", "-").out).keys() == names
-    refused(
-        ["info", tile, "--data-root", small], "tile.npz and a data root or collection are named"
-    )
+    both = "tile.npz and a data root or collection are named"
+    refused(["info", tile, "--data-root", small], both)
     refused(["info", small], "small is a folder; expected .* npz file; pass --data-root small")
 
 
 @pytest.mark.slow
 def test_help_imports_nothing_heavy_and_is_quick(tmp_path):
     words = [sys.executable, "-X", "importtime", str(ROOT / "run.py"), "--help"]
-    settings = {
-        "cwd": tmp_path,
-        "env": environment(tmp_path),
-        "capture_output": True,
-        "text": True,
-        "check": True,
-    }
+    place = {"cwd": tmp_path, "env": environment(tmp_path)}
     seconds = [os.times().children_user]
     for _ in range(2):  # the first may also compile
-        done = subprocess.run(words, **settings)
+        done = subprocess.run(words, **place, capture_output=True, text=True, check=True)
         seconds.append(os.times().children_user)
     assert min(np.diff(seconds)) < 1.0, "processor time"
     imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if "|" in line}
@@ -279,19 +232,14 @@ def test_help_has_no_types_of_python_and_examples_that_parse_as_does_the_next_co
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     shown = here(name, "--help").out
-    assert not re.search(r"<(str|int|float|bool|list|Path)|<=|INTEGER|list\[|2147483647", shown), (
-        shown
-    )
+    of_python = re.search(r"<(str|int|float|bool|list|Path)|<=|INTEGER|list\[|2147483647", shown)
+    assert of_python is None, shown
     assert all(len(line) <= 80 for line in shown.splitlines())
     examples = examples_of(name)
     for example in examples:
         assert f"python run.py {example}" in " ".join(shown.split()) and example.split()[0] == name
-    words = Run().words | {
-        "work": " --workspace w",
-        "collection": " -c tile:cpu",
-        "model": " --model ranknet",
-        "scored_by": "cross-validate",
-    }
+    words = Run().words | {"work": " --workspace w", "collection": " -c tile:cpu"}
+    words |= {"model": " --model ranknet", "scored_by": "cross-validate"}
     for line in filter(None, (*examples, NEXT.get(name, "").format(**words, file="x.npz"))):
         command, *arguments = shlex.split(line, comments=True)
         commands().commands[command].make_context(command, arguments)
@@ -335,28 +283,17 @@ def info(*collections):
 
 
 def tuned():
-    heads = (
-        "collection",
-        ">trials",
-        ">new",
-        ">pruned",
-        ">out-of-fold score",
-        ">rounds",
-        "~best parameters",
-        ">s",
-    )
-    chosen = ", ".join(f"parameter_number_{i}=0.{i}" for i in range(12))
-    return table_of(
-        heads, ("layout:long-source:default", "200", "8", "2", "0.463 ± 0.094", "200", chosen, "11")
-    )
+    row = {"collection": "layout:long-source:default", ">trials": "200", ">new": "8"}
+    row |= {">pruned": "2", ">out-of-fold score": "0.463 ± 0.094", ">rounds": "200"}
+    row["~best parameters"] = ", ".join(f"parameter_number_{i}=0.{i}" for i in range(12))
+    return table_of([*row, ">s"], [*row.values(), "11"])
 
 
 def scores(graph="a" * 40, **metrics):
     values = {"mean": 0.5, "std": 0.1, "low": 0.4, "high": 0.6, "graphs": {graph: 0.4, "b": 0.6}}
     names = ("tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score")
-    return score_table(
-        {name: values | metrics[name] for name in metrics} or dict.fromkeys(names, values), True
-    )
+    metrics = metrics or {name: {} for name in names}
+    return score_table({name: values | metrics[name] for name in metrics}, True)
 
 
 def test_scores_have_a_column_of_ceilings_and_a_lone_graph_has_no_spread():
@@ -400,14 +337,10 @@ def test_a_wide_window_gets_a_grid_a_narrow_one_groups_or_blocks():
     long = "layout:" + "x" * 80 + ":random"
     assert shown(info(long), 60).splitlines()[0] == long
     grouped = shown(info("tile:cpu", "tile:cpu", "tile:xla")).splitlines()
-    assert (
-        grouped[0] == "tile:cpu"
-        and grouped[3] == grouped[4]
-        and grouped[5:] == ["tile:xla", grouped[3]]
-    )
-    assert shown(
-        table_of((">contribution", "operation"), ("-0.2", "two other nodes")), 20
-    ).splitlines() == ["contribution: -0.2", "  operation: two", "    other nodes"]
+    assert grouped[0] == "tile:cpu" and grouped[3] == grouped[4]
+    assert grouped[5:] == ["tile:xla", grouped[3]]
+    table = table_of((">contribution", "operation"), ("-0.2", "two other nodes"))
+    assert shown(table, 20) == "contribution: -0.2\n  operation: two\n    other nodes\n"
 
 
 def test_a_long_step_prints_progress(monkeypatch):
@@ -423,9 +356,8 @@ def test_a_long_step_prints_progress(monkeypatch):
     while sum("1 of 3" in line for line in printed) < 2 and time.monotonic() < end:
         time.sleep(0.01)
     progress.end()
-    assert re.fullmatch(
-        r"tuning tile:cpu: 1 of 3, \d s, about 90 s left; last: best 0\.9", printed[-2]
-    )
+    line = r"tuning tile:cpu: 1 of 3, \d s, about 90 s left; last: best 0\.9"
+    assert re.fullmatch(line, printed[-2])
     assert re.fullmatch(r"tuning tile:cpu: 1 of 3 in \d s", printed[-1])
     progress.begin("reading", 2)
     progress.close()

@@ -35,9 +35,8 @@ def test_each_command_prints_what_it_stores(job):
         picture = Path(f"work/reports/tune-{'-'.join(parts)}-lambdarank.svg")
         assert (job.folder / picture).exists() and f"wrote {picture}" in job.outcomes["tune"].out
     report = json.loads((job.folder / "scores.json").read_text())
-    assert json.loads(here("evaluate", "--workspace", job.work, "--json", "-").out) == report, (
-        "the same again"
-    )
+    again = here("evaluate", "--workspace", job.work, "--json", "-")
+    assert json.loads(again.out) == report
     assert re.search(rf"mean\s+{report[LAYOUT]['tau']['mean']:.3f}", job.outcomes["evaluate"].out)
     assert "2 rows, checked" in job.outcomes["submit"].out
     ranking = json.loads((job.folder / "rank.json").read_text())
@@ -85,24 +84,13 @@ def test_naming_the_data_root_again_keeps_the_recipe(tree, tmp_path):
     build-features.
     """
     paths = ["--data-root", tree, "--workspace", tmp_path / "work"]
-    here(
-        "build-features",
-        *paths,
-        "--tier",
-        "fast",
-        "--no-candidates",
-        "--max-configs",
-        "30",
-        "-c",
-        TILE,
-    )
+    recipe = f"--tier fast --no-candidates --max-configs 30 -c {TILE}"
+    here("build-features", *paths, *recipe.split())
     manifest = tmp_path / "work/features/tile/cpu/train/manifest.json"
     recipe = json.loads(manifest.read_text())["recipe"]
     assert recipe["max_configs"] == 30
-    assert (
-        here("train", *paths, "-c", TILE, "--seeds", "1", "--rounds", "5", "--threads", "1").code
-        == 0
-    )
+    words = f"-c {TILE} --seeds 1 --rounds 5 --threads 1"
+    assert here("train", *paths, *words.split()).code == 0
     assert json.loads(manifest.read_text())["recipe"] == recipe
 
 
@@ -115,17 +103,14 @@ def test_the_demo_ends_with_a_summary_and_a_page(tmp_path):
     assert learned.startswith("learned to rank ") and result.startswith("result on valid: ")
     assert all(": rank and submit use " in line for line in in_use)
     reports = tmp_path / "work/demo/reports"
-    assert (
-        page.startswith("open work/demo/reports/report.html in a")
-        and (reports / "report.html").is_file()
-    )
+    assert page.startswith("open work/demo/reports/report.html in a")
+    assert (reports / "report.html").is_file()
     assert "not ranked by a model" not in done.out and "default order" not in done.out
     scores = json.loads((reports / "valid.json").read_text())
     assert all(name in learned and name in result for name in scores) and len(scores) == 2
     for metrics in scores.values():
-        rules = {
-            name: mean for name, mean in metrics["score"]["baselines"].items() if name != "random"
-        }
+        rules = metrics["score"]["baselines"]
+        del rules["random"]
         assert max(rules.values()) - min(rules.values()) > 0.02, rules
 
 
@@ -134,29 +119,16 @@ def test_explain_shows_nodes_and_causes_and_draws(job, tmp_path):
     graph = graph_path(job.tree, LAYOUT, "valid", "mlp__a")
     svg = tmp_path / "segment.svg"
     values = tmp_path / "explained.json"
-    words = [
-        "--config",
-        3,
-        "--against",
-        "default",
-        "--workspace",
-        job.work,
-        "--svg",
-        svg,
-        "--json",
-        values,
-    ]
-    done = here("explain", graph, *words)
+    words = f"--config 3 --against default --workspace {job.work} --svg {svg} --json {values}"
+    done = here("explain", graph, *words.split())
     assert done.code == 0, done.err
     assert "mlp__a: configuration 3 (rank" in done.out and "the compiler's default" in done.out
     assert json.loads(values.read_text())["configuration"] == 3
     assert svg.read_text().startswith("<svg") and f"wrote {svg}" in done.out
-    done = here(
-        "explain", graph_path(job.tree, TILE, "valid", "expsum__a"), "--workspace", job.work
-    )
-    assert done.code == 0 and "contribution" in done.out and " node " not in done.out, (
-        "tiles have causes only"
-    )
+    tile = graph_path(job.tree, TILE, "valid", "expsum__a")
+    done = here("explain", tile, "--workspace", job.work)
+    assert done.code == 0 and "contribution" in done.out
+    assert " node " not in done.out, "tiles have causes only"
 
 
 @pytest.mark.slow
@@ -167,10 +139,8 @@ def test_rank_and_report_show_a_calibration(trained, job, tmp_path):
     named = ["-c", LAYOUT, "-c", TILE]  # a rule ranks the tiles
     done = here("calibrate", *options, *named, "--json", "-")
     assert done.code == 0, done.err
-    assert {name: value["by"] for name, value in json.loads(done.out).items()} == {
-        LAYOUT: "family",
-        TILE: "kind",
-    }
+    held_out = {name: value["by"] for name, value in json.loads(done.out).items()}
+    assert held_out == {LAYOUT: "family", TILE: "kind"}
     options = ["--workspace", trained, "--model-from", "trained"]
     ranked = here("rank", graph_path(job.tree, LAYOUT, "valid", "mlp__a"), *options)
     assert "of the pairs are certain" in ranked.out and "3 graphs)" in ranked.out
@@ -186,17 +156,7 @@ def test_rank_and_report_show_a_calibration(trained, job, tmp_path):
 
 @pytest.mark.slow
 def test_other_rankers_alone_and_side_by_side(trained):
-    words = [
-        "cross-validate",
-        "--workspace",
-        trained,
-        "--rounds",
-        "5",
-        "--threads",
-        "1",
-        "--json",
-        "-",
-    ]
+    words = f"cross-validate --workspace {trained} --rounds 5 --threads 1 --json -".split()
     done = here(*words, "--model", "ranknet", "--model", "lambdarank", "-c", LAYOUT)
     first, *others = json.loads(done.out)[LAYOUT]
     names = [first["ranker"], *(row["ranker"] for row in others)]
@@ -212,15 +172,13 @@ def test_other_rankers_alone_and_side_by_side(trained):
     assert all(f"\n{name} " in table for name in names), "the table of train and evaluate"
     assert "to the first (95 %)" in table and f"{first['score']['mean']:.3f}" in table
     done = here(*words, "--model", "ranknet", "--by", "kind", "-c", TILE)
-    assert done.code == 0 and set(json.loads(done.out)[TILE]["score"]["graphs"]) == set(
-        FILES[TILE, "train"]
-    )
+    assert done.code == 0
+    assert json.loads(done.out)[TILE]["score"]["graphs"].keys() == {*FILES[TILE, "train"]}
     assert f"{TILE}: ranknet with default parameters, 5 rounds" in done.err.replace("\n", " ")
-    done = here(
-        "leaderboard", "--workspace", trained, "-c", LAYOUT, "--csv", trained / "leaderboard.csv"
-    )
+    board = trained / "leaderboard.csv"
+    done = here("leaderboard", "--workspace", trained, "-c", LAYOUT, "--csv", board)
     assert done.code == 0 and "held out by family" in done.out and "ranknet" in done.out
-    rows = pl.read_csv(trained / "leaderboard.csv")
+    rows = pl.read_csv(board)
     assert {"lambdarank", "ranknet"} <= set(rows["ranker"]) and rows["difference"][0] == 0
 
 
@@ -229,21 +187,20 @@ def test_programs_are_imported_and_get_configurations(tmp_path):
     broken = tmp_path / "broken.pb"
     program.write_bytes(matmul_module().SerializeToString())
     broken.write_bytes(b"\x0a\xff")
-    outcome = here(
-        "import-hlo", broken, program, "--out", tmp_path / "own", "--json", tmp_path / "report.json"
-    )
-    assert outcome.code == 1 and f"wrote 1 graph below {tmp_path / 'own'}" in outcome.out
+    own = tmp_path / "own"
+    report = tmp_path / "report.json"
+    outcome = here("import-hlo", broken, program, "--out", own, "--json", report)
+    assert outcome.code == 1 and f"wrote 1 graph below {own}" in outcome.out
     assert "broken.pb: the file is cut off" in outcome.errors[0]
-    assert list(json.loads((tmp_path / "report.json").read_text())["broken"]) == [str(broken)]
+    assert list(json.loads(report.read_text())["broken"]) == [str(broken)]
     outcome = here("propose", program, "--configs", 9, "--out", tmp_path / "p.npz", "--tie", "none")
     assert "2 of 2 configurable nodes have a choice, in 2 groups of 3 to 7 rows each" in outcome.out
     assert outcome.code == 0 and "9 configurations (random)" in outcome.out
     for tie, count in (("none", 21), ("rule", 7)):
         words = ["--configs", 100, "--out", tmp_path / "q.npz", "--tie", tie]
         outcome = here("propose", tmp_path / "p.npz", *words)
-        assert (
-            outcome.code == 0 and f"only {count} distinct configurations were found" in outcome.out
-        )
+        assert outcome.code == 0
+        assert f"only {count} distinct configurations were found" in outcome.out
 
 
 def next_words(done):
@@ -271,9 +228,8 @@ def test_the_next_commands_work(names, job, tmp_path, monkeypatch):
 def test_without_a_valid_split_training_suggests_cross_validation(trained):
     for split in trained.glob("features/**/valid"):
         shutil.rmtree(split)
-    words = next_words(
-        here("train", "--workspace", trained, "--rounds", 3, "--threads", 1, "-c", LAYOUT)
-    )
+    words = f"train --workspace {trained} --rounds 3 --threads 1 -c {LAYOUT}"
+    words = next_words(here(*words.split()))
     assert words == ["cross-validate", "--workspace", str(trained), "-c", LAYOUT]
     done = here(*words)
     assert done.code == 0 and "rule: file order" in done.out, done.err
@@ -281,11 +237,8 @@ def test_without_a_valid_split_training_suggests_cross_validation(trained):
 
 def test_the_next_command_keeps_options(job, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    expected = {
-        "info": ["build-features", "--data-root", "tree"],
-        "tune": ["train", "--model", "lambdarank"],
-    }
-    assert {name: next_words(job.outcomes[name]) for name in expected} == expected
+    assert next_words(job.outcomes["info"]) == ["build-features", "--data-root", "tree"]
+    assert next_words(job.outcomes["tune"]) == ["train", "--model", "lambdarank"]
     done = here("info", "--data-root", job.tree, "-c", "tile:*")
     assert next_words(done) == ["build-features", "--data-root", str(job.tree), "-c", "tile:*"]
     done = here(*next_words(done), "--tier", "fast", "--workspace", "my work")
@@ -293,9 +246,8 @@ def test_the_next_command_keeps_options(job, tmp_path, monkeypatch):
     graph = graph_path(SAMPLE, TILE, "valid", "bmm_tb__a")
     done = here("rank", graph, "--workspace", job.work, "-c", TILE)
     assert next_words(done) == ["explain", str(graph), "--workspace", str(job.work), "-c", TILE]
-    assert next_words(here("rank", graph.parent, "--workspace", job.work)) == [], (
-        "explain takes one graph"
-    )
+    done = here("rank", graph.parent, "--workspace", job.work)
+    assert next_words(done) == [], "explain takes one graph"
 
 
 def test_a_narrow_leaderboard_is_a_table(job, monkeypatch):
@@ -323,7 +275,6 @@ def test_graphs_that_cannot_be_ranked_share_a_line(tmp_path):
     for words in (["info", "--json", listed], build):
         out = here(*words, "--data-root", tmp_path).out
         (line,) = [line for line in out.splitlines() if line.startswith("cannot be ranked")]
-        assert (
-            "(tile:cpu train): k__00, k__01, k__02 and 22 more: one distinct configuration" in line
-        )
+        names = "k__00, k__01, k__02 and 22 more"
+        assert f"(tile:cpu train): {names}: one distinct configuration" in line
     assert [len(part["unrankable"]) for part in json.loads(listed.read_text())] == [25]
