@@ -122,9 +122,7 @@ def _write(
     encode: Callable[[Message], Arrays],
     message: Message,
 ) -> dict[str, Any]:
-    """Write the graph file of a program, and return its record: ``notes`` are parts of the program
-    that the format cannot express.
-    """
+    """Write a program's graph file; return its record: ``notes`` name what was not expressed."""
     start = time.perf_counter()
     arrays = encode(message)
     graph = write_graph(path, **arrays)

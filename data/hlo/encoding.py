@@ -31,8 +31,7 @@ _CONFIGURABLE: Final = frozenset({"convolution", "dot", "reshape"})
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
 
 _INT64: Final = np.iinfo(np.int64)
-#: Names of element types by XLA's PrimitiveType number; the dataset's one-hot columns have another
-#: order.
+#: Element types by XLA's PrimitiveType number; the one-hot columns have another order.
 ELEMENT_TYPES: Final = dict(zip((*range(13), 16, 15, 18, 13, 14, 17), ELEMENT_BYTES, strict=True))
 #: Names of those that the dataset does not have.
 _OTHER_TYPES: Final = {
@@ -172,9 +171,7 @@ def _edges(module: Message) -> NDArray[np.int64]:
 
 
 def _index_nodes(module: Message) -> tuple[dict[int, dict[int, int]], dict[int, int]]:
-    """Return ``{computation id: {instruction id: node}}`` and ``{computation id: node of its
-    root}``.
-    """
+    """Return ``{computation id: {instruction id: node}}`` and ``{computation id: root's node}``."""
     nodes = sum(len(computation.instructions) for computation in module.computations)
     if not 0 < nodes <= MAX_NODES:
         got = f"the module has {nodes or 'no'} instructions"
@@ -201,9 +198,7 @@ def _index_nodes(module: Message) -> tuple[dict[int, dict[int, int]], dict[int, 
 
 
 def _label(part: Message) -> str:
-    """Return a display name of an instruction or computation; long names are cut, unprintable ones
-    replaced.
-    """
+    """Return a display name of an instruction or computation: cut, and printable."""
     if part.name and part.name.isprintable():
         return f"%{part.name[:80]}"
     return f"the one with id {part.id}"
@@ -267,9 +262,7 @@ def _node_values(instruction: Message) -> Iterator[tuple[str, Sequence[int]]]:
 
 
 def _with_totals(name: str, values: Sequence[int], keep: int = MAX_RANK) -> list[int]:
-    """Return ``keep`` values, padded with 0, then the sum and product of all; raises
-    `OverflowError`.
-    """
+    """Return ``keep`` padded values, the sum and product of all; raises `OverflowError`."""
     total = sum(values)
     product = 0 if 0 in values else 1
     # stops at the first overflow: a malicious list could make a number of a million digits

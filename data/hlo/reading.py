@@ -50,11 +50,9 @@ _MAX_OP_NAME = 200
 _SAME_MODULE: Final = "the module that the graph was made from"
 #: Modules of jaxlib that may hold the parser: in 0.10.2, and up to 0.9.0 at least.
 _PARSERS: Final = ("jaxlib._hlo", "jaxlib._jax")
-#: Maximum nesting of brackets: protobuf refuses 100 levels, and the parser crashes at a few
-#: thousand.
+#: Maximum nesting of brackets: protobuf refuses 100 levels, the parser crashes at thousands.
 _MAX_NESTING: Final = 64
-#: Maximum number of values of all constants; the parser allocates twice their size, even if elided
-#: (``{...}``).
+#: Maximum number of values of constants, even elided ones: the parser allocates their size.
 _MAX_VALUES: Final = 2**26
 _DUMP: Final = "dump it as binary: XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_proto'"
 #: Strings and comments; unterminated ones match to the end of the text.
@@ -101,8 +99,7 @@ _VALUE_TOKEN: Final = re.compile(
 #: Exit statuses of `_PARSE`.
 _ABSENT = 3
 _REFUSED = 4
-#: Script that reads text from standard input and writes the module, or the error, to standard
-#: output.
+#: Script that reads text from standard input and prints the module, or the error.
 _PARSE: Final = f"""
 import importlib, sys
 text = sys.argv[1] == "HLO text"
@@ -138,9 +135,7 @@ class HloWarning(UserWarning):
 
 @dataclass(frozen=True)
 class NodeName:
-    """Names of an instruction, such as ``dot.22``, and of its operation in the framework's program,
-    if known.
-    """
+    """Names of an instruction, such as ``dot.22``, and of its operation in the source, if known."""
 
     name: str
     op_name: str
@@ -181,9 +176,7 @@ def module_graph(module: Message, path: Path) -> LayoutGraph:
 
 
 def unlabelled_arrays(module: Message) -> Arrays:
-    """Return arrays for `xlarank.data.writing.write_graph`: one default configuration, without a
-    runtime.
-    """
+    """Return the arrays of a graph file with one default configuration, without a runtime."""
     arrays = encode_program(module)
     shape = (1, len(arrays["node_config_ids"]), len(LAYOUT_COLUMNS))
     return arrays | {
@@ -235,9 +228,7 @@ def _printable(text: str, length: int) -> str:
 
 
 def read_program(path: Path) -> Message:
-    """Read an ``HloModuleProto``, ``ModuleTuningData`` or ``TuningData``; raises `HloError` naming
-    the file.
-    """
+    """Read a module, ``ModuleTuningData`` or ``TuningData``; raises `HloError` naming the file."""
     try:
         size = path.stat().st_size
         data = read_bytes(path) if size <= _MAX_BYTES else b""

@@ -1,3 +1,1 @@
-"""User programs: loading, candidate configurations, compilation, timing and writing as graph
-files.
-"""
+"""User programs: loading, candidate configurations, compilation, timing, graph files."""

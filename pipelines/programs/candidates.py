@@ -29,8 +29,7 @@ Codes = NDArray[np.int32]
 _ACTIVITY: Final = (0.05, 0.15, 0.3, 0.6, 1.0)
 #: Consecutive draws of known configurations, per requested one, that end a search.
 _MAX_IDLE: Final = 50
-#: Probabilities of crossing two parents and of resetting a changed node; numbers of changed nodes,
-#: drawn evenly.
+#: Probabilities of crossing two parents and of resetting a changed node; numbers changed.
 _CROSSOVER = 0.4
 _RESET = 0.15
 _CHANGED = (1, 1, 2, 3, 5)
@@ -106,9 +105,7 @@ def candidate_rows(
 
 
 def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> CandidateLayouts:
-    """Return candidate rows of groups of tied nodes (`tied_nodes`); small outputs are left to the
-    compiler.
-    """
+    """Return candidate rows of groups of tied nodes (`tied_nodes`); small outputs have none."""
     facts = LayoutFacts(graph)
     tied = tied_nodes(facts)
     settable = np.flatnonzero(_settable(facts, min_elements))
@@ -126,17 +123,13 @@ def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> Candidat
 
 
 def _settable(facts: LayoutFacts, min_elements: int) -> NDArray[np.bool_]:
-    """Return whether each output has dimensions to order and enough elements, ``(configurable
-    nodes,)``.
-    """
+    """Return whether each output is large and has an order, ``(configurable nodes,)``."""
     large = facts.column("shape_dimensions_product") >= min_elements
     return (large & (facts.rank > 1))[facts.graph.configurable]
 
 
 def _orders(default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
-    """Yield orders of dimensions: the default, those with another one minor-most, then all in
-    random order.
-    """
+    """Yield the default order, those with another dimension minor-most, then all, shuffled."""
     yield default
     for dimension in rng.permutation(len(default)).tolist():
         yield (dimension, *(other for other in default if other != dimension))
@@ -230,9 +223,7 @@ def evolve(
 
 
 def _collect(first: Codes, count: int, draw: Callable[[], NDArray[np.int32]]) -> Codes:
-    """Return the distinct rows of ``first`` and new draws, up to ``count``; fewer if nothing new is
-    drawn.
-    """
+    """Return the distinct rows of ``first`` and of draws, up to ``count``, fewer if few are new."""
     distinct = {code.tobytes(): code for code in first}
     idle = 0
     while len(distinct) < count and idle < _MAX_IDLE * max(10, count - len(first)):

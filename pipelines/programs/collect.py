@@ -1,6 +1,4 @@
-"""Labels of layout configurations of a program: estimates of the TPU's compiler, or measured
-runtimes.
-"""
+"""Labels of layout configurations of a program: compiler's estimates, or measured runtimes."""
 
 from __future__ import annotations
 
@@ -228,9 +226,7 @@ def _measured_labels(
 
 
 def _records(order: list[int], outcomes: list[Outcome]) -> list[dict[str, Any]]:
-    """Return a record per configuration, in the order of rows; those that failed come last, without
-    a row.
-    """
+    """Return a record per configuration in the order of rows, then of those that failed."""
     failed = [at for at, outcome in enumerate(outcomes) if outcome.status is not Status.OK]
     records = []
     for row, at in enumerate([*order, *failed]):

@@ -42,8 +42,7 @@ MIN_TILES: Final = 5
 NO_ESTIMATE: Final = 2**60
 #: Limit that stands for the compiler's default in `Compiler.under_limit`.
 _DEFAULT: Final = 0
-#: Limits in KiB: below the minimum nearly nothing compiles; the maximum is the default of v3 and
-#: v4.
+#: Limits in KiB: below the minimum little compiles; the maximum is the default of v3 and v4.
 _MIN_LIMIT = 512
 _MAX_LIMIT = 16384
 _USED: Final = re.compile(
@@ -147,9 +146,7 @@ def collect_tiles(
 def _sweep(
     compiler: Compiler, module: Message, folder: Path, limits: list[int], seconds: float
 ) -> None:
-    """Compile under each of the `remaining` limits; write ``LIMIT.pb``, or the error to
-    ``LIMIT.txt``.
-    """
+    """Compile under `remaining` limits; write ``LIMIT.pb``, or the error to ``LIMIT.txt``."""
     end = time.monotonic() + seconds
     while limits_left := remaining(folder, limits):
         result: bytes | str = f"not compiled within {seconds:.3g} s in all"
@@ -161,9 +158,7 @@ def _sweep(
 
 
 def remaining(folder: Path, limits: list[int]) -> list[int]:
-    """Return the limits without a file that are low enough to change the choice of a tile; first
-    the default.
-    """
+    """Return the limits without a file that may change the choice of a tile; first the default."""
     default = folder / f"{_DEFAULT}.pb"
     tried = {path.stem for path in folder.glob("*.*")}
     if not default.exists():  # nothing follows a default that does not compile
@@ -217,9 +212,7 @@ def _digest(program: Arrays) -> str:
 
 
 def _cut_out(module: Message, computation: Message, instruction: Message) -> Message:
-    """Return a module with one instruction, the computations it calls, and a parameter per
-    operand.
-    """
+    """Return a module with one instruction, what it calls, and a parameter per operand."""
     computations = {computation.id: computation for computation in module.computations}
     needed = list(instruction.called_computation_ids)
     for number in needed:  # extended by the computations that each one calls
@@ -244,9 +237,7 @@ def _cut_out(module: Message, computation: Message, instruction: Message) -> Mes
 
 
 def _window(instruction: Message) -> dict[str, Any] | None:
-    """Return the tile and its cycles from the backend configuration; None without, or for an
-    unknown opcode.
-    """
+    """Return the tile and its cycles from the backend configuration; None if there are none."""
     if instruction.opcode not in OPCODE or b"estimated_cycles" not in instruction.backend_config:
         return None
     try:

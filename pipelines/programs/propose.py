@@ -1,6 +1,4 @@
-"""Proposal of configurations for a program: random ones, or the best by a model's scores, with the
-compiler's estimates of the first.
-"""
+"""Configurations for a program, random or best by a model's scores, with estimates of the first."""
 
 from __future__ import annotations
 
@@ -154,9 +152,7 @@ def _evolved(
     settings: ProposeSettings,
     rng: np.random.Generator,
 ) -> tuple[Codes, int]:
-    """Return the configurations that a model ranks best, after the compiler's default, and how many
-    it ranks ahead of the default.
-    """
+    """Return the best configurations by a model, and how many it ranks ahead of the default."""
 
     def score(codes: Codes) -> NDArray[np.float64]:
         rows = rows_for_model(candidates.graph(graph, codes), model)

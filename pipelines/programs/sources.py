@@ -1,6 +1,4 @@
-"""Programs with settable layouts: loading, compilation and timing of configurations, graph files,
-manifests.
-"""
+"""Programs with settable layouts: loading, compilation, timing, graph files, manifests."""
 
 from __future__ import annotations
 
@@ -33,8 +31,7 @@ from xlarank.pipelines.programs.compiler.xla import Program
 
 #: Minimum number of rounds in which programs are timed, unless the time is over.
 ROUNDS: Final = 24
-#: Rounds between comparisons of the order, which must agree three times; number of fastest programs
-#: compared.
+#: Rounds between comparisons of the order, three of which must agree; programs compared.
 _INTERVAL = 8
 _COMPARED = 5
 
@@ -70,9 +67,7 @@ class SearchSettings:
     def candidates(
         self, graph: LayoutGraph, rng: np.random.Generator, min_elements: int = 1024
     ) -> CandidateLayouts:
-        """Return the candidate rows of a graph's nodes; outputs below ``min_elements`` are left to
-        the compiler.
-        """
+        """Return a graph's candidate rows; outputs below ``min_elements`` have no choice."""
         if self.tie == "rule":
             return tied_candidates(graph, min_elements=min_elements)
         return candidate_rows(graph, rng, per_node=self.per_node, min_elements=min_elements)
@@ -141,9 +136,7 @@ def compile_new(
     step: Callable[[str], None] = lambda note: None,
     **options: Any,
 ) -> list[Outcome]:
-    """Return outcomes, from the journal if their status is ``settled``, else compiled;
-    ``stopwatch`` times them.
-    """
+    """Return outcomes: ``settled`` ones of the journal, else compiled, timed by ``stopwatch``."""
     stored = {at: journal.outcomes[key] for at, key in enumerate(keys) if key in journal.outcomes}
     outcomes = {at: outcome for at, outcome in stored.items() if outcome.status in settled}
     for outcome in outcomes.values():
@@ -158,9 +151,7 @@ def compile_new(
 
 
 class Stopwatch:
-    """Times of a search's programs relative to the compiler's default, on targets without
-    estimates.
-    """
+    """Times of a search's programs relative to the default's, on targets without estimates."""
 
     def __init__(self, compiler: Compiler, journal: Journal) -> None:
         self.compiler = compiler
@@ -169,9 +160,7 @@ class Stopwatch:
         self._results: dict[str, dict[str, Any]] = {}
 
     def time(self, outcomes: Sequence[Outcome], module: Callable[[int], Message]) -> list[Outcome]:
-        """Return outcomes with nanoseconds as their estimates; the first program timed is taken as
-        the default.
-        """
+        """Return outcomes with nanoseconds as cycles; the first program timed is the default."""
         results = self._results
         programs: dict[str, Message] = {}
         for at, outcome in enumerate(outcomes):
@@ -238,9 +227,7 @@ def _settled(rounds: Sequence[Mapping[str, float | str]], min_rounds: int) -> bo
 
 
 class Timings:
-    """Times of programs: ``seconds (programs, rounds)`` in the order of ``names``; ``problems`` of
-    the rest.
-    """
+    """``seconds (programs, rounds)`` in the order of ``names``; ``problems`` of other programs."""
 
     def __init__(self, rounds: Sequence[Mapping[str, float | str]]) -> None:
         self.problems: dict[str, str] = {}
@@ -290,9 +277,7 @@ def fastest(times: NDArray[np.float64]) -> NDArray[np.float64]:
 def write_configurations(
     path: Path, graph: LayoutGraph, rows: NDArray[np.int8], runtime: NDArray[np.int64]
 ) -> None:
-    """Write a graph file with configurations ``rows (configs, nodes, 18)`` and their runtimes, 0 if
-    unknown.
-    """
+    """Write a graph file with ``rows (configs, nodes, 18)`` and runtimes, 0 if unknown."""
     dots = {}
     if graph.dots is not None:
         dots["node_dot_operands"] = graph.dots.operands
@@ -331,9 +316,7 @@ def program_hash(module: Message) -> str:
 
 @dataclass(frozen=True)
 class Collected:
-    """Labels of a program; ``path``: the npz file or, for tiles, the manifest; ``fresh``: False if
-    it existed.
-    """
+    """Labels of a program; ``path``: the npz file, of tiles the manifest; ``fresh``: just made."""
 
     path: Path
     manifest: dict[str, Any]
@@ -365,9 +348,7 @@ def digest_of(settings: Mapping[str, Any]) -> str:
 
 
 def existing_manifest(path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the manifest at ``path``, if any; raises `CompilerError` if it is broken or has other
-    settings.
-    """
+    """Return the manifest at ``path``, if any; raises `CompilerError` for other settings."""
     if not path.exists():
         return None
     try:

@@ -1,6 +1,4 @@
-"""The command line, called as a user types it or within this process; and its main commands, run
-once.
-"""
+"""The command line, as a user types it or in this process; its main commands, run once."""
 
 import contextlib
 import io
@@ -51,8 +49,7 @@ def environment(home):
     return os.environ | {"HOME": str(home), "OMP_NUM_THREADS": "1"}
 
 
-#: Restores the default of SIGINT, which processes in the background of a shell and their children
-#: ignore.
+#: Restores the default of SIGINT, which background processes of a shell ignore.
 _RESTORE_SIGINT = (
     "import os, signal as s, sys; s.signal(s.SIGINT, s.SIG_DFL); os.execv(sys.argv[1], "
     "sys.argv[1:])"

@@ -326,8 +326,7 @@ def result(command, folder):
     """Return the result of the command, without times."""
     work = folder / "work"
     if command == "build-features":
-        # Contents differ by the time of the npz file. Files that a SIGKILL left half written have
-        # hidden names.
+        # Contents differ by a time. Files that a SIGKILL left half written have hidden names.
         paths = work.rglob("[!.]*.parquet")
         return sorted((str(path.relative_to(work)), path.stat().st_size) for path in paths)
     if command == "tune":

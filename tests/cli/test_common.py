@@ -1,6 +1,4 @@
-"""Options and output of every command: JSON, values from a file, lists of files, help, tables and
-bars.
-"""
+"""Options and output of every command: JSON, values from a file, help, tables and bars."""
 
 import io
 import json
@@ -184,9 +182,7 @@ def test_many_broken_files_are_printed_in_few_lines(capsys):
 
 
 def test_info_of_a_file_shows_the_noise_of_its_labels(small):
-    """The last two configurations are identical, and the last 1 % slower: log 1.01 / sqrt(2) around
-    their mean.
-    """
+    """Of two identical ones, one is 1 % slower: log 1.01 / sqrt(2) around their mean."""
     arrays = tile_arrays()
     arrays["config_feat"] = np.tile(arrays["config_feat"][:1], (4, 1))
     arrays["config_feat"][:, 0] = (1, 2, 4, 4)

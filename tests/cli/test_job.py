@@ -1,6 +1,4 @@
-"""Commands on a few graphs: stored files, printed lines, and the next command, which works
-unchanged.
-"""
+"""Commands on a few graphs: stored files, printed lines, and the next command, which works."""
 
 import json
 import re
@@ -80,9 +78,7 @@ def test_on_kaggle_the_sample_is_not_submitted_for_lack_of_data(job, monkeypatch
 
 
 def test_naming_the_data_root_again_keeps_the_recipe(tree, tmp_path):
-    """Otherwise the next command would undo the columns and configurations chosen in
-    build-features.
-    """
+    """Otherwise the next command would undo choices made in build-features."""
     paths = ["--data-root", tree, "--workspace", tmp_path / "work"]
     recipe = f"--tier fast --no-candidates --max-configs 30 -c {TILE}"
     here("build-features", *paths, *recipe.split())
@@ -204,9 +200,7 @@ def test_programs_are_imported_and_get_configurations(tmp_path):
 
 
 def next_words(done):
-    """Return the arguments of the next command, without the comment; empty if there is no such
-    line.
-    """
+    """Return the arguments of the next command, without the comment, if there is one."""
     lines = re.findall("^next: python run.py (.*)", done.out, re.M)
     assert len(lines) == len(re.findall("^next: ", done.out, re.M)) <= 1
     return [word for line in lines for word in shlex.split(line, comments=True)]

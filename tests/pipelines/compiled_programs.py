@@ -1,6 +1,4 @@
-"""Small JAX programs for tests that really compile; imported by the compiler's process, never by
-pytest.
-"""
+"""Small JAX programs for tests that compile; imported by the compiler's process alone."""
 
 import os
 
@@ -29,17 +27,14 @@ softmax = program(jax.nn.softmax, (2048, 1024))
 sums = program(lambda x, y: x + y, (2048, 2048), (2048, 2048))
 crash = os.abort
 unfit = program(lambda x: x, (3,), (3,))  # one argument too many
-#: The same product seven times, in a loop's body, and all results: its counter says where each is
-#: put.
+#: A product seven times in a loop, and all results: its counter says where each is put.
 loop = program(
     lambda x, w: jax.lax.scan(lambda h, _: (jnp.tanh(h @ w),) * 2, x, None, 7), *[(256, 256)] * 2
 )
 
 
 def texts():
-    """Return convolutions over a text as in PyTorch, whose inputs need other layouts than the
-    default ones.
-    """
+    """Return convolutions over a text as in PyTorch, whose inputs need other layouts."""
 
     def function(weights, x):
         def convolve(w):
@@ -75,9 +70,7 @@ def picked():
 
 
 def mixing():
-    """Return a step whose output state the compiler by itself lays out otherwise than the input
-    state.
-    """
+    """Return a step whose output state is laid out otherwise than the input state."""
 
     def step(state, mix):
         h = jnp.einsum("bkd,de->bke", state["h"], state["w"])
@@ -103,9 +96,7 @@ def nothing():
 
 
 def rows():
-    """Return a product in a loop whose users take it by rows: by columns it is transposed in every
-    iteration.
-    """
+    """Return a product in a loop, taken by rows: by columns each iteration transposes it."""
 
     def function(x, weight):
         def body(_, carry):

@@ -72,9 +72,7 @@ def product_module():
 
 
 class FakeCompiler:
-    """Compiler that copies a weight unless its layout is free; a dot laid out anew costs 50 cycles
-    fewer.
-    """
+    """Compiler that copies a weight unless its layout is free; a new layout of a dot spares 50."""
 
     target = target_named("tpu-v3")
     fails_after = 10**9
@@ -100,9 +98,7 @@ class FakeCompiler:
         return Program(module.SerializeToString(), {"dot.3": (1, 0)}, [["[0]", "[1]['w']"], [""]])
 
     def compile_pasted(self, pasted):
-        """Return a compiled text in which the expression on a line gets a layout as the dot
-        does.
-        """
+        """Return a compiled text in which an expression is laid out as the dot is."""
         self.pasted.append((len(pasted.lines), len(pasted.locations)))
         cycles = 50 if pasted.locations else 100
         text = TEXT.format(weight="0,1", operand="w", cycles=cycles, copy="")

@@ -140,9 +140,7 @@ PLAIN = matmul_module()
 
 
 class Device:
-    """Device on which a program takes as many milliseconds as its name says, with relative
-    ``noise``.
-    """
+    """Device on which a program takes the milliseconds of its name, with relative ``noise``."""
 
     def __init__(self, noise=0.0):
         self.noise = noise
@@ -244,9 +242,7 @@ SETTINGS = TileSettings(limits=8)
 
 
 def module(limit=0):
-    """Return a product whose tile has as many rows as fit, and a copy with the same tile under all
-    limits.
-    """
+    """Return a product whose tile has as many rows as fit, and a copy with one tile."""
     made = HloModuleProto(name="jit_f", entry_computation_id=2, entry_computation_name="main")
     main = made.computations.add(name="main", id=2)
     instruction(main, "parameter", (4096, 128), id=20)

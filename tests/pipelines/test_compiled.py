@@ -1,6 +1,4 @@
-"""collect and advise with the real compiler; skipped, visibly, if the extra ``collect`` is not
-installed.
-"""
+"""collect and advise with the real compiler; skipped without the extra ``collect``."""
 
 import importlib.util
 import os
@@ -61,9 +59,7 @@ def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
 
 
 def kill(program, out, settings, lines):
-    """Kill a collection soon after its journal has more than ``lines``; return the path of the
-    journal.
-    """
+    """Kill a collection whose journal has more than ``lines``; return the journal's path."""
     words = f"-m xlarank collect --program {program} --configs {settings.configs}"
     words += f" --target {settings.target} --out {out}"
     process = subprocess.Popen([sys.executable, *words.split()], stderr=subprocess.DEVNULL)
@@ -310,9 +306,7 @@ def test_invalid_programs_are_explained():
 
 @pytest.mark.parametrize("name", ["mlp_train__a", "crossattn__a"])
 def test_labels_of_another_tool_are_reproduced_exactly(name, real_data):
-    """The tool shares no code with this one; its files are made with jax 0.10.2 and libtpu
-    0.0.42.1.
-    """
+    """The tool shares no code with this one; files of jax 0.10.2 and libtpu 0.0.42.1."""
     folder = real_data.parent / "tpu_estimate"
     if not folder.is_dir():
         pytest.skip(f"{folder} does not exist")

@@ -1,6 +1,4 @@
-"""Import of programs into a data root, and proposed configurations: what is written, left out and
-refused.
-"""
+"""Import of programs into a data root, and proposed configurations: written or refused."""
 
 import os
 from dataclasses import replace
@@ -201,9 +199,7 @@ def test_evolving_finds_what_the_model_ranks_higher(shared_tree, shared_trained,
 
 
 class FakeCompiler:
-    """Compiler by which the configuration with the number ``best`` is faster, and the last one
-    fails.
-    """
+    """Compiler by which configuration ``best`` is faster, and the last one fails."""
 
     best = 0
 

@@ -1,6 +1,4 @@
-"""Command line: parse arguments, call one pipeline, show the result. One module per group of
-commands.
-"""
+"""Command line: parse arguments, call one pipeline, show the result; a module per group."""
 
 import os
 

@@ -38,9 +38,7 @@ STDOUT: Final = Path("-")
 
 @dataclass
 class Settings:
-    """Output settings; with ``json_on_stdout``, only JSON goes to standard output, all else to
-    standard error.
-    """
+    """Output settings; with ``json_on_stdout``, all but JSON goes to standard error."""
 
     quiet: bool = False
     verbose: bool = False
@@ -121,9 +119,7 @@ def as_options(text: str) -> str:
 
 
 def say(text: str, style: str = "", *, label: str = "", error: bool = False) -> None:
-    """Print and log a line; ``style`` applies to the label, if any. Errors are printed even if
-    quiet.
-    """
+    """Print and log a line, errors even if quiet; ``style`` is the label's, if there is one."""
     text = plain(as_options(text))
     line = Text.assemble((label, style), text) if label else Text(text, style)
     _log(line.plain)
@@ -207,9 +203,7 @@ def finish(broken: dict[str, str]) -> None:
 
 
 def plain_values(value: Any) -> Any:
-    """Convert a result to JSON values: dataclasses as objects, paths as text, NaN and infinity as
-    null.
-    """
+    """Convert to JSON values: dataclasses to objects, paths to text, NaN and infinity to null."""
     if is_dataclass(value) and not isinstance(value, type):
         return {part.name: plain_values(getattr(value, part.name)) for part in fields(value)}
     if isinstance(value, dict):
@@ -241,9 +235,7 @@ _MIN_NOTE = 21
 
 
 class JobProgress:
-    """Progress of jobs: lines at intervals, with ``every`` also after each step, and ``bars`` if
-    given.
-    """
+    """Progress of jobs: lines at intervals, with ``every`` after each step; ``bars`` if given."""
 
     def __init__(
         self, write: Callable[[str], None], bars: Progress | None = None, *, every: bool = False

@@ -1,6 +1,4 @@
-"""Options shared by several commands, the data root and workspace that they name, and the record of
-a run.
-"""
+"""Options of several commands, the workspace that they name, and the record of a run."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 
 @dataclass
 class Run:
-    """A running command; ``words`` are parts of the suggested next command
-    (`xlarank.cli.app.NEXT`).
-    """
+    """A running command; ``words`` are parts of the next one (`xlarank.cli.app.NEXT`)."""
 
     command: str = ""
     config: dict[str, Any] | None = None
@@ -59,9 +55,7 @@ class Run:
         self.words["file"] = shlex.join(map(str, words))
 
     def end(self, code: object) -> None:
-        """Append the record, as JSON, to ``reports/runs.jsonl`` of the workspace, if any; ignore
-        write errors.
-        """
+        """Append the record to ``reports/runs.jsonl`` of the workspace; ignore write errors."""
         if self.workspace is None or not os.path.isdir(self.workspace):
             return
         entry = {
@@ -129,9 +123,7 @@ def out_file(param: CallbackParam, path: Path | None) -> Path | None:
 
 
 def recorded(word: str, option: str) -> Callable[[Any], Any]:
-    """Return a callback that records an option for the next command, unless it is None or the
-    default workspace.
-    """
+    """Return a callback that records an option, unless unset, for the next command."""
 
     def record_values(value: Any) -> Any:
         values = (

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from xlarank.pipelines.programs.sources import Collected
 
 app = Typer()
-#: Display names of `xlarank.pipelines.programs.advise.search.LayoutSearch.statuses`; others are
-#: shown as they are.
+#: Display names of statuses of a search (`advise.search.LayoutSearch.statuses`), if others.
 _STATUS: Final = {
     "ok": "compiled",
     "screened": "screened out",
@@ -35,8 +34,7 @@ _Jobs = Annotated[int, Option(min=1, max=64, help="Number of configurations comp
 _Tie = Annotated[
     str, Option(help="rule: set tied nodes together, as in Google's files; none: separately.")
 ]
-#: `xlarank.pipelines.programs.compiler.targets.DEFAULT_TARGET`, repeated because that module
-#: imports numpy.
+#: `compiler.targets.DEFAULT_TARGET`, repeated because that module imports numpy.
 _DEFAULT_TARGET: Final = "tpu-v3"
 _PROGRAM: Final = "HLO file, or module:function that returns a JAX callable and its arguments."
 _PerNode = Annotated[

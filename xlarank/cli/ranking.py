@@ -130,9 +130,7 @@ def _show_ranking(ranking: Ranking, top: int, asked: bool) -> None:
 
 
 def _show_losses(ranking: Ranking) -> None:
-    """Print up to three nodes of the best configuration that would be faster with another
-    layout.
-    """
+    """Print up to three nodes of the best configuration that another layout would speed up."""
     from xlarank.features.meanings import describe_node
 
     first = int(ranking.order[0])

@@ -188,9 +188,7 @@ def _finish(evaluation: Evaluation, result: Any, json_file: Path | None) -> None
 
 
 def score_table(report: dict[str, Any], graphs: bool) -> Table:
-    """Return a table of a collection's metrics: per graph if ``graphs``, then mean, spread,
-    interval and rules.
-    """
+    """Return a table of metrics: per graph if ``graphs``, then mean, spread and interval."""
     metrics = {name: scores for name, scores in report.items() if not name.startswith("speedup")}
     first = next(iter(metrics.values()))
     ceilings = metrics.get("tau", {}).get("ceiling") or {}  # for graphs with repeated measurements

@@ -28,9 +28,7 @@ _GAP = 2
 
 
 def new_table(*heads: str) -> Table:
-    """Return an empty table; heads that start with > are aligned right, those with ~ are prose and
-    wrapped.
-    """
+    """Return an empty table; heads with > are aligned right, those with ~ prose to be wrapped."""
     return _grid(
         Column(
             head.lstrip(">~"),
@@ -43,9 +41,7 @@ def new_table(*heads: str) -> Table:
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Show a table as a grid; in a narrow window with wrapped heads and prose, grouped by the first
-    column, or as blocks.
-    """
+    """Show a table as a grid; in a narrow window wrapped, grouped by first column, or as blocks."""
     if _fit(table.columns, console.width):
         console.print(table)
         return
@@ -148,9 +144,7 @@ def fits_unwrapped(table: Table, width: int) -> bool:
 
 
 def _wrap(column: Column, head_width: int, prose_width: int, word_width: int) -> int:
-    """Wrap the head of a column and return its minimum width in cells; longer words of prose are
-    broken.
-    """
+    """Wrap a column's head, return its minimum width in cells; prose breaks longer words."""
     texts = [*map(str, column.cells)]
     width = max(map(cell_len, texts), default=0)
     if not column.no_wrap:

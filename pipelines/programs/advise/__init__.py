@@ -1,3 +1,1 @@
-"""Advice on layouts: diagnosis of one compilation, entry layouts, and a search by estimates or
-measurements.
-"""
+"""Advice on layouts: diagnosis of one compilation, entry layouts, search of configurations."""

@@ -1,6 +1,4 @@
-"""Diagnosis of a program and search for faster layouts, by the TPU compiler without a TPU or by
-measuring.
-"""
+"""Diagnosis of a program and search for faster layouts, by a TPU's compiler or by measuring."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ WORTHWHILE = 1.02
 
 @dataclass(frozen=True)
 class Measurement:
-    """Speedup of the advised program with its 95 % interval; ``expected``: as estimated or timed by
-    the search.
-    """
+    """Speedup of the advised program with its 95 % interval; ``expected``: by the search."""
 
     device: str
     expected: float
@@ -247,9 +243,7 @@ def _difference(
 
 
 def _write(advice: Advice, edited: Message | None, out: Path) -> Advice:
-    """Write the picture, the edited module, if any, and the record; return advice with their
-    paths.
-    """
+    """Write picture, record and edited module, if any; return the advice with their paths."""
     picture = out / f"{advice.program}.diagnosis.svg"
     record = out / f"{advice.program}.advice.json"
     module = out / f"{advice.program}.advised.pb"
@@ -271,9 +265,7 @@ def _write(advice: Advice, edited: Message | None, out: Path) -> Advice:
 def _as_code(
     compiler: Compiler, space: Space, default: Version, edited: Version, entry: Pasted
 ) -> Version:
-    """Return the fastest code with the layouts of an edited module; a file has its module and
-    comments alone.
-    """
+    """Return the fastest code with an edited module's layouts; a file has comments alone."""
     program = space.program
     rows = space.rows(edited.code)
     orders = layouts.layouts_of(program.module, program.graph.configurable, rows)
@@ -289,9 +281,7 @@ def _as_code(
 def _search(
     compiler: Compiler, program: str, settings: AdviceSettings, out: Path, progress: Progress | None
 ) -> tuple[LayoutSearch, str]:
-    """Search layouts of a program; return the search, and a note on operations replaced for lack of
-    code.
-    """
+    """Return the finished search, and a note on operations replaced for lack of code."""
     replaced = ""
     while True:
         loaded = load_program(program, compiler, one_hot=bool(replaced))
@@ -309,9 +299,7 @@ def _search(
 
 
 def open_journal(out: Path, program: Program, compiler: Compiler) -> Journal:
-    """Open the journal that all runs share: outcomes depend only on the program and the
-    compiler.
-    """
+    """Open the journal that all runs of a program by this compiler share."""
     made_by = {"target": compiler.target.name, "versions": compiler.versions}
     settings = {"counting": COUNTING, "module": program_hash(program.module), **made_by}
     if modes := layouts.entry_modes(program.module):
@@ -320,9 +308,7 @@ def open_journal(out: Path, program: Program, compiler: Compiler) -> Journal:
 
 
 def _edited(compiler: Compiler, search: LayoutSearch, default: Version) -> Version:
-    """Return the best configuration with explicit entry layouts, or the default if that module is
-    no faster.
-    """
+    """Return the best configuration with explicit entry layouts, or the default if no faster."""
     if not search.best:
         return default
     code = search.codes[search.best]
@@ -367,9 +353,7 @@ def _measure(
     expected: float,
     minutes: float,
 ) -> Measurement:
-    """Run a program as written and as advised; raises `CompilerError` if the advised one fails on
-    the device.
-    """
+    """Time a program as written and as advised; raise `CompilerError` if the latter fails."""
     programs = dict(zip(("written", "advised"), pair, strict=True))
     timings = time_programs(device, plain, programs, minutes=minutes, min_rounds=96)
     if problem := timings.problems.get("advised"):

@@ -95,9 +95,7 @@ def shape_text(shape: Message) -> str:
 
 
 def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Leaf], list[Leaf]]:
-    """Return inputs and outputs of a module; ``paths`` are theirs in a traced function, empty for
-    other modules.
-    """
+    """Return inputs and outputs of a module; ``paths`` are those of a traced function."""
     entry = next(part for part in module.computations if part.id == module.entry_computation_id)
     input_paths, output_paths = paths
     parameters = [node for node in entry.instructions if node.opcode == "parameter"]
@@ -140,9 +138,7 @@ def ties_of(module: Message, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) ->
 
 
 def _used_as_weight(entry: Message, parameter: int) -> bool:
-    """Return whether a parameter is the second operand of a convolution or dot, or the table of a
-    gather.
-    """
+    """Return whether a parameter is a product's second operand or the table of a gather."""
     users = defaultdict[int, list[Message]](list)
     for instruction in entry.instructions:
         for operand in set(instruction.operand_ids):
@@ -172,9 +168,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Relayout(Cost):
-    """A copy or transpose forced by layouts; ``kind`` is that of a `Leaf`, or ``between`` two
-    operations.
-    """
+    """A copy or transpose forced by layouts; ``kind`` as of a `Leaf`, or ``between`` operations."""
 
     before: Order
     after: Order
@@ -194,9 +188,7 @@ class Diagnosis:
 
 
 def data_flow(text: str) -> nx.DiGraph:
-    """Return the operations of a compiled program in order, with edges from operands to their
-    users.
-    """
+    """Return a compiled program's operations in order, with edges from operands to users."""
     operations = {(op.computation, op.name): op for op in read_operations(text)}
     graph = nx.empty_graph(operations.values(), nx.DiGraph)
     for op in operations.values():
@@ -238,9 +230,7 @@ def _summary(relayouts: Sequence[Relayout], moved: int, cycles: int) -> str:
 def _tensor_of(
     copy: Operation, operations: nx.DiGraph, inputs: Sequence[Leaf], outputs: Sequence[Leaf]
 ) -> tuple[str, str]:
-    """Return ``kind`` and ``tensor`` of a relayout; only the entry computation has inputs and
-    outputs.
-    """
+    """Return a relayout's ``kind`` and ``tensor``; inputs and outputs are of the entry alone."""
 
     def passes(op: Operation) -> bool:
         return op is copy or op.relayout or op.opcode in _PASSING
@@ -276,9 +266,7 @@ def picture(diagnosis: Diagnosis, title: str) -> str:
 
 @dataclass(frozen=True)
 class Change:
-    """A layout to set on an operation; ``source`` is its name in the JAX program, ``code`` its
-    expression.
-    """
+    """An operation's new layout; ``source``: its name in the JAX program, ``code``: expression."""
 
     node: int
     name: str
@@ -329,9 +317,7 @@ def changes_of(module: Message, layouts: Mapping[int, Order]) -> list[Change]:
 
 
 def source_line(module: Message, instruction: Message) -> tuple[str, int]:
-    """Return file and line of an instruction's innermost frame outside installed packages, else of
-    its metadata.
-    """
+    """Return file and line of the innermost frame outside installed packages, else of metadata."""
     index = module.stack_frame_index
     frame = instruction.metadata.stack_frame_id
     with suppress(IndexError):  # a damaged module has invalid ids
@@ -348,9 +334,7 @@ def source_line(module: Message, instruction: Message) -> tuple[str, int]:
 
 
 def operation_lines(changes: Sequence[Change]) -> list[str]:
-    """Return comments with each operation's location and layout: the call that sets it, after an
-    import, where the expression is known.
-    """
+    """Return comments with each operation's location and layout, or the call that sets it."""
     lines = []
     if any(change.code for change in changes):
         lines.append("from jax.experimental.layout import Layout, with_layout_constraint")
@@ -370,9 +354,7 @@ def _comment(text: str) -> str:
 
 
 def entry_lines(inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> list[str]:
-    """Return code that sets entry layouts by `jax.jit`, if any, after ``step, arguments =
-    module.function()``.
-    """
+    """Return code that sets entry layouts, if any, after ``step, arguments = function()``."""
     if not inputs and not outputs:
         return []
     lines = _FORMATS.splitlines()
@@ -386,9 +368,7 @@ def entry_lines(inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> list[str]:
 
 
 class Version(NamedTuple):
-    """A compiled program: the default, an edited ``module`` (configuration ``code``) or ``pasted``
-    ``lines``.
-    """
+    """A compiled program: default, edited ``module`` (of ``code``), or ``pasted`` ``lines``."""
 
     cycles: int
     text: str
@@ -400,9 +380,7 @@ class Version(NamedTuple):
 
 
 def pasted_code(compiler: Compiler, entry: Pasted, best: Version) -> Version:
-    """Return the fastest code with or without constraints (the first, if measured); ``best`` if
-    none is faster.
-    """
+    """Return the fastest code (the first, if measured), or ``best`` if none is faster."""
     changes = best.changes
     located = {}
     for change in changes:

@@ -1,6 +1,4 @@
-"""Search for faster layouts: entry layouts, layouts that avoid copies, then genetic and random
-proposals.
-"""
+"""Search for faster layouts: of the entry, around copies, then genetic and random proposals."""
 
 from __future__ import annotations
 
@@ -48,15 +46,13 @@ from xlarank.pipelines.programs.sources import (
 )
 from xlarank.pipelines.support.progress import Progress, steps_of
 
-#: Configurations compiled per step: fewer adapt the search sooner, more keep several processes
-#: busy.
+#: Configurations compiled per step: fewer adapt sooner, more keep several processes busy.
 BATCH: Final = 4
 #: Proposals drawn for each one that is measured on a GPU.
 _POOL: Final = 8
 #: Number of fastest configurations from which the genetic search breeds.
 _PARENTS: Final = 8
-#: Time limit of a compilation: a multiple of the default configuration's, and the minimum in
-#: seconds.
+#: Time limit of a compilation: a multiple of the default's, and the minimum in seconds.
 _LIMIT_FACTOR = 4.0
 _MIN_LIMIT = 10.0
 #: Maximum number of copy-avoiding configurations per round, and distance in operations from a copy.
@@ -64,8 +60,7 @@ _MAX_AVOIDING = 12
 _STEPS = 4
 #: Consecutive proposals of known or unpromising programs that end the search.
 _MAX_IDLE: Final = 24
-#: Maximum proposals as a multiple of the budget; screening one out takes 1/5 to 2/3 of a
-#: compilation's time.
+#: Maximum proposals as a multiple of the budget; screening takes 1/5 to 2/3 of compiling.
 _MAX_PROPOSALS: Final = 3
 _REMEDIES: Final = {
     Status.TIMEOUT: "give it more seconds with `limit`",
@@ -113,17 +108,13 @@ class Space:
 
     @cached_property
     def candidates(self) -> CandidateLayouts:
-        """Rows of ``nodes``, then of two columns that index ``entry_modes``: for the inputs and for
-        the outputs.
-        """
+        """Rows of ``nodes``, then those of two columns that index ``entry_modes``, one a side."""
         others = [layouts.row_of((0,))] * (len(self.entry_modes) - 1)
         modes = np.array([layouts.row_of(()), *others], np.int8)
         return CandidateLayouts((*self.nodes.rows, modes, modes))
 
     def entry(self, inputs: bool, outputs: bool) -> Codes:
-        """Return the code ``(1, columns)`` that leaves layouts of inputs, outputs or both to the
-        compiler.
-        """
+        """Return the code ``(1, columns)`` by which the compiler lays out these sides."""
         code = np.zeros((1, len(self.candidates.rows)), np.int32)
         code[0, -2:] = inputs, outputs
         return code
@@ -131,9 +122,7 @@ class Space:
     def toward(
         self, start: NDArray[np.int32], targets: Sequence[Mapping[tuple[int, ...], Order]]
     ) -> tuple[Space, Codes]:
-        """Return the space extended by target orders, and ``start`` changed to each, ``(configs,
-        columns)``.
-        """
+        """Return the extended space, and ``start`` changed to each, ``(configs, columns)``."""
         sizes = [tuple(node.shape.dimensions) for _, node in instructions(self.program.module)]
         rows = [candidates.tolist() for candidates in self.nodes.rows]
         codes = {start.tobytes(): start}
@@ -159,16 +148,12 @@ class Space:
         return inputs, outputs
 
     def tied(self, text: str) -> bool:
-        """Return whether a loop can pass outputs of a compiled program to its next step without a
-        copy.
-        """
+        """Return whether a loop can pass outputs of a compiled program on without a copy."""
         inputs, outputs = layouts.compiled_entry_layouts(text)
         return all(inputs[at] == outputs[output_at] for at, output_at in self.ties.items())
 
     def tie(self, code: NDArray[np.int32], text: str) -> tuple[Space, Codes]:
-        """Return the extended space, and ``code`` twice: with the layouts of tied inputs, and of
-        tied outputs.
-        """
+        """Return the extended space, and ``code`` with tied inputs' layouts, and outputs'."""
         # all orders are set: if one is left to the compiler, it changes those of other outputs
         sides = layouts.compiled_entry_layouts(text)
         inputs = [layouts.mode_of(order) if order else DEFAULT for order in sides[0]]
@@ -194,9 +179,7 @@ class Space:
     def module(
         self, code: NDArray[np.int32], modes: tuple[Sequence[str], Sequence[str]] | None = None
     ) -> Message:
-        """Return the program with a configuration applied; ``modes`` override those of the
-        configuration.
-        """
+        """Return the program with a configuration applied; ``modes`` override its own."""
         inputs, outputs = modes or self.modes(code)
         return layouts.with_entry_modes(self.program.constrained(self.rows(code)), inputs, outputs)
 
@@ -276,16 +259,12 @@ class LayoutSearch:
 
     @property
     def best(self) -> int:
-        """Index of the fastest configuration; among equals, the one that sets fewest layouts, then
-        the first.
-        """
+        """Index of the fastest configuration; among equals, the one that sets fewest layouts."""
         return int(np.lexsort([(self.codes > 0).sum(axis=1), self._costs()])[0])
 
     @property
     def statuses(self) -> dict[str, int]:
-        """Number of configurations by status; ``ok`` are distinct programs, ``known`` repeat one of
-        them.
-        """
+        """Number of configurations by status: ``ok`` distinct programs, ``known`` repeated ones."""
         programs = {outcome.fingerprint for outcome in self.outcomes if outcome.status is Status.OK}
         counts = Counter(str(outcome.status) for outcome in self.outcomes)
         repeated = counts[Status.OK] - len(programs)
@@ -305,9 +284,7 @@ class LayoutSearch:
         return self.texts[self.outcomes[at].fingerprint]
 
     def run(self, budget: int, minutes: float, progress: Progress | None = None) -> None:
-        """Compile up to ``budget`` configurations for some minutes; raises `CompilerError` if the
-        default fails.
-        """
+        """Compile up to ``budget`` configurations; raises `CompilerError` if the default fails."""
         self._budget = budget
         self._end = time.monotonic() + 60 * minutes
         estimates = {key: self.journal.estimates[key] for key in self.texts}
@@ -354,9 +331,7 @@ class LayoutSearch:
                 self._compile(self.space.entry(*sides), screen=False)
 
     def avoid_copies(self) -> None:
-        """Compile layouts that may avoid copies of the best program (`around_copies`); repeat while
-        it improves.
-        """
+        """Compile layouts `around_copies` of the best program, again while it improves."""
         best = -1
         while best != self.best and self._can_continue:
             best = self.best
@@ -406,9 +381,7 @@ class LayoutSearch:
         return proposed if self._hardware is None else self._cheapest(proposed, count)
 
     def _cheapest(self, codes: Codes, count: int) -> Codes:
-        """Return the configurations with the least time of relayouts; equal times, which often
-        mean equal programs, come last.
-        """
+        """Return those with the least time of relayouts; equal times, often equal code, last."""
         assert self._hardware is not None
         everything = np.concatenate([self.codes, codes])[:, :-2]
         graph = self.space.nodes.graph(self.space.program.graph, everything)
@@ -458,9 +431,7 @@ class LayoutSearch:
                 self._compile(tied[fresh], screen=screen)
 
     def _costs(self, *, screened: bool = False) -> NDArray[np.float64]:
-        """Return estimated (with ``screened``, also predicted) cycles, ``(configs,)``; inf if
-        unknown or untied.
-        """
+        """Return cycles ``(configs,)``, with ``screened`` also predicted ones; else inf."""
         counted = (Status.OK, Status.SCREENED) if screened else (Status.OK,)
         costs = [
             outcome.cycles if outcome.status in counted else np.inf for outcome in self.outcomes

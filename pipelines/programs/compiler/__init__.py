@@ -1,3 +1,1 @@
-"""Labels from the XLA compiler: cycle estimates for TPUs, made without one, or measurements on this
-machine.
-"""
+"""Labels by XLA: cycle estimates for TPUs, made without one, or measurements on this machine."""

@@ -61,9 +61,7 @@ def layouts_of(
 
 
 def row_of(order: Order) -> list[int]:
-    """Return the row of 18 entries that sets an order of the output's dimensions; an empty order
-    sets nothing.
-    """
+    """Return the row of 18 entries that sets an order of the output; empty: sets nothing."""
     return [*order, *[-1] * (len(LAYOUT_COLUMNS) - len(order))]
 
 
@@ -124,9 +122,7 @@ def entry_shapes(module: Message) -> tuple[list[Message], list[Message]]:
 
 
 def with_entry_modes(module: Message, inputs: Sequence[str], outputs: Sequence[str]) -> Message:
-    """Return a copy of the module with a mode for each input and output; orders also become entry
-    layouts.
-    """
+    """Return a copy with a mode for each input and output; orders also become entry layouts."""
     edited = deepcopy(module)
     drop_entry_modes(edited)
     for key, modes, shapes in zip(_MODES, (inputs, outputs), entry_shapes(edited), strict=True):

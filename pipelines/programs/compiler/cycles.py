@@ -52,9 +52,7 @@ _OPTIMISM = 0.7
 
 
 class Line(NamedTuple):
-    """One instruction of HLO text: ``name = shape opcode``, and the rest from the opening bracket
-    on.
-    """
+    """An instruction of HLO text: ``name = shape opcode``, and the rest from the bracket on."""
 
     text: str
     name: str
@@ -92,9 +90,7 @@ def read_estimate(text: str) -> tuple[int, int]:
 
 
 def _read_computations(text: str) -> tuple[int, int, Mapping[str, int], Mapping[str, Lines]]:
-    """Return the estimated cycles, the number of loops counted once, the runs of each computation
-    that is counted, and all computations.
-    """
+    """Return cycles, loops counted once, runs of each counted computation, and all computations."""
     computations: dict[str, dict[str, Line]] = {}
     entry = ""
     lines = dict[str, Line]()
@@ -131,9 +127,7 @@ def _estimate_run(name: str, computations: Mapping[str, Lines]) -> tuple[int, in
 
 
 def _called(line: Line) -> list[str]:
-    """Return the names of the computation that an operation runs, or of the branches of a
-    ``conditional``.
-    """
+    """Return the computation that an operation runs, or the branches of a ``conditional``."""
     if line.opcode != "conditional":
         return [line.attribute(_CALLED[line.opcode])] if line.opcode in _CALLED else []
     names = list[str]()
@@ -170,9 +164,7 @@ def trip_count(loop: Line, outside: Lines, computations: Mapping[str, Lines]) ->
 
 
 def _counter_step(addition: Line | None, index: int, body: Lines) -> int | None:
-    """Return the constant that a line adds to a loop's counter, the element ``index`` of its
-    tuple.
-    """
+    """Return the constant that a line adds to a loop's counter, element ``index`` of its tuple."""
     if addition is None or addition.opcode != "add":
         return None
     for counter, addend in (addition.operands, addition.operands[::-1]):
@@ -202,9 +194,7 @@ def _tuple_element(line: Line | None, index: int) -> str:
 
 
 def _tuple_index(name: str, lines: Lines) -> int | None:
-    """Return the index of a value in the loop's tuple; None if it is not an element of the
-    tuple.
-    """
+    """Return the index of a value in the loop's tuple; None if it is no element."""
     line = _skip_copies(name, lines)
     if line is None or line.opcode != "get-tuple-element":
         return None
@@ -260,9 +250,7 @@ class Operation:
 
 
 def read_operations(text: str) -> list[Operation]:
-    """Return the operations of the computations that the estimate of a compiled or optimised
-    program counts.
-    """
+    """Return the operations of all counted computations of a compiled or optimised program."""
     _, _, runs_of, computations = _read_computations(text)
     sources = _sources(text)
     operations = []
@@ -319,9 +307,7 @@ def _is_relayout(
 
 
 def _shape_and_layout(shape: str) -> tuple[str, tuple[int, ...]]:
-    """Return shape and layout of the first array of a shape, such as ``f32[8,128]`` and ``(0,
-    1)``.
-    """
+    """Return the first array of a shape and its layout, such as ``f32[8,128]`` and ``(0, 1)``."""
     if not (array := _SHAPE.search(shape)):
         return shape, ()
     return f"{array[1]}[{array[2]}]", _numbers(array[3])
@@ -370,9 +356,7 @@ def _sources(text: str) -> dict[str, str]:
 
 @dataclass
 class KnownKernels:
-    """Known kernels: cycles by `Operation.kernel`, lowest ones by `Operation.likeness`, and per
-    byte by opcode.
-    """
+    """Cycles by `Operation.kernel`, lowest ones by `Operation.likeness`, per byte by opcode."""
 
     exact: dict[int, int] = field(default_factory=dict)
     alike: dict[int, int] = field(default_factory=dict)

@@ -41,9 +41,7 @@ Location = tuple[str, int, tuple[int, ...], Order]
 
 @dataclass(frozen=True)
 class Pasted:
-    """Lines to run after ``step, arguments = function()``, and values to constrain in any source
-    file.
-    """
+    """Lines to run after ``step, arguments = function()``, and values to constrain in sources."""
 
     function: str
     lines: Sequence[str]
@@ -51,9 +49,7 @@ class Pasted:
     one_hot: bool
 
     def load(self, device: Any) -> tuple[Any, Any, Any, dict[Location, str]]:
-        """Return the step, its arguments, their formats, and a dict that lowering fills:
-        expressions by location.
-        """
+        """Return step, arguments, formats, and a dict that lowering fills with expressions."""
         import jax
 
         expressions = _constrain_sources(self.locations)
@@ -80,9 +76,7 @@ def compile_pasted(xla: Xla, folder: Path, *, pasted: Pasted) -> tuple[str, dict
 
 
 def _constrain_sources(locations: Sequence[Location]) -> dict[Location, str]:
-    """Constrain values in modules imported later; return their expressions by location, added as
-    they are traced.
-    """
+    """Constrain values in modules imported later; return expressions, added as they are traced."""
     import builtins
 
     import jax
@@ -117,9 +111,7 @@ def _constrain_sources(locations: Sequence[Location]) -> dict[Location, str]:
 
 
 class _Hooks(ast.NodeTransformer):
-    """Transformer that passes the values of calls and binary operators on some lines through the
-    hook.
-    """
+    """Transformer that passes the values of calls and operators on some lines through the hook."""
 
     def __init__(self, source: str, path: str, lines: Sequence[int]) -> None:
         self.source = source
@@ -190,9 +182,7 @@ def _lower_on(
 
 
 def _lower_function(device: Any, folder: Path, name: str, one_hot: bool) -> Any:
-    """Lower the result of `import_function` with JAX, and write the paths of its inputs and outputs
-    to a file.
-    """
+    """Lower a function with JAX, and write the paths of its inputs and outputs to a file."""
     import jax
     from jax.tree_util import keystr, tree_leaves, tree_leaves_with_path, tree_map_with_path
 
@@ -233,9 +223,7 @@ def _lower_function(device: Any, folder: Path, name: str, one_hot: bool) -> Any:
 
 
 def import_function(name: str, one_hot: bool) -> tuple[Any, Any]:
-    """Return the callable and arguments of ``module:function()``; ``one_hot`` replaces
-    take_along_axis.
-    """
+    """Return the callable and arguments of a function; ``one_hot`` replaces take_along_axis."""
     if one_hot:
         import jax.numpy
 

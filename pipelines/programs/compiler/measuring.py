@@ -1,6 +1,4 @@
-"""Times and outputs of programs on the target's device, in child processes of
-`xlarank.pipelines.programs.compiler.xla`.
-"""
+"""Times and outputs of programs on the device, in child processes of the compiler's process."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ from xlarank.pipelines.programs.compiler.xla import Xla, first_line
 
 #: Maximum relative difference of outputs: another layout sums in another order.
 TOLERANCE: Final = 2e-2
-#: File with the name of the program that is being loaded or run for the first time, which may end
-#: the process.
+#: File with the name of the program being loaded or first run, which may end the process.
 PROGRAM_FILE: Final = "program"
 ROUNDS_FILE: Final = "rounds"
 #: File with a byte for every program that was loaded.
@@ -69,9 +66,7 @@ class _Inputs:
             self.values.append(values.astype(dtype))
 
     def load(self, program: bytes | Pasted) -> _Loaded:
-        """Compile a program; return it as a function of a list of arrays, and the inputs laid out
-        for it.
-        """
+        """Compile a program; return a function of arrays, and the inputs laid out for it."""
         import jax
         from jax.experimental.layout import Format, Layout
 

@@ -29,9 +29,7 @@ NAME: Final = re.compile(r"%[\w.\-]+")
 
 
 class Status(StrEnum):
-    """Status of a compilation: given up if far slower than the default's, screened if predicted not
-    to improve.
-    """
+    """Status: given up if far slower than the default, screened if no gain is predicted."""
 
     OK = "ok"
     FAILED = "failed"

@@ -1,6 +1,4 @@
-"""Client of the compiler process (`xlarank.pipelines.programs.compiler.xla`): modules in, outcomes
-out.
-"""
+"""Client of the compiler process (`xlarank.pipelines.programs.compiler.xla`)."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ _MEMORY: Final = Path("/dev/shm")
 
 @dataclass(eq=False)
 class _Compilation:
-    """Work of a child process, and compilations of an equal optimised program, which wait for its
-    answer.
-    """
+    """Work of a child process, and compilations of an equal program that wait for its answer."""
 
     folder: Path
     limit: float
@@ -135,9 +131,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
     def add_estimates(
         self, estimates: Mapping[str, tuple[int, int]], texts: Iterable[str] = ()
     ) -> None:
-        """Register estimates by fingerprint, to reuse without generating code, and compiled texts
-        for screening.
-        """
+        """Add estimates by fingerprint, to generate no code again, and texts for screening."""
         self._estimates |= estimates
         for text in texts:
             self._kernels.learn(read_operations(text))
@@ -177,9 +171,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
                 self._end(job)
 
     def _answer(self, job: _Compilation, running: list[_Compilation], screen: float | None) -> Any:
-        """Return a job's answer, or its optimised module's known or predicted outcome; make
-        duplicates wait.
-        """
+        """Return a job's answer, or its known or predicted outcome; make duplicates wait."""
         answer = job.answer()  # before dumps are read, so that none can be overlooked
         if job.fingerprint or (text := xla.optimised_text(job.folder, self.target)) is None:
             return answer
@@ -246,9 +238,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
         return answer.message if isinstance(answer, Outcome) else float(answer)
 
     def compile_pasted(self, pasted: Pasted) -> tuple[str, dict[Location, str]] | Outcome:
-        """Return the compiled program of pasted code and the expressions constrained, or the
-        failure.
-        """
+        """Return the text of pasted code and the expressions constrained, or the failure."""
         answer = self._ask(partial(functions.compile_pasted, pasted=pasted), self._limit)
         return cast(tuple[str, dict[Location, str]] | Outcome, answer)
 
@@ -313,9 +303,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
             raise CompilerError(got, expected=expected, do=do)
 
     def under_limit(self, module: Message, kib: int, seconds: float) -> bytes | str:
-        """Return the module compiled under a limit of vector memory (0: the default), or the error
-        message.
-        """
+        """Return the module compiled under a limit of vector memory (0: none), or the error."""
         work = partial(xla.under_limit, module=module.SerializeToString(), kib=kib)
         answer = self._ask(work, seconds)
         return answer if isinstance(answer, bytes) else answer.message
@@ -323,9 +311,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
     def _ask(
         self, work: xla.Work, seconds: float, early: Callable[[Path], Any] = lambda folder: None
     ) -> Any:
-        """Return the answer to a single request, or the first result of ``early`` on its dumps;
-        raise errors.
-        """
+        """Return the answer, or the first result of ``early`` on the dumps; raise errors."""
         job = self._start(work, seconds)
         try:
             while (answer := job.answer()) is None and (answer := early(job.folder)) is None:

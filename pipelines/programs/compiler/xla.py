@@ -44,12 +44,10 @@ from xlarank.pipelines.programs.compiler.cycles import read_estimate
 from xlarank.pipelines.programs.compiler.outcome import Outcome, Status, fingerprint
 from xlarank.pipelines.programs.compiler.targets import Target
 
-#: Custom calls of the TPU compiler on halves of 64-bit integers; conversions have the same shapes
-#: and similar cost.
+#: The TPU compiler's custom calls on halves of 64-bit integers, similar to conversions.
 _X64_CALLS: Final = frozenset({"X64SplitLow", "X64SplitHigh", "X64Combine"})
 
-#: Beginning of the targets of the custom calls by which XLA:GPU replaces convolutions before it
-#: assigns layouts.
+#: Targets of custom calls by which XLA:GPU replaces convolutions early begin with this.
 _LIBRARY_CONVOLUTION: Final = "__cudnn$conv"
 
 LEAVES_FILE: Final = "leaves.json"
@@ -104,9 +102,7 @@ class Program:
 
 
 class Xla:
-    """XLA for one target; raises `CompilerError` if jax or libtpu is missing or refuses to
-    start.
-    """
+    """XLA for one target; raises `CompilerError` if jax or libtpu is missing or does not start."""
 
     def __init__(self, target: Target, effort: float | None = None) -> None:
         os.environ.update(_DEVICE_ENVIRONMENT if target.name == "device" else ENVIRONMENT)
@@ -208,9 +204,7 @@ def _set_modes(parsed: Any, key: str, modes: list[str]) -> None:
 
 
 def compile_module(xla: Xla, folder: Path, *, module: bytes, keep: bool) -> Outcome:
-    """Return the outcome of a module, with the compiled text if ``keep``; the optimised module is
-    dumped.
-    """
+    """Compile a module and dump the optimised one; the outcome has the text if ``keep``."""
     executable = xla.compile(module, {"xla_dump_to": str(folder), "xla_dump_hlo_as_text": True})
     text = str(executable.hlo_modules()[0].to_string())
     # fallback for real TPUs, whose dumps have other names
@@ -249,9 +243,7 @@ def dumped(folder: Path) -> Program | None:
 
 
 def dumped_early(folder: Path) -> Program | None:
-    """Return the dumps like `dumped`; None if convolutions are replaced in them, so that the work
-    that goes on gives the result.
-    """
+    """Return the dumps like `dumped`, but None if convolutions are replaced in them."""
     program = dumped(folder)
     return None if program is None or library_convolutions(program.module) else program
 

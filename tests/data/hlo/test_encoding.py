@@ -206,9 +206,7 @@ def window(cycles, output, kernel=()):
 
 
 def compiled(cycles=700, placed=0, first=1):
-    """Return a fusion that doubles, a copy whose operand may be in vector memory, and a reshape
-    without a tile.
-    """
+    """Return a fusion, a copy whose operand may be in vector memory, and a reshape."""
     module = HloModuleProto(name="jit_f", entry_computation_id=2, entry_computation_name="main")
     fused = module.computations.add(name="fused_computation", id=1, is_fusion_computation=True)
     instruction(fused, "parameter", (64, 128), id=10)
@@ -314,9 +312,7 @@ def test_the_columns_and_the_normalizer_of_a_kernel() -> None:
 
 
 def test_a_real_program_is_encoded_as_in_google_s_file(real_data: Path) -> None:
-    """The program's protobuf has 112 of the file's 1965 configurations. Kernels: tests of
-    `import_hlo`.
-    """
+    """The protobuf has 112 of 1965 configurations. Kernels: tests of `import_hlo`."""
     data = ModuleTuningData.FromString((real_data / "pb/module_tuning_data_layout.pb").read_bytes())
     ours = layout_arrays(data)
     program = encode_program(data.module)

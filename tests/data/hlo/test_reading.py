@@ -1,6 +1,4 @@
-"""Programs in files: recognised by content or refused with a clear error, read as graphs and as
-names of nodes.
-"""
+"""Programs in files: recognised by content or refused, read as graphs and as names of nodes."""
 
 import bz2
 import contextlib
@@ -50,8 +48,7 @@ def test_every_kind_of_binary_is_recognized() -> None:
     for message in (tuning_data(), kernels()):
         assert reading.parse_program(message.SerializeToString()) == message
         assert reading.module_of(message) == module
-    # Field 3 of HloProto and of ModuleTuningData are both messages: here logical buffers (1) and
-    # aliases (2).
+    # Field 3 of HloProto and of ModuleTuningData are messages: here buffers (1), aliases (2).
     assignment = b"\x1a\x0c" + b"\x0a\x04\x08\x01\x10\x40" + b"\x12\x04\x08\x01\x12\x00"
     assert reading.parse_program(WHOLE.SerializeToString() + assignment) == module, "no tuning data"
     data = kernels()

@@ -1,6 +1,4 @@
-"""Cycles, operations and kernels read from the text of compiled programs; expected sums are worked
-out by hand.
-"""
+"""Cycles, operations and kernels of compiled programs; expected sums are worked out by hand."""
 
 import pytest
 
@@ -32,9 +30,7 @@ def program(before: str, entry: str) -> str:
 def loop(
     name: str, start: int, direction: str, end: int, step: int, inside: str
 ) -> tuple[str, str]:
-    """Return condition and body of a loop as compiled for TPU v3, its counter behind copies, and
-    its call.
-    """
+    """Return condition and body of a loop as compiled for TPU v3, and its call."""
     values = "(s32[]{:T(128)}, f32[8,128]{1,0:T(8,128)})"
     lines = f"""%{name}_body (t: (s32[], f32[8,128])) -> (s32[], f32[8,128]) {{
   %step = s32[]{{:T(128)}} constant({step})

@@ -1,6 +1,4 @@
-"""A compiler's process that crashes, hangs and repeats itself; the journal of outcomes; edits of
-modules.
-"""
+"""A compiler's process that crashes, hangs and repeats itself; journals; edits of modules."""
 
 import importlib.util
 import os
@@ -32,17 +30,14 @@ from xlarank.pipelines.programs.compiler.targets import target_named
 TEXT = (
     "HloModule m\n\nENTRY %main (p: f32[8]) -> f32[8] {{\n  ROOT %a = f32[8]{{0}} copy(%p){}\n}}\n"
 )
-#: Environment variable with the path to which the made-up compiler writes the names of compiled
-#: modules.
+#: Environment variable with the path of a file that gets the names of compiled modules.
 GENERATED = "XLARANK_TEST_GENERATED"
 DOT, RESHAPE = 4, 5  # nodes of `matmul_module`
 CALL = "custom-call"
 
 
 class Xla:
-    """Compiler that obeys a module's name; the optimised module depends on the part before the
-    dash.
-    """
+    """Compiler that obeys a module's name; the part before the dash decides the result."""
 
     def __init__(self, target, effort):
         self.target = target
