@@ -33,34 +33,18 @@ _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
 _INT64: Final = np.iinfo(np.int64)
 #: Element types by XLA's PrimitiveType number; the one-hot columns have another order.
 ELEMENT_TYPES: Final = dict(zip((*range(13), 16, 15, 18, 13, 14, 17), ELEMENT_BYTES, strict=True))
-#: Names of those that the dataset does not have.
-_OTHER_TYPES: Final = {
-    19: "f8e5m2",
-    20: "f8e4m3fn",
-    21: "s4",
-    22: "u4",
-    23: "f8e4m3b11fnuz",
-    24: "f8e5m2fnuz",
-    25: "f8e4m3fnuz",
-    26: "s2",
-    27: "u2",
-    28: "f8e4m3",
-    29: "f8e3m4",
-    30: "s1",
-    31: "u1",
-    32: "f4e2m1fn",
-    33: "f8e8m0fnu",
-}
+#: Those that the dataset does not have, from number 19 on.
+_OTHER_NAMES: Final = (
+    "f8e5m2 f8e4m3fn s4 u4 f8e4m3b11fnuz f8e5m2fnuz f8e4m3fnuz s2 u2 f8e4m3 f8e3m4 s1 u1 "
+    "f4e2m1fn f8e8m0fnu"
+)
+_OTHER_TYPES: Final = dict(enumerate(_OTHER_NAMES.split(), start=19))
 #: A computation ends a split if its name contains one of these, as in the extractor.
 _MAJOR: Final = re.compile("cluster|while|cond")
 #: Roles of a convolution's dimensions: ``<role>_dim`` in columns, ``<role>_dimension`` in messages.
 _ROLES: Final = (
-    "input_batch",
-    "input_feature",
-    "output_batch",
-    "output_feature",
-    "kernel_input_feature",
-    "kernel_output_feature",
+    *("input_batch", "input_feature", "output_batch", "output_feature"),
+    *("kernel_input_feature", "kernel_output_feature"),
 )
 #: Runs of kernels with at most this runtime in nanoseconds were not measured.
 _UNMEASURED: Final = 1

@@ -209,9 +209,8 @@ def commands() -> Any:
                 parameter.display_type_rich = lambda ctx: None
             else:
                 hint = str(hints.get(parameter.name, bool))
-                parameter.metavar = next(
-                    word for kind, word in _PLACEHOLDERS.items() if kind in hint
-                )
+                words = (word for kind, word in _PLACEHOLDERS.items() if kind in hint)
+                parameter.metavar = next(words)
             parameter._get_number_range_help_str = partial(number_span, parameter)
         if name:
             examples = [f"python run.py {example}" for example in examples_of(name)]
@@ -297,9 +296,8 @@ def _require_streams() -> None:
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")
     if sys.stdout is None:
-        raise XlarankError(
-            "standard output is closed", do="send it to /dev/null if you do not need it"
-        )
+        do = "send it to /dev/null if you do not need it"
+        raise XlarankError("standard output is closed", do=do)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -313,30 +311,27 @@ def _user_error(error: BaseException) -> XlarankError | None:
         # Raised by any library that writes.
         if isinstance(cause, OSError) and cause.errno in _DISK_FULL:
             got = f"a file cannot be written ({cause.strerror})"
-            do = "make room and run the same command again"
-            return XlarankError(
-                got, expected="free space on the disk", do=f"{do}; finished work is kept"
-            )
+            do = "make room and run the same command again; finished work is kept"
+            return XlarankError(got, expected="free space on the disk", do=do)
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return XlarankError(
-            f"the path {str(error.filename)[:40]}... is too long", do="choose a shorter name"
-        )
+        got = f"the path {str(error.filename)[:40]}... is too long"
+        return XlarankError(got, do="choose a shorter name")
     # Stand for undecodable bytes.
     if isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:
         path = error.object[max(0, error.start - 200) : error.end + 200]
-        return XlarankError(
-            f"the path {path!r} is not valid UTF-8", do="rename it, or choose another"
-        )
+        do = "rename it, or choose another"
+        return XlarankError(f"the path {path!r} is not valid UTF-8", do=do)
     return None
 
 
 def _out_of_memory(error: BaseException) -> bool:
-    suspects = RuntimeError | SystemError | ImportError | OSError
-    return any(
-        isinstance(cause, MemoryError)
-        or (isinstance(cause, suspects) and any(text in str(cause) for text in _NO_MEMORY))
-        for cause in _causes(error)
-    )
+    for cause in _causes(error):
+        if isinstance(cause, MemoryError):
+            return True
+        if isinstance(cause, RuntimeError | SystemError | ImportError | OSError):
+            if any(text in str(cause) for text in _NO_MEMORY):
+                return True
+    return False
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

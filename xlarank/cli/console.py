@@ -184,9 +184,8 @@ def finish(broken: dict[str, str]) -> None:
     names_of: dict[str, list[str]] = {}
     for name, reason in broken.items():
         file = f"{name.rsplit(' ', 1)[-1]}.npz"  # the reason often begins with the name again
-        names_of.setdefault(reason.removeprefix(f"{file}: ").removeprefix(f"{file} "), []).append(
-            name
-        )
+        reason = reason.removeprefix(f"{file}: ").removeprefix(f"{file} ")
+        names_of.setdefault(reason, []).append(name)
     lines = []
     for reason, names in names_of.items():
         if settings.verbose or len(names) <= 3:
@@ -298,11 +297,8 @@ class JobProgress:
         line = f"{self.title}: {self.done} of {self.total}, {duration(passed)}"
         if left := self._left():
             line += f", {left}"
-        return (
-            f"{line}; last: {_tail(self.note, max(_WIDTH - len(line) - 8, _MIN_NOTE))}"
-            if self.note
-            else line
-        )
+        width = max(_WIDTH - len(line) - 8, _MIN_NOTE)
+        return f"{line}; last: {_tail(self.note, width)}" if self.note else line
 
     def _left(self) -> str:
         """Describe the time left; return "" before the first step and after the last."""

@@ -69,20 +69,16 @@ def _show_copies(result: Explanation, top: int) -> None:
 
 def _show_difference(result: Explanation) -> None:
     """Print which configuration is ahead, by how much, and the causes."""
-    relation = (
-        "ahead of" if result.difference < 0 else "behind" if result.difference > 0 else "level with"
-    )
+    relation = "level with"
+    if result.difference:
+        relation = "ahead of" if result.difference < 0 else "behind"
     first, second = result.ranks
     against = f", {result.against}" if result.against != f"configuration {result.then}" else ""
-    say(
-        f"{result.graph}: configuration {result.now} (rank {first} of "
-        f"{result.configurations:,}) is ranked "
-        f"{relation} {result.then} (rank {second}{against}), by the {result.model} of "
-        f"{result.collection}"
-    )
-    say(
-        f"score difference {result.difference:+.4f} (below 0: configuration {result.now} is faster)"
-    )
+    now = f"configuration {result.now}"
+    ranked = f"{now} (rank {first} of {result.configurations:,}) is ranked {relation}"
+    by = f"by the {result.model} of {result.collection}"
+    say(f"{result.graph}: {ranked} {result.then} (rank {second}{against}), {by}")
+    say(f"score difference {result.difference:+.4f} (below 0: {now} is faster)")
     for title, pair in (("estimated", result.estimated), ("runtimes", result.runtime)):
         if pair:
             say(f"{title} {pair[0] / 1e6:.4f} against {pair[1] / 1e6:.4f} ms")
@@ -167,7 +163,8 @@ def explain(
         for name, value in columns
     )
     for number, (nodes, value) in enumerate(result.segments.items(), 1):
-        inside = ", ".join(map(result.called, nodes[:12])) + (" ..." if len(nodes) > 12 else "")
+        inside = ", ".join(map(result.called, nodes[:12]))
+        inside += " ..." if len(nodes) > 12 else ""
         say(f"segment {number} (connected nodes): {value:+.4f}, nodes {inside}")
     list_lines("note", list(result.notes))
     if svg is not None:

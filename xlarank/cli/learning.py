@@ -24,17 +24,15 @@ _report = partial(say, style="dim")
 _AlsoFrom = Annotated[
     list[str] | None,
     Option(
-        help="Additional training collection of the same kind; repeatable. NAME=WEIGHT "
-        "weights its graphs "
-        "(default 1). Only graphs of --collection are scored."
+        help="Additional training collection of the same kind; repeatable. NAME=WEIGHT weights "
+        "its graphs (default 1). Only graphs of --collection are scored."
     ),
 ]
 _FineTune = Annotated[
     str | None,
     Option(
-        help="Fine-tune a model with up to --rounds more trees: shipped (the shipped "
-        "ranker), a collection "
-        "with a model in the workspace, or the folder of a model."
+        help="Fine-tune a model with up to --rounds more trees: shipped (the shipped ranker), "
+        "a collection with a model in the workspace, or the folder of a model."
     ),
 ]
 _ModelOrAuto = Annotated[
@@ -63,8 +61,7 @@ _Storage = Annotated[
     str | None,
     Option(
         help="Storage of studies: journal:PATH, postgresql+psycopg://USER@HOST/DATABASE or "
-        "another SQLAlchemy "
-        "URL. Default: a journal in the workspace."
+        "another SQLAlchemy URL. Default: a journal in the workspace."
     ),
 ]
 _Worker = Annotated[

@@ -34,6 +34,9 @@ from xlarank.data.files import output_target, read_text, regular_no_link
 from xlarank.data.passwords import without_password
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 
+#: Parts of the next command that may be empty.
+_WORDS: Final = ("work", "data", "collection", "model_from", "blocks")
+
 
 @dataclass
 class Run:
@@ -42,11 +45,7 @@ class Run:
     command: str = ""
     config: dict[str, Any] | None = None
     workspace: Path | None = None
-    words: dict[str, str] = field(
-        default_factory=lambda: dict.fromkeys(
-            ("work", "data", "collection", "model_from", "blocks"), ""
-        )
-    )
+    words: dict[str, str] = field(default_factory=lambda: dict.fromkeys(_WORDS, ""))
     arguments: list[str] = field(default_factory=lambda: sys.argv[1:])
     began: float = field(default_factory=time.time)
 
@@ -73,12 +72,10 @@ class Run:
             # Of the largest single process.
             peak = max(resource.getrusage(who).ru_maxrss for who in processes)
             entry["peak_mb"] = round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10))
-        reports = self.workspace / "reports"
+        path = self.workspace / "reports" / "runs.jsonl"
         with suppress(OSError):
-            reports.mkdir(exist_ok=True)
-            with open(
-                reports / "runs.jsonl", "a", encoding="utf-8", opener=regular_no_link
-            ) as stream:
+            path.parent.mkdir(exist_ok=True)
+            with open(path, "a", encoding="utf-8", opener=regular_no_link) as stream:
                 stream.write(json.dumps(entry, default=str) + "\n")
 
 
@@ -92,10 +89,8 @@ def without_passwords(value: Any, option: str = "") -> Any:
     if isinstance(value, dict):
         return {name: without_passwords(entry, f"--{name}") for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [
-            without_passwords(entry, str(word))
-            for word, entry in zip([option, *value], value, strict=False)
-        ]
+        before = [option, *map(str, value)]
+        return [without_passwords(*pair) for pair in zip(value, before, strict=False)]
     if isinstance(value, str) and value.startswith("--storage="):
         return "--storage=" + without_password(value.removeprefix("--storage="))
     hidden = isinstance(value, str) and (option == "--storage" or "://" in value)
@@ -126,16 +121,9 @@ def recorded(word: str, option: str) -> Callable[[Any], Any]:
     """Return a callback that records an option, unless unset, for the next command."""
 
     def record_values(value: Any) -> Any:
-        values = (
-            value
-            if isinstance(value, list | tuple)
-            else [value]
-            if value not in (None, WORK)
-            else []
-        )
-        current_run.words[word] = "".join(
-            f" {option} {shlex.quote(str(entry))}" for entry in values
-        )
+        values = value if isinstance(value, list | tuple) else [value]
+        given = [shlex.quote(str(entry)) for entry in values if entry not in (None, WORK)]
+        current_run.words[word] = "".join(f" {option} {entry}" for entry in given)
         return value
 
     return record_values
@@ -162,10 +150,8 @@ Root = Annotated[
     Option(
         "--data-root",
         callback=recorded("data", "--data-root"),
-        help=(
-            "Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, ~/data/tpugraphs, the "
-            "sample."
-        ),
+        help="Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, ~/data/tpugraphs, "
+        "the sample.",
     ),
 ]
 Work = Annotated[
@@ -182,9 +168,8 @@ Collections = Annotated[
         "--collection",
         "-c",
         callback=recorded("collection", "-c"),
-        help=(
-            "layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); repeatable. Default: all."
-        ),
+        help="layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); repeatable. "
+        "Default: all.",
     ),
 ]
 RankedBy = Annotated[
@@ -288,9 +273,8 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
     try:
         settings = tomllib.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise XlarankError(
-            f"{path} cannot be read ({error})", expected="TOML", do="check --config-file"
-        ) from error
+        got = f"{path} cannot be read ({error})"
+        raise XlarankError(got, expected="TOML", do="check --config-file") from error
 
     def checked(key: str, names: Iterable[str], kind: str, shown: str) -> str:
         if key not in names:
@@ -305,32 +289,31 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
     for key, value in settings.items():
         if isinstance(value, dict):
             checked(key, commands, "a command", f"[{key}]")
-        elif (
-            option := checked(key.replace("-", "_"), all_options, "an option of any command", key)
-        ) in options:
+            continue
+        option = checked(key.replace("-", "_"), all_options, "an option of any command", key)
+        if option in options:
             values[options[option]] = value  # the others belong to other commands
     for key, value in settings.get(name, {}).items():
-        values[options[checked(key.replace("-", "_"), options, f"an option of {name}", key)]] = (
-            value
-        )
+        option = checked(key.replace("-", "_"), options, f"an option of {name}", key)
+        values[options[option]] = value
     flags = {param.name for param in commands[name].params if getattr(param, "is_flag", False)}
     for option, value in values.items():
         entries = value if isinstance(value, list) else [value]
         if option not in flags and any(isinstance(entry, bool) for entry in entries):
-            got = (
-                f"{path} sets {option.replace('_', '-')} to {str(value).lower()}"  # an int to Typer
-            )
+            # an int to Typer
+            got = f"{path} sets {option.replace('_', '-')} to {str(value).lower()}"
             raise XlarankError(got, expected="a number or text", do="correct the file")
     return values
 
 
 def _names(command: Any) -> dict[str, str]:
     """Map the names allowed in a file to parameters; ``json`` and ``json_file`` are the same."""
-    options = [param for param in command.params if param.param_type_name == "option"]
-    named = {
-        text.lstrip("-").replace("-", "_"): param.name for param in options for text in param.opts
-    }
-    return named | {param.name: param.name for param in options}
+    named: dict[str, str] = {}
+    for param in command.params:
+        if param.param_type_name == "option":
+            texts = [text.lstrip("-").replace("-", "_") for text in param.opts]
+            named |= dict.fromkeys([*texts, param.name], param.name)
+    return named
 
 
 def workspace_at(path: Path) -> Workspace:

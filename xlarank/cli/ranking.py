@@ -115,16 +115,13 @@ def _show_ranking(ranking: Ranking, top: int, asked: bool) -> None:
         say(f"{ranking.tied_first:,} of {configs} tie for first, in file order")
     _show_losses(ranking)
     if ranking.metrics:
-        metrics = (
-            f"{name} {value:.3f}" for name, value in ranking.metrics.items() if name != "score"
-        )
+        values = ranking.metrics.items()
+        metrics = [f"{name} {value:.3f}" for name, value in values if name != "score"]
         say(f"agreement with the labels: {', '.join(metrics)}")
     if ranking.speedups:
         first, five = ranking.speedups.values()
-        say(
-            f"{first:.3f} times as fast as the compiler's default, best of the first five "
-            f"{five:.3f}"
-        )
+        best = f"best of the first five {five:.3f}"
+        say(f"{first:.3f} times as fast as the compiler's default, {best}")
     for line in ranking.trust.lines() if ranking.trust else ():
         say(line)
 
@@ -141,19 +138,14 @@ def _show_losses(ranking: Ranking) -> None:
     for node in largest_losses:
         share = (node.nanoseconds - node.fastest_ns) / total if total else 0.0
         if share >= 0.001:
-            if node.order == node.fastest_order:
-                cause = "an operand has the contracted dimension along its lanes"
-            else:
+            cause = "an operand has the contracted dimension along its lanes"
+            if node.order != node.fastest_order:
+                lanes = f"{node.lanes} of {node.tile_lanes} lanes are used"
                 order = ",".join(map(str, node.fastest_order))
-                cause = (
-                    f"{node.lanes} of {node.tile_lanes} lanes are used; output "
-                    f"{{{order},...}} saves it"
-                )
-            say(
-                f"configuration {first}: {share:.1%} of the estimated {total / 1e6:.3f} "
-                "ms is lost by node "
-                f"{node.node}, {' '.join(describe_node(graph, node.node))}: {cause}"
-            )
+                cause = f"{lanes}; output {{{order},...}} saves it"
+            lost = f"{share:.1%} of the estimated {total / 1e6:.3f} ms is lost"
+            name = " ".join(describe_node(graph, node.node))
+            say(f"configuration {first}: {lost} by node {node.node}, {name}: {cause}")
 
 
 def _milliseconds(runtime_ns: int | None) -> str:

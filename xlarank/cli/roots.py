@@ -72,40 +72,33 @@ def built_workspace(
     work = workspace_at(workspace)
     stored = stored_roots(work)
     available = list(map(str, stored_collections(work)))
-    missing = [
-        name
-        for name in collections or ()
-        if name not in available and not fnmatch.filter(available, name)
-    ]
+    missing = []
+    for name in collections or ():
+        if name not in available and not fnmatch.filter(available, name):
+            missing.append(name)
     if data_root is None and stored and not missing:
         return work
     source = Path(next(iter(stored))) if data_root is None and stored else data_root
     if data_root is None and source is not None and not source.exists():
-        raise CollectionError(
-            f"the workspace {workspace} has no features of {', '.join(missing)}, and its "
-            f"data root {source} "
-            "does not exist any more",
-            expected=f"one of {', '.join(available)}",
-            do="check --collection, or pass the data root of those collections by --data-root",
-        )
+        got = f"the workspace {workspace} has no features of {', '.join(missing)}"
+        got += f", and its data root {source} does not exist any more"
+        do = "check --collection, or pass the data root of those collections by --data-root"
+        raise CollectionError(got, expected=f"one of {', '.join(available)}", do=do)
     root = data_root_of(source, "" if source == data_root else f"of the workspace {workspace}")
     if trained and not stored and not trained_collections(work):
-        if exists := workspace.exists():
+        problem = "does not exist"
+        if workspace.exists():
             work.require_writable()
-        got = (
-            f"the workspace {workspace} {'holds no trained model' if exists else 'does not exist'}"
-        )
-        raise ModelError(got, do="run train first, or check --workspace")
+            problem = "holds no trained model"
+        do = "run train first, or check --workspace"
+        raise ModelError(f"the workspace {workspace} {problem}", do=do)
     if str(root.path.resolve()) not in stored or missing:
         named = ", ".join(missing or collections or ()) or "all collections"
-        say(
-            f"the workspace {workspace} has no features of {named} of {root.path}: "
-            "building them first"
-        )
+        lacking = f"has no features of {named} of {root.path}"
+        say(f"the workspace {workspace} {lacking}: building them first")
         if data_root is None and root.path == SAMPLE:
-            list_lines(
-                "note", ["no data root was given: these results are for the embedded sample"]
-            )
+            note = "no data root was given: these results are for the embedded sample"
+            list_lines("note", [note])
         build(root, work, BuildRequest(collections=tuple(missing or collections or ())))
     return work
 
@@ -151,10 +144,8 @@ def build(
         for part in report.splits
     )
     for kind, (constant, varying) in report.columns.items():
-        say(
-            f"{kind}: {constant} columns per graph + {varying} per configuration; "
-            f"{report.seconds:.1f} s in all"
-        )
+        columns = f"{constant} columns per graph + {varying} per configuration"
+        say(f"{kind}: {columns}; {report.seconds:.1f} s in all")
     list_lines("note", substitutions(part.collection for part in report.splits))
     for part in report.splits:
         title = f"cannot be ranked, kept for prediction ({part.collection} {part.split})"

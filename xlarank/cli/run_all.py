@@ -67,10 +67,8 @@ def run_all(
     settings = RunSettings(
         budget_hours, budget_ram_gb, seeds=seeds, trials=trials, jobs=jobs, models=models, seed=seed
     )
-    say(
-        f"budget: {settings.hours:g} h, {settings.ram_gb:.1f} GB of memory, "
-        f"{counted(settings.cores, 'core')}"
-    )
+    cores = counted(settings.cores, "core")
+    say(f"budget: {settings.hours:g} h, {settings.ram_gb:.1f} GB of memory, {cores}")
 
     with console.progress_bars() as progress:
         summary = run(
@@ -115,10 +113,8 @@ def _show_summary(summary: RunSummary) -> None:
     )
     for outcome in summary.outcomes:
         list_lines(f"note ({outcome.collection})", outcome.notes)
-    say(
-        f"wrote {summary.out}: {counted(summary.rows, 'row')}, checked; "
-        f"{summary.seconds / 60:.1f} min"
-    )
+    rows = counted(summary.rows, "row")
+    say(f"wrote {summary.out}: {rows}, checked; {summary.seconds / 60:.1f} min")
 
 
 @app.command()
@@ -167,21 +163,17 @@ def demo(workspace: options.Work = Path("work/demo"), trials: options.Trials = 8
     json_file = work.reports() / "valid.json"
     evaluation = evaluate(workspace=workspace, collection=names, json_file=json_file, graphs=False)
     headline("5. submit")
-    submit(
-        out=work.reports() / "submission.csv",
-        data_root=root.path,
-        workspace=workspace,
-        collection=names,
-    )
+    out = work.reports() / "submission.csv"
+    submit(out=out, data_root=root.path, workspace=workspace, collection=names)
     headline("6. rank one graph")
     rank(root.npz / "layout/cpu/random/valid/unet__a.npz", top=5, workspace=workspace)
     headline("7. report")
     page = report(workspace=workspace, collection=names).out
     headline("In short")
-    sizes = (
-        f"{m.collection} ({m.rows:,} configurations of {counted(m.graphs, 'graph')})"
-        for m in models
-    )
+    sizes = []
+    for model in models:
+        graphs = counted(model.graphs, "graph")
+        sizes.append(f"{model.collection} ({model.rows:,} configurations of {graphs})")
     say(f"learned to rank {' and '.join(sizes)}")
     verdicts = evaluation.verdicts.items()
     results = (f"{name}: {text.partition(', ahead')[0]}" for name, text in verdicts)

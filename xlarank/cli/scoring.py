@@ -36,10 +36,8 @@ _ShowGraphs = Annotated[bool, Option(help="Show a row for each graph.")]
 _By = Annotated[
     str,
     Option(
-        help=(
-            "Unit to hold out: kind (a kernel family; layouts: family), family (a "
-            "program) or graph."
-        )
+        help="Unit to hold out: kind (a kernel family; layouts: family), family (a program) "
+        "or graph."
     ),
 ]
 _Models = Annotated[
@@ -51,9 +49,8 @@ _Models = Annotated[
 _Without = Annotated[
     list[str] | None,
     Option(
-        help=(
-            "Block of columns to leave out, by the name of its class: what it is worth; repeatable."
-        )
+        help="Block of columns to leave out, by the name of its class: what it is worth; "
+        "repeatable."
     ),
 ]
 _WithValid = Annotated[bool, Option("--with-valid", help="With --model: fit on train and valid.")]
@@ -198,11 +195,8 @@ def score_table(report: dict[str, Any], graphs: bool) -> Table:
 
     def add(label: str, *path: str, ceiling: float | None = None, style: str = "") -> None:
         values = [reduce(getitem, path, scores) for scores in metrics.values()]
-        table.add_row(
-            plain(label),
-            *(f"{value:.3f}" for value in values + [ceiling] * (ceiling is not None)),
-            style=style,
-        )
+        values += [] if ceiling is None else [ceiling]
+        table.add_row(plain(label), *(f"{value:.3f}" for value in values), style=style)
 
     if graphs:
         for name in first["graphs"]:

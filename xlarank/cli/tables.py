@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from rich import box
 from rich.cells import cell_len
@@ -25,19 +25,17 @@ _WRAPPED: Final = (
 )
 #: Cells between columns.
 _GAP = 2
+_WHOLE_WORDS: Final[dict[str, Any]] = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def new_table(*heads: str) -> Table:
     """Return an empty table; heads with > are aligned right, those with ~ prose to be wrapped."""
-    return _grid(
-        Column(
-            head.lstrip(">~"),
-            justify="right" if head[0] == ">" else "left",
-            no_wrap=head[0] != "~",
-            overflow="fold",
-        )
-        for head in heads
-    )
+    columns = []
+    for head in heads:
+        column = Column(head.lstrip(">~"), no_wrap=head[0] != "~", overflow="fold")
+        column.justify = "right" if head[0] == ">" else "left"
+        columns.append(column)
+    return _grid(columns)
 
 
 def print_table(table: Table, console: Console) -> None:
@@ -57,16 +55,9 @@ def print_table(table: Table, console: Console) -> None:
             console.print(part)
             continue
         for row, _, *cells in group:
-            pairs = [
-                f"{_head(column)}: {cell}"
-                for column, cell in zip(other_columns, cells, strict=True)
-                if cell
-            ]
-            text = block(
-                f"{_head(first)}: {name}" if first.justify == "right" else name,
-                pairs,
-                console.width,
-            )
+            title = f"{_head(first)}: {name}" if first.justify == "right" else name
+            named = zip(map(_head, other_columns), cells, strict=True)
+            text = block(title, [f"{head}: {cell}" for head, cell in named if cell], console.width)
             console.print(text, style=row.style, highlight=False, soft_wrap=True)
 
 
@@ -81,20 +72,15 @@ def block(name: str, pairs: Iterable[str], width: int) -> str:
         than fit
     """
     # a pair that fits a line is not broken, a longer one has lines of its own
-    cells = [
-        pair.replace(" ", "\xa0") if cell_len(pair) + 2 <= width else f"\n{pair}\n"
-        for pair in pairs
-    ]
+    cells = []
+    for pair in pairs:
+        fits = cell_len(pair) + 2 <= width
+        cells.append(pair.replace(" ", "\xa0") if fits else f"\n{pair}\n")
     lines = [name]
     for text in "  ".join(cells).splitlines():
-        indent = "  " if "\xa0" in text else "    "
+        later = "  " if "\xa0" in text else "    "
         lines += textwrap.wrap(
-            text.strip(" "),
-            width,
-            initial_indent="  ",
-            subsequent_indent=indent,
-            break_long_words=False,
-            break_on_hyphens=False,
+            text.strip(" "), width, initial_indent="  ", subsequent_indent=later, **_WHOLE_WORDS
         )
     return "\n".join(lines).replace("\xa0", " ")
 
@@ -150,9 +136,7 @@ def _wrap(column: Column, head_width: int, prose_width: int, word_width: int) ->
     if not column.no_wrap:
         word = max(map(cell_len, " ".join(texts).split()), default=0)
         width = max(min(width, prose_width), min(word, word_width))
-    lines = textwrap.wrap(
-        _head(column), max(width, head_width), break_long_words=False, break_on_hyphens=False
-    )
+    lines = textwrap.wrap(_head(column), max(width, head_width), **_WHOLE_WORDS)
     column.header = "\n".join(lines)
     return max([width, *map(cell_len, lines)])
 

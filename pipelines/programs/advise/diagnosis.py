@@ -35,16 +35,9 @@ _PLURALS: Final = {
     "between": "between two operations",
 }
 #: Opcodes that pass a weight on to the operation that uses it.
-_RESHAPING: Final = {
-    "convert",
-    "copy",
-    "reshape",
-    "transpose",
-    "bitcast",
-    "reverse",
-    "broadcast",
-    "slice",
-}
+_RESHAPING: Final = frozenset(
+    "convert copy reshape transpose bitcast reverse broadcast slice".split()
+)
 #: Opcodes that may lie between a copy and the operations that it connects.
 _PASSING: Final = FREE | {"copy", "convert", "reshape", "copy-start", "copy-done"}
 _WEIGHT_NAME: Final = re.compile(r"weight|param|kernel|embed|\bbias", re.IGNORECASE)

@@ -126,16 +126,9 @@ class Journal(AbstractContextManager["Journal", None]):
             is_ok = status is Status.OK
             cycles, unknown_loops = self.estimates[key] if is_ok else (line.get("predicted", 0), 0)
             text = zlib.decompress(base64.b64decode(line["text"])) if "text" in line else b""
-            self.outcomes[line["configuration"]] = Outcome(
-                status,
-                cycles,
-                unknown_loops,
-                key,
-                line["shared"],
-                line["seconds"],
-                line["message"],
-                text.decode(),
-            )
+            others = (line["shared"], line["seconds"], line["message"], text.decode())
+            outcome = Outcome(status, cycles, unknown_loops, key, *others)
+            self.outcomes[line["configuration"]] = outcome
 
     def add(self, configuration: str, outcome: Outcome) -> None:
         """Append an outcome and flush it to the file."""
