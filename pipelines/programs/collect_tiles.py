@@ -38,6 +38,8 @@ from xlarank.pipelines.programs.sources import (
 )
 
 MIN_TILES: Final = 5
+#: Arrays of a kernel that its digest is made from.
+_HASHED: Final = ("node_feat", "node_opcode", "edge_index")
 #: Minimum cycles that mean no estimate: the compiler writes 2^63 - 1, or adds 2^60 to a sum.
 NO_ESTIMATE: Final = 2**60
 #: Limit that stands for the compiler's default in `Compiler.under_limit`.
@@ -193,7 +195,8 @@ def add_tiles(kernels: dict[str, CollectedKernel], module: Message) -> None:
                 continue
             with suppress(HloError):  # the format cannot express it
                 program = encode_kernel(_cut_out(module, computation, instruction))
-                digest = _digest(program)
+                content = b"".join(program[name].tobytes() for name in _HASHED)
+                digest = hashlib.sha256(content).hexdigest()[:12]
                 new = CollectedKernel(instruction.opcode, program, digest)
                 kernel = kernels.setdefault(digest, new)
                 kernel_bounds = tuple(map(int, window.get("kernel_window_bounds", ())))
@@ -202,13 +205,6 @@ def add_tiles(kernels: dict[str, CollectedKernel], module: Message) -> None:
                     kernel.unknown += 1
                 else:
                     kernel.tiles.setdefault((kernel_bounds, output_bounds), cycles)
-
-
-def _digest(program: Arrays) -> str:
-    content = hashlib.sha256()
-    for name in ("node_feat", "node_opcode", "edge_index"):
-        content.update(program[name].tobytes())
-    return content.hexdigest()[:12]
 
 
 def _cut_out(module: Message, computation: Message, instruction: Message) -> Message:

@@ -22,7 +22,7 @@ from xlarank.pipelines.programs.compiler.functions import Pasted
 from xlarank.pipelines.programs.compiler.measuring import TOLERANCE
 from xlarank.pipelines.programs.compiler.outcome import Journal, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, Target, target_named
+from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, target_named
 from xlarank.pipelines.programs.compiler.xla import Program
 from xlarank.pipelines.programs.sources import digest_of, load_program, program_hash, time_programs
 from xlarank.pipelines.support.progress import Progress
@@ -169,7 +169,9 @@ def advise(
         device = None if chip.estimated else compiler
         if settings.measure and chip.estimated:
             device = stack.enter_context(Compiler(target_named("device")))
-            _require_device(device.target, chip)
+            if device.target.name != chip.name:
+                got = f"there is no {chip.name} to measure on: the device is {device.target.name}"
+                raise CompilerError(got, do="leave out `measure`, or pass `target=device`")
         search, replaced = _search(compiler, program, settings, out, progress)
         space = search.space
         loaded = search.space.program
@@ -221,13 +223,6 @@ def advise(
         configuration={str(node): row.tolist() for node, row in rows if (row >= 0).any()},
     )
     return _write(advice, edited.module, out)
-
-
-def _require_device(device: Target, chip: Target) -> None:
-    """Raise `CompilerError` if the device is another chip."""
-    if device.name != chip.name:
-        got = f"there is no {chip.name} to measure on: the device is {device.name}"
-        raise CompilerError(got, do="leave out `measure`, or pass `target=device`")
 
 
 def _difference(

@@ -251,11 +251,8 @@ class LayoutSearch:
         # on a CPU, the cheapest of a pool were no better than any: docs/tried.md
         is_gpu = compiler.target.source.startswith(GPUS)
         self._hardware = hardware_of(compiler.target.source) if is_gpu else None
-        self.texts = {
-            outcome.fingerprint: outcome.text
-            for outcome in journal.outcomes.values()
-            if outcome.text
-        }
+        stored = [outcome for outcome in journal.outcomes.values() if outcome.text]
+        self.texts = {outcome.fingerprint: outcome.text for outcome in stored}
 
     @property
     def best(self) -> int:
@@ -273,11 +270,8 @@ class LayoutSearch:
     @property
     def spent(self) -> int:
         """Number of compilations; known programs and those screened out cost nothing."""
-        return sum(
-            count
-            for status, count in self.statuses.items()
-            if status not in ("known", Status.SCREENED)
-        )
+        statuses = self.statuses
+        return sum(statuses.values()) - statuses.get("known", 0) - statuses.get("screened", 0)
 
     def text(self, at: int) -> str:
         """Return the compiled program of a configuration that has an estimate."""
