@@ -18,18 +18,7 @@ import pytest
 from tests.models.helpers import easy_data, saved
 from tests.pipelines import trees
 from tests.pipelines.conftest import need
-from tests.pipelines.trees import (
-    FAST,
-    FILES,
-    LAYOUT,
-    TILE,
-    Listener,
-    build,
-    contents,
-    graph_path,
-    model_of,
-    stored,
-)
+from tests.pipelines.trees import FAST, FILES, LAYOUT, TILE, build, graph_path, model_of, stored
 from xlarank.data.collection import discover
 from xlarank.data.errors import ClusterError, ModelError
 from xlarank.data.workspace import Workspace
@@ -64,10 +53,10 @@ def test_a_cluster_stores_what_this_machine_would(client, tree, tmp_path, monkey
     graph_path(tree, TILE, "test", "sort__a").write_bytes(b"no zip")
     graph_path(tree, LAYOUT, "valid", "odd;name").write_bytes(b"no zip")
     here = build(tree, tmp_path / "here", max_configs=10)
-    listener = Listener()
+    listener = trees.Listener()
     asked = {"max_configs": 10, "scheduler": client.scheduler.address}
     there = build(tree, tmp_path / "there", progress=listener, **asked)
-    assert contents(tmp_path / "there") == contents(tmp_path / "here")
+    assert trees.contents(tmp_path / "there") == trees.contents(tmp_path / "here")
     assert there.splits == here.splits
     assert set(there.broken) == {f"{TILE} test sort__a", f"{LAYOUT} valid odd;name"}
     assert listener.jobs == [("building features", FILES + 1)] and listener.ended == 1
@@ -106,9 +95,8 @@ def test_files_that_do_not_fit_into_memory_together_are_named(tree, tmp_path, mo
 
 @pytest.mark.slow
 def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(client, built, tmp_path):
-    first, second, here = (
-        fitted(cluster) for cluster in (TreeCluster(client), TreeCluster(client), None)
-    )
+    first, second = (fitted(TreeCluster(client)) for _ in range(2))
+    here = fitted(None)
     card = saved(first, tmp_path / "one").card
     assert card.fingerprint == saved(second, tmp_path / "two").card.fingerprint
     texts = [path.read_text() for path in (tmp_path / "one").rglob("*.txt")]
@@ -117,9 +105,8 @@ def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(client
     assert np.corrcoef([model.score(part) for model in (first, here)])[0, 1] > 0.98
     local = shutil.copytree(built, tmp_path / "local")
     request = {"collections": [LAYOUT], "rounds": 10}
-    (result,) = trees.train_models(
-        built, engine="dask", scheduler=client.scheduler.address, **request
-    )
+    scheduler = client.scheduler.address
+    (result,) = trees.train_models(built, engine="dask", scheduler=scheduler, **request)
     trees.train_models(local, **request)
     assert result.chosen_by == "3 folds by family"
     there = model_of(built)
@@ -137,13 +124,13 @@ def test_workers_that_are_killed(client, tmp_path, monkeypatch):
     victim, other = pids(client)
     names = [f"family{n % 9}__{n}" for n in range(24)]
     tree = trees.write_tree(tmp_path / "tree", {TILE: {"train": names}}).path
-    killer = Listener(1, lambda: os.kill(victim, signal.SIGKILL))
+    killer = trees.Listener(1, lambda: os.kill(victim, signal.SIGKILL))
     scheduler = client.scheduler.address
     report = build(tree, tmp_path / "there", scheduler=scheduler, progress=killer)
     assert len(killer.notes) == 24 and not report.broken
     assert victim not in pids(client) and other in pids(client)
     build(tree, tmp_path / "here")
-    assert contents(tmp_path / "there") == contents(tmp_path / "here")
+    assert trees.contents(tmp_path / "there") == trees.contents(tmp_path / "here")
 
     def kill():
         """Kill a worker once LightGBM is at work."""
@@ -182,12 +169,11 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(
             patch.setattr(module, "build_remotely", trees.die)
             asked = {"collections": [TILE], "scheduler": client.scheduler.address}
             (why,) = build(tree, tmp_path / "work", splits=["valid"], **asked).broken.values()
-        assert why.startswith(
-            "pool__a.npz: 1 workers died while they built it; expected workers with enough"
-        )
+        died = "pool__a.npz: 1 workers died while they built it"
+        assert why.startswith(f"{died}; expected workers with enough")
     with local_cluster(1) as stopping, pytest.raises(ClusterError, match="cluster is gone; start"):
-        asked = {"scheduler": stopping.scheduler_address, "progress": Listener(1, stopping.close)}
-        build(tree, tmp_path / "gone", **asked)
+        stop = trees.Listener(1, stopping.close)
+        build(tree, tmp_path / "gone", scheduler=stopping.scheduler_address, progress=stop)
 
 
 @pytest.mark.slow

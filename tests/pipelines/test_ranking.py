@@ -18,17 +18,7 @@ from tests.cli.conftest import here
 from tests.features.helpers import graph_of, layout_file
 from tests.graphs import Node, layout_row, save_npz
 from tests.pipelines import trees
-from tests.pipelines.trees import (
-    LAYOUT,
-    TILE,
-    edit_json,
-    graph_path,
-    identical,
-    layout_graph,
-    model_of,
-    stored,
-    tile_graph,
-)
+from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, stored, tile_graph
 from xlarank.cli.explaining import explain as explain_command
 from xlarank.cli.ranking import rank as command
 from xlarank.data.collection import SAMPLE, Collection
@@ -71,9 +61,9 @@ def test_the_order_is_that_of_the_scores_of_the_stored_rows(path, shared_trained
     assert ranking.metrics == graph_metrics("layout", score, graph.cost, graph.group)
     best = ranking.best()
     assert [entry.rank for entry in best] == list(range(1, 23))
-    identical = {entry.configuration: entry.identical for entry in best}
-    assert sorted(identical) == list(range(22)) and identical.pop(0) == [22, 23]
-    assert not any(identical.values())
+    repeats = {entry.configuration: entry.identical for entry in best}
+    assert sorted(repeats) == list(range(22)) and repeats.pop(0) == [22, 23]
+    assert not any(repeats.values())
     scores = [ranking.scores[entry.configuration] for entry in best]
     assert [entry.score for entry in best] == scores == sorted(scores)
     assert ranking.best(3) == best[:3] and ranking.best(100) == best
@@ -138,7 +128,7 @@ def test_the_best_ranker_out_of_fold_ranks_and_says_why(trained, path):
         ({"shipped ranker": dict.fromkeys(own, 2.0)}, False, ""),  # columns that rows lack
         ({}, False, ""),
     ):
-        edit_json(card, others=others)
+        trees.edit_json(card, others=others)
         ranking = run(trained, path, model_from=None)
         assert (ranking.ranked_by != by_model.ranked_by) is chosen
         assert said in "".join(ranking.notes)
@@ -151,7 +141,7 @@ def test_the_best_ranker_out_of_fold_ranks_and_says_why(trained, path):
 
 def test_a_graph_that_the_model_was_trained_on_is_named(trained, shared_tree):
     known = run(trained, graph_path(shared_tree, LAYOUT, "train", "alpha__a"))
-    score = model_of(trained, LAYOUT).card.folds["alpha__a"]["score"]
+    score = trees.model_of(trained, LAYOUT).card.folds["alpha__a"]["score"]
     (note,) = known.notes
     assert "was trained on this graph" in note and f"out of fold, its score is {score:.3f}" in note
 
@@ -207,7 +197,7 @@ def test_the_model_is_chosen_by_collection_folder_or_kind(trained, tmp_path, mon
         run(trained, layout, "layout:cpu:rando")
     models = trained / "models/layout/cpu"
     new = shutil.copytree(models / "random", models / "default")
-    edit_json(new / "model.json", collection=other)
+    trees.edit_json(new / "model.json", collection=other)
     for collection in (LAYOUT, other):
         path = save_npz(graph_path(tmp_path / "tree", collection, "valid", "x__a"), layout_graph(5))
         assert run(trained, path).collection == collection
@@ -220,7 +210,7 @@ def test_the_model_is_chosen_by_collection_folder_or_kind(trained, tmp_path, mon
     several = f"by 2 models; expected {other}, {LAYOUT}; pass `collection`"
     with pytest.raises(ModelError, match=several):
         run(trained, layout)
-    given = rank(Workspace(tmp_path / "nothing"), tile, model=model_of(trained, TILE))
+    given = rank(Workspace(tmp_path / "nothing"), tile, model=trees.model_of(trained, TILE))
     assert given.order.tolist() == run(trained, tile).order.tolist()
 
 
@@ -467,7 +457,7 @@ def test_ties_for_first_are_counted_and_a_lone_configuration_has_no_next_step(tm
     assert (arrays["node_config_feat"][default] < 0).all()
     assert ranking.order[place - 1] == default
     assert f"the compiler's default, configuration {default}: place {place} of 24" in out
-    alike = save_npz(tmp_path / "b.npz", identical(arrays))
+    alike = save_npz(tmp_path / "b.npz", trees.identical(arrays))
     out, following = printed(alike, "--workspace", tmp_path)
     assert "tie for first" not in out and not following
 
@@ -552,7 +542,7 @@ def test_an_unknown_gpu_is_named_with_its_substitute(tmp_path):
 
 
 def test_rank_shows_the_span_of_the_runtimes_of_identical_configurations(tmp_path):
-    arrays = identical(layout_graph(5, configs=8))
+    arrays = trees.identical(layout_graph(5, configs=8))
     arrays["config_runtime"][:] = np.arange(1, 9) * 1_000_000
     arrays["config_runtime"][3] = 0
     path = save_npz(tmp_path / "a.npz", arrays)

@@ -12,16 +12,7 @@ import pytest
 
 from tests.graphs import LAYOUT_PROGRAM, save_npz
 from tests.pipelines import trees
-from tests.pipelines.trees import (
-    LAYOUT,
-    LAYOUTS,
-    TILE,
-    TREE,
-    edit_json,
-    graph_path,
-    layout_graph,
-    tile_graph,
-)
+from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TREE, graph_path, layout_graph, tile_graph
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.workspace import Workspace
@@ -81,12 +72,12 @@ def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(
 def test_graphs_of_other_collections_and_earlier_models_are_in_the_training_set(trained, tmp_path):
     place = Workspace(trained)
     card = place.model(LAYOUTS) / "model.json"
-    edit_json(card, also_from={"layout:cpu:default": ["delta__z"]})
+    trees.edit_json(card, also_from={"layout:cpu:default": ["delta__z"]})
     words = read(report(place, tmp_path / "a.html").out)[1]
     known = "in the training set of the model"
     assert f"Valid graphs: 2 of 2 graphs are of families {known}" in words
     first = {"where": "shipped", "collection": "layout:tpu-estimate:all", "fingerprint": ""}
-    edit_json(card, also_from={}, continues={**first, "rate": 1.0, "graphs": ["delta__b"]})
+    trees.edit_json(card, also_from={}, continues={**first, "rate": 1.0, "graphs": ["delta__b"]})
     facts = gather(place, LAYOUTS)
     assert facts.left_out == {"delta__b": known}
     assert [*facts.metrics] == ["delta__a"]
@@ -133,7 +124,7 @@ def test_the_report_describes_the_rule_that_ranks(trained, tmp_path):
     rule = "rule: fewest layouts set"
     card = place.model(LAYOUTS) / "model.json"
     folds = trees.model_of(trained).card.folds
-    edit_json(card, others={rule: dict.fromkeys(folds, 2.0)})
+    trees.edit_json(card, others={rule: dict.fromkeys(folds, 2.0)})
     facts = gather(place, LAYOUTS)
     assert facts.ranker.name == rule and not facts.importance
     assert facts.explained[0].model == rule
@@ -165,7 +156,7 @@ def test_equal_scores_do_not_hide_each_other(monkeypatch):
 
 def test_without_models_and_with_names_that_look_like_html(built, tmp_path):
     manifest = Workspace(built).features(LAYOUTS, "train") / "manifest.json"
-    edit_json(manifest, broken={"<script>alert(1)</script>": "a & b <i>"})
+    trees.edit_json(manifest, broken={"<script>alert(1)</script>": "a & b <i>"})
     picture = built / "reports" / "tune-layout-cpu-random-lambdarank.svg"
     picture.parent.mkdir(exist_ok=True)
     picture.write_text('<svg xmlns="http://www.w3.org/2000/svg"><script>alert(2)</script></svg>')

@@ -12,18 +12,7 @@ import pytest
 
 from tests.graphs import save_npz
 from tests.pipelines import trees
-from tests.pipelines.trees import (
-    LAYOUT,
-    LAYOUTS,
-    TILE,
-    TILES,
-    TREE,
-    Listener,
-    build,
-    graph_path,
-    model_of,
-    stored,
-)
+from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TREE, build, graph_path, model_of, stored
 from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.submission import read_submission
@@ -68,21 +57,18 @@ def is_by_hand(metrics, workspace, model, collection, split="valid"):
     """Return whether a report is that of the model's scores of all configurations of the stored
     graphs.
     """
-    expected = {
-        name: graph_metrics(
-            model.card.kind, model.score(graph)[graph.group], graph.cost, graph.group
-        )
-        for name, graph in stored(workspace, collection, split).items()
-    }
-    extra = {"baselines", "repeats_once", "seeds_std", "ceiling"}
-    reported = {
-        name: {key: metrics[name][key] for key in metrics[name].keys() - extra} for name in METRICS
-    }
-    return reported == summarise(expected)
+    expected = {}
+    for name, graph in stored(workspace, collection, split).items():
+        score = model.score(graph)[graph.group]
+        expected[name] = graph_metrics(model.card.kind, score, graph.cost, graph.group)
+    # not compared
+    extra = dict.fromkeys(("baselines", "repeats_once", "seeds_std", "ceiling"))
+    summaries = summarise(expected)
+    return all(extra | summaries[name] == extra | metrics[name] | extra for name in METRICS)
 
 
 def test_scores_have_baselines_and_the_spread_of_seeds_beside_them(shared_trained):
-    listener = Listener()
+    listener = trees.Listener()
     folders = [shared_trained / name for name in ("features", "models", "studies")]
     before = [(path, path.stat().st_mtime_ns) for at in folders for path in at.rglob("*")]
     result = run(shared_trained, progress=listener)
@@ -103,26 +89,26 @@ def test_scores_have_baselines_and_the_spread_of_seeds_beside_them(shared_traine
     once = [kendall_tau(model.score(graph), graph.row_cost) for graph in graphs]
     assert tau["repeats_once"] == pytest.approx(np.mean(once))
     assert tau["repeats_once"] != tau["mean"]
-    per_seed = [(graph, model.scores_by_seed(graph)) for graph in graphs]
-    first, second = np.mean(
-        [[kendall_tau(x[g.group], g.cost) for x in scores] for g, scores in per_seed], axis=0
-    )
+    by_seed = []
+    for graph in graphs:
+        scores = model.scores_by_seed(graph)
+        by_seed.append([kendall_tau(score[graph.group], graph.cost) for score in scores])
+    first, second = np.mean(by_seed, axis=0)
     assert 0 < tau["seeds_std"] == pytest.approx(abs(first - second) / np.sqrt(2))
 
 
 def test_a_ceiling_stands_beside_tau_if_labels_are_measured_again(shared_trained, monkeypatch):
-    assert run(shared_trained).report[LAYOUT]["tau"]["ceiling"] is None, (
-        "one of 22 configurations has three runs"
-    )
-    monkeypatch.setattr(
-        evaluation, "tau_ceiling", lambda cost, group: cost[0] / cost[group == 0].sum()
-    )
+    # one of 22 configurations has three runs
+    assert run(shared_trained).report[LAYOUT]["tau"]["ceiling"] is None
+
+    def made_up(cost, group):
+        return cost[0] / cost[group == 0].sum()
+
+    monkeypatch.setattr(evaluation, "tau_ceiling", made_up)
     report = run(shared_trained).report
-    runs = {
-        name: graph.cost[[0, -2, -1]]
-        for name, graph in stored(shared_trained, LAYOUT, "valid").items()
-    }
-    expected = {name: costs[0] / costs.sum() for name, costs in runs.items()}
+    expected = {}
+    for name, graph in stored(shared_trained, LAYOUT, "valid").items():
+        expected[name] = graph.cost[0] / graph.cost[[0, -2, -1]].sum()
     assert report[LAYOUT]["tau"]["ceiling"] == expected
     assert "ceiling" not in report[TILE]["tau"] and "ceiling" not in report[LAYOUT]["slowdown@1"]
     rows = gather(Workspace(shared_trained), LAYOUTS, explained=False).score_rows()
@@ -143,9 +129,8 @@ def test_model_of_another_collection(shared_trained, shared_built, tmp_path):
     assert is_by_hand(result.report[other], work, model_of(work), other)
     assert result.report[LAYOUT] == run(work, collections=[LAYOUT]).report[LAYOUT]
     known = "1 of these 3 programs (by name) and on the families of 2"
-    assert result.notes == [
-        f"{other}: scored by the model of {LAYOUT}, which was trained on {known}"
-    ]
+    (note,) = result.notes
+    assert note == f"{other}: scored by the model of {LAYOUT}, which was trained on {known}"
     kinds = f"the model of {LAYOUT} ranks layout graphs, {TILE} has tile graphs"
     assert kinds in result.left_out[TILE]
     build(root, work, collections=[other], splits=["valid"], settings=trees.NO_CANDIDATES)
@@ -176,9 +161,8 @@ def test_graphs_that_the_model_was_trained_on_are_no_result(trained, tmp_path, w
         assert "on one graph alone" in result.verdicts[LAYOUT]
         options["model_from"] = str(Workspace(trained).model(LAYOUTS))
     options["collections"] = [LAYOUT]
-    with pytest.raises(
-        CollectionError, match=f"was trained on all .* graphs of {LAYOUT} in {split}"
-    ):
+    nothing = f"was trained on all .* graphs of {LAYOUT} in {split}"
+    with pytest.raises(CollectionError, match=nothing):
         run(trained, split=split, **options)
 
 
@@ -225,9 +209,8 @@ def test_verdicts_on_the_same_numbers_agree_with_those_of_train():
     start = "behind the best rule without learning (x, 0.500), but not significantly: Kendall tau"
     assert text.startswith(start) and "by -0.062 (95 % interval -" in text
     counts = evaluation.count_verdicts([text, "on one graph alone, beside ...", "worse than ..."])
-    assert counts.endswith(
-        "of 3 models: 0 better, 1 worse, 1 not significantly different, 1 on one graph alone."
-    )
+    better = "0 better, 1 worse, 1 not significantly different, 1 on one graph alone"
+    assert counts.endswith(f"of 3 models: {better}.")
 
 
 def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
@@ -279,7 +262,7 @@ def test_graphs_without_labels_and_those_that_cannot_be_ranked_are_named(tree, t
         ([TILE], "tile:cpu has no labelled, rankable graph in test"),
         ([], f"nothing could be evaluated on test: .*{LAYOUT}.*{TILE}"),
     ):
-        listener = Listener()
+        listener = trees.Listener()
         with pytest.raises(CollectionError, match=message):
             run(trained, split="test", collections=collections, progress=listener)
         assert listener.ended == 1
@@ -345,7 +328,7 @@ def test_by_family_are_the_scores_that_training_kept(shared_trained, fits):
 
 @pytest.mark.slow
 def test_graphs_are_held_out_while_their_family_stays(trained, fits):
-    listener = Listener()
+    listener = trees.Listener()
     result = held_out(trained, by="graph", progress=listener)
     assert listener.jobs == [(f"cross-validating {LAYOUT}", 4), (f"cross-validating {TILE}", 2)]
     names = list(TREE[LAYOUT]["train"])
@@ -359,7 +342,7 @@ def test_graphs_are_held_out_while_their_family_stays(trained, fits):
     assert "so this is no score for new programs" in result.notes[0]
     assert f"these 4 graphs by folds of families: score {mean:.3f}" in result.notes[1]
     model = model_of(trained, TILE)
-    data = read_training_set(Workspace(trained), TILES).data
+    data = read_training_set(Workspace(trained), trees.TILES).data
     group = [data.names.index("conv__b")]
     settings = FitSettings(model.card.rounds, threads=1)
     curves = validate_fold(data, Fold(group, group), model, settings)
@@ -398,19 +381,17 @@ def test_the_graphs_are_those_that_the_model_learned_from(tree, built):
         ("family", TILE, 2, "graphs of two or more program families"),
         ("graph", LAYOUT, 3, "two or more graphs of one family"),
     ):
-        message = (
-            f"hold out by {by} of the {count} graphs of {collection}; expected {expected}; pass"
-        )
+        graphs = f"{count} graphs of {collection}"
+        message = f"hold out by {by} of the {graphs}; expected {expected}; pass another `by`"
         with pytest.raises(CollectionError, match=message):
             held_out(built, by=by, collections=[collection], model="ranknet")
 
 
 def test_a_ranker_by_name_needs_no_model_and_is_scored_at_its_best_number_of_rounds(built):
     result = held_out(built, model="lambdarank", rounds=110, collections=[TILE])
-    data = read_training_set(Workspace(built), TILES).data
-    curves = FoldPlan.of(data).curves(
-        data, Model.of("lambdarank", "tile"), FitSettings(110, threads=1), id
-    )
+    data = read_training_set(Workspace(built), trees.TILES).data
+    model = Model.of("lambdarank", "tile")
+    curves = FoldPlan.of(data).curves(data, model, FitSettings(110, threads=1), id)
     stage = curves.best_stage()
     expected = graphs_of(summarise(curves.at(stage)))
     assert stage < len(curves.rounds) - 1 and graphs_of(result.report[TILE]) == expected
@@ -426,15 +407,12 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built
     assert len(fits) == 2 * 3, "a fit for each family"
     assert alone["ranknet"].notes[0].startswith(f"{LAYOUT}: ranknet with default parameters, ")
     assert not (built / "models").exists()
-    result = cross_validate(
-        Workspace(built), [*names, "ranknet"], fit=FitSettings(60, threads=1), **layouts
-    )
+    result = held_out(built, model=[*names, "ranknet"], rounds=60, **layouts)
     comparison = {row["ranker"]: row for row in result.comparison[LAYOUT]}
     assert "rule: file order" in comparison
     board = leaderboard(Workspace(built), collections=[LAYOUT])["ranker", "mean"]
-    assert dict(board.iter_rows()) == {
-        name: pytest.approx(report["score"]["mean"]) for name, report in comparison.items()
-    }
+    means = {name: row["score"]["mean"] for name, row in comparison.items()}
+    assert dict(board.iter_rows()) == pytest.approx(means)
     for name, ranker in alone.items():
         scores = comparison[name]["score"]["graphs"]
         assert scores == ranker.report[LAYOUT]["score"]["graphs"]
@@ -442,15 +420,13 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built
     assert result.notes == [*alone["ranknet"].notes, *alone["lambdarank"].notes]
     verdicts = {f"{LAYOUT}, {name}": alone[name].verdicts[LAYOUT] for name in names}
     assert result.verdicts == verdicts, "each by name, with its own score"
-    means = {name: comparison[name]["score"]["mean"] for name in names}
     assert result.several == sorted(names, key=lambda name: -means[name])
 
 
 def test_named_collections_without_the_block_are_skipped(trained):
     """What was computed for others is returned; a block that none has is an error (below)."""
-    fit = FitSettings(5, threads=1)
-    options = {"collections": [TILE, LAYOUT], "without": ["Padding"], "fit": fit}
-    result = cross_validate(Workspace(trained), "lambdarank", **options)
+    options = {"collections": [TILE, LAYOUT], "without": ["Padding"]}
+    result = held_out(trained, rounds=5, model="lambdarank", **options)
     assert result.left_out == {TILE: f"{TILE} has no columns of Padding"}
     assert [*result.rankings] == [LAYOUT]
 
@@ -597,12 +573,11 @@ def kernels(tmp_path_factory):
     """A workspace trained on three kernel families, with the result of training."""
     root = tmp_path_factory.mktemp("kernels")
     workspace = Workspace(tmp_path_factory.mktemp("kernels_work"))
-    for path in (
-        graph_path(SAMPLE, TILE, split, name) for split, names in KERNELS.items() for name in names
-    ):
-        copy = root / path.relative_to(SAMPLE)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, copy)
+    for split, names in KERNELS.items():
+        for name in names:
+            copy = graph_path(root, TILE, split, name)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(graph_path(SAMPLE, TILE, split, name), copy)
     build(root, workspace.root)
     (result,) = trees.train_models(workspace.root, rounds=5)
     return workspace, result
@@ -621,9 +596,7 @@ def test_training_and_cross_validation_go_by_kinds(kernels):
         assert f"{TILE}: fallback for unseen kernel families: {Fallback()}" in found.notes
     assert f"{TILE}: 3 kernel families in 3 folds" in found.notes
     assert set(read_results(workspace)["held_out_by"]) == {"kind"}
-    again = cross_validate(
-        workspace, by="kind", model="lambdarank", with_valid=True, fit=FitSettings(3)
-    )
+    again = held_out(workspace.root, rounds=3, model="lambdarank", with_valid=True)
     assert set(again.report[TILE]["score"]["graphs"]) == {*KERNELS["train"], "expsum__b"}
 
 

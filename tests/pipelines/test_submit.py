@@ -13,16 +13,7 @@ import pytest
 
 from tests.graphs import save_npz
 from tests.pipelines import trees
-from tests.pipelines.trees import (
-    LAYOUT,
-    TILE,
-    TREE,
-    Listener,
-    build,
-    graph_path,
-    stored,
-    tile_graph,
-)
+from tests.pipelines.trees import LAYOUT, TILE, TREE, build, graph_path, stored, tile_graph
 from xlarank.data import submission
 from xlarank.data.errors import CollectionError, ModelError, SubmissionError
 from xlarank.data.submission import (
@@ -229,7 +220,7 @@ def test_a_submission_is_checked_before_it_is_in_place(shared_trained, tmp_path,
         run(shared_trained, out)
     assert check.call_args.args[0] != out
     with pytest.raises(KeyboardInterrupt):
-        run(shared_trained, out, progress=Listener(stop_at=2))
+        run(shared_trained, out, progress=trees.Listener(stop_at=2))
     monkeypatch.setattr(Member, "score", lambda self, rows: np.full(len(rows), np.nan))
     with pytest.raises(ModelError, match="scores that are not finite"):
         run(shared_trained, out, collections=[TILE])

@@ -16,18 +16,7 @@ import polars as pl
 import pytest
 
 from tests.pipelines import trees
-from tests.pipelines.trees import (
-    LAYOUT,
-    LAYOUTS,
-    TILE,
-    TILES,
-    TREE,
-    Listener,
-    build,
-    contents,
-    graph_path,
-    stored,
-)
+from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TILES, TREE, build, graph_path, stored
 from xlarank.cli import options
 from xlarank.data.errors import FeatureStoreError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.submission import read_submission
@@ -136,7 +125,7 @@ def test_the_lock_of_a_killed_process_is_free_and_others_say_that_they_wait(tmp_
     command = [sys.executable, "-c", code, str(tmp_path)]
     pipe = subprocess.PIPE
     holder = subprocess.Popen(command, stdin=pipe, stdout=pipe)
-    listener = Listener()
+    listener = trees.Listener()
     assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
     threading.Timer(0.3, holder.kill).start()
     with workspace_lock(Workspace(tmp_path), listener):
@@ -147,14 +136,14 @@ def test_the_lock_of_a_killed_process_is_free_and_others_say_that_they_wait(tmp_
 
 
 def test_rows_of_a_second_root_are_refused_or_replace_all(trained, second, tmp_path):
-    before = contents(trained, "features/**/*.parquet")
+    before = trees.contents(trained, "features/**/*.parquet")
     out = tmp_path / "out.csv"
     two_roots = r"holds layout:cpu:random of .*; expected one data root a workspace"
     with pytest.raises(WorkspaceError, match=two_roots):
         build(second, trained)
     with pytest.raises(WorkspaceError, match="`replace`"):
         run_all(trees.data_root(second), Workspace(trained), out, RunSettings(0.01, 1, 1))
-    assert contents(trained, "features/**/*.parquet") == before and not out.exists()
+    assert trees.contents(trained, "features/**/*.parquet") == before and not out.exists()
     build(second, trained, replace=True)
     assert stored_roots(Workspace(trained)) == {str(second.resolve())}
     names = {name for path in trained.rglob("*.parquet") for name in pl.read_parquet(path)["graph"]}
