@@ -353,9 +353,7 @@ def _write_manifests(
 def _remove_splits_without_files(
     workspace: Workspace, request: BuildRequest, discovered: Sequence[GraphFile]
 ) -> list[str]:
-    """Remove the rows of chosen splits that have no file in the data root, and return their
-    names.
-    """
+    """Remove the rows of chosen splits without a file in the data root; return their names."""
     present = {(file.collection, file.split) for file in discovered}
     stored = stored_collections(workspace)
     chosen = choose(request.collections, [*stored, *(file.collection for file in discovered)])

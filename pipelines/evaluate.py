@@ -282,9 +282,7 @@ def _official_indices(path: Path) -> dict[str, list[int]]:
 
 
 def _picked(graph: GraphRows, configurations: list[int]) -> Indices:
-    """Return the positions of configurations; raises `CollectionError` if one is unknown or none
-    measured.
-    """
+    """Return positions; raises `CollectionError` if one is unknown or none was measured."""
     if not np.isin(configurations, graph.ids).all():
         count = counted(len(graph.ids), "configuration")
         got = f"the official indices of {graph.name} reach beyond its {count}"

@@ -78,9 +78,7 @@ def info(
 
 
 def file_info(path: Path) -> dict[str, float | None]:
-    """Describe the labels of a graph: layouts by `describe_labels`, tiles by counts, runtimes and
-    noise.
-    """
+    """Describe the labels of a graph: layouts by `describe_labels`, tiles by counts and noise."""
     graph = read_graph(path)
     if isinstance(graph, LayoutGraph):
         collection = collection_of(path)

@@ -1,6 +1,4 @@
-"""Package of code and models, a folder or a zip, from which a Kaggle notebook runs without
-internet.
-"""
+"""Package of code and models, a folder or a zip, for a Kaggle notebook without internet."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ LACKING: Final = ("protobuf>=5", "rich>=13.7", "typer>=0.15")
 
 @dataclass(frozen=True)
 class Package:
-    """A written package; ``size`` is in bytes before compression, ``wheels`` the requirements with
-    wheels in it.
-    """
+    """A written package; ``size`` is uncompressed bytes, ``wheels`` the included requirements."""
 
     out: Path
     files: int
@@ -115,9 +111,7 @@ def _content(path: Path, root: Path) -> bytes:
 
 
 def _add_models(root: Path, content: dict[str, bytes]) -> tuple[str, ...]:
-    """Add a workspace's models with their best parameters, trials and first scores; each must fit
-    this code.
-    """
+    """Add a workspace's models with best parameters, trials and first scores; each must fit."""
     workspace = Workspace(root)
     collections = trained_collections(workspace)
     if not collections:

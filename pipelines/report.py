@@ -181,9 +181,7 @@ def _cell(value: object) -> str:
 
 
 def metric_charts(facts: CollectionFacts) -> dict[str, str]:
-    """Draw the scores and slowdowns of the model and of the rules by graph; the score of tiles is
-    that of slowdown@5.
-    """
+    """Draw scores and slowdowns of the rankings by graph; tiles are scored by slowdown@5."""
     metrics_of = {"scores": "score", "slowdown1": "slowdown@1", "slowdown5": "slowdown@5"}
     if facts.collection.kind == "tile":
         metrics_of.pop("slowdown5")
@@ -204,9 +202,7 @@ def metric_charts(facts: CollectionFacts) -> dict[str, str]:
 
 
 def ranks_charts(facts: CollectionFacts) -> dict[str, str]:
-    """Draw predicted against measured ranks of the best, the median and the worst graph, if the
-    model ranked them anew.
-    """
+    """Draw predicted against measured ranks of the best, median and worst graph, if ranked anew."""
     if not facts.ranks:
         return {}
     names = facts.worst_first()
@@ -240,9 +236,7 @@ def mean_row(rows: Sequence[Row]) -> Row:
 
 
 def compared(ours: CollectionFacts, theirs: CollectionFacts) -> tuple[list[Row], Floats]:
-    """Return the scores of the graphs that two workspaces share, and the differences of
-    ``score``.
-    """
+    """Return the scores of graphs that two workspaces share, and the differences of ``score``."""
     names = [facts.model.name if facts.model else "-" for facts in (ours, theirs)]
     headings = {
         "score": [f"this workspace ({names[0]})", f"other workspace ({names[1]})", "difference"]

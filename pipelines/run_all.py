@@ -76,9 +76,7 @@ class CollectionOutcome:
     seconds: float = 0.0
 
     def add_reason(self, error: Exception) -> None:
-        """Add the end of an error's message to the notes, on one line, with its type if the error
-        is unexpected.
-        """
+        """Add an error's message to the notes as one line, with the type of an unexpected error."""
         kind = "" if isinstance(error, XlarankError) else f"{type(error).__name__}: "
         reason = f"{kind}{' '.join(str(error).split())[-600:]}"
         if reason not in self.notes:
@@ -147,9 +145,7 @@ def run_all(
 
 @dataclass
 class _Job:
-    """State of a run; ``last``: `time.monotonic` deadline of its steps; ``cover``: as in
-    `submit`.
-    """
+    """State of a run; ``last``: `time.monotonic` deadline of steps; ``cover``: as in `submit`."""
 
     data_root: DataRoot
     workspace: Workspace
@@ -241,9 +237,7 @@ class _Job:
             outcome.notes.append(f"not tuned: {error}")
 
     def rank_untrained(self) -> None:
-        """Rank the collections that are still in the default order by the models that `submit`
-        chooses.
-        """
+        """Rank the collections in the default order by the models that `submit` chooses."""
         for collection, outcome in self.outcomes.items():
             has_test = any(row_id.startswith(f"{collection}:") for row_id in self.cover)
             if outcome.ranked_by == DEFAULT_ORDER and has_test and time.monotonic() < self.last:
@@ -299,9 +293,7 @@ class _Job:
         return None
 
     def attach(self, source: Workspace, collection: Collection) -> ModelCard:
-        """Copy another workspace's model, unloaded (a damaged one could crash this process); return
-        its card.
-        """
+        """Copy another workspace's model, unloaded because it may be damaged; return its card."""
         card = read_card(source.model(collection))
         if source.root.resolve() != self.workspace.root.resolve():
             target = self.workspace.model(collection)
@@ -319,9 +311,7 @@ def first_model(
     *,
     progress: Progress | None,
 ) -> None:
-    """Train unless ``request`` is None, store the metrics on valid and plot the ranks of the
-    median-score graph.
-    """
+    """Train if there is a ``request``, store metrics on valid and plot the median graph's ranks."""
     path = budget.first_scores(workspace, collection)
     first = read_first_scores(workspace, collection)
     if request is not None:

@@ -76,9 +76,7 @@ class Submission:
         return any(row.startswith(f"{collection}:") for row in self.origin)
 
     def unranked(self) -> dict[str, int]:
-        """Count the rows that were kept and those of the default order; counts of 0 are left
-        out.
-        """
+        """Count rows that were kept and those of the default order; counts of 0 are left out."""
         counts = Counter(self.origin.values())
         return {origin: counts[origin] for origin in ("kept", "default") if counts[origin]}
 
@@ -154,9 +152,7 @@ def _rank_collection(
     configs: dict[str, int],
     report: Submission,
 ) -> dict[str, list[int]]:
-    """Return the order of each scored test graph, by id; add all to ``configs`` and the results to
-    ``report``.
-    """
+    """Return the order of each scored test graph by id; update ``configs`` and ``report``."""
     manifest = read_manifest(workspace, collection, "test")
     if manifest is None or not (manifest.graphs or manifest.broken):
         raise CollectionError(f"{collection} has no test graphs in {workspace.root}")
@@ -218,9 +214,7 @@ def _add_unbuilt(
     report: Submission,
     every: bool,
 ) -> None:
-    """Add test graphs without stored rows from the data roots, of ``every`` or only of chosen
-    collections.
-    """
+    """Add test graphs of the data roots without stored rows, of ``every`` or chosen ones."""
     files: list[GraphFile] = []
     for root in sorted(stored_roots(workspace)):
         with suppress(DataRootError):  # removed or moved: cover only the graphs of the workspace

@@ -1,6 +1,4 @@
-"""Contributions to the difference of two configurations' scores: by node, pair, cause, column and
-segment.
-"""
+"""Contributions to the difference of two scores: by node, pair, cause, column and segment."""
 
 from __future__ import annotations
 
@@ -236,9 +234,7 @@ def _causes(columns: Mapping[str, float]) -> dict[str, float]:
 def _estimated_times(
     graph: LayoutGraph, now: int, then: int
 ) -> tuple[dict[int, float], tuple[float, float]]:
-    """Return the nanoseconds of each node under ``now`` minus those under ``then``, and the sums
-    under both.
-    """
+    """Return each node's nanoseconds under ``now`` minus ``then``, and the sums under both."""
     new, old = (config_times(graph, config) for config in (now, then))
     changes = {}
     for node, before in zip(new, old, strict=True):
@@ -306,9 +302,7 @@ def _node_parts(
     names: Sequence[NodeName],
     changes: Mapping[int, float],
 ) -> tuple[NodePart, ...]:
-    """Return contributions by node: its step of the walk and its instances, with half of each
-    pair.
-    """
+    """Return contributions by node: its step of the walk, its instances, half of each pair."""
     shares = (
         {node: instance.value / len(instance.nodes)}
         for instance in parts.instances
@@ -372,9 +366,7 @@ def program_graph(graph: Graph) -> nx.DiGraph:
 
 
 def segments_of(graph: Graph, values: Mapping[int, float]) -> dict[tuple[int, ...], float]:
-    """Return the sums of up to five groups of connected nodes with large contributions of one sign;
-    ``values`` are by node.
-    """
+    """Return sums of up to five groups of connected nodes with large ``values`` of one sign."""
     by_size = [*_largest_first(values)]
     totals = np.cumsum([0.0, *(abs(values[node]) for node in by_size)])
     largest = [

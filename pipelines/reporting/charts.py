@@ -234,9 +234,7 @@ def ranks_chart(name: str, title: str, predicted: Floats, measured: Floats) -> s
 def bars_chart(
     name: str, bars: Iterable[tuple[str, float, str]], width: float = 5.2, **texts: str
 ) -> str:
-    """Draw bars of label, share and note, the largest on top; ``texts`` are set on the axes, such
-    as ``title``.
-    """
+    """Draw bars of label, share and note, the largest on top; ``texts`` are set on the axes."""
     bars = sorted(bars, key=lambda bar: bar[1])
     axes = _new_axes(width, max(1.4, 0.7 + 0.24 * len(bars)))
     drawn = axes.barh(
@@ -278,9 +276,7 @@ def segment_picture(graph: Graph, explanation: Explanation) -> str:
 
 
 def _place_nodes(graph: LayoutGraph, explanation: Explanation) -> Places:
-    """Return the centres, in inches, of the nodes in and around the segment, placed so that few
-    edges cross.
-    """
+    """Return the centres, in inches, of nodes in and around the segment, with few crossings."""
     program = program_graph(graph)
     configurable = set(graph.configurable.tolist())
     largest = next(iter(explanation.segments))

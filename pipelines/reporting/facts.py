@@ -102,9 +102,7 @@ class CollectionFacts:
 def gather(
     workspace: Workspace, collection: Collection, *, explained: bool = True
 ) -> CollectionFacts:
-    """Evaluate the model of a collection on the valid split and return its results; write
-    nothing.
-    """
+    """Evaluate the model of a collection on valid and return its results; write nothing."""
     manifests = {}
     for split in SPLITS:
         if manifest := read_manifest(workspace, collection, split):
@@ -137,9 +135,7 @@ def gather(
 
 
 def _score_valid(workspace: Workspace, facts: CollectionFacts, model: Model, ranker: Model) -> None:
-    """Add the metrics of valid graphs that the model was not trained on, and their ranks and
-    certainty by the ranker in use.
-    """
+    """Add metrics of valid graphs that the model does not know, their ranks and certainty."""
     manifest = facts.manifests[SPLIT]
     model.require(manifest)
     trained = dict.fromkeys(model.require_card().known_graphs, "in the training set of the model")

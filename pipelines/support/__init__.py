@@ -1,3 +1,1 @@
-"""Code shared by pipelines: building, evaluations, results, processes, progress and the
-workspace.
-"""
+"""Code shared by pipelines: building, evaluations, results, processes, progress, the workspace."""

@@ -54,9 +54,7 @@ Built: TypeAlias = tuple[BuildOutcomes, dict[Path, bytes]]
 
 @dataclass(frozen=True)
 class PartJob:
-    """Graph files of one split whose rows share a stored file; ``sizes`` are those of the readable
-    graphs.
-    """
+    """Graph files of a split whose rows share a stored file; ``sizes`` are of readable ones."""
 
     files: tuple[GraphFile, ...]
     part: int
@@ -87,9 +85,7 @@ class PartJob:
         return self.workspace.graph_instances(self.collection, self.split, file.name)
 
     def stored(self) -> tuple[BuildOutcomes, bool]:
-        """Return the outcomes known before building, and whether there is nothing to build or
-        remove.
-        """
+        """Return the outcomes known before building, and whether nothing is to build or remove."""
         stored: dict[str, StoredGraph] = {}
         with suppress(WorkspaceError):  # bad name: `_stored_graph` reports each file as broken
             stored = store.stored_graphs(self.rows, self.recipe)
@@ -113,9 +109,7 @@ class PartJob:
             return BuildOutcome(broken=why_broken([file], error))
 
     def build(self, outcomes: BuildOutcomes) -> Built:
-        """Compute missing or outdated rows and write them with the stored ones; the client has
-        nothing to write.
-        """
+        """Compute missing or outdated rows and write them with the stored ones."""
         stored: dict[str, tuple[GraphRows, Source]] = {}
         if any(outcome.kept for outcome in outcomes.values()):
             with suppress(FeatureStoreError):  # workers of a cluster cannot read the workspace
@@ -153,9 +147,7 @@ class PartJob:
 
 
 def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) -> list[PartJob]:
-    """Return the jobs of one split: parts of consecutive files, then one job per unreadable
-    file.
-    """
+    """Return the jobs of a split: parts of consecutive files, then one per unreadable file."""
     parts = list[list[GraphFile]]()
     broken = list[list[GraphFile]]()
     total = 0

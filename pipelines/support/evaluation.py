@@ -70,9 +70,7 @@ class Evaluation:
 
     @property
     def overall(self) -> str:
-        """`mean_over_collections` of the first rankers; of each ranker by name if there are
-        several.
-        """
+        """`mean_over_collections` of the first rankers, or of each ranker if there are several."""
         if not self.several:
             return mean_over_collections(
                 {name: next(iter(rankings.values())) for name, rankings in self.rankings.items()}
@@ -102,9 +100,7 @@ class Evaluation:
 
     @property
     def several(self) -> list[str]:
-        """Evaluated rankers, the best mean score first; empty unless there are two or more in a
-        collection.
-        """
+        """Evaluated rankers, best mean score first; empty unless a collection has two or more."""
         means: dict[str, list[float]] = {}
         most = 0
         for rankings in self.rankings.values():
@@ -159,9 +155,7 @@ def add_metrics(
     scores: Floats,
     picked: Indices | slice = slice(None),
 ) -> None:
-    """Add a graph's metrics by the mean of ``scores (seeds, rows)``, by those of each seed if there
-    are several, and by rules.
-    """
+    """Add a graph's metrics by the mean of ``(seeds, rows)`` scores, by each seed and by rules."""
     rankings.setdefault((ranker, None), {})[rows.name] = evaluate_graph(
         collection, rows, scores.mean(axis=0), picked
     )
@@ -313,9 +307,7 @@ def graphs_to_score(
     left_out: dict[str, str],
     excluded: Mapping[str, str],
 ) -> Iterator[GraphRows]:
-    """Yield the labelled, rankable graphs of a split, except ``excluded``; record why others are
-    ``left_out``.
-    """
+    """Yield the labelled, rankable graphs except ``excluded``; record why others are left out."""
     for rows in each_graph(workspace, collection, split, manifest):
         if not rows.labelled:
             left_out[rows.name] = "its labels are withheld"

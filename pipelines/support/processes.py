@@ -1,6 +1,4 @@
-"""Child processes on this machine, which end with their parent, and connections to Dask
-clusters.
-"""
+"""Child processes on this machine, which end with their parent; connections to Dask clusters."""
 
 from __future__ import annotations
 
@@ -133,9 +131,7 @@ def isolated(
 def _run_child(
     parent: Connection, function: Callable[..., Any], arguments: Any, named: Any
 ) -> None:
-    """Call the function; send its progress, as calls of `Progress` methods, and its result to the
-    parent.
-    """
+    """Call the function; send its progress (calls of `Progress` methods) and result."""
 
     def relay(name: str) -> Callable[..., None]:
         return lambda *values: parent.send((name, values))
@@ -187,9 +183,7 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
 
 
 def require_workers(client: Client, timeout: float) -> int:
-    """Return the total threads of all workers; raise `ClusterError` if none reports in ``timeout``
-    seconds.
-    """
+    """Return the threads of all workers; raise `ClusterError` if there is none in ``timeout`` s."""
     try:
         client.wait_for_workers(1, timeout=timeout)
     except TimeoutError as error:

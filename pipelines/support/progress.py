@@ -8,9 +8,7 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Progress display. A job calls `begin`, then `step` repeatedly, then `end`; jobs do not
-    nest.
-    """
+    """Progress display: a job calls `begin`, `step` repeatedly, and `end`; jobs do not nest."""
 
     def begin(self, title: str, total: int) -> None: ...
 

@@ -1,6 +1,4 @@
-"""Evaluations of a workspace (`results.parquet`), predictions of its rankers, and score files from
-any ranker.
-"""
+"""Evaluations of a workspace (`results.parquet`), predictions, and score files from any ranker."""
 
 from __future__ import annotations
 
@@ -171,9 +169,7 @@ def _replace_rows(
 
 
 def read_results(workspace: Workspace) -> pl.DataFrame:
-    """Return all evaluations, none if there is no file; raises `WorkspaceError` for a damaged
-    file.
-    """
+    """Return all evaluations, none without a file; raises `WorkspaceError` for a damaged file."""
     path = workspace.results()
     if not path.exists():
         return SCHEMA.to_frame()
@@ -195,9 +191,7 @@ def prediction_table(
     fold: int | None = None,
     first_seed: int = 0,
 ) -> pl.DataFrame:
-    """Return the ``(seeds, rows)`` scores of a graph as a table, with the first id of identical
-    configurations.
-    """
+    """Return ``(seeds, rows)`` scores as a table, with the first of identical configurations."""
     first = graph.ids[np.unique(graph.group, return_index=True)[1]]
     seeds = np.repeat(first_seed + np.arange(len(scores)), len(first))
     return pl.select(
@@ -214,9 +208,7 @@ def prediction_table(
 def write_predictions(
     workspace: Workspace, collection: Collection, name: str, tables: list[pl.DataFrame]
 ) -> None:
-    """Write predictions of a ranker, replacing its earlier ones with the same split and
-    ``held_out_by``.
-    """
+    """Write predictions in place of earlier ones with the same split and ``held_out_by``."""
     path = workspace.predictions(collection, name)
     table = pl.concat(tables)
     before = table.clear()
@@ -321,9 +313,7 @@ class ScoreFiles:
         return [table.partition_by("graph", as_dict=True) for table in self.tables]
 
     def score(self, collection: Collection, graph: GraphRows) -> Floats | None:
-        """Return weighted mean ranks over the files that score a graph, ``(1, rows)``, or None;
-        raises `SubmissionError`.
-        """
+        """Return weighted mean ranks, ``(1, rows)``, or None; raises `SubmissionError`."""
         ranks = []
         weights = []
         for file, weight, graphs in zip(self.names, self.weights, self._by_graph, strict=True):
@@ -338,9 +328,7 @@ class ScoreFiles:
     def require_known_graphs(
         self, workspace: Workspace, collections: Sequence[Collection], split: str
     ) -> None:
-        """Raise `SubmissionError` for the first row whose graph is unknown or, without
-        ``collection``, ambiguous.
-        """
+        """Raise `SubmissionError` for the first row whose graph is unknown or ambiguous."""
         collections_of: dict[str, list[str]] = {}
         for collection in collections:
             manifest = read_manifest(workspace, collection, split)
@@ -403,9 +391,7 @@ def _read(path: Path, split: str) -> pl.DataFrame:
 def _require(
     table: pl.DataFrame, valid: pl.Series | pl.Expr, file: Path | str, problem: str, expected: str
 ) -> None:
-    """Raise `SubmissionError` for the first row that is not ``valid``; its values are put into the
-    ``problem``.
-    """
+    """Raise `SubmissionError` for the first row not ``valid``; ``problem`` formats its values."""
     for row in table.filter(~valid).head(1).iter_rows(named=True):
         got = f"row {row['row']} of {file} {problem.format(**row)}"
         raise SubmissionError(got, expected=expected)

@@ -39,16 +39,12 @@ _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def chosen_collections(workspace: Workspace, names: Sequence[str]) -> list[Collection]:
-    """Return the named collections, or all; raises `CollectionError` for one without stored
-    features.
-    """
+    """Return the named collections, or all; raises `CollectionError` for one without features."""
     return choose(names, stored_collections(workspace), where=f"the workspace {workspace.root}")
 
 
 def labelled_collections(workspace: Workspace, names: Sequence[str]) -> list[Collection]:
-    """Return the named collections; without names, those with a labelled, rankable graph, or all
-    if there are none.
-    """
+    """Return the named collections; without names, those with labelled, rankable graphs, or all."""
     chosen = chosen_collections(workspace, names)
     if names:
         return chosen
@@ -152,9 +148,7 @@ def workspace_lock(workspace: Workspace, progress: Progress | None = None) -> It
 
 @contextmanager
 def note_errors(notes: list[str]) -> Iterator[None]:
-    """Add the reason to ``notes`` if the workspace is not writable, instead of raising
-    `WorkspaceError`.
-    """
+    """Add the reason to ``notes`` if the workspace is not writable, instead of an error."""
     try:
         yield
     except WorkspaceError as error:

@@ -39,9 +39,7 @@ def shared_built(shared_tree, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def shared_trained(shared_built, tmp_path_factory):
-    """Workspace with rows and models of two seeds; only results and scores may be added, as
-    `evaluate` does.
-    """
+    """Workspace with rows and models of two seeds; only results and scores may be added."""
     workspace = shutil.copytree(shared_built, tmp_path_factory.mktemp("trained") / "work")
     train_models(workspace, seeds=2, rounds=30)
     return workspace
@@ -80,17 +78,13 @@ def skip_or_fail(why):
 
 
 def need(package):
-    """Skip the test if a package of the extra for Dask is missing, or fail it if nothing may be
-    skipped.
-    """
+    """Skip the test if a package for Dask is missing, or fail it if nothing may be skipped."""
     if find_spec(package) is None:
         skip_or_fail(f"{package} is not installed (pip install 'xlarank[dask]')")
 
 
 class PostgresServer:
-    """A running server on a free port; PostgreSQL refuses to run as root, who starts it as
-    ``postgres``.
-    """
+    """A running server on a free port, started as ``postgres`` because it refuses root."""
 
     def __init__(self):
         # Of Debian.

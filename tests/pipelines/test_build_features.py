@@ -1,6 +1,4 @@
-"""npz files to stored rows: what is built, what is kept, and what a broken file or a kill leaves
-behind.
-"""
+"""npz files to stored rows: what is built or kept, and what a broken file or a kill leaves."""
 
 import os
 import re
@@ -77,9 +75,7 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree, tmp_path):
 
 @pytest.mark.slow
 def test_only_what_changed_is_built_again(tree, built):
-    """By size or date; what is gone or broken by now is no longer listed, and built again once it
-    is mended.
-    """
+    """By size or date; what is gone or broken is no longer listed."""
 
     def inodes():  # every write moves a new file into place
         parts = built.glob("features/**/[!.]*.parquet")
@@ -209,9 +205,7 @@ def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree, tmp_path):
 
 
 def test_a_failed_write_ends_the_build_and_leaves_the_manifests(tree, tmp_path):
-    """A full disk says nothing about the graph files; the next build goes on from the rows that are
-    whole.
-    """
+    """A full disk says nothing about the files; the next build goes on from whole rows."""
     work = tmp_path / "work"
     build(tree, work, **VALID)
     before = manifest(work, split="valid")

@@ -1,6 +1,4 @@
-"""A real Dask cluster of worker processes: the same rows and good models, whatever happens to a
-worker.
-"""
+"""A real Dask cluster of worker processes: equal rows and models, whatever a worker does."""
 
 import os
 import re

@@ -1,6 +1,4 @@
-"""The package for Kaggle, complete or absent and the same each time, and the notebook that runs
-from it.
-"""
+"""The package for Kaggle, complete or absent and reproducible, and the notebook that uses it."""
 
 import json
 import os

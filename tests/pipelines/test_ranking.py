@@ -1,6 +1,4 @@
-"""Ranking and explanation of a graph: which model is chosen, what is shown, and parts that add
-up.
-"""
+"""Ranking and explanation of a graph: the choice of the model, what is shown, parts that add up."""
 
 import csv
 import json
@@ -72,9 +70,7 @@ def test_the_order_is_that_of_the_scores_of_the_stored_rows(path, shared_trained
 def test_every_view_shows_own_runtimes_and_speedups_by_the_least_of_the_repeats(
     shared_trained, tmp_path
 ):
-    """The default of 5 ms and 3 ms is once as fast as itself; `evaluate` and `report` agree with
-    `rank`.
-    """
+    """The default of 5 ms and 3 ms is once as fast as itself; all commands agree."""
     arrays = layout_graph(71)
     arrays["config_runtime"][[0, 22, 23]] = 5_000_000, 3_000_000, 0  # identical: no layouts set
     path = save_npz(tmp_path / "x__a.npz", arrays)
@@ -147,9 +143,7 @@ def test_a_graph_that_the_model_was_trained_on_is_named(trained, shared_tree):
 
 
 def test_speedup_over_the_compilers_own_choice(shared_trained, tmp_path):
-    """A tile's normalizer is the compiler's own runtime, a layout's that of the configuration
-    without layouts.
-    """
+    """A tile's normalizer is the compiler's own runtime."""
     arrays = tile_graph(3)
     arrays["config_runtime_normalizers"][:] = 500
     ranking = run(shared_trained, save_npz(tmp_path / "a.npz", arrays))
@@ -180,9 +174,7 @@ def test_without_labels_or_default(shared_tree, shared_trained, tmp_path):
 
 
 def test_the_model_is_chosen_by_collection_folder_or_kind(trained, tmp_path, monkeypatch):
-    """The named collection, that of the file's folder, or the only one of kind and target; without
-    features.
-    """
+    """That named, that of the file's folder, or the only one of kind and target."""
     other = "layout:cpu:default"
     shutil.rmtree(trained / "features")
     for collection, shipped in (("layout:tpu-estimate:random", True), (other, False)):
@@ -320,9 +312,7 @@ def test_nodes_causes_and_columns_add_up_to_the_difference(shared_trained, path,
 
 
 def test_which_configurations_are_compared(shared_trained, path, tmp_path):
-    """The best with the compiler's default if that is a candidate, else with the middle of the
-    ranking.
-    """
+    """The best with the compiler's default if there is one, else with the middle."""
     for asked, message in (
         ({"config": 24}, "no configuration 24; expected a number from 0 to 23"),
         ({"config": -1}, "no configuration -1"),
@@ -407,9 +397,7 @@ def test_tiles_have_causes_but_no_nodes(shared_tree, shared_trained, tmp_path):
 
 
 def test_the_time_model_explains_itself_in_nanoseconds_that_add_up():
-    """Times of nodes are those of the model to the last bit; contributions to the score are float32
-    sums.
-    """
+    """Times are those of the model to the last bit; contributions are float32 sums."""
     graph = read_graph(SAMPLE / "npz/layout/tpu-estimate/random/valid/unet__a.npz", "layout")
     explanation = explain_graph(graph, pretrained_model("layout"), config=13, against="default")
     assert explanation.estimated is not None and explanation.nodes

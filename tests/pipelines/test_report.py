@@ -233,9 +233,7 @@ def test_broken_and_unrankable_files_are_named(tree):
 
 
 def test_siblings_are_graphs_of_the_structure_of_a_train_graph(tmp_path):
-    """One program twice in train and once in valid, another (an edge less) once in train and in
-    test.
-    """
+    """One program twice in train and once in valid, another in train and in test."""
     arrays = layout_graph(0)
     cut = {**arrays, "edge_index": arrays["edge_index"][1:]}
     places = {

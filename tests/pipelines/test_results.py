@@ -57,9 +57,7 @@ def write(workspace, metrics, ranker, split="valid", held_out_by=None, **options
 
 
 def test_every_evaluation_is_in_the_table(trained):
-    """Training leaves the out-of-fold metrics of the card; a second evaluation replaces the
-    first.
-    """
+    """Training leaves the metrics of the card; a second evaluation replaces the first."""
     table = pl.read_parquet(trained / "results.parquet")
     assert table.columns == COLUMNS and set(table["version"]) == {xlarank.__version__}
     for collection in (LAYOUT, TILE):
@@ -203,9 +201,7 @@ def submitted(workspace, out, paths, weights=(), **options):
 
 
 def test_train_evaluate_and_submit_leave_their_scores(trained, tmp_path):
-    """Scores of valid and test give the model's order; out-of-fold scores give the metrics of the
-    card (below).
-    """
+    """Scores of valid and test give the model's order; those of train are tested below."""
     evaluate(Workspace(trained))
     submit(Workspace(trained), tmp_path / "out.csv", model_from="trained")
     table = predictions(trained, TILE)
@@ -243,9 +239,7 @@ def test_a_workspace_that_cannot_be_written_is_a_note(trained, tmp_path, monkeyp
 
 @pytest.mark.parametrize("split", ["train", "valid"])
 def test_files_that_commands_wrote_are_scored(built, split):
-    """Scores of train graphs are out of fold, those of valid graphs the model's; training drops
-    earlier ones.
-    """
+    """Scores of train are out of fold, those of valid the model's; training drops earlier ones."""
     workspace = Workspace(built)
     trees.train_models(built, collections=[LAYOUT], rounds=10)
     model = evaluate(workspace, split=split, collections=[LAYOUT]).report[LAYOUT]

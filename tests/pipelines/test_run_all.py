@@ -80,9 +80,7 @@ def test_no_time_at_all_leaves_the_default_order(tree, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_failing_collection_does_not_lose_the_other(tmp_path, same_process):
-    """Labels withheld in train: there is nothing to learn the layouts from, which no header
-    tells.
-    """
+    """Labels of train are withheld, which no header tells: there is nothing to learn from."""
     write_tree(tmp_path / "tree", {LAYOUT: {"test": ["omega__a", "omega__b"]}, TILE: TREE[TILE]})
     unlabelled = graph_path(tmp_path / "tree", LAYOUT, "train", "alpha__a")
     unlabelled.parent.mkdir()
@@ -165,9 +163,7 @@ def test_a_killed_run_is_resumed(tree, tmp_path, number, trials):
 
 
 def official():
-    """Yield the sizes of TpuGraphs; layout graphs of valid and test count with 1000 configurations
-    each.
-    """
+    """Yield the sizes of TpuGraphs; valid and test layouts have 1000 configurations each."""
     # Graphs by split and configurations in all, of the dataset; configurable nodes and nodes of a
     # graph, set high.
     counts = {
@@ -207,9 +203,7 @@ def test_memory_is_not_exceeded_and_more_of_anything_never_keeps_less(hours, ram
 
 
 def test_cases_at_the_edge():
-    """The largest files are not built side by side if memory is short; nothing to learn from or to
-    rank.
-    """
+    """Large files are not built side by side; nothing to learn from or to rank."""
 
     def planned(name, counts, families=0, split="train", settings=None):
         size = CollectionSize(Collection.parse(name), {split: [GraphCounts(*counts)]}, families)

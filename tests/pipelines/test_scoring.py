@@ -1,6 +1,4 @@
-"""Scores on a split and of held-out graphs; configurations without a runtime, instances, unseen
-kernel families.
-"""
+"""Scores on a split and of held-out graphs; unmeasured configurations, instances, unseen kinds."""
 
 import json
 import shutil
@@ -54,9 +52,7 @@ def held_out(workspace, rounds=300, **options):
 
 
 def is_by_hand(metrics, workspace, model, collection, split="valid"):
-    """Return whether a report is that of the model's scores of all configurations of the stored
-    graphs.
-    """
+    """Return whether a report is that of the model's scores of the stored graphs."""
     expected = {}
     for name, graph in stored(workspace, collection, split).items():
         score = model.score(graph)[graph.group]
@@ -459,9 +455,7 @@ def test_rules_are_beside_every_ranker(shared_trained):
 @pytest.mark.slow
 @pytest.mark.parametrize("models", [(), ("lambdarank",)])
 def test_a_block_is_left_out_on_the_same_folds(trained, fits, models):
-    """The worth by hand: the score of each graph with and without its columns; no ranker: the
-    trained model.
-    """
+    """The worth by hand, graph by graph; without a ranker it is that of the trained model."""
     workspace = Workspace(trained)
     fit = FitSettings(25, threads=1)
     result = cross_validate(workspace, models, without=["Padding", "SlotChange"], fit=fit)

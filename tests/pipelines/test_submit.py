@@ -1,6 +1,4 @@
-"""Submissions: all test graphs, complete, checked, written atomically; which files are refused, and
-why.
-"""
+"""Submissions: complete, checked, written atomically; which files are refused, and why."""
 
 import csv
 import json
@@ -67,9 +65,7 @@ def test_every_test_graph_is_listed_with_the_best_first(shared_trained, tmp_path
 def test_files_without_features_are_named_and_listed_as_far_as_they_can_be_read(
     tree, trained, tmp_path
 ):
-    """The last of 4 and of 6 tiles repeats the first. Nothing of a runtime leaks into a
-    submission.
-    """
+    """The last of 4 and of 6 tiles repeats the first. No runtime leaks into a submission."""
     run(trained, tmp_path / "before.csv")
     odd = 'ü✓ "quoted", and;\ttabs\r\n'
     listed = {1: 1, 3: 3, 4: 4, 6: 5}
@@ -104,9 +100,7 @@ def test_files_without_features_are_named_and_listed_as_far_as_they_can_be_read(
 
 @pytest.mark.slow
 def test_the_model_of_each_collection_is_chosen_as_by_rank(trained, tmp_path):
-    """The report names its own, that of ``model_from``, the only one of its kind or the shipped
-    one.
-    """
+    """Its own, that of ``model_from``, the only one of its kind or the shipped one."""
     default = "layout:cpu:default"
     another = "layout:xla:random"
     out = tmp_path / "out.csv"
@@ -237,9 +231,7 @@ RIGHT = {NET: list(range(24)), DOT: [4, 3, 2, 1, 0]}
 
 
 def test_the_file_is_what_kaggle_asks_for(tmp_path):
-    """A graph may be called anything, and have 100,040 configurations, beyond the limit of the csv
-    module.
-    """
+    """Graphs have any name, and rows beyond the limit of the csv module."""
     marked = tmp_path / "marked.csv"
     out = tmp_path / "out.csv"
     write_submission(out, {NET: [3, 1, 0, 2], DOT: [8, 0, 3, 1, 7], SMALL: [2, 0, 1]})

@@ -1,6 +1,4 @@
-"""Workspaces have one data root and one writer at a time; damaged files and links in them are
-refused.
-"""
+"""Workspaces have one data root and one writer at a time; damaged files and links are refused."""
 
 import dataclasses
 import json
@@ -165,9 +163,7 @@ def test_a_model_in_the_folder_of_another_collection_is_refused(trained, tmp_pat
 def test_rows_of_other_feature_code_are_refused_and_built_again(
     tree, trained, tmp_path, monkeypatch
 ):
-    """They fit the model of their time, which `rank` rejects; training on them again would change
-    nothing.
-    """
+    """They fit their old model, which `rank` rejects; training again would change nothing."""
     monkeypatch.setattr("xlarank.features.settings.source_hash", lambda: "edited block")
     work = Workspace(trained)
     request = TrainSettings(collections=[TILE], seeds=1, rounds=2, threads=1)
@@ -230,9 +226,7 @@ def test_flipped_bits_are_seen_and_mended_by_building(tree, built, of, request):
 
 
 def test_only_regular_files_are_read_and_building_mends_a_manifest(tree, trained):
-    """A device stands for a pipe, for which no command may wait. The record of commands follows no
-    link.
-    """
+    """A device stands for a pipe, which no command waits for; the log follows no link."""
     workspace = Workspace(trained)
     model = workspace.model(LAYOUTS)
     study = workspace.study(LAYOUTS)

@@ -1,6 +1,4 @@
-"""Small data trees whose graphs can be learned from in a second, and helpers of the tests of
-pipelines.
-"""
+"""Small data trees that can be learned from in a second, and helpers of the tests of pipelines."""
 
 from __future__ import annotations
 
@@ -63,9 +61,7 @@ _TILE_CHOICES = tuple(product((8, 32, 64, 256), (16, 128, 1024), (64, 512)))
 
 
 def layout_graph(seed: int, *, configs: int = 24, labelled: bool = True) -> Arrays:
-    """Return a layout graph; the last two configurations repeat the first, a nanosecond slower
-    each.
-    """
+    """Return a layout graph; the last two configurations repeat the first, 1 ns slower each."""
     picked = np.random.default_rng(seed).permutation(len(_CHOICES))[: configs - 2].tolist()
     chosen = [_CHOICES[i] for i in [*picked, picked[0], picked[0]]]
     runtime = np.array(
@@ -204,9 +200,7 @@ def die(*_: object) -> None:
 
 
 class Listener:
-    """A `Progress` that records its calls, and interrupts the work at a step or calls ``act``
-    there.
-    """
+    """A `Progress` that records its calls, and at a step interrupts the work or calls ``act``."""
 
     def __init__(self, stop_at: int = 0, act: Callable[[], object] | None = None) -> None:
         self.jobs = list[tuple[str, int]]()
