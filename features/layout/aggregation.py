@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +18,6 @@ from xlarank.data.config_table import code_counts
 from xlarank.features.block import Block
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.pairs import Combinations, Pairs
-from xlarank.features.program.program_context import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints
 
 Codes = NDArray[np.integer[Any]]
@@ -63,11 +61,6 @@ class Batch:
         if kind not in self._results:
             self._results[kind] = self._functions[kind](self)
         return self._results[kind][:, columns]
-
-    @cached_property
-    def by_node(self) -> Codes:
-        """``(K, configs)`` `types`, transposed."""
-        return np.ascontiguousarray(self.types.T)
 
     def __len__(self) -> int:
         return len(self.types)
@@ -151,72 +144,21 @@ def _sum_entries(codes: Codes, table: Floats) -> Floats:
 
 
 def _node_sums(context: LayoutContext, per_row: bool, tables: Sequence[Floats]) -> BatchFunction:
-    """Return the function that sums quantities, ``(T or R, n)``, over nodes.
-
-    Columns by type are grouped by the coarse classes in which they are not 0, and summed over those
-    nodes only.
-    """
+    """Return the function that sums quantities, ``(T or R, n)``, over nodes."""
     table = np.concatenate(tables, axis=1)
-    parts: list[tuple[Ints | slice, NDArray[np.bool_] | slice, Floats]] = [
-        (slice(None), slice(None), table)
-    ]
-    if not per_row:
-        classes = range(len(COARSE_CLASSES))
-        class_bits = sum(
-            (table[context.type_coarse_class == coarse].any(axis=0) << coarse) for coarse in classes
-        )
-        parts = []
-        for bits in np.unique(class_bits[class_bits > 0]):
-            columns = np.flatnonzero(class_bits == bits)
-            present = (bits >> context.coarse_class) & 1 > 0
-            nodes = slice(None) if present.all() else present
-            parts.append((columns, nodes, np.ascontiguousarray(table[:, columns])))
-
-    def summed(batch: Batch) -> Floats:
-        total = np.zeros((len(batch), table.shape[1]))
-        for columns, nodes, values in parts:
-            total[:, columns] = _sum_entries(
-                (batch.codes if per_row else batch.types)[:, nodes], values
-            )
-        return total
-
-    return summed
+    return lambda batch: _sum_entries(batch.codes if per_row else batch.types, table)
 
 
 def _maxima(context: LayoutContext, per_row: bool, tables: Sequence[Floats]) -> BatchFunction:
     """Return the function that computes the largest of quantities, ``(T or R, n)``, over nodes, at
     least 0.
-
-    A node contributes at least the smallest value of its rows; nodes that never exceed the largest
-    of these are skipped.
     """
-    start = context.table.start[:-1]
-    of_column = []
-    for values in np.concatenate(tables, axis=1).T:
-        ascending, rank = np.unique(values, return_inverse=True)
-        floor = 0.0
-        nodes = np.zeros(0, np.int64)
-        if context.table.nodes:
-            row_values = values if per_row else values[context.row_type]
-            row_min, row_max = (
-                reduce.reduceat(row_values, start) for reduce in (np.minimum, np.maximum)
-            )
-            floor = max(0.0, float(row_min.max()))
-            nodes = np.flatnonzero(row_max > floor)
-        of_column.append(
-            (ascending, rank.astype(np.min_scalar_type(max(0, len(ascending) - 1))), floor, nodes)
-        )
+    columns = np.ascontiguousarray(np.concatenate(tables, axis=1).T)
 
     def largest(batch: Batch) -> Floats:
-        by_node = np.ascontiguousarray(batch.codes.T) if per_row else batch.by_node
-        columns = np.zeros((len(batch), len(of_column)))
-        for column, (ascending, rank, floor, nodes) in zip(columns.T, of_column, strict=True):
-            column[:] = (
-                np.maximum(ascending[rank[by_node[nodes]].max(axis=0)], floor)
-                if len(nodes)
-                else floor
-            )
-        return columns
+        # nodes first: a maximum over the first axis is several times as fast
+        by_node = np.ascontiguousarray((batch.codes if per_row else batch.types).T)
+        return np.stack([values[by_node].max(axis=0, initial=0.0) for values in columns], axis=1)
 
     return largest
 
