@@ -51,7 +51,6 @@ BLOCKS: Final = checked(
     change.SlotChange(),
     change.NodeChange(),
     copies.Disagreement(),
-    copies.DisagreementByClass(),
     copies.ConfigurableNodes(),
     copies.ChangedSurroundings(),
     padding.Padding(),

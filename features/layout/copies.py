@@ -13,31 +13,32 @@ import numpy as np
 from scipy import sparse
 
 from xlarank.features.block import Block, Cause, Scope, Tier
-from xlarank.features.layout.aggregation import Aggregation, BatchFunction, LayoutBlock
+from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.pairs import FARTHEST, Pairs, pair_layouts
 from xlarank.features.program.program_context import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints, log2p
 
 _COMPARED: Final = {
-    "clash{}__share": "share of {} with two different layouts set",
-    "clash{}_bytes__share": "share of the bytes of {} with two different layouts set",
-    "mismatch{}__share": "share of {} with different layouts, the default if unset",
-    "mismatch{}_bytes__share": (
+    "clash_{}__share": "share of {} with two different layouts set",
+    "clash_{}_bytes__share": "share of the bytes of {} with two different layouts set",
+    "mismatch_{}__share": "share of {} with different layouts, the default if unset",
+    "mismatch_{}_bytes__share": (
         "share of the bytes of {} with different layouts, the default if unset"
     ),
-    "half{}__share": "share of {} with one layout set, unlike the other's default",
-    "half{}_bytes__share": (
+    "half_{}__share": "share of {} with one layout set, unlike the other's default",
+    "half_{}_bytes__share": (
         "share of the bytes of {} with one layout set, unlike the other's default"
     ),
-    "agree{}__share": "share of {} with the same layout set on both sides",
+    "agree_{}__share": "share of {} with the same layout set on both sides",
 }
 _HEAVY: Final = ("convolution", "dot", "reduce", "transpose")
 _REACH: Final = range(1, 6)
 
 
 class Disagreement(LayoutBlock):
-    """Consumer-producer pairs whose layouts differ: shares of pairs and of their bytes.
+    """Consumer-producer pairs whose layouts differ: shares of pairs and of their bytes, and
+    mismatched bytes by opcode class of either side.
 
     Pairs are connected through operations that are not configurable themselves and keep a layout
     (such as elementwise ones) or permute it (transposes). A clash has a layout set on both sides, a
@@ -48,27 +49,46 @@ class Disagreement(LayoutBlock):
 
     cause = Cause.COPIES
     columns = {
-        f"disagreement__{what.format(hop)}": text.format(f"consumer-producer pairs {far} apart")
-        for hop, far in (
-            ("_1hop", "1 edge"),
-            ("_2hop", "2 edges"),
-            ("_3hop", f"3 to {FARTHEST} edges"),
-        )
-        for what, text in _COMPARED.items()
+        **{
+            f"disagreement__{what.format(hop)}": text.format(f"consumer-producer pairs {far} apart")
+            for hop, far in (
+                ("1hop", "1 edge"),
+                ("2hop", "2 edges"),
+                ("3hop", f"3 to {FARTHEST} edges"),
+            )
+            for what, text in _COMPARED.items()
+        },
+        **{
+            f"disagreement__{side}_{name}_bytes__share": (
+                f"mismatched bytes of pairs whose {side} is a {name} node, over the bytes of all "
+                "pairs"
+            )
+            for side in ("consumer", "producer")
+            for name in OPCODE_CLASSES
+        },
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
+        all_bytes = max(1.0, float(sum(pairs.bytes.sum() for pairs in context.pairs)))
         requests = []
         for pairs in context.pairs:
             count = max(1.0, len(pairs))
             total = max(1.0, float(pairs.bytes.sum()))
-            function = partial(_compared, context, pairs)
-            requests.append(aggregation.sum_pairs(pairs, function, [*[count, total] * 3, count]))
-        return lambda batch: np.concatenate([hop(batch) for hop in requests], axis=1)
+            over = [*[count, total] * 3, count, *[all_bytes] * 2 * len(OPCODE_CLASSES)]
+            requests.append(aggregation.sum_pairs(pairs, partial(_compared, context, pairs), over))
+
+        def finalize(batch: Batch) -> Floats:
+            hops = [request(batch) for request in requests]
+            by_class = np.add.reduce(hops)[:, len(_COMPARED) :]
+            return np.concatenate([*(hop[:, : len(_COMPARED)] for hop in hops), by_class], axis=1)
+
+        return finalize
 
 
 def _compared(context: LayoutContext, pairs: Pairs, pair: Ints, left: Ints, right: Ints) -> Floats:
-    """Return the quantities of `_COMPARED` for combinations of layouts, not yet divided."""
+    """Return the quantities of `_COMPARED` and mismatched bytes by class, not yet divided, for
+    combinations of layouts.
+    """
     left_key, right_key, sides_set = pair_layouts(context, pairs, pair, left, right)
     unlike = left_key != right_key
     bytes_ = pairs.bytes[pair]
@@ -76,39 +96,10 @@ def _compared(context: LayoutContext, pairs: Pairs, pair: Ints, left: Ints, righ
     half = unlike & (sides_set == 1)
     agree = ~unlike & (sides_set == 2)
     columns = [clash, clash * bytes_, unlike, unlike * bytes_, half, half * bytes_, agree]
+    for side in (pairs.left, pairs.right):
+        of_side = context.configurable_class[side[pair]]
+        columns += [unlike * bytes_ * (of_side == n) for n in range(len(OPCODE_CLASSES))]
     return np.stack(columns, axis=1).astype(np.float64)
-
-
-class DisagreementByClass(LayoutBlock):
-    """Mismatched bytes of pairs at any distance, by opcode class of either side, over the bytes of
-    all pairs.
-    """
-
-    cause = Cause.COPIES
-    columns = {
-        f"disagreement__{side}_{name}_bytes__share": (
-            f"mismatched bytes of pairs whose {side} is a {name} node"
-        )
-        for side in ("consumer", "producer")
-        for name in OPCODE_CLASSES
-    }
-
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
-        total = max(1.0, float(sum(pairs.bytes.sum() for pairs in context.pairs)))
-        classes = np.arange(len(OPCODE_CLASSES))
-        of_node = context.configurable_class[:, None]
-
-        def mismatched_bytes(pairs: Pairs, pair: Ints, left: Ints, right: Ints) -> Floats:
-            requested, produced, _ = pair_layouts(context, pairs, pair, left, right)
-            sides = (of_node[side[pair]] == classes for side in (pairs.left, pairs.right))
-            moved = (requested != produced) * pairs.bytes[pair]
-            return np.asarray(moved[:, None] * np.concatenate([*sides], axis=1))
-
-        requests = []
-        for pairs in context.pairs:
-            function = partial(mismatched_bytes, pairs)
-            requests.append(aggregation.sum_pairs(pairs, function, [total] * len(self.columns)))
-        return lambda batch: np.add.reduce([hop(batch) for hop in requests])
 
 
 class ConfigurableNodes(Block):
