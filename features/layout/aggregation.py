@@ -34,12 +34,6 @@ _CONFIGS = (128, 2048)
 #: With more combinations of requested layouts, quantities are computed only for those in each
 #: batch.
 _COMBINATIONS: Final = 1 << 22
-#: Nanoseconds, measured: a multiplication of the sparse and of the dense product, counting one
-#: code, and setting up one entry of the dense matrix.
-_SPARSE_NS = 0.18
-_DENSE_NS = 0.05
-_COUNT_NS = 1.5
-_ENTRY_NS = 2.0
 
 
 class Batch:
@@ -103,9 +97,8 @@ class Aggregation:
 
     def maximum(self, values: Sequence[NDArray[Any]], *, per_row: bool = False) -> BatchFunction:
         """Request maxima over nodes of quantities as in `sum`, at least 0."""
-        return self._request(
-            _maxima, per_row, len(values), np.stack(values, axis=1).astype(np.float64)
-        )
+        table = np.stack(values, axis=1).astype(np.float64)
+        return self._request(_maxima, per_row, len(values), table)
 
     def sum_pairs(
         self, pairs: Pairs, quantities: PairQuantities, over: Sequence[float]
@@ -125,28 +118,15 @@ class Aggregation:
         }
 
 
-def _sum_entries(codes: Codes, table: Floats) -> Floats:
-    """Return the sum of ``table[code]`` over the codes of each configuration: ``(configs, columns
-    of table)``.
-
-    If codes repeat within a configuration, it pays to count them and multiply the dense counts.
-    """
-    nodes = codes.shape[1]
-    (entries, columns) = table.shape
-    dense = nodes * _COUNT_NS + entries * (_ENTRY_NS + columns * _DENSE_NS)
-    if dense < nodes * columns * _SPARSE_NS:
-        entry = codes + np.arange(0, len(codes) * len(table), len(table))[:, None]
-        counts = np.bincount(entry.reshape(-1), minlength=len(codes) * len(table)).reshape(
-            len(codes), -1
-        )
-        return np.asarray(counts.astype(np.float64) @ table)
-    return np.asarray(code_counts(codes, len(table)) @ table)
-
-
 def _node_sums(context: LayoutContext, per_row: bool, tables: Sequence[Floats]) -> BatchFunction:
     """Return the function that sums quantities, ``(T or R, n)``, over nodes."""
     table = np.concatenate(tables, axis=1)
-    return lambda batch: _sum_entries(batch.codes if per_row else batch.types, table)
+
+    def summed(batch: Batch) -> Floats:
+        codes = batch.codes if per_row else batch.types
+        return np.asarray(code_counts(codes, len(table)) @ table)
+
+    return summed
 
 
 def _maxima(context: LayoutContext, per_row: bool, tables: Sequence[Floats]) -> BatchFunction:
@@ -182,9 +162,8 @@ def _pair_sums(
 
     def quantities(combination: Ints) -> Floats:
         sides = combinations.sides(combination)
-        return np.asarray(
-            np.concatenate([function(*sides) for function, _ in requests], axis=1) / over
-        )
+        parts = [function(*sides) for function, _ in requests]
+        return np.asarray(np.concatenate(parts, axis=1) / over)
 
     values_of_all: Floats | None = None
     used = np.arange(len(over))
@@ -207,7 +186,7 @@ def _pair_sums(
             present, index = np.unique(combination, return_inverse=True)
             table = quantities(present)
             combination = index.reshape(combination.shape)
-        total[:, used] = _sum_entries(combination, table)
+        total[:, used] = code_counts(combination, len(table)) @ table
         return total
 
     return summed

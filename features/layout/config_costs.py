@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from xlarank.data.graph import LayoutGraph
 from xlarank.features.layout.hardware import HARDWARE
@@ -63,9 +63,6 @@ class SlowNode:
     nanoseconds: float
 
 
-T = TypeVar("T", ConfigRelayout, SlowNode)
-
-
 def config_costs(
     graph: LayoutGraph, config: int, hardware: str
 ) -> tuple[list[ConfigRelayout], list[SlowNode]]:
@@ -105,8 +102,6 @@ def config_costs(
         ns = machine.costs.get(name, 0.0) * amount
         if mask and ns:
             nodes.append(SlowNode(node, name, ns))
-    return _slowest_first(copies), _slowest_first(nodes)
-
-
-def _slowest_first(costs: list[T]) -> list[T]:
-    return sorted(costs, key=lambda cost: -cost.nanoseconds)
+    copies.sort(key=lambda copy: -copy.nanoseconds)
+    nodes.sort(key=lambda node: -node.nanoseconds)
+    return copies, nodes
