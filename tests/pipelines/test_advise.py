@@ -21,6 +21,7 @@ from xlarank.pipelines.programs.advise import advice, diagnosis
 from xlarank.pipelines.programs.advise.advice import AdviceSettings, advise, apply_configuration
 from xlarank.pipelines.programs.advise.diagnosis import (
     Leaf,
+    Version,
     changes_of,
     diagnose,
     operation_lines,
@@ -414,7 +415,17 @@ def test_outputs_that_lie_otherwise_than_the_inputs_they_become_are_no_advice():
     arrays = "(f32[64,64]{1,0}, f32[64,64]{0,1})->f32[64,64]{1,0}"
     text = f"HloModule m, entry_computation_layout={{{arrays}}}\n"
     start = space.entry(True, False)[0]
-    assert not space.tied(text) and space.tied(text.replace("{0,1}", "{1,0}"))
+    tied = text.replace("{0,1}", "{1,0}")
+    assert not space.tied(text) and space.tied(tied)
+    (change,), outputs = advice._entry_changes(
+        space, Version(1, text, start), Version(1, tied, start)
+    )
+    assert (change.before, change.minor_to_major, change.looped, outputs) == (
+        (0, 1),
+        (1, 0),
+        True,
+        [],
+    )
     grown, codes = space.tie(start, text)
     modes = [(["{1,0}", "{0,1}"], ["{0,1}"]), (["{1,0}", "{1,0}"], ["{1,0}"])]
     assert [grown.modes(code) for code in codes] == modes

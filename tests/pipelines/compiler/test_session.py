@@ -158,7 +158,8 @@ def test_a_journal_keeps_outcomes_drops_a_cut_line_and_refuses_other_settings(tm
     path = tmp_path / "journal"
     ok, shared = (Outcome(Status.OK, 12, 1, "f", shared, 1.5) for shared in (False, True))
     crashed = Outcome(Status.CRASHED, seconds=2.0, message="signal 11")
-    outcomes = {"": ok, "0:10": shared, "1:10": crashed}
+    screened = Outcome(Status.SCREENED, 7, fingerprint="g")
+    outcomes = {"": ok, "0:10": shared, "1:10": crashed, "1:01": screened}
     with Journal(path, {"seed": 0}) as journal:
         for configuration, outcome in outcomes.items():
             journal.add(configuration, outcome)
