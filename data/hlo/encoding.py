@@ -71,8 +71,7 @@ def encode_kernel(module: Message) -> Arrays:
 
 
 def encode_program(module: Message) -> Arrays:
-    """Encode an ``HloModuleProto`` as in `encode_kernel`, and add the arrays specific to layout
-    files.
+    """Encode a module as in `encode_kernel`, and add the arrays specific to layout files.
 
     These are ``node_splits (1, k)`` and ``node_config_ids (configurable nodes,)``, both int64.
     Every convolution, dot and reshape outside fusion bodies is configurable if its rank fits the
@@ -289,8 +288,7 @@ def unexpressed(module: Message) -> tuple[str, ...]:
 
 
 def layout_arrays(data: Message) -> Arrays:
-    """Convert the measured runs of a ``ModuleTuningData``, in their order, to the arrays of a
-    layout file.
+    """Convert the measured runs of a ``ModuleTuningData``, in order, to a layout file's arrays.
 
     Raises `HloError` if no run is usable or a configuration does not fit the program.
     """
@@ -328,8 +326,7 @@ def _runtimes(runs: Sequence[Message]) -> Arrays:
 
 
 def kernel_name(stem: str, fingerprint: int) -> str:
-    """Return a kernel's name in the dataset: the program's name and the signed 64-bit fingerprint
-    in hex.
+    """Return a kernel's name in the dataset: the program's and the signed fingerprint in hex.
 
     >>> kernel_name("alexnet", 0x579E7B2C540F0929), kernel_name("alexnet", 0xF758AA847A9184C5)
     ('alexnet_579e7b2c540f0929', 'alexnet_-8a7557b856e7b3b')
@@ -339,8 +336,7 @@ def kernel_name(stem: str, fingerprint: int) -> str:
 
 
 def tile_arrays(kernel: Message) -> Arrays:
-    """Convert one kernel of a ``TuningData`` to the arrays of a tile file; its default run is the
-    normalizer.
+    """Convert a kernel of a ``TuningData`` to a tile file's arrays, normalized by its default.
 
     Raises `HloError` for a kernel without tile sizes or without a measured default.
     """
@@ -365,8 +361,7 @@ def tile_arrays(kernel: Message) -> Arrays:
 def tile_row(
     kernel: Sequence[int] = (), output: Sequence[int] = (), input: Sequence[int] = ()
 ) -> list[int]:
-    """Return the 24 columns of a tile's bounds; the product of no bounds is 0 here, but 1 in node
-    columns.
+    """Return the 24 columns of a tile's bounds; here the product of no bounds is 0.
 
     >>> tile_row(output=(2, 8))[8:16]
     [2, 8, 0, 0, 0, 0, 10, 16]

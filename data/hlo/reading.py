@@ -200,8 +200,7 @@ def graph_name(path: Path) -> str:
 def node_names(path: Path | str, graph: Graph) -> tuple[NodeName, ...]:
     """Return ``(nodes,)`` names of a graph's nodes, from the file of its module.
 
-    Raises `HloError` naming the file if it holds no module, or one with other opcodes or another
-    number of nodes.
+    Raises `HloError` naming the file if it holds no module, or another one.
     """
     path = Path(path)
     message = read_program(path)
@@ -243,8 +242,7 @@ def read_program(path: Path) -> Message:
 
 
 def parse_program(data: bytes) -> Message:
-    """Return the message in ``data``: an ``HloModuleProto``, a ``ModuleTuningData`` or a
-    ``TuningData``.
+    """Return the ``HloModuleProto``, ``ModuleTuningData`` or ``TuningData`` in ``data``.
 
     All kinds of messages start with field 1, so they are tried in turn, and the first that holds a
     program is returned. Compressed files are unpacked; HLO text and StableHLO are parsed. Raises

@@ -40,10 +40,8 @@ class CandidateLayouts:
 
     Attributes:
         rows: ``(choices, 18)`` of each group, the first one all -1.
-        group: ``(configurable nodes,)`` group of each node, -1 if the compiler chooses; by default
-            one per node.
-        least: ``(groups,)`` lowest code drawn at random, 1 if a group is always set; None if nodes
-            are not tied.
+        group: ``(configurable nodes,)`` group of each node, -1 if the compiler chooses.
+        least: ``(groups,)`` lowest code drawn, 1 if always set; None if nodes are not tied.
         choices: ``(groups,)`` number of candidate rows, the default included.
         free: groups with several candidate rows.
         space: number of possible configurations.
@@ -168,11 +166,9 @@ def breed(
     *,
     known: Codes | None = None,
 ) -> Codes:
-    """Return up to ``count`` codes ``(configs, groups)`` bred from ``parents`` and not in
-    ``parents`` or ``known``.
+    """Return up to ``count`` new codes ``(configs, groups)`` bred from ``parents``, not ``known``.
 
-    A child copies a parent or crosses two; then one to five nodes take a random row or the
-    compiler's choice.
+    A child copies a parent or crosses two; then one to five nodes take a random row or are reset.
     """
     old = np.unique(parents if known is None else np.concatenate([parents, known]), axis=0)
 
@@ -199,8 +195,7 @@ def evolve(
     population: int,
     generations: int,
 ) -> Codes:
-    """Return up to ``count`` distinct codes ``(configs, groups)``: the compiler's choice, then the
-    best by score.
+    """Return up to ``count`` distinct codes ``(configs, groups)``: the default, then the best.
 
     A genetic search: the population starts as neighbours of the compiler's choice, and its best
     quarter breeds in every generation. Scores are compared only within one call of ``score``, so it

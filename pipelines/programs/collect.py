@@ -41,8 +41,7 @@ class CollectSettings(SearchSettings):
     Attributes:
         limit: maximum seconds to compile a configuration, and to run it once.
         effort: XLA's ``exec_time_optimization_effort``; changes labels.
-        minutes: maximum time for loading and measuring all programs after the search; ignored by
-            targets that estimate.
+        minutes: maximum time to load and measure all programs; ignored by estimates.
     """
 
     target: str
@@ -61,8 +60,7 @@ def collect(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Collected:
-    """Write ``npz/layout/<source>/<search>/<split>/NAME.npz`` below ``out``, its module and a
-    manifest.
+    """Write ``npz/layout/<source>/<search>/<split>/NAME.npz`` in ``out``, its module and manifest.
 
     ``program`` is a file of HLO or ``module:function``, a function without arguments that returns a
     JAX callable and its arguments. Labels are in ns; ``<source>`` is `Target.source`, such as

@@ -59,8 +59,7 @@ class TileSettings:
     """Settings that labels depend on, besides the program and the compiler's version.
 
     Attributes:
-        limits: number of limits of vector memory that the program is compiled under, besides the
-            default.
+        limits: number of limits of vector memory to compile under, besides the default.
         limit: maximum mean seconds of a compilation; all ``limits + 1`` share the total.
     """
 
@@ -71,12 +70,10 @@ class TileSettings:
 
 @dataclass(eq=False)
 class CollectedKernel:
-    """One operation of a compiled program with its tiles, encoded as a ``program`` of its own with
-    hash ``digest``.
+    """An operation of a compiled program, encoded as a ``program`` with hash ``digest``.
 
     Attributes:
-        tiles: estimated cycles by (kernel bounds, output bounds); input bounds are 0 in TpuGraphs'
-            files.
+        tiles: estimated cycles by (kernel bounds, output bounds).
         unknown: number of operations without an estimate, summed over the limits.
     """
 
@@ -96,8 +93,7 @@ def collect_tiles(
     name: str | None = None,
     compiler: Compiler | None = None,
 ) -> Collected:
-    """Write ``npz/tile/<source>/<split>/NAME_DIGEST.npz`` below ``out`` for every kernel, and a
-    manifest.
+    """Write ``npz/tile/<source>/<split>/NAME_DIGEST.npz`` of every kernel, in ``out``.
 
     ``program`` is a file of HLO or ``module:function`` as for
     `xlarank.pipelines.programs.collect.collect`. A kernel's tiles are those that the compiler
@@ -181,8 +177,7 @@ def _result(folder: Path, limit: int) -> str:
 def add_tiles(kernels: dict[str, CollectedKernel], module: Message) -> None:
     """Add the tiles of a compiled program to ``kernels``, keyed by digest, in program order.
 
-    Operations on arrays in vector memory are skipped: they cost less, and no column of the format
-    shows why.
+    Operations on arrays in vector memory are skipped: they cost less, which no column shows.
     """
     fused = fused_computations(module)
     for computation in module.computations:

@@ -36,8 +36,7 @@ class ProposeSettings(SearchSettings):
 
     Attributes:
         min_elements: outputs of fewer elements are left to the compiler.
-        check: number of configurations to compile for `DEFAULT_TARGET`, besides the compiler's
-            default.
+        check: number of configurations to compile for `DEFAULT_TARGET` after the default.
     """
 
     configs: int = 1000
@@ -59,8 +58,7 @@ class Proposal:
         guided_by: title of the model whose scores guided the search.
         learned_from: labels of the graphs that the model learned from.
         default_place: number of configurations that the model ranks ahead of the default.
-        estimates: estimated cycles of the first configurations by number, if checked; None for one
-            that does not compile.
+        estimates: estimated cycles by number, if checked; None if it does not compile.
     """
 
     graph: str
@@ -94,8 +92,7 @@ def propose(
     collection: str | None = None,
     progress: Progress | None = None,
 ) -> Proposal:
-    """Write ``out``, a graph file of the program in ``path`` with proposed configurations, none
-    measured.
+    """Write ``out``, a graph file of a program with proposed configurations, none measured.
 
     ``path`` is a layout graph's npz file or an HLO program. `model_for_graph` chooses the model
     that guides ``evolve``. Raises `GraphFileError` or `HloError` for the file, `ModelError` if a

@@ -38,16 +38,13 @@ _COMPARED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """Search of configurations; raises `XlarankError` for an unknown search or tie, or ``configs``
-    below 1.
+    """Search of configurations; raises `XlarankError` for unknown names or ``configs`` below 1.
 
     Attributes:
         search: ``random``, or ``evolve``: a genetic search around the compiler's default.
         configs: maximum number of configurations, including the compiler's default.
-        tie: ``rule``: tied nodes share their layouts, as in Google's files; ``none``: nodes are
-            independent.
-        per_node: for ``tie=none``, maximum number of candidate rows of a node, the compiler's
-            default included.
+        tie: ``rule``: tied nodes share layouts, as in Google's files; ``none``: independent.
+        per_node: for ``tie=none``, maximum number of candidate rows, the default included.
     """
 
     search: str = "random"
@@ -79,8 +76,7 @@ def load_program(
     """Load a file of HLO, or ``module:function``, in its state before layout assignment.
 
     A ``ModuleTuningData`` of TpuGraphs is in that state already. Raises
-    `xlarank.data.errors.HloError` if the file is not a program, `CompilerError` if the compiler
-    rejects it.
+    `xlarank.data.errors.HloError` if it is not a program, `CompilerError` if it is rejected.
     """
     path = Path(program)
     if ":" in program and not path.exists():

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.data.hlo.programs import kernels, matmul_module
+from tests.data.hlo.programs import kernels, matmul_module, saved
 from tests.data.hlo.test_encoding import layouts
 from tests.graphs import DOT_KEYS, LAYOUT_KEYS
 from tests.pipelines.trees import LAYOUT, graph_path
@@ -21,11 +21,6 @@ from xlarank.pipelines.info import info
 from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
 from xlarank.pipelines.programs.propose import ProposeSettings, propose
 from xlarank.pipelines.rank import rank
-
-
-def saved(path, message):
-    path.write_bytes(message.SerializeToString())
-    return path
 
 
 def test_a_program_becomes_a_graph_of_the_data_root(tmp_path):

@@ -58,13 +58,11 @@ class Advice:
     """Diagnosis of a program and its best layouts.
 
     Attributes:
-        replaced: note on the operations that were replaced because this compiler has no code for
-            them, or empty.
+        replaced: note on operations replaced because this compiler has no code for them.
         best_ns, module_ns: times with the pasted code and of the edited module, which also sets
             layouts that no code can set; equal if the program is a file.
         compiled: number of configurations by status, as in `LayoutSearch.statuses`.
-        difference: largest relative difference of outputs on this CPU, or why it is unknown; None
-            if not compared.
+        difference: largest relative difference of outputs, or why unknown; None if not asked.
         lines: code to paste into a JAX program; empty if it gains nothing.
         configuration: changed rows by node, as in ``node_config_feat``.
         measured: None if not requested, or if there is nothing to measure.
@@ -152,8 +150,7 @@ class AdviceSettings:
 def advise(
     program: str, settings: AdviceSettings, *, out: Path, progress: Progress | None = None
 ) -> Advice:
-    """Diagnose a file of HLO or ``module:function``, and search layouts within a budget of
-    compilations.
+    """Diagnose a program, and search layouts within a budget of compilations.
 
     The compiler's default is compiled first and stands unless another configuration beats it
     (`LayoutSearch`). The advice, a picture of the diagnosis, any edited module and a journal to
@@ -363,8 +360,7 @@ def apply_configuration(
     """Convert ``FILE.npz:N`` to changes and lines that describe them, and write the edited module
     below ``out``. Operations that it sets to the default order of dimensions are only counted.
 
-    Raises `HloError` if the graph is not the program's, `CompilerError` if the file has no such
-    configuration.
+    Raises `HloError` for another program's graph, `CompilerError` for no such configuration.
     """
     name, _, number = configuration.rpartition(":")
     if not name or not number.isdigit():

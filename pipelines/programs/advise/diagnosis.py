@@ -109,8 +109,7 @@ def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Lea
 
 
 def ties_of(module: Message, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> dict[int, int]:
-    """Return positions of inputs that a loop takes from outputs of its previous step, input ->
-    output.
+    """Return which inputs a loop takes from outputs of its previous step, input -> output.
 
     Pairs are aliased (donated), or agree in shape and path. Full paths are compared first, then
     paths without the index of the argument: ``[0]['w']`` matches ``[1]['w']`` or ``['w']``.

@@ -70,15 +70,12 @@ _REMEDIES: Final = {
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Search space of configurations, encoded as ``(configs, nodes + 2)``; code 0 leaves a layout
-    unchanged.
+    """Search space, encoded as ``(configs, nodes + 2)``; code 0 leaves a layout unchanged.
 
     Attributes:
         nodes: candidate rows of each configurable node, without the layout that the compiler chose.
-        ties: input -> output of the previous step that it is taken from; both should have the same
-            layout.
-        entry_modes: modes of inputs and outputs: as written, chosen by the compiler, then equal for
-            ``ties``.
+        ties: input -> previous step's output, which should have the same layout.
+        entry_modes: modes of inputs and outputs: as written, free, then equal for ``ties``.
     """
 
     program: Program
@@ -194,8 +191,7 @@ class NoCodeError(CompilerError):
 
 
 def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
-    """Return layouts, by dimensions, that might avoid copies of a compiled program, costliest
-    copies first.
+    """Return layouts, by dimensions, that might avoid copies, the costliest first.
 
     Producers get the output layout of a copy, or consumers its input layout. The first results
     combine all copies; then come, for each copy, its value alone and all values of its rank within
@@ -230,8 +226,7 @@ class LayoutSearch:
 
     Attributes:
         codes, outcomes: evaluated configurations, the compiler's default first.
-        tied: whether a loop passes outputs to its next step without a copy, as the best must; True
-            for the default.
+        tied: whether a loop passes outputs on without a copy, as the best must.
     """
 
     def __init__(

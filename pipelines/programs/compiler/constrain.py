@@ -34,8 +34,7 @@ Order = tuple[int, ...]
 def layouts_of(
     module: Message, nodes: Sequence[int] | NDArray[np.int64], rows: NDArray[Any]
 ) -> dict[int, Order]:
-    """Return the output layouts that a configuration ``rows (nodes, 18)`` sets: node id ->
-    minor-to-major order.
+    """Return the output orders that a configuration ``rows (nodes, 18)`` sets, by node id.
 
     Dimensions that a row does not name follow in descending order. Layouts of operands are left to
     the compiler: constraining them adds copies that cancel one another, and the estimate no longer

@@ -1,5 +1,4 @@
-"""The text of a compiled program: its operations, the compiler's own estimate of their cycles, and
-predictions.
+"""The text of a compiled program: operations, estimates of their cycles, predictions.
 
 XLA:TPU writes ``"estimated_cycles":"N"`` into the backend configuration of fusions, convolutions,
 copies, ... once their code is generated. Reshape, select-and-scatter and collectives have none and
@@ -213,10 +212,8 @@ class Operation:
         before: layout of the first operand.
         cycles: estimated cycles per run; 0 without an estimate.
         origin, source: name in the framework's program, and ``file:line``, if known.
-        relayout: whether it only changes a value's layout or order of dimensions (a fusion: also
-            type and shape).
-        kernel, likeness: hash of text, operand shapes and fusion body, without names; the same
-            without layouts.
+        relayout: whether it only changes layout or order (a fusion: also type and shape).
+        kernel, likeness: hash of text, operand shapes and body; the same without layouts.
         bytes: size of result and operands, padded to tiles.
         number: parameter number; -1 for other operations.
     """
@@ -318,8 +315,7 @@ def _numbers(text: str | None) -> tuple[int, ...]:
 
 
 def padded_bytes(shape: str) -> int:
-    """Return the bytes of all arrays of a shape, with minor-most dimensions padded to the first
-    tile.
+    """Return the bytes of a shape's arrays, minor-most dimensions padded to the first tile.
 
     >>> padded_bytes("f32[16,3]{1,0:T(8,128)}"), padded_bytes("bf16[3,200]{0,1:T(8,128)(2,1)}")
     (8192, 51200)

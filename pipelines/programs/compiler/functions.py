@@ -1,5 +1,4 @@
-"""JAX functions of the user's modules: import, lowering, and compilation with the code that
-`advise` prints.
+"""JAX functions of the user's modules: import, lowering, compilation with pasted code.
 
 Runs in child processes of `xlarank.pipelines.programs.compiler.xla`, each of which imports the
 modules anew.

@@ -41,8 +41,7 @@ _Loaded = tuple[Callable[[list[Any]], list[Any]], list[Any]]
 class _Inputs:
     """Random inputs of a module; modules with equal entry layouts share the arrays on the device.
 
-    Integers are 0 or 1: valid indices. Raises `CompilerError` unless all inputs are arrays of
-    numbers.
+    Integers are 0 or 1: valid indices. Raises `CompilerError` for other inputs than numbers.
     """
 
     def __init__(self, xla: Xla, module: bytes, seed: int) -> None:
@@ -103,8 +102,7 @@ def measure(
     done: int,
     limit: float,
 ) -> str:
-    """Write `_MAX_ROUNDS` rounds to a file as they end, one line of JSON each: the seconds of every
-    program.
+    """Write `_MAX_ROUNDS` rounds to a file, a line of JSON each: the seconds of every program.
 
     The programs of a round run in shuffled order. If a program fails before the rounds, or its
     outputs differ from the first one's by more than `TOLERANCE`, the reason replaces its seconds.
@@ -177,8 +175,7 @@ def compare(
 ) -> float:
     """Return the `difference` of outputs between a module and an edited one, or pasted code.
 
-    ``ties`` maps inputs to the outputs that replace them in a second step, whose outputs are
-    compared.
+    ``ties`` maps inputs to outputs that replace them in a second step, which is compared.
     """
     inputs = _Inputs(xla, plain, 0)
 
@@ -199,8 +196,7 @@ def _floats(outputs: Sequence[Any]) -> list[NDArray[np.float64]]:
 def difference(
     outputs: Sequence[NDArray[np.float64]], expected: Sequence[NDArray[np.float64]]
 ) -> float:
-    """Return the largest error over its output's largest expected value; inf if shapes or finite
-    entries differ.
+    """Return the largest error over its output's largest value; inf for other shapes or NaNs.
 
     >>> round(difference([np.array([1.0, 2.0, np.nan])], [np.array([1.0, 4.0, np.nan])]), 6)
     0.5

@@ -210,8 +210,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
     def lower(
         self, *, function: str = "", module: Message | None = None, one_hot: bool = False
     ) -> xla.Program:
-        """Return a program as layout assignment sees it: ``module:function`` or a module in an
-        earlier state.
+        """Return ``module:function`` or an earlier module as layout assignment sees it.
 
         With ``one_hot`` the function's calls of take_along_axis become products with one-hot
         vectors. Raises `CompilerError` if the program cannot be imported, traced or compiled.

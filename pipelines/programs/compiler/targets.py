@@ -15,8 +15,7 @@ class Target:
     """A chip to compile for.
 
     Attributes:
-        topology: libtpu's name of its smallest slice; empty if programs are measured on this
-            machine.
+        topology: libtpu's name of its smallest slice; empty if programs are measured.
         megahertz: clock rate; measured "cycles" are nanoseconds.
         chip: display name, if programs are measured.
     """

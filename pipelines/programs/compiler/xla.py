@@ -1,5 +1,4 @@
-"""Process that owns JAX and XLA, and forks a child for each piece of work, to isolate crashes and
-hangs.
+"""Process that owns JAX and XLA, and forks a child for each piece of work, which may crash.
 
 It never compiles itself: a child forked from a process without compiled programs is cheap and free
 of locks. Serialized modules are converted to StableHLO and parsed by jaxlib. For estimates, the
@@ -75,8 +74,7 @@ _DEVICE_ENVIRONMENT: Final = {"TF_CPP_MIN_LOG_LEVEL": "3", "XLA_PYTHON_CLIENT_PR
 
 @dataclass(frozen=True)
 class Program:
-    """A program as layout assignment sees it; node ``i`` of its graph is the i-th instruction of
-    its module.
+    """A program before layout assignment; node ``i`` of its graph is the i-th instruction.
 
     Attributes:
         chosen: minor-to-major layouts that layout assignment chose, by instruction name, if known.
@@ -308,8 +306,7 @@ Work = Callable[[Xla, Path], Any]
 
 
 def main(load: Callable[..., Xla] = Xla) -> None:
-    """Serve the client on a socket, whose file descriptor is the only command-line argument, until
-    it closes.
+    """Serve the client on a socket, whose file descriptor is the only argument, until it closes.
 
     ``(folder, work)`` starts a child, ``(folder, None)`` ends it. The answer, or the error raised,
     is written to a file in the folder.

@@ -16,6 +16,11 @@ def instruction(
     return computation.instructions.add(name=f"{opcode}.{id}", opcode=opcode, id=id, **fields)
 
 
+def saved(path, message):
+    path.write_bytes(message.SerializeToString())
+    return path
+
+
 def matmul_module() -> Message:
     """Return a module with a dot of two parameters, reshaped, in a loop's body, and a fusion with a
     reshape.

@@ -16,29 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import xlarank
-from tests.data.hlo.programs import kernels, matmul_module, tuning_data
+from tests.data.hlo.programs import kernels, matmul_module, saved, tuning_data
 from tests.graphs import arrays_of
 from xlarank.data.errors import HloError
 from xlarank.data.hlo import reading
 from xlarank.data.hlo.encoding import encode_program
-from xlarank.data.hlo.messages import (
-    HloInstructionProto,
-    HloModuleProto,
-    HloProto,
-    HloSnapshot,
-    Message,
-)
+from xlarank.data.hlo.messages import HloInstructionProto, HloModuleProto, HloProto, HloSnapshot
 from xlarank.data.writing import write_graph
 
 TEXT = "HloModule jit_f\n\nENTRY main {\n  ROOT p = f32[8,128]{1,0} parameter(0)\n}\n"
 ELIDED = TEXT.replace("parameter(0)", "constant({...})")
 TANH = TEXT.replace("ROOT p", "a").replace("\n}", "\n  ROOT r = f32[8,128]{1,0} tanh(a)\n}")
 WHOLE = HloProto(hlo_module=matmul_module())
-
-
-def saved(path: Path, message: Message) -> Path:
-    path.write_bytes(message.SerializeToString())
-    return path
 
 
 def test_every_kind_of_binary_is_recognized() -> None:
