@@ -1,6 +1,6 @@
 """Cost of every step on synthetic roots of 3 %, 10 % and, if the workspace has one, 100 %.
 
-A root of the official size takes 30 GB, and measuring it hours, so it is not made here:
+A root of the official size takes 10 GB, and measuring it hours, so it is not made here:
 ``python -m benchmarks.synthetic_root WORKSPACE/root-1 --share 1``. Without it, costs at that size
 are extrapolated.
 
@@ -134,7 +134,7 @@ def size_table(costs: dict[str, dict[str, Cost]]) -> Table:
             whole = replace(whole, memory=max(small.memory, large.memory))
         rows.append(
             [
-                step.title + ("" if one or complete else " (extrapolated)"),
+                step.title + (" (measured)" if complete else ""),
                 whole.seconds / 3600,
                 1e-9 * whole.memory,
                 1e-9 * whole.disk,
@@ -146,7 +146,7 @@ def size_table(costs: dict[str, dict[str, Cost]]) -> Table:
     heads = ["step", "core-hours", "GB of memory", "GB of disk", "exponent of the time"]
     heads += ["CPU minutes at 3 %", "at 10 %", "GB of memory at 3 %", "at 10 %"]
     return Table(
-        title="Cost of the official dataset, measured on synthetic ones of 3 %, 10 % and 100 %",
+        title="Cost of the official dataset, from synthetic ones of 3 %, 10 % and, if marked, all",
         labels="by the package's own time model and estimate",
         seeds=0,
         heads=heads,
