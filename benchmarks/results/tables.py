@@ -279,7 +279,8 @@ def columns(job: Job) -> Table:
         place = _built(job, job.workspace / str(number), chosen)
         for collection in stored_collections(place):
             scores = _out_of_fold(place, collection, QUICK[0])
-            less = _difference(scores, first.setdefault(collection, scores)) if number else None
+            complete = first.setdefault(collection, scores)
+            less = _difference(scores, complete) if number else None
             rows.append([str(collection), name, len(scores), _of(scores, "score"), less])
     heads = ["collection", "columns", "graphs", "score", "difference to all columns (95 %, paired)"]
     return Table(
