@@ -1,4 +1,9 @@
-"""Families of programs, by the names of their files."""
+"""Families of programs, by the names of their files.
+
+A family is a program at any size, precision or batch. Folds hold out whole families, and families
+that are too narrow inflate scores. An ambiguous name therefore belongs to the broader family (all
+sizes of BERT are one).
+"""
 
 from __future__ import annotations
 

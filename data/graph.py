@@ -1,9 +1,4 @@
-"""Graphs: reading, validation, program families, and structure (cycles, levels of nodes, a hash).
-
-A family is a program at any size, precision or batch. Folds hold out whole families, and families
-that are too narrow inflate scores. An ambiguous name therefore belongs to the broader family (all
-sizes of BERT are one).
-"""
+"""Graphs: reading, validation, and structure (cycles, levels of nodes, a hash)."""
 
 from __future__ import annotations
 

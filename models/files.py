@@ -93,7 +93,7 @@ def read_members(folder: Path, card: ModelCard) -> list[Member]:
             raise ValueError("no members")
         if not {*card.rule} <= {*card.columns}:
             raise ValueError("its rule is of other columns")
-        params_of(card.model, card.kind, card.params)
+        params_of(card.model, card.kind, card.params)  # raises for unknown names and bad values
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise unusable(folder / CARD, error) from error
     return members

@@ -74,7 +74,7 @@ class Member:
         columns: columns of the training rows.
         inputs: columns that trees choose from: those of the rows or of the instances.
         used: ascending indices into ``inputs``.
-        init_score: relevance before the first tree; None for 0.
+        init_score: score before the first tree; None for 0.
         warm_start: trees, on the columns ``used``, that `fit` appends to.
         rate: factor of the learning rate of trees that continue a warm start.
     """
@@ -98,7 +98,7 @@ class Member:
 
     @property
     def _scores_instances(self) -> bool:
-        """Whether trees score instances; False if the training graphs had none (tiles)."""
+        """Whether trees score instances, which training graphs of tiles do not have."""
         return self.loss.on_instances and self.inputs != self.columns
 
     @property
@@ -109,7 +109,7 @@ class Member:
 
     @property
     def ranks_without_trees(self) -> bool:
-        """Whether the initial score alone ranks, so that cross-validation may choose 0 rounds."""
+        """Whether 0 rounds are a valid choice, because the initial score alone ranks."""
         return self.loss.predicts_times and self.init_score is not None
 
     def fit(self, data: TrainingData, settings: FitSettings) -> Member:

@@ -79,9 +79,7 @@ class Model:
 
     @property
     def is_rule(self) -> bool:
-        """Whether it is one of `xlarank.models.rules`; False for a time model, although that ranks
-        by a ``rule``, too.
-        """
+        """Whether the model is one of `xlarank.models.rules`; False for a time model."""
         return self.name.startswith(RULE)
 
     @property
@@ -97,7 +95,7 @@ class Model:
 
     @property
     def ranks_without_trees(self) -> bool:
-        """Whether the initial scores alone rank, so that cross-validation may choose 0 rounds."""
+        """Whether 0 rounds are a valid choice, because the initial scores alone rank."""
         return all(member.ranks_without_trees for member in self.members)
 
     def fit(

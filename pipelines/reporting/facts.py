@@ -142,11 +142,11 @@ def _score_valid(workspace: Workspace, facts: CollectionFacts, model: Model, ran
     for rows in evaluation.graphs_to_score(
         workspace, facts.collection, SPLIT, manifest, facts.left_out, trained
     ):
-        scores = model.score(rows)
-        evaluation.add_metrics(facts.rankings, facts.collection, rows, model.name, scores[None])
         by_seed = ranker.scores_by_seed(rows)
-        ranks = mean_rank(by_seed.mean(axis=0)[rows.group])
-        facts.ranks[rows.name] = ranks, mean_rank(rows.cost)
+        used = by_seed.mean(axis=0)
+        scores = used if ranker is model else model.score(rows)
+        evaluation.add_metrics(facts.rankings, facts.collection, rows, model.name, scores[None])
+        facts.ranks[rows.name] = mean_rank(used[rows.group]), mean_rank(rows.cost)
         if ranker.calibration is not None and not ranker.require_card().fallback_for(rows):
             trust = Trust(ranker.calibration, by_seed, rows.group)
             facts.certain[rows.name] = trust.certain

@@ -237,9 +237,10 @@ def test_a_timeout_ends_the_search_and_bad_requests_are_refused(built, monkeypat
     with pytest.raises(XlarankError, match=r"no trial .* was finished; .*`timeout`"):
         run(built, timeout=0.0)
     (result,) = run(built, trials=500, timeout=1.0)
-    assert 1 <= result.trials < 60
+    assert 1 <= result.trials <= 50
+    monkeypatch.setattr("xlarank.pipelines.tune.LAP", 1)  # on a busy machine, each gets its turn
     layout, tile = run(built, trials=500, timeout=2.0, collections=[])
-    assert layout.fresh > 0 and tile.fresh > 0 and layout.seconds + tile.seconds < 6
+    assert layout.fresh > 0 and tile.fresh > 0 and layout.fresh + tile.fresh <= 100
 
 
 def test_collections_take_turns_and_an_interruption_shows_what_is_done(built, monkeypatch):
