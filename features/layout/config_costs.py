@@ -91,7 +91,7 @@ def config_costs(
         )
 
     copies = []
-    if machine.backend.simplifies:
+    if machine.simplifies:
         for copy, last in relayouts.last.items():
             copies.append(priced(copy, last, chained_amounts(relayouts, copy)))
     else:

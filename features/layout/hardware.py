@@ -1,12 +1,12 @@
 """Hardware that relayouts are priced for, and what its compiler's layout assignment demands.
 
-Back ends and machines are data: a new GPU is one entry of `HARDWARE`.
+Machines are data: a new GPU is one entry of `HARDWARE`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -26,10 +26,16 @@ class Demand(Enum):
 
 
 @dataclass(frozen=True)
-class Backend:
-    """Rules of a back end in XLA's layout assignment.
+class Hardware:
+    """A machine: the rules of its back end in XLA's layout assignment, and the costs of relayouts.
+
+    Sources of the rules: openxla/xla, xla/service/cpu/cpu_layout_assignment.cc, dot_merger.cc, and
+    in xla/service/gpu/transforms layout_assignment.cc and move_copy_to_users.cc; for the TPU,
+    layouts in compiled modules (`benchmarks.relayout_fixtures`).
 
     Attributes:
+        bandwidth, peak: bytes and floating-point operations per second, from data sheets.
+        costs: nanoseconds per unit of `xlarank.features.layout.relayout_quantities.QUANTITIES`.
         demands: order of the tensors of an operation, by opcode.
         operands: order in which other operations read operands, unless another is asked for.
         demands_last: whether demands are propagated after parameters and results.
@@ -41,9 +47,13 @@ class Backend:
         merged_bytes: most bytes of a dot that is merged with others of one operand; 0 for none.
         sinks_copies: whether copies move behind the operations that read them.
         fuses_activations: whether a convolution computes the activation that reads it.
+        tiling: tiles that tensors are padded to.
     """
 
     name: str
+    bandwidth: float
+    peak: float
+    costs: Mapping[str, float]
     demands: Mapping[str, Demand]
     operands: Demand | None = None
     demands_last: bool = False
@@ -55,50 +65,6 @@ class Backend:
     merged_bytes: int = 0
     sinks_copies: bool = False
     fuses_activations: bool = False
-
-
-# Sources: openxla/xla, xla/service/cpu/cpu_layout_assignment.cc, dot_merger.cc, and in
-# xla/service/gpu/transforms layout_assignment.cc and move_copy_to_users.cc; for the TPU, layouts
-# in compiled modules (`benchmarks.relayout_fixtures`).
-CPU_BACKEND: Final = Backend(
-    "cpu",
-    {"dot": Demand.ROW_MAJOR, "convolution": Demand.ROW_MAJOR},
-    operands=Demand.ROW_MAJOR,
-    simplifies=False,
-)
-GPU_BACKEND: Final = Backend(
-    "gpu",
-    {"dot": Demand.MATRICES, "convolution": Demand.CHANNELS_LAST},
-    readers_last=True,
-    swapped_rank=2,
-    merged_bytes=32 << 20,
-    sinks_copies=True,
-    fuses_activations=True,
-)
-TPU_BACKEND: Final = Backend(
-    "tpu",
-    {"dot": Demand.BATCH_MAJOR, "convolution": Demand.FEATURES_IN_TILES},
-    demands_last=True,
-    compacts=True,
-    reduces_forward=True,
-)
-
-
-@dataclass(frozen=True)
-class Hardware:
-    """A machine, with the costs of relayouts.
-
-    Attributes:
-        bandwidth, peak: bytes and floating-point operations per second, from data sheets.
-        costs: nanoseconds per unit of `xlarank.features.layout.relayout_quantities.QUANTITIES`.
-        tiling: tiles that tensors are padded to.
-    """
-
-    name: str
-    backend: Backend
-    bandwidth: float
-    peak: float
-    costs: Mapping[str, float] = field(hash=False)
     tiling: Tiling = TPU
 
 
@@ -124,11 +90,19 @@ def _gpu(name: str, bandwidth: float, peak: float) -> Hardware:
         "transposes": _LAUNCH,
         "strided_dots": _STRIDED_DOT * 1e9 / peak,
     }
-    return Hardware(name, GPU_BACKEND, bandwidth, peak, costs)
+    return Hardware(
+        name,
+        bandwidth,
+        peak,
+        costs,
+        {"dot": Demand.MATRICES, "convolution": Demand.CHANNELS_LAST},
+        readers_last=True,
+        swapped_rank=2,
+        merged_bytes=32 << 20,
+        sinks_copies=True,
+        fuses_activations=True,
+    )
 
-
-_CPU_COSTS: Final = {"strided": _CORE_STRIDE, "constrained_turned": _CORE_TURNED}
-_TPU_COSTS: Final = {"padded": 1e9 / BANDWIDTH}
 
 #: Data sheets of NVIDIA A100 80 GB SXM, H100 SXM, H200 SXM and L4: memory bandwidth and dense TF32
 #: operations, XLA's default for float32. CPU: a core of an AMD EPYC with two AVX2 multiply-adds a
@@ -140,8 +114,25 @@ HARDWARE: Final[dict[str, Hardware]] = {
         _gpu("nvidia-h100", 3.35e12, 494.7e12),
         _gpu("nvidia-h200", 4.8e12, 494.7e12),
         _gpu("nvidia-l4", 0.3e12, 60e12),
-        Hardware("cpu", CPU_BACKEND, 20e9, 96e9, _CPU_COSTS),
-        Hardware("tpu-v3", TPU_BACKEND, BANDWIDTH, PEAK_FLOPS, _TPU_COSTS),
+        Hardware(
+            "cpu",
+            20e9,
+            96e9,
+            {"strided": _CORE_STRIDE, "constrained_turned": _CORE_TURNED},
+            {"dot": Demand.ROW_MAJOR, "convolution": Demand.ROW_MAJOR},
+            operands=Demand.ROW_MAJOR,
+            simplifies=False,
+        ),
+        Hardware(
+            "tpu-v3",
+            BANDWIDTH,
+            PEAK_FLOPS,
+            {"padded": 1e9 / BANDWIDTH},
+            {"dot": Demand.BATCH_MAJOR, "convolution": Demand.FEATURES_IN_TILES},
+            demands_last=True,
+            compacts=True,
+            reduces_forward=True,
+        ),
     )
 }
 #: Hardware that stands for a GPU without an entry.

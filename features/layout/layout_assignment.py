@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from xlarank.features.layout.configuration_masks import Choices, Mask, MaskedLayouts, mask_of
 from xlarank.features.layout.layout_demands import OUTPUT, demands, dot_order
 from xlarank.features.layout.layout_mapping import Layout, inverse, permuted, row_major
-from xlarank.features.layout.layout_program import LayoutProgram, Passing
+from xlarank.features.layout.layout_program import LayoutProgram
 
 #: Opcode of an instruction that constrains a layout.
 CONSTRAINT: Final = "constraint"
@@ -148,7 +148,7 @@ class Assignment:
 
     def result_layout(self, instruction: int) -> Layout:
         """Return the layout in which an instruction is returned."""
-        if self.program.hardware.backend.compacts:
+        if self.program.hardware.compacts:
             return self.program.preferred[self.tensor[instruction]]
         return row_major(len(self.dims[instruction]))
 
@@ -158,7 +158,7 @@ class Assignment:
         """Assign all layouts."""
         self._queue: deque[Callable[[], None]] = deque()
         steps = [self._set_parameters, lambda: self._push(self._set_results), self._set_demanded]
-        for step in reversed(steps) if self.program.hardware.backend.demands_last else steps:
+        for step in reversed(steps) if self.program.hardware.demands_last else steps:
             step()
         self._set_constrained()
         self._propagate()
@@ -193,8 +193,8 @@ class Assignment:
     def _set_demanded(self) -> None:
         program = self.program
         nodes = [node for node in self.order if node not in self.constraint]
-        for node in reversed(nodes) if program.hardware.backend.readers_last else nodes:
-            mandatory = program.opcode[node] in program.hardware.backend.demands
+        for node in reversed(nodes) if program.hardware.readers_last else nodes:
+            mandatory = program.opcode[node] in program.hardware.demands
 
             def existing(number: int, node: int = node) -> MaskedLayouts:
                 return self._existing((node, number))
@@ -292,15 +292,14 @@ class Assignment:
     def _to_operands(self, instruction: int, layout: Layout, mask: Mask) -> None:
         program = self.program
         inputs = program.operands[instruction]
-        passing = program.passing[instruction]
-        if passing is Passing.KEEPS:
+        if program.keeps[instruction]:
             for number, tensor in enumerate(inputs):
                 if len(program.dims[tensor]) == len(layout):
                     self._want((instruction, number), layout, mask, mandatory=True)
         elif inputs and len(program.dims[inputs[0]]) > 1:
             source = program.to_operand(instruction, layout)
             if source is not None:
-                mandatory = passing is Passing.BROADCASTS
+                mandatory = instruction in program.kept
                 last = not program.propagates_first(instruction)
                 self._want((instruction, 0), source, mask, mandatory=mandatory, last=last)
 
@@ -317,13 +316,12 @@ class Assignment:
         program = self.program
         if self.opcode[instruction] in (CONSTRAINT, "tuple"):
             return
-        passing = program.passing[instruction]
-        if passing is Passing.KEEPS:
+        if program.keeps[instruction]:
             self._through(instruction, number, layout, mask)
         elif number == 0:
             output = program.to_output(instruction, layout)
             if output is not None and len(output) > 1:
-                mandatory = passing in (Passing.PERMUTES, Passing.REDUCES)
+                mandatory = instruction not in program.reshapes
                 last = not program.propagates_first(instruction)
                 self._write(instruction, output, mask, mandatory=mandatory, last=last)
 

@@ -30,16 +30,16 @@ def demands(
     program: LayoutProgram, node: int, everything: Mask, existing: Existing
 ) -> Iterator[Demanded]:
     """Yield the layouts that the back end demands of a node's output and operands."""
-    backend = program.hardware.backend
+    hardware = program.hardware
     opcode = program.opcode[node]
-    demand = backend.demands.get(opcode)
+    demand = hardware.demands.get(opcode)
     tensors = [(OUTPUT, node), *enumerate(program.operands[node])]
     if demand is Demand.MATRICES:
         yield from _matrices(program, node, everything, existing)
     elif demand is not None:
         for number, tensor in tensors:
             yield number, _ordered(program, demand, node, number, tensor), everything
-    elif backend.operands is Demand.ROW_MAJOR and opcode not in _INDIFFERENT:
+    elif hardware.operands is Demand.ROW_MAJOR and opcode not in _INDIFFERENT:
         for number, tensor in tensors[1:]:
             yield number, row_major(len(program.dims[tensor])), everything
 
@@ -99,7 +99,7 @@ def _matrices(
 def dot_order(program: LayoutProgram, transpose: int) -> Layout | None:
     """Return the layout in which a dot can write its output so that a transpose moves nothing."""
     order = _major_first(program.permutation.get(transpose, ()))
-    if Demand.MATRICES not in program.hardware.backend.demands.values() or not order:
+    if Demand.MATRICES not in program.hardware.demands.values() or not order:
         return None
     dot = program.operands[transpose][0]
     rank = len(order)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from enum import Enum, auto
 from typing import Final
 
 import numpy as np
@@ -48,17 +47,6 @@ RESHAPES: Final = frozenset({"reshape", "bitcast"})
 _BATCH, _ROWS, _CONTRACTED = map(DOT_ROLES.index, ("batch", "rows", "contracted"))
 
 
-class Passing(Enum):
-    """How an operation hands a layout on between operand and output."""
-
-    KEEPS = auto()
-    PERMUTES = auto()
-    RESHAPES = auto()
-    REDUCES = auto()
-    BROADCASTS = auto()
-    STOPS = auto()
-
-
 class LayoutProgram:
     """The nodes of a graph; attributes are lists or dicts by node.
 
@@ -67,9 +55,10 @@ class LayoutProgram:
         operands: nodes in operand order.
         dots: index into ``facts.graph.dots`` of the dots whose dimension numbers are known.
         readers: number of operands that are a node's output.
+        keeps: whether the operands and the output of a node have one layout.
+        reshapes: nodes that reshape their operand.
         permutation, reduced: permutation of a transpose, dimensions that a reduction removes.
         kept: dimensions of a broadcast's output that are its operand's.
-        passing: how a node hands layouts on.
         elementwise: whether a node computes each element from those in the same place.
         preferred: the layout of the output if it is a parameter or a result.
         roles: roles of the dimensions of output and operands of a dot or convolution.
@@ -90,17 +79,18 @@ class LayoutProgram:
         self.dots = self._known_dots()
         self.operands = self._operands()
         self.readers = Counter(tensor for inputs in self.operands for tensor in inputs)
+        self.keeps = [opcode in _KEEPING for opcode in self.opcode]
+        self.reshapes: set[int] = set()
         self.permutation: dict[int, Layout] = {}
         self.reduced: dict[int, frozenset[int]] = {}
         self.kept: dict[int, Layout] = {}
-        nodes = range(facts.graph.nodes)
-        self.passing = [self._passing(node) for node in nodes]
+        self._describe_moves()
         is_elementwise = facts.opcode_class == OPCODE_CLASSES.index("elementwise")
         self.elementwise: list[bool] = is_elementwise.tolist()
-        self.preferred = [self._preferred(node) for node in nodes]
+        self.preferred = [self._preferred(node) for node in range(facts.graph.nodes)]
         self._describe_products()
         self.merged = self._merged()
-        self.activations = self._activations() if hardware.backend.fuses_activations else {}
+        self.activations = self._activations() if hardware.fuses_activations else {}
         self.results = self._results()
 
     def _known_dots(self) -> dict[int, int]:
@@ -134,43 +124,35 @@ class LayoutProgram:
                 inputs.sort(key=lambda tensor: (-len(dims[tensor]), unlike[tensor]))
         return operands
 
-    def _passing(self, node: int) -> Passing:
-        opcode = self.opcode[node]
-        inputs = self.operands[node]
-        if opcode in _KEEPING:
-            return Passing.KEEPS
-        if not inputs:
-            return Passing.STOPS
-        dims = self.dims[node]
-        source = self.dims[inputs[0]]
-        listed = self.facts.column("dimensions_0", MAX_RANK)[node].astype(int).tolist()
-        if opcode in RESHAPES:
-            return Passing.RESHAPES
-        if opcode == "transpose":
-            permutation = tuple(listed[: len(dims)])
-            if (
-                sorted(permutation) == [*range(len(source))]
-                and permuted(permutation, source) == dims
-            ):
-                self.permutation[node] = permutation
-                return Passing.PERMUTES
-        elif opcode == "broadcast":
-            kept = tuple(listed[: len(source)])
-            if len({*kept}) == len(source) <= len(dims) and all(d < len(dims) for d in kept):
-                self.kept[node] = kept
-                return Passing.BROADCASTS
-        elif opcode == "reduce" and len(source) > len(dims):
-            removed = frozenset(listed[: len(source) - len(dims)])
-            if len(removed) == len(source) - len(dims) and max(removed) < len(source):
-                self.reduced[node] = removed
-                return Passing.REDUCES
-        return Passing.STOPS
+    def _describe_moves(self) -> None:
+        """Find the nodes that reshape, permute, broadcast or reduce their first operand."""
+        listed = self.facts.column("dimensions_0", MAX_RANK).astype(int).tolist()
+        for node, opcode in enumerate(self.opcode):
+            if not self.operands[node]:
+                continue
+            dims = self.dims[node]
+            source = self.dims[self.operands[node][0]]
+            if opcode in RESHAPES:
+                self.reshapes.add(node)
+            elif opcode == "transpose":
+                permutation = tuple(listed[node][: len(dims)])
+                is_permutation = sorted(permutation) == [*range(len(source))]
+                if is_permutation and permuted(permutation, source) == dims:
+                    self.permutation[node] = permutation
+            elif opcode == "broadcast":
+                kept = tuple(listed[node][: len(source)])
+                if len({*kept}) == len(source) <= len(dims) and all(d < len(dims) for d in kept):
+                    self.kept[node] = kept
+            elif opcode == "reduce" and len(source) > len(dims):
+                removed = frozenset(listed[node][: len(source) - len(dims)])
+                if len(removed) == len(source) - len(dims) and max(removed) < len(source):
+                    self.reduced[node] = removed
 
     def _preferred(self, node: int) -> Layout:
         """Return the module's layout if it is not row-major, as then someone has chosen it."""
         dims = self.dims[node]
         layout = tuple(self.facts.default_layout[node, : len(dims)].tolist())
-        if layout == row_major(len(dims)) and self.hardware.backend.compacts:
+        if layout == row_major(len(dims)) and self.hardware.compacts:
             return compact(dims, self.element_bytes[node], self.hardware.tiling)
         return layout
 
@@ -252,7 +234,7 @@ class LayoutProgram:
 
     def _merged(self) -> dict[int, list[int]]:
         """Return the dots that are merged with each dot (XLA's ``DotMerger``)."""
-        limit = self.hardware.backend.merged_bytes
+        limit = self.hardware.merged_bytes
         groups: dict[tuple[int, int, Layout, Layout], list[int]] = {}
         for node, ((batch, _, left), (_, _, right)) in self.groups.items():
             inputs = self.operands[node]
@@ -297,7 +279,7 @@ class LayoutProgram:
         """Return the layout of the first operand that this layout of the output implies, if any."""
         if node in self.permutation:
             return permuted(layout, self.permutation[node])
-        if self.passing[node] is Passing.RESHAPES:
+        if node in self.reshapes:
             source = self.dims[self.operands[node][0]]
             return reshaped(layout, self.dims[node], source) if len(source) > 1 else None
         if node in self.kept:
@@ -309,9 +291,9 @@ class LayoutProgram:
         """Return the layout of the output that this layout of the first operand implies, if any."""
         if node in self.permutation:
             return permuted(layout, inverse(self.permutation[node]))
-        if self.passing[node] is Passing.RESHAPES:
+        if node in self.reshapes:
             return reshaped(layout, self.dims[self.operands[node][0]], self.dims[node])
-        if node in self.reduced and self.hardware.backend.reduces_forward:
+        if node in self.reduced and self.hardware.reduces_forward:
             return without(layout, self.reduced[node])
         return None
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from xlarank.features.layout.configuration_masks import Mask, unpacked
 from xlarank.features.layout.layout_assignment import Assignment
 from xlarank.features.layout.layout_mapping import minor_dimension, row_major
-from xlarank.features.layout.layout_program import LayoutProgram, Passing
+from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.relayouts import Relayout, Relayouts
 from xlarank.features.program.slots import DOT_ROLES
 from xlarank.features.program.tensors import Floats
@@ -104,7 +104,7 @@ def node_amounts(relayouts: Relayouts) -> Iterator[tuple[int, Amount]]:
             yield node, ("constrained_padded", program.padded_bytes(node, layout), mask)
             if layout != row_major(len(layout)):
                 yield node, ("constrained_turned", program.bytes(node), mask)
-    for node, passing in enumerate(program.passing):
+    for node, keeps in enumerate(program.keeps):
         if program.opcode[node] == "dot" and len(program.operands[node]) == 2:
             left, right = (_strided_reads(assignment, node, number) for number in (0, 1))
             flops = round(program.flops[node])
@@ -116,7 +116,7 @@ def node_amounts(relayouts: Relayouts) -> Iterator[tuple[int, Amount]]:
             for layout, mask in relayouts.wanted[node, 0].items():
                 if len(layout) > 1 and minor_dimension(layout, program.dims[tensor]) not in removed:
                     yield node, ("column_reduced", program.bytes(tensor), mask)
-        elif passing is Passing.KEEPS and len(program.dims[node]) > 1:
+        elif keeps and len(program.dims[node]) > 1:
             for layout, mask in assignment.written[node].items():
                 if layout != row_major(len(layout)):
                     yield node, ("turned", program.bytes(node), mask)

@@ -22,7 +22,7 @@ from xlarank.features.layout.layout_mapping import (
     row_major,
     stride,
 )
-from xlarank.features.layout.layout_program import RESHAPES, Passing
+from xlarank.features.layout.layout_program import RESHAPES
 from xlarank.features.layout.sunk_copies import sink_copies
 
 #: Opcodes between a producer and a reader that only rename dimensions, and all that only move.
@@ -31,6 +31,10 @@ _CHAINED: Final = RESHAPES | {"transpose", CONSTRAINT, "copy"}
 _UNREAD: Final = frozenset({"tuple"})
 #: Opcodes that write any layout at the same cost.
 _INDIFFERENT: Final = frozenset({"broadcast", "constant", "iota"})
+#: An instruction of a chain; the layout of its output from which no element moves up to the reader,
+#: or up to a copy behind a reshape; the instruction that the reader or this copy reads; and the
+#: configurations.
+Link = tuple[int, Layout, int, Mask]
 
 
 class Relayout(NamedTuple):
@@ -44,22 +48,6 @@ class Relayout(NamedTuple):
     instruction: int
     before: Layout | None
     after: Layout
-
-
-class _Link(NamedTuple):
-    """An instruction of a chain, and the layout of its output from which no element moves.
-
-    Attributes:
-        unmoved: layout of the output from which no element moves up to the reader, or up to a
-            copy behind a reshape.
-        last: instruction that the reader or this copy reads.
-        mask: configurations.
-    """
-
-    instruction: int
-    unmoved: Layout
-    last: int
-    mask: Mask
 
 
 class Relayouts:
@@ -139,8 +127,8 @@ class Relayouts:
                 self._copy(source, wanted, mask)
         for instruction, wanted, mask in self._returned():
             self._copy(instruction, wanted, mask)
-        for node, passing in enumerate(self.program.passing):
-            if passing is Passing.RESHAPES and self.program.dims[node]:
+        for node in sorted(self.program.reshapes):
+            if self.program.dims[node]:
                 self._copy_in_reshape(node)
 
     def _copy(self, instruction: int, wanted: Layout, mask: Mask) -> None:
@@ -166,40 +154,35 @@ class Relayouts:
                 ends[source, layout] |= mask
         for instruction, layout, mask in self._returned():
             ends[instruction, layout] |= mask
-        links = [_Link(last, wanted, last, mask) for (last, wanted), mask in ends.items()]
+        links = [(last, wanted, last, mask) for (last, wanted), mask in ends.items()]
         while links:
-            link = links.pop()
-            if opcode[link.instruction] not in _CHAINED or not self._source(link.instruction):
-                self._end(link)
-            elif opcode[link.instruction] in RESHAPES:
-                links += self._through_reshape(link)
+            instruction, unmoved, last, mask = links.pop()
+            reads = self.assignment.sources.get((instruction, 0))
+            if opcode[instruction] not in _CHAINED or not reads:
+                self._end(instruction, unmoved, last, mask)
+            elif opcode[instruction] in RESHAPES:
+                links += self._through_reshape(instruction, unmoved, last, mask)
             else:
-                instruction, unmoved, last, mask = link
                 if opcode[instruction] == "transpose":
                     unmoved = self.program.to_operand(instruction, unmoved) or unmoved
-                links += self._sources(instruction, unmoved, last, mask)
+                links += self._before(instruction, unmoved, last, mask)
 
-    def _source(self, instruction: int) -> list[tuple[int, Mask]]:
-        """Return what an instruction in a chain reads."""
-        return self.assignment.sources.get((instruction, 0), [])
-
-    def _sources(self, instruction: int, unmoved: Layout, last: int, mask: Mask) -> Iterator[_Link]:
+    def _before(self, instruction: int, unmoved: Layout, last: int, mask: Mask) -> Iterator[Link]:
         """Yield the links before an instruction."""
-        for source, part in self._source(instruction):
+        for source, part in self.assignment.sources[instruction, 0]:
             if part & mask and len(self.assignment.dims[source]) == len(unmoved) > 1:
-                yield _Link(source, unmoved, last, part & mask)
+                yield source, unmoved, last, part & mask
 
-    def _through_reshape(self, link: _Link) -> Iterator[_Link]:
+    def _through_reshape(self, node: int, unmoved: Layout, last: int, mask: Mask) -> Iterator[Link]:
         """Yield the links before a reshape, and add a copy behind it if it takes two.
 
         One copy suffices if the layout behind the reshape has one before it that moves nothing.
         Otherwise the reshape becomes a bitcast of the layout that it reads or writes, or of
         row-major ones, between two copies (XLA's ``ReshapeDecomposer``).
         """
-        node, unmoved, last, mask = link
         source = self.program.to_operand(node, unmoved)
         if source is not None:
-            yield from self._sources(node, source, last, mask)
+            yield from self._before(node, source, last, mask)
             return
         dims = self.program.dims
         for written, writing in self.assignment.written[node].items():
@@ -217,11 +200,10 @@ class Relayouts:
                     after = row_major(len(dims[node]))
                 if not self._same(after, unmoved, node):
                     self._add(Relayout(node, after, unmoved), last, part)
-                yield from self._sources(node, before, node, part)
+                yield from self._before(node, before, node, part)
 
-    def _end(self, link: _Link) -> None:
+    def _end(self, producer: int, unmoved: Layout, last: int, mask: Mask) -> None:
         """Add the copy between a producer and the first instruction of its chain, if any."""
-        producer, unmoved, last, mask = link
         if self.assignment.opcode[producer] in _INDIFFERENT:
             return
         for written, part in self.written[producer].items():
@@ -239,6 +221,6 @@ class Relayouts:
         rank = len(written)
         if self.assignment.opcode[instruction] != "dot" or instruction in self.program.merged:
             return False
-        if written != row_major(rank) or rank < self.program.hardware.backend.swapped_rank:
+        if written != row_major(rank) or rank < self.program.hardware.swapped_rank:
             return False
         return {*unmoved[:2]} == {*written[:2]} and unmoved[2:] == written[2:]

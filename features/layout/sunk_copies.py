@@ -43,7 +43,7 @@ def sink_copies(assignment: Assignment) -> tuple[list[Layouts], dict[Operand, La
         return layouts
 
     program = assignment.program
-    for node in assignment.order if program.hardware.backend.sinks_copies else ():
+    for node in assignment.order if program.hardware.sinks_copies else ():
         if node in program.reduced:  # reads and writes any layout
             wanted[node, 0] = _replaced(wanted[node, 0], copied((node, 0)))
         elif assignment.opcode[node] in _SINKING:

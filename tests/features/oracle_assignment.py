@@ -13,7 +13,7 @@ from typing import Any
 
 from xlarank.features.layout.hardware import Demand, Hardware
 from xlarank.features.layout.layout_demands import is_matrix
-from xlarank.features.layout.layout_program import LayoutProgram, Passing
+from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES
 
 Layout = tuple[int, ...]
@@ -44,7 +44,6 @@ class Simulation:
     def __init__(self, program: LayoutProgram, hardware: Hardware, rows: list[int]) -> None:
         self.program = program
         self.hardware = hardware
-        self.backend = hardware.backend
         self.code: list[Instruction] = []
         #: Instruction of each node itself, and the one that stands for its output in later uses.
         self.own: dict[int, int] = {}
@@ -137,7 +136,7 @@ class Simulation:
     def assign(self) -> None:
         self.queue: deque[Any] = deque()
         phases = [self.set_parameters, self.set_results, self.set_by_backend]
-        for phase in phases[::-1] if self.backend.demands_last else phases:
+        for phase in phases[::-1] if self.hardware.demands_last else phases:
             phase()
         for at in self.order:
             if self.code[at].set_layout is not None:
@@ -159,18 +158,19 @@ class Simulation:
         self.queue.appendleft(None)
 
     def set_by_backend(self) -> None:
-        for at in self.order[::-1] if self.backend.readers_last else self.order:
+        matrices = self.hardware.demands["dot"] is Demand.MATRICES
+        for at in self.order[::-1] if self.hardware.readers_last else self.order:
             one = self.code[at]
             if one.opcode == "constraint":
                 continue
-            demand = self.backend.demands.get(one.opcode)
+            demand = self.hardware.demands.get(one.opcode)
             if demand is not None:
                 for number, layout in self.demanded(at, demand):
                     if number < 0:
                         self.write(at, layout, mandatory=True)
                     else:
                         self.want(at, number, layout, mandatory=True)
-            elif one.opcode == "transpose" and self.backend.name == "gpu" and one.operands:
+            elif one.opcode == "transpose" and matrices and one.operands:
                 source = self.code[one.operands[0]]
                 order = self.program.permutation.get(one.node, ())[::-1]
                 rank = len(order)
@@ -182,7 +182,7 @@ class Simulation:
                 if source.opcode == "dot" and order and self.readers_of_dot(one.operands[0]) == 1:
                     if is_matrix(order, groups):
                         self.want(at, 0, order, mandatory=True)
-            elif self.backend.operands and one.opcode not in (
+            elif self.hardware.operands and one.opcode not in (
                 *(
                     "constant",
                     "tuple",
@@ -303,15 +303,14 @@ class Simulation:
         one = self.code[at]
         program = self.program
         if one.opcode != "constraint" and len(layout) > 1:
-            passing = program.passing[one.node]
             for number, tensor in enumerate(program.operands[one.node]):
                 if len(program.dims[tensor]) < 2:
                     continue
-                if passing is Passing.KEEPS:
+                if program.keeps[one.node]:
                     if len(program.dims[tensor]) == len(layout):
                         self.want(at, number, layout, mandatory=True)
                 elif number == 0 and (source := program.to_operand(one.node, layout)):
-                    mandatory = passing is Passing.BROADCASTS
+                    mandatory = one.node in program.kept
                     last = not program.propagates_first(one.node)
                     self.want(at, 0, source, mandatory=mandatory, last=last)
         for reader in self.order:
@@ -331,8 +330,7 @@ class Simulation:
         if one.opcode in ("constraint", "tuple"):
             return
         inputs = program.operands[one.node]
-        passing = program.passing[one.node]
-        if passing is Passing.KEEPS:
+        if program.keeps[one.node]:
             volumes = [prod(program.dims[tensor]) for tensor in inputs]
             if one.opcode == "concatenate" and volumes[number] < max(volumes):
                 return
@@ -342,14 +340,14 @@ class Simulation:
             self.write(at, layout, mandatory=True)
         elif number == 0 and (output := program.to_output(one.node, layout)) is not None:
             if len(output) > 1:
-                mandatory = passing in (Passing.PERMUTES, Passing.REDUCES)
+                mandatory = one.node in program.permutation or one.node in program.reduced
                 last = not program.propagates_first(one.node)
                 self.write(at, output, mandatory=mandatory, last=last)
 
     def returned(self, at: int) -> Layout:
         one = self.code[at]
         return (
-            self.program.preferred[one.node] if self.backend.compacts else row_major(len(one.dims))
+            self.program.preferred[one.node] if self.hardware.compacts else row_major(len(one.dims))
         )
 
     def tiled(self, at: int, layout: Layout) -> int:

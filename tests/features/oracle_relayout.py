@@ -3,7 +3,6 @@
 from math import log2, prod
 
 from tests.features.oracle_assignment import Layout, Simulation, row_major
-from xlarank.features.layout.layout_program import Passing
 from xlarank.features.layout.relayout_quantities import QUANTITIES
 from xlarank.features.program.slots import DOT_ROLES
 
@@ -28,7 +27,7 @@ class Relayouts(Simulation):
         #: Layouts of outputs and operands after copies were moved behind their readers.
         self.laid = [one.written for one in self.code]
         self.read = [list(one.wanted) for one in self.code]
-        if self.backend.sinks_copies:
+        if self.hardware.sinks_copies:
             for at in self.order:
                 self.sink(at)
 
@@ -95,7 +94,7 @@ class Relayouts(Simulation):
                     minor = next((d for d in wanted if dims[d] != 1), -1)
                     if minor not in self.program.reduced[one.node]:
                         total["column_reduced"] += self.size(one.operands[0])
-            elif self.program.passing[one.node] is Passing.KEEPS and len(one.dims) > 1 and layout:
+            elif self.program.keeps[one.node] and len(one.dims) > 1 and layout:
                 total["turned"] += self.size(at) * turned
         return total
 
@@ -139,14 +138,9 @@ class Relayouts(Simulation):
             written = self.code[source].written
             if opcode != "tuple" and written is not None and written != wanted:
                 found.add((source, written, wanted, wanted))
-        for node, passing in enumerate(self.program.passing):
+        for node in self.program.reshapes:
             one = self.code[self.own[node]]
-            if (
-                passing is Passing.RESHAPES
-                and one.dims
-                and one.written is not None
-                and one.wanted[0] is not None
-            ):
+            if one.dims and one.written is not None and one.wanted[0] is not None:
                 if not self.same(
                     self.own[node], self.program.to_output(node, one.wanted[0]), one.written
                 ):
@@ -169,7 +163,7 @@ class Relayouts(Simulation):
             if written is None or one.opcode in ("broadcast", "constant", "iota"):
                 return
             free = self.same(at, written, unmoved)
-            swaps = rank >= self.backend.swapped_rank and one.node not in self.program.merged
+            swaps = rank >= self.hardware.swapped_rank and one.node not in self.program.merged
             if one.opcode == "dot" and swaps and written == row_major(rank):
                 last_two = set(unmoved[:2]) == {rank - 1, rank - 2}
                 free |= last_two and unmoved[2:] == written[2:]
