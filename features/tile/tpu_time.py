@@ -202,16 +202,16 @@ class _Product:
     def __init__(self, context: TileContext, node: int, input_: int, kernel: int) -> None:
         self.output = out = _TiledTensor(context, node, "output")
         self.kernel = weights = _TiledTensor(context, kernel, "kernel")
+        self._set_window(context, node, input_)
         output_feature = context.convolution_dimension("output_feature")[node]
         kernel_feature = context.convolution_dimension("kernel_output_feature")[node]
-        spatial = _Spatial(context, node, input_)
         ones = np.ones(context.configs)
         depth = steps = columns = rows = batches = row_tiles = column_tiles = halo = ones
         window = {}
         windows = {}
         for at, dim in enumerate(weights.logical):
-            axis = spatial.of_kernel.get(dim)
-            if dim == kernel_feature or (axis is not None and spatial.paired[axis]):
+            axis = self._kernel_axis.get(dim)
+            if dim == kernel_feature or axis in self._paired:
                 continue
             steps = steps * weights.count[:, at]
             depth = depth * np.minimum(
@@ -222,17 +222,17 @@ class _Product:
                 windows[axis] = weights.count[:, at]
         for at, dim in enumerate(out.logical):
             size = out.tile[:, at] * out.unit[at]
-            axis = spatial.of_output.get(dim)
+            axis = self._output_axis.get(dim)
             if dim == output_feature:
                 columns = size
                 column_tiles = out.count[:, at]
-            elif axis is not None and spatial.paired[axis]:
+            elif axis in self._paired:
                 batches = batches * size
             else:
                 rows = rows * size
                 row_tiles = row_tiles * out.count[:, at]
                 if axis is not None:
-                    span = spatial.span(axis, size, window.get(axis, ones))
+                    span = self._span(axis, size, window.get(axis, ones))
                     halo = halo * np.maximum(span * out.count[:, at] * windows.get(axis, ones), 1.0)
         first = _padded_bytes(context, input_) * halo
         second = _padded_bytes(context, kernel)
@@ -255,11 +255,12 @@ class _Product:
         )
         self.rows = self.passes * rows
 
+    def _set_window(self, context: TileContext, node: int, input_: int) -> None:
+        """Set the spatial axis of dimensions of output and kernel, and the window along each axis.
 
-class _Spatial:
-    """Window of a convolution along its spatial dimensions."""
-
-    def __init__(self, context: TileContext, node: int, input_: int) -> None:
+        Axes are paired if an output position meets a single kernel position, as in a dot's batch
+        dimension.
+        """
         excluded = [
             context.convolution_dimension(f"output_{role}")[node] for role in ("batch", "feature")
         ]
@@ -268,9 +269,8 @@ class _Spatial:
         kernel, inputs = (
             context.column(name, 4)[node, : len(outputs)].astype(int).tolist() for name in names
         )
-        # dimension -> spatial axis
-        self.of_output = {dim: axis for axis, dim in enumerate(outputs)}
-        self.of_kernel = {dim: axis for axis, dim in enumerate(kernel)}
+        self._output_axis = {dim: axis for axis, dim in enumerate(outputs)}
+        self._kernel_axis = {dim: axis for axis, dim in enumerate(kernel)}
         size, self._stride, self._dilation, self._base = (
             np.maximum(context.column(f"window_{name}_0", MAX_RANK)[node].astype(np.float64), 1.0)
             for name in ("size", "stride", "window_dilation", "base_dilation")
@@ -278,13 +278,13 @@ class _Spatial:
         self._extent = [
             max(1.0, float(context.dims[input_, min(dim, MAX_RANK - 1)])) for dim in inputs
         ]
-        # whether an output position meets a single kernel position, as in a dot's batch dimension
-        pairs = zip(size, self._base, self._extent, strict=False)
-        self.paired = [
-            bool(size > 1 and (base >= size or extent == 1)) for size, base, extent in pairs
-        ]
+        self._paired = {
+            axis
+            for axis, extent in enumerate(self._extent)
+            if size[axis] > 1 and (self._base[axis] >= size[axis] or extent == 1)
+        }
 
-    def span(self, axis: int, rows: Floats, window: Floats) -> Floats:
+    def _span(self, axis: int, rows: Floats, window: Floats) -> Floats:
         """Return the share of the input that a tile of output rows reads through a window,
         ``(configs,)``.
         """
