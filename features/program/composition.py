@@ -26,16 +26,11 @@ def _opcode_columns(suffix: str, meaning: str) -> dict[str, str]:
     return {f"opcodes__{name.replace('-', '_')}{suffix}": meaning.format(name) for name in names}
 
 
-class _ProgramBlock(Block):
-    """Columns of the program, constant across its configurations."""
+class OpcodeHistogram(Block):
+    """Share of nodes with each opcode: count(opcode) / nodes; no unit, sums to 1."""
 
     kinds = ("layout", "tile")
     scope = Scope.GRAPH
-
-
-class OpcodeHistogram(_ProgramBlock):
-    """Share of nodes with each opcode: count(opcode) / nodes; no unit, sums to 1."""
-
     columns = _opcode_columns("__share", "share of nodes that are {}")
 
     def compute(self, context: ProgramContext) -> Floats:
@@ -45,11 +40,13 @@ class OpcodeHistogram(_ProgramBlock):
         )
 
 
-class OpcodeSizes(_ProgramBlock):
+class OpcodeSizes(Block):
     """Number of nodes with each opcode, log2(1 + count), and the share of all output bytes that
     they write.
     """
 
+    kinds = ("layout", "tile")
+    scope = Scope.GRAPH
     tier = Tier.FULL
     columns = {
         **_opcode_columns("__log", "number of {} nodes, log2(1 + x)"),
@@ -64,11 +61,13 @@ class OpcodeSizes(_ProgramBlock):
         return np.concatenate([np.log2(1.0 + counts), written / max(context.bytes.sum(), 1.0)])
 
 
-class ElementTypes(_ProgramBlock):
+class ElementTypes(Block):
     """Shares of nodes and of output bytes by element type; both sum to 1, bytes to 0 if all outputs
     are empty.
     """
 
+    kinds = ("layout", "tile")
+    scope = Scope.GRAPH
     columns = {
         **{
             f"elements__{name}__share": f"share of nodes with elements of type {name}"
@@ -90,11 +89,13 @@ class ElementTypes(_ProgramBlock):
         )
 
 
-class GraphSize(_ProgramBlock):
+class GraphSize(Block):
     """Size and depth of the graph, and its output bytes by opcode class; logarithms are log2(1 +
     x).
     """
 
+    kinds = ("layout", "tile")
+    scope = Scope.GRAPH
     columns = {
         "size__nodes__log": "number of nodes",
         "size__edges__log": "number of edges",
@@ -125,12 +126,14 @@ class GraphSize(_ProgramBlock):
         return np.array([*sizes, narrow / max(total, 1.0), *(by_class / max(total, 1.0))])
 
 
-class Degrees(_ProgramBlock):
+class Degrees(Block):
     """Statistics over nodes of the in-degree (operands), out-degree (consumers) and total degree.
 
     Quantiles are interpolated linearly (numpy's default); std divides by the number of nodes.
     """
 
+    kinds = ("layout", "tile")
+    scope = Scope.GRAPH
     columns = {
         f"degrees__{direction}__{how}": f"{statistic} of the number of {neighbours}"
         for direction, neighbours in _NEIGHBOURS.items()
@@ -147,12 +150,14 @@ class Degrees(_ProgramBlock):
         )
 
 
-class Work(_ProgramBlock):
+class Work(Block):
     """Floating-point operations by class of opcode, and per byte; logarithms are log2(1 + x).
 
     Operations are estimated by `xlarank.features.program.slots.node_flops`.
     """
 
+    kinds = ("layout", "tile")
+    scope = Scope.GRAPH
     columns = {
         "work__flops__log": "operations of all nodes",
         **{
