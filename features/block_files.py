@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, get_args
 
 from xlarank.data.errors import BlockError, XlarankError, reason_of
 from xlarank.data.graph import Kind
@@ -44,11 +45,11 @@ class BlockFile:
         """The blocks; raises `BlockError` unless this version was loaded or is an installed entry
         point's.
         """
-        if self.source_hash not in _loaded and self.name in entry_points(group=GROUP).names:
+        if self not in _loaded and self.name in entry_points(group=GROUP).names:
             load_blocks(self.name)
-        if self.source_hash in _loaded:
-            return _loaded[self.source_hash].blocks
-        if any(loaded.file.name == self.name for loaded in _loaded.values()):
+        if self in _loaded:
+            return _loaded[self]
+        if any(file.name == self.name for file in _loaded):
             got = f"{self.name} has changed"
             do = "pass that version, or run build-features and train again"
         else:
@@ -58,21 +59,15 @@ class BlockFile:
 
     def __reduce__(self) -> tuple[Callable[..., BlockFile], tuple[Any, ...]]:
         """Pickle together with the source, so that worker processes can load it."""
-        if loaded := _loaded.get(self.source_hash):
-            return (_run, (self.name, loaded.source)) if loaded.source else (_load, (self.name,))
-        return BlockFile, (self.name, self.source_hash, self.columns)
+        if self not in _loaded:
+            return BlockFile, (self.name, self.source_hash, self.columns)
+        return (_run, (self.name, _sources[self])) if self in _sources else (_load, (self.name,))
 
 
-class _Loaded(NamedTuple):
-    """A file of blocks that was run; ``source`` is empty for an entry point."""
-
-    file: BlockFile
-    blocks: tuple[Block, ...]
-    source: str
-
-
-#: Files that this process has loaded, by hash.
-_loaded: dict[str, _Loaded] = {}
+#: Blocks of the files that this process has loaded; equal source is one file.
+_loaded: dict[BlockFile, tuple[Block, ...]] = {}
+#: Source of those that were run; entry points have none.
+_sources: dict[BlockFile, str] = {}
 
 
 def load_blocks(*names: str | Path) -> tuple[BlockFile, ...]:
@@ -92,7 +87,7 @@ def load_blocks(*names: str | Path) -> tuple[BlockFile, ...]:
 
 def loaded_blocks() -> tuple[Block, ...]:
     """Return the blocks of all files that this process has loaded."""
-    return tuple(block for loaded in _loaded.values() for block in loaded.blocks)
+    return tuple(chain.from_iterable(_loaded.values()))
 
 
 def _load(name: str | Path) -> BlockFile:
@@ -112,15 +107,19 @@ def _load(name: str | Path) -> BlockFile:
 
 def _run(name: str, source: str) -> BlockFile:
     with _running(name):
-        if (digest := text_hash(source)) in _loaded:
-            return _loaded[digest].file
+        digest = text_hash(source)
+        for file in _loaded:
+            if file.source_hash == digest:
+                return file
         module = ModuleType(f"xlarank_blocks_{digest}")
         sys.modules[module.__name__] = module  # dataclasses look it up
         exec(compile(source, name, "exec"), vars(module))
-        return _register(name, module, digest, source)
+        file = _register(name, module, digest)
+        _sources[file] = source
+        return file
 
 
-def _register(name: str, module: ModuleType, digest: str, source: str = "") -> BlockFile:
+def _register(name: str, module: ModuleType, digest: str) -> BlockFile:
     classes = [
         cls
         for cls in vars(module).values()
@@ -135,7 +134,7 @@ def _register(name: str, module: ModuleType, digest: str, source: str = "") -> B
         )
     _check(blocks, name)
     file = BlockFile(name, digest, {block.title: list(block.columns) for block in blocks})
-    _loaded[digest] = _Loaded(file, blocks, source)
+    _loaded[file] = blocks
     return file
 
 
