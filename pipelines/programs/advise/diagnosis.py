@@ -181,10 +181,10 @@ class Diagnosis:
 
 def data_flow(text: str) -> nx.DiGraph:
     """Return a compiled program's operations in order, with edges from operands to users."""
-    operations = {(op.computation, op.name): op for op in read_operations(text)}
-    graph = nx.empty_graph(operations.values(), nx.DiGraph)
-    for op in operations.values():
-        graph.add_edges_from((operations[op.computation, name], op) for name in op.operands)
+    operations = read_operations(text)
+    graph = nx.empty_graph(operations, nx.DiGraph)
+    for op in operations:
+        graph.add_edges_from((operand, op) for operand in op.inputs)
     return graph
 
 
@@ -236,7 +236,7 @@ def _tensor_of(
         last = user
         user = next(iter(operations.succ[user]))
     if user.root and outputs and passes(user):
-        position = user.operands.index(last.name) if user.opcode == "tuple" else 0
+        position = user.inputs.index(last) if user.opcode == "tuple" else 0
         return "output", outputs[position].name
     return "between", f"{producer.origin or producer.name} -> {user.origin or user.name}"
 

@@ -12,8 +12,9 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -50,14 +51,27 @@ _QUANTILE = 0.25
 _OPTIMISM = 0.7
 
 
-class Line(NamedTuple):
-    """An instruction of HLO text: ``name = shape opcode``, and the rest from the bracket on."""
+@dataclass(eq=False)
+class Operation:
+    """An instruction of HLO text: ``name = result opcode``, and the rest from the bracket on.
 
+    Attributes:
+        runs: number of runs of its computation; `read_operations` sets this and what follows.
+        source: ``file:line``, if known.
+        inputs: operations of the same computation that it reads.
+        body: operations that a fusion runs.
+    """
+
+    computation: str
     text: str
     name: str
-    shape: str
+    result: str
     opcode: str
     rest: str
+    runs: int = field(init=False, default=0)
+    source: str = field(init=False, default="")
+    inputs: list[Operation] = field(init=False, default_factory=list)
+    body: list[Operation] = field(init=False, default_factory=list)
 
     @property
     def operands(self) -> list[str]:
@@ -70,12 +84,86 @@ class Line(NamedTuple):
 
     @property
     def cycles(self) -> int:
-        """Estimated cycles, 0 if there are none."""
+        """Estimated cycles per run; 0 without an estimate."""
         return sum(map(int, re.findall(r'"estimated_cycles":"(\d+)"', self.rest)))
+
+    @property
+    def total(self) -> int:
+        """Cycles of all runs."""
+        return self.cycles * self.runs
+
+    @property
+    def origin(self) -> str:
+        """Name in the framework's program, if known."""
+        match = re.search(r'\bop_name="((?:[^"\\]|\\.)*)"', self.rest)
+        return match[1] if match else ""
+
+    @property
+    def shape(self) -> str:
+        """Shape of the first result, such as ``f32[8,128]``."""
+        array = _SHAPE.search(self.result)
+        return f"{array[1]}[{array[2]}]" if array else self.result
+
+    @property
+    def dimensions(self) -> tuple[int, ...]:
+        return _numbers(self.shape.partition("[")[2].rstrip("]"))
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """Minor-to-major layout of the first result."""
+        array = _SHAPE.search(self.result)
+        return _numbers(array[3]) if array else ()
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        """Layout of the first operand."""
+        return self.inputs[0].layout if self.inputs else ()
+
+    @property
+    def number(self) -> int:
+        """Parameter number; -1 for other operations."""
+        return int(self.rest[1:].partition(")")[0]) if self.opcode == "parameter" else -1
+
+    @property
+    def root(self) -> bool:
+        return self.text.lstrip().startswith("ROOT ")
+
+    @property
+    def bytes(self) -> int:
+        """Size of result and operands, padded to tiles."""
+        return sum(padded_bytes(op.result) for op in (self, *self.inputs))
+
+    @property
+    def relayout(self) -> bool:
+        """Whether it only changes layout or order (a fusion: also type and shape)."""
+        moved = self.before != self.layout
+        if self.opcode in ("copy", "transpose"):
+            return self.opcode == "transpose" or moved
+        opcodes = {inner.opcode for inner in self.body}
+        if self.opcode != "fusion" or not opcodes <= _MOVES or not opcodes & {"copy", "transpose"}:
+            return False
+        reshaped = not self.inputs or self.inputs[0].dimensions != self.dimensions
+        return moved or reshaped or "transpose" in opcodes
+
+    @cached_property
+    def kernel(self) -> str:
+        """Text without names and origins, shapes of operands, and body."""
+        text = NAME.sub("%", self._without_origin().partition(" = ")[2])
+        body = numbered("\n".join(inner._without_origin() for inner in self.body))
+        return f"{' '.join([text, *(op.result for op in self.inputs)])}\n{body}"
+
+    @property
+    def likeness(self) -> str:
+        """The kernel without layouts."""
+        return _SHAPE.sub(r"\1[\2]", self.kernel)
+
+    def _without_origin(self) -> str:
+        text = PROVENANCE.sub("", self.text)
+        return re.sub(r"\bcalls=%?[\w.\-]+|, backend_config=\{.*", "", text).strip()
 
 
 #: Instructions of one computation by name.
-Lines = Mapping[str, Line]
+Lines = Mapping[str, Operation]
 
 
 def read_estimate(text: str) -> tuple[int, int]:
@@ -90,15 +178,16 @@ def read_estimate(text: str) -> tuple[int, int]:
 
 def _read_computations(text: str) -> tuple[int, int, Mapping[str, int], Mapping[str, Lines]]:
     """Return cycles, loops counted once, runs of each counted computation, and all computations."""
-    computations: dict[str, dict[str, Line]] = {}
-    entry = ""
-    lines = dict[str, Line]()
+    computations: dict[str, dict[str, Operation]] = {}
+    entry = name = ""
+    lines = dict[str, Operation]()
     for row in text.splitlines():
         if not row.startswith(" ") and (header := _HEADER.match(row)):
-            lines = computations[header[2]] = {}
-            entry = header[2] if header[1] else entry
+            name = header[2]
+            lines = computations[name] = {}
+            entry = name if header[1] else entry
         elif parts := _INSTRUCTION.match(row):
-            lines[parts[1]] = Line(row, *parts.groups())
+            lines[parts[1]] = Operation(name, row, *parts.groups())
     if not entry:
         raise CompilerError("the compiled program has no entry computation", expected="HLO text")
     return *_estimate_run(entry, computations), computations
@@ -125,7 +214,7 @@ def _estimate_run(name: str, computations: Mapping[str, Lines]) -> tuple[int, in
     return cycles, unknown, runs
 
 
-def _called(line: Line) -> list[str]:
+def _called(line: Operation) -> list[str]:
     """Return the computation that an operation runs, or the branches of a ``conditional``."""
     if line.opcode != "conditional":
         return [line.attribute(_CALLED[line.opcode])] if line.opcode in _CALLED else []
@@ -135,7 +224,7 @@ def _called(line: Line) -> list[str]:
     return [name.strip().lstrip("%") for name in names]
 
 
-def trip_count(loop: Line, outside: Lines, computations: Mapping[str, Lines]) -> int | None:
+def trip_count(loop: Operation, outside: Lines, computations: Mapping[str, Lines]) -> int | None:
     """Return the trip count of a ``while`` among the lines ``outside``; None if unknown.
 
     The compiler's annotation takes precedence. Otherwise the usual form is recognized: a counter
@@ -162,7 +251,7 @@ def trip_count(loop: Line, outside: Lines, computations: Mapping[str, Lines]) ->
     return max(0, -(-(end - start) // step))
 
 
-def _counter_step(addition: Line | None, index: int, body: Lines) -> int | None:
+def _counter_step(addition: Operation | None, index: int, body: Lines) -> int | None:
     """Return the constant that a line adds to a loop's counter, element ``index`` of its tuple."""
     if addition is None or addition.opcode != "add":
         return None
@@ -173,7 +262,7 @@ def _counter_step(addition: Line | None, index: int, body: Lines) -> int | None:
     return None
 
 
-def _skip_copies(name: str, lines: Lines) -> Line | None:
+def _skip_copies(name: str, lines: Lines) -> Operation | None:
     line = lines.get(name)
     while line is not None and line.opcode in _IDENTITIES:
         line = lines.get(line.operands[0])
@@ -188,7 +277,7 @@ def _constant(name: str, lines: Lines) -> int | None:
     return int(number[1]) if number else None
 
 
-def _tuple_element(line: Line | None, index: int) -> str:
+def _tuple_element(line: Operation | None, index: int) -> str:
     return line.operands[index] if line and line.opcode == "tuple" else ""
 
 
@@ -203,49 +292,6 @@ def _tuple_index(name: str, lines: Lines) -> int | None:
     return int(line.attribute("index"))
 
 
-@dataclass(frozen=True)
-class Operation:
-    """One operation of a compiled program.
-
-    Attributes:
-        shape, layout: first result's shape, such as ``f32[8,128]``, and minor-to-major layout.
-        before: layout of the first operand.
-        cycles: estimated cycles per run; 0 without an estimate.
-        origin, source: name in the framework's program, and ``file:line``, if known.
-        relayout: whether it only changes layout or order (a fusion: also type and shape).
-        kernel, likeness: hash of text, operand shapes and body; the same without layouts.
-        bytes: size of result and operands, padded to tiles.
-        number: parameter number; -1 for other operations.
-    """
-
-    name: str
-    opcode: str
-    computation: str
-    shape: str
-    layout: tuple[int, ...]
-    operands: tuple[str, ...]
-    before: tuple[int, ...]
-    cycles: int
-    runs: int
-    origin: str
-    source: str
-    relayout: bool
-    kernel: int
-    likeness: int
-    bytes: int
-    number: int
-    root: bool
-
-    @property
-    def dimensions(self) -> tuple[int, ...]:
-        return _numbers(self.shape.partition("[")[2].rstrip("]"))
-
-    @property
-    def total(self) -> int:
-        """Cycles of all runs."""
-        return self.cycles * self.runs
-
-
 def read_operations(text: str) -> list[Operation]:
     """Return the operations of all counted computations of a compiled or optimised program."""
     _, _, runs_of, computations = _read_computations(text)
@@ -253,61 +299,15 @@ def read_operations(text: str) -> list[Operation]:
     operations = []
     for computation, runs in runs_of.items():
         lines = computations[computation]
-        for line in lines.values():
-            operands = [name for name in line.operands if name in lines]
-            inputs = [lines[name].shape for name in operands]
-            body = computations.get(line.attribute("calls"), {})
-            layouts = " ".join([NAME.sub("%", _without_origin(line).partition(" = ")[2]), *inputs])
-            layouts += "\n" + numbered("\n".join(map(_without_origin, body.values())))
-            after = _shape_and_layout(line.shape)
-            before = _shape_and_layout(inputs[0]) if inputs else ("", ())
-            origin = re.search(r'\bop_name="((?:[^"\\]|\\.)*)"', line.rest)
-            source = re.search(r'\bsource_file="([^"]*)" source_line=(\d+)', line.rest)
-            number = re.match(r"\((\d+)\)", line.rest)
-            location = sources.get(line.attribute("stack_frame_id"), "")
-            if source:
-                location = ":".join(source.groups())
-            operations.append(
-                Operation(
-                    line.name,
-                    line.opcode,
-                    computation,
-                    *after,
-                    tuple(operands),
-                    before[1],
-                    line.cycles,
-                    runs,
-                    origin[1] if origin else "",
-                    location,
-                    _is_relayout(line, body, before, after),
-                    hash(layouts),
-                    hash(_SHAPE.sub(r"\1[\2]", layouts)),
-                    sum(map(padded_bytes, (line.shape, *inputs))),
-                    int(number[1]) if number and line.opcode == "parameter" else -1,
-                    line.text.lstrip().startswith("ROOT "),
-                )
-            )
+        for op in lines.values():
+            op.runs = runs
+            op.inputs = [lines[name] for name in op.operands if name in lines]
+            op.body = [*computations.get(op.attribute("calls"), {}).values()]
+            source = re.search(r'\bsource_file="([^"]*)" source_line=(\d+)', op.rest)
+            frame = sources.get(op.attribute("stack_frame_id"), "")
+            op.source = ":".join(source.groups()) if source else frame
+            operations.append(op)
     return operations
-
-
-def _is_relayout(
-    line: Line, body: Lines, before: tuple[str, tuple[int, ...]], after: tuple[str, tuple[int, ...]]
-) -> bool:
-    moved = before[1] != after[1]
-    if line.opcode in ("copy", "transpose"):
-        return line.opcode == "transpose" or moved
-    opcodes = {inner.opcode for inner in body.values()}
-    if line.opcode != "fusion" or not opcodes <= _MOVES or not opcodes & {"copy", "transpose"}:
-        return False
-    reshaped = before[0].partition("[")[2] != after[0].partition("[")[2]
-    return moved or reshaped or "transpose" in opcodes
-
-
-def _shape_and_layout(shape: str) -> tuple[str, tuple[int, ...]]:
-    """Return the first array of a shape and its layout, such as ``f32[8,128]`` and ``(0, 1)``."""
-    if not (array := _SHAPE.search(shape)):
-        return shape, ()
-    return f"{array[1]}[{array[2]}]", _numbers(array[3])
 
 
 def _numbers(text: str | None) -> tuple[int, ...]:
@@ -331,11 +331,6 @@ def padded_bytes(shape: str) -> int:
     return total
 
 
-def _without_origin(line: Line) -> str:
-    text = PROVENANCE.sub("", line.text)
-    return re.sub(r"\bcalls=%?[\w.\-]+|, backend_config=\{.*", "", text).strip()
-
-
 def _sources(text: str) -> dict[str, str]:
     """Return ``file:line`` by stack frame id, from the tables above the computations."""
 
@@ -354,8 +349,8 @@ def _sources(text: str) -> dict[str, str]:
 class KnownKernels:
     """Cycles by `Operation.kernel`, lowest ones by `Operation.likeness`, per byte by opcode."""
 
-    exact: dict[int, int] = field(default_factory=dict)
-    alike: dict[int, int] = field(default_factory=dict)
+    exact: dict[str, int] = field(default_factory=dict)
+    alike: dict[str, int] = field(default_factory=dict)
     rates: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def learn(self, operations: Iterable[Operation]) -> None:
