@@ -20,9 +20,9 @@ from benchmarks import adopt
 from benchmarks.programs import MODULES, PROGRAMS, kernels
 from xlarank.data.errors import XlarankError
 from xlarank.data.families import program_family
-from xlarank.pipelines.programs.collect_tiles import TileSettings, collect_tiles
+from xlarank.pipelines.programs.collect_tiles import collect_tiles
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import target_named
+from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, target_named
 
 #: Never collected: their kernels are held out.
 RESERVED = adopt.RESERVED | adopt.MEASURED
@@ -55,11 +55,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=240.0)
     parser.add_argument("--limits", type=int, default=24)
     args = parser.parse_args()
-    settings = TileSettings(limits=args.limits, limit=args.seconds / (args.limits + 1))
+    limit = args.seconds / (args.limits + 1)
     args.out.mkdir(parents=True, exist_ok=True)
     failed = args.out / "failed.txt"
     known = set(failed.read_text(encoding="utf-8").split("\n")) if failed.exists() else set()
-    with Compiler(target_named(settings.target), limit=args.seconds / 2) as compiler:
+    with Compiler(target_named(DEFAULT_TARGET), limit=args.seconds / 2) as compiler:
         for name, source in programs():
             if name in known:
                 continue
@@ -67,7 +67,13 @@ def main() -> None:
             split = "valid" if program_family(name) in VALID else "train"
             try:
                 found = collect_tiles(
-                    source, args.out, settings, split=split, name=name, compiler=compiler
+                    source,
+                    args.out,
+                    compiler,
+                    limits=args.limits,
+                    limit=limit,
+                    split=split,
+                    name=name,
                 )
             except XlarankError as error:
                 print(f"{name}: {error}", flush=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,142 +24,126 @@ from xlarank.pipelines.programs.candidates import (
 from xlarank.pipelines.programs.compiler.cycles import COUNTING
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import Target, target_named
+from xlarank.pipelines.programs.compiler.targets import Target
 from xlarank.pipelines.programs.compiler.xla import Program
-from xlarank.pipelines.programs.sources import Collected, SearchSettings, Stopwatch
+from xlarank.pipelines.programs.sources import Collected, Evaluation, SearchSettings
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Batch size of the genetic search, and number of best configurations used as parents.
 _BATCH = 8
 _PARENTS = 8
-
-
-@dataclass(frozen=True)
-class CollectSettings(SearchSettings):
-    """Settings of `collect`.
-
-    Attributes:
-        limit: maximum seconds to compile a configuration, and to run it once.
-        effort: XLA's ``exec_time_optimization_effort``; changes labels.
-        minutes: maximum time to load and measure all programs; ignored by estimates.
-    """
-
-    target: str
-    limit: float = 120.0
-    effort: float | None = None
-    minutes: float = 10.0
+#: Settings of the search that labels depend on.
+_IDENTITY = ("search", "configs", "seed", "tie", "per_node")
 
 
 def collect(
     program: str,
     out: Path,
-    settings: CollectSettings,
+    compiler: Compiler,
+    settings: SearchSettings,
     *,
+    minutes: float = 10.0,
     split: str = "train",
     name: str | None = None,
-    jobs: int = 1,
     progress: Progress | None = None,
 ) -> Collected:
     """Write ``npz/layout/<source>/<search>/<split>/NAME.npz`` in ``out``, its module and manifest.
 
     ``program`` is a file of HLO or ``module:function``, a function without arguments that returns a
     JAX callable and its arguments. Labels are in ns; ``<source>`` is `Target.source`, such as
-    ``tpu-estimate`` for the compiler's estimates or ``cpu`` for measurements. An interrupted run
-    resumes when repeated. Raises `CompilerError` if the compiler is missing or its default
+    ``tpu-estimate`` for the compiler's estimates or ``cpu`` for measurements, which take at most
+    ``minutes``. An interrupted run resumes when repeated. Raises `CompilerError` if the default
     configuration does not compile.
     """
     choose_splits([split])
-    chip = target_named(settings.target)
-    with Compiler(chip, jobs=jobs, limit=settings.limit, effort=settings.effort) as compiler:
-        target = compiler.target
-        loaded = sources.load_program(program, compiler, name)
-        folder = out / "npz" / "layout" / target.source / settings.search / split
-        path = folder / f"{loaded.name}.npz"
-        identity = sources.label_settings(loaded, compiler, settings) | {"target": target.name}
-        del identity["minutes"]
+    target = compiler.target
+    loaded = sources.load_program(program, compiler, name)
+    folder = out / "npz" / "layout" / target.source / settings.search / split
+    path = folder / f"{loaded.name}.npz"
+    identity = sources.label_settings(
+        loaded,
+        compiler,
+        **{key: getattr(settings, key) for key in _IDENTITY},
+        target=target.name,
+        limit=compiler.limit,
+        effort=compiler.effort,
+    )
+    if target.estimated:
+        identity["counting"] = COUNTING
+    if path.exists():
+        stored = sources.existing_manifest(path.with_suffix(".json"), identity)
+        if stored is not None:
+            return Collected(path, stored, fresh=False)
+    rng = np.random.default_rng(settings.seed)
+    candidates = settings.candidates(loaded.graph, rng)
+    if not len(loaded.graph.configurable):
+        expected = "a convolution, dot or reshape outside fusions"
+        raise CompilerError(f"nothing in {program} can be given a layout", expected=expected)
+    with Journal(path.with_name(f".{loaded.name}.journal"), identity) as journal:
+        compiler.add_estimates(journal.estimates)
+        timed = settings.search != "random" and not target.estimated
+        evaluation = Evaluation(compiler, journal, timed=timed)
+        codes, outcomes = _search(evaluation, loaded, candidates, settings, rng, progress)
+        compiled = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
+        # a genetic search finds fast ones late: their order would leak labels
+        order = [0, *rng.permutation(compiled[1:]).tolist()]
+        # configurations compiled to the same program share its label
+        programs: dict[str, int] = {}
+        for at in order:
+            programs.setdefault(outcomes[at].fingerprint, at)
         if target.estimated:
-            identity["counting"] = COUNTING
-        if path.exists():
-            stored = sources.existing_manifest(path.with_suffix(".json"), identity)
-            if stored is not None:
-                return Collected(path, stored, fresh=False)
-        rng = np.random.default_rng(settings.seed)
-        candidates = settings.candidates(loaded.graph, rng)
-        if not len(loaded.graph.configurable):
-            expected = "a convolution, dot or reshape outside fusions"
-            raise CompilerError(f"nothing in {program} can be given a layout", expected=expected)
-        with Journal(path.with_name(f".{loaded.name}.journal"), identity) as journal:
-            compiler.add_estimates(journal.estimates)
-            codes, outcomes = _search(
-                compiler, loaded, candidates, settings, rng, journal, progress
+            labels, facts = _estimated_labels(
+                target, {key: outcomes[at] for key, at in programs.items()}
             )
-            compiled = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
-            # a genetic search finds fast ones late: their order would leak labels
-            order = [0, *rng.permutation(compiled[1:]).tolist()]
-            # configurations compiled to the same program share its label
-            programs: dict[str, int] = {}
+        else:
+            rows = candidates.expand(codes[[*programs.values()]])
+            modules = dict(zip(programs, map(loaded.constrained, rows), strict=True))
+            labels, facts = _measured_labels(
+                compiler, modules, minutes, settings.seed, journal, progress
+            )
             for at in order:
-                programs.setdefault(outcomes[at].fingerprint, at)
-            if target.estimated:
-                labels, facts = _estimated_labels(
-                    target, {key: outcomes[at] for key, at in programs.items()}
-                )
-            else:
-                rows = candidates.expand(codes[[*programs.values()]])
-                modules = dict(zip(programs, map(loaded.constrained, rows), strict=True))
-                labels, facts = _measured_labels(compiler, modules, settings, journal, progress)
-                for at in order:
-                    if problem := facts["left_out"].get(outcomes[at].fingerprint):
-                        outcomes[at] = replace(outcomes[at], status=Status.FAILED, message=problem)
-                order = [at for at in order if outcomes[at].status is Status.OK]
-        with atomic_write(path.with_suffix(".pb")) as partial:
-            partial.write_bytes(loaded.serialized)
-        runtime = np.array([labels[outcomes[at].fingerprint] for at in order], np.int64)
-        sources.write_configurations(path, loaded.graph, candidates.expand(codes[order]), runtime)
-        manifest = identity | facts | {"distinct_programs": len(programs), "source": target.labels}
-        manifest["configurations"] = _records(order, outcomes)
-        write_json(path.with_suffix(".json"), manifest)
-        journal.path.unlink(missing_ok=True)
+                if problem := facts["left_out"].get(outcomes[at].fingerprint):
+                    outcomes[at] = replace(outcomes[at], status=Status.FAILED, message=problem)
+            order = [at for at in order if outcomes[at].status is Status.OK]
+    with atomic_write(path.with_suffix(".pb")) as partial:
+        partial.write_bytes(loaded.serialized)
+    runtime = np.array([labels[outcomes[at].fingerprint] for at in order], np.int64)
+    sources.write_configurations(path, loaded.graph, candidates.expand(codes[order]), runtime)
+    manifest = identity | facts | {"distinct_programs": len(programs), "source": target.labels}
+    manifest["configurations"] = _records(order, outcomes)
+    write_json(path.with_suffix(".json"), manifest)
+    journal.path.unlink(missing_ok=True)
     return Collected(path, manifest, fresh=True)
 
 
 def _search(
-    compiler: Compiler,
+    evaluation: Evaluation,
     program: Program,
     candidates: CandidateLayouts,
-    settings: CollectSettings,
+    settings: SearchSettings,
     rng: np.random.Generator,
-    journal: Journal,
     progress: Progress | None,
 ) -> tuple[Codes, list[Outcome]]:
     """Return the configurations of a search with their outcomes, the compiler's default first."""
-    is_random = settings.search == "random"
     count = min(settings.configs, candidates.space)
-    stopwatch = None if is_random or compiler.target.estimated else Stopwatch(compiler, journal)
-    with steps_of(progress, f"compiling {program.name} for {compiler.target.name}", count) as step:
+    target = evaluation.compiler.target.name
+    with steps_of(progress, f"compiling {program.name} for {target}", count) as step:
 
         def outcomes_of(codes: Codes) -> list[Outcome]:
             rows = candidates.expand(codes)
             keys = list(map(sources.configuration_key, rows))
-            return sources.compile_new(
-                compiler,
-                journal,
-                keys,
-                lambda at: program.constrained(rows[at]),
-                stopwatch=stopwatch,
-                step=step,
-            )
+            return evaluation.outcomes(keys, lambda at: program.constrained(rows[at]), step=step)
 
         codes: Codes = np.zeros((1, len(candidates.rows)), np.int32)
         outcomes = outcomes_of(codes)
         if outcomes[0].status is not Status.OK:  # the first row is the default
-            sources.require_known_calls(program.module, outcomes[0].message, compiler.target.name)
+            sources.require_known_calls(program.module, outcomes[0].message, target)
             do = "try another `target`, or leave out what this one refuses"
             if outcomes[0].status is Status.TIMEOUT:
                 do = "give it more seconds with `limit`, or a smaller program"
             got = f"the compiler's default did not compile ({outcomes[0].message})"
             raise CompilerError(got, do=do)
-        if is_random:
+        if settings.search == "random":
             codes = random_configurations(candidates, count, rng)
             return codes, outcomes + outcomes_of(codes[1:])
         while len(codes) < count:
@@ -192,7 +176,8 @@ def _estimated_labels(
 def _measured_labels(
     compiler: Compiler,
     modules: dict[str, Message],
-    settings: CollectSettings,
+    minutes: float,
+    seed: int,
     journal: Journal,
     progress: Progress | None,
 ) -> tuple[dict[str, int], dict[str, Any]]:
@@ -203,8 +188,8 @@ def _measured_labels(
             compiler,
             next(iter(modules.values())),
             modules,
-            minutes=settings.minutes,
-            seed=settings.seed,
+            minutes=minutes,
+            seed=seed,
             journal=journal,
             step=step,
         )

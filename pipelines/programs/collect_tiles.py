@@ -27,7 +27,7 @@ from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.data.schema import OPCODE
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, Target, target_named
+from xlarank.pipelines.programs.compiler.targets import Target
 from xlarank.pipelines.programs.sources import (
     Collected,
     digest_of,
@@ -54,20 +54,6 @@ _USED: Final = re.compile(
 _UNTOUCHED: Final = 0.8
 
 
-@dataclass(frozen=True)
-class TileSettings:
-    """Settings that labels depend on, besides the program and the compiler's version.
-
-    Attributes:
-        limits: number of limits of vector memory to compile under, besides the default.
-        limit: maximum mean seconds of a compilation; all ``limits + 1`` share the total.
-    """
-
-    target: str = DEFAULT_TARGET
-    limits: int = 24
-    limit: float = 120.0
-
-
 @dataclass(eq=False)
 class CollectedKernel:
     """An operation of a compiled program, encoded as a ``program`` with hash ``digest``.
@@ -87,53 +73,52 @@ class CollectedKernel:
 def collect_tiles(
     program: str,
     out: Path,
-    settings: TileSettings,
+    compiler: Compiler,
     *,
+    limits: int = 24,
+    limit: float = 120.0,
     split: str = "train",
     name: str | None = None,
-    compiler: Compiler | None = None,
 ) -> Collected:
     """Write ``npz/tile/<source>/<split>/NAME_DIGEST.npz`` of every kernel, in ``out``.
 
     ``program`` is a file of HLO or ``module:function`` as for
     `xlarank.pipelines.programs.collect.collect`. A kernel's tiles are those that the compiler
-    chooses under different limits of vector memory. The first row is the choice under the default
+    chooses under ``limits`` limits of vector memory, besides the default; a compilation takes at
+    most ``limit`` seconds on average. The first row is the choice under the default
     or else the largest limit with this kernel, whose estimate (ns) is the normalizer; other rows
     are shuffled. A kernel with a file from another program or split, or with fewer than
     `MIN_TILES`, is not written. An interrupted run resumes when repeated. Raises `CompilerError`
-    without a compiler, for other targets than TPUs, or if the first compilation fails.
+    for other targets than TPUs, or if the first compilation fails.
     """
-    target = target_named(settings.target)
+    target = compiler.target
     choose_splits([split])
     if not target.estimated:
         raise CompilerError(f"there are no tiles for {target.name}", expected="a TPU")
-    if compiler is None:
-        with Compiler(target, limit=settings.limit) as compiler:
-            return collect_tiles(program, out, settings, split=split, name=name, compiler=compiler)
     loaded = load_program(program, compiler, name)
-    identity = label_settings(loaded, compiler, settings)
+    identity = label_settings(loaded, compiler, target=target.name, limits=limits, limit=limit)
     folder = out / "npz" / "tile" / target.source / split
     path = folder / f"{loaded.name}.json"
     if (stored := existing_manifest(path, identity)) is not None:
         return Collected(path, stored, fresh=False)
     # after the default, the longest compilations last
-    smaller = np.geomspace(_MIN_LIMIT, _MAX_LIMIT, settings.limits + 1)[:-1]
-    limits = [_DEFAULT, *map(round, smaller.tolist())]
+    smaller = np.geomspace(_MIN_LIMIT, _MAX_LIMIT, limits + 1)[:-1]
+    all_limits = [_DEFAULT, *map(round, smaller.tolist())]
     scratch = folder / f".{loaded.name}.{digest_of(identity)}.sweep"
-    _sweep(compiler, loaded.module, scratch, limits, settings.limit * len(limits))
+    _sweep(compiler, loaded.module, scratch, all_limits, limit * len(all_limits))
     if (result := _result(scratch, _DEFAULT)) != "ok":
         require_known_calls(loaded.module, result, target.name)
         got = f"the program does not compile for {target.name} ({result})"
         do = f"try another `target`, or more seconds; to begin anew remove {scratch}"
         raise CompilerError(got, do=do)
     kernels: dict[str, CollectedKernel] = {}
-    for limit in [limits[0], *reversed(limits[1:])]:  # from the largest down
-        if (file := scratch / f"{limit}.pb").exists():
+    for kib in [_DEFAULT, *reversed(all_limits[1:])]:  # from the largest down
+        if (file := scratch / f"{kib}.pb").exists():
             add_tiles(kernels, HloModuleProto.FromString(file.read_bytes()))
     records = [_write_kernel(kernel, loaded.name, folder, target) for kernel in kernels.values()]
     manifest = identity | {
         "source": target.labels,
-        "limits_kib": {str(limit): _result(scratch, limit) for limit in limits},
+        "limits_kib": {str(kib): _result(scratch, kib) for kib in all_limits},
         "kernels": records,
     }
     write_json(path, manifest)

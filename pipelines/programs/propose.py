@@ -29,21 +29,8 @@ from xlarank.pipelines.programs.sources import SearchSettings, write_configurati
 from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_model
 from xlarank.pipelines.support.progress import Progress, steps_of
 
-
-@dataclass(frozen=True, kw_only=True)
-class ProposeSettings(SearchSettings):
-    """Settings of `propose`.
-
-    Attributes:
-        min_elements: outputs of fewer elements are left to the compiler.
-        check: number of configurations to compile for `DEFAULT_TARGET` after the default.
-    """
-
-    configs: int = 1000
-    min_elements: int = 1024
-    population: int = 256
-    generations: int = 12
-    check: int = 0
+#: Number of configurations that survive a generation, unless more are requested.
+_POPULATION = 256
 
 
 @dataclass(frozen=True)
@@ -86,20 +73,22 @@ class Proposal:
 def propose(
     path: Path,
     out: Path,
-    settings: ProposeSettings,
+    settings: SearchSettings,
     *,
     workspace: Workspace,
     collection: str | None = None,
+    check: int = 0,
     progress: Progress | None = None,
 ) -> Proposal:
     """Write ``out``, a graph file of a program with proposed configurations, none measured.
 
     ``path`` is a layout graph's npz file or an HLO program. `model_for_graph` chooses the model
-    that guides ``evolve``. Raises `GraphFileError` or `HloError` for the file, `ModelError` if a
+    that guides ``evolve``. After the default, ``check`` configurations are compiled for
+    `DEFAULT_TARGET`. Raises `GraphFileError` or `HloError` for the file, `ModelError` if a
     model is missing, `CompilerError` if ``check`` is set and the compiler is missing.
     """
     start = time.perf_counter()
-    if settings.check and path.suffix == ".npz":
+    if check and path.suffix == ".npz":
         got = f"{path.name} holds a graph, and `check` compiles a program"
         raise GraphFileError(got, expected="an HLO program", do="pass the file it was made from")
     graph = read_graph(path) if path.suffix == ".npz" else read_hlo(path)
@@ -107,7 +96,7 @@ def propose(
         got = f"{path.name} is a kernel with tile sizes"
         raise GraphFileError(got, expected="a program with layouts")
     rng = np.random.default_rng(settings.seed)
-    candidates = settings.candidates(graph, rng, settings.min_elements)
+    candidates = settings.candidates(graph, rng)
     if not len(candidates.free):
         got = f"{path.name}: none of {len(graph.configurable)} configurable nodes has a choice"
         expected = f"an output of two or more dimensions and {settings.min_elements} elements"
@@ -121,8 +110,8 @@ def propose(
         codes, default_place = _evolved(graph, candidates, model, settings, rng)
     rows = candidates.expand(codes)
     write_configurations(out, graph, rows, np.zeros(len(codes), np.int64))
-    checked = rows[: settings.check + 1]
-    estimates = _estimates(path, graph, checked, progress) if settings.check else {}
+    checked = rows[: check + 1]
+    estimates = _estimates(path, graph, checked, progress) if check else {}
     row_counts = candidates.choices[candidates.free]
     return Proposal(
         graph.name,
@@ -146,7 +135,7 @@ def _evolved(
     graph: LayoutGraph,
     candidates: CandidateLayouts,
     model: Model,
-    settings: ProposeSettings,
+    settings: SearchSettings,
     rng: np.random.Generator,
 ) -> tuple[Codes, int]:
     """Return the best configurations by a model, and how many it ranks ahead of the default."""
@@ -160,7 +149,7 @@ def _evolved(
         score,
         settings.configs,
         rng,
-        population=settings.population,
+        population=_POPULATION,
         generations=settings.generations,
     )
     scores = score(codes)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ _INTERVAL = 8
 _COMPARED = 5
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SearchSettings:
     """Search of configurations; raises `XlarankError` for unknown names or ``configs`` below 1.
 
@@ -45,6 +45,8 @@ class SearchSettings:
         configs: maximum number of configurations, including the compiler's default.
         tie: ``rule``: tied nodes share layouts, as in Google's files; ``none``: independent.
         per_node: for ``tie=none``, maximum number of candidate rows, the default included.
+        min_elements: outputs of fewer elements are left to the compiler.
+        generations: of ``evolve`` by a model's scores.
     """
 
     search: str = "random"
@@ -52,6 +54,8 @@ class SearchSettings:
     seed: int = 0
     tie: str = "rule"
     per_node: int = 8
+    min_elements: int = 1024
+    generations: int = 12
 
     def __post_init__(self) -> None:
         for name, choices in (("search", ("random", "evolve")), ("tie", ("rule", "none"))):
@@ -61,13 +65,11 @@ class SearchSettings:
             got = f"{self.configs} configurations were asked for"
             raise XlarankError(got, expected="at least 1")
 
-    def candidates(
-        self, graph: LayoutGraph, rng: np.random.Generator, min_elements: int = 1024
-    ) -> CandidateLayouts:
-        """Return a graph's candidate rows; outputs below ``min_elements`` have no choice."""
+    def candidates(self, graph: LayoutGraph, rng: np.random.Generator) -> CandidateLayouts:
+        """Return a graph's candidate rows."""
         if self.tie == "rule":
-            return tied_candidates(graph, min_elements=min_elements)
-        return candidate_rows(graph, rng, per_node=self.per_node, min_elements=min_elements)
+            return tied_candidates(graph, min_elements=self.min_elements)
+        return candidate_rows(graph, rng, per_node=self.per_node, min_elements=self.min_elements)
 
 
 def load_program(
@@ -121,42 +123,45 @@ def require_known_calls(module: Message, message: str, target: str) -> None:
         raise CompilerError(got, expected=expected, do=do)
 
 
-def compile_new(
-    compiler: Compiler,
-    journal: Journal,
-    keys: Sequence[str],
-    module: Callable[[int], Message],
-    *,
-    stopwatch: Stopwatch | None = None,
-    settled: Collection[Status] = tuple(Status),
-    step: Callable[[str], None] = lambda note: None,
-    **options: Any,
-) -> list[Outcome]:
-    """Return outcomes: ``settled`` ones of the journal, else compiled, timed by ``stopwatch``."""
-    stored = {at: journal.outcomes[key] for at, key in enumerate(keys) if key in journal.outcomes}
-    outcomes = {at: outcome for at, outcome in stored.items() if outcome.status in settled}
-    for outcome in outcomes.values():
-        step(outcome.message[:60])
-    missing = [at for at in range(len(keys)) if at not in outcomes]
-    for number, outcome in compiler.compile((module(at) for at in missing), **options):
-        journal.add(keys[missing[number]], outcome)
-        outcomes[missing[number]] = outcome
-        step(outcome.message[:60])
-    ordered = [outcomes[at] for at in range(len(keys))]
-    return stopwatch.time(ordered, module) if stopwatch else ordered
+class Evaluation:
+    """Outcomes of a search's configurations: stored in the journal, else compiled.
 
+    With ``timed``, cycles are nanoseconds, measured beside the default, the first program.
+    """
 
-class Stopwatch:
-    """Times of a search's programs relative to the default's, on targets without estimates."""
-
-    def __init__(self, compiler: Compiler, journal: Journal) -> None:
+    def __init__(self, compiler: Compiler, journal: Journal, *, timed: bool) -> None:
         self.compiler = compiler
         self.journal = journal
+        self.timed = timed
         self._default: tuple[str, Message] | None = None
         self._results: dict[str, dict[str, Any]] = {}
 
+    def outcomes(
+        self,
+        keys: Sequence[str],
+        module: Callable[[int], Message],
+        *,
+        settled: Collection[Status] = tuple(Status),
+        step: Callable[[str], None] = lambda note: None,
+        **options: Any,
+    ) -> list[Outcome]:
+        """Return outcomes by journal ``keys``; others than ``settled`` ones are compiled again."""
+        outcomes: dict[int, Outcome] = {}
+        for at, key in enumerate(keys):
+            stored = self.journal.outcomes.get(key)
+            if stored and stored.status in settled:
+                outcomes[at] = stored
+                step(stored.message[:60])
+        missing = [at for at in range(len(keys)) if at not in outcomes]
+        for number, outcome in self.compiler.compile((module(at) for at in missing), **options):
+            self.journal.add(keys[missing[number]], outcome)
+            outcomes[missing[number]] = outcome
+            step(outcome.message[:60])
+        ordered = [outcomes[at] for at in range(len(keys))]
+        return self.time(ordered, module) if self.timed else ordered
+
     def time(self, outcomes: Sequence[Outcome], module: Callable[[int], Message]) -> list[Outcome]:
-        """Return outcomes with nanoseconds as cycles; the first program timed is the default."""
+        """Return outcomes with nanoseconds as cycles, or failures to run."""
         results = self._results
         programs: dict[str, Message] = {}
         for at, outcome in enumerate(outcomes):
@@ -332,10 +337,11 @@ class Collected:
         return {kernel["file"]: kernel["tiles"] for kernel in written}
 
 
-def label_settings(program: Program, compiler: Compiler, settings: Any) -> dict[str, Any]:
-    """Return all that labels depend on, for the manifest; ``settings`` is a dataclass."""
-    identity = {"program": program.name, "module": program_hash(program.module), **asdict(settings)}
-    return identity | {"versions": dict(compiler.versions)}
+def label_settings(program: Program, compiler: Compiler, **settings: Any) -> dict[str, Any]:
+    """Return all that labels depend on, for the manifest."""
+    module = program_hash(program.module)
+    versions = dict(compiler.versions)
+    return {"program": program.name, "module": module, **settings, "versions": versions}
 
 
 def digest_of(settings: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +148,8 @@ def test_fewer_labels_than_asked_for_are_explained(monkeypatch, tmp_path):
     manifest = {"source": "measured on this CPU", "configurations": [{"status": "ok"}] * 3}
     made = Collected(tmp_path / "net.npz", manifest, fresh=True)
     monkeypatch.setattr("xlarank.pipelines.programs.collect.collect", lambda *_, **__: made)
+    no_compiler = "xlarank.pipelines.programs.compiler.session.Compiler"
+    monkeypatch.setattr(no_compiler, lambda *_, **__: nullcontext())
     words = f"collect --program net:program --target cpu --out {tmp_path} --configs".split()
     assert "3 of 4 configurations: no others of this program differ" in here(*words, 4).out
     done = here(*words, 3).out

@@ -27,15 +27,11 @@ from xlarank.pipelines.programs.candidates import (
     random_configurations,
     tied_candidates,
 )
-from xlarank.pipelines.programs.collect_tiles import (
-    NO_ESTIMATE,
-    TileSettings,
-    collect_tiles,
-    remaining,
-)
+from xlarank.pipelines.programs.collect_tiles import NO_ESTIMATE, collect_tiles, remaining
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
+from xlarank.pipelines.programs.compiler.targets import target_named
 from xlarank.pipelines.programs.compiler.xla import Program
-from xlarank.pipelines.programs.sources import ROUNDS, Stopwatch, Timings, fastest, time_programs
+from xlarank.pipelines.programs.sources import ROUNDS, Evaluation, Timings, fastest, time_programs
 
 
 def test_random_tied_configurations_set_dots_always_and_reshapes_sometimes():
@@ -226,19 +222,16 @@ def test_standard_errors_and_intervals_are_those_of_repeated_measurements():
 def test_a_search_is_guided_by_times_beside_the_default(tmp_path):
     device = Device()
     with Journal(tmp_path / "j", {}) as journal:
-        stopwatch = Stopwatch(device, journal)
+        evaluation = Evaluation(device, journal, timed=True)
         timed = []
         for batch in ("8", "480", "88"):
             outcomes = [Outcome(Status.OK, fingerprint=name) for name in batch]
-            timed += stopwatch.time(outcomes, lambda _: PLAIN)
+            timed += evaluation.time(outcomes, lambda _: PLAIN)
     times = [outcome.cycles for outcome in timed if outcome.status is Status.OK]
     assert times == [ms * 10**6 for ms in (8, 4, 8, 8, 8)]
     (failed,) = [outcome for outcome in timed if outcome.status is Status.FAILED]
     assert failed.message == "no memory"
     assert device.requests == [["8"], ["8", "4", "0"]], "nothing is measured twice"
-
-
-SETTINGS = TileSettings(limits=8)
 
 
 def module(limit=0):
@@ -260,6 +253,8 @@ def module(limit=0):
 class Compiler:
     """Compiler that is interrupted after ``dies`` limits."""
 
+    target = target_named("tpu-v3")
+
     def __init__(self, dies=99):
         self.versions = {"jax": "0"}
         self.dies = dies
@@ -269,15 +264,15 @@ class Compiler:
         return Program(module().SerializeToString())
 
     def under_limit(self, program, kib, seconds):
-        assert 0 < seconds <= 9 * SETTINGS.limit
+        assert 0 < seconds <= 9 * 120
         if len(self.compiled) == self.dies:
             raise KeyboardInterrupt
         self.compiled.append(kib)
         return "out of vector memory" if kib in (790, 1218) else module(kib).SerializeToString()
 
 
-def tiles(out, compiler=None, settings=SETTINGS, **given):
-    return collect_tiles("mine:prog", out, settings, compiler=compiler or Compiler(), **given)
+def tiles(out, compiler=None, **given):
+    return collect_tiles("mine:prog", out, compiler or Compiler(), limits=8, **given)
 
 
 def test_a_kernels_tiles_are_those_met_and_the_first_is_the_compilers_own(tmp_path):
@@ -316,8 +311,10 @@ def test_only_limits_that_may_change_something_are_compiled_in_time_and_for_tpus
     (tmp_path / "0.pb").write_bytes(module().SerializeToString())  # uses 13,672 KiB
     assert remaining(tmp_path, [0, 1024, 16384, 18000]) == [1024, 16384]
     with pytest.raises(CompilerError, match=r"for tpu-v3 \(not compiled within 0 s in all\)"):
-        tiles(tmp_path, settings=TileSettings(limit=0.0))
+        tiles(tmp_path, limit=0.0)
     failed = [path.name for path in tmp_path.rglob("*.txt")]
     assert failed == ["0.txt"], "nothing else is compiled if the default fails"
+    cpu = Compiler()
+    cpu.target = target_named("cpu")
     with pytest.raises(CompilerError, match="no tiles for cpu"):
-        tiles(tmp_path, settings=TileSettings("cpu"))
+        tiles(tmp_path, cpu)

@@ -17,15 +17,15 @@ from xlarank.data.files import write_json
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.pipelines.programs.advise.advice import AdviceSettings, advise
-from xlarank.pipelines.programs.collect import CollectSettings, collect
-from xlarank.pipelines.programs.collect_tiles import TileSettings, collect_tiles
+from xlarank.pipelines.programs.collect import collect
+from xlarank.pipelines.programs.collect_tiles import collect_tiles
 from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of, with_entry_modes
 from xlarank.pipelines.programs.compiler.cycles import COUNTING, read_estimate
 from xlarank.pipelines.programs.compiler.functions import Pasted
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.targets import target_named
 from xlarank.pipelines.programs.compiler.xla import ENVIRONMENT
-from xlarank.pipelines.programs.sources import load_program
+from xlarank.pipelines.programs.sources import SearchSettings, load_program
 
 INSTALLED = all(importlib.util.find_spec(name) for name in ("jax", "libtpu"))
 pytestmark = [
@@ -37,33 +37,37 @@ PRODUCTS = f"{PROGRAMS}:products"
 TEXTS = f"{PROGRAMS}:texts"
 
 
+def collected(program, out, target="tpu-v3", *, jobs=1, minutes=10.0, **settings):
+    with Compiler(target_named(target), jobs=jobs) as compiler:
+        return collect(program, out, compiler, SearchSettings(**settings), minutes=minutes)
+
+
 def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
-    settings = CollectSettings("tpu-v3", configs=5)
-    collected = collect(PRODUCTS, tmp_path, settings, jobs=2)
-    assert collected.path == tmp_path / "npz/layout/tpu-estimate/random/train/products.npz"
-    graph = read_graph(collected.path)
+    first = collected(PRODUCTS, tmp_path, configs=5, jobs=2)
+    assert first.path == tmp_path / "npz/layout/tpu-estimate/random/train/products.npz"
+    graph = read_graph(first.path)
     assert (graph.table.rows[graph.table.codes[0]] == -1).all()
     with Compiler(target_named("tpu-v3")) as compiler:
         ((_, own),) = compiler.compile([load_program(PRODUCTS, compiler).module])
     assert graph.runtime[0] == round(own.cycles / 0.94)
-    assert "not measured" in collected.manifest["source"]
-    assert not collect(PRODUCTS, tmp_path, settings).fresh
+    assert "not measured" in first.manifest["source"]
+    assert not collected(PRODUCTS, tmp_path, configs=5).fresh
     with pytest.raises(CompilerError, match="another seed"):
-        collect(PRODUCTS, tmp_path, CollectSettings("tpu-v3", configs=5, seed=1))
-    write_json(collected.path.with_suffix(".json"), collected.manifest | {"counting": COUNTING - 1})
+        collected(PRODUCTS, tmp_path, configs=5, seed=1)
+    write_json(first.path.with_suffix(".json"), first.manifest | {"counting": COUNTING - 1})
     with pytest.raises(CompilerError, match="another counting"):
-        collect(PRODUCTS, tmp_path, settings)
-    loop = collect(f"{PROGRAMS}:loop", tmp_path, CollectSettings("tpu-v3", configs=3))
+        collected(PRODUCTS, tmp_path, configs=5)
+    loop = collected(f"{PROGRAMS}:loop", tmp_path, configs=3)
     assert loop.manifest["loops_counted_once"] == 0
     assert len(np.unique(read_graph(loop.path).runtime)) > 1
 
 
-def kill(program, out, settings, lines):
+def kill(program, out, target, configs, lines):
     """Kill a collection whose journal has more than ``lines``; return the journal's path."""
-    words = f"-m xlarank collect --program {program} --configs {settings.configs}"
-    words += f" --target {settings.target} --out {out}"
+    words = f"-m xlarank collect --program {program} --configs {configs}"
+    words += f" --target {target} --out {out}"
     process = subprocess.Popen([sys.executable, *words.split()], stderr=subprocess.DEVNULL)
-    source = "cpu" if settings.target == "cpu" else "tpu-estimate"
+    source = "cpu" if target == "cpu" else "tpu-estimate"
     journal = out / f"npz/layout/{source}/random/train/.{program.partition(':')[2]}.journal"
     written = 0
     while process.poll() is None and written <= lines:
@@ -76,47 +80,47 @@ def kill(program, out, settings, lines):
 
 
 def test_killed_and_run_again_it_gives_the_same_file(tmp_path):
-    settings = CollectSettings("tpu-v3", configs=6)
-    journal = kill(PRODUCTS, tmp_path / "killed", settings, 2)
-    whole = collect(PRODUCTS, tmp_path / "whole", settings).path
-    again = collect(PRODUCTS, tmp_path / "killed", settings).path
+    journal = kill(PRODUCTS, tmp_path / "killed", "tpu-v3", 6, 2)
+    whole = collected(PRODUCTS, tmp_path / "whole", configs=6).path
+    again = collected(PRODUCTS, tmp_path / "killed", configs=6).path
     assert whole.read_bytes() == again.read_bytes() and not journal.exists()
 
 
 def test_killed_at_random_moments_a_measured_collection_is_completed(tmp_path):
     program = f"{PROGRAMS}:rows"
-    settings = CollectSettings("cpu", configs=3)
     for lines in (1, 3, 6, 12):  # compiled first, then measured
-        journal = kill(program, tmp_path, settings, lines)
+        journal = kill(program, tmp_path, "cpu", 3, lines)
     kept = journal.read_text().count('"round"')
-    collected, whole = (collect(program, out, settings) for out in (tmp_path, tmp_path / "whole"))
-    assert collected.manifest["rounds"] >= kept > 2
-    with np.load(collected.path) as ours, np.load(whole.path) as theirs:
+    folders = (tmp_path, tmp_path / "whole")
+    again, whole = (collected(program, out, "cpu", configs=3) for out in folders)
+    assert again.manifest["rounds"] >= kept > 2
+    with np.load(again.path) as ours, np.load(whole.path) as theirs:
         assert all((ours[name] == theirs[name]).all() for name in ours if name != "config_runtime")
         assert np.argmax(ours["config_runtime"]) == np.argmax(theirs["config_runtime"])
     assert not journal.exists()
 
 
 def test_tiles_of_kernels_change_with_the_memory_they_may_use(tmp_path):
-    collected = collect_tiles(f"{PROGRAMS}:softmax", tmp_path, TileSettings(limits=12))
-    assert len(collected.files) >= 2
-    for name, tiles in collected.files.items():
-        graph = read_graph(collected.path.parent / f"{name}.npz", "tile")
+    with Compiler(target_named("tpu-v3")) as compiler:
+        made = collect_tiles(f"{PROGRAMS}:softmax", tmp_path, compiler, limits=12)
+    assert len(made.files) >= 2
+    for name, tiles in made.files.items():
+        graph = read_graph(made.path.parent / f"{name}.npz", "tile")
         assert graph.configs == tiles >= 5 and graph.runtime[0] == graph.runtime.min()
 
 
 def test_the_cpu_measures_and_checks_outputs(tmp_path):
-    collected = collect(PRODUCTS, tmp_path, CollectSettings("cpu", configs=3))
-    assert collected.path == tmp_path / "npz/layout/cpu/random/train/products.npz"
-    assert (read_graph(collected.path).runtime > 0).all()
-    assert collected.statuses == {"ok": 3} and collected.manifest["left_out"] == {}
-    assert "measured on this machine" in collected.manifest["source"]
-    assert collected.manifest["label"].endswith(f"{collected.manifest['rounds']} shuffled rounds")
-    programs = {entry["program"] for entry in collected.manifest["configurations"]}
-    assert collected.manifest["standard_errors"].keys() == programs
+    measured = collected(PRODUCTS, tmp_path, "cpu", configs=3)
+    assert measured.path == tmp_path / "npz/layout/cpu/random/train/products.npz"
+    assert (read_graph(measured.path).runtime > 0).all()
+    assert measured.statuses == {"ok": 3} and measured.manifest["left_out"] == {}
+    assert "measured on this machine" in measured.manifest["source"]
+    assert measured.manifest["label"].endswith(f"{measured.manifest['rounds']} shuffled rounds")
+    programs = {entry["program"] for entry in measured.manifest["configurations"]}
+    assert measured.manifest["standard_errors"].keys() == programs
     # the device is this CPU
-    again = collect(PRODUCTS, tmp_path, CollectSettings("device", configs=3, minutes=1))
-    assert again.path == collected.path and not again.fresh
+    again = collected(PRODUCTS, tmp_path, "device", configs=3, minutes=1)
+    assert again.path == measured.path and not again.fresh
 
 
 @pytest.mark.parametrize("name, reason", [("crash", "signal 6"), ("endless", "not done within")])
@@ -134,14 +138,14 @@ def test_a_program_that_crashes_or_hangs_is_named_and_the_others_are_measured(na
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_fastest_layout_of_a_loop_is_found_by_measuring(tmp_path, seed):
-    settings = CollectSettings("device", search="evolve", configs=3, seed=seed)
-    collected = collect(f"{PROGRAMS}:rows", tmp_path, settings)
-    graph = read_graph(collected.path)
+    program = f"{PROGRAMS}:rows"
+    measured = collected(program, tmp_path, "device", search="evolve", configs=3, seed=seed)
+    graph = read_graph(measured.path)
     # the minor-most dimension of the product
     first = graph.table.rows[graph.table.codes[:, 0], 0]
     assert sorted(first.tolist()) == [-1, 0, 1]
     assert graph.runtime[first == 0].item() > 1.2 * graph.runtime[first != 0].max(), "by columns"
-    assert collected.manifest["retest_tau"] == 1
+    assert measured.manifest["retest_tau"] == 1
 
 
 def test_advice_is_measured_on_targets_without_estimates(tmp_path):

@@ -19,7 +19,8 @@ from xlarank.data.workspace import Workspace
 from xlarank.pipelines.import_hlo import import_hlo
 from xlarank.pipelines.info import info
 from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
-from xlarank.pipelines.programs.propose import ProposeSettings, propose
+from xlarank.pipelines.programs.propose import propose
+from xlarank.pipelines.programs.sources import SearchSettings
 from xlarank.pipelines.rank import rank
 
 
@@ -155,10 +156,11 @@ def test_real_programs_go_in(tmp_path):
     assert all(graph["configurable"] > 0 for graph in report.graphs)
 
 
-def proposed(path, folder, **settings):
+def proposed(path, folder, check=0, **settings):
     out = folder / "p.npz"
-    chosen = ProposeSettings(**settings)
-    proposal = propose(path, out, chosen, workspace=Workspace(folder), collection=LAYOUT)
+    place = Workspace(folder)
+    chosen = SearchSettings(**settings)
+    proposal = propose(path, out, chosen, workspace=place, collection=LAYOUT, check=check)
     return proposal, read_graph(out)
 
 
@@ -173,11 +175,14 @@ def test_the_program_of_a_graph_file_stays_as_it_was(shared_tree, tmp_path):
 
 
 @pytest.mark.slow
-def test_evolving_finds_what_the_model_ranks_higher(shared_tree, shared_trained, tmp_path):
+def test_evolving_finds_what_the_model_ranks_higher(
+    shared_tree, shared_trained, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("xlarank.pipelines.programs.propose._POPULATION", 30)
     path = graph_path(shared_tree, LAYOUT, "valid", "delta__a")
     place = Workspace(shared_trained)
-    random = ProposeSettings(configs=20, min_elements=0)
-    settings = replace(random, search="evolve", population=30, generations=4)
+    random = SearchSettings(configs=20, min_elements=0)
+    settings = replace(random, search="evolve", generations=4)
     proposals = []
     contents = []
     for number, chosen in enumerate((settings, settings, random, random, replace(random, seed=1))):
@@ -241,7 +246,7 @@ def test_requests_that_cannot_be_met_are_refused(shared_tree, tmp_path):
         with pytest.raises(error, match=message):
             proposed(source, tmp_path, **settings)
     assert not (tmp_path / "p.npz").exists()
-    evolve = ProposeSettings(search="evolve", configs=5, min_elements=0)
+    evolve = SearchSettings(search="evolve", configs=5, min_elements=0)
     out = tmp_path / "p.npz"
     with pytest.raises(ModelError, match="no trained model"):
         propose(program, out, evolve, workspace=Workspace(tmp_path), collection="layout:cpu:*")

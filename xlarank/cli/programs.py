@@ -127,23 +127,20 @@ def propose(
     json_file: options.Json = None,
 ) -> None:
     """Propose layout configurations for a program and write them as a graph file."""
-    from xlarank.pipelines.programs.propose import ProposeSettings
     from xlarank.pipelines.programs.propose import propose as run
+    from xlarank.pipelines.programs.sources import SearchSettings
 
-    settings = ProposeSettings(
-        search=search,
-        configs=configs,
-        tie=tie,
-        per_node=per_node,
-        min_elements=min_elements,
-        generations=generations,
-        check=check,
-        seed=seed,
-    )
+    settings = SearchSettings(search, configs, seed, tie, per_node, min_elements, generations)
     work = options.workspace_at(workspace)
     with progress_bars() as progress:
         proposal = run(
-            graph, out, settings, workspace=work, collection=collection, progress=progress
+            graph,
+            out,
+            settings,
+            workspace=work,
+            collection=collection,
+            check=check,
+            progress=progress,
         )
     low, high = proposal.choices
     choice = f"{proposal.free} of {proposal.configurable} configurable nodes have a choice"
@@ -209,28 +206,31 @@ def collect(
     """Label layouts of a program: estimated by the TPU compiler (no TPU needed) or measured on this
     machine.
     """
-    from xlarank.pipelines.programs.collect import CollectSettings
     from xlarank.pipelines.programs.collect import collect as run
-    from xlarank.pipelines.programs.collect_tiles import TileSettings, collect_tiles
+    from xlarank.pipelines.programs.collect_tiles import collect_tiles
+    from xlarank.pipelines.programs.compiler.session import Compiler
+    from xlarank.pipelines.programs.compiler.targets import target_named
+    from xlarank.pipelines.programs.sources import SearchSettings
 
+    chip = target_named(target)
     if tiles:
-        tile_settings = TileSettings(target, limit=limit)
-        labels = collect_tiles(program, out, tile_settings, split=split, name=name)
+        with Compiler(chip, limit=limit) as compiler:
+            labels = collect_tiles(program, out, compiler, limit=limit, split=split, name=name)
     else:
-        settings = CollectSettings(
-            target=target,
-            search=search,
-            configs=configs,
-            seed=seed,
-            tie=tie,
-            per_node=per_node,
-            limit=limit,
-            effort=effort,
-            minutes=minutes,
-        )
-        with progress_bars() as progress:
+        settings = SearchSettings(search, configs, seed, tie, per_node)
+        with (
+            Compiler(chip, jobs=jobs, limit=limit, effort=effort) as compiler,
+            progress_bars() as progress,
+        ):
             labels = run(
-                program, out, settings, split=split, name=name, jobs=jobs, progress=progress
+                program,
+                out,
+                compiler,
+                settings,
+                minutes=minutes,
+                split=split,
+                name=name,
+                progress=progress,
             )
     options.current_run.keep(out)
     _show_labels(labels, tiles, configs)

@@ -15,7 +15,7 @@ from xlarank.data.hlo.messages import Message
 from xlarank.data.hlo.reading import graph_name, module_of, node_names, read_program
 from xlarank.pipelines.programs.advise import diagnosis
 from xlarank.pipelines.programs.advise.diagnosis import Change, Diagnosis, Leaf, Version
-from xlarank.pipelines.programs.advise.search import LayoutSearch, NoCodeError, Space
+from xlarank.pipelines.programs.advise.search import LayoutSearch, Space
 from xlarank.pipelines.programs.compiler import constrain as layouts
 from xlarank.pipelines.programs.compiler.cycles import COUNTING
 from xlarank.pipelines.programs.compiler.functions import Pasted
@@ -283,8 +283,8 @@ def _search(
             try:
                 search.run(settings.budget, settings.minutes, progress)
                 return search, replaced
-            except NoCodeError as error:
-                if replaced:
+            except CompilerError as error:
+                if replaced or not search.lacks_code:
                     raise
                 note = "take_along_axis was compiled as a product with one_hot, write it so"
                 replaced = f"{note}: {error.got}"

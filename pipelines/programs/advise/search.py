@@ -38,12 +38,7 @@ from xlarank.pipelines.programs.compiler.constrain import AUTO, DEFAULT, Order
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
-from xlarank.pipelines.programs.sources import (
-    Stopwatch,
-    compile_new,
-    configuration_key,
-    require_known_calls,
-)
+from xlarank.pipelines.programs.sources import Evaluation, configuration_key, require_known_calls
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Configurations compiled per step: fewer adapt sooner, more keep several processes busy.
@@ -186,10 +181,6 @@ class Space:
         return " | ".join([configuration_key(self.rows(code)), *modes])
 
 
-class NoCodeError(CompilerError):
-    """The compiler cannot generate code for an operation of the program."""
-
-
 def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
     """Return layouts, by dimensions, that might avoid copies, the costliest first.
 
@@ -227,6 +218,7 @@ class LayoutSearch:
     Attributes:
         codes, outcomes: evaluated configurations, the compiler's default first.
         tied: whether a loop passes outputs on without a copy, as the best must.
+        lacks_code: whether the compiler cannot generate code for gathers or scatters.
     """
 
     def __init__(
@@ -240,9 +232,10 @@ class LayoutSearch:
         self.outcomes: list[Outcome] = []
         self.tied: list[bool] = []
         self.stopped = ""
+        self.lacks_code = False
         self._budget = 0
         self._end = 0.0
-        self._stopwatch = None if compiler.target.estimated else Stopwatch(compiler, journal)
+        self._evaluation = Evaluation(compiler, journal, timed=not compiler.target.estimated)
         # on a CPU, the cheapest of a pool were no better than any: docs/tried.md
         is_gpu = compiler.target.source.startswith(GPUS)
         self._hardware = hardware_of(compiler.target.source) if is_gpu else None
@@ -291,7 +284,8 @@ class LayoutSearch:
         default = self.outcomes[0]
         module = self.space.program.module
         require_known_calls(module, default.message, self.compiler.target.name)
-        if re.search(r"Custom emitter .*not found", default.message):
+        self.lacks_code = bool(re.search(r"Custom emitter .*not found", default.message))
+        if self.lacks_code:
             locations = set[str]()
             for _, operation in instructions(module):
                 if operation.opcode in ("gather", "scatter"):
@@ -301,7 +295,7 @@ class LayoutSearch:
             got += f", with gather or scatter at {', '.join(sorted(locations))}"
             do = "pick elements by products with jax.nn.one_hot, not by take_along_axis or indices"
             expected = "operations that libtpu can generate code for without a TPU"
-            raise NoCodeError(got, expected=expected, do=do)
+            raise CompilerError(got, expected=expected, do=do)
         if default.status is not Status.OK or not default.cycles:
             reason = default.message or "no operation has cycles"
             got = f"the compiler's default has no estimate ({reason})"
@@ -389,16 +383,13 @@ class LayoutSearch:
         # a much slower compilation generates much more code, hence a slower program
         limit = max(_MIN_LIMIT, _LIMIT_FACTOR * self.outcomes[0].seconds) if self.outcomes else None
         keys = [self.space.key(code) for code in codes]
-        outcomes = compile_new(
-            self.compiler,
-            self.journal,
+        outcomes = self._evaluation.outcomes(
             keys,
             lambda at: self.space.module(codes[at]),
-            stopwatch=self._stopwatch,
             settled=settled,
             limit=limit,
             keep=True,
-            screen=float(best) if screen and self._stopwatch is None else None,
+            screen=float(best) if screen and self.compiler.target.estimated else None,
         )
         self.texts |= {outcome.fingerprint: outcome.text for outcome in outcomes if outcome.text}
         before = self.spent

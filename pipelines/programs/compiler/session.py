@@ -78,7 +78,8 @@ class Compiler(AbstractContextManager["Compiler", None]):
             raise CompilerError(got, expected="Linux on x86-64", do="run it there, or in WSL")
         self.target = target
         self._jobs = jobs
-        self._limit = limit
+        self.limit = limit
+        self.effort = effort
         self._numbers = count()
         self._estimates: dict[str, tuple[int, int]] = {}
         self._kernels = KnownKernels()
@@ -150,7 +151,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
         predict the cycles of later programs; code is not generated for programs predicted to take
         ``screen`` cycles or more.
         """
-        seconds = min(self._limit, limit or self._limit)
+        seconds = min(self.limit, limit or self.limit)
         waiting = enumerate(modules)
         running = list[_Compilation]()
         try:
@@ -195,7 +196,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
         if isinstance(answer, XlarankError):
             answer = Outcome(Status.FAILED, message=str(answer))
         key = job.fingerprint or answer.fingerprint
-        if answer.status is Status.TIMEOUT and job.limit < self._limit:
+        if answer.status is Status.TIMEOUT and job.limit < self.limit:
             answer = replace(answer, status=Status.GIVEN_UP)
         elif answer.status is Status.OK and not key:  # labels are stored by fingerprint
             answer = Outcome(Status.CRASHED, message="no optimised module was dumped")
@@ -217,7 +218,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
         """
         serialized = b"" if module is None else module.SerializeToString()
         work = partial(functions.lower, function=function, module=serialized, one_hot=one_hot)
-        answer = self._ask(work, self._limit, xla.dumped_early)
+        answer = self._ask(work, self.limit, xla.dumped_early)
         if isinstance(answer, Outcome):
             got = f"the program does not compile for {self.target.name} ({answer.message})"
             expected = "a program for one device, without sharding or collectives"
@@ -238,7 +239,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
 
     def compile_pasted(self, pasted: Pasted) -> tuple[str, dict[Location, str]] | Outcome:
         """Return the text of pasted code and the expressions constrained, or the failure."""
-        answer = self._ask(partial(functions.compile_pasted, pasted=pasted), self._limit)
+        answer = self._ask(partial(functions.compile_pasted, pasted=pasted), self.limit)
         return cast(tuple[str, dict[Location, str]] | Outcome, answer)
 
     def measure(
@@ -262,7 +263,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
             plain=plain.SerializeToString(),
             seed=seed,
             done=done,
-            limit=self._limit,
+            limit=self.limit,
             programs={name: _portable(program) for name, program in programs.items()},
         )
         job = self._start(work, float("inf"))
