@@ -237,10 +237,8 @@ class Timings:
                 if isinstance(value, str):
                     self.problems[name] = value
         self.names = sorted(rounds[0].keys() - self.problems.keys())
-        by_name = []
-        for name in self.names:
-            by_name.append([times[name] for times in rounds])
-        self.seconds = np.array(by_name, np.float64)
+        seconds = [[times[name] for times in rounds] for name in self.names]
+        self.seconds = np.array(seconds, np.float64)
 
     def nanoseconds(self) -> dict[str, int]:
         """Return the time of every program in whole nanoseconds."""

@@ -18,10 +18,14 @@ from xlarank.data.hlo.messages import HloModuleProto, instructions
 from xlarank.data.hlo.reading import module_graph
 from xlarank.features.layout.relayout_blocks import relayout_ns
 from xlarank.pipelines.programs.advise import advice, diagnosis
-from xlarank.pipelines.programs.advise.advice import AdviceSettings, advise, apply_configuration
+from xlarank.pipelines.programs.advise.advice import (
+    AdviceSettings,
+    Version,
+    advise,
+    apply_configuration,
+)
 from xlarank.pipelines.programs.advise.diagnosis import (
     Leaf,
-    Version,
     changes_of,
     diagnose,
     operation_lines,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError, counted
 from xlarank.data.files import atomic_write, write_json
@@ -14,13 +17,13 @@ from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.hlo.messages import Message
 from xlarank.data.hlo.reading import graph_name, module_of, node_names, read_program
 from xlarank.pipelines.programs.advise import diagnosis
-from xlarank.pipelines.programs.advise.diagnosis import Change, Diagnosis, Leaf, Version
+from xlarank.pipelines.programs.advise.diagnosis import Change, Diagnosis, Leaf
 from xlarank.pipelines.programs.advise.search import LayoutSearch, Space
 from xlarank.pipelines.programs.compiler import constrain as layouts
-from xlarank.pipelines.programs.compiler.cycles import COUNTING
+from xlarank.pipelines.programs.compiler.cycles import COUNTING, read_estimate
 from xlarank.pipelines.programs.compiler.functions import Pasted
 from xlarank.pipelines.programs.compiler.measuring import TOLERANCE
-from xlarank.pipelines.programs.compiler.outcome import Journal, Status
+from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, target_named
 from xlarank.pipelines.programs.compiler.xla import Program
@@ -130,6 +133,18 @@ class Advice:
         if self.difference <= TOLERANCE:
             return text
         return f"warning: {text}: more than a different order of additions explains"
+
+
+class Version(NamedTuple):
+    """A compiled program: default, edited ``module`` (of ``code``), or ``pasted`` ``lines``."""
+
+    cycles: int
+    text: str
+    code: NDArray[np.int32]
+    module: Message | None = None
+    lines: Sequence[str] = ()
+    changes: Sequence[Change] = ()
+    pasted: Pasted | None = None
 
 
 @dataclass(frozen=True)
@@ -257,17 +272,35 @@ def _write(advice: Advice, edited: Message | None, out: Path) -> Advice:
 def _as_code(
     compiler: Compiler, space: Space, default: Version, edited: Version, entry: Pasted
 ) -> Version:
-    """Return the fastest code with an edited module's layouts; a file has comments alone."""
+    """Return the fastest code with an edited module's layouts (the first, if measured), or the
+    default if none is faster; a file has comments alone.
+    """
     program = space.program
     rows = space.rows(edited.code)
     orders = layouts.layouts_of(program.module, program.graph.configurable, rows)
     changes = diagnosis.changes_of(program.module, orders)
     if not any(program.leaves):
         return edited._replace(lines=diagnosis.operation_lines(changes), changes=changes)
-    advised = diagnosis.pasted_code(compiler, entry, default._replace(changes=changes))
-    if advised.pasted and not compiler.target.estimated:
-        return advised._replace(cycles=edited.cycles)  # pasted code was not timed
-    return advised
+    best = default._replace(changes=changes)
+    located = {change.location[:3]: change.location for change in changes if change.location}
+    variants = [replace(entry, locations=[*located.values()])] if located else []
+    for pasted in [*variants, entry] if entry.lines else variants:
+        result = compiler.compile_pasted(pasted)
+        if isinstance(result, Outcome):
+            continue
+        text, expressions = result
+        # pasted code is not timed
+        cycles = read_estimate(text)[0] if compiler.target.estimated else edited.cycles
+        if cycles >= best.cycles:
+            continue
+        with_code = []
+        for change in changes:
+            code = expressions.get(change.location, "") if change.location else ""
+            with_code.append(replace(change, code=code))
+        reached = [change for change in with_code if change.code]
+        lines = [*entry.lines, *diagnosis.operation_lines(reached)]
+        best = Version(cycles, text, default.code, None, lines, with_code, pasted)
+    return best
 
 
 def _search(

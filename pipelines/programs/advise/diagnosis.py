@@ -6,25 +6,16 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 import networkx as nx
-import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.hlo.encoding import ELEMENT_TYPES
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.pipelines.programs.compiler.constrain import Order, entry_shapes
-from xlarank.pipelines.programs.compiler.cycles import (
-    FREE,
-    Operation,
-    read_estimate,
-    read_operations,
-)
-from xlarank.pipelines.programs.compiler.functions import Location, Pasted
-from xlarank.pipelines.programs.compiler.outcome import Outcome
-from xlarank.pipelines.programs.compiler.session import Compiler
+from xlarank.pipelines.programs.compiler.cycles import FREE, Operation, read_operations
+from xlarank.pipelines.programs.compiler.functions import Location
 
 #: Maximum number of operations in a picture.
 _MAX_BARS: Final = 24
@@ -357,45 +348,3 @@ def entry_lines(inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> list[str]:
             lines.append(f"    {leaf.path!r}: {leaf.major_to_minor},  {comment}")
         lines += ["}"] if changes else []
     return [*lines, *_COMPILED.splitlines()]
-
-
-class Version(NamedTuple):
-    """A compiled program: default, edited ``module`` (of ``code``), or ``pasted`` ``lines``."""
-
-    cycles: int
-    text: str
-    code: NDArray[np.int32]
-    module: Message | None = None
-    lines: Sequence[str] = ()
-    changes: Sequence[Change] = ()
-    pasted: Pasted | None = None
-
-
-def pasted_code(compiler: Compiler, entry: Pasted, best: Version) -> Version:
-    """Return the fastest code (the first, if measured), or ``best`` if none is faster."""
-    changes = best.changes
-    located = {}
-    for change in changes:
-        if location := change.location:
-            located[location[:3]] = location
-    variants = list[Pasted]()
-    if located:
-        variants.append(replace(entry, locations=list(located.values())))
-    if entry.lines:
-        variants.append(replace(entry, locations=()))
-    for pasted in variants:
-        result = compiler.compile_pasted(pasted)
-        if isinstance(result, Outcome):
-            continue
-        text, expressions = result
-        cycles = read_estimate(text)[0] if compiler.target.estimated else 0
-        if cycles >= best.cycles:
-            continue
-        with_code = []
-        for change in changes:
-            code = expressions.get(change.location, "") if change.location else ""
-            with_code.append(replace(change, code=code))
-        reached = [change for change in with_code if change.code]
-        lines = [*entry.lines, *operation_lines(reached)]
-        best = Version(cycles, text, best.code, best.module, lines, with_code, pasted)
-    return best

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from typing import Final
 
+import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -191,22 +191,17 @@ def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
     operations = data_flow(text)
     orders = []
     combined: tuple[dict[tuple[int, ...], Order], ...] = ({}, {})
-    copies = [op for op in operations if op.relayout]
-    copies.sort(key=lambda op: -op.total)
-    for copy in copies:
+    copies = [op for op in operations if op.relayout and op.total]
+    for copy in sorted(copies, key=lambda op: -op.total):
         directions = (
-            (copy.layout, operations.pred, combined[0]),
-            (copy.before, operations.succ, combined[1]),
+            (copy.layout, operations.reverse(copy=False), combined[0]),
+            (copy.before, operations, combined[1]),
         )
-        for order, neighbours, union in directions:
-            if not copy.total or len(order) != len(copy.dimensions):
+        for order, graph, union in directions:
+            if len(order) != len(copy.dimensions):
                 continue
-            near = {copy.dimensions: order}
-            reached = [copy]
-            for _ in range(_STEPS):
-                reached = list(chain.from_iterable(neighbours[op] for op in reached))
-                same_rank = (op for op in reached if len(op.dimensions) == len(order))
-                near |= dict.fromkeys((op.dimensions for op in same_rank), order)
+            reached = nx.single_source_shortest_path_length(graph, copy, cutoff=_STEPS)
+            near = {op.dimensions: order for op in reached if len(op.dimensions) == len(order)}
             orders += [{copy.dimensions: order}, near]
             union |= near | union
     return [*filter(None, combined), *orders]
@@ -354,13 +349,10 @@ class LayoutSearch:
         bred = breed(candidates, parents, (pool + 1) // 2, self.rng, known=self.codes)
         drawn = random_configurations(candidates, pool - len(bred) + 1, self.rng)[1:]
         drawn[:, -2:] = self.codes[self.best, -2:]
-        existing = {code.tobytes() for code in np.concatenate([self.codes, bred])}
-        fresh = list[Codes]()
-        for code in drawn:
-            if code.tobytes() not in existing:
-                existing.add(code.tobytes())
-                fresh.append(code[None])
-        proposed = np.concatenate([bred, *fresh])
+        distinct = {code.tobytes(): code for code in (*bred, *drawn)}
+        for code in self.codes:
+            distinct.pop(code.tobytes(), None)
+        proposed = np.array([*distinct.values()], np.int32).reshape(-1, bred.shape[1])
         return proposed if self._hardware is None else self._cheapest(proposed, count)
 
     def _cheapest(self, codes: Codes, count: int) -> Codes:
