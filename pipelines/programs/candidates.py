@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.config_table import ConfigTable
-from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph
 from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.layout.tied_nodes import groups_of, tied_nodes
@@ -86,8 +85,6 @@ def candidate_rows(
     made no difference on a TPU, and outputs of fewer than two dimensions or ``min_elements``
     elements are left to the compiler.
     """
-    if per_node < 1:
-        raise XlarankError(f"per_node is {per_node}", expected="at least 1")
     facts = LayoutFacts(graph)
     rows = []
     for node, settable in zip(graph.configurable, _settable(facts, min_elements), strict=True):

@@ -38,7 +38,7 @@ _COMPARED = 5
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Search of configurations; raises `XlarankError` for unknown names or ``configs`` below 1.
+    """Search of configurations; raises `XlarankError` for unknown names.
 
     Attributes:
         search: ``random``, or ``evolve``: a genetic search around the compiler's default.
@@ -61,9 +61,6 @@ class SearchSettings:
         for name, choices in (("search", ("random", "evolve")), ("tie", ("rule", "none"))):
             if (value := getattr(self, name)) not in choices:
                 raise XlarankError(f"the {name} is {value!r}", expected=" or ".join(choices))
-        if self.configs < 1:
-            got = f"{self.configs} configurations were asked for"
-            raise XlarankError(got, expected="at least 1")
 
     def candidates(self, graph: LayoutGraph, rng: np.random.Generator) -> CandidateLayouts:
         """Return a graph's candidate rows."""

@@ -366,29 +366,24 @@ def _show_advice(advice: Advice) -> None:
 
 
 def _show_diagnosis(diagnosis: Diagnosis) -> None:
-    def cells(head: str, cost: Cost) -> dict[str, str]:
-        share = f"{cost.share:.1%}"
-        return {
-            head: cost.name,
-            ">cycles": f"{cost.cycles:,}",
-            ">share": share,
-            "shape": cost.shape,
-        }
-
     costs = diagnosis.operations[:_SHOWN]
     say(f"{diagnosis.cycles:,} estimated cycles, the {len(costs)} slowest operations:")
     rows = []
     for cost in costs:
         place = {"source": _line(cost.source), "from": cost.origin}
-        rows.append(cells("~operation", cost) | place)
+        rows.append({"~operation": cost.name} | _cost_cells(cost) | place)
     show_rows(rows, extra=1)
     say(diagnosis.summary)
     rows = []
     for copy in diagnosis.relayouts[:_SHOWN]:
         orders = {"from layout": _order(copy.before), "to layout": _order(copy.after)}
         place = {"of": copy.kind, "~name": copy.tensor, "source": _line(copy.source)}
-        rows.append(cells("~copy", copy) | orders | place)
+        rows.append({"~copy": copy.name} | _cost_cells(copy) | orders | place)
     show_rows(rows, extra=1)
+
+
+def _cost_cells(cost: Cost) -> dict[str, str]:
+    return {">cycles": f"{cost.cycles:,}", ">share": f"{cost.share:.1%}", "shape": cost.shape}
 
 
 def _show_changes(changes: list[Change]) -> None:

@@ -173,8 +173,6 @@ def advise(
     default does not compile.
     """
     chip = target_named(settings.target)
-    if settings.budget < 1:
-        raise CompilerError(f"a budget of {settings.budget} compilations", expected="at least 1")
     with ExitStack() as stack:
         compiler = stack.enter_context(Compiler(chip, jobs=settings.jobs, limit=settings.limit))
         chip = compiler.target

@@ -148,8 +148,7 @@ class Space:
         """Return the extended space, and ``code`` with tied inputs' layouts, and outputs'."""
         # all orders are set: if one is left to the compiler, it changes those of other outputs
         sides = layouts.compiled_entry_layouts(text)
-        inputs = [layouts.mode_of(order) if order else DEFAULT for order in sides[0]]
-        outputs = [layouts.mode_of(order) if order else DEFAULT for order in sides[1]]
+        inputs, outputs = (list(map(layouts.mode_of, orders)) for orders in sides)
         all_modes = list(self.entry_modes)
         codes = np.array([code, code])
         for tied, by_input in zip(codes, (True, False), strict=True):

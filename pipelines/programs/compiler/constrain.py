@@ -149,8 +149,8 @@ def entry_modes(module: Message) -> list[list[str]] | None:
 
 
 def mode_of(order: Order) -> str:
-    """Return the mode that requests a minor-to-major order."""
-    return "{" + ",".join(map(str, order)) + "}"
+    """Return the mode that requests a minor-to-major order; scalars have the default."""
+    return f"{{{','.join(map(str, order))}}}" if order else DEFAULT
 
 
 def compiled_entry_layouts(text: str) -> tuple[list[Order], list[Order]]:
