@@ -58,7 +58,7 @@ _INTEGER_COLUMNS: Final[tuple[tuple[str, Any, int | None], ...]] = (
 
 
 class GraphWarning(UserWarning):
-    """Labels of a graph file are not used; the rest was read."""
+    """Part of a file is not used, or cannot be expressed in a graph; the rest was read."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -30,7 +30,7 @@ from google.protobuf.message import DecodeError
 from xlarank.data.config_table import ConfigTable
 from xlarank.data.errors import HloError, naming
 from xlarank.data.files import read_bytes
-from xlarank.data.graph import Dots, Graph, LayoutGraph
+from xlarank.data.graph import Dots, Graph, GraphWarning, LayoutGraph
 from xlarank.data.hlo import messages
 from xlarank.data.hlo.encoding import Arrays, encode_program, unexpressed
 from xlarank.data.hlo.messages import Message, instructions
@@ -129,10 +129,6 @@ class NoProgramError(HloError):
     """A file holds something else than a program, as far as its content tells."""
 
 
-class HloWarning(UserWarning):
-    """Part of a program cannot be expressed in the dataset's format; the rest was read."""
-
-
 @dataclass(frozen=True)
 class NodeName:
     """Names of an instruction, such as ``dot.22``, and of its operation in the source, if known."""
@@ -146,8 +142,8 @@ def read_hlo(path: Path | str) -> LayoutGraph:
 
     The graph has the dataset's columns and one configuration of runtime 0 (unknown): the compiler's
     default for every configurable node, a row of -1. Configurable are convolutions, dots and
-    reshapes of up to 6 dimensions outside fusion bodies. Warns (`HloWarning`) about what the format
-    cannot express, such as unknown opcodes. Raises `xlarank.data.errors.HloError` naming the file.
+    reshapes of up to 6 dimensions outside fusion bodies. Warns (`GraphWarning`) about what the
+    format cannot express, such as unknown opcodes. Raises `HloError` naming the file.
     """
     path = Path(path)
     message = read_program(path)
@@ -159,7 +155,7 @@ def module_graph(module: Message, path: Path) -> LayoutGraph:
     """Return the graph of an ``HloModuleProto`` as `read_hlo` does, named after ``path``."""
     arrays = unlabelled_arrays(module)
     for note in unexpressed(module):
-        warnings.warn(f"{path.name}: {note}", HloWarning, stacklevel=3)
+        warnings.warn(f"{path.name}: {note}", GraphWarning, stacklevel=3)
     rows = arrays["node_config_feat"]
     nodes = arrays["node_config_ids"]
     return LayoutGraph(

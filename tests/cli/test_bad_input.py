@@ -23,7 +23,7 @@ from tests.pipelines.conftest import need
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, write_tree
 from xlarank.cli import app, console
 from xlarank.data.errors import XlarankError
-from xlarank.data.hlo.reading import HloWarning
+from xlarank.data.graph import GraphWarning
 
 #: Commands that read the data root and write to the workspace.
 VERBS = ("build-features", "tune", "train", "evaluate", "submit")
@@ -276,7 +276,7 @@ def test_ctrl_c_while_tuning_keeps_the_best(job, tmp_path):
 @pytest.mark.slow
 def test_a_warning_is_one_line_without_a_path_of_python(monkeypatch, capfd):
     def warn(**_):
-        warnings.warn("program.pb: element types\n that ...", HloWarning, stacklevel=1)
+        warnings.warn("program.pb: element types\n that ...", GraphWarning, stacklevel=1)
 
     monkeypatch.setattr(app, "commands", lambda: warn)
     monkeypatch.setattr(sys, "argv", ["run.py"])
