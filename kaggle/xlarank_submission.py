@@ -64,6 +64,8 @@ for name in (
 import shutil
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -125,34 +127,34 @@ print(f"models: {models[0] if models else 'none attached, so they are trained'}"
 pd.set_option("display.width", 200, "display.max_columns", 20)
 
 
-class Lines:
-    """Progress as lines: when a job begins and ends, and in between every half minute."""
+@contextmanager
+def lines(what: str, total: int) -> Iterator[Callable[..., None]]:
+    """Progress as lines: when a job ends, and before that every half minute."""
+    began = time.monotonic()
+    told = began
+    done = 0
 
-    def begin(self, what: str, total: int) -> None:
-        self.what = what
-        self.total = total
-        self.done = 0
-        self.began = time.monotonic()
-        self.told = self.began
+    def step(note: str = "", left: float | None = None) -> None:
+        nonlocal done, told
+        done += 1
+        if time.monotonic() - told > 30:
+            told = time.monotonic()
+            print(f"  {what}: {done} of {total}, {note}", flush=True)
 
-    def step(self, note: str = "") -> None:
-        self.done += 1
-        if time.monotonic() - self.told > 30:
-            self.told = time.monotonic()
-            print(f"  {self.what}: {self.done} of {self.total}, {note}", flush=True)
-
-    def end(self) -> None:
-        seconds = time.monotonic() - self.began
-        print(f"{self.what}: {self.done} of {self.total} in {seconds:.0f} s", flush=True)
+    try:
+        yield step
+    finally:
+        seconds = time.monotonic() - began
+        print(f"{what}: {done} of {total} in {seconds:.0f} s", flush=True)
 
 
-summary = run_all(
+run = run_all(
     data_root,
     workspace,
     Path(WORKING) / "submission.csv",
     RunSettings(HOURS, RAM_GB, seeds=SEEDS, trials=TRIALS, models=models[0] if models else None),
     collections=[name for name in COLLECTIONS.split(",") if name],
-    progress=Lines(),
+    progress=lines,
     on_plan=lambda plan: (
         None if models else print(pd.DataFrame(map(vars, plan)).to_string(index=False))
     ),
@@ -168,9 +170,9 @@ summary = run_all(
 # attached models no training rows are stored, and there is no comparison.
 
 # %%
-outcomes = pd.DataFrame(map(vars, summary.outcomes)).drop(columns=["notes", "valid", "folds"])
-print(outcomes.to_string(index=False))
-chosen = {outcome.collection for outcome in summary.outcomes}
+outcomes = pd.DataFrame(map(vars, run.outcomes.values()))
+print(outcomes.drop(columns=["notes", "valid", "folds"]).to_string(index=False))
+chosen = {*map(str, run.outcomes)}
 trained = [collection for collection in trained_collections(workspace) if str(collection) in chosen]
 for collection in trained:
     try:
@@ -179,18 +181,16 @@ for collection in trained:
         print(f"\n{collection}, out of fold", pd.DataFrame(rows).to_string(index=False), sep="\n")
     except CollectionError as error:
         print(error)
-for outcome in summary.outcomes:
+for outcome in run.outcomes.values():
     for note in outcome.notes:
         print(f"{outcome.collection}: {note}")
-for graph, why in summary.broken.items():
+for graph, why in run.broken.items():
     print(f"not in the submission: {graph}: {why}")
 sample = trees[0] / "sample_submission.csv"
-checked = check_submission(
-    summary.out, sample=sample if sample.exists() else None, data_root=data_root
-)
+checked = check_submission(run.out, sample=sample if sample.exists() else None, data_root=data_root)
 print(
-    f"\n{summary.out}: {summary.rows} rows, {len(checked.problems)} problems; "
-    f"{summary.seconds / 60:.1f} min"
+    f"\n{run.out}: {len(run.cover)} rows, {len(checked.problems)} problems; "
+    f"{run.seconds / 60:.1f} min"
 )
 print(f"checked against {checked.against}", *checked.problems[:5], sep="\n")
 
@@ -205,7 +205,7 @@ print(f"checked against {checked.against}", *checked.problems[:5], sep="\n")
 ranked = [str(collection) for collection in trained]
 for name in ranked:
     files = (data_root.npz / Path(*name.split(":")) / "test").glob("*.npz")
-    files = [file for file in files if f"{name} {file.stem}" not in summary.broken]
+    files = [file for file in files if f"{name} {file.stem}" not in run.broken]
     files.sort(key=lambda file: file.stat().st_size)
     if files:
         ranking = xlarank.rank(files[0], workspace.root, collection=name)
@@ -270,7 +270,7 @@ if train_graphs:
     scores = test[["collection", "graph", "split", "configuration"]]
     scores = scores.assign(score=-ranker.predict(test[features]))  # lower is faster
     scores.to_parquet(workspace.root / "own.parquet")
-    own = shutil.copy(summary.out, Path(WORKING) / "own.csv")
+    own = shutil.copy(run.out, Path(WORKING) / "own.csv")
     submission = submit(
         workspace, own, scores=ScoreFiles.read([workspace.root / "own.parquet"], "test"), keep=True
     )

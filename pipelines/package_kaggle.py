@@ -9,7 +9,6 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -38,21 +37,11 @@ _LEFT_OUT: Final = re.compile(r"(tests|benchmarks|docs|\.ci)/|\.gitignore$|(?!RE
 LACKING: Final = ("protobuf>=5", "rich>=13.7", "typer>=0.15")
 
 
-@dataclass(frozen=True)
-class Package:
-    """A written package; ``size`` is uncompressed bytes, ``wheels`` the included requirements."""
-
-    out: Path
-    files: int
-    size: int
-    models: tuple[str, ...]
-    wheels: tuple[str, ...]
-
-
 def package_kaggle(
     out: Path, *, models: Path | None = None, wheelhouse: bool = False, owner: str = NOBODY
-) -> Package:
-    """Write atomically the dataset from which `kaggle/xlarank_submission.ipynb` runs.
+) -> tuple[dict[str, bytes], list[str]]:
+    """Write atomically the dataset from which `kaggle/xlarank_submission.ipynb` runs; return the
+    contents of its files by name, and the collections whose models it has.
 
     It holds the tracked code with the embedded sample, without tests, benchmarks and docs, and the
     trained models and best parameters of the workspace ``models``. With ``wheelhouse``, it also
@@ -71,15 +60,14 @@ def package_kaggle(
     for name in _tracked():  # without links, the sub-packages are folders of xlarank/
         folder = "xlarank/" if name.startswith(SUBPACKAGES) else ""
         content[folder + name] = _content(ROOT / name, ROOT)
-    included = _add_models(models, content) if models is not None else ()
+    included = _add_models(models, content) if models is not None else []
     if wheelhouse:
         content |= _wheels()
     metadata = json.dumps({**_DATASET, "id": f"{owner}/xlarank"}, indent=2)
     content[METADATA] = f"{metadata}\n".encode()
     content[KERNEL] = content[KERNEL].replace(NOBODY.encode(), owner.encode())
     (_write_zip if out.suffix == ".zip" else _write_folder)(out, content)
-    size = sum(map(len, content.values()))
-    return Package(out, len(content), size, included, LACKING if wheelhouse else ())
+    return content, included
 
 
 def _tracked() -> list[str]:
@@ -110,7 +98,7 @@ def _content(path: Path, root: Path) -> bytes:
     return path.read_bytes()
 
 
-def _add_models(root: Path, content: dict[str, bytes]) -> tuple[str, ...]:
+def _add_models(root: Path, content: dict[str, bytes]) -> list[str]:
     """Add a workspace's models with best parameters, trials and first scores; each must fit."""
     workspace = Workspace(root)
     collections = trained_collections(workspace)
@@ -128,7 +116,7 @@ def _add_models(root: Path, content: dict[str, bytes]) -> tuple[str, ...]:
         paths += [*study.glob("best-*.json"), *study.glob("trials-*.csv")]
         for path in sorted(path for path in paths if path.is_file()):
             content[f"workspace/{path.relative_to(root).as_posix()}"] = _content(path, root)
-    return tuple(map(str, collections))
+    return [*map(str, collections)]
 
 
 def _wheels() -> dict[str, bytes]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,36 +25,22 @@ from xlarank.pipelines.reporting.facts import METRICS, NO_MODEL, CollectionFacts
 from xlarank.pipelines.support import evaluation
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import leaderboard, read_results
-from xlarank.pipelines.support.workspaces import chosen_collections, has_labels
+from xlarank.pipelines.support.workspaces import chosen_collections
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 
-@dataclass(frozen=True)
-class Report:
-    """Written report: size in bytes, mean score and number of graphs by collection, the same as
-    sentences with metric and ranker, reasons for missing scores, written figures.
-    """
-
-    out: Path
-    size: int
-    scores: dict[str, tuple[float, int]]
-    sentences: dict[str, str]
-    left_out: dict[str, str]
-    figures: list[Path]
-
-
 def report(
     workspace: Workspace,
-    out: Path | None = None,
+    out: Path,
     *,
     compare: Workspace | None = None,
     collections: Sequence[str] = (),
     figures: Path | None = None,
     progress: Progress | None = None,
-) -> Report:
-    """Write the report of a workspace to ``out`` (default: ``report.html`` in its reports folder).
+) -> tuple[list[CollectionFacts], list[Path]]:
+    """Write the report of a workspace to ``out``; return its facts, and the paths of pictures.
 
     The page is self-contained and has a light and a dark theme. Models are scored anew on the valid
     split, or have their out-of-fold scores if there is none; with ``compare``, those of another
@@ -75,22 +60,11 @@ def report(
             step(str(collection))
     other_name = compare.root.name if compare else ""
     text = _page(workspace, all_facts, compared_facts, other_name)
-    out = out or workspace.reports() / "report.html"
     page = text.encode("utf-8", "backslashreplace")  # names of files need not be UTF-8
     with atomic_write(out) as partial:
         partial.write_bytes(page)
     pictures = [] if figures is None else _write_pictures(all_facts, figures)
-    scores = {}
-    sentences = {}
-    left_out = {}
-    for facts in all_facts:
-        if facts.metrics:
-            values = evaluation.column(facts.metrics)
-            scores[facts.name] = (float(values.mean()), len(values))
-            sentences[facts.name] = _sentence(facts, *scores[facts.name])
-        if facts.reason and has_labels(workspace, facts.collection):
-            left_out[facts.name] = facts.reason
-    return Report(out, len(page), scores, sentences, left_out, pictures)
+    return all_facts, pictures
 
 
 def _page(
@@ -125,15 +99,6 @@ def _page(
         meanings=column_meanings(),
         no_model=NO_MODEL,
     )
-
-
-def _sentence(facts: CollectionFacts, mean: float, graphs: int) -> str:
-    """Name the metric, the ranker and the graphs of a mean score, and the ranker in use."""
-    ranker = next(iter(facts.rankings))[0]
-    held_out = "" if facts.ranks else ", out of fold"
-    metric = evaluation.score_name(facts.name)
-    text = f"{metric} {mean:.3f} by {ranker} on {counted(graphs, 'graph')}{held_out}"
-    return f"{text}; {facts.in_use}" if facts.in_use else text
 
 
 def _write_pictures(all_facts: Iterable[CollectionFacts], folder: Path) -> list[Path]:

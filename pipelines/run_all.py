@@ -83,18 +83,6 @@ class CollectionOutcome:
             self.notes.append(reason)
 
 
-@dataclass
-class RunSummary:
-    """Result of `run_all`; ``broken`` maps test graphs with unusable files to the reason."""
-
-    out: Path
-    plan: list[CollectionPlan]
-    outcomes: list[CollectionOutcome]
-    rows: int
-    broken: dict[str, str]
-    seconds: float
-
-
 def run_all(
     data_root: DataRoot,
     workspace: Workspace,
@@ -104,7 +92,7 @@ def run_all(
     collections: Sequence[str] = (),
     progress: Progress | None = None,
     on_plan: Callable[[list[CollectionPlan]], None] = lambda plan: None,
-) -> RunSummary:
+) -> Run:
     """Build, tune, train and submit every collection; ``on_plan`` is called with the plan before
     the work begins.
 
@@ -116,36 +104,41 @@ def run_all(
     """
     started = time.monotonic()
     last = started + _LAST * 3600 * settings.hours
-    job = _Job(data_root, workspace, out, settings, progress, last)
+    run = Run(data_root, workspace, out, settings, progress, last)
     workspace.require_writable()
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
     require_one_root(data_root, workspace, discover(data_root.npz))
     sizes = survey(files)
     fit = FitSettings(ROUNDS, settings.seed)
     seconds = {kind: typical_fit(kind, fit) for kind in {size.collection.kind for size in sizes}}
-    plans = [
+    run.plan = [
         budget.plan_collection(size, settings, len(sizes), seconds[size.collection.kind])
         for size in sizes
     ]
-    on_plan(plans)
-    job.write_default_order(files)
-    for number, plan in enumerate(sorted(plans, key=lambda plan: plan.first_seconds)):
+    on_plan(run.plan)
+    run.write_default_order(files)
+    for number, plan in enumerate(sorted(run.plan, key=lambda plan: plan.first_seconds)):
         began = time.monotonic()
-        outcome = job.outcomes[plan.collection]
+        outcome = run.outcomes[plan.collection]
         try:
-            job.rank_collection(plan, began + (job.last - began) / (len(plans) - number))
+            run.rank_collection(plan, began + (run.last - began) / (len(run.plan) - number))
         except Exception as error:  # even a bug must not stop the other collections
             outcome.add_reason(error)
         outcome.seconds = time.monotonic() - began
-    job.rank_untrained()
-    outcomes = [*job.outcomes.values()]
-    duration = time.monotonic() - started
-    return RunSummary(out, plans, outcomes, len(job.cover), job.broken, duration)
+    run.rank_untrained()
+    run.seconds = time.monotonic() - started
+    return run
 
 
 @dataclass
-class _Job:
-    """State of a run; ``last``: `time.monotonic` deadline of steps; ``cover``: as in `submit`."""
+class Run:
+    """State and result of `run_all`.
+
+    Attributes:
+        last: `time.monotonic` deadline of steps.
+        cover: numbers of configurations of the test graphs, as in `submit`.
+        broken: test graphs with unusable files, with the reason.
+    """
 
     data_root: DataRoot
     workspace: Workspace
@@ -153,9 +146,11 @@ class _Job:
     settings: RunSettings
     progress: Progress | None
     last: float
+    plan: list[CollectionPlan] = field(default_factory=list)
     cover: dict[str, int] = field(default_factory=dict)
     outcomes: dict[Collection, CollectionOutcome] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
 
     def write_default_order(self, files: Sequence[GraphFile]) -> None:
         """Write a valid submission; valid rows of an existing file are kept."""
@@ -175,7 +170,7 @@ class _Job:
             if any(row_id.startswith(f"{collection}:") for row_id in kept):
                 outcome.ranked_by = EARLIER
 
-    def run(self, function: Callable[..., Any], *arguments: Any, end: float, **named: Any) -> Any:
+    def step(self, function: Callable[..., Any], *arguments: Any, end: float, **named: Any) -> Any:
         """Run a step in its own process and return its result; the process is killed at ``end``."""
         limit = end - time.monotonic()
         if limit <= 0:
@@ -205,7 +200,7 @@ class _Job:
         card = self.card(plan)
         first = read_first_scores(workspace, plan.collection)
         if card is None or not ("report" in first or "valid" in card.trained_on):
-            self.run(first_model, workspace, plan.collection, None if card else request, end=end)
+            self.step(first_model, workspace, plan.collection, None if card else request, end=end)
         final = card is not None and "valid" in card.trained_on and card.seeds == settings.seeds
         self.rank(plan, FINAL if final else FIRST)
         if final:
@@ -216,14 +211,14 @@ class _Job:
             self.tune(plan, end, seconds)
         request = replace(request, seeds=settings.seeds, with_valid=True)
         end = min(self.last, max(end, time.monotonic() + 4 * seconds))
-        self.run(train, workspace, request, end=end)
+        self.step(train, workspace, request, end=end)
         self.rank(plan, FINAL)
 
     def tune(self, plan: CollectionPlan, end: float, seconds: float) -> None:
         """Tune the ranker; leave time for a final model, as the first one took ``seconds``."""
         outcome = self.outcomes[plan.collection]
         try:
-            (tuned,) = self.run(
+            (tuned,) = self.step(
                 tune,
                 self.workspace,
                 trials=self.settings.trials,
@@ -243,7 +238,9 @@ class _Job:
             if outcome.ranked_by == DEFAULT_ORDER and has_test and time.monotonic() < self.last:
                 request = BuildRequest(collections=[str(collection)], splits=["test"], jobs=1)
                 try:
-                    self.run(build_features, self.data_root, self.workspace, request, end=self.last)
+                    self.step(
+                        build_features, self.data_root, self.workspace, request, end=self.last
+                    )
                     outcome.ranked_by = self.put_rows(collection, self.last).models[str(collection)]
                 except Exception as error:
                     outcome.add_reason(error)
@@ -258,7 +255,7 @@ class _Job:
             **keywords,
         )
         notes = self.outcomes[plan.collection].notes
-        report = self.run(build_features, self.data_root, self.workspace, request, end=end)
+        report = self.step(build_features, self.data_root, self.workspace, request, end=end)
         for part in report.splits:
             if part.left:
                 graphs = counted(part.left, f"{part.split} graph")
@@ -277,7 +274,7 @@ class _Job:
 
     def put_rows(self, collection: Collection, end: float) -> Submission:
         keywords = {"collections": [str(collection)], "cover": self.cover, "keep": True}
-        report: Submission = self.run(submit, self.workspace, self.out, end=end, **keywords)
+        report: Submission = self.step(submit, self.workspace, self.out, end=end, **keywords)
         self.broken = report.broken | self.broken
         return report
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from xlarank.data.collection import SPLITS, Collection, find_data_root
-from xlarank.data.errors import XlarankError
+from xlarank.data.errors import XlarankError, counted
 from xlarank.data.files import read_bytes
 from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
@@ -77,6 +77,22 @@ class CollectionFacts:
         name = evaluation.ranking_name(self.ranker) if self.ranker else ""
         metrics = self.rankings.get((name, None), {})
         return metrics if metrics.keys() == self.metrics.keys() else self.metrics
+
+    @property
+    def score(self) -> tuple[float, int]:
+        """Mean score of the model, and the number of its graphs."""
+        values = evaluation.column(self.metrics)
+        return float(values.mean()), len(values)
+
+    @property
+    def sentence(self) -> str:
+        """Mean score with its metric, ranker and graphs, and the ranker in use."""
+        mean, graphs = self.score
+        ranker = next(iter(self.rankings))[0]
+        held_out = "" if self.ranks else ", out of fold"
+        metric = evaluation.score_name(self.name)
+        text = f"{metric} {mean:.3f} by {ranker} on {counted(graphs, 'graph')}{held_out}"
+        return f"{text}; {self.in_use}" if self.in_use else text
 
     def worst_first(self) -> list[str]:
         metrics = self.used_metrics

@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from xlarank.data.errors import ClusterError, XlarankError
-from xlarank.pipelines.support.progress import Progress
+from xlarank.pipelines.support.progress import Progress, Step, steps_of
 
 if TYPE_CHECKING:  # optional dependency, imported only if a cluster is used
     from distributed import Client, LocalCluster
@@ -97,10 +96,10 @@ def isolated(
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_run_child, args=(sender, function, arguments, named))
     deadline = time.monotonic() + limit
-    in_progress = False
     with interrupts_held_back():
         process.start()
     sender.close()
+    job = ExitStack()
     try:
         while receiver.poll(max(0.0, deadline - time.monotonic())):
             message, value = receiver.recv()
@@ -109,9 +108,12 @@ def isolated(
                 return value
             if message == "error":
                 raise value
-            if progress is not None:
-                getattr(progress, message)(*value)
-                in_progress = message != "end"
+            if message == "begin":
+                step = job.enter_context(steps_of(progress, *value))
+            elif message == "step":
+                step(*value)
+            else:
+                job.close()
         raise XlarankError(f"{function.__name__} was not done in time")
     except (EOFError, OSError):  # OSError: the process ended within a message
         process.join()
@@ -124,20 +126,21 @@ def isolated(
         process.kill()
         process.join()
         receiver.close()
-        if progress is not None and in_progress:
-            progress.end()
+        job.close()
 
 
 def _run_child(
     parent: Connection, function: Callable[..., Any], arguments: Any, named: Any
 ) -> None:
-    """Call the function; send its progress (calls of `Progress` methods) and result."""
+    """Call the function; send its progress and result."""
 
-    def relay(name: str) -> Callable[..., None]:
-        return lambda *values: parent.send((name, values))
+    @contextmanager
+    def progress(title: str, total: int) -> Iterator[Step]:
+        parent.send(("begin", (title, total)))
+        yield lambda *values: parent.send(("step", values))
+        parent.send(("end", ()))
 
     end_with_parent()
-    progress = SimpleNamespace(begin=relay("begin"), step=relay("step"), end=relay("end"))
     try:
         answer: tuple[str, Any] = ("result", function(*arguments, progress=progress, **named))
     except XlarankError as error:

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeAlias
+
+#: Function that advances a job: ``step(note="", left=None)``, with the seconds left, by default the
+#: mean of a step times the number of those left.
+Step: TypeAlias = Callable[..., None]
+#: Function that begins a job, by title and number of steps, and ends it on exit; jobs do not nest.
+Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Step]]
 
 
-class Progress(Protocol):
-    """Progress display: a job calls `begin`, `step` repeatedly, and `end`; jobs do not nest."""
-
-    def begin(self, title: str, total: int) -> None: ...
-
-    def step(self, note: str = "", left: float | None = None) -> None:
-        """Advance; ``left`` are the seconds left, by default the mean of a step times the rest."""
-
-    def end(self) -> None: ...
-
-
-@contextmanager
-def steps_of(progress: Progress | None, title: str, total: int) -> Iterator[Callable[..., None]]:
-    """Begin a job of ``total`` steps, yield `Progress.step`, and end it on exit."""
-    if progress is None:
-        yield lambda *_: None
-        return
-    progress.begin(title, total)
-    try:
-        yield progress.step
-    finally:
-        progress.end()
+def steps_of(progress: Progress | None, title: str, total: int) -> AbstractContextManager[Step]:
+    return nullcontext(lambda *_: None) if progress is None else progress(title, total)

@@ -6,9 +6,9 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Final, Self
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -31,41 +31,29 @@ _PROBE_ROWS: Final = 4_000
 _PROBE_ROUNDS: Final = (1, 2, 32)
 #: Usual number of columns that vary within a graph.
 _WIDTHS: Final[dict[Kind, int]] = {"layout": 350, "tile": 130}
+#: Expected seconds of a fit and its evaluation on one thread, by rows and rounds.
+FitSeconds: TypeAlias = Callable[[float, float], float]
 
 
-@dataclass(frozen=True)
-class FitCost:
-    """Seconds of a fit and its evaluation on one thread, per row, and per row and round."""
-
-    row: float
-    round: float
-
-    @classmethod
-    def measure(
-        cls,
-        data: TrainingData,
-        model: Model,
-        settings: FitSettings,
-        fallback: Fallback | None = None,
-    ) -> Self:
-        """Time short fits on the first graphs, one of which is also scored."""
-        groups = 0
-        while groups < data.groups and data.indptr[groups] < _PROBE_ROWS:
-            groups += 1
-        few = data.take(range(groups))
-        seconds = []
-        for rounds in _PROBE_ROUNDS:
-            began = time.perf_counter()
-            short = replace(settings, rounds=rounds, threads=1)
-            validate_fold(few, Fold([0], []), model, short, fallback)
-            seconds.append((time.perf_counter() - began) / len(few.cost))
-        _, first, second = seconds
-        _, low, high = _PROBE_ROUNDS
-        by_round = max(0.0, second - first) / (high - low)
-        return cls(max(0.0, first - low * by_round), by_round)
-
-    def seconds(self, rows: float, rounds: float) -> float:
-        return rows * (self.row + self.round * rounds)
+def time_fits(
+    data: TrainingData, model: Model, settings: FitSettings, fallback: Fallback | None = None
+) -> FitSeconds:
+    """Time short fits on the first graphs, one of which is also scored; extrapolate linearly."""
+    groups = 0
+    while groups < data.groups and data.indptr[groups] < _PROBE_ROWS:
+        groups += 1
+    few = data.take(range(groups))
+    seconds = []
+    for rounds in _PROBE_ROUNDS:
+        began = time.perf_counter()
+        short = replace(settings, rounds=rounds, threads=1)
+        validate_fold(few, Fold([0], []), model, short, fallback)
+        seconds.append((time.perf_counter() - began) / len(few.cost))
+    _, first, second = seconds
+    _, low, high = _PROBE_ROUNDS
+    by_round = max(0.0, second - first) / (high - low)
+    constant = max(0.0, first - low * by_round)
+    return lambda rows, rounds: rows * (constant + by_round * rounds)
 
 
 def typical_fit(kind: Kind, settings: FitSettings) -> float:
@@ -88,12 +76,12 @@ def typical_fit(kind: Kind, settings: FitSettings) -> float:
         )
         for number in range(4)
     ]
-    cost = FitCost.measure(TrainingData.from_graphs(graphs), Model.of(DEFAULT, kind), settings)
-    return cost.seconds(1, settings.rounds)
+    fit_seconds = time_fits(TrainingData.from_graphs(graphs), Model.of(DEFAULT, kind), settings)
+    return fit_seconds(1, settings.rounds)
 
 
 def study_seconds(
-    cost: FitCost, rows: float, last_rows: float, rungs: Sequence[int]
+    fit_seconds: FitSeconds, rows: float, last_rows: float, rungs: Sequence[int]
 ) -> Callable[[int, int], float]:
     """Return the expected seconds from a number of done trials to all trials, as a function of
     both.
@@ -107,9 +95,9 @@ def study_seconds(
     def seconds(done: int, trials: int) -> float:
         if done >= trials:
             return 0.0
-        first = 0.0 if done else cost.seconds(rows, rungs[-1])
-        others = (trials - max(done, 1)) * cost.seconds(rows, rounds)
-        return first + others + cost.seconds(last_rows, rungs[-1])
+        first = 0.0 if done else fit_seconds(rows, rungs[-1])
+        others = (trials - max(done, 1)) * fit_seconds(rows, rounds)
+        return first + others + fit_seconds(last_rows, rungs[-1])
 
     return seconds
 
@@ -144,7 +132,7 @@ def training_seconds(
     rows = sum(sizes.values())
     folds = min(MOST_FOLDS, len({program_family(name) for name in sizes}))
     fitted = rows * (folds - 1) / folds * math.ceil(folds / cores) if folds > 1 else 0
-    costs = [FitCost.measure(data, model, fit) for model in models]
-    validation = sum(cost.seconds(fitted, settings.rounds) for cost in costs)
-    last = max(cost.seconds(rows, settings.rounds) for cost in costs) * settings.seeds / cores
+    seconds_of = [time_fits(data, model, fit) for model in models]
+    validation = sum(seconds(fitted, settings.rounds) for seconds in seconds_of)
+    last = max(seconds(rows, settings.rounds) for seconds in seconds_of) * settings.seeds / cores
     return validation + last

@@ -22,7 +22,7 @@ from xlarank.models.rankers import params_of, specs_of
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.folds import FACTOR, Curves, FoldPlan, climb, rows_in_turn, rungs_of
 from xlarank.models.validation.metrics import paired_difference
-from xlarank.pipelines.training.fit_cost import FitCost, study_seconds
+from xlarank.pipelines.training.fit_cost import study_seconds, time_fits
 from xlarank.pipelines.training.studies import PROCESS
 from xlarank.pipelines.training.training_sets import StoredTrainingSet
 
@@ -115,13 +115,13 @@ class Objective:
         """Time short fits on a few graphs; return the result of `study_seconds`."""
         data = self.data
         model = Model.of(self.model, self.training.kind)
-        cost = FitCost.measure(data, model, self.settings, self.plan.fallback)
+        fit_seconds = time_fits(data, model, self.settings, self.plan.fallback)
         threads = self.settings.threads
         rows = rows_in_turn(data, self.plan.folds, threads)
         last_rows = 0.0
         if not self.is_as_train:
             last_rows = 2 * rows_in_turn(self.training.data, self.train_plan.folds, threads)
-        return study_seconds(cost, rows, last_rows, rungs_of(self.settings.rounds))
+        return study_seconds(fit_seconds, rows, last_rows, rungs_of(self.settings.rounds))
 
     def identity(self) -> dict[str, str]:
         """Return the values that all trials of a study share, by their description in error

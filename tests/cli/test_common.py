@@ -347,19 +347,17 @@ def test_a_long_step_prints_progress(monkeypatch):
     printed = []
     monkeypatch.setattr("xlarank.cli.console._FIRST", 0.02)
     progress = JobProgress(printed.append)
-    progress.end()  # of a job that failed before it began
-    progress.begin("tuning tile:cpu", 3)
-    progress.step("best 0.9", left=90)
-    end = time.monotonic() + 5
-    # No step in between.
-    while sum("1 of 3" in line for line in printed) < 2 and time.monotonic() < end:
-        time.sleep(0.01)
-    progress.end()
+    with progress("tuning tile:cpu", 3) as step:
+        step("best 0.9", left=90)
+        end = time.monotonic() + 5
+        # No step in between.
+        while sum("1 of 3" in line for line in printed) < 2 and time.monotonic() < end:
+            time.sleep(0.01)
     line = r"tuning tile:cpu: 1 of 3, \d s, about 90 s left; last: best 0\.9"
     assert re.fullmatch(line, printed[-2])
     assert re.fullmatch(r"tuning tile:cpu: 1 of 3 in \d s", printed[-1])
-    progress.begin("reading", 2)
-    progress.close()
+    with pytest.raises(ZeroDivisionError), progress("reading", 2):
+        raise ZeroDivisionError
     assert threading.active_count() == before, "a job that fails leaves no thread"
 
 
@@ -370,10 +368,9 @@ def test_a_short_job_prints_nothing_unless_verbose():
     screen = io.StringIO()
     with bars(Console(file=screen, width=100, force_terminal=True)) as drawn:
         for progress in (JobProgress(short.append, drawn), JobProgress(verbose.append, every=True)):
-            progress.begin("reading", 2)
-            progress.step("a")
-            progress.step("b\nerror: no")
-            progress.end()
+            with progress("reading", 2) as step:
+                step("a")
+                step("b\nerror: no")
     steps = ["reading: 1 of 2", "reading: 2 of 2", "reading: 2 of 2 in 1 s"]
     assert short == [] and [line.split(",")[0] for line in verbose] == steps
     assert "about 1 s left" in verbose[0] and verbose[1].endswith("b\\nerror: no")

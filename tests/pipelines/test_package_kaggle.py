@@ -28,17 +28,18 @@ def few_files(monkeypatch):
 def test_a_package_holds_the_code_and_its_metadata(tmp_path):
     with pytest.raises(XlarankError, match="`owner` is 'a/b'"):
         package_kaggle(tmp_path / "package", owner="a/b")
-    made = package_kaggle(tmp_path / "new" / "package", owner="ada")
-    names = contents(made.out).keys()
-    assert (made.files, made.models, made.wheels) == (len(names), (), ())
+    out = tmp_path / "new" / "package"
+    content, models = package_kaggle(out, owner="ada")
+    names = contents(out).keys()
+    assert (content.keys(), models) == (names, [])
     assert {"run.py", "pyproject.toml", "LICENSE", "xlarank/pipelines/run_all.py"} <= names
     assert "xlarank/data/sample/npz/tile/cpu/test/swish__a.npz" in names
     excluded = ("tests/", "benchmarks/", "docs/", ".", "work/")
     assert not [name for name in names if name.startswith(excluded)]
-    metadata = json.loads((made.out / METADATA).read_text())
+    metadata = json.loads((out / METADATA).read_text())
     assert metadata["id"] == "ada/xlarank"
     assert 6 <= len(metadata["title"]) <= 50 and 20 <= len(metadata["subtitle"]) <= 80
-    kernel = json.loads((made.out / "kaggle" / "kernel-metadata.json").read_text())
+    kernel = json.loads((out / "kaggle" / "kernel-metadata.json").read_text())
     assert (kernel["id"], kernel["dataset_sources"]) == ("ada/xlarank-submission", ["ada/xlarank"])
     assert kernel["code_file"] == NOTEBOOK.name
     assert kernel["competition_sources"] == ["predict-ai-model-runtime"]
@@ -69,9 +70,9 @@ def test_a_package_replaces_a_package_but_nothing_else(tmp_path, few_files, monk
 
 
 def test_models_come_along_if_they_are_of_this_code(trained, tmp_path, few_files):
-    made = package_kaggle(tmp_path / "package", models=trained)
-    assert made.models == (LAYOUT, TILE)
-    names = contents(made.out).keys()
+    _, models = package_kaggle(tmp_path / "package", models=trained)
+    assert models == [LAYOUT, TILE]
+    names = contents(tmp_path / "package").keys()
     assert "workspace/models/tile/cpu/model.json" in names
     assert not [name for name in names if name.startswith("workspace/features")]
     with pytest.raises(ModelError, match="no trained model"):

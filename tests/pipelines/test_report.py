@@ -40,7 +40,8 @@ def read(page):
 def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(
     shared_trained, tmp_path
 ):
-    page = report(Workspace(shared_trained), tmp_path / "report.html").out
+    page = tmp_path / "report.html"
+    report(Workspace(shared_trained), page)
     text, words = read(page)
     sites = set(re.findall(r"https?://[^\s\"'<>)/]+", text))
     assert sites == {"http://www.w3.org"}, "names of XML, never fetched"
@@ -73,7 +74,8 @@ def test_graphs_of_other_collections_and_earlier_models_are_in_the_training_set(
     place = Workspace(trained)
     card = place.model(LAYOUTS) / "model.json"
     trees.edit_json(card, also_from={"layout:cpu:default": ["delta__z"]})
-    words = read(report(place, tmp_path / "a.html").out)[1]
+    report(place, tmp_path / "a.html")
+    words = read(tmp_path / "a.html")[1]
     known = "in the training set of the model"
     assert f"Valid graphs: 2 of 2 graphs are of families {known}" in words
     first = {"where": "shipped", "collection": "layout:tpu-estimate:all", "fingerprint": ""}
@@ -93,25 +95,25 @@ def test_without_other_valid_graphs_scores_are_out_of_fold(trained, tmp_path, wi
     trees.train_models(trained, collections=[LAYOUT], rounds=5, with_valid=with_valid)
     if not with_valid:
         shutil.rmtree(place.features(LAYOUTS, "valid"))
-    made = report(place, tmp_path / "report.html", collections=[LAYOUT])
+    (facts,), _ = report(place, tmp_path / "report.html", collections=[LAYOUT])
     folds = trees.model_of(trained).card.folds
     mean = np.mean([metrics["score"] for metrics in folds.values()])
-    assert made.scores == {LAYOUT: (pytest.approx(mean), 5 + 2 * with_valid)}
-    words = read(made.out)[1]
+    assert facts.score == (pytest.approx(mean), 5 + 2 * with_valid)
+    words = read(tmp_path / "report.html")[1]
     assert "each scored by rankers fitted without it" in words and "rule: file order" in words
-    assert made.left_out == {}
-    assert made.sentences[LAYOUT].startswith(f"Kendall tau {mean:.3f} by lambdarank on ")
-    assert ", out of fold" in made.sentences[LAYOUT]
+    assert facts.reason == ""
+    assert facts.sentence.startswith(f"Kendall tau {mean:.3f} by lambdarank on ")
+    assert ", out of fold" in facts.sentence
 
 
 def test_pictures_are_files_that_stand_alone(shared_trained, tmp_path):
     options = {"collections": [LAYOUT], "figures": tmp_path / "figures"}
-    made = report(Workspace(shared_trained), tmp_path / "report.html", **options)
-    names = {path.stem for path in made.figures}
+    _, pictures = report(Workspace(shared_trained), tmp_path / "report.html", **options)
+    names = {path.stem for path in pictures}
     kinds = ("scores", "slowdown1", "slowdown5", "causes", "explanation")
     assert {f"{kind}-layout-cpu-random" for kind in kinds} <= names
     assert "ranks-layout-cpu-random-worst" in names
-    for path in made.figures:
+    for path in pictures:
         text = path.read_text(encoding="utf-8")
         assert ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
         assert not re.search(r"var\(--|currentColor|<style|system-ui", text), "no style of a page"
@@ -130,7 +132,8 @@ def test_the_report_describes_the_rule_that_ranks(trained, tmp_path):
     assert facts.explained[0].model == rule
     for row in facts.score_rows():
         assert row["slowdown@1"] == facts.rankings[rule, None][row["graph"]]["slowdown@1"]
-    words = read(report(place, tmp_path / "report.html", collections=[LAYOUT]).out)[1]
+    report(place, tmp_path / "report.html", collections=[LAYOUT])
+    words = read(tmp_path / "report.html")[1]
     assert f"The following describes {rule}, which ranks." in words
     assert f"Unknown: {rule} has no seeds" in words and f"{rule} is the sum of these" in words
     assert f"{rule} (ranks)" in words and "Column importance" not in words
@@ -160,10 +163,12 @@ def test_without_models_and_with_names_that_look_like_html(built, tmp_path):
     picture = built / "reports" / "tune-layout-cpu-random-lambdarank.svg"
     picture.parent.mkdir(exist_ok=True)
     picture.write_text('<svg xmlns="http://www.w3.org/2000/svg"><script>alert(2)</script></svg>')
-    made = report(Workspace(built), tmp_path / "report.html")
-    assert made.left_out == dict.fromkeys((LAYOUT, TILE), "no model was trained")
-    assert not made.scores
-    text, words = read(made.out)
+    page = tmp_path / "report.html"
+    all_facts, _ = report(Workspace(built), page)
+    reasons = {facts.name: facts.reason for facts in all_facts}
+    assert reasons == dict.fromkeys((LAYOUT, TILE), "no model was trained")
+    assert not any(facts.metrics for facts in all_facts)
+    text, words = read(page)
     assert f"Without a model: {LAYOUT}; {TILE}." in words
     assert 'src="data:image/svg+xml;base64,' in text, "browsers run no script of an image"
     assert "<script>alert" not in text and "<script>alert(1)</script>" in words

@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli import conftest as cli
-from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, data_root, graph_path, write_tree
+from tests.pipelines.trees import (
+    LAYOUT,
+    TILE,
+    TILES,
+    TREE,
+    Listener,
+    data_root,
+    graph_path,
+    write_tree,
+)
 from xlarank.data.collection import Collection, CollectionSize
 from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.graph import GraphCounts
@@ -62,7 +71,7 @@ def right(folder, tree):
 
 def test_no_time_at_all_leaves_the_default_order(tree, tmp_path, monkeypatch):
     plans = []
-    (outcome,) = job(tree, tmp_path, hours=1e-9, on_plan=plans.append).outcomes
+    (outcome,) = job(tree, tmp_path, hours=1e-9, on_plan=plans.append).outcomes.values()
     assert right(tmp_path, tree)
     assert read_submission(tmp_path / "out.csv")[f"{TILE}:sort__a"] == [0, 1, 2, 3, 4]
     assert outcome.ranked_by == DEFAULT_ORDER
@@ -74,7 +83,7 @@ def test_no_time_at_all_leaves_the_default_order(tree, tmp_path, monkeypatch):
         job(tmp_path / "tree", tmp_path)
     isolated = Mock(side_effect=XlarankError("it was not done in time"))
     monkeypatch.setattr(ISOLATED, isolated)
-    assert job(tree, tmp_path).outcomes[0].notes == ["it was not done in time"], "reported once"
+    assert job(tree, tmp_path).outcomes[TILES].notes == ["it was not done in time"], "reported once"
     assert isolated.call_args.args[0].__name__ == "build_features"
 
 
@@ -86,8 +95,8 @@ def test_a_failing_collection_does_not_lose_the_other(tmp_path, same_process):
     unlabelled.parent.mkdir()
     os.link(graph_path(tmp_path / "tree", LAYOUT, "test", "omega__a"), unlabelled)
     graph_path(tmp_path / "tree", TILE, "test", "broken__a").write_bytes(b"no zip")
-    summary = job(tmp_path / "tree", tmp_path)
-    layout, tile = summary.outcomes
+    run = job(tmp_path / "tree", tmp_path)
+    layout, tile = run.outcomes.values()
     assert (layout.ranked_by, tile.ranked_by) == ("the shipped ranker", FINAL), "as submit ranks it"
     assert "none of which can be trained" in layout.notes[-1]
     again = submit(Workspace(tmp_path / "work"), tmp_path / "again.csv", model_from="shipped")
@@ -95,7 +104,7 @@ def test_a_failing_collection_does_not_lose_the_other(tmp_path, same_process):
     assert read_submission(tmp_path / "again.csv") == read_submission(tmp_path / "out.csv")
     ids = {f"{collection}:{name}" for collection in TREE for name in TREE[collection]["test"]}
     assert read_submission(tmp_path / "out.csv").keys() == ids
-    assert summary.rows == len(ids) and list(summary.broken) == [f"{TILE} broken__a"]
+    assert run.cover.keys() == ids and list(run.broken) == [f"{TILE} broken__a"]
 
 
 @pytest.mark.slow
@@ -105,10 +114,10 @@ def test_models_from_elsewhere_rank_without_learning(tree, tmp_path, same_proces
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("xlarank.pipelines.run_all.evaluate", Mock(side_effect=KeyboardInterrupt))
         job(tree, learned)  # what was trained is scored by the next one
-    (first,) = job(tree, learned).outcomes
+    first = job(tree, learned).outcomes[TILES]
     assert first.ranked_by == FINAL and first.valid
     assert Model.load(learned / "work/models/tile/cpu").card.trained_on.keys() == {"train", "valid"}
-    assert job(tree, there, models=learned / "work").outcomes[0].ranked_by == ATTACHED
+    assert job(tree, there, models=learned / "work").outcomes[TILES].ranked_by == ATTACHED
     assert (there / "out.csv").read_bytes() == (learned / "out.csv").read_bytes()
     assert not (there / "work/features/tile/cpu/train").exists()
     # a finished job has nothing left to do, and a model is used even if the plan has no time for
@@ -118,8 +127,10 @@ def test_models_from_elsewhere_rank_without_learning(tree, tmp_path, same_proces
         assert read_first_scores(Workspace(learned / "work"), Collection.parse(TILE)) == {}
     model = learned / "work/models/tile/cpu/model.json"
     made = model.stat().st_mtime_ns
-    assert (job(tree, learned).outcomes[0].ranked_by, model.stat().st_mtime_ns) == (FINAL, made)
-    assert job(tree, learned, hours=1e-9).outcomes[0].ranked_by == EARLIER and right(learned, tree)
+    assert (job(tree, learned).outcomes[TILES].ranked_by, model.stat().st_mtime_ns) == (FINAL, made)
+    assert job(tree, learned, hours=1e-9).outcomes[TILES].ranked_by == EARLIER and right(
+        learned, tree
+    )
     assert (there / "out.csv").read_bytes() == (learned / "out.csv").read_bytes()
 
 
@@ -225,19 +236,18 @@ def test_cases_at_the_edge():
 
 
 def double(value, *, progress, fail=""):
-    progress.begin("doubling", 1)
-    if fail == "clearly":
-        raise CollectionError("made up", do="nothing")
-    if fail == "as a bug":
-        raise ZeroDivisionError("made up")
-    if fail == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if fail == "with a semaphore":
-        semaphore = multiprocessing.get_context("spawn").Semaphore()  # noqa: F841
-    if fail in ("never done", "with a semaphore"):
-        time.sleep(600)
-    progress.step("done")
-    progress.end()
+    with progress("doubling", 1) as step:
+        if fail == "clearly":
+            raise CollectionError("made up", do="nothing")
+        if fail == "as a bug":
+            raise ZeroDivisionError("made up")
+        if fail == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fail == "with a semaphore":
+            semaphore = multiprocessing.get_context("spawn").Semaphore()  # noqa: F841
+        if fail in ("never done", "with a semaphore"):
+            time.sleep(600)
+        step("done")
     return 2 * value
 
 
@@ -246,7 +256,7 @@ def test_what_a_killed_step_leaves_behind_is_freed_silently() -> None:
     code = (
         "import tests.pipelines.test_run_all as test\n"
         "try: test.isolated(test.double, 1, fail='with a semaphore', limit=15, "
-        "progress=test.Mock())\n"
+        "progress=None)\n"
         "except test.XlarankError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -186,10 +186,11 @@ def test_the_ranker_in_use_is_named_beside_the_models_verdict(trained):
         start = f"rank and submit use {rule}: Kendall tau {row['score']['mean']:.3f} ("
         assert result.in_use[LAYOUT].startswith(start)
         assert "; it is better out of fold: 2.000" in result.in_use[LAYOUT]
-    made = report(Workspace(trained), trained / "report.html", collections=[LAYOUT])
-    assert f"Rank and submit use {rule}" in made.out.read_text(encoding="utf-8")
-    assert made.sentences[LAYOUT].startswith("Kendall tau ")
-    assert made.sentences[LAYOUT].endswith(result.in_use[LAYOUT])
+    page = trained / "report.html"
+    (facts,), _ = report(Workspace(trained), page, collections=[LAYOUT])
+    assert f"Rank and submit use {rule}" in page.read_text(encoding="utf-8")
+    assert facts.sentence.startswith("Kendall tau ")
+    assert facts.sentence.endswith(result.in_use[LAYOUT])
     trees.edit_json(path, others={rule: dict.fromkeys(card.folds, -1.0)})
     assert run(trained, collections=[LAYOUT]).in_use == {LAYOUT: ""}
 

@@ -41,7 +41,7 @@ from xlarank.models.rankers import DEFAULT, params_of
 from xlarank.models.training_data import FitSettings
 from xlarank.models.tuned import load_best, params_for
 from xlarank.models.validation.folds import Curves, FoldPlan, climb, rungs_of
-from xlarank.pipelines.training.fit_cost import FitCost, study_seconds
+from xlarank.pipelines.training.fit_cost import study_seconds
 from xlarank.pipelines.training.objective import RESULT, Objective, choose
 from xlarank.pipelines.training.studies import FINISHED, StudyOptions, open_storage
 from xlarank.pipelines.training.training_sets import read_training_set
@@ -268,15 +268,15 @@ def test_collections_take_turns_and_an_interruption_shows_what_is_done(built, mo
 
 
 def test_the_forecast_counts_the_rounds_of_all_rungs():
-    seconds = study_seconds(FitCost(row=0.5, round=0.01), rows=100, last_rows=30, rungs=[10, 50])
+    seconds = study_seconds(lambda rows, rounds: rows * (0.5 + 0.01 * rounds), 100, 30, [10, 50])
     # 100 rows x (0.5 + 50 x 0.01 s); x (0.5 + (10 + 40 / 4) x 0.01 s); 30 rows x (0.5 + 0.5 s)
     assert [seconds(done, 3) for done in range(4)] == pytest.approx([270, 170, 100, 0])
 
 
 def test_too_little_time_is_told_before_the_first_trial(built, monkeypatch):
     monkeypatch.setattr(CLIMB, made_up(lambda params: 0.5))
-    slow = classmethod(lambda cls, *arguments: cls(row=10.0, round=0.0))
-    monkeypatch.setattr(FitCost, "measure", slow)
+    slow = "xlarank.pipelines.training.objective.time_fits"
+    monkeypatch.setattr(slow, lambda *_: lambda rows, rounds: 10.0 * rows)
     lines: list[str] = []
     (result,) = run(built, 2, timeout=600.0, report=lines.append)
     told = (

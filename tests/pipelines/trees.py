@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -200,7 +201,7 @@ def die(*_: object) -> None:
 
 
 class Listener:
-    """A `Progress` that records its calls, and at a step interrupts the work or calls ``act``."""
+    """A `Progress` that records its jobs, and at a step interrupts the work or calls ``act``."""
 
     def __init__(self, stop_at: int = 0, act: Callable[[], object] | None = None) -> None:
         self.jobs = list[tuple[str, int]]()
@@ -209,17 +210,19 @@ class Listener:
         self._stop_at = stop_at
         self._act = act
 
-    def begin(self, what: str, total: int) -> None:
+    @contextmanager
+    def __call__(self, what: str, total: int) -> Iterator[Callable[..., None]]:
         assert self.ended == len(self.jobs), "jobs do not nest"
         self.jobs.append((what, total))
+        try:
+            yield self._step
+        finally:
+            self.ended += 1
 
-    def step(self, note: str = "", left: float | None = None) -> None:
+    def _step(self, note: str = "", left: float | None = None) -> None:
         assert self.ended == len(self.jobs) - 1, "a step belongs to a job"
         self.notes.append(note)
         if len(self.notes) == self._stop_at:
             if self._act is None:
                 raise KeyboardInterrupt
             self._act()
-
-    def end(self) -> None:
-        self.ended += 1

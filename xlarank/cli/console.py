@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -89,11 +89,8 @@ def progress_bars() -> Iterator[JobProgress]:
         if not settings.quiet and display is None:
             print(line, file=sys.stderr, flush=True)
 
-    with (
-        display or nullcontext(),
-        closing(JobProgress(write, display, every=settings.verbose)) as progress,
-    ):
-        yield progress
+    with display or nullcontext():
+        yield JobProgress(write, display, every=settings.verbose)
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -242,10 +239,10 @@ class JobProgress:
         self.write = write
         self.bars = bars
         self.every = every
-        self._ended: threading.Event | None = None
 
-    def begin(self, title: str, total: int) -> None:
-        self.close()
+    @contextmanager
+    def __call__(self, title: str, total: int) -> Iterator[Callable[..., None]]:
+        """Show a job."""
         self.title = title = plain(title)
         self.total = total
         self.done = 0
@@ -253,13 +250,23 @@ class JobProgress:
         self.left: float | None = None
         self.began = time.monotonic()
         self.printed = False
-        self._ended = threading.Event()
-        self._clock = threading.Thread(target=self._watch, args=(self._ended,), daemon=True)
-        self._clock.start()
+        ended = threading.Event()
+        clock = threading.Thread(target=self._watch, args=(ended,), daemon=True)
+        clock.start()
         if self.bars is not None:
             self._task = self.bars.add_task(title, total=total, note="", left="")
+        try:
+            yield self._step
+        finally:
+            ended.set()
+            clock.join(1.0)
+            seconds = time.monotonic() - self.began
+            if self.printed or self.every or seconds >= _FIRST:
+                self.write(f"{title}: {self.done} of {total} in {duration(seconds)}")
+            if self.bars is not None:
+                self.bars.stop_task(self._task)
 
-    def step(self, note: str = "", left: float | None = None) -> None:
+    def _step(self, note: str = "", left: float | None = None) -> None:
         self.done += 1
         self.note = plain(note)
         self.left = left
@@ -267,23 +274,6 @@ class JobProgress:
             self.write(self._line())
         if self.bars is not None:
             self.bars.update(self._task, advance=1, note=self.note, left=self._left())
-
-    def end(self) -> None:
-        if self._ended is None:  # a job may fail before it begins
-            return
-        self.close()
-        seconds = time.monotonic() - self.began
-        if self.printed or self.every or seconds >= _FIRST:
-            self.write(f"{self.title}: {self.done} of {self.total} in {duration(seconds)}")
-        if self.bars is not None:
-            self.bars.stop_task(self._task)
-
-    def close(self) -> None:
-        """Stop the thread, even if the job did not finish."""
-        if self._ended is not None:
-            self._ended.set()
-            self._clock.join(1.0)
-            self._ended = None
 
     def _watch(self, ended: threading.Event) -> None:
         pause = _FIRST

@@ -232,24 +232,28 @@ def report(
     """Write one HTML page: scores, baselines, certainty, explanations, importance of columns."""
     from xlarank.data.workspace import Workspace
     from xlarank.pipelines.report import report as run
+    from xlarank.pipelines.support.workspaces import has_labels
 
-    other = Workspace(compare) if compare is not None else None
+    work = options.workspace_at(workspace)
+    out = out or work.reports() / "report.html"
     with console.progress_bars() as progress:
-        written = run(
-            options.workspace_at(workspace),
+        all_facts, pictures = run(
+            work,
             out,
-            compare=other,
+            compare=Workspace(compare) if compare is not None else None,
             figures=figures,
             collections=collection or (),
             progress=progress,
         )
-    for name, sentence in written.sentences.items():
-        say(f"{name}: {sentence}")
-    list_reasons("not scored", written.left_out)
+    scored = [facts for facts in all_facts if facts.metrics]
+    for facts in scored:
+        say(f"{facts.name}: {facts.sentence}")
+    missing = [facts for facts in all_facts if facts.reason and has_labels(work, facts.collection)]
+    list_reasons("not scored", {facts.name: facts.reason for facts in missing})
     if figures is not None:
-        say(f"wrote {counted(len(written.figures), 'picture')} to {figures}")
-    say(f"wrote {written.out}: {written.size / 1e6:.1f} MB, opens in any browser without a network")
-    write_json(
-        json_file, {"out": str(written.out), "bytes": written.size, "judged": written.scores}
-    )
-    return written
+        say(f"wrote {counted(len(pictures), 'picture')} to {figures}")
+    size = out.stat().st_size
+    say(f"wrote {out}: {size / 1e6:.1f} MB, opens in any browser without a network")
+    scores = {facts.name: facts.score for facts in scored}
+    write_json(json_file, {"out": str(out), "bytes": size, "judged": scores})
+    return out

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from typer import Option, Typer
 
 from xlarank.cli import console, options, roots
-from xlarank.cli.console import (
-    finish,
-    headline,
-    list_lines,
-    plain_values,
-    say,
-    show_rows,
-    write_json,
-)
+from xlarank.cli.console import finish, headline, list_lines, say, show_rows, write_json
 from xlarank.cli.explaining import report
 from xlarank.cli.learning import spread, train, tune
 from xlarank.cli.ranking import rank, submit
@@ -24,7 +16,7 @@ from xlarank.cli.scoring import evaluate
 from xlarank.data.errors import MAX_TRIALS, counted
 
 if TYPE_CHECKING:
-    from xlarank.pipelines.run_all import RunSummary
+    from xlarank.pipelines.run_all import Run
     from xlarank.pipelines.training.budget import CollectionPlan
 
 #: Collections of the demo: one of each kind, so that it takes only minutes.
@@ -71,7 +63,7 @@ def run_all(
     say(f"budget: {settings.hours:g} h, {settings.ram_gb:.1f} GB of memory, {cores}")
 
     with console.progress_bars() as progress:
-        summary = run(
+        finished = run(
             root,
             opened,
             out,
@@ -80,10 +72,19 @@ def run_all(
             progress=progress,
             on_plan=lambda plan: None if models else _show_plan(plan),
         )
-    _show_summary(summary)
+    _show_run(finished)
     options.current_run.keep(out)
-    write_json(json_file, {**plain_values(summary), "settings": plain_values(settings)})
-    finish(summary.broken)
+    result = {
+        "out": out,
+        "plan": finished.plan,
+        "outcomes": [*finished.outcomes.values()],
+        "rows": len(finished.cover),
+        "broken": finished.broken,
+        "seconds": finished.seconds,
+        "settings": settings,
+    }
+    write_json(json_file, result)
+    finish(finished.broken)
 
 
 def _show_plan(plan: list[CollectionPlan]) -> None:
@@ -99,7 +100,7 @@ def _show_plan(plan: list[CollectionPlan]) -> None:
     )
 
 
-def _show_summary(summary: RunSummary) -> None:
+def _show_run(run: Run) -> None:
     show_rows(
         {
             "collection": outcome.collection,
@@ -109,12 +110,12 @@ def _show_summary(summary: RunSummary) -> None:
             ">out of fold": spread(outcome.folds.get("score")),
             ">s": f"{outcome.seconds:.0f}",
         }
-        for outcome in summary.outcomes
+        for outcome in run.outcomes.values()
     )
-    for outcome in summary.outcomes:
+    for outcome in run.outcomes.values():
         list_lines(f"note ({outcome.collection})", outcome.notes)
-    rows = counted(summary.rows, "row")
-    say(f"wrote {summary.out}: {rows}, checked; {summary.seconds / 60:.1f} min")
+    rows = counted(len(run.cover), "row")
+    say(f"wrote {run.out}: {rows}, checked; {run.seconds / 60:.1f} min")
 
 
 @app.command()
@@ -133,14 +134,18 @@ def package_kaggle(
     json_file: options.Json = None,
 ) -> None:
     """Make the Kaggle dataset for the notebook in kaggle/; needs a git clone."""
+    from xlarank.pipelines.package_kaggle import LACKING
     from xlarank.pipelines.package_kaggle import package_kaggle as run
 
-    package = run(out, models=models, wheelhouse=wheelhouse, owner=owner)
-    size = f"{counted(package.files, 'file')}, {package.size / 1e6:.1f} MB"
-    say(f"wrote {package.out}: {size}; upload it as a dataset: kaggle/README.md")
-    list_lines("model", list(package.models))
-    list_lines("wheel", list(package.wheels))
-    write_json(json_file, package)
+    content, included = run(out, models=models, wheelhouse=wheelhouse, owner=owner)
+    size = sum(map(len, content.values()))
+    files = counted(len(content), "file")
+    say(f"wrote {out}: {files}, {size / 1e6:.1f} MB; upload it as a dataset: kaggle/README.md")
+    wheels = LACKING if wheelhouse else ()
+    list_lines("model", included)
+    list_lines("wheel", [*wheels])
+    result = {"out": out, "files": len(content), "size": size, "models": included, "wheels": wheels}
+    write_json(json_file, result)
 
 
 @app.command()
@@ -168,7 +173,7 @@ def demo(workspace: options.Work = Path("work/demo"), trials: options.Trials = 8
     headline("6. rank one graph")
     rank(root.npz / "layout/cpu/random/valid/unet__a.npz", top=5, workspace=workspace)
     headline("7. report")
-    page = report(workspace=workspace, collection=names).out
+    page = report(workspace=workspace, collection=names)
     headline("In short")
     sizes = []
     for model in models:
