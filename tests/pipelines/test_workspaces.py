@@ -15,7 +15,7 @@ import pytest
 
 from tests.pipelines import trees
 from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TILES, TREE, build, graph_path, stored
-from xlarank.cli import options
+from xlarank.cli import console
 from xlarank.data.errors import FeatureStoreError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
@@ -258,5 +258,5 @@ def test_only_regular_files_are_read_and_building_mends_a_manifest(tree, trained
     precious.write_text("kept")
     (trained / "reports").mkdir(exist_ok=True)
     (trained / "reports/runs.jsonl").symlink_to(precious)
-    options.Run(workspace=trained).end(0)
+    console.Run(workspace=trained).end(0)
     assert precious.read_text() == "kept"

@@ -20,17 +20,7 @@ from typer import Option
 from typer.main import get_command
 
 import xlarank
-from xlarank.cli import (
-    console,
-    dataset,
-    explaining,
-    learning,
-    options,
-    programs,
-    ranking,
-    run_all,
-    scoring,
-)
+from xlarank.cli import console, dataset, explaining, learning, programs, ranking, run_all, scoring
 from xlarank.cli.options import load_config, moved_to_front
 from xlarank.data.errors import MAX_ROUNDS, XlarankError
 
@@ -147,7 +137,7 @@ for group in (dataset, learning, scoring, ranking, explaining, programs, run_all
 def _say_next(result: object, **values: object) -> None:
     """Print the next command after one that succeeded."""
     with suppress(KeyError):  # nothing follows, or no file was recorded
-        then = NEXT[options.current_run.command].format_map(options.current_run.words)
+        then = NEXT[console.current_run.command].format_map(console.current_run.words)
         console.say(f"next: python run.py {then}", "dim")
 
 
@@ -187,12 +177,12 @@ def common(
         raise typer.BadParameter("--quiet and --verbose exclude each other")
     console.configure(quiet=quiet, verbose=verbose, log_file=log_file)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's parser prints irrelevant warnings
-    options.current_run.command = name = context.invoked_subcommand or ""
+    console.current_run.command = name = context.invoked_subcommand or ""
     if config_file is not None and name:
         commands = context.command.commands  # type: ignore[attr-defined]
         values = load_config(config_file, commands, name)
         context.default_map = {name: values}
-        options.current_run.config = {"file": str(config_file), "values": values}
+        console.current_run.config = {"file": str(config_file), "values": values}
 
 
 def examples_of(command: str) -> list[str]:
@@ -238,7 +228,7 @@ def number_span(option: Any) -> str | None:
 
 def main() -> None:
     """Run a command; errors that a user can act on are printed as one line, without a traceback."""
-    options.current_run = options.Run()
+    console.current_run = console.Run()
     code: object = 1
     for number in (signal.SIGINT, signal.SIGTERM):  # the default is to exit without a message
         signal.signal(number, _interrupt)
@@ -260,8 +250,7 @@ def main() -> None:
         console.error_line(str(user_error))
         sys.exit(1)
     finally:
-        options.current_run.end(code)
-        console.close_log()
+        console.current_run.end(code)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -6,12 +6,13 @@ import json
 import math
 import os
 import re
+import shlex
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields, is_dataclass
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -22,9 +23,12 @@ from rich.progress import Progress
 from rich.table import Column, Table
 from rich.text import Text
 
+import xlarank
 from xlarank.cli.tables import FILE_WIDTH, fits_unwrapped, new_table, plain, print_table
 from xlarank.data import files
 from xlarank.data.errors import WorkspaceError, counted, duration, reasons
+from xlarank.data.files import regular_no_link
+from xlarank.data.passwords import without_password
 
 #: Maximum number of lines of a list.
 _MAX_LINES = 20
@@ -34,68 +38,125 @@ _PARAMETER: Final = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
 _OPTIONS: Final = {"collections": "collection", "hours": "budget-hours", "ram_gb": "budget-ram-gb"}
 #: Value of ``--json`` for standard output.
 STDOUT: Final = Path("-")
+#: Parts of the next command that may be empty.
+_WORDS: Final = ("work", "data", "collection", "model_from", "blocks")
 
 
 @dataclass
-class Settings:
-    """Output settings; with ``json_on_stdout``, all but JSON goes to standard error."""
+class Run:
+    """A running command: its output and its record.
+
+    Attributes:
+        json_on_stdout: whether all but JSON goes to standard error.
+        words: parts of the next command (`xlarank.cli.app.NEXT`).
+    """
 
     quiet: bool = False
     verbose: bool = False
     log: TextIO | None = None
     json_on_stdout: bool = False
+    command: str = ""
+    config: dict[str, Any] | None = None
+    workspace: Path | None = None
+    words: dict[str, str] = field(default_factory=lambda: dict.fromkeys(_WORDS, ""))
+    arguments: list[str] = field(default_factory=lambda: sys.argv[1:])
+    began: float = field(default_factory=time.time)
+
+    def keep(self, *words: object) -> None:
+        """Record a file, a name or an option for the next command."""
+        self.words["file"] = shlex.join(map(str, words))
+
+    def end(self, code: object) -> None:
+        """Close the log, and append the record to ``reports/runs.jsonl`` of the workspace; ignore
+        write errors.
+        """
+        if self.log is not None:
+            self.log.close()
+            self.log = None
+        if self.workspace is None or not os.path.isdir(self.workspace):
+            return
+        entry = {
+            "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.began)),
+            "seconds": round(time.time() - self.began, 1),
+            "version": xlarank.__version__,
+            "arguments": without_passwords(self.arguments),
+            "config": without_passwords(self.config),
+            "exit": code,
+        }
+        with suppress(ImportError):  # not on Windows
+            import resource
+
+            processes = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+            # Of the largest single process.
+            peak = max(resource.getrusage(who).ru_maxrss for who in processes)
+            entry["peak_mb"] = round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10))
+        path = self.workspace / "reports" / "runs.jsonl"
+        with suppress(OSError):
+            path.parent.mkdir(exist_ok=True)
+            with open(path, "a", encoding="utf-8", opener=regular_no_link) as stream:
+                stream.write(json.dumps(entry, default=str) + "\n")
 
 
-settings = Settings()
+def without_passwords(value: Any, option: str = "") -> Any:
+    """Hide passwords in command-line words or a configuration.
+
+    >>> without_passwords(["tune", "--storage=mysql://me:secret@host/db", "--storage",
+    ...     "password=x"])
+    ['tune', '--storage=mysql://me:***@host/db', '--storage', '***']
+    """
+    if isinstance(value, dict):
+        return {name: without_passwords(entry, f"--{name}") for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        before = [option, *map(str, value)]
+        return [without_passwords(*pair) for pair in zip(value, before, strict=False)]
+    if isinstance(value, str) and value.startswith("--storage="):
+        return "--storage=" + without_password(value.removeprefix("--storage="))
+    hidden = isinstance(value, str) and (option == "--storage" or "://" in value)
+    return without_password(value) if hidden else value
+
+
+current_run = Run()
 
 
 def configure(*, quiet: bool = False, verbose: bool = False, log_file: Path | None = None) -> None:
     """Set the output of a command; raises `WorkspaceError` for a log that cannot be written."""
-    close_log()
-    settings.quiet = quiet
-    settings.verbose = verbose
-    settings.json_on_stdout = False
+    current_run.quiet = quiet
+    current_run.verbose = verbose
     if log_file is not None:
         target = files.output_target(log_file)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            settings.log = target.open("a", encoding="utf-8", buffering=1)
+            current_run.log = target.open("a", encoding="utf-8", buffering=1)
         except OSError as error:
             got = f"cannot write {log_file} ({error.strerror or error})"
             raise WorkspaceError(got, do="pass another --log-file") from error
 
 
-def close_log() -> None:
-    if settings.log is not None:
-        settings.log.close()
-        settings.log = None
-
-
 def _log(text: str) -> None:
-    if settings.log is not None:
+    if current_run.log is not None:
         now = time.strftime("%Y-%m-%d %H:%M:%S")
-        settings.log.writelines(f"{now} {line}\n" for line in text.splitlines())
+        current_run.log.writelines(f"{now} {line}\n" for line in text.splitlines())
 
 
 @contextmanager
 def progress_bars() -> Iterator[JobProgress]:
     """Show progress of jobs: bars on a terminal; lines elsewhere, if verbose and in the log."""
-    show_bars = not (settings.quiet or settings.verbose) and sys.stderr.isatty()
+    show_bars = not (current_run.quiet or current_run.verbose) and sys.stderr.isatty()
     display = bars(console(stderr=True)) if show_bars else None
 
     def write(line: str) -> None:
         line = plain(line)
         _log(line)
-        if not settings.quiet and display is None:
+        if not current_run.quiet and display is None:
             print(line, file=sys.stderr, flush=True)
 
     with display or nullcontext():
-        yield JobProgress(write, display, every=settings.verbose)
+        yield JobProgress(write, display, every=current_run.verbose)
 
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console with the terminal's width, or a fixed width for files."""
-    stream = sys.stderr if stderr or settings.json_on_stdout else sys.stdout
+    stream = sys.stderr if stderr or current_run.json_on_stdout else sys.stdout
     has_width = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
     # names of files and folders are not markup
     return Console(file=stream, width=None if has_width else FILE_WIDTH, markup=False)
@@ -120,7 +181,7 @@ def say(text: str, style: str = "", *, label: str = "", error: bool = False) -> 
     text = plain(as_options(text))
     line = Text.assemble((label, style), text) if label else Text(text, style)
     _log(line.plain)
-    if error or not settings.quiet:
+    if error or not current_run.quiet:
         console(stderr=error).print(line, highlight=False, soft_wrap=True)
 
 
@@ -130,7 +191,7 @@ def headline(text: str) -> None:
 
 
 def list_lines(title: str, lines: list[str]) -> None:
-    shown = lines if settings.verbose else lines[:_MAX_LINES]
+    shown = lines if current_run.verbose else lines[:_MAX_LINES]
     omitted = [f"and {len(lines) - len(shown):,} more"] if len(lines) > len(shown) else []
     for line in shown + omitted:
         say(line, "yellow", label=f"{title}: ")
@@ -138,7 +199,7 @@ def list_lines(title: str, lines: list[str]) -> None:
 
 def list_reasons(title: str, reason_of: Mapping[str, str]) -> None:
     """Print why names are left out, grouped by reason."""
-    list_lines(title, reasons(reason_of, len(reason_of) if settings.verbose else 3))
+    list_lines(title, reasons(reason_of, len(reason_of) if current_run.verbose else 3))
 
 
 def error_line(text: str) -> None:
@@ -165,9 +226,9 @@ def show(table: Table) -> None:
     """Show a table, unless it is empty."""
     if not table.rows:
         return
-    if not settings.quiet:
+    if not current_run.quiet:
         print_table(table, console())
-    if settings.log is not None:
+    if current_run.log is not None:
         lines = Console(width=FILE_WIDTH, markup=False, force_terminal=False)
         with lines.capture() as captured:
             print_table(table, lines)
@@ -185,11 +246,11 @@ def finish(broken: dict[str, str]) -> None:
         names_of.setdefault(reason, []).append(name)
     lines = []
     for reason, names in names_of.items():
-        if settings.verbose or len(names) <= 3:
+        if current_run.verbose or len(names) <= 3:
             lines += [f"{name}: {reason}" for name in names]
         else:
             lines.append(f"{len(names):,} files, such as {', '.join(names[:3])}: {reason}")
-    shown = lines if settings.verbose else lines[:_MAX_LINES]
+    shown = lines if current_run.verbose else lines[:_MAX_LINES]
     for line in shown:
         error_line(line)
     if len(lines) > len(shown):

@@ -157,7 +157,7 @@ def explain(
     meanings = column_meanings()
     columns = list(result.columns.items())[:top]
     if columns and not blocks:
-        options.current_run.keep(columns[0][0])
+        console.current_run.keep(columns[0][0])
     show_rows(
         {">contribution": f"{value:+.4f}", "column": name, "~meaning": meanings.get(name, "")}
         for name, value in columns

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Exit, Option, Typer
 
-from xlarank.cli import options
+from xlarank.cli import console, options
 from xlarank.cli.console import list_lines, progress_bars, say, show_rows, write_json
 from xlarank.cli.roots import built_workspace
 from xlarank.cli.scoring import show_ranking
@@ -225,7 +225,7 @@ def train(
     names = [result.collection for result in results if not result.skipped]
     has_valid = any(read_manifest(work, Collection.parse(of), "valid") for of in names)
     following = "evaluate" if has_valid and not with_valid else "cross-validate"
-    options.current_run.words["scored_by"] = following
+    console.current_run.words["scored_by"] = following
     _show_trained(results)
     write_json(json_file, results)
     if too_large:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import shlex
-import sys
-import time
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -19,7 +13,6 @@ from typing import Annotated, Any, Final
 
 from typer import BadParameter, CallbackParam, Option
 
-import xlarank
 from xlarank.cli import console
 from xlarank.data.errors import (
     MAX_HOURS,
@@ -30,79 +23,13 @@ from xlarank.data.errors import (
     MAX_TRIALS,
     XlarankError,
 )
-from xlarank.data.files import output_target, read_text, regular_no_link
-from xlarank.data.passwords import without_password
+from xlarank.data.files import output_target, read_text
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
-
-#: Parts of the next command that may be empty.
-_WORDS: Final = ("work", "data", "collection", "model_from", "blocks")
-
-
-@dataclass
-class Run:
-    """A running command; ``words`` are parts of the next one (`xlarank.cli.app.NEXT`)."""
-
-    command: str = ""
-    config: dict[str, Any] | None = None
-    workspace: Path | None = None
-    words: dict[str, str] = field(default_factory=lambda: dict.fromkeys(_WORDS, ""))
-    arguments: list[str] = field(default_factory=lambda: sys.argv[1:])
-    began: float = field(default_factory=time.time)
-
-    def keep(self, *words: object) -> None:
-        """Record a file, a name or an option for the next command."""
-        self.words["file"] = shlex.join(map(str, words))
-
-    def end(self, code: object) -> None:
-        """Append the record to ``reports/runs.jsonl`` of the workspace; ignore write errors."""
-        if self.workspace is None or not os.path.isdir(self.workspace):
-            return
-        entry = {
-            "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.began)),
-            "seconds": round(time.time() - self.began, 1),
-            "version": xlarank.__version__,
-            "arguments": without_passwords(self.arguments),
-            "config": without_passwords(self.config),
-            "exit": code,
-        }
-        with suppress(ImportError):  # not on Windows
-            import resource
-
-            processes = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-            # Of the largest single process.
-            peak = max(resource.getrusage(who).ru_maxrss for who in processes)
-            entry["peak_mb"] = round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10))
-        path = self.workspace / "reports" / "runs.jsonl"
-        with suppress(OSError):
-            path.parent.mkdir(exist_ok=True)
-            with open(path, "a", encoding="utf-8", opener=regular_no_link) as stream:
-                stream.write(json.dumps(entry, default=str) + "\n")
-
-
-def without_passwords(value: Any, option: str = "") -> Any:
-    """Hide passwords in command-line words or a configuration.
-
-    >>> without_passwords(["tune", "--storage=mysql://me:secret@host/db", "--storage",
-    ...     "password=x"])
-    ['tune', '--storage=mysql://me:***@host/db', '--storage', '***']
-    """
-    if isinstance(value, dict):
-        return {name: without_passwords(entry, f"--{name}") for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        before = [option, *map(str, value)]
-        return [without_passwords(*pair) for pair in zip(value, before, strict=False)]
-    if isinstance(value, str) and value.startswith("--storage="):
-        return "--storage=" + without_password(value.removeprefix("--storage="))
-    hidden = isinstance(value, str) and (option == "--storage" or "://" in value)
-    return without_password(value) if hidden else value
-
-
-current_run = Run()
 
 
 def _json(param: CallbackParam, path: Path | None) -> Path | None:
     if path == console.STDOUT:
-        console.settings.json_on_stdout = True
+        console.current_run.json_on_stdout = True
         return path
     return out_file(param, path)
 
@@ -123,7 +50,7 @@ def recorded(word: str, option: str) -> Callable[[Any], Any]:
     def record_values(value: Any) -> Any:
         values = value if isinstance(value, list | tuple) else [value]
         given = [shlex.quote(str(entry)) for entry in values if entry not in (None, WORK)]
-        current_run.words[word] = "".join(f" {option} {entry}" for entry in given)
+        console.current_run.words[word] = "".join(f" {option} {entry}" for entry in given)
         return value
 
     return record_values
@@ -317,5 +244,5 @@ def _names(command: Any) -> dict[str, str]:
 
 
 def workspace_at(path: Path) -> Workspace:
-    current_run.workspace = path
+    console.current_run.workspace = path
     return Workspace(path)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Argument, Option, Typer
 
-from xlarank.cli import options
+from xlarank.cli import console, options
 from xlarank.cli.console import finish, list_lines, progress_bars, say, show_rows, write_json
 from xlarank.data.errors import counted
 
@@ -95,7 +95,7 @@ def import_hlo(
     for graph in report.graphs:
         list_lines(f"note ({graph['graph']})", list(graph["notes"]))
         if graph["configurable"]:
-            options.current_run.keep(graph["path"])
+            console.current_run.keep(graph["path"])
     list_lines("left out", report.left_out)
     if report.graphs:
         say(f"wrote {counted(len(report.graphs), 'graph')} below {out}")
@@ -158,7 +158,7 @@ def propose(
     elif proposal.guided_by is not None:
         compile_first = "" if graph.suffix == ".npz" else "compile the first: --check 3; "
         say(f"{compile_first}search with the compiler: advise")
-    options.current_run.keep(out)
+    console.current_run.keep(out)
     write_json(json_file, proposal)
 
 
@@ -232,7 +232,7 @@ def collect(
                 name=name,
                 progress=progress,
             )
-    options.current_run.keep(out)
+    console.current_run.keep(out)
     _show_labels(labels, tiles, configs)
     write_json(json_file, labels.manifest)
 
@@ -305,7 +305,7 @@ def advise(
     if budget > 1:
         _show_advice(advice)
     else:
-        options.current_run.keep(program, "--target", target)
+        console.current_run.keep(program, "--target", target)
     list_lines("wrote", advice.files)
     write_json(json_file, advice)
 

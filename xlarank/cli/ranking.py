@@ -72,7 +72,7 @@ def rank(
         rankings = {ranking.graph: ranking}
         _show_ranking(ranking, top, asked=model_from == "shipped")
         if ranking.data.duplicates.distinct > 1:  # else there is nothing to explain
-            options.current_run.keep(graph)
+            console.current_run.keep(graph)
         result = ranking.as_json(top)
     if csv is not None:
         write_rankings(csv, rankings)
@@ -223,7 +223,7 @@ def submit(
             scores=roots.read_scores(scores, weights, "test"),
             progress=progress,
         )
-    options.current_run.keep(out)
+    console.current_run.keep(out)
     _show_submission(report)
     write_json(json_file, report)
     finish(report.broken)

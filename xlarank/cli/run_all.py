@@ -73,7 +73,7 @@ def run_all(
             on_plan=lambda plan: None if models else _show_plan(plan),
         )
     _show_run(finished)
-    options.current_run.keep(out)
+    console.current_run.keep(out)
     result = {
         "out": out,
         "plan": finished.plan,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.table import Table
 from typer import Option, Typer
 
-from xlarank.cli import options
+from xlarank.cli import console, options
 from xlarank.cli.console import (
     list_lines,
     list_reasons,
@@ -145,7 +145,7 @@ def cross_validate(
     several = len(set(model or ())) > 1 or without
     if best := evaluation.several[:1] or [*dict.fromkeys(model or ())][:1]:
         if not without:
-            options.current_run.words["collection"] += f" --model {best[0]}"
+            console.current_run.words["collection"] += f" --model {best[0]}"
     if not several:
         _show(evaluation, graphs)
     _show_comparison(evaluation)
