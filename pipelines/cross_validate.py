@@ -36,7 +36,7 @@ from xlarank.pipelines.support.evaluation import (
     score_name,
 )
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.results import results_tables, run_of, write_results
+from xlarank.pipelines.support.results import results_table, run_of, write_results
 from xlarank.pipelines.support.workspaces import (
     each_collection,
     labelled_collections,
@@ -251,7 +251,7 @@ class _CrossValidation:
     ) -> None:
         scope = (str(self.collection), "train", held_out_by)
         with note_errors(self.evaluation.notes), workspace_lock(self.workspace, self.progress):
-            write_results(self.workspace, results_tables(rankings, scope, run, seconds))
+            write_results(self.workspace, results_table(rankings, scope, run, seconds))
 
     def _seen(self, names: Sequence[str], known_graphs: Sequence[str]) -> set[str]:
         """Return the graphs that the start of a fine-tuned model was trained on, or whose family

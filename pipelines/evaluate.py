@@ -186,16 +186,16 @@ def _evaluate(
     shown = split if official is None else f"{split}, official configurations"
     scope = (str(collection), shown, None)
     if model is None:
-        tables = results.results_tables(rankings, scope, {"name": run_name or None})
+        table = results.results_table(rankings, scope, {"name": run_name or None})
     else:
-        tables = results.results_tables(rankings, scope, _run_of(model, run_name), seconds)
+        table = results.results_table(rankings, scope, _run_of(model, run_name), seconds)
         evaluation.notes += _overlap_notes(model, collection, rankings[name, None].keys())
     own_model = model if model is not None and name == model.name else None
     if own_model is not None:
         used = in_use(str(collection), rankings, *best_of(own_model))
         evaluation.in_use[str(collection)] = used
     with note_errors(evaluation.notes), workspace_lock(workspace):
-        results.write_results(workspace, tables)
+        results.write_results(workspace, table)
         if own_model is not None:
             results.write_predictions(workspace, collection, name, predictions)
     return rankings

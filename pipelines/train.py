@@ -247,7 +247,7 @@ def _save(
     with workspace_lock(workspace, progress):
         training.require_current(workspace)
         saved = model.save(workspace.model(training.collection), card)
-        write_results(workspace, tables)
+        write_results(workspace, *tables)
         with suppress(OSError):  # if old predictions cannot be removed, writing new ones raises
             workspace.predictions(training.collection, model.name).unlink()
         training.write_scores(workspace, plan, model.name, best.scores, settings.seed)
@@ -314,17 +314,13 @@ def _tables(
 ) -> list[pl.DataFrame]:
     """Return the out-of-fold results of other rankers, then of all contenders."""
     scope = (card.collection, "train", card.folds_by)
-    tables = [results_table(metrics, name, scope=scope) for (name, _), metrics in others.items()]
+    tables = [results_table(others, scope)]
     for contender in validated:
-        if contender.metrics:
-            model = contender.model
-            rounds = contender.rounds
-            run = run_of(model, card.recipe, rounds, card.name, contender.tuned, card.rows)
-            seconds = contender.seconds
-            table = results_table(
-                contender.metrics, model.name, scope=scope, run=run, seconds=seconds
-            )
-            tables.append(table)
+        model = contender.model
+        rounds = contender.rounds
+        run = run_of(model, card.recipe, rounds, card.name, contender.tuned, card.rows)
+        metrics: Rankings = {(model.name, None): contender.metrics}
+        tables.append(results_table(metrics, scope, run, contender.seconds))
     return tables
 
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 __version__ = "0.3.0"
 if _TYPE_CHECKING:
-    from xlarank.api import load_rows, rank
+    from xlarank.api import load_rows as load_rows
+    from xlarank.api import rank as rank
     from xlarank.data.graph import read_graph as read_graph
     from xlarank.data.hlo.reading import read_hlo as read_hlo
     from xlarank.features.assembly import compute_features as compute_features
@@ -33,16 +34,7 @@ _MODULES = {
     "read_graph": "xlarank.data.graph",
     "read_hlo": "xlarank.data.hlo.reading",
 }
-__all__ = [
-    "GraphRanker",
-    "Ranking",
-    "__version__",
-    "compute_features",
-    "load_rows",
-    "rank",
-    "read_graph",
-    "read_hlo",
-]
+__all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> object:

@@ -109,52 +109,41 @@ def run_of(
 
 
 def results_table(
-    metrics: Mapping[str, Mapping[str, float]],
-    ranker: str,
-    *,
-    scope: tuple[str, str, str | None],
-    run: Mapping[str, Any] | None = None,
-    seed: int | None = None,
-    seconds: Mapping[str, float] | float | None = None,
-) -> pl.DataFrame:
-    """Return ``{graph: {metric: value}}`` as a table of `SCHEMA`; ``scope``: collection, split,
-    held_out_by; ``run`` as of `run_of`.
-    """
-    shared = dict(zip(_SCOPE, scope, strict=True)) | {"ranker": ranker, "seed": seed, **(run or {})}
-    shared |= {"version": xlarank.__version__, "time": datetime.now(UTC)}
-    rows = []
-    for graph, values in metrics.items():
-        shared |= {"graph": graph, "family": program_family(graph)}
-        shared["seconds"] = seconds.get(graph) if isinstance(seconds, Mapping) else seconds
-        rows += [{**shared, "metric": metric, "value": value} for metric, value in values.items()]
-    return pl.DataFrame(rows, SCHEMA)
-
-
-def results_tables(
     rankings: Mapping[tuple[str, int | None], Mapping[str, Mapping[str, float]]],
     scope: tuple[str, str, str | None],
     run: Mapping[str, Any] | None = None,
     seconds: Mapping[str, float] | float | None = None,
-) -> list[pl.DataFrame]:
-    """Return the results of rankers; ``run`` and ``seconds`` are those of the first one."""
-    first = next(iter(rankings))
-    tables = []
-    for (ranker, seed), metrics in rankings.items():
-        own_run = run if ranker == first[0] else None
-        own_seconds = seconds if (ranker, seed) == first else None
-        tables.append(
-            results_table(metrics, ranker, scope=scope, run=own_run, seed=seed, seconds=own_seconds)
-        )
-    return tables
+) -> pl.DataFrame:
+    """Return ``{graph: {metric: value}}`` by ranker and seed as a table of `SCHEMA`.
+
+    ``scope`` are the collection, split and held_out_by; ``run`` (`run_of`) and ``seconds`` are
+    those of the first ranker.
+    """
+    shared: dict[str, Any] = dict(zip(_SCOPE, scope, strict=True))
+    shared |= {"version": xlarank.__version__, "time": datetime.now(UTC)}
+    rows = []
+    first = next(iter(rankings), None)
+    for key, metrics in rankings.items():
+        ranker, seed = key
+        of_ranker = shared | {"ranker": ranker, "seed": seed}
+        if first is not None and ranker == first[0]:
+            of_ranker |= run or {}
+        for graph, values in metrics.items():
+            of_graph = of_ranker | {"graph": graph, "family": program_family(graph)}
+            if key == first:
+                of_graph["seconds"] = seconds[graph] if isinstance(seconds, Mapping) else seconds
+            rows += [{**of_graph, "metric": metric, "value": values[metric]} for metric in values]
+    return pl.DataFrame(rows, SCHEMA)
 
 
-def write_results(workspace: Workspace, tables: Sequence[pl.DataFrame]) -> None:
+def write_results(workspace: Workspace, *tables: pl.DataFrame) -> None:
     """Add evaluations to the workspace in place of earlier ones of the same `_KEY`."""
-    if tables:
+    table = pl.concat(tables)
+    if len(table):
         before = SCHEMA.to_frame()
         with suppress(WorkspaceError):  # a damaged table is replaced
             before = read_results(workspace)
-        _replace_rows(workspace.results(), before, pl.concat(tables), _KEY)
+        _replace_rows(workspace.results(), before, table, _KEY)
 
 
 def _replace_rows(

@@ -24,7 +24,7 @@ from xlarank.cli import app, console
 from xlarank.cli.app import NEXT, commands, examples_of
 from xlarank.cli.console import JobProgress, bars
 from xlarank.cli.dataset import LABELS, info_row
-from xlarank.cli.options import Run, moved_to_front
+from xlarank.cli.options import moved_to_front
 from xlarank.cli.scoring import score_table
 from xlarank.cli.tables import new_table, print_table
 from xlarank.models.rankers import rankers
@@ -237,7 +237,7 @@ def test_help_has_no_types_of_python_and_examples_that_parse_as_does_the_next_co
     examples = examples_of(name)
     for example in examples:
         assert f"python run.py {example}" in " ".join(shown.split()) and example.split()[0] == name
-    words = Run().words | {"work": " --workspace w", "collection": " -c tile:cpu"}
+    words = console.Run().words | {"work": " --workspace w", "collection": " -c tile:cpu"}
     words |= {"model": " --model ranknet", "scored_by": "cross-validate"}
     for line in filter(None, (*examples, NEXT.get(name, "").format(**words, file="x.npz"))):
         command, *arguments = shlex.split(line, comments=True)

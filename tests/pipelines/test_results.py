@@ -53,7 +53,7 @@ def predictions(workspace, collection):
 
 def write(workspace, metrics, ranker, split="valid", held_out_by=None, **options):
     scope = (TILE, split, held_out_by)
-    write_results(workspace, [results_table(metrics, ranker, scope=scope, **options)])
+    write_results(workspace, results_table({(ranker, None): metrics}, scope, **options))
 
 
 def test_every_evaluation_is_in_the_table(trained):
