@@ -170,8 +170,8 @@ def build_features(
     workers = min(request.jobs or default_jobs, max(1, len(work)))
     readable = [job for job in work if job.sizes]
     missing = [job for job in readable if not job.rows.exists()]
-    if plan := forecast_building(missing, workers):
-        on_plan(plan)
+    if missing:
+        on_plan(forecast_building(missing, workers))
     outcomes = _run(work, request, workers, progress)
     with workspace_lock(workspace, progress):
         # another command may have changed the root meanwhile

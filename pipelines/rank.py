@@ -124,12 +124,11 @@ class Ranked:
 
     def as_json(self) -> dict[str, Any]:
         """Return JSON values; unknown optional ones are left out."""
-        optional = ("certainly_ahead_of", "speedup", "estimated_ns")
-        return {
-            name: value
-            for name, value in asdict(self).items()
-            if value is not None or name not in optional
-        }
+        values = asdict(self)
+        for name in ("certainly_ahead_of", "speedup", "estimated_ns"):
+            if values[name] is None:
+                del values[name]
+        return values
 
 
 class Ranking:
@@ -203,11 +202,9 @@ class Ranking:
 
     def __repr__(self) -> str:
         first = ", ".join(map(str, self.order[:5])) + ", ..." * (len(self.order) > 5)
-        configs = (
-            f"{counted(len(self.order), 'configuration')} ({np.count_nonzero(self.runtime):,} "
-            "measured)"
-        )
-        return f"<Ranking of {self.graph!r} by {self.ranked_by}: {configs}, fastest first: {first}>"
+        configs = counted(len(self.order), "configuration")
+        counts = f"{configs} ({np.count_nonzero(self.runtime):,} measured)"
+        return f"<Ranking of {self.graph!r} by {self.ranked_by}: {counts}, fastest first: {first}>"
 
     def explain(self, config: int | None = None, against: str | int | None = None) -> Explanation:
         """Explain the difference between the scores of a configuration, by default the first, and
@@ -269,11 +266,9 @@ class Ranking:
         return int(self.runtime[config]) if self.runtime[config] > 0 else None
 
     def _speedup_of(self, config: int) -> float | None:
-        return (
-            None
-            if self.speedup is None or np.isnan(self.speedup[config])
-            else float(self.speedup[config])
-        )
+        if self.speedup is None or np.isnan(self.speedup[config]):
+            return None
+        return float(self.speedup[config])
 
     def to_polars(self) -> pl.DataFrame:
         """Return a table with one row per configuration, fastest first; unknown values are null.
@@ -333,38 +328,21 @@ def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
     A name that a spreadsheet would evaluate (``=1+1``) is prefixed with an apostrophe. Raises
     `WorkspaceError`.
     """
-    heads = (
-        "graph",
-        "model",
-        "rank",
-        "configuration",
-        "score",
-        "runtime_ns",
-        "identical",
-        "speedup",
-    )
+    heads = ["graph", "model", "rank", "configuration", "score", "runtime_ns", "identical"]
     with (
         atomic_write(path) as partial,
         partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream,
     ):
         # Writes None as an empty cell, and floats with all digits.
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(heads)
+        writer = csv.DictWriter(
+            stream, [*heads, "speedup"], extrasaction="ignore", lineterminator="\n"
+        )
+        writer.writeheader()
         for name, ranking in rankings.items():
             text = f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r")) else name
             # csv.writer does not quote \r, and readers take it for a line end.
             text = text.replace("\r", " ")
             for entry in ranking.best():
                 identical = ";".join(map(str, entry.identical))
-                writer.writerow(
-                    [
-                        text,
-                        ranking.ranked_by,
-                        entry.rank,
-                        entry.configuration,
-                        entry.score,
-                        entry.runtime_ns,
-                        identical,
-                        entry.speedup,
-                    ]
-                )
+                row = {"graph": text, "model": ranking.ranked_by, **vars(entry)}
+                writer.writerow(row | {"identical": identical})

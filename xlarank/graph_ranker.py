@@ -335,14 +335,10 @@ def _brief(value: object) -> str:
 
 def _threads(n_jobs: int | None) -> int:
     """Return the number of threads as LightGBM counts: 0 is all cores."""
+    if n_jobs is None:
+        return 1
     try:
-        return (
-            0
-            if n_jobs == -1
-            else 1
-            if n_jobs is None
-            else Interval(1, errors.MAX_THREADS, whole=True)("n_jobs", n_jobs)
-        )
+        return 0 if n_jobs == -1 else Interval(1, errors.MAX_THREADS, whole=True)("n_jobs", n_jobs)
     except ParameterError as error:
         expected = f"1 to {errors.MAX_THREADS} threads, -1 for all cores or None for one"
         raise ParameterError(error.got, expected=expected) from None

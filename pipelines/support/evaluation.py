@@ -351,10 +351,10 @@ def with_interval(summary: Mapping[str, Any]) -> str:
     >>> with_interval({"mean": 0.25, "low": 0.2, "high": 0.3, "graphs": {"a": 0.2, "b": 0.3}})
     '0.250 (0.200 to 0.300)'
     """
-    interval = (
-        f" ({summary['low']:.3f} to {summary['high']:.3f})" if len(summary["graphs"]) > 1 else ""
-    )
-    return f"{summary['mean']:.3f}{interval}".replace("-0.000", "0.000")
+    text = f"{summary['mean']:.3f}"
+    if len(summary["graphs"]) > 1:
+        text += f" ({summary['low']:.3f} to {summary['high']:.3f})"
+    return text.replace("-0.000", "0.000")
 
 
 def count_unseen(model: Model, names: Iterable[str]) -> int:
@@ -451,10 +451,8 @@ def count_verdicts(verdicts: Iterable[str]) -> str:
 different.'
     """
     texts = list(verdicts)
-    better, worse, alone = (
-        sum(text.startswith(start) for text in texts)
-        for start in ("better", "worse", "on one graph alone")
-    )
+    starts = ("better", "worse", "on one graph alone")
+    better, worse, alone = (sum(text.startswith(start) for text in texts) for start in starts)
     others = len(texts) - better - worse - alone
     counts = f"{better} better, {worse} worse, {others} not significantly different"
     counts += f", {alone} on one graph alone" if alone else ""

@@ -165,13 +165,11 @@ def plan_collection(
     usable = 1e9 * settings.ram_gb * _MEMORY_SHARE - _PROCESS
     counts = [graph for graphs in size.graphs.values() for graph in graphs]
     configs, _, configurable = np.array(counts, np.int64).reshape(-1, 3).T
-    largest = _PROCESS + (configs * (cost.config_bytes + cost.choice_bytes * configurable)).max(
-        initial=0.0
-    )
+    graph_bytes = configs * (cost.config_bytes + cost.choice_bytes * configurable)
+    largest = _PROCESS + graph_bytes.max(initial=0.0)
     jobs = max(1, min(settings.jobs or settings.cores, int(usable / largest)))
-    row_bytes = (
-        cost.row_bytes + min(settings.cores, MOST_FOLDS, max(1, size.families)) * cost.fold_bytes
-    )
+    folds = min(settings.cores, MOST_FOLDS, max(1, size.families))
+    row_bytes = cost.row_bytes + folds * cost.fold_bytes
     row_seconds = _SAFETY * fit_seconds / settings.cores
     graphs = max(1, len(size.graphs.get("train", ())) + len(size.graphs.get("valid", ())))
     in_memory = int(usable / row_bytes / graphs)
@@ -188,9 +186,7 @@ def plan_collection(
 
 
 def forecast_building(jobs: Sequence[PartJob], processes: int) -> str:
-    """Describe the rows of graph files, with approximate memory, disk and time; return "" for
-    none.
-    """
+    """Describe the rows of graph files, with approximate memory, disk and time."""
     rows = 0
     seconds = 0.0
     disk = 0.0
@@ -203,20 +199,14 @@ def forecast_building(jobs: Sequence[PartJob], processes: int) -> str:
         rows += int(kept_configs.sum())
         seconds += float((cost.file_seconds + nodes * cost.node_seconds).sum())
         seconds += float((configs * cost.config_seconds + choices * cost.choice_seconds).sum())
-        largest = max(
-            largest, float((configs * cost.config_bytes + choices * cost.choice_bytes).max())
-        )
-        disk += cost.part_disk + float(
-            (kept_configs * (cost.row_disk + configurable * cost.choice_disk)).sum()
-        )
+        memory = configs * cost.config_bytes + choices * cost.choice_bytes
+        largest = max(largest, float(memory.max()))
+        row_disk = cost.row_disk + configurable * cost.choice_disk
+        disk += cost.part_disk + float((kept_configs * row_disk).sum())
     graphs = sum(len(job.sizes) for job in jobs)
-    memory = f"{1e-9 * processes * (largest + _PROCESS):.1f} GB of memory"
-    costs = f"{memory}, {max(1e-6 * disk, 1):,.0f} MB of disk and {duration(seconds / processes)}"
-    return (
-        f"{counted(graphs, 'graph')}, at most {counted(rows, 'row')}: about {costs}"
-        if graphs
-        else ""
-    )
+    costs = f"{1e-9 * processes * (largest + _PROCESS):.1f} GB of memory"
+    costs += f", {max(1e-6 * disk, 1):,.0f} MB of disk and {duration(seconds / processes)}"
+    return f"{counted(graphs, 'graph')}, at most {counted(rows, 'row')}: about {costs}"
 
 
 def even_limit(sizes: Sequence[int], total: int) -> int:
@@ -286,31 +276,24 @@ def required_memory(
     memory = machine_memory()
     rows = sum(sizes.values())
     families = len({program_family(name) for name in sizes})
-    folds = (
-        min(fit.threads or os.cpu_count() or 1, families, MOST_FOLDS)
-        if fit and fit.cluster is None
-        else 0
-    )
+    folds = 0
+    if fit and fit.cluster is None:
+        folds = min(fit.threads or os.cpu_count() or 1, families, MOST_FOLDS)
     row_bytes = cost.row_bytes + folds * cost.fold_bytes
     size = rows * row_bytes + _PROCESS
     if size > memory:
         affordable = max(MIN_CONFIGS, int((memory - _PROCESS) / row_bytes / len(sizes)))
         rows_of = f"the {counted(rows, 'row')} of {collection}"
         got = f"training on {rows_of} takes about {1e-9 * size:.3g} GB"
-        do = (
-            f"run build-features with `max_configs={affordable}`, train with a smaller "
-            "`max_rows`, or with fewer `threads`"
-        )
-        raise CollectionError(
-            got, expected=f"no more than the {1e-9 * memory:.3g} GB of memory", do=do
-        )
+        expected = f"no more than the {1e-9 * memory:.3g} GB of memory"
+        smaller = f"run build-features with `max_configs={affordable}`"
+        do = f"{smaller}, train with a smaller `max_rows`, or with fewer `threads`"
+        raise CollectionError(got, expected=expected, do=do)
     return size
 
 
 def first_scores(workspace: Workspace, collection: Collection) -> Path:
-    """Return the path of the scores of a collection's first model, which is trained on train
-    alone.
-    """
+    """Return the path of the scores of a collection's first model, trained on train alone."""
     return workspace.reports() / f"first-{'-'.join(collection.parts)}.json"
 
 

@@ -73,26 +73,20 @@ class StudyOptions:
         require_selection("select", self.select)
         if self.shown == UNREADABLE:
             got = "the study storage cannot be used (`storage` is not an address)"
-            expected = (
-                "journal:PATH, postgresql+psycopg://USER@HOST/DATABASE or another SQLAlchemy URL"
-            )
-            raise XlarankError(
-                got, expected=expected, do="check `storage`; write the @ of a password as %40"
-            )
+            address = "journal:PATH, postgresql+psycopg://USER@HOST/DATABASE"
+            do = "check `storage`; write the @ of a password as %40"
+            raise XlarankError(got, expected=f"{address} or another SQLAlchemy URL", do=do)
         if self.worker and (self.storage is None or self.storage.startswith("sqlite")):
             expected = "`storage=journal:PATH` or `storage=postgresql+psycopg://USER@HOST/DATABASE`"
-            raise XlarankError(
-                f"`worker` cannot share {self.shown} with other machines", expected=expected
-            )
+            got = f"`worker` cannot share {self.shown} with other machines"
+            raise XlarankError(got, expected=expected)
 
     @property
     def shown(self) -> str:
         """The storage without its password."""
-        return (
-            "the studies of the workspace"
-            if self.storage is None
-            else without_password(self.storage)
-        )
+        if self.storage is None:
+            return "the studies of the workspace"
+        return without_password(self.storage)
 
 
 @contextmanager
@@ -126,14 +120,11 @@ def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
         cause: BaseException = error
         while (wrapped := cause.__cause__ or cause.__context__) is not None:
             cause = wrapped
-        text = hide_passwords(
-            f"{type(cause).__name__}: {' '.join(str(cause).split())}", options.storage
-        )
-        got = f"the study storage {options.shown} cannot be used ({text})"
-        expected = (
-            "a journal or a database that can be reached; for PostgreSQL pip install "
-            "'xlarank[postgres]'"
-        )
+        text = f"{type(cause).__name__}: {' '.join(str(cause).split())}"
+        reason = hide_passwords(text, options.storage)
+        got = f"the study storage {options.shown} cannot be used ({reason})"
+        install = "for PostgreSQL pip install 'xlarank[postgres]'"
+        expected = f"a journal or a database that can be reached; {install}"
         do = "check `storage`, or run the same command again: finished trials are kept"
         # The library's error may hold the password.
         raise XlarankError(got, expected=expected, do=do) from None
@@ -219,11 +210,8 @@ def _retry() -> dict[str, Any]:
     from optuna import storages
 
     if hasattr(storages, "RetryHeartbeatStaleTrialCallback"):  # since Optuna 4.9
-        return {
-            "heartbeat_stale_trial_callback": storages.RetryHeartbeatStaleTrialCallback(
-                _MAX_RETRIES
-            )
-        }
+        retry = storages.RetryHeartbeatStaleTrialCallback(_MAX_RETRIES)
+        return {"heartbeat_stale_trial_callback": retry}
     return {"failed_trial_callback": storages.RetryFailedTrialCallback(_MAX_RETRIES)}
 
 
@@ -244,9 +232,8 @@ class NumberedTPESampler(TPESampler):
         super().__init__(seed=seed, multivariate=True, n_startup_trials=20)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        earlier = [
-            other for other in study.get_trials(deepcopy=False) if other.number < trial.number
-        ]
+        trials = study.get_trials(deepcopy=False)
+        earlier = [other for other in trials if other.number < trial.number]
         failed = (other for other in earlier if other.state == TrialState.FAIL)
         retries = [len(other.system_attrs.get("retry_history", ())) for other in failed]
         self._reseed(len(earlier) - len(retries) + retries.count(_MAX_RETRIES))
@@ -275,17 +262,11 @@ def open_study(
         existing = names[-1].removeprefix(family).split("/")
         pairs = zip(identity.items(), existing, strict=False)
         differ = [title for (title, value), existing_value in pairs if value != existing_value]
-        got = (
-            f"this worker cannot join the study {names[-1]} at {options.shown}: other "
-            f"{' and '.join(differ)}"
-        )
-        do = (
-            "build its rows as the others' were and pass the same options, or run it once "
-            "without `worker`"
-        )
-        raise XlarankError(
-            got, expected="the same rows and settings in all workers of a study", do=do
-        )
+        study_at = f"the study {names[-1]} at {options.shown}"
+        got = f"this worker cannot join {study_at}: other {' and '.join(differ)}"
+        expected = "the same rows and settings in all workers of a study"
+        build = "build its rows as the others' were and pass the same options"
+        raise XlarankError(got, expected=expected, do=f"{build}, or run it once without `worker`")
     arguments: dict[str, Any] = {
         "study_name": name,
         "storage": storage,
@@ -301,9 +282,8 @@ def open_study(
     _retry_lost(study)
     trials = study.get_trials(deepcopy=False)
     alive = [trial for trial in trials if trial.state != TrialState.FAIL]
-    tried = any(
-        defaults in (trial.params, trial.system_attrs.get("fixed_params")) for trial in alive
-    )
+    points = [(trial.params, trial.system_attrs.get("fixed_params")) for trial in alive]
+    tried = any(defaults in point for point in points)
     # If several processes begin at once, the one that created the study tries the defaults.
     if created or (trials and not tried):
         study.enqueue_trial(dict(defaults))

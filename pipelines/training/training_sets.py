@@ -108,9 +108,8 @@ class StoredTrainingSet:
                     or new.recipe != old.recipe
                     or not old.graphs.items() <= new.graphs.items()
                 ):
-                    got = (
-                        f"the {split} rows of {collection} were replaced while they were trained on"
-                    )
+                    rows = f"the {split} rows of {collection}"
+                    got = f"{rows} were replaced while they were trained on"
                     raise FeatureStoreError(got, do="run the same command again")
 
 
@@ -159,18 +158,15 @@ def read_training_set(
         if other.kind != collection.kind:
             expected = f"a {collection.kind} collection"
             do = "choose the collections to train with `collections`"
-            raise CollectionError(
-                f"{collection} cannot also be trained on {other}", expected=expected, do=do
-            )
+            got = f"{collection} cannot also be trained on {other}"
+            raise CollectionError(got, expected=expected, do=do)
     manifests = {
         member: _read_manifests(workspace, member, splits) for member in (collection, *weights)
     }
     stored = [manifest for by_split in manifests.values() for manifest in by_split.values()]
     if len({manifest.recipe.code_hash for manifest in stored}) > 1:
-        got = (
-            f"the rows of {' and '.join(map(str, manifests))} were built by different feature "
-            "code or settings"
-        )
+        rows = f"the rows of {' and '.join(map(str, manifests))}"
+        got = f"{rows} were built by different feature code or settings"
         raise CollectionError(got, do="run build-features again for all of their splits")
     sizes = {
         member: training_sizes(member, [*by_split.values()], max_rows)
@@ -201,20 +197,15 @@ def _read_manifests(
     manifests = {split: manifest for split, manifest in stored.items() if manifest is not None}
     first = manifests.get(splits[0])
     if first is not None and first.broken and not first.graphs:
-        got = (
-            f"{collection} has no {splits[0]} graph that can be read: "
-            f"{next(iter(first.broken.values()))}"
-        )
+        reason = next(iter(first.broken.values()))
+        got = f"{collection} has no {splits[0]} graph that can be read: {reason}"
         do = f"mend its {counted(len(first.broken), 'broken file')} and run build-features again"
         raise CollectionError(got, do=do)
     if first is None or not first.graphs:
-        raise CollectionError(
-            (
-                f"{collection} has no {splits[0]} split in {workspace.root}, so no labelled "
-                "graphs to train on"
-            ),
-            do="rank and submit use another model of its kind or the shipped ranker, if one fits",
-        )
+        split = f"{splits[0]} split in {workspace.root}"
+        got = f"{collection} has no {split}, so no labelled graphs to train on"
+        do = "rank and submit use another model of its kind or the shipped ranker, if one fits"
+        raise CollectionError(got, do=do)
     return manifests
 
 
