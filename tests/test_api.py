@@ -35,35 +35,26 @@ LAYOUT = SAMPLE / "npz/layout/cpu/random/valid/mlp__a.npz"
 
 @pytest.fixture(scope="module")
 def kernels():
-    return [
-        xlarank.read_graph(TILES / f"{name}.npz")
-        for name in ("bmm__a", "bmm__b", "matmul__a", "matmul__b")
-    ]
+    names = ("bmm__a", "bmm__b", "matmul__a", "matmul__b")
+    return [xlarank.read_graph(TILES / f"{name}.npz") for name in names]
 
 
 @pytest.fixture(scope="module")
 def fitted(kernels):
-    return xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1, tier="fast", target="cpu").fit(
-        kernels[:3]
-    )
+    options = {"n_estimators": 20, "n_jobs": 1, "tier": "fast", "target": "cpu"}
+    return xlarank.GraphRanker("ranknet", **options).fit(kernels[:3])
 
 
 def test_features_have_a_row_per_distinct_configuration_and_reprs_are_one_line(tmp_path):
     graph = xlarank.read_graph(save_npz(tmp_path / "x__a.npz", layout_graph(3)))
     rows = assemble(graph)
-    columns = (
-        f"{len(rows.graph_columns)} graph columns + {len(rows.config_columns)} configuration "
-        "columns"
-    )
-    counts = (
-        f"{graph.nodes} nodes, {len(graph.edges)} edges, 24 configurations (22 distinct, 24 "
-        "measured)"
-    )
+    counts = [len(rows.graph_columns), len(rows.config_columns)]
+    columns = "{} graph columns + {} configuration columns".format(*counts)
+    configs = "24 configurations (22 distinct, 24 measured)"
+    counts = f"{graph.nodes} nodes, {len(graph.edges)} edges, {configs}"
     assert repr(graph) == f"<LayoutGraph 'x__a': {counts}, 2 configurable nodes>"
-    assert (
-        repr(rows)
-        == f"<GraphRows 'x__a': 22 distinct of 24 configurations (24 measured), {columns}>"
-    )
+    distinct = "22 distinct of 24 configurations (24 measured)"
+    assert repr(rows) == f"<GraphRows 'x__a': {distinct}, {columns}>"
     with pytest.raises(GraphFileError):
         xlarank.read_graph(tmp_path / "x__a.npz", kind="tile")
     ranking = repr(xlarank.rank(graph, tmp_path))
@@ -93,18 +84,12 @@ def test_graph_ranker_predicts_as_the_ranker_of_that_name(kernels, fitted):
     expected = model.score(last)[last.group]
     for graph in (kernels[3], TILES / "matmul__b.npz"):
         assert fitted.predict(graph).tolist() == expected.tolist()
-    assert (
-        fitted.score([kernels[3]])
-        == graph_metrics("tile", expected, last.cost, last.group)["score"]
-    )
-    assert (fitted.kind_, fitted.graphs_, fitted.left_out_) == (
-        "tile",
-        ["bmm__a", "bmm__b", "matmul__a"],
-        {},
-    )
-    assert fitted.feature_names_in_.tolist() == data.columns and fitted.n_features_in_ == len(
-        data.columns
-    )
+    metrics = graph_metrics("tile", expected, last.cost, last.group)
+    assert fitted.score([kernels[3]]) == metrics["score"]
+    assert fitted.graphs_ == ["bmm__a", "bmm__b", "matmul__a"]
+    assert (fitted.kind_, fitted.left_out_) == ("tile", {})
+    assert fitted.feature_names_in_.tolist() == data.columns
+    assert fitted.n_features_in_ == len(data.columns)
 
 
 def test_graphs_that_cannot_be_trained_on_are_named(kernels, tmp_path):
@@ -151,13 +136,10 @@ def test_all_names_exist_and_importing_xlarank_is_cheap():
     assert set(xlarank.__all__) <= set(dir(xlarank))
     with pytest.raises(AttributeError, match="'xlarank' has no attribute 'rnak'"):
         xlarank.rnak  # noqa: B018
-    code = (
-        "import sys, xlarank; assert not {name.split('.')[0] for name in sys.modules} & "
-        "{'numpy', 'polars'}"
-    )
-    subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(xlarank.__file__).parent.parent, check=True
-    )
+    loaded = "{name.split('.')[0] for name in sys.modules}"
+    code = f"import sys, xlarank; assert not {loaded} & {{'numpy', 'polars'}}"
+    folder = Path(xlarank.__file__).parent.parent
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
 
 
 def test_predictions_depend_on_seed_and_target_alone(kernels, fitted):
@@ -177,22 +159,15 @@ def test_predictions_depend_on_seed_and_target_alone(kernels, fitted):
 
 def test_parameters_are_returned_and_can_be_changed():
     ranker = xlarank.GraphRanker("ranknet", n_estimators=7, num_leaves=5)
-    common = {
-        "ranker": "ranknet",
-        "random_state": 0,
-        "n_jobs": -1,
-        "candidates": True,
-        "target": None,
-    }
+    common = {"ranker": "ranknet", "random_state": 0, "n_jobs": -1, "candidates": True}
+    common["target"] = None
     assert ranker.get_params() == {**common, "n_estimators": 7, "tier": "full", "num_leaves": 5}
     assert ranker.set_params(n_estimators=9, num_leaves=6, tier="fast") is ranker
     assert ranker.get_params() == {**common, "n_estimators": 9, "tier": "fast", "num_leaves": 6}
-    assert repr(ranker).startswith(
-        "GraphRanker('ranknet', n_estimators=9, "
-    ) and "num_leaves=6" in repr(ranker)
-    assert (
-        eval(repr(ranker), {"GraphRanker": xlarank.GraphRanker}).get_params() == ranker.get_params()
-    )
+    assert repr(ranker).startswith("GraphRanker('ranknet', n_estimators=9, ")
+    assert "num_leaves=6" in repr(ranker)
+    same = eval(repr(ranker), {"GraphRanker": xlarank.GraphRanker})
+    assert same.get_params() == ranker.get_params()
 
 
 def test_wrong_parameters_are_refused():
@@ -263,9 +238,8 @@ def test_the_folder_of_the_files_names_the_target(tmp_path):
     assert xlarank.GraphRanker(n_estimators=2, n_jobs=1, target="cpu").fit(paths).target_ == "cpu"
     rows = assemble(loaded[0], FeatureSettings(hardware=source))
     computed = xlarank.compute_features(paths[0])["relayout__time__log"]
-    assert (
-        computed.to_list() == rows.matrix()[:, rows.columns.index("relayout__time__log")].tolist()
-    )
+    column = rows.columns.index("relayout__time__log")
+    assert computed.to_list() == rows.matrix()[:, column].tolist()
     assert computed.sum() > 0 == xlarank.compute_features(loaded[0])["relayout__time__log"].sum()
     for other in (loaded[1], TILES.parents[2] / "layout/cpu/random/valid/mlp__a.npz"):
         with pytest.raises(ModelError, match=r"the graphs are of .* by their folders; .*target="):

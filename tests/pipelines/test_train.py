@@ -55,9 +55,8 @@ def save_best(workspace, collection=TILE, **changes):
         "folds": [],
         "code_hash": "",
     }
-    BestParams(**{**values, **changes}).save(
-        Workspace(workspace).study(Collection.parse(collection))
-    )
+    study = Workspace(workspace).study(Collection.parse(collection))
+    BestParams(**{**values, **changes}).save(study)
 
 
 def test_out_of_fold_scores_are_kept_and_seeds_are_averaged(built, fits):
@@ -73,9 +72,8 @@ def test_out_of_fold_scores_are_kept_and_seeds_are_averaged(built, fits):
     families = [sorted(set(fit["data"].families)) for fit in fits]
     assert sorted(families[:3]) == [["alpha", "beta"], ["alpha", "gamma"], ["beta", "gamma"]]
     assert families[3:] == [["alpha", "beta", "gamma"]] * 3
-    assert [(fit["seed"], fit["rounds"]) for fit in fits[3:]] == [
-        (n, result.rounds) for n in (5, 6, 7)
-    ]
+    seeds = [(fit["seed"], fit["rounds"]) for fit in fits[3:]]
+    assert seeds == [(n, result.rounds) for n in (5, 6, 7)]
     graph = stored(built)["alpha__a"]
     scores = [member.score(graph) for member in model.members]
     assert len(scores) == 3 and not np.array_equal(scores[0], scores[1])
@@ -96,9 +94,9 @@ def test_the_number_of_rounds_is_the_best_of_the_folds(built, fits, monkeypatch)
 
     def validate(data, fold, ranker, settings, *rest):
         names = [data.names[g] for g in fold.scored]
-        stages = {
-            name: [dict.fromkeys(METRICS, v) for v in values[name[:4] == "conv"]] for name in names
-        }
+        stages = {}
+        for name in names:
+            stages[name] = [dict.fromkeys(METRICS, v) for v in values[name[:4] == "conv"]]
         return Curves([25, 50, 75, settings.rounds], stages)
 
     monkeypatch.setattr("xlarank.models.validation.folds.validate_fold", validate)
@@ -106,12 +104,8 @@ def test_the_number_of_rounds_is_the_best_of_the_folds(built, fits, monkeypatch)
     for select, values[True], values[False], rounds in cases:
         (result,) = run(built, rounds=110, select=select)
         card = model_of(built, TILE).card
-        assert (result.rounds, card.rounds, card.select, fits[-1]["rounds"]) == (
-            rounds,
-            rounds,
-            select,
-            rounds,
-        )
+        assert {result.rounds, card.rounds, fits[-1]["rounds"]} == {rounds}
+        assert card.select == select
 
 
 def test_one_family_has_no_folds_and_is_left_to_the_time_model_if_measured_on_a_tpu(tmp_path):
@@ -124,27 +118,17 @@ def test_one_family_has_no_folds_and_is_left_to_the_time_model_if_measured_on_a_
     trees.write_tree(tmp_path / "tree", tree)
     build(tmp_path / "tree", tmp_path / "work")
     (result,) = run(tmp_path / "work", rounds=2, with_valid=True)
-    assert (result.chosen_by, result.rounds, result.folds) == (
-        "default (one family, no folds)",
-        2,
-        {},
-    )
+    assert result.chosen_by == "default (one family, no folds)"
+    assert (result.rounds, result.folds) == (2, {})
     tile, layout = run(tmp_path / "work", collections=[TILE, collection], model="auto", rounds=3)
-    assert tile.model == DEFAULT and all(
-        "one program family" in result.why for result in (tile, layout)
-    )
-    assert (layout.model, layout.rounds, layout.importance, layout.note) == (
-        "time-trees",
-        0,
-        {},
-        "",
-    )
+    assert tile.model == DEFAULT
+    assert all("one program family" in result.why for result in (tile, layout))
+    assert (layout.model, layout.rounds) == ("time-trees", 0)
+    assert (layout.importance, layout.note) == ({}, "")
     model = model_of(tmp_path / "work", collection)
     assert model.is_time_model and model.card.params["init_score_weight"] == 1
-    assert (
-        run(tmp_path / "work", collections=[collection], model="lambdarank", rounds=3)[0].rounds
-        == 3
-    )
+    (result,) = run(tmp_path / "work", collections=[collection], model="lambdarank", rounds=3)
+    assert result.rounds == 3
 
 
 def test_tuned_parameters_of_the_collection_are_used(built, fits):
@@ -179,27 +163,18 @@ def test_auto_trains_the_ranker_of_the_best_score_and_says_why(built, monkeypatc
     taken.
     """
     validate = "xlarank.models.validation.folds.validate_fold"
-    monkeypatch.setattr(
-        validate, scored({"sum-pooled": 0.4, "ranknet": 0.3, "ranknet layout": 0.5})
-    )
+    scores = {"sum-pooled": 0.4, "ranknet": 0.3, "ranknet layout": 0.5}
+    monkeypatch.setattr(validate, scored(scores))
     save_best(built, model="ranknet", params={"pairs": 3})
     save_best(built, LAYOUT, model="ranknet", params={"pairs": 3})
     listener = Listener()
     layout, tile = run(built, collections=[], model="auto", rounds=2, progress=listener)
-    assert (layout.model, layout.tuned, model_of(built, LAYOUT).card.params["pairs"]) == (
-        "ranknet",
-        True,
-        3,
-    )
-    assert (tile.model, tile.tuned, model_of(built, TILE).card.model) == (
-        "sum-pooled",
-        False,
-        "sum-pooled",
-    )
+    assert (layout.model, layout.tuned) == ("ranknet", True)
+    assert model_of(built, LAYOUT).card.params["pairs"] == 3
+    assert tile.model == model_of(built, TILE).card.model == "sum-pooled" and not tile.tuned
     assert tile.why.startswith("sum-pooled 0.415, ranknet (tuned) 0.315, lambdarank 0.115, ")
-    assert (
-        " out of fold; xgb-pairwise is left out: it needs xgboost; ensemble is left out" in tile.why
-    )
+    left_out = "xgb-pairwise is left out: it needs xgboost; ensemble is left out"
+    assert f" out of fold; {left_out}" in tile.why
     assert listener.jobs[1] == (f"training {TILE}", 3 * len(rankers()) + 1)
     assert any(note.startswith("lambdarank, held out ") for note in listener.notes)
     with pytest.raises(ModelError, match="it needs xgboost"):
@@ -235,13 +210,11 @@ def test_a_valid_graph_gives_no_more_rows_than_a_train_graph(tree, built):
     assert min(len(graph) for graph in whole_graphs.values()) > 9, "they are stored whole"
     for graph in [graph for graph in data.parts if graph.name in whole_graphs]:
         whole = whole_graphs[graph.name]
-        rows = [
-            int(np.flatnonzero((whole.config_values == row).all(axis=1))[0])
-            for row in graph.config_values
-        ]
-        assert (
-            rows == sorted(set(rows)) and graph.row_cost.tolist() == whole.row_cost[rows].tolist()
-        )
+        rows = []
+        for row in graph.config_values:
+            rows += np.flatnonzero((whole.config_values == row).all(axis=1))[:1].tolist()
+        assert rows == sorted(set(rows))
+        assert graph.row_cost.tolist() == whole.row_cost[rows].tolist()
     odd = trees.layout_graph(9) | {"config_runtime": np.where(np.arange(24) == 11, 1, 20_000_000)}
     save_npz(graph_path(tree, LAYOUT, "valid", "odd__a"), odd)
     build(tree, built, splits=["valid"], collections=[LAYOUT])
@@ -278,14 +251,11 @@ def test_collections_that_cannot_be_learned_from(tmp_path):
     with pytest.raises(CollectionError, match=none):
         run(work, collections=[TILE, "tile:alike"])
     results = {result.collection: result for result in run(work, collections=[], rounds=2)}
-    assert (results.pop(TILE).graphs, model_of(work, TILE).card.trained_on) == (
-        2,
-        {"train": ["conv__a", "dot__a"]},
-    )
+    assert results.pop(TILE).graphs == 2
+    assert model_of(work, TILE).card.trained_on == {"train": ["conv__a", "dot__a"]}
     assert results.keys() == reasons.keys()
-    assert all(
-        result.skipped.startswith(f"{name} {reasons[name]}") for name, result in results.items()
-    )
+    for name, result in results.items():
+        assert result.skipped.startswith(f"{name} {reasons[name]}")
     assert [*work.glob("models/tile/*")] == [work / "models/tile/cpu"]
 
 
@@ -367,10 +337,8 @@ def test_a_collection_without_a_train_split_has_no_forecast(tmp_path):
     build(tmp_path / "tree", tmp_path / "work")
     lines: list[str] = []
     settings = TrainSettings(seeds=1, rounds=10, with_valid=True, allow_constant=True)
-    layout, tile = sorted(
-        train(Workspace(tmp_path / "work"), settings, report=lines.append),
-        key=lambda result: result.collection,
-    )
+    results = train(Workspace(tmp_path / "work"), settings, report=lines.append)
+    layout, tile = sorted(results, key=lambda result: result.collection)
     assert "has no train split" in layout.skipped and tile.expected_seconds > 0
     assert len(lines) == 1 and LAYOUT not in lines[0]
 
@@ -404,12 +372,9 @@ def test_a_collection_too_large_for_the_memory_does_not_stop_the_others(built, m
         ("tune", *few, "--trials", "1"),
     ):
         done = here(*words)
-        assert (
-            done.code == 1 and f"training on the {rows:,} rows of {LAYOUT} takes about" in done.out
-        )
-        assert [path.parent for path in built.rglob("models/**/model.json")] == [
-            built / "models/tile/cpu"
-        ]
-        assert "--max-configs" in here(*words, "-c", LAYOUT).errors[0], (
-            "a named collection stops the command"
-        )
+        assert done.code == 1
+        assert f"training on the {rows:,} rows of {LAYOUT} takes about" in done.out
+        models = [path.parent for path in built.rglob("models/**/model.json")]
+        assert models == [built / "models/tile/cpu"]
+        # a named collection stops the command
+        assert "--max-configs" in here(*words, "-c", LAYOUT).errors[0]

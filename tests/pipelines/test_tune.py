@@ -131,9 +131,8 @@ def test_a_study_in_two_calls_leaves_what_one_does_and_pictures(
         assert (best.params, best.rounds, best.mean, best.std) == shown
         with (place / "trials-lambdarank.csv").open(newline="") as stream:
             assert [row["state"] for row in csv.DictReader(stream)] == ["COMPLETE"] * result.trials
-        assert (
-            result.pictures[0].name == f"tune-{result.collection.replace(':', '-')}-lambdarank.svg"
-        )
+        name = f"tune-{result.collection.replace(':', '-')}-lambdarank.svg"
+        assert result.pictures[0].name == name
         picture = result.pictures[0].read_text()
         assert picture.startswith("<svg") and f"{result.collection}, lambdarank" in picture
         assert "defaults ± standard error over graphs" in picture
@@ -149,19 +148,16 @@ def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families
     best = load_best(folder(built, LAYOUT), DEFAULT)
     training = read_training_set(Workspace(built), Collection.parse(LAYOUT))
     plan = FoldPlan.of(training.data, 5)
-    assert best.folds == [
-        sorted({training.data.families[g] for g in fold.held}) for fold in plan.folds
-    ]
-    assert sorted(name for fold in best.folds for name in fold) == ["alpha", "beta", "gamma"], (
-        "no family is split"
-    )
+    families = [{training.data.families[g] for g in fold.held} for fold in plan.folds]
+    assert best.folds == [*map(sorted, families)]
+    names = [name for fold in best.folds for name in fold]
+    assert sorted(names) == ["alpha", "beta", "gamma"], "no family is split"
     model = Model.of("lambdarank", "layout")
     settings = FitSettings(30, threads=1)
     *_, curves = climb(rungs_of(30), training.data, plan.folds, model, settings)
     assert best.rounds == curves.rounds[curves.best_stage()]
-    assert best.mean == pytest.approx(
-        curves.column("score")[:, curves.best_stage()].mean(), abs=0.05
-    )
+    mean = curves.column("score")[:, curves.best_stage()].mean()
+    assert best.mean == pytest.approx(mean, abs=0.05)
 
 
 def test_an_interrupted_study_keeps_its_best_and_repeats_the_trial(built, monkeypatch):
@@ -214,10 +210,8 @@ def test_the_bar_shows_the_score_of_the_table(built, monkeypatch):
 
     def lucky(rungs, data, folds, model, *_):
         tuned = model.params != DEFAULTS
-        yield Curves(
-            rungs,
-            {g: [{"score": 0.5 + 0.4 * (tuned and n == 0)}] for n, g in enumerate(data.names)},
-        )
+        luck = [0.4 * (tuned and n == 0) for n in range(data.groups)]
+        yield Curves(rungs, {g: [{"score": 0.5 + luck[n]}] for n, g in enumerate(data.names)})
 
     monkeypatch.setattr(CLIMB, lucky)
     run(built, trials=1)
@@ -279,9 +273,7 @@ def test_too_little_time_is_told_before_the_first_trial(built, monkeypatch):
     monkeypatch.setattr(slow, lambda *_: lambda rows, rounds: 10.0 * rows)
     lines: list[str] = []
     (result,) = run(built, 2, timeout=600.0, report=lines.append)
-    told = (
-        r"all trials take about .*, the time is 10 min.*: pass fewer `trials`, a smaller `max_r.*"
-    )
+    told = "all trials take about .*, the time is 10 min.*: pass fewer `trials`, a smaller `max_r.*"
     assert any(re.fullmatch(told, line) for line in lines), lines
     assert result.trials == 2 and result.expected_seconds > 600
 
@@ -307,9 +299,8 @@ def test_the_score_is_that_of_train(tmp_path, max_rows):
         assert 250 < len(sample.cost) <= max_rows + sample.groups
         assert all(0 in part.ids for part in sample.parts), "the compiler's default is kept"
         stopped = run(work, 500, study=StudyOptions(max_rows=200), rounds=20, timeout=2.0)[0]
-        assert re.search(
-            r"the score is that of \d+ of 1,920 rows, 5 folds, not of train", stopped.note
-        )
+        sampled = r"the score is that of \d+ of 1,920 rows, 5 folds, not of train"
+        assert re.search(sampled, stopped.note)
 
 
 def test_one_family_cannot_be_tuned(tmp_path):
@@ -333,11 +324,8 @@ def test_an_ensemble_is_tuned_with_its_members_own_parameters(built, monkeypatch
     params = json.loads(path.read_text())["params"]
     edit_json(path, params=params | {"learning_rate": 0.125})
     assert run(built, trials=1, model="ensemble")[0].fresh == 1
-    members = [
-        call.args[0]["members"]["ranknet"]
-        for call in score.call_args_list
-        if "members" in call.args[0]
-    ]
+    calls = [call.args[0] for call in score.call_args_list if "members" in call.args[0]]
+    members = [params["members"]["ranknet"] for params in calls]
     assert [member["learning_rate"] for member in members] == [params["learning_rate"], 0.125]
 
 
@@ -360,15 +348,12 @@ def test_the_best_must_beat_the_defaults_by_more_than_luck():
             result = {RESULT: {"graphs": dict(zip("abcd", scores, strict=True))}}
             params = {"leaves": number}
             value = sum(scores) / 4
-            trial = optuna.create_trial(
-                params=params, distributions=leaves, value=value, user_attrs=result
-            )
+            options = {"params": params, "distributions": leaves, "user_attrs": result}
+            trial = optuna.create_trial(value=value, **options)
             study.add_trial(trial)
         trial, note = choose(study, objective)
-        assert (trial.number, "the defaults stay" in note) == (
-            chosen,
-            study.best_trial.number != chosen,
-        )
+        assert trial.number == chosen
+        assert ("the defaults stay" in note) is (study.best_trial.number != chosen)
 
 
 ROOT = Path(__file__).parents[2]
@@ -386,12 +371,10 @@ def storages_of(now):
 def storage(request, tmp_path):
     """The address of an empty storage; None for the workspace's own."""
     if request.param == "postgresql":
-        return request.getfixturevalue("postgres_server").address(
-            request.getfixturevalue("database")
-        )
-    return {"sqlite": f"sqlite:///{tmp_path}/study.db", "journal": f"journal:{tmp_path}/s.log"}.get(
-        request.param
-    )
+        server = request.getfixturevalue("postgres_server")
+        return server.address(request.getfixturevalue("database"))
+    addresses = {"sqlite": f"sqlite:///{tmp_path}/study.db", "journal": f"journal:{tmp_path}/s.log"}
+    return addresses.get(request.param)
 
 
 def start(workspace, storage, seconds):
@@ -399,9 +382,8 @@ def start(workspace, storage, seconds):
     learning rate.
     """
     command = [sys.executable, "-m", __name__, str(workspace), storage or "", str(seconds)]
-    return subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, cwd=ROOT, **pipes)
 
 
 def points_of(workspace, collection):
@@ -414,9 +396,8 @@ def points_of(workspace, collection):
 
 def points(workspace, storage, *states):
     trials = trials_of(workspace, storage)
-    return Counter(
-        json.dumps(trial.params, sort_keys=True) for trial in trials if trial.state in states
-    )
+    over = (trial.params for trial in trials if trial.state in states)
+    return Counter(json.dumps(params, sort_keys=True) for params in over)
 
 
 def test_an_entry_that_another_process_left_unfinished_costs_no_trial(tmp_path):
@@ -439,9 +420,8 @@ def test_processes_share_a_study(built, storage, by_learning_rate):
     processes = [start(built, storage, 0.3) for _ in range(2)]
     outputs = [process.communicate(timeout=200)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
-    assert all("trial" in output and "Traceback" not in output for output in outputs), (
-        "both had some"
-    )
+    # both had some
+    assert all("trial" in output and "Traceback" not in output for output in outputs)
     assert [*points(built, storage, *FINISHED).values()] == [1] * TRIALS
     assert run(built, TRIALS, study=StudyOptions(storage))[0].fresh == 0
 
@@ -561,9 +541,8 @@ def test_a_worker_joins_only_a_study_of_its_own_rows_and_settings(
         run(tmp_path / "other", 2, study=worker)
     assert run(built, 2, study=worker)[0].fresh == 1
     for other in ({"rounds": 20}, {"study": StudyOptions(worker.storage, select="robust")}):
-        assert run(built, 1, **{"study": StudyOptions(worker.storage), **other})[0].fresh == 1, (
-            "another study"
-        )
+        study = {"study": StudyOptions(worker.storage), **other}
+        assert run(built, 1, **study)[0].fresh == 1, "another study"
     save_npz(graph_path(tree, TILE, "train", "dot__a"), tile_graph(51))
     build(tree, built, collections=[TILE])
     assert run(built, 1, study=StudyOptions(worker.storage))[0].fresh == 1, "graphs measured again"
@@ -600,32 +579,13 @@ def test_the_password_is_nowhere(built, postgres_server, database):
     """Neither in what is printed nor in any file of the workspace: the log, the record of commands,
     the study.
     """
-    command = [
-        sys.executable,
-        "run.py",
-        "tune",
-        "--worker",
-        "--trials",
-        "1",
-        "--rounds",
-        "3",
-        "--threads",
-        "1",
-        "--collection",
-        TILE,
-        "--workspace",
-        str(built),
-        "--log-file",
-        str(built / "log"),
-        "--verbose",
-        "--storage",
-    ]
+    words = "run.py tune --worker --trials 1 --rounds 3 --threads 1 --verbose --collection"
+    options = [TILE, "--workspace", built, "--log-file", built / "log", "--storage"]
+    command = [sys.executable, *words.split(), *map(str, options)]
     right = postgres_server.address(database)
     wrong = postgres_server.address(database, "s3cretive")
     for address, code, text in ((right, 0, ""), (wrong, 1, "password authentication failed")):
-        done = subprocess.run(
-            [*command, address], cwd=ROOT, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([*command, address], cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == code, done.stderr
         assert text in done.stderr
         assert "s3cret" not in done.stdout + done.stderr and "Traceback" not in done.stderr
