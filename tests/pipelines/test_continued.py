@@ -52,18 +52,14 @@ def two(trained):
     """A workspace whose only layout model is of another collection and, by its card, of other
     families.
     """
-    shutil.copytree(
-        trained / "features/layout/cpu/random", trained / "features/layout/tpu-estimate/random"
-    )
+    features = trained / "features/layout"
+    shutil.copytree(features / "cpu/random", features / "tpu-estimate/random")
     place = Workspace(trained)
     folder = place.model(OTHERS)
     folder.parent.mkdir(parents=True)
     shutil.move(place.model(LAYOUTS), folder)
-    edit_json(
-        folder / "model.json",
-        collection=OTHER,
-        trained_on={"train": ["elsewhere__a", "elsewhere__b"]},
-    )
+    elsewhere = {"train": ["elsewhere__a", "elsewhere__b"]}
+    edit_json(folder / "model.json", collection=OTHER, trained_on=elsewhere)
     return place
 
 
@@ -80,9 +76,8 @@ def test_folds_choose_rounds_and_rate_and_the_card_says_which(two, shared_tree):
     result, model = tune(two, OTHER, seeds=3)
     card = model.card
     assert (card.continues.collection, card.continues.fingerprint) == (OTHER, base.card.fingerprint)
-    assert (
-        card.continues.graphs == ["elsewhere__a", "elsewhere__b"] and card.continues.rate in RATES
-    )
+    assert card.continues.graphs == ["elsewhere__a", "elsewhere__b"]
+    assert card.continues.rate in RATES
     assert result.chosen_by == "3 folds by family" and result.rounds == card.rounds <= 30
     assert set(card.folds) == {"alpha__a", "alpha__b", "beta__a", "beta__b", "gamma__a"}
     assert f"fine-tuned from the model at {two.model(OTHERS)} ({OTHER}, 2 programs)" in result.why
@@ -98,9 +93,8 @@ def test_folds_choose_rounds_and_rate_and_the_card_says_which(two, shared_tree):
     boosters = [member.booster.trees for member in (*base.members, *model.members)]
     first, second, *counts = (booster.num_trees() for booster in boosters)
     assert counts == [first + card.rounds, second + card.rounds, first + card.rounds]
-    first, second, *firsts = (
-        booster.dump_model(num_iteration=1)["tree_info"] for booster in boosters
-    )
+    dumped = [booster.dump_model(num_iteration=1) for booster in boosters]
+    first, second, *firsts = (model["tree_info"] for model in dumped)
     assert firsts == [first, second, first] != [first] * 3, "seeds take the rankers in turn"
 
 
@@ -122,16 +116,12 @@ def test_families_that_the_model_knows_are_not_judged(two):
     training = read_training_set(two, LAYOUTS, ("train", "valid"))
     data = training.data
     known = {data.names[group] for group in range(data.groups) if data.families[group] == "alpha"}
-    held = continued_contenders(*find_model(OTHER, two, "layout"), training, TrainSettings())[
-        0
-    ].folds
-    assert (
-        len(held) == 3
-        and {data.names[group] for fold in held for group in fold.held} == {*data.names} - known
-    )
-    assert (
-        tune(two, OTHER)[0].chosen_by == "default (fewer than 3 families that are new to the model)"
-    )
+    start = find_model(OTHER, two, "layout")
+    plan, _ = continued_contenders(*start, training, TrainSettings())
+    held = {data.names[group] for fold in plan.folds for group in fold.held}
+    assert len(plan.folds) == 3 and held == {*data.names} - known
+    few = "default (fewer than 3 families that are new to the model)"
+    assert tune(two, OTHER)[0].chosen_by == few
 
 
 def test_a_graph_that_the_start_has_seen_is_not_cross_validated(two):
@@ -188,10 +178,8 @@ def test_the_shipped_ranker_of_a_collections_kind_is_continued(tmp_path):
         results, ("layout", "tile"), ("layout:tpu:any", "tile:"), strict=True
     ):
         continues = model_of(place.root, result.collection).card.continues
-        assert (continues.where, continues.fingerprint) == (
-            "shipped",
-            pretrained_model(kind).card.fingerprint,
-        )
+        assert continues.where == "shipped"
+        assert continues.fingerprint == pretrained_model(kind).card.fingerprint
         assert f"fine-tuned from the shipped ranker ({collection}" in result.why
     model = model_of(place.root, own)
     shipped = pretrained_model()
@@ -204,10 +192,8 @@ def test_the_shipped_ranker_of_a_collections_kind_is_continued(tmp_path):
 def test_every_collection_continues_the_model_from_before(two):
     """The model of the first collection is replaced while the second one is still to come."""
     before = model_of(two.root, OTHER).card.fingerprint
-    settings = TrainSettings(
-        fine_tune=OTHER, collections=[OTHER, LAYOUT], seeds=1, rounds=2, threads=1
-    )
-    train(two, settings)
+    few = {"seeds": 1, "rounds": 2, "threads": 1}
+    train(two, TrainSettings(fine_tune=OTHER, collections=[OTHER, LAYOUT], **few))
     assert {model_of(two.root, name).card.continues.fingerprint for name in (OTHER, LAYOUT)} == {
         before
     }
@@ -243,24 +229,21 @@ def test_models_that_cannot_be_continued_are_refused(two):
 @pytest.fixture
 def pair(built):
     """A workspace with two collections of the same layout graphs."""
-    shutil.copytree(
-        built / "features" / "layout/cpu/random", built / "features" / "layout/tpu-estimate/random"
-    )
+    features = built / "features/layout"
+    shutil.copytree(features / "cpu/random", features / "tpu-estimate/random")
     return Workspace(built)
 
 
 def learn(place, also, **options):
-    trees.train_models(
-        place.root, **{"collections": [LAYOUT], "also_from": [also], "rounds": 10, **options}
-    )
+    chosen = {"collections": [LAYOUT], "also_from": [also], "rounds": 10, **options}
+    trees.train_models(place.root, **chosen)
     return model_of(place.root)
 
 
 def lacks_a_family(fold):
     """Return whether a fold of three families in two collections lacks one in both."""
-    return (
-        sorted(fold.names) == sorted(2 * sorted(set(fold.names))) and len(set(fold.families)) == 2
-    )
+    are_twice = sorted(fold.names) == sorted(2 * sorted(set(fold.names)))
+    return are_twice and len(set(fold.families)) == 2
 
 
 def test_other_collections_are_learned_from_by_weight_and_not_judged_on(pair, fits):
@@ -286,9 +269,8 @@ def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_ran
     assert rank(pair, path, **chosen).trust is None
     fits.clear()
     calibrations, left_out = calibrate(pair, collections=[LAYOUT], threads=1)
-    assert not left_out and calibrations[LAYOUT].graphs == 5, (
-        "only graphs of the collection itself are judged"
-    )
+    # only graphs of the collection itself are judged
+    assert not left_out and calibrations[LAYOUT].graphs == 5
     assert (calibrations[LAYOUT].seeds, calibrations[LAYOUT].families, len(fits)) == (2, 3, 2 * 3)
     folds = [fit["data"] for fit in fits]
     assert all(lacks_a_family(fold) and set(fold.group_weight) == {0.5, 1.0} for fold in folds)
@@ -298,18 +280,14 @@ def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_ran
     assert shown["best_among_first"] is ranking.trust.first is None, "of five graphs"
     assert len(ranking.trust.lines()) == 1
     ahead = [entry.certainly_ahead_of for entry in ranking.best()]
-    assert ahead == sorted(ahead, key=lambda count: -(count or 0)), (
-        "the better the rank, the more lie behind"
-    )
-    edit_json(
-        pair.model(LAYOUTS) / "model.json",
-        also_from={OTHER: ["alpha__z", *TREE[LAYOUT]["train"][1:]]},
-    )
+    # the better the rank, the more lie behind
+    assert ahead == sorted(ahead, key=lambda count: -(count or 0))
+    others = ["alpha__z", *TREE[LAYOUT]["train"][1:]]
+    edit_json(pair.model(LAYOUTS) / "model.json", also_from={OTHER: others})
     with pytest.raises(ModelError, match="are of other graphs than its model was trained on"):
         calibrate(pair, collections=[LAYOUT], threads=1)
-    assert learn(pair, OTHER, seeds=2, rounds=2).calibration is None, (
-        "that of another model is not used"
-    )
+    # that of another model is not used
+    assert learn(pair, OTHER, seeds=2, rounds=2).calibration is None
     shutil.rmtree(pair.root / "features/layout/tpu-estimate")
     with pytest.raises(CollectionError, match=f"{OTHER} has no train split"):
         calibrate(pair, collections=[LAYOUT], threads=1)

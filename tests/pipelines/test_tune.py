@@ -332,11 +332,8 @@ def test_an_ensemble_is_tuned_with_its_members_own_parameters(built, monkeypatch
 def test_the_best_must_beat_the_defaults_by_more_than_luck():
     leaves = {"leaves": optuna.distributions.IntDistribution(0, 1)}
     for best, select, chosen in (
-        (
-            (0.2, 0.3, 0.4, 0.6),
-            "mean",
-            1,
-        ),  # gains 0.1, 0.1, 0.1, 0.2: mean 0.125, standard error 0.025
+        # gains 0.1, 0.1, 0.1, 0.2: mean 0.125, standard error 0.025
+        ((0.2, 0.3, 0.4, 0.6), "mean", 1),
         ((0.1, 0.2, 0.3, 0.8), "mean", 0),  # one gain of 0.4: mean 0.1, standard error 0.1
         ((0.1, 0.2, 0.3, 0.3), "mean", 0),
         ((0.1, 0.3, 0.5, 0.5), "robust", 0),  # a clearly better mean, but a wider spread
