@@ -131,10 +131,8 @@ def _wheels() -> dict[str, bytes]:
         if download.returncode:
             reason = " ".join(download.stderr.split())[-300:]
             got = f"pip cannot download {', '.join(LACKING)} ({reason})"
-            do = (
-                "connect, or leave `wheelhouse` out: the notebook does not need these, only "
-                "run.py does"
-            )
+            needed = "the notebook does not need these, only run.py does"
+            do = f"connect, or leave `wheelhouse` out: {needed}"
             raise XlarankError(got, expected="a connection to a package index", do=do)
         wheels = sorted(Path(folder).glob("*.whl"))
         return {f"wheelhouse/{path.name}": path.read_bytes() for path in wheels}

@@ -202,10 +202,9 @@ def mean_row(rows: Sequence[Row]) -> Row:
 
 def compared(ours: CollectionFacts, theirs: CollectionFacts) -> tuple[list[Row], Floats]:
     """Return the scores of graphs that two workspaces share, and the differences of ``score``."""
-    names = [facts.model.name if facts.model else "-" for facts in (ours, theirs)]
-    headings = {
-        "score": [f"this workspace ({names[0]})", f"other workspace ({names[1]})", "difference"]
-    }
+    this, other = [facts.model.name if facts.model else "-" for facts in (ours, theirs)]
+    heads = [f"this workspace ({this})", f"other workspace ({other})", "difference"]
+    headings = {"score": heads}
     for metric in METRICS[1:]:
         headings[metric] = [f"{metric}, {run}" for run in ("this", "other", "difference")]
     rows: list[Row] = []
@@ -291,12 +290,7 @@ def _runs(workspace: Workspace) -> list[Row]:
         for line in read_text(workspace.reports() / "runs.jsonl").splitlines():
             with suppress(ValueError, TypeError, KeyError):
                 run = json.loads(line)
-                row = {
-                    "began": run["began"],
-                    "command": " ".join(run["arguments"]),
-                    "seconds": run["seconds"],
-                }
-                rows.append(
-                    {**row, "peak memory, MB": run.get("peak_mb"), "exit": str(run["exit"])}
-                )
+                row = {"began": run["began"], "command": " ".join(run["arguments"])}
+                row |= {"seconds": run["seconds"], "peak memory, MB": run.get("peak_mb")}
+                rows.append(row | {"exit": str(run["exit"])})
     return rows

@@ -121,13 +121,10 @@ def tune(
     tuning = _Tuning(workspace, trials, model, fit or FitSettings(ROUNDS), options, say)
     left_out = dict[str, str]()
     chosen = chosen_collections(workspace, collections)
-    kinds_of: dict[str, list[str]] = {}
-    for kind in sorted({collection.kind for collection in chosen}):
-        space = space_of(specs_of(model)).items()
-        searched = ", ".join(f"{name} {values}" for name, values in space)
-        kinds_of.setdefault(searched, []).append(f"{kind}s")
-    for searched, kinds in kinds_of.items():
-        say(f"searched for {' and '.join(kinds)}: {searched}")
+    kinds = sorted({f"{collection.kind}s" for collection in chosen})
+    space = space_of(specs_of(model)).items()
+    searched = ", ".join(f"{name} {values}" for name, values in space)
+    say(f"searched for {' and '.join(kinds)}: {searched}")
     tuning.forecasts = report is not None
     missing = each_collection(chosen, collections, left_out, tuning.plan)
     tuning.warn_of_timeout(timeout)

@@ -159,11 +159,9 @@ def _fold_table(manifest: Manifest | None) -> pl.LazyFrame:
     names = [name for name, graph in entries.items() if graph.labelled and graph.rankable]
     plan = FoldPlan.of_graphs(names, [entries[name].kinds for name in names])
     scored = {number: fold for fold, (members, _) in enumerate(plan.folds) for number in members}
-    held_out = [
-        [number for number, fold in enumerate(plan.folds) if graph in fold.held]
-        for graph in range(len(names))
-    ]
+    rows = []
+    for graph, name in enumerate(names):
+        held_out = [number for number, fold in enumerate(plan.folds) if graph in fold.held]
+        rows.append((name, scored.get(graph), held_out))
     schema = pl.Schema({"graph": pl.String(), "fold": pl.Int32(), "held_out": pl.List(pl.Int32)})
-    return pl.LazyFrame(
-        [names, [scored.get(number) for number in range(len(names))], held_out], schema
-    )
+    return pl.LazyFrame(rows, schema, orient="row")

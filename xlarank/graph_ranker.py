@@ -231,10 +231,9 @@ class GraphRanker:
         return Tags(estimator_type=None, target_tags=TargetTags(required=False))
 
     def __repr__(self) -> str:
-        params = [
-            f"{name}={value!r}" for name, value in self.get_params().items() if name != "ranker"
-        ]
-        return f"GraphRanker({', '.join([repr(self.ranker), *params])})"
+        params = self.get_params()
+        shown = [repr(params.pop("ranker")), *(f"{name}={params[name]!r}" for name in params)]
+        return f"GraphRanker({', '.join(shown)})"
 
     def _check(self) -> None:
         """Raise `ParameterError` for unknown names and bad values; neither depends on the kind of
@@ -269,9 +268,8 @@ class GraphRanker:
         self._require_fitted()
         loaded = _read(graph)
         if loaded.kind != self.kind_:
-            raise ModelError(
-                f"{loaded.name} is a {loaded.kind} graph", expected=f"a {self.kind_} graph"
-            )
+            got = f"{loaded.name} is a {loaded.kind} graph"
+            raise ModelError(got, expected=f"a {self.kind_} graph")
         return self._rows(loaded, self.target_)
 
     def _rows(self, graph: Graph, target: str) -> GraphRows:
@@ -288,9 +286,8 @@ _COMMON: Final = tuple(inspect.signature(GraphRanker).parameters)[:-1]
 
 def _graph_list(graphs: Iterable[GraphLike]) -> list[GraphLike]:
     if isinstance(graphs, Graph | str | Path):
-        raise ArgumentError(
-            f"{_brief(graphs)} is one graph", expected=_GRAPHS, do="put it into a list"
-        )
+        got = f"{_brief(graphs)} is one graph"
+        raise ArgumentError(got, expected=_GRAPHS, do="put it into a list")
     if not isinstance(graphs, Iterable):
         raise ArgumentError(f"the graphs are {_brief(graphs)}", expected=_GRAPHS)
     if not (listed := list(graphs)):
@@ -323,9 +320,8 @@ def _read(graph: GraphLike) -> Graph:
     if isinstance(graph, str | Path):
         return read_graph(graph)
     if not isinstance(graph, Graph):
-        raise ArgumentError(
-            f"{_brief(graph)} is no graph", expected="a LayoutGraph, a TileGraph or a path"
-        )
+        expected = "a LayoutGraph, a TileGraph or a path"
+        raise ArgumentError(f"{_brief(graph)} is no graph", expected=expected)
     return graph
 
 

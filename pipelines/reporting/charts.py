@@ -138,23 +138,17 @@ def _to_svg(axes: Axes, name: str) -> str:
     stream = io.StringIO()
     figure: Any = axes.figure
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        figure.savefig(
-            stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
-        )
+        metadata = {"Date": None, "Creator": None}
+        figure.savefig(stream, format="svg", transparent=True, metadata=metadata)
     text = "<svg" + stream.getvalue().partition("<svg")[2]
-    text = re.sub(
-        r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->",
-        "",
-        text,
-        flags=re.S,
-    )
+    unused = r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->"
+    text = re.sub(unused, "", text, flags=re.S)
     used = set(re.findall(r"#([\w.-]+)[\"')]", text))
     text = re.sub(r' id="([\w.-]+)"', lambda match: match[0] if match[1] in used else "", text)
     text = re.sub(r"'DejaVu Sans'[^;\"]*sans-serif", "system-ui, sans-serif", text)
     size = f'role="img" style="width:100%;max-width:{figure.get_figwidth() * 122:.0f}px"'
-    text = re.sub(r' (width|height)="[^"]*pt"', "", text, count=2).replace(
-        "<svg", f"<svg {size}", 1
-    )
+    text = re.sub(r' (width|height)="[^"]*pt"', "", text, count=2)
+    text = text.replace("<svg", f"<svg {size}", 1)
     for token, (colour, _) in _COLOURS.items():
         text = text.replace(token, colour)
     return re.sub(r"\n\s*", "\n", text)
@@ -282,9 +276,8 @@ def _place_nodes(graph: LayoutGraph, explanation: Explanation) -> Places:
     largest = next(iter(explanation.segments))
     segment = [part.node for part in explanation.nodes if part.node in largest]
     segment = segment[: _MAX_NODES * 2 // 3]  # those with the largest contributions
-    distance = nx.multi_source_dijkstra_path_length(
-        program.to_undirected(as_view=True), set(segment), _RADIUS
-    )
+    undirected = program.to_undirected(as_view=True)
+    distance = nx.multi_source_dijkstra_path_length(undirected, set(segment), _RADIUS)
     nearby = sorted(
         distance.keys() - segment, key=lambda node: (distance[node], node not in configurable, node)
     )
@@ -307,11 +300,11 @@ def _place_nodes(graph: LayoutGraph, explanation: Explanation) -> Places:
     for row in _SWEEPS * [*rows, *reversed(rows)]:
         row.sort(key=lambda node: float(np.mean([x[n] for n in neighbours[node]] or [x[node]])))
         x.update({node: column - (len(row) - 1) / 2 for column, node in enumerate(row)})
-    return {
-        node: ((x[node] - min(x.values())) * _COLUMN, y * _ROW)
-        for y, row in enumerate(rows)
-        for node in row
-    }
+    left = min(x.values())
+    centres: dict[int, tuple[float, float]] = {}
+    for y, row in enumerate(rows):
+        centres |= {node: ((x[node] - left) * _COLUMN, y * _ROW) for node in row}
+    return centres
 
 
 def _draw_edges(axes: Axes, graph: LayoutGraph, explanation: Explanation, centres: Places) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
+from polars.exceptions import PanicException, PolarsError
 
 import xlarank
 from xlarank.data.collection import Collection
@@ -72,10 +73,7 @@ _SCOPE: Final = ("collection", "split", "held_out_by")
 _RUN: Final = (*_SCOPE, "ranker", "tuned", "name", "settings", "blocks", "rows")
 _KEY: Final = (*_RUN, "version")
 #: Errors of damaged files; a panic of polars is no `Exception`.
-_DAMAGED: Final = (
-    *(OSError, ValueError),
-    *(pl.exceptions.PolarsError, pl.exceptions.PanicException),
-)
+_DAMAGED: Final = (OSError, ValueError, PolarsError, PanicException)
 
 
 def run_of(
@@ -167,9 +165,8 @@ def read_results(workspace: Workspace) -> pl.DataFrame:
         added = SCHEMA.to_frame().drop(table.columns, strict=False).columns
         return table.with_columns(pl.lit(None).alias(name) for name in added).cast(SCHEMA)
     except _DAMAGED as error:
-        raise WorkspaceError(
-            f"{path} cannot be read ({reason_of(error)})", do="remove it and evaluate again"
-        ) from error
+        got = f"{path} cannot be read ({reason_of(error)})"
+        raise WorkspaceError(got, do="remove it and evaluate again") from error
 
 
 def prediction_table(
@@ -368,9 +365,8 @@ def _read(path: Path, split: str) -> pl.DataFrame:
         # in order of preference; scores that are not out of fold come first, but last on train
         ranks = {FAMILY: 0, KIND: 1, None: 3 if split == "train" else -1}
         order = pl.col("held_out_by").replace_strict(ranks, default=2, return_dtype=pl.Int8)
-        table = table.filter(
-            order == (order.min().over("collection") if "collection" in columns else order.min())
-        )
+        first = order.min().over("collection") if "collection" in columns else order.min()
+        table = table.filter(order == first)
     has_score = pl.col("score").is_finite() & pl.all_horizontal(pl.col(_REQUIRED).is_not_null())
     problem = "gives configuration {configuration} of {graph} no score"
     _require(table, has_score, path, problem, "a finite number in each row")
@@ -391,11 +387,8 @@ def _row_scores(file: str, table: pl.DataFrame, graph: GraphRows) -> Floats:
     if "seed" in table.columns:
         seeds = table.partition_by("seed", include_key=False, as_dict=True)
         names = [file if len(seeds) == 1 else f"seed {seed} of {file}" for (seed,) in seeds]
-        scores = [
-            _row_scores(name, entries, graph)
-            for name, entries in zip(names, seeds.values(), strict=True)
-        ]
-        return np.average(scores, axis=0)
+        named = zip(names, seeds.values(), strict=True)
+        return np.average([_row_scores(name, of_seed, graph) for name, of_seed in named], axis=0)
     problem = "scores configuration {configuration} of {graph}"
     is_first = pl.col("configuration").is_first_distinct()
     once = "each configuration once, or once for each seed"

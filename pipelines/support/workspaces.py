@@ -111,13 +111,10 @@ def require_one_root(
         if 2 * unchanged >= stored:
             continue
         if not replace:
-            got = (
-                f"the workspace {workspace.root} holds {collection} of {other_root}, not of "
-                f"{data_root.path}"
-            )
-            do = (
-                "pass another `workspace`, or build features with `replace`, which drops those rows"
-            )
+            roots = f"{other_root}, not of {data_root.path}"
+            got = f"the workspace {workspace.root} holds {collection} of {roots}"
+            replaced = "build features with `replace`, which drops those rows"
+            do = f"pass another `workspace`, or {replaced}"
             raise WorkspaceError(got, expected="one data root a workspace", do=do)
         workspace.results().unlink(missing_ok=True)
         # manifests last: after an interruption they still name the other root

@@ -59,9 +59,8 @@ def info(
 
     if graph is not None:
         if data_root is not None or collection:
-            raise XlarankError(
-                f"both {graph} and a data root or collection are named", expected="one of them"
-            )
+            got = f"both {graph} and a data root or collection are named"
+            raise XlarankError(got, expected="one of them")
         if graph.is_dir():
             do = f"pass `data_root={graph}` for the collections of a folder"
             raise XlarankError(f"{graph} is a folder", expected="a graph's npz file", do=do)
@@ -198,8 +197,7 @@ def explain_feature(
     headline(column.name)
     kinds = f"{column.block}, {' and '.join(column.kinds)} graphs"
     lines = [column.meaning, "", f"{kinds}: one value per {column.scope}; {column.tier} tier"]
-    lines += [
-        "transductive: computed from all candidates of the graph, without labels"
-    ] * column.transductive
+    if column.transductive:
+        lines.append("transductive: computed from all candidates of the graph, without labels")
     for line in [*lines, "", *column.about.splitlines()]:
         say(line)

@@ -239,17 +239,17 @@ def _show_submission(report: Submission) -> None:
     )
     rows = counted(len(report.origin), "row")
     say(f"wrote {report.out}: {rows}, checked")
-    causes = reasons(
-        {name: reason for name, reason in report.left_out.items() if report.covers(name)}
-    )
+    covered = {name: report.left_out[name] for name in report.left_out if report.covers(name)}
+    causes = reasons(covered)
     causes += [counted(len(report.broken), "broken file")] if report.broken else []
+    why = f"not ranked by a model ({'; '.join(causes)})"
     unranked = [
-        f"{count} of {rows} are not ranked by a model ({'; '.join(causes)}): {origin} order"
+        f"{count} of {rows} are {why}: {origin} order"
         for origin, count in report.unranked().items()
     ]
     chosen = [f"{', '.join(names)}: {why}" for why, names in report.choices.items()]
     list_lines("note", [*unranked, *chosen, *report.notes])
-    for name in sorted(name for name in report.left_out if not report.covers(name)):
+    for name in sorted(report.left_out.keys() - covered):
         say(f"{name} has no test graphs, so no rows")
 
 
@@ -298,7 +298,6 @@ def check_submission(
         return
     for problem in checked.problems[:20]:
         error_line(problem)
-    error_line(
-        f"{counted(len(checked.problems), 'problem')} in {file} (checked against {checked.against})"
-    )
+    problems = counted(len(checked.problems), "problem")
+    error_line(f"{problems} in {file} (checked against {checked.against})")
     raise Exit(1)

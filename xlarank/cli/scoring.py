@@ -100,10 +100,8 @@ def evaluate(
         if "speedup@1" in metrics:
             first, five = (with_interval(metrics[metric]) for metric in ("speedup@1", "speedup@5"))
             count = counted(len(metrics["speedup@1"]["graphs"]), "graph")
-            say(
-                f"{collection_name}: {first} times as fast as the compiler's default, best of the "
-                f"first five {five}; {count}"
-            )
+            speedup = f"{first} times as fast as the compiler's default"
+            say(f"{collection_name}: {speedup}, best of the first five {five}; {count}")
     _finish(evaluation, report, json_file)
     return evaluation
 
