@@ -13,16 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli import conftest as cli
-from tests.pipelines.trees import (
-    LAYOUT,
-    TILE,
-    TILES,
-    TREE,
-    Listener,
-    data_root,
-    graph_path,
-    write_tree,
-)
+from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, data_root, graph_path, write_tree
 from xlarank.data.collection import Collection, CollectionSize
 from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.graph import GraphCounts
@@ -65,13 +56,18 @@ def job(tree, folder, *, hours=1.0, models=None, **options):
     )
 
 
+def outcome_of(tree, folder, **options):
+    (outcome,) = job(tree, folder, **options).outcomes.values()
+    return outcome
+
+
 def right(folder, tree):
     return not check_submission(folder / "out.csv", data_root=data_root(tree)).problems
 
 
 def test_no_time_at_all_leaves_the_default_order(tree, tmp_path, monkeypatch):
     plans = []
-    (outcome,) = job(tree, tmp_path, hours=1e-9, on_plan=plans.append).outcomes.values()
+    outcome = outcome_of(tree, tmp_path, hours=1e-9, on_plan=plans.append)
     assert right(tmp_path, tree)
     assert read_submission(tmp_path / "out.csv")[f"{TILE}:sort__a"] == [0, 1, 2, 3, 4]
     assert outcome.ranked_by == DEFAULT_ORDER
@@ -83,7 +79,7 @@ def test_no_time_at_all_leaves_the_default_order(tree, tmp_path, monkeypatch):
         job(tmp_path / "tree", tmp_path)
     isolated = Mock(side_effect=XlarankError("it was not done in time"))
     monkeypatch.setattr(ISOLATED, isolated)
-    assert job(tree, tmp_path).outcomes[TILES].notes == ["it was not done in time"], "reported once"
+    assert outcome_of(tree, tmp_path).notes == ["it was not done in time"], "reported once"
     assert isolated.call_args.args[0].__name__ == "build_features"
 
 
@@ -114,10 +110,10 @@ def test_models_from_elsewhere_rank_without_learning(tree, tmp_path, same_proces
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("xlarank.pipelines.run_all.evaluate", Mock(side_effect=KeyboardInterrupt))
         job(tree, learned)  # what was trained is scored by the next one
-    first = job(tree, learned).outcomes[TILES]
+    first = outcome_of(tree, learned)
     assert first.ranked_by == FINAL and first.valid
     assert Model.load(learned / "work/models/tile/cpu").card.trained_on.keys() == {"train", "valid"}
-    assert job(tree, there, models=learned / "work").outcomes[TILES].ranked_by == ATTACHED
+    assert outcome_of(tree, there, models=learned / "work").ranked_by == ATTACHED
     assert (there / "out.csv").read_bytes() == (learned / "out.csv").read_bytes()
     assert not (there / "work/features/tile/cpu/train").exists()
     # a finished job has nothing left to do, and a model is used even if the plan has no time for
@@ -127,10 +123,9 @@ def test_models_from_elsewhere_rank_without_learning(tree, tmp_path, same_proces
         assert read_first_scores(Workspace(learned / "work"), Collection.parse(TILE)) == {}
     model = learned / "work/models/tile/cpu/model.json"
     made = model.stat().st_mtime_ns
-    assert (job(tree, learned).outcomes[TILES].ranked_by, model.stat().st_mtime_ns) == (FINAL, made)
-    assert job(tree, learned, hours=1e-9).outcomes[TILES].ranked_by == EARLIER and right(
-        learned, tree
-    )
+    assert outcome_of(tree, learned).ranked_by == FINAL and model.stat().st_mtime_ns == made
+    assert outcome_of(tree, learned, hours=1e-9).ranked_by == EARLIER
+    assert right(learned, tree)
     assert (there / "out.csv").read_bytes() == (learned / "out.csv").read_bytes()
 
 
