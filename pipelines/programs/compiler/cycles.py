@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
@@ -56,10 +56,10 @@ class Operation:
     """An instruction of HLO text: ``name = result opcode``, and the rest from the bracket on.
 
     Attributes:
-        runs: number of runs of its computation; `read_operations` sets this and what follows.
-        source: ``file:line``, if known.
         inputs: operations of the same computation that it reads.
         body: operations that a fusion runs.
+        runs: number of runs of its computation, set by `read_operations`, as is the next.
+        source: ``file:line``, if known.
     """
 
     computation: str
@@ -68,14 +68,10 @@ class Operation:
     result: str
     opcode: str
     rest: str
-    runs: int = field(init=False, default=0)
-    source: str = field(init=False, default="")
     inputs: list[Operation] = field(init=False, default_factory=list)
     body: list[Operation] = field(init=False, default_factory=list)
-
-    @property
-    def operands(self) -> list[str]:
-        return re.findall(r"%([\w.\-]+)", self.rest.partition(")")[0])
+    runs: int = field(init=False, default=0)
+    source: str = field(init=False, default="")
 
     def attribute(self, name: str) -> str:
         """Return the word after ``name=``, without a percent sign; empty if there is none."""
@@ -162,8 +158,8 @@ class Operation:
         return re.sub(r"\bcalls=%?[\w.\-]+|, backend_config=\{.*", "", text).strip()
 
 
-#: Instructions of one computation by name.
-Lines = Mapping[str, Operation]
+#: Operations by computation, the root last.
+Computations = Mapping[str, Sequence[Operation]]
 
 
 def read_estimate(text: str) -> tuple[int, int]:
@@ -176,37 +172,41 @@ def read_estimate(text: str) -> tuple[int, int]:
     return _read_computations(text)[:2]
 
 
-def _read_computations(text: str) -> tuple[int, int, Mapping[str, int], Mapping[str, Lines]]:
+def _read_computations(text: str) -> tuple[int, int, Mapping[str, int], Computations]:
     """Return cycles, loops counted once, runs of each counted computation, and all computations."""
     computations: dict[str, dict[str, Operation]] = {}
     entry = name = ""
-    lines = dict[str, Operation]()
     for row in text.splitlines():
         if not row.startswith(" ") and (header := _HEADER.match(row)):
             name = header[2]
-            lines = computations[name] = {}
+            computations[name] = {}
             entry = name if header[1] else entry
-        elif parts := _INSTRUCTION.match(row):
-            lines[parts[1]] = Operation(name, row, *parts.groups())
+        elif name and (parts := _INSTRUCTION.match(row)):
+            computations[name][parts[1]] = Operation(name, row, *parts.groups())
     if not entry:
         raise CompilerError("the compiled program has no entry computation", expected="HLO text")
-    return *_estimate_run(entry, computations), computations
+    for lines in computations.values():
+        for op in lines.values():
+            operands = re.findall(r"%([\w.\-]+)", op.rest.partition(")")[0])
+            op.inputs = [lines[operand] for operand in operands if operand in lines]
+            op.body = [*computations.get(op.attribute("calls"), {}).values()]
+    operations = {name: [*lines.values()] for name, lines in computations.items()}
+    return *_estimate_run(entry, operations), operations
 
 
-def _estimate_run(name: str, computations: Mapping[str, Lines]) -> tuple[int, int, Counter[str]]:
+def _estimate_run(name: str, computations: Computations) -> tuple[int, int, Counter[str]]:
     """Return the cycles of one run of a computation, calls included, the number of loops counted
     once, and the runs of the computations that it counts.
     """
-    lines = computations[name]
     cycles = 0
     unknown = 0
     runs = Counter({name: 1})
-    for line in lines.values():
-        cycles += line.cycles
-        if called := _called(line):  # HLO has no recursion
+    for op in computations[name]:
+        cycles += op.cycles
+        if called := _called(op):  # HLO has no recursion
             branches = (_estimate_run(branch, computations) for branch in called)
             most, inside, inner = max(branches, key=itemgetter(0))
-            trips = trip_count(line, lines, computations) if line.opcode == "while" else 1
+            trips = trip_count(op, computations) if op.opcode == "while" else 1
             times = 1 if trips is None else trips
             cycles += most * times
             unknown += inside + (trips is None)
@@ -214,36 +214,36 @@ def _estimate_run(name: str, computations: Mapping[str, Lines]) -> tuple[int, in
     return cycles, unknown, runs
 
 
-def _called(line: Operation) -> list[str]:
+def _called(op: Operation) -> list[str]:
     """Return the computation that an operation runs, or the branches of a ``conditional``."""
-    if line.opcode != "conditional":
-        return [line.attribute(_CALLED[line.opcode])] if line.opcode in _CALLED else []
+    if op.opcode != "conditional":
+        return [op.attribute(_CALLED[op.opcode])] if op.opcode in _CALLED else []
     names = list[str]()
-    for branches, single in _BRANCHES.findall(line.rest):
+    for branches, single in _BRANCHES.findall(op.rest):
         names += (branches or single).split(",")
     return [name.strip().lstrip("%") for name in names]
 
 
-def trip_count(loop: Operation, outside: Lines, computations: Mapping[str, Lines]) -> int | None:
-    """Return the trip count of a ``while`` among the lines ``outside``; None if unknown.
+def trip_count(loop: Operation, computations: Computations) -> int | None:
+    """Return the trip count of a ``while``; None if unknown.
 
     The compiler's annotation takes precedence. Otherwise the usual form is recognized: a counter
     that starts at a constant, grows or shrinks by a constant and is compared with a constant.
     """
     if annotation := re.search(r'known_trip_count\\?":\s*\{\\?"n\\?":\\?"(\d+)', loop.rest):
         return int(annotation[1])
-    condition, body = (computations[loop.attribute(role)] for role in ("condition", "body"))
-    test, result = (list(lines.values())[-1] for lines in (condition, body))
+    test, result = (computations[loop.attribute(role)][-1] for role in ("condition", "body"))
+    (initial,) = loop.inputs
     direction = test.attribute("direction")
     if test.opcode != "compare" or direction not in ("LT", "LE", "GT", "GE"):
         return None
-    counter, limit = test.operands
-    index = _tuple_index(counter, condition)
-    end = _constant(limit, condition)
-    if index is None or end is None:
+    counter, limit = test.inputs
+    index = _tuple_index(counter)
+    end = _constant(limit)
+    if index is None or end is None or not initial.opcode == result.opcode == "tuple":
         return None
-    start = _constant(_tuple_element(outside.get(loop.operands[0]), index), outside)
-    step = _counter_step(_skip_copies(_tuple_element(result, index), body), index, body)
+    start = _constant(initial.inputs[index])
+    step = _counter_step(_value(result.inputs[index]), index)
     if start is None or not step or (step > 0) != (direction[0] == "L"):
         return None
     if direction[1] == "E":
@@ -251,45 +251,35 @@ def trip_count(loop: Operation, outside: Lines, computations: Mapping[str, Lines
     return max(0, -(-(end - start) // step))
 
 
-def _counter_step(addition: Operation | None, index: int, body: Lines) -> int | None:
-    """Return the constant that a line adds to a loop's counter, element ``index`` of its tuple."""
-    if addition is None or addition.opcode != "add":
-        return None
-    for counter, addend in (addition.operands, addition.operands[::-1]):
-        step = _constant(addend, body)
-        if step is not None and _tuple_index(counter, body) == index:
-            return step
+def _counter_step(addition: Operation, index: int) -> int | None:
+    """Return the constant that is added to a loop's counter, element ``index`` of its tuple."""
+    if addition.opcode == "add":
+        for counter, addend in (addition.inputs, addition.inputs[::-1]):
+            step = _constant(addend)
+            if step is not None and _tuple_index(counter) == index:
+                return step
     return None
 
 
-def _skip_copies(name: str, lines: Lines) -> Operation | None:
-    line = lines.get(name)
-    while line is not None and line.opcode in _IDENTITIES:
-        line = lines.get(line.operands[0])
-    return line
+def _value(op: Operation) -> Operation:
+    """Return the operation whose result is passed on unchanged."""
+    while op.opcode in _IDENTITIES:
+        op = op.inputs[0]
+    return op
 
 
-def _constant(name: str, lines: Lines) -> int | None:
-    line = _skip_copies(name, lines)
-    if line is None or line.opcode != "constant":
-        return None
-    number = re.match(r"\((-?\d+)\)", line.rest)
-    return int(number[1]) if number else None
+def _constant(op: Operation) -> int | None:
+    value = _value(op)
+    number = re.match(r"\((-?\d+)\)", value.rest)
+    return int(number[1]) if number and value.opcode == "constant" else None
 
 
-def _tuple_element(line: Operation | None, index: int) -> str:
-    return line.operands[index] if line and line.opcode == "tuple" else ""
-
-
-def _tuple_index(name: str, lines: Lines) -> int | None:
+def _tuple_index(op: Operation) -> int | None:
     """Return the index of a value in the loop's tuple; None if it is no element."""
-    line = _skip_copies(name, lines)
-    if line is None or line.opcode != "get-tuple-element":
+    element = _value(op)
+    if element.opcode != "get-tuple-element" or _value(element.inputs[0]).opcode != "parameter":
         return None
-    source = _skip_copies(line.operands[0], lines)
-    if source is None or source.opcode != "parameter":
-        return None
-    return int(line.attribute("index"))
+    return int(element.attribute("index"))
 
 
 def read_operations(text: str) -> list[Operation]:
@@ -298,11 +288,8 @@ def read_operations(text: str) -> list[Operation]:
     sources = _sources(text)
     operations = []
     for computation, runs in runs_of.items():
-        lines = computations[computation]
-        for op in lines.values():
+        for op in computations[computation]:
             op.runs = runs
-            op.inputs = [lines[name] for name in op.operands if name in lines]
-            op.body = [*computations.get(op.attribute("calls"), {}).values()]
             source = re.search(r'\bsource_file="([^"]*)" source_line=(\d+)', op.rest)
             frame = sources.get(op.attribute("stack_frame_id"), "")
             op.source = ":".join(source.groups()) if source else frame
