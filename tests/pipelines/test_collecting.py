@@ -164,7 +164,10 @@ def programs(*names):
 def test_measuring_stops_when_the_order_of_the_fastest_no_longer_changes(tmp_path):
     steady = Device()
     noisy = Device(noise=0.5)
-    timings = time_programs(steady, PLAIN, programs("1", "2", "3"), minutes=1)
+    notes = []
+    timings = time_programs(steady, PLAIN, programs("1", "2", "3"), minutes=1, step=notes.append)
+    assert notes[:3] == ["1 loaded", "2 loaded", "3 loaded"]
+    assert notes[3:] == [f"round {number}" for number in range(1, ROUNDS + 1)]
     assert steady.rounds == ROUNDS == timings.seconds.shape[1]
     assert timings.nanoseconds() == {"1": 10**6, "2": 2 * 10**6, "3": 3 * 10**6}
     timings = time_programs(noisy, PLAIN, programs(*map(str, range(1000, 1040))), minutes=1)
@@ -174,13 +177,6 @@ def test_measuring_stops_when_the_order_of_the_fastest_no_longer_changes(tmp_pat
     short = Device()
     time_programs(short, PLAIN, programs("1", "2"), minutes=0)
     assert short.rounds == 2
-
-
-def test_every_program_loaded_and_every_round_is_a_step():
-    notes = []
-    time_programs(Device(), PLAIN, programs("1", "2", "3"), minutes=1, step=notes.append)
-    assert notes[:3] == ["1 loaded", "2 loaded", "3 loaded"]
-    assert notes[3:] == [f"round {number}" for number in range(1, ROUNDS + 1)]
 
 
 def test_the_time_to_load_programs_counts(monkeypatch):
