@@ -9,8 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-import networkx as nx
-
 from xlarank.data.hlo.encoding import ELEMENT_TYPES
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.pipelines.programs.compiler.constrain import Order, entry_shapes
@@ -170,18 +168,9 @@ class Diagnosis:
     relayouts: list[Relayout]
 
 
-def data_flow(text: str) -> nx.DiGraph:
-    """Return a compiled program's operations in order, with edges from operands to users."""
-    operations = read_operations(text)
-    graph = nx.empty_graph(operations, nx.DiGraph)
-    for op in operations:
-        graph.add_edges_from((operand, op) for operand in op.inputs)
-    return graph
-
-
 def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diagnosis:
     """Return costs and relayouts of a compiled program, with names of inputs and outputs."""
-    operations = data_flow(text)
+    operations = read_operations(text)
     cycles = sum(op.total for op in operations)
     costs = []
     relayouts = []
@@ -191,9 +180,11 @@ def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diag
         costs.append(cost)
         if op.relayout:
             leaves = (inputs, outputs) if op.computation == entry else ((), ())
-            kind, tensor = _tensor_of(op, operations, *leaves)
-            layouts = {"before": op.before, "after": op.layout}
-            relayouts.append(Relayout(**vars(cost), **layouts, kind=kind, tensor=tensor))
+            kind, tensor = _tensor_of(op, *leaves)
+            relayout = Relayout(
+                **vars(cost), before=op.before, after=op.layout, kind=kind, tensor=tensor
+            )
+            relayouts.append(relayout)
     moved = sum(copy.cycles for copy in relayouts)
     return Diagnosis(cycles, moved, _summary(relayouts, moved, cycles), costs, relayouts)
 
@@ -210,22 +201,20 @@ def _summary(relayouts: Sequence[Relayout], moved: int, cycles: int) -> str:
     return f"{moved / cycles:.0%} of the estimate {number} forced by layouts: {parts}"
 
 
-def _tensor_of(
-    copy: Operation, operations: nx.DiGraph, inputs: Sequence[Leaf], outputs: Sequence[Leaf]
-) -> tuple[str, str]:
+def _tensor_of(copy: Operation, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> tuple[str, str]:
     """Return a relayout's ``kind`` and ``tensor``; inputs and outputs are of the entry alone."""
 
     def passes(op: Operation) -> bool:
         return op is copy or op.relayout or op.opcode in _PASSING
 
     producer = user = last = copy
-    while passes(producer) and operations.pred[producer]:
-        producer = next(iter(operations.pred[producer]))
+    while passes(producer) and producer.inputs:
+        producer = producer.inputs[0]
     if 0 <= producer.number < len(inputs):
         return inputs[producer.number].kind, inputs[producer.number].name
-    while not user.root and passes(user) and operations.succ[user]:
+    while not user.root and passes(user) and user.users:
         last = user
-        user = next(iter(operations.succ[user]))
+        user = user.users[0]
     if user.root and outputs and passes(user):
         position = user.inputs.index(last) if user.opcode == "tuple" else 0
         return "output", outputs[position].name

@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
+from operator import attrgetter
 from typing import Final
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,13 +20,7 @@ from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.features.layout.hardware import hardware_of
 from xlarank.features.layout.relayout_blocks import relayout_ns
-from xlarank.pipelines.programs.advise.diagnosis import (
-    Leaf,
-    data_flow,
-    leaves_of,
-    source_line,
-    ties_of,
-)
+from xlarank.pipelines.programs.advise.diagnosis import Leaf, leaves_of, source_line, ties_of
 from xlarank.pipelines.programs.candidates import (
     CandidateLayouts,
     Codes,
@@ -35,6 +30,7 @@ from xlarank.pipelines.programs.candidates import (
 )
 from xlarank.pipelines.programs.compiler import constrain as layouts
 from xlarank.pipelines.programs.compiler.constrain import AUTO, DEFAULT, Order
+from xlarank.pipelines.programs.compiler.cycles import read_operations
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
@@ -187,20 +183,23 @@ def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
     combine all copies; then come, for each copy, its value alone and all values of its rank within
     `_STEPS`.
     """
-    operations = data_flow(text)
     orders = []
     combined: tuple[dict[tuple[int, ...], Order], ...] = ({}, {})
-    copies = [op for op in operations if op.relayout and op.total]
+    copies = [op for op in read_operations(text) if op.relayout and op.total]
     for copy in sorted(copies, key=lambda op: -op.total):
         directions = (
-            (copy.layout, operations.reverse(copy=False), combined[0]),
-            (copy.before, operations, combined[1]),
+            (copy.layout, attrgetter("inputs"), combined[0]),
+            (copy.before, attrgetter("users"), combined[1]),
         )
-        for order, graph, union in directions:
+        for order, neighbours, union in directions:
             if len(order) != len(copy.dimensions):
                 continue
-            reached = nx.single_source_shortest_path_length(graph, copy, cutoff=_STEPS)
-            near = {op.dimensions: order for op in reached if len(op.dimensions) == len(order)}
+            near = {copy.dimensions: order}
+            reached = [copy]
+            for _ in range(_STEPS):
+                reached = list(chain.from_iterable(map(neighbours, reached)))
+                same_rank = (op for op in reached if len(op.dimensions) == len(order))
+                near |= dict.fromkeys((op.dimensions for op in same_rank), order)
             orders += [{copy.dimensions: order}, near]
             union |= near | union
     return [*filter(None, combined), *orders]

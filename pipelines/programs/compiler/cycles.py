@@ -56,7 +56,7 @@ class Operation:
     """An instruction of HLO text: ``name = result opcode``, and the rest from the bracket on.
 
     Attributes:
-        inputs: operations of the same computation that it reads.
+        inputs, users: operations of the same computation that it reads, and that read it.
         body: operations that a fusion runs.
         runs: number of runs of its computation, set by `read_operations`, as is the next.
         source: ``file:line``, if known.
@@ -68,8 +68,9 @@ class Operation:
     result: str
     opcode: str
     rest: str
-    inputs: list[Operation] = field(init=False, default_factory=list)
-    body: list[Operation] = field(init=False, default_factory=list)
+    inputs: list[Operation] = field(init=False, repr=False, default_factory=list)
+    users: list[Operation] = field(init=False, repr=False, default_factory=list)
+    body: list[Operation] = field(init=False, repr=False, default_factory=list)
     runs: int = field(init=False, default=0)
     source: str = field(init=False, default="")
 
@@ -187,8 +188,10 @@ def _read_computations(text: str) -> tuple[int, int, Mapping[str, int], Computat
         raise CompilerError("the compiled program has no entry computation", expected="HLO text")
     for lines in computations.values():
         for op in lines.values():
-            operands = re.findall(r"%([\w.\-]+)", op.rest.partition(")")[0])
-            op.inputs = [lines[operand] for operand in operands if operand in lines]
+            names = re.findall(r"%([\w.\-]+)", op.rest.partition(")")[0])
+            op.inputs = [lines[name] for name in names if name in lines]
+            for operand in dict.fromkeys(op.inputs):
+                operand.users.append(op)
             op.body = [*computations.get(op.attribute("calls"), {}).values()]
     operations = {name: [*lines.values()] for name, lines in computations.items()}
     return *_estimate_run(entry, operations), operations
