@@ -100,26 +100,19 @@ class Advice:
         return (self.measured or self).speedup >= WORTHWHILE
 
     @property
-    def converted(self) -> list[str]:
-        """Inputs that must be laid out anew in every call, as the search does not count."""
-        inputs = [change for change in self.inputs if change.kind == "input"]
-        return [change.name for change in inputs if not change.looped]
-
-    @property
-    def net_speedup(self) -> float:
-        """Speedup if converting inputs costs as much as the copies that it spares."""
-        copies = self.diagnosis.relayouts
-        cycles = sum(copy.cycles for copy in copies if copy.tensor in self.converted)
-        return 1 / (1 / (self.measured or self).speedup + cycles / max(self.diagnosis.cycles, 1))
-
-    @property
     def net_text(self) -> str:
-        """Note on the net gain; empty if nothing must be converted in every call."""
-        if not self.converted:
+        """Note on the net gain if inputs must be laid out anew in every call, as the search does
+        not count, which costs as much as the copies that it spares; else empty.
+        """
+        inputs = [change for change in self.inputs if change.kind == "input"]
+        converted = [change.name for change in inputs if not change.looped]
+        if not converted:
             return ""
-        names = ", ".join(self.converted)
-        text = f"net gain {self.net_speedup:.3f} with {names} laid out anew in each call"
-        if self.net_speedup >= WORTHWHILE:
+        copies = self.diagnosis.relayouts
+        cycles = sum(copy.cycles for copy in copies if copy.tensor in converted)
+        gain = 1 / (1 / (self.measured or self).speedup + cycles / max(self.diagnosis.cycles, 1))
+        text = f"net gain {gain:.3f} with {', '.join(converted)} laid out anew in each call"
+        if gain >= WORTHWHILE:
             return text
         return f"{text}: nothing worth doing, unless it is made in this layout"
 
@@ -408,7 +401,10 @@ def apply_configuration(
     path = out / f"{graph_name(program)}.{Path(name).stem}.{number}.pb"
     with atomic_write(path) as partial:
         partial.write_bytes(layouts.constrain(module, orders).SerializeToString())
-    changes = [change for change in diagnosis.changes_of(module, orders) if change.is_reordered]
+    reordered = {
+        node: order for node, order in orders.items() if order[::-1] != tuple(range(len(order)))
+    }
+    changes = diagnosis.changes_of(module, reordered)
     lines = diagnosis.operation_lines(changes)
     if others := len(orders) - len(changes):
         lines.append(f"# {counted(others, 'operation')} with dimensions in their default order")

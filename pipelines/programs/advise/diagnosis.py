@@ -252,11 +252,6 @@ class Change:
     code: str = ""
 
     @property
-    def is_reordered(self) -> bool:
-        """Whether the order is another than JAX's default, the last dimension minor-most."""
-        return self.major_to_minor != tuple(range(len(self.major_to_minor)))
-
-    @property
     def location(self) -> Location | None:
         """Location of the value to constrain; None if unknown or if it belongs to a gradient."""
         if not self.file or "transpose(" in self.source:
