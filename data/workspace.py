@@ -38,9 +38,6 @@ class Workspace:
     def rows(self, collection: Collection, split: str, part: int) -> Path:
         return self._below("features", *collection.parts, split, f"part-{part:04}.parquet")
 
-    def graph_instances(self, collection: Collection, split: str, name: str) -> Path:
-        return self._below("features", *collection.parts, split, f"{name}.instances.npz")
-
     def study(self, collection: Collection) -> Path:
         return self._below("studies", *collection.parts)
 
@@ -69,13 +66,20 @@ class Workspace:
 
     def _below(self, *names: str) -> Path:
         for name in names:
-            if not _SAFE_NAME.fullmatch(name):
-                got = f"the name {name!r} cannot be used inside the workspace"
-                special = ". _ - + = @ , ' ( ) [ ] { } # % & ! ^"
-                expected = f"letters, digits, spaces and {special}, no dot in front"
-                raise WorkspaceError(got, expected=expected, do="rename the file or folder")
-            if len(name.encode()) > _LONGEST_NAME:
-                got = f"the name {name!r} is too long for a file"
-                expected = f"at most {_LONGEST_NAME} bytes"
-                raise WorkspaceError(got, expected=expected, do="rename the file")
+            require_safe_name(name)
         return self.root.joinpath(*names)
+
+
+def require_safe_name(name: str) -> None:
+    """Raise `WorkspaceError` for a name of a graph, collection or file that is too long, or that
+    could lead outside the workspace.
+    """
+    if not _SAFE_NAME.fullmatch(name):
+        got = f"the name {name!r} cannot be used inside the workspace"
+        special = ". _ - + = @ , ' ( ) [ ] { } # % & ! ^"
+        expected = f"letters, digits, spaces and {special}, no dot in front"
+        raise WorkspaceError(got, expected=expected, do="rename the file or folder")
+    if len(name.encode()) > _LONGEST_NAME:
+        got = f"the name {name!r} is too long for a file"
+        expected = f"at most {_LONGEST_NAME} bytes"
+        raise WorkspaceError(got, expected=expected, do="rename the file")

@@ -7,7 +7,7 @@ from typing import Final
 
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
-from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
+from xlarank.features.catalogue import blocks_of
 
 _INTRODUCTION: Final = """
 Columns (features) are called `block__what__how`. *Graph* columns are constant within a graph,
@@ -15,18 +15,11 @@ Columns (features) are called `block__what__how`. *Graph* columns are constant w
 adds the rest. *Transductive* columns are computed from all candidates of the graph, without labels;
 `build-features --no-candidates` leaves them out.
 """
-_INSTANCES: Final = """# Instances of layout graphs
-
-Columns of instances: one row for each distinct (node, layouts) entry, and for each pair of entries
-connected by a tensor. The ranker `sum-pooled` adds up the scores of the instances. -1 means that a
-column does not apply.
-"""
 
 
 def pages() -> dict[str, str]:
-    """Return the pages of columns as Markdown: layouts, tiles and instances."""
-    instances = _INSTANCES + "".join(map(_section, INSTANCE_BLOCKS))
-    return {"layout": _columns("layout"), "tile": _columns("tile"), "instances": instances}
+    """Return the pages of columns as Markdown: layouts and tiles."""
+    return {"layout": _columns("layout"), "tile": _columns("tile")}
 
 
 def _columns(kind: Kind) -> str:
@@ -39,8 +32,8 @@ def _columns(kind: Kind) -> str:
 
 
 def _section(block: Block) -> str:
-    tier = [] if block.scope is Scope.INSTANCE else [block.tier.value]
-    traits = [block.scope.value, *tier, *(["transductive"] if block.transductive else [])]
+    transductive = ["transductive"] if block.transductive else []
+    traits = [block.scope.value, block.tier.value, *transductive]
     rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in block.columns.items())
     title = f"{block.title} ({', '.join(traits)})"
     return (

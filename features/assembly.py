@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.collection import collection_of
-from xlarank.data.config_table import group_codes, read_only
+from xlarank.data.config_table import read_only
 from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import Graph, LayoutGraph, TileGraph, read_graph
 from xlarank.features.block import Block, Scope
 from xlarank.features.block_files import naming_lines
 from xlarank.features.candidates import rank_sources
-from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS
-from xlarank.features.instances.graph_instances import Instances
-from xlarank.features.instances.instance_context import InstanceContext
+from xlarank.features.catalogue import BLOCKS
 from xlarank.features.layout.aggregation import LayoutBlock, columns_of, compute_together
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.rows import GraphRows, rows_table
@@ -91,13 +88,11 @@ def assemble(
         if isinstance(graph, LayoutGraph):
             context = LayoutContext(graph, settings.tiling, settings.hardware)
             rows = compute_together(context, blocks, names)
-            instances_of = LayoutContext(graph, settings.tiling) if users_blocks else context
-            load = partial(instance_table, instances_of, settings.candidates)
-            extra: dict[str, Any] = {"instances": cache(load)}
+            kinds: tuple[str, ...] = ()
         else:
             context = TileContext(cast(TileGraph, graph), settings.tiling)
             rows = np.zeros((len(names), context.configs), np.float32).T
-            extra = {"kinds": kernel_kinds(context)}
+            kinds = kernel_kinds(context)
         constants: dict[str, NDArray[np.float32]] = {}
         built_in = [block for block in (*config_blocks, *graph_blocks) if block in BLOCKS]
         for block in (*built_in, *users_blocks):  # those may write into the context
@@ -123,7 +118,7 @@ def assemble(
             np.arange(graph.configs),
             graph.runtime,
             normalizer,
-            **extra,
+            kinds,
         )
 
 
@@ -137,47 +132,7 @@ def require_finite(graph: str, block: Block, values: NDArray[np.float32]) -> Non
     column = int(np.nonzero(~finite)[-1].min())
     name = [*block.columns][column]
     value = values[..., column][~finite[..., column]].flat[0]
-    if block not in BLOCKS + INSTANCE_BLOCKS:
+    if block not in BLOCKS:
         raise block.error(f"{value} in the column {name} of {graph}", expected="finite numbers")
     got = f"{graph}.npz: its column {name} holds {value}"
     raise GraphFileError(got, expected="smaller sizes in the file", do="mend or remove it")
-
-
-def instance_table(context: LayoutContext, candidates: bool = True) -> Instances:
-    """Return the instances of the distinct configurations; without ``candidates``, no transductive
-    columns.
-    """
-    table = context.table
-    instances = InstanceContext(context)
-    blocks = [block for block in INSTANCE_BLOCKS if candidates or not block.transductive]
-    parts = [block.compute(instances).astype(np.float32) for block in blocks]
-    for block, part in zip(blocks, parts, strict=True):
-        require_finite(context.graph.name, block, part)
-    values = np.ascontiguousarray(np.concatenate(parts, axis=1))
-    columns = [name for block in blocks for name in block.columns]
-    merged = group_codes(values.view(np.int32))
-    # codes relative to each node's first row fit a small type
-    codes = np.empty(
-        table.codes.shape, np.min_scalar_type(int(np.diff(table.start).max(initial=1)) - 1)
-    )
-    row_instance = np.full(len(table.rows), -1)
-    pair_instance = np.full(instances.total, -1)
-    row_instance[instances.rows] = merged.group[: len(instances.rows)]
-    pair_instance[instances.present] = merged.group[len(instances.rows) :]
-    graph = context.graph
-    node = context.graph.configurable
-    return Instances(
-        columns=columns,
-        values=values[merged.first],
-        codes=np.subtract(table.codes, table.start[:-1], out=codes, casting="unsafe"),
-        node=node.astype(np.int32),
-        opcode=graph.opcode[node].astype(np.int16),
-        first=table.start[:-1],
-        rows=table.rows,
-        row_instance=row_instance.astype(np.int32),
-        request=context.requested.by_row(context).astype(np.int32),
-        pairs=instances.pairs.astype(np.int32),
-        pair_first=instances.first.astype(np.int32),
-        pair_width=instances.width.astype(np.int32),
-        pair_instance=pair_instance.astype(np.int32),
-    )

@@ -29,7 +29,6 @@ class Scope(Enum):
 
     GRAPH = "graph"
     CONFIG = "configuration"
-    INSTANCE = "instance"
 
 
 class Cause(StrEnum):
@@ -97,9 +96,7 @@ class Block(ABC):
 
     @abstractmethod
     def compute(self, context: Any) -> NDArray[np.floating[Any]]:
-        """Return the columns, ``(columns,)`` for a graph block, else ``(configs or instances,
-        columns)``.
-        """
+        """Return the columns, ``(columns,)`` for a graph block, else ``(configs, columns)``."""
 
     @property
     def location(self) -> CodeType:

@@ -153,9 +153,9 @@ def _check_attributes(block: Block) -> None:
     for attribute, enumeration in (("scope", Scope), ("tier", Tier), ("cause", Cause)):
         setattr(block, attribute, enumeration(getattr(block, attribute)))
     kinds = {*block.kinds}
-    if block.scope is Scope.INSTANCE or not kinds or not kinds <= {*get_args(Kind)}:
-        allowed = f"{Scope.GRAPH} or {Scope.CONFIG}, and kinds among {', '.join(get_args(Kind))}"
-        raise TypeError(f"{title} is of {block.scope} and kinds {block.kinds}, not {allowed}")
+    if not kinds or not kinds <= {*get_args(Kind)}:
+        allowed = ", ".join(get_args(Kind))
+        raise TypeError(f"{title} is of kinds {block.kinds}, not among {allowed}")
     if not isinstance(block.transductive, bool):
         raise TypeError(f"{title} has transductive {block.transductive!r}, not True or False")
     if not block.columns:

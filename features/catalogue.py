@@ -8,7 +8,6 @@ from typing import Final
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.candidates import LAYOUT_PLACES, RELAYOUT_PLACES, TILE_PLACES, Frequency
-from xlarank.features.instances import instance_blocks
 from xlarank.features.layout import change, copies, padding, relayout_blocks
 from xlarank.features.program import composition
 from xlarank.features.tile import bounds, tpu_time
@@ -71,22 +70,6 @@ BLOCKS: Final = checked(
     bounds.Traffic(),
     tpu_time.TpuTime(),
 )
-#: Blocks of instances, for layout graphs only.
-INSTANCE_BLOCKS: Final = checked(
-    instance_blocks.InstanceGraph(),
-    instance_blocks.NODE,
-    instance_blocks.ROW,
-    instance_blocks.OPERANDS,
-    instance_blocks.SURROUNDINGS,
-    instance_blocks.OUTPUT,
-    instance_blocks.InstancePair(),
-    instance_blocks.InstanceRarity(),
-)
-
-
-def every_block(kind: Kind) -> list[Block]:
-    """Return all built-in blocks for one kind of graph, instance blocks last."""
-    return blocks_of(kind) + [block for block in INSTANCE_BLOCKS if kind in block.kinds]
 
 
 def blocks_of(

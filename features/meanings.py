@@ -17,7 +17,7 @@ from xlarank.data.schema import ELEMENT_BYTES, LAYOUT_SLOTS, MAX_RANK, NODE_COLU
 from xlarank.features.block import Block, Cause
 from xlarank.features.block_files import loaded_blocks
 from xlarank.features.candidates import rank_sources
-from xlarank.features.catalogue import BLOCKS, INSTANCE_BLOCKS, every_block
+from xlarank.features.catalogue import BLOCKS, blocks_of
 
 
 def cause_of(column: str) -> Cause:
@@ -36,7 +36,7 @@ def cause_of(column: str) -> Cause:
 def _causes(user_blocks: tuple[Block, ...]) -> dict[str, Cause]:
     return {
         name: getattr(meaning, "cause", None) or block.cause
-        for block in (*BLOCKS, *INSTANCE_BLOCKS, *user_blocks)
+        for block in (*BLOCKS, *user_blocks)
         for name, meaning in block.columns.items()
     }
 
@@ -45,7 +45,7 @@ def column_meanings() -> dict[str, str]:
     """Return the meaning of every block's columns; a name shared by layouts and tiles means the
     same for both.
     """
-    blocks = (*INSTANCE_BLOCKS, *BLOCKS, *loaded_blocks())
+    blocks = (*BLOCKS, *loaded_blocks())
     return {name: meaning for block in blocks for name, meaning in block.columns.items()}
 
 
@@ -81,7 +81,7 @@ def describe_columns(pattern: str) -> list[ColumnDescription]:
             block.transductive,
         )
         for kind in get_args(Kind)
-        for block in every_block(kind)
+        for block in blocks_of(kind)
         for name, meaning in block.columns.items()
     }
     if matching := [columns[name] for name in columns if fnmatchcase(name, pattern)]:

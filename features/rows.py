@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 from xlarank.data.config_table import group_minimum
 from xlarank.data.families import program_family
 from xlarank.data.graph import Kind
-from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.settings import FeatureSettings
 
 if TYPE_CHECKING:
@@ -76,8 +74,6 @@ class GraphRows:
         ids: ``(configs,)`` index of each configuration in the npz file.
         runtime: ``(configs,)`` nanoseconds; 0 if not measured or withheld.
         normalizer: ``(configs,)`` divisor of each runtime; 1 for layouts.
-        instances: function that reads or computes the instances of the configurations, once; None
-            for tiles.
         kinds: kernel kinds by `xlarank.features.tile.tile_context.kernel_kinds`; empty for layouts.
     """
 
@@ -89,7 +85,6 @@ class GraphRows:
     ids: NDArray[np.int64]
     runtime: NDArray[np.int64]
     normalizer: NDArray[np.int64]
-    instances: Callable[[], Instances] | None = None
     kinds: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -170,11 +165,9 @@ class GraphRows:
         by_config = {
             name: getattr(self, name)[group >= 0] for name in ("ids", "runtime", "normalizer")
         }
-        load = self.instances
-        instances = load and cache(lambda: load().take(keep))
         values = self.config_values[keep]
         group = group[group >= 0]
-        return replace(self, config_values=values, group=group, instances=instances, **by_config)
+        return replace(self, config_values=values, group=group, **by_config)
 
     def only(self, used: NDArray[np.intp]) -> GraphRows:
         """Return the rows with only the columns ``used`` (indices into ``columns``, ascending)."""
@@ -266,22 +259,6 @@ def row_starts(graphs: Sequence[GraphRows]) -> list[int]:
 def graph_generator(seed: int, name: str) -> np.random.Generator:
     """Return a random generator for a seed and a graph."""
     return np.random.default_rng([seed, zlib.crc32(name.encode())])
-
-
-def even_ranks(cost: NDArray[np.float64], count: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return sorted indices, ``(min(count, configs),)``, evenly spaced by rank of ``cost``,
-    ``(configs,)``.
-
-    Equal costs are ranked in random order.
-
-    >>> even_ranks(np.array([5.0, 1.0, 4.0, 2.0, 3.0]), 3, np.random.default_rng(0)).tolist()
-    [0, 1, 4]
-    """
-    if count >= len(cost):
-        return np.arange(len(cost))
-    shuffled = rng.permutation(len(cost))
-    order = shuffled[np.argsort(cost[shuffled], kind="stable")]
-    return np.sort(order[np.rint(np.linspace(0, len(order) - 1, count)).astype(np.intp)])
 
 
 def sample_rows(rows: GraphRows, recipe: Recipe) -> GraphRows:

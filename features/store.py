@@ -1,5 +1,4 @@
-"""Stored features: parquet files of many small graphs or one large one, an npz file of instances
-per layout graph.
+"""Stored features: parquet files of many small graphs or one large one.
 
 Each split of a collection has a manifest. A row is a *distinct* configuration, with the columns of
 `xlarank.features.rows.rows_table`. Between its keys and its features, lists hold the ids of all
@@ -17,8 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from functools import cache, partial
+from dataclasses import asdict, dataclass, field
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +35,6 @@ from xlarank.data.files import (
     write_parquet,
 )
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
-from xlarank.features.instances.graph_instances import ARRAYS, Instances
 from xlarank.features.rows import KEYS, GraphRows, Recipe, Source, row_starts, rows_table
 
 #: List columns, with an entry for each of the identical configurations -> array of `GraphRows`.
@@ -241,52 +238,6 @@ def stored_graphs(path: Path, recipe: Recipe) -> dict[str, StoredGraph]:
         return {}
 
 
-def write_instances(path: Path, instances: Instances, recipe: Recipe, source: Source) -> None:
-    """Write one graph's instances beside its rows atomically; raises `WorkspaceError`."""
-    metadata = {"columns": instances.columns, "recipe": asdict(recipe), "source": asdict(source)}
-    arrays: dict[str, Any] = {name: getattr(instances, name) for name in ARRAYS}
-    # node by node: neighbouring codes are mostly equal and compress to half the size
-    arrays["codes"] = np.ascontiguousarray(instances.codes.T)
-    arrays["about"] = np.array(json.dumps(metadata))
-    with atomic_write(path) as draft:
-        with draft.open("wb") as stream:
-            np.savez_compressed(stream, **arrays)
-        with zipfile.ZipFile(draft, "a") as archive:
-            archive.comment = _sealable({}).encode()
-        _seal(draft)
-
-
-def _instance_arrays(
-    path: Path, recipe: Recipe, source: Source, names: Sequence[str]
-) -> dict[str, Any]:
-    """Return the columns and the named arrays of stored instances; raises one of `_BROKEN`."""
-    with np.load(io.BytesIO(_read_verified(path)), allow_pickle=False) as archive:
-        metadata = json.loads(str(archive["about"]))
-        if from_json(Recipe, metadata["recipe"]) != recipe or metadata["source"] != asdict(source):
-            raise ValueError(_MISMATCH)
-        return {
-            "columns": list(map(str, metadata["columns"])),
-            **{name: archive[name] for name in names},
-        }
-
-
-def instances_current(path: Path, recipe: Recipe, source: Source) -> bool:
-    """Return whether the file is intact and was made from this source by this recipe."""
-    try:
-        return bool(_instance_arrays(path, recipe, source, ()))
-    except _BROKEN:
-        return False
-
-
-def read_instances(path: Path, recipe: Recipe, source: Source) -> Instances:
-    """Read one graph's instances; raises `FeatureStoreError` unless they are
-    `instances_current`.
-    """
-    with _reading(path, "stored instances"):
-        arrays = _instance_arrays(path, recipe, source, ARRAYS)
-        return Instances(**{**arrays, "codes": np.ascontiguousarray(arrays["codes"].T)})
-
-
 def write_manifest(
     workspace: Workspace, collection: Collection, split: str, manifest: Manifest
 ) -> None:
@@ -319,10 +270,10 @@ def scan_rows(
 def remove_other_rows(
     workspace: Workspace, collection: Collection, split: str, manifest: Manifest
 ) -> None:
-    """Remove rows and instances of graphs that are not in the manifest."""
+    """Remove rows of graphs that are not in the manifest."""
     current = {workspace.rows(collection, split, part) for part in manifest.parts}
-    current |= {workspace.graph_instances(collection, split, name) for name in manifest.graphs}
     folder = workspace.features(collection, split)
+    # earlier versions also stored *.instances.npz
     for path in {*folder.glob("[!.]*.parquet"), *folder.glob("*.instances.npz")} - current:
         path.unlink(missing_ok=True)
 
@@ -379,8 +330,4 @@ def each_graph(
             with _reading(path):
                 if rows is None or source != graph.source:
                     raise ValueError(_MISMATCH)
-            if collection.kind == "layout":
-                instances = workspace.graph_instances(collection, split, name)
-                read = partial(read_instances, instances, manifest.recipe, graph.source)
-                rows = replace(rows, instances=cache(read))
             yield rows

@@ -25,39 +25,26 @@ KIND: Final = "kind"
 FOLDS_OF: Final = {FAMILY: "families", KIND: "kernel families"}
 
 
-@dataclass(frozen=True)
-class Fallback:
-    """Blend of a model's ranks with the compiler's default, the first configuration of a tile file.
+#: The fallback for unseen kernel families: ranks are blended with those of the compiler's default.
+FALLBACK: Final = "weight 0.5 on the compiler's default"
 
-    ``weight`` is that of the default, from 0 to 1; from 0.5 on, the default always ranks first.
+
+def default_ranks(rows: GraphRows) -> Floats | None:
+    """Return ``(rows,)`` ranks, 0 for the compiler's default, the first configuration of a tile
+    file, and 1 for the rest; None without that default.
     """
+    first = np.flatnonzero(rows.ids == 0)
+    if not len(first):
+        return None
+    return np.asarray(np.arange(len(rows)) != rows.group[first[0]], np.float64)
 
-    weight: float = 0.5
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.weight <= 1:
-            raise ValueError(f"the weight of the fallback is {self.weight!r}")
-
-    def __str__(self) -> str:
-        return f"weight {self.weight:g} on the compiler's default"
-
-    def blend(self, graph: GraphRows, scores: Floats) -> Floats:
-        """Return ``(rows,)`` scores; unchanged if the graph lacks the compiler's default or the
-        weight is 0.
-        """
-        default = self.ranks(graph) if self.weight else None
-        if default is None:
-            return scores
-        return (1 - self.weight) * mean_rank(scores) + self.weight * default
-
-    def ranks(self, graph: GraphRows) -> Floats | None:
-        """Return ``(rows,)`` ranks, 0 for the compiler's default and 1 for the rest; None without
-        that default.
-        """
-        first = np.flatnonzero(graph.ids == 0)
-        if not len(first):
-            return None
-        return np.asarray(np.arange(len(graph)) != graph.group[first[0]], np.float64)
+def blend_default(rows: GraphRows, scores: Floats) -> Floats:
+    """Return ``(rows,)`` means of the ranks of scores and of `default_ranks`, which put the default
+    first; ``scores`` themselves if the graph lacks it.
+    """
+    default = default_ranks(rows)
+    return scores if default is None else (mean_rank(scores) + default) / 2
 
 
 @dataclass(frozen=True)
@@ -89,7 +76,8 @@ class ModelCard:
         others: score of the shipped ranker and of rules on the graphs of ``folds``,
             ``{name: {graph: score}}``.
         kinds: kernel families known to be in the training data; empty for layouts.
-        fallback: fallback for unseen kernel families; None if it was not evaluated.
+        fallback: whether graphs of unseen kernel families are scored by `blend_default`, as out of
+            fold.
         also_from, also_weights: training graphs, and weight (default 1), of other collections by
             name.
         seeds: number of seeds.
@@ -112,7 +100,7 @@ class ModelCard:
     others: dict[str, dict[str, float]] = field(default_factory=dict)
     target: str = ""
     kinds: list[str] = field(default_factory=list)
-    fallback: Fallback | None = None
+    fallback: bool = False
     select: str = "mean"
     also_from: dict[str, list[str]] = field(default_factory=dict)
     also_weights: dict[str, float] = field(default_factory=dict)
@@ -140,20 +128,18 @@ class ModelCard:
             names.update(graphs)
         return names
 
-    def fallback_for(self, rows: GraphRows) -> Fallback | None:
-        """Return the fallback, if a graph is of an unseen kernel family and has its default."""
-        fallback = self.fallback
-        if not (fallback and fallback.weight and rows.unseen_kinds(self.kinds)):
-            return None
-        return None if fallback.ranks(rows) is None else fallback
+    def needs_fallback(self, rows: GraphRows) -> bool:
+        """Return whether a graph is of an unseen kernel family and has the compiler's default."""
+        if not (self.fallback and rows.unseen_kinds(self.kinds)):
+            return False
+        return default_ranks(rows) is not None
 
     def fallback_note(self, rows: GraphRows) -> str:
         """Describe the fallback that scores of a graph contain; empty if they contain none."""
-        fallback = self.fallback_for(rows)
-        if fallback is None:
+        if not self.needs_fallback(rows):
             return ""
         unseen = " or ".join(rows.unseen_kinds(self.kinds))
-        return f"unseen kernel family ({unseen}): {fallback}, the rest on the model"
+        return f"unseen kernel family ({unseen}): {FALLBACK}, the rest on the model"
 
     @property
     def fingerprint(self) -> str:

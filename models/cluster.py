@@ -12,9 +12,8 @@ import socket
 import threading
 from concurrent.futures import FIRST_EXCEPTION, wait
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import pairwise, starmap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import lightgbm as lgb
@@ -34,36 +33,31 @@ _CHECK = 0.5
 _RESTART = 120.0
 
 
-@dataclass(frozen=True, eq=False)
-class TreeCluster:
-    """Cluster that grows trees, one booster at a time on all workers."""
+#: A booster is grown by all workers of a cluster, so by one caller at a time.
+_GROWING: Final = threading.Lock()
 
-    client: Client
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def grow(self, task: Task, used: Indices, rounds: int) -> lgb.Booster:
-        """Grow trees on the columns ``used``; on failure, restart all workers and raise
-        `ClusterError`.
-        """
-        with self._lock:
-            rows = task.data.matrix(used)
-            workers = 1
-            try:
-                self.client.wait_for_workers(1, timeout=_RESTART)
-                workers = len(self.client.nthreads())
-                text = _grow(self.client, rows, task, rounds)
-            except Exception as error:  # LightGBM's, Dask's or the network's
-                with suppress(Exception):
-                    self.client.restart(timeout=_RESTART)
-                    self.client.wait_for_workers(workers, timeout=_RESTART)
-                reason = (str(error).strip() or repr(error)).splitlines()[-1]
-                got = f"a training on the cluster broke off ({reason})"
-                expected = (
-                    "a scheduler, and workers with the same xlarank that live until it is done"
-                )
-                do = "give them more memory and train again, or leave out `engine=dask`"
-                raise ClusterError(got, expected=expected, do=do) from error
-        return lgb.Booster(model_str=first_trees(text, None))  # without the settings of the cluster
+def grow_on_cluster(client: Client, task: Task, used: Indices, rounds: int) -> lgb.Booster:
+    """Grow trees on the columns ``used`` on all workers; on failure, restart them and raise
+    `ClusterError`.
+    """
+    with _GROWING:
+        rows = task.data.matrix(used)
+        workers = 1
+        try:
+            client.wait_for_workers(1, timeout=_RESTART)
+            workers = len(client.nthreads())
+            text = _grow(client, rows, task, rounds)
+        except Exception as error:  # LightGBM's, Dask's or the network's
+            with suppress(Exception):
+                client.restart(timeout=_RESTART)
+                client.wait_for_workers(workers, timeout=_RESTART)
+            reason = (str(error).strip() or repr(error)).splitlines()[-1]
+            got = f"a training on the cluster broke off ({reason})"
+            expected = "a scheduler, and workers with the same xlarank that live until it is done"
+            do = "give them more memory and train again, or leave out `engine=dask`"
+            raise ClusterError(got, expected=expected, do=do) from error
+    return lgb.Booster(model_str=first_trees(text, None))  # without the settings of the cluster
 
 
 def _grow(client: Client, rows: Matrix, task: Task, rounds: int) -> str:

@@ -9,8 +9,7 @@ import numpy as np
 
 from xlarank.data.errors import ModelError
 from xlarank.features.block import Scope
-from xlarank.features.catalogue import every_block
-from xlarank.features.instances.instance_blocks import InstanceGraph
+from xlarank.features.catalogue import BLOCKS
 from xlarank.models.arrays import Indices
 from xlarank.models.training_data import Target, foreign_columns
 
@@ -28,9 +27,8 @@ def chosen_columns(columns: Sequence[str], choice: str, target: Target | None = 
     [2]
     """
     omitted = set(foreign_columns(target))
-    for block in [*every_block("layout"), *every_block("tile")]:
-        is_constant = block.scope is Scope.GRAPH or isinstance(block, InstanceGraph)
-        if is_constant and choice in ("no_graph", "alone"):
+    for block in BLOCKS:
+        if block.scope is Scope.GRAPH and choice in ("no_graph", "alone"):
             omitted.update(block.columns)
         if block.transductive and choice in ("no_candidates", "alone"):
             omitted.update(block.columns)

@@ -10,60 +10,32 @@ _Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True)
-class InstanceContribution:
-    """Contribution of a node, or of a pair of nodes that share a tensor, to a difference of scores.
-
-    Attributes:
-        nodes: one node, or the consumer and the producer, or one reader and the next.
-        now, then: the layouts in both configurations.
-    """
-
-    nodes: tuple[int, ...]
-    now: str
-    then: str
-    value: float
-
-
-@dataclass(frozen=True)
 class Contributions:
     """Contributions to the difference between two scores of a graph; negative if the first is
     faster.
 
     They are exact TreeSHAP contributions of columns (Lundberg et al. 2018, *Consistent
-    Individualized Feature Attribution for Tree Ensembles*), or differences of instance scores if a
-    score is the sum of these. Up to rounding, ``difference == sum(columns) + sum(instances)``,
-    ``sum(instances) == sum(instance_columns)`` and, if there is a walk, ``sum(columns) ==
-    sum(nodes)``.
+    Individualized Feature Attribution for Tree Ensembles*). Up to rounding, ``difference ==
+    sum(columns)`` and, if there is a walk, ``sum(columns) == sum(nodes)``.
 
     Attributes:
         columns: nonzero contributions by column of the rows.
-        instances: nodes and pairs whose instance differs.
-        instance_columns: contributions of ``instances``, by column of the instances.
         losses: part of the difference by loss of the members.
         nodes: contributions of ``columns``, by node of the graph; empty without a walk.
     """
 
     difference: float
     columns: dict[str, float] = field(default_factory=dict)
-    instances: tuple[InstanceContribution, ...] = ()
-    instance_columns: dict[str, float] = field(default_factory=dict)
     losses: dict[str, float] = field(default_factory=dict)
     nodes: dict[int, float] = field(default_factory=dict)
 
     @classmethod
     def total(cls, parts: Iterable[Contributions], factor: float = 1.0) -> Contributions:
-        """Sum the parts, scaled by ``factor``, and merge equal instances."""
+        """Sum the parts, scaled by ``factor``."""
         parts = list(parts)
-        by_instance: dict[tuple[tuple[int, ...], str, str], float] = {}
-        for part in parts:
-            for instance in part.instances:
-                key = (instance.nodes, instance.now, instance.then)
-                by_instance[key] = by_instance.get(key, 0.0) + instance.value * factor
         return cls(
             sum(part.difference * factor for part in parts),
             sum_by_key((part.columns for part in parts), factor),
-            tuple(InstanceContribution(*key, value) for key, value in by_instance.items()),
-            sum_by_key((part.instance_columns for part in parts), factor),
             sum_by_key((part.losses for part in parts), factor),
             sum_by_key((part.nodes for part in parts), factor),
         )

@@ -14,7 +14,6 @@ from xlarank.models.boosters.xgboost import XGBoostBooster
 from xlarank.models.columns import CHOICES
 from xlarank.models.member import Loss, Member
 from xlarank.models.params import Interval, OneOf, ParamSpec, Specs
-from xlarank.models.summed import fit_on_instances
 from xlarank.models.training_data import FitSettings, Task, TrainingData
 
 #: One of `CHOICES`. Tiles leave out ranks among a kernel's few candidates, which do not transfer to
@@ -244,40 +243,6 @@ _LOSSES: Final = (
             "pairs": ParamSpec(8, Interval(1, whole=True), Interval(4, 16, whole=True), _PARTNERS),
         },
         booster=XGBoostBooster,
-    ),
-    Loss(
-        "sum-pooled",
-        None,
-        {
-            **LIGHTGBM,
-            # Per leaf, a layout configuration has dozens of instances, a tile at most one.
-            "learning_rate": _learning_rate(0.1, search=Interval(0.02, 0.3, log=True)),
-            "num_leaves": _leaves(7, tile=15),
-            "min_data_in_leaf": _min_data_in_leaf(10),
-            "lambda_l2": ParamSpec(0.001, Interval(0), meaning=_LEAF_L2),
-            "leaf_l2": ParamSpec(
-                0.1,
-                _RATE,
-                Interval(0.0001, 10.0, log=True),
-                "L2 penalty on leaf values in the joint Newton step",
-                tile=0.001,
-            ),
-            "configs": ParamSpec(
-                1000,
-                Interval(1, whole=True),
-                meaning="maximum number of training configurations per graph",
-            ),
-            "round_configs": ParamSpec(
-                128,
-                Interval(2, whole=True),
-                meaning="maximum number of configurations per graph compared in a round",
-            ),
-            "tie_tolerance": _tie_tolerance(0.003),
-            "graph_weight": _GRAPH_WEIGHT,
-            "columns": _COLUMNS,
-        },
-        fit=fit_on_instances,
-        on_instances=True,
     ),
     Loss(
         "time-trees",

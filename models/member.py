@@ -14,23 +14,17 @@ from xlarank.data.errors import ModelError
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
 from xlarank.features.attribution import ChangePath
-from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.boosters.lightgbm import LightGBMBooster
 from xlarank.models.boosters.xgboost import XGBoostBooster
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.columns import chosen_columns, column_indices
-from xlarank.models.contributions import (
-    Contributions,
-    InstanceContribution,
-    largest_first,
-    sum_by_key,
-)
+from xlarank.models.contributions import Contributions, largest_first, sum_by_key
 from xlarank.models.params import Interval, Specs, complete_params
 from xlarank.models.training_data import FitSettings, Target, Task, TrainingData
 
-#: Maximum number of rows scored at once, unless scores are sums over instances.
+#: Maximum number of rows scored at once.
 PIECE: Final = 16_384
 _STATE: Final = "member.json"
 
@@ -42,26 +36,22 @@ class Loss:
     """How the trees of a member are grown: an entry of `xlarank.models.losses.LOSSES`.
 
     Attributes:
-        task: function that returns labels and objective of trees on rows; None if there is ``fit``.
+        task: function that returns labels and objective.
         params: parameters with their defaults, checks and search space.
         booster: library of the trees.
-        fit: function that grows the booster of a member in another way.
-        on_instances: whether trees score instances, whose sums are the scores, instead of rows.
         predicts_times: whether scores are logarithms of times if they start from an estimated time.
     """
 
     name: str
-    task: Callable[[Member, TrainingData, FitSettings], Task] | None
+    task: Callable[[Member, TrainingData, FitSettings], Task]
     params: Specs
     booster: type[LightGBMBooster] | type[XGBoostBooster] = LightGBMBooster
-    fit: Callable[[Member, TrainingData, FitSettings], Any] | None = None
-    on_instances: bool = False
     predicts_times: bool = False
 
     @property
     def about(self) -> str:
-        """Documentation of ``task``, or else of ``fit``."""
-        return (self.task or self.fit).__doc__ or ""
+        """Documentation of ``task``."""
+        return self.task.__doc__ or ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +62,7 @@ class Member:
         weight: weight of its ranks in a model of several losses.
         seed: seed that it was fitted with.
         columns: columns of the training rows.
-        inputs: columns that trees choose from: those of the rows or of the instances.
-        used: ascending indices into ``inputs``.
+        used: ascending indices into ``columns``.
         init_score: score before the first tree; None for 0.
         warm_start: trees, on the columns ``used``, that `fit` appends to.
         rate: factor of the learning rate of trees that continue a warm start.
@@ -85,7 +74,6 @@ class Member:
     weight: float = 1.0
     seed: int = 0
     columns: list[str] = field(default_factory=list)
-    inputs: list[str] = field(default_factory=list)
     used: Indices = field(default_factory=lambda: np.empty(0, np.intp))
     booster: Any = None
     init_score: ColumnSum | None = None
@@ -94,12 +82,7 @@ class Member:
 
     @property
     def used_columns(self) -> list[str]:
-        return [self.inputs[index] for index in self.used]
-
-    @property
-    def _scores_instances(self) -> bool:
-        """Whether trees score instances, which training graphs of tiles do not have."""
-        return self.loss.on_instances and self.inputs != self.columns
+        return [self.columns[index] for index in self.used]
 
     @property
     def predicts_times(self) -> bool:
@@ -118,23 +101,19 @@ class Member:
         if data.target and self.kind not in data.target.starts and not self.loss.predicts_times:
             weight = 0.0
         init_score = ColumnSum.find(data.columns, weight, data.target, self.kind)
-        inputs = instance_columns(data) if self.loss.on_instances else data.columns
         prepared = replace(
             self,
             seed=settings.seed,
             columns=data.columns,
-            inputs=inputs,
-            used=self._choose_columns(inputs, data.target),
+            used=self._choose_columns(data.columns, data.target),
             init_score=init_score,
         )
         if not settings.rounds and not prepared.ranks_without_trees:
             raise ModelError(f"{self.loss.name} has 0 rounds", expected="1 or more")
-        fit = self.loss.fit or Member._fit_on_rows
-        return replace(prepared, booster=fit(prepared, data, settings))
+        return replace(prepared, booster=prepared._grown(data, settings))
 
-    def _fit_on_rows(self, data: TrainingData, settings: FitSettings) -> Booster:
-        """Grow trees on rows, from the initial score and the warm start, if any."""
-        assert self.loss.task is not None
+    def _grown(self, data: TrainingData, settings: FitSettings) -> Booster:
+        """Grow trees from the initial score and the warm start, if any."""
         task = self.loss.task(self, data, settings)
         params = {**self.loss.booster.tree_params(self.params, settings), **task.params}
         params["learning_rate"] *= self.rate
@@ -191,9 +170,6 @@ class Member:
 
     def score(self, rows: GraphRows) -> Floats:
         """Return ``(rows,)`` scores of a graph; lower is faster."""
-        if self._scores_instances:
-            table = self._instances(rows)
-            return table.sums(-self.booster.relevance(table.values[:, self.used]))
         return np.concatenate([self.score_matrix(piece) for piece in _pieces(rows)])
 
     def score_matrix(self, matrix: Matrix) -> Floats:
@@ -204,13 +180,6 @@ class Member:
     def staged(self, rows: GraphRows, every: int) -> Iterator[Floats]:
         """Yield scores every ``every`` rounds and after the last, of 0 rounds if these rank."""
         from_zero = self.ranks_without_trees
-        if self._scores_instances:
-            table = self._instances(rows)
-            values = table.values[:, self.used]
-            zeros = np.zeros(len(values))
-            for scores in self.booster.stages(values, zeros, every, from_zero=from_zero):
-                yield table.sums(scores)
-            return
         stages = []
         for piece in _pieces(rows):
             scores = self._init_scores(piece)
@@ -223,14 +192,6 @@ class Member:
             return np.zeros(len(matrix))
         return self.init_score.values(matrix, self.columns)
 
-    def _instances(self, rows: GraphRows) -> Instances:
-        """Return the instances to score; raise `ModelError` for other ones than in training."""
-        table = rows.instances() if rows.instances else None
-        if table is None or table.columns != self.inputs:
-            got = f"the rows of {rows.name} come without their instances, or with others"
-            raise ModelError(got, expected="those of the same rows", do="run build-features again")
-        return table
-
     def contributions(
         self, rows: GraphRows, now: int, then: int, walk: ChangePath | None = None
     ) -> Contributions:
@@ -238,8 +199,6 @@ class Member:
 
         With a ``walk``, contributions are also given by node.
         """
-        if self._scores_instances:
-            return self._instance_contributions(rows, now, then)
         matrix = rows.matrix(np.array([now, then]))
         scores = self.score_matrix(matrix)
         values = self._tree_contributions(matrix[:, self.used])
@@ -251,29 +210,6 @@ class Member:
         nodes = walk.by_node(self.score_matrix(walk.matrix)) if walk else {}
         losses = {self.loss.name: difference}
         return Contributions(difference, columns, losses=losses, nodes=nodes)
-
-    def _instance_contributions(self, rows: GraphRows, now: int, then: int) -> Contributions:
-        table = self._instances(rows)
-        scores = self.score(rows)
-        difference = float(scores[now] - scores[then])
-        losses = {self.loss.name: difference}
-        changed = [
-            (new, old)
-            for new, old in zip(table.parts(now), table.parts(then), strict=True)
-            if new.instance != old.instance
-        ]
-        if not changed:
-            return Contributions(difference, losses=losses)
-        values = table.values[:, self.used]
-        new_values = self._tree_contributions(values[[new.instance for new, _ in changed]])
-        old_values = self._tree_contributions(values[[old.instance for _, old in changed]])
-        change = new_values - old_values
-        by_instance = tuple(
-            InstanceContribution(new.nodes, new.text, old.text, value)
-            for (new, old), value in zip(changed, map(float, change.sum(axis=1)), strict=True)
-        )
-        columns = nonzero_by_name(change.sum(axis=0), self.used_columns)
-        return Contributions(difference, {}, by_instance, columns, losses)
 
     def _tree_contributions(self, values: Matrix) -> Floats:
         """Return the contributions of the used columns to the scores, ``(rows, used columns)``, up
@@ -304,7 +240,6 @@ class Member:
             "params": dict(self.params),
             "weight": self.weight,
             "seed": self.seed,
-            "inputs": None if self.inputs == self.columns else self.inputs,
             "used": self.used.tolist(),
             "init_score": self.init_score and [*self.init_score.columns],
             "init_score_weight": self.init_score and self.init_score.weight,
@@ -322,12 +257,11 @@ class Member:
         if state["loss"] not in losses:
             raise ValueError(f"{state['loss']!r} is not a loss")
         loss = losses[state["loss"]]
-        inputs = columns if state["inputs"] is None else [str(name) for name in state["inputs"]]
         used = state["used"]
         if any(type(index) is not int for index in used) or used != sorted(
-            {*used} & {*range(len(inputs))}
+            {*used} & {*range(len(columns))}
         ):
-            raise ValueError(f"the chosen columns do not ascend within its {len(inputs)}")
+            raise ValueError(f"the chosen columns do not ascend within its {len(columns)}")
         init_score = None
         if state["init_score"] is not None:
             estimate = tuple(columns[columns.index(name)] for name in state["init_score"])
@@ -346,7 +280,6 @@ class Member:
             Interval(0, above=True)("weight", state["weight"]),
             Interval(0, whole=True)("seed", state["seed"]),
             columns,
-            inputs,
             np.array(used, np.intp),
             booster,
             init_score,
@@ -355,19 +288,6 @@ class Member:
             return member
         rate = Interval(0, above=True)("warm_start_rate", state["warm_start_rate"])
         return replace(member, warm_start=booster.first(base), rate=rate)
-
-
-def instance_columns(data: TrainingData) -> list[str]:
-    """Return the columns of the graphs' instances, or those of the rows if there are no instances.
-
-    Raises `ModelError` if graphs have different instances.
-    """
-    by_graph = [part.instances().columns if part.instances else [] for part in data.parts]
-    for name, columns in zip(data.names, by_graph, strict=True):
-        if columns != by_graph[0]:
-            got = f"{name} and {data.names[0]} have different instances"
-            raise ModelError(got, do="run build-features again")
-    return by_graph[0] or data.columns
 
 
 def nonzero_by_name(values: Floats, columns: Sequence[str]) -> dict[str, float]:

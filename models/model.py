@@ -16,7 +16,7 @@ from xlarank.features.attribution import ChangePath
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest
 from xlarank.models.arrays import Floats, Indices
-from xlarank.models.card import ModelCard
+from xlarank.models.card import ModelCard, blend_default
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.columns import column_indices, require_columns
 from xlarank.models.contributions import Contributions, largest_first, sum_by_key
@@ -172,9 +172,8 @@ class Model:
         if not np.isfinite(scores).all():
             got = f"{self.title} returned scores that are not finite"
             raise ModelError(got, do="train again, or use a model from somebody you trust")
-        fallback = self.card.fallback_for(rows) if self.card else None
-        if fallback is not None:
-            scores = [fallback.blend(rows, of_seed) for of_seed in scores]
+        if self.card is not None and self.card.needs_fallback(rows):
+            scores = [blend_default(rows, of_seed) for of_seed in scores]
         return np.stack(scores)
 
     def staged(self, rows: GraphRows, every: int) -> Iterator[Floats]:

@@ -89,17 +89,6 @@ def blend(scores: Sequence[Floats], weights: Sequence[float] | Floats) -> Floats
     return np.average([mean_rank(score) for score in scores], axis=0, weights=weights)
 
 
-def graph_weights(indptr: Integers, how: str) -> Floats:
-    """Return weights of graphs, ``(graphs,)``, 1 on average, for a loss that is a mean over each
-    graph's pairs.
-
-    >>> graph_weights(np.array([0, 1, 4]), "rows").tolist()
-    [0.5, 1.5]
-    """
-    total = np.diff(indptr).astype(np.float64) ** GRAPH_WEIGHTS[how]
-    return np.asarray(total / total.mean())
-
-
 def row_weights(indptr: Integers, how: str, factor: Floats | None = None) -> Floats:
     """Return weights of rows, ``(rows,)``, equal within a graph and 1 on average, for a loss that
     sums over rows.

@@ -27,20 +27,18 @@ def _complete_members(kind: Kind, values: Mapping[str, Any]) -> dict[str, dict[s
     }
 
 
-#: Weights of the losses of an ensemble. On leave-family-out folds of layout:cpu:random and
-#: layout:cpu:default, an even mix of trees on rows and on instances is as good as more members (tau
-#: 0.649 and 0.487; rows alone: 0.640, 0.469). Tiles have no instances.
+#: Weights of the losses of an ensemble.
 _weight = partial(
     ParamSpec,
+    1.0,
     check=Interval(0),
     search=Interval(0.0, 1.0),
     meaning="weight of the ranks of this loss",
 )
 _WEIGHTS: Final[Specs] = {
-    "weight_lambdarank": _weight(0.0, tile=1.0),
-    "weight_ranknet": _weight(1.0, tile=1.0),
-    "weight_xgb_pairwise": _weight(0.0, tile=1.0),
-    "weight_sum_pooled": _weight(1.0, tile=0.0),
+    "weight_lambdarank": _weight(),
+    "weight_ranknet": _weight(),
+    "weight_xgb_pairwise": _weight(),
 }
 _ENSEMBLE: Final[Specs] = {
     "members": ParamSpec(

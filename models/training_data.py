@@ -121,8 +121,8 @@ class FitSettings:
 
     Attributes:
         threads: number of threads; 0 and -1 mean all cores.
-        cluster: `TreeCluster` that grows LightGBM's trees instead of this process; for `lambdarank`
-            only.
+        cluster: function of (task, used columns, rounds) that grows LightGBM's trees on a cluster;
+            for `lambdarank` only. None to grow them in this process.
         grows: whether to keep the state that `xlarank.models.model.Model.grow` needs, mostly the
             binned rows.
     """

@@ -17,7 +17,7 @@ from xlarank.data.families import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import BLOCKS
 from xlarank.features.store import read_manifest
-from xlarank.models.card import FAMILY, FOLDS_OF, KIND, Fallback, ModelCard
+from xlarank.models.card import FALLBACK, FAMILY, FOLDS_OF, KIND, ModelCard
 from xlarank.models.model import Model
 from xlarank.models.rankers import specs_of
 from xlarank.models.stored import model_of
@@ -234,7 +234,7 @@ class _CrossValidation:
         if not card.folds:
             raise CollectionError(f"{name} was trained without folds (one program family)")
         if card.fallback:
-            self._note(f"fallback for unseen kernel families: {card.fallback}")
+            self._note(f"fallback for unseen kernel families: {FALLBACK}")
         rankings = out_of_fold(self.workspace, self.collection, card)
         self.evaluation.in_use[name] = in_use(name, rankings, *best_of(model))
         if self.name:
@@ -284,7 +284,7 @@ class _CrossValidation:
         if plan.by == KIND:
             kinds = {kind for graph in data.parts for kind in graph.kinds}
             self._note(f"{len(kinds)} kernel families in {len(plan.folds)} folds")
-            self._note(f"fallback for unseen kernel families: {Fallback()}")
+            self._note(f"fallback for unseen kernel families: {FALLBACK}")
         if plan.by == GRAPH:
             self._note(
                 "other graphs of the same families were trained on, so this is no score "

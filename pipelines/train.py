@@ -13,7 +13,7 @@ import numpy as np
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, counted, duration
 from xlarank.data.workspace import Workspace
-from xlarank.models.card import ModelCard
+from xlarank.models.card import FALLBACK, ModelCard
 from xlarank.models.model import Model
 from xlarank.models.rankers import specs_of
 from xlarank.models.training_data import FitSettings, target_of
@@ -92,12 +92,12 @@ def train(
     tuned parameters if there are any.
 
     If folds hold out kernel families, those unseen in training are ranked with a fallback, blended
-    with the compiler's default (`xlarank.models.card.Fallback`). A model whose scores are all equal
-    is not saved unless ``allow_constant``. With ``model`` "auto", every ranker is validated on the
-    same folds and the best is trained, per collection; its score, the best of several, is slightly
-    optimistic. With ``fine_tune``, trees are added to the model that it names; their number and
-    learning rate are cross-validated on families unknown to that model. ``report`` is called with a
-    forecast of the time, measured on short fits.
+    with the compiler's default (`xlarank.models.card.blend_default`). A model whose scores are all
+    equal is not saved unless ``allow_constant``. With ``model`` "auto", every ranker is validated
+    on the same folds and the best is trained, per collection; its score, the best of several, is
+    slightly optimistic. With ``fine_tune``, trees are added to the model that it names; their
+    number and learning rate are cross-validated on families unknown to that model. ``report`` is
+    called with a forecast of the time, measured on short fits.
 
     Raises `CollectionError` or `ModelError` for a collection named in the settings (others are left
     out with their reason) and for a model that cannot be continued, `CollectionError` if nothing
@@ -262,7 +262,7 @@ def _save(
         rounds=best.rounds,
         chosen_by=best.chosen_by,
         seeds=settings.seeds,
-        fallback=str(card.fallback) if card.fallback else "",
+        fallback=FALLBACK if card.fallback else "",
         importance=importance,
         folds=summarise(best.metrics) if best.metrics else {},
         comparison=compared({(model.name, None): best.metrics, **others}),

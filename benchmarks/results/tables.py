@@ -44,7 +44,7 @@ from xlarank.pipelines.support.evaluation import evaluate_graph
 Scores = dict[str, dict[str, float]]
 
 QUICK: Final = ("lambdarank", "ranknet")
-OTHERS: Final = ("xgb-pairwise", "sum-pooled", "ensemble")
+OTHERS: Final = ("xgb-pairwise", "ensemble")
 MODEL: Final = SHIPPED_RANKER
 _ROUNDS: Final = 300
 _SHOWN: Final = ("score", "tau", "slowdown@1", "slowdown@5")

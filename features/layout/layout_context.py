@@ -9,7 +9,7 @@ from xlarank.features.layout.hardware import HARDWARE, Hardware
 from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.output_rows import OutputRows
-from xlarank.features.layout.pairs import RequestedLayouts, connected_pairs, sibling_pairs
+from xlarank.features.layout.pairs import RequestedLayouts, connected_pairs
 from xlarank.features.layout.time_model import TimeModel
 from xlarank.features.program.tensors import TPU, Tiling
 
@@ -20,7 +20,6 @@ class LayoutContext(LayoutFacts):
     Attributes:
         hardware: hardware whose relayouts are priced; None for none.
         pairs: `Pairs` of consumer and producer, by distance in edges: 1, 2, and 3 to 8.
-        siblings: pairs of consecutive operand slots that read the same tensor.
     """
 
     def __init__(
@@ -39,4 +38,3 @@ class LayoutContext(LayoutFacts):
     output_rows = cached_property(OutputRows)
     times = cached_property(TimeModel)
     pairs = cached_property(connected_pairs)
-    siblings = cached_property(sibling_pairs)

@@ -86,9 +86,7 @@ class SlotRows:
         minor = self.layout[:, 0]
         empty = self.layout[:, 0] < 0
         layouts = self.layout, default
-        self.minor, self.default_minor = (
-            np.where(empty, 0, minor_sizes(dims, layout)[0]) for layout in layouts
-        )
+        self.minor = np.where(empty, 0, minor_sizes(dims, self.layout)[0])
         self.minor_place = np.where(empty, -1, facts.rank[tensor] - 1 - minor)
         self.minor_role = np.where(empty, -1, facts.roles[node, number, minor])
         self.changed = (self.layout != default).any(axis=1)

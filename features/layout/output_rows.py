@@ -19,7 +19,7 @@ from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.program.program_context import COARSE_CLASSES, OPCODE_CLASSES
 from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
-from xlarank.features.program.tensors import Floats, Ints, Tiling, log2p, minor_sizes, packed_waste
+from xlarank.features.program.tensors import Floats, Ints, Tiling, packed_waste
 
 #: Roles of the dimensions of configurable nodes, by coarse class.
 CLASS_ROLES: Final = dict(
@@ -39,14 +39,10 @@ class OutputRows:
 
     Attributes:
         minor, second: the two minor-most dimensions of the full layout; -1 for none.
-        second_size: log2(1 + size of dimension ``second``), 1 for none.
-        second_place: position of dimension ``second``, 1 for the last one; 0 for none.
         padded, least, default: bytes in tiles over true bytes, of this layout, the best one and the
             default.
         bytes, region_bytes: bytes of the output, and of its region's stored tensors (at least the
             output), over those of all tensors that a fusing compiler stores.
-        region_tensors, region_makers: tensors of the region, and configurable nodes that produce
-            them.
     """
 
     def __init__(self, facts: LayoutFacts) -> None:
@@ -63,8 +59,6 @@ class OutputRows:
         self.is_set = output.is_set[row_type]
         self.minor = layout[:, 0]
         self.second = layout[:, 1]
-        self.second_size = log2p(minor_sizes(facts.dims[node], layout)[1])
-        self.second_place = np.where(self.second >= 0, facts.rank[node] - self.second, 0)
         self.padded, self.default = (
             1 + tiled["packed"][row_type] for tiled in (output.now, output.default)
         )
@@ -74,8 +68,6 @@ class OutputRows:
         self._region = regions[node]
         region_bytes = np.bincount(regions, stored_bytes)[self._region]
         self.region_bytes = np.maximum(region_bytes, facts.bytes[node]) / stored
-        self.region_tensors = np.bincount(regions)[self._region]
-        self.region_makers = np.bincount(regions[nodes], minlength=regions.max() + 1)[self._region]
         made, read = _roles_in_regions(facts, regions)
         self._in_region = {"made": made, "read": read, "reduced": _reduced(facts, regions)}
 

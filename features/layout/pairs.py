@@ -1,4 +1,4 @@
-"""Pairs of slots that lay out one tensor: consumer and producer, or two readers.
+"""Pairs of slots that lay out one tensor: consumer and producer.
 
 Elementwise operations and `_PASSING` keep a layout, transposes permute it, and all others (reshape,
 dot, reduce, ...) choose anew. From a slot, operands are followed through operations that keep or
@@ -39,7 +39,7 @@ class Pairs:
     """Pairs of slots; arrays are ``(pairs,)``.
 
     Attributes:
-        left, right: consumer and producer, or two consumers.
+        left, right: consumer and producer.
         left_slot, right_slot: index into `xlarank.data.schema.LAYOUT_SLOTS`.
         bytes: size of the left tensor.
         permutation: ``(pairs, 6)`` dimension of the left tensor -> dimension of the right one.
@@ -95,20 +95,6 @@ def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
         consumer[start], node, slot[start], output, facts.bytes[tensor[start]], permutation[first]
     )
     return [pairs.take(np.flatnonzero(hops[first] == hop)) for hop in range(1, HOPS + 1)]
-
-
-def sibling_pairs(facts: LayoutFacts) -> Pairs:
-    """Return consecutive operand slots that read the same tensor directly, ordered by node and
-    slot.
-    """
-    consumer, slot, tensor = _operands(facts)
-    order = np.lexsort((slot, consumer, tensor))
-    consumer = consumer[order]
-    slot = slot[order]
-    tensor = tensor[order]
-    same = np.flatnonzero(tensor[1:] == tensor[:-1])
-    ends = consumer[same], consumer[same + 1], slot[same], slot[same + 1]
-    return Pairs(*ends, facts.bytes[tensor[same]], np.tile(np.arange(MAX_RANK), (len(same), 1)))
 
 
 def _passing(facts: LayoutFacts) -> Callable[[Ints, NodeIndex, Ints], tuple[Ints, Ints, Ints]]:
@@ -202,48 +188,29 @@ class RequestedLayouts:
         self.number: Ints = requested - self.first[owner[requested]]
         self.types: Ints = example % max(1, len(facts.type_configurable))
 
-    def by_row(self, facts: LayoutFacts) -> Ints:
-        """Return `number` for each distinct row and slot, ``(R, 3)``."""
-        return np.asarray(self.number.reshape(len(LAYOUT_SLOTS), -1).T[facts.row_type])
-
 
 class Combinations:
     """All combinations of requested layouts of pairs; equal pairs share theirs.
 
     A combination is numbered ``pair_first + left * pair_width + right``, with indices of requested
-    layouts on the left and right. If ``total`` would exceed ``limit``, the groups of equal pairs
-    with the most combinations are left out.
+    layouts on the left and right.
     """
 
-    def __init__(self, requested: RequestedLayouts, pairs: Pairs, limit: float = np.inf) -> None:
+    def __init__(self, requested: RequestedLayouts, pairs: Pairs) -> None:
         self._requested = requested
-        group, sizes = self._grouped(pairs)
-        if sizes.sum() > limit:
-            ascending = np.argsort(sizes, kind="stable")
-            selected = ascending[np.cumsum(sizes[ascending]) <= limit]
-            pairs = pairs.take(np.flatnonzero(np.isin(group, selected)))
-            group, sizes = self._grouped(pairs)
-        self.pairs = pairs
-        self.total = int(sizes.sum())
-        self._width = requested.count[self._right]
-        self._first = np.cumsum(sizes) - sizes
-        self.pair_width = self._width[group]
-        self.pair_first = self._first[group]
-
-    def _grouped(self, pairs: Pairs) -> tuple[Ints, Ints]:
-        """Return the group of each pair, ``(pairs,)``, and the number of combinations of each
-        group.
-        """
-        left = pairs.left_slot * self._requested.signatures + self._requested.signature[pairs.left]
-        right = (
-            pairs.right_slot * self._requested.signatures + self._requested.signature[pairs.right]
-        )
+        left = pairs.left_slot * requested.signatures + requested.signature[pairs.left]
+        right = pairs.right_slot * requested.signatures + requested.signature[pairs.right]
         equal = group_codes(np.column_stack([left, right, pairs.permutation]))
         # one pair of each group; its sides as indices into `RequestedLayouts.count`
         self._example = equal.first
         self._left = left[equal.first]
         self._right = right[equal.first]
-        return equal.group, self._requested.count[self._left] * self._requested.count[self._right]
+        self._width = requested.count[self._right]
+        sizes = requested.count[self._left] * self._width
+        self._first = np.cumsum(sizes) - sizes
+        self.total = int(sizes.sum())
+        self.pair_width = self._width[equal.group]
+        self.pair_first = self._first[equal.group]
 
     def sides(self, combination: Ints) -> tuple[Ints, TypeIndex, TypeIndex]:
         """Return for each combination an example pair, and a type of row on its left and its right

@@ -40,53 +40,19 @@ OPCODE_CLASSES: Final[tuple[str, ...]] = (*_CLASSES, "other")
 COARSE_CLASSES: Final = ("convolution", "dot", "reshape", "other")
 
 
-def _with_indices(members: dict[str, str], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return ``numbers``, ``(opcodes,)``, with the index into ``members`` at each listed opcode."""
-    for number, names in enumerate(members.values()):
-        numbers[[OPCODE[name] for name in names.split()]] = number
-    return numbers
-
-
 #: Index into `OPCODE_CLASSES` of each opcode.
-CLASS_OF_OPCODE: Final = _with_indices(_CLASSES, np.full(len(OPCODES), len(_CLASSES)))
-
-#: Finer groups, for instances. Trees split on the index, so similar groups are neighbours: heavy
-#: operations, data movement, elementwise operations by cost.
-_GROUPS: Final[dict[str, str]] = {
-    **{name: name for name in ("convolution", "dot", "reduce")},
-    "window": (
-        "reduce-window select-and-scatter sort batch-norm-grad batch-norm-inference "
-        "batch-norm-training"
-    ),
-    "reshape": "reshape bitcast bitcast-convert dynamic-reshape",
-    "transpose": "transpose",
-    "copy": "copy reverse",
-    "concatenate": "concatenate",
-    "slice": "slice pad",
-    "gather": "dynamic-slice dynamic-update-slice gather scatter",
-    "broadcast": "broadcast iota rng rng-bit-generator rng-get-and-update-state",
-    "transcendental": (
-        "atan2 cosine exponential exponential-minus-one log log-plus-one logistic power rsqrt "
-        "sine "
-        "sqrt tan tanh cbrt"
-    ),
-    "divide": "divide remainder",
-}
-#: Group names by number; "source" are parameters and constants.
-OPCODE_GROUPS: Final[tuple[str, ...]] = (*_GROUPS, "elementwise", "source", "other")
-
-_UNLISTED: Final = np.where(
-    CLASS_OF_OPCODE == OPCODE_CLASSES.index("elementwise"), len(_GROUPS), len(_GROUPS) + 2
-)
-#: Index into `OPCODE_GROUPS` of each opcode.
-GROUP_OF_OPCODE: Final = _with_indices(
-    {**_GROUPS, "elementwise": "", "source": "parameter constant"}, _UNLISTED
-)
-
-#: Groups that run as loops over elements.
-_FUSIBLE: Final = (
-    "reshape transpose copy concatenate slice gather broadcast transcendental divide elementwise"
-)
+CLASS_OF_OPCODE: Final = np.full(len(OPCODES), len(_CLASSES))
+for _number, _names in enumerate(_CLASSES.values()):
+    CLASS_OF_OPCODE[[OPCODE[name] for name in _names.split()]] = _number
+#: Opcodes, by what matters to a fusing compiler.
+_BROADCASTS: Final = "broadcast iota rng rng-bit-generator rng-get-and-update-state".split()
+_EXPENSIVE: Final = (
+    "atan2 cosine exponential exponential-minus-one log log-plus-one logistic power rsqrt sine "
+    "sqrt tan tanh cbrt divide remainder"
+).split()
+#: Operations that run as loops over elements.
+_LOOPS: Final = ("reshape", "transpose", "slice", "elementwise")
+_FUSIBLE: Final = [*_BROADCASTS, *" ".join(_CLASSES[name] for name in _LOOPS).split()]
 
 
 class ProgramContext:
@@ -97,7 +63,7 @@ class ProgramContext:
         element_type: ``(nodes,)`` index into `xlarank.data.schema.ELEMENT_BYTES`.
         element_bytes, volume: ``(nodes,)`` bytes of one element, and elements of each output.
         bytes: ``(nodes,)`` bytes of each output, without padding; 0 for tuples.
-        opcode_class, opcode_group: ``(nodes,)`` index into `OPCODE_CLASSES` and `OPCODE_GROUPS`.
+        opcode_class: ``(nodes,)`` index into `OPCODE_CLASSES`.
         columns: columns that earlier blocks have computed.
     """
 
@@ -114,7 +80,6 @@ class ProgramContext:
         self.volume: Floats = sizes.astype(np.float64).prod(axis=1)
         self.bytes = self.volume * self.element_bytes
         self.opcode_class: Ints = CLASS_OF_OPCODE[graph.opcode]
-        self.opcode_group: Ints = GROUP_OF_OPCODE[graph.opcode]
         self.columns: dict[str, NDArray[np.float32]] = {}
 
     def column(self, name: str, count: int = 1) -> NDArray[np.float32]:
@@ -180,8 +145,8 @@ class ProgramContext:
         at least half the output's size. An expensive operation is not fused into a broadcast.
         """
         fusible, expensive, broadcast = (
-            np.isin(self.opcode_group, [OPCODE_GROUPS.index(name) for name in names])
-            for names in (_FUSIBLE.split(), ("transcendental", "divide"), ("broadcast",))
+            np.isin(self.graph.opcode, [OPCODE[name] for name in names])
+            for names in (_FUSIBLE, _EXPENSIVE, _BROADCASTS)
         )
         fan_out = np.diff(self.consumers.indptr)
         edges = self.operands.tocoo()

@@ -169,8 +169,3 @@ def permutation_distance(left: Ints, right: Ints) -> Floats:
 def log2p(values: NDArray[Any]) -> Floats:
     """Return log2(1 + x)."""
     return np.asarray(np.log2(1.0 + values.astype(np.float64)))
-
-
-def millionths(part: NDArray[Any], total: float) -> Floats:
-    """Return log2(1 + 1e6 * part / total)."""
-    return log2p(1e6 * part / max(total, 1.0))

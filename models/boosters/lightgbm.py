@@ -80,9 +80,8 @@ class LightGBMBooster:
     ) -> Self:
         """Grow a tree per round on the columns ``used``, ascending, and append them to ``base``."""
         if settings.cluster is not None:
-            return cls.appended(
-                settings.cluster.grow(task, used, settings.rounds), settings.threads, base
-            )
+            grown = settings.cluster(task, used, settings.rounds)
+            return cls.appended(grown, settings.threads, base)
         params = task.params
         train = bin_rows(task, used, settings.threads)
         objective: Objective | None = params["objective"] if callable(params["objective"]) else None

@@ -17,7 +17,7 @@ import numpy as np
 
 from xlarank.data.families import program_family
 from xlarank.models.arrays import Floats
-from xlarank.models.card import FAMILY, KIND, Fallback
+from xlarank.models.card import FAMILY, KIND, blend_default
 from xlarank.models.model import Model
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.metrics import graph_metrics, objective_value
@@ -163,9 +163,9 @@ class FoldPlan:
     folds: list[Fold]
 
     @property
-    def fallback(self) -> Fallback | None:
-        """Fallback for unseen kernel families, if they are held out."""
-        return Fallback() if self.by == KIND else None
+    def fallback(self) -> bool:
+        """Whether kernel families are held out, so that scores are blended with the default."""
+        return self.by == KIND
 
     @classmethod
     def of(cls, data: TrainingData, limit: int = MOST_FOLDS) -> FoldPlan:
@@ -224,11 +224,7 @@ class FoldPlan:
 
 
 def validate_fold(
-    data: TrainingData,
-    fold: Fold,
-    model: Model,
-    settings: FitSettings,
-    fallback: Fallback | None = None,
+    data: TrainingData, fold: Fold, model: Model, settings: FitSettings, fallback: bool = False
 ) -> Curves:
     """Fit the model without the held-out groups and evaluate it on the scored ones by round."""
     fitted = model.fit(data.without(fold.held), settings)
@@ -236,11 +232,7 @@ def validate_fold(
 
 
 def evaluated(
-    data: TrainingData,
-    groups: Sequence[int],
-    fitted: Model,
-    rounds: int,
-    fallback: Fallback | None = None,
+    data: TrainingData, groups: Sequence[int], fitted: Model, rounds: int, fallback: bool = False
 ) -> Curves:
     """Return the curves of a fitted model on some groups."""
     stages = [*range(0 if fitted.ranks_without_trees else STEP, rounds, STEP), rounds]
@@ -248,7 +240,7 @@ def evaluated(
     for graph in (data.parts[group] for group in groups):
         staged = [*fitted.staged(graph, STEP)]
         if fallback:
-            staged = [fallback.blend(graph, scores) for scores in staged]
+            staged = [blend_default(graph, scores) for scores in staged]
         values = [
             graph_metrics(fitted.kind, scores[graph.group], graph.cost, graph.group)
             for scores in staged
@@ -318,7 +310,7 @@ def climb(
     folds: Sequence[Fold],
     model: Model,
     settings: FitSettings,
-    fallback: Fallback | None = None,
+    fallback: bool = False,
 ) -> Generator[Curves, None, None]:
     """Yield the joined curves of all folds at each rung; the last equal `FoldPlan.curves`."""
     fitted = dict[int, Model]()

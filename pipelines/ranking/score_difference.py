@@ -1,9 +1,9 @@
-"""Contributions to the difference of two scores: by node, pair, cause, column and segment."""
+"""Contributions to the difference of two scores: by node, cause, column and segment."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -19,7 +19,7 @@ from xlarank.features.attribution import walk_between
 from xlarank.features.layout.config_costs import ConfigRelayout, SlowNode, config_costs
 from xlarank.features.layout.time_model import config_times
 from xlarank.features.meanings import cause_of, describe_node, layout_text
-from xlarank.models.contributions import Contributions, InstanceContribution, sum_by_key
+from xlarank.models.contributions import Contributions, sum_by_key
 from xlarank.models.model import Model
 from xlarank.models.validation.metrics import order_of
 from xlarank.pipelines.ranking.model_choice import rows_for_model
@@ -48,8 +48,7 @@ _Both = tuple[tuple[_Cost, ...], tuple[_Cost, ...]]
 
 @dataclass(frozen=True)
 class NodePart:
-    """Contribution of one node's layouts ``now`` and ``then`` to the difference, with half of each
-    of its pairs.
+    """Contribution of one node's layouts ``now`` and ``then`` to the difference.
 
     Attributes:
         name, op_name: names in the HLO module and in the framework's program; None without a
@@ -105,7 +104,6 @@ class Explanation:
     runtime: tuple[int, int] | None
     nodes: tuple[NodePart, ...]
     rest: float
-    pairs: tuple[InstanceContribution, ...]
     causes: dict[str, float]
     columns: dict[str, float]
     members: dict[str, float]
@@ -127,7 +125,7 @@ class Explanation:
         )
 
     def to_polars(self) -> pl.DataFrame:
-        """Return a table of the contributions; those of one ``part`` (cause, column, node or pair)
+        """Return a table of the contributions; those of one ``part`` (cause, column or node)
         overlap those of another.
 
         Columns: ``part``, ``name``, ``now`` and ``then`` (layouts; null for causes and columns),
@@ -140,9 +138,6 @@ class Explanation:
             rows += [(part, name, None, None, value) for name, value in values.items()]
         for node in self.nodes:
             rows.append(("node", self.called(node.node), node.now, node.then, node.value))
-        for pair in self.pairs:
-            name = " ".join(map(str, pair.nodes))
-            rows.append(("pair", name, pair.now, pair.then, pair.value))
         text = dict.fromkeys(("part", "name", "now", "then"), pl.String)
         return pl.DataFrame(rows, {**text, "contribution": pl.Float64}, orient="row")
 
@@ -190,7 +185,6 @@ def explain_graph(
         changes, estimated = _estimated_times(layout_graph, now, then)
     copies, slow_nodes = _own_costs(layout_graph, settings.hardware, now, then)
     nodes = _node_parts(layout_graph, parts, now, then, names, changes) if layout_graph else ()
-    columns = sum_by_key([parts.columns, parts.instance_columns])
     values = {part.node: part.value for part in nodes}
     return Explanation(
         graph=graph.name,
@@ -205,9 +199,8 @@ def explain_graph(
         runtime=(int(graph.runtime[now]), int(graph.runtime[then])) if graph.labelled else None,
         nodes=nodes,
         rest=parts.difference - sum(values.values()),
-        pairs=_pairs(parts.instances),
-        causes=_causes(columns),
-        columns=_largest_first(columns),
+        causes=_causes(parts.columns),
+        columns=_largest_first(parts.columns),
         members=parts.losses,
         segments=segments_of(graph, values),
         notes=_notes(model, card.fallback_note(rows), parts, rows.group[now] == rows.group[then]),
@@ -218,11 +211,6 @@ def explain_graph(
         slow_nodes=slow_nodes[0],
         slow_nodes_against=slow_nodes[1],
     )
-
-
-def _pairs(instances: Iterable[InstanceContribution]) -> tuple[InstanceContribution, ...]:
-    pairs = (instance for instance in instances if len(instance.nodes) == 2)
-    return tuple(sorted(pairs, key=lambda pair: (-abs(pair.value), pair.nodes)))
 
 
 def _causes(columns: Mapping[str, float]) -> dict[str, float]:
@@ -302,13 +290,8 @@ def _node_parts(
     names: Sequence[NodeName],
     changes: Mapping[int, float],
 ) -> tuple[NodePart, ...]:
-    """Return contributions by node: its step of the walk, its instances, half of each pair."""
-    shares = (
-        {node: instance.value / len(instance.nodes)}
-        for instance in parts.instances
-        for node in instance.nodes
-    )
-    values = _largest_first(sum_by_key([parts.nodes, *shares]))
+    """Return contributions by node: its step of the walk."""
+    values = _largest_first(parts.nodes)
     now_layouts = set_layouts(graph, now)
     then_layouts = set_layouts(graph, then)
     return tuple(

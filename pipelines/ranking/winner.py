@@ -66,7 +66,7 @@ def _ranker(model: Model, name: str) -> Model | None:
         return shipped if target is TPU and {*shipped.columns} <= {*model.columns} else None
     for rule in rules_of(model.kind, model.columns, target):
         if rule.name == name:
-            card = replace(model.require_card(), fallback=None)  # rules know no kernel families
+            card = replace(model.require_card(), fallback=False)  # rules know no kernel families
             changes: dict[str, Any] = {"members": (), "calibration": None, "name": name}
             return replace(model, rule=rule.rule, card=card, **changes)
     return None

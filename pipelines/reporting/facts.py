@@ -163,7 +163,7 @@ def _score_valid(workspace: Workspace, facts: CollectionFacts, model: Model, ran
         scores = used if ranker is model else model.score(rows)
         evaluation.add_metrics(facts.rankings, facts.collection, rows, model.name, scores[None])
         facts.ranks[rows.name] = mean_rank(used[rows.group]), mean_rank(rows.cost)
-        if ranker.calibration is not None and not ranker.require_card().fallback_for(rows):
+        if ranker.calibration is not None and not ranker.require_card().needs_fallback(rows):
             trust = Trust(ranker.calibration, by_seed, rows.group)
             facts.certain[rows.name] = trust.certain
 

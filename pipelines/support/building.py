@@ -15,7 +15,7 @@ from xlarank.data import errors
 from xlarank.data.collection import Collection, GraphFile
 from xlarank.data.errors import ClusterError, FeatureStoreError, WorkspaceError, XlarankError
 from xlarank.data.graph import GraphCounts, graph_size, read_graph
-from xlarank.data.workspace import Workspace
+from xlarank.data.workspace import Workspace, require_safe_name
 from xlarank.features import store
 from xlarank.features.assembly import assemble
 from xlarank.features.rows import GraphRows, Recipe, Source, sample_rows
@@ -80,10 +80,6 @@ class PartJob:
         """File of the rows."""
         return self.workspace.rows(self.collection, self.split, self.part)
 
-    def instances(self, file: GraphFile) -> Path:
-        """Return the file of a graph's instances; raises `WorkspaceError` for a bad name."""
-        return self.workspace.graph_instances(self.collection, self.split, file.name)
-
     def stored(self) -> tuple[BuildOutcomes, bool]:
         """Return the outcomes known before building, and whether nothing is to build or remove."""
         stored: dict[str, StoredGraph] = {}
@@ -97,12 +93,10 @@ class PartJob:
 
     def _stored_graph(self, file: GraphFile, stored: StoredGraph | None) -> BuildOutcome:
         try:
+            require_safe_name(file.name)
+            self.workspace.features(self.collection, self.split)
             source = Source.of(file.path)
-            instances = self.instances(file)
-            current = stored is not None and stored.source == source
-            if current and self.collection.kind == "layout":
-                current = store.instances_current(instances, self.recipe, source)
-            if stored is None or not current:
+            if stored is None or stored.source != source:
                 return BuildOutcome(source)
             return BuildOutcome(source, replace(stored, part=self.part), kept=True)
         except Exception as error:
@@ -123,7 +117,7 @@ class PartJob:
             if source is None:
                 continue
             try:
-                rows = stored[file.name][0] if kept else self._build_graph(file, source)
+                rows = stored[file.name][0] if kept else self._build_graph(file)
                 entries[file.name] = StoredGraph.of(rows, self.part, source)
                 built[file.name] = BuildOutcome(source, entries[file.name], kept)
                 graphs.append(rows)
@@ -134,16 +128,12 @@ class PartJob:
             store.write_rows(self.rows, graphs, self.recipe, entries, place)
         return built, {}
 
-    def _build_graph(self, file: GraphFile, source: Source) -> GraphRows:
-        """Compute the rows of a graph, sampled as in the recipe, and write its instances."""
+    def _build_graph(self, file: GraphFile) -> GraphRows:
+        """Compute the rows of a graph, sampled as in the recipe."""
         if self.collection.kind == "layout":
             gc.collect()  # the previous graph's context, up to a gigabyte, is in reference cycles
         graph = read_graph(file.path, self.collection.kind)
-        rows = sample_rows(assemble(graph, self.recipe.settings), self.recipe)
-        if rows.instances is not None:
-            store.write_instances(self.instances(file), rows.instances(), self.recipe, source)
-        # they refer to all configurations of the graph, and a part has several graphs
-        return replace(rows, instances=None)
+        return sample_rows(assemble(graph, self.recipe.settings), self.recipe)
 
 
 def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) -> list[PartJob]:
@@ -154,7 +144,8 @@ def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) 
     sizes: dict[GraphFile, GraphCounts] = {}
     for file in files:
         try:
-            workspace.graph_instances(file.collection, file.split, file.name)
+            require_safe_name(file.name)
+            workspace.features(file.collection, file.split)
             sizes[file] = size = graph_size(file.path, file.collection.kind)
         except (XlarankError, OSError):
             broken.append([file])
@@ -227,5 +218,4 @@ def build_remotely(job: PartJob, outcomes: BuildOutcomes) -> Built:
         local_job = replace(job, workspace=Workspace(Path(folder)))
         built, _ = local_job.build(outcomes)
         paths = [path for path in Path(folder).rglob("*") if path.is_file()]
-        paths.sort(key=lambda path: path == local_job.rows)  # rows are written after instances
         return built, {path.relative_to(folder): path.read_bytes() for path in paths}

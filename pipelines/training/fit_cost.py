@@ -18,7 +18,6 @@ from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph, read_manifest
-from xlarank.models.card import Fallback
 from xlarank.models.model import Model
 from xlarank.models.rankers import DEFAULT
 from xlarank.models.training_data import FitSettings, TrainingData, target_of
@@ -36,7 +35,7 @@ FitSeconds: TypeAlias = Callable[[float, float], float]
 
 
 def time_fits(
-    data: TrainingData, model: Model, settings: FitSettings, fallback: Fallback | None = None
+    data: TrainingData, model: Model, settings: FitSettings, fallback: bool = False
 ) -> FitSeconds:
     """Time short fits on the first graphs, one of which is also scored; extrapolate linearly."""
     groups = 0

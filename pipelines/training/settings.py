@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from xlarank.data.errors import ClusterError, ModelError, require_ranges
-from xlarank.models.cluster import TreeCluster
+from xlarank.models.cluster import grow_on_cluster
 from xlarank.models.rankers import DEFAULT
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import require_selection
@@ -90,4 +91,4 @@ def fit_settings(settings: TrainSettings) -> Iterator[FitSettings]:
         return
     with connected(settings.scheduler, fit.threads) as client:
         # one thread: each booster uses all workers, so folds run one after another
-        yield replace(fit, threads=1, cluster=TreeCluster(client))
+        yield replace(fit, threads=1, cluster=partial(grow_on_cluster, client))

@@ -192,7 +192,6 @@ ALLOWED = [
 WORK = Workspace(Path("/srv/work"))
 #: Paths of which a name from outside becomes a part.
 PATHS = (
-    lambda name: WORK.graph_instances(LAYOUT, "train", name).with_suffix("").with_suffix(""),
     lambda name: WORK.predictions(LAYOUT, name).with_suffix(""),
     lambda name: WORK.features(LAYOUT, name),
     lambda name: WORK.study(Collection(("tile", name))),

@@ -171,7 +171,6 @@ def test_a_column_of_candidates_alone_moves_in_equal_steps(tmp_path: Path) -> No
         ('"largest bound"', '""', "has no meaning"),
         ("columns = {", "colums = {", "no attribute 'columns'"),
         ('"layout")', '"layouts")', r"kinds \('tile', 'layouts'\)"),
-        ("Scope.GRAPH", "Scope.INSTANCE", "is of Scope.INSTANCE"),
         ("Scope.GRAPH", "'kernel'", "'kernel' is not a valid Scope"),
         ("scope = ", "cause = 'mine'; scope = ", "'mine' is not a valid Cause"),
         ("scope = ", "tier = 'slow'; scope = ", "'slow' is not a valid Tier"),

@@ -160,15 +160,6 @@ OUTPUTS = {
     "outputs__made_minor_dot_rows__ratio": [0, 0, 4 * OUT / STORED],
     "outputs__read_minor_reduced__ratio": [0, 2 * OUT / STORED, 0],
 }
-#: Values of the three instances.
-INSTANCES = {
-    "output__padded__ratio": [-1, 0, 1],
-    "region__excess__share": [-1, 0, log2(1 + 1e6 * 2 * OUT / STORED)],
-    "region__tensors__count": [-1, 2, 2],
-    "output__second__size": [-1, log2(65), log2(129)],
-    "region__minor_dot_rows__made": [-1, 0, 1],
-    "region__minor_reduced__read": [-1, 1, 0],
-}
 
 
 def test_a_set_output_and_its_region():
@@ -179,10 +170,6 @@ def test_a_set_output_and_its_region():
     )
     features = assemble(graph)
     assert wrong_columns(features, OUTPUTS) == []
-    table = features.instances()
-    rows = table.values[table.row_instance[table.codes[:, 0].astype(int)]]
-    for name, values in INSTANCES.items():
-        assert rows[:, table.columns.index(name)] == pytest.approx(values, rel=1e-6), name
 
 
 ROLES = (

@@ -8,7 +8,6 @@ import pytest
 from tests.features.helpers import SAMPLE, by_name, fitting_graph, graph_of, layout_file, load
 from tests.graphs import Node, layout_row
 from xlarank.features.assembly import assemble
-from xlarank.features.instances import instance_context
 from xlarank.features.layout import aggregation
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.pairs import FARTHEST, HOPS, Pairs, connected_pairs
@@ -129,21 +128,6 @@ def test_batches_do_not_show(monkeypatch):
         monkeypatch.setattr(aggregation, name, value)
     for graph, rows in whole[::2]:
         np.testing.assert_allclose(assemble(graph).config_values, rows, rtol=1e-5, atol=1e-6)
-
-
-def test_the_pairs_with_most_combinations_are_left_out_if_there_are_too_many(monkeypatch):
-    layout = LayoutContext(
-        graph_of(load(SAMPLE / "layout" / "cpu" / "random" / "train" / "cnn__nchw_a.npz"))
-    )
-    every = instance_context.InstanceContext(layout)
-    near, _, _, siblings = (part.total for part in every.by_relation)
-    for most, totals in ((0, [0, 0]), (near, [near, 0]), (near + siblings, [near, siblings])):
-        monkeypatch.setattr(instance_context, "_MAX_COMBINATIONS", most)
-        kept = instance_context.InstanceContext(layout)
-        assert [part.total for part in kept.by_relation] == [totals[0], 0, 0, totals[1]]
-    monkeypatch.setattr(instance_context, "_MAX_COMBINATIONS", near - 1)
-    largest = np.diff(np.unique([*every.first, every.total])).max()
-    assert instance_context.InstanceContext(layout).by_relation[0].total == near - largest
 
 
 def test_convolutions_of_one_shape_with_other_dimension_numbers_are_not_alike():

@@ -14,8 +14,6 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import xlarank.features
 from docs.columns import pages
@@ -28,11 +26,11 @@ from xlarank.data.graph import Kind
 from xlarank.features import catalogue, code_hash
 from xlarank.features.assembly import assemble
 from xlarank.features.block import Block, Cause, Scope, Tier
-from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
+from xlarank.features.catalogue import blocks_of
 from xlarank.features.code_hash import source_hash
 from xlarank.features.meanings import cause_of
 from xlarank.features.program.tensors import Tiling
-from xlarank.features.rows import Recipe, even_ranks, sample_rows
+from xlarank.features.rows import Recipe, sample_rows
 from xlarank.features.settings import FeatureSettings
 from xlarank.models.training_data import (
     CPU,
@@ -47,7 +45,7 @@ from xlarank.models.training_data import (
 SETTINGS = [FeatureSettings(tier, candidates) for tier in Tier for candidates in (True, False)]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 GRAPHS = {"layout": graph_of(layout_arrays()), "tile": graph_of(tile_arrays())}
-BLOCKS = {"layout": blocks_of("layout"), "tile": blocks_of("tile"), "instances": INSTANCE_BLOCKS}
+BLOCKS = {"layout": blocks_of("layout"), "tile": blocks_of("tile")}
 ROOT = Path(catalogue.__file__).parents[1]
 
 
@@ -165,19 +163,6 @@ def test_the_hash_covers_all_files_that_make_numbers(monkeypatch):
     )
 
 
-@given(st.integers(2, 60), st.integers(2, 60), st.integers(0, 3))
-def test_both_ends_and_even_gaps_of_rank_are_kept(size, most, seed):
-    cost = np.random.default_rng(seed).permutation(size).astype(np.float64) + 1
-    kept = even_ranks(cost, most, np.random.default_rng(seed))
-    assert kept.tolist() == sorted(set(kept.tolist())) and len(kept) == min(most, size)
-    ranks = np.sort(cost[kept])
-    assert (ranks[0], ranks[-1]) == (1, size) and np.ptp(np.diff(ranks)) <= 1
-    equal = [even_ranks(np.ones(100), 10, np.random.default_rng(s)) for s in (seed, seed + 1)]
-    assert not np.array_equal(*equal) and np.ptp(equal[0]) > 20, (
-        "drawn at random, not in the order of the file"
-    )
-
-
 def test_measured_rows_are_sampled_by_the_graphs_name():
     def sampled(rows, most):
         return sample_rows(rows, Recipe.of(FeatureSettings(), "layout", max_configs=most, seed=1))
@@ -200,7 +185,7 @@ def test_every_declared_block_is_listed():
     for module in walk_packages(xlarank.features.__path__, "xlarank.features."):
         values = vars(import_module(module.name)).values()
         families.update(value for value in values if isinstance(value, Block))
-    listed = {*catalogue.BLOCKS, *catalogue.INSTANCE_BLOCKS}
+    listed = {*catalogue.BLOCKS}
     declared = set()
     classes = [Block]
     while classes:
@@ -209,7 +194,7 @@ def test_every_declared_block_is_listed():
         if cls.__module__.startswith("xlarank.") and hasattr(cls, "columns"):
             declared.add(cls)
     assert declared <= {type(block) for block in listed}
-    assert families <= listed and {block.title for block in families} >= {"InstanceRow"}
+    assert families and families <= listed
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -257,11 +242,9 @@ def test_every_column_has_a_cause():
             f"set `cause` of {type(block).__name__}, or declare as Column(meaning, "
             f"Cause...): {wrong}"
         )
-    instances = [name for name in names(INSTANCE_BLOCKS) if cause_of(name) is Cause.PROGRAM]
-    assert {name.split("__")[0] for name in instances} == {"graph", "node"}
     for cause, columns in {
-        Cause.COPIES: "disagreement__clash_1hop_bytes__share pair__unlike__flag",
-        Cause.FUSION: "change__output_set__share output__kept__row",
+        Cause.COPIES: "disagreement__clash_1hop_bytes__share",
+        Cause.FUSION: "change__output_set__share",
         Cause.PADDING: "zscore__padding_output_waste_bytes__ratio padding__output_waste__mean",
         Cause.CANDIDATES: "rank__candidates_log_frequency__mean",
         Cause.TILES: "rank__bounds_output_volume__log",

@@ -1,26 +1,16 @@
-"""Rows of a graph, with constant columns stored once; walks between its configurations;
-instances.
-"""
+"""Rows of a graph, with constant columns stored once; walks between its configurations."""
 
-from collections import Counter
 from dataclasses import replace
-from math import log2
 
 import numpy as np
 import pytest
 from hypothesis import given
 
-from tests.features.helpers import SAMPLE, SCRAMBLED_GRAPHS, graph_of, layout_file, load
-from tests.features.test_golden_layout import PROGRAM, A, B, C, D
-from tests.graphs import LAYOUT_PROGRAM, Arrays, examples, layout_arrays, layout_row
+from tests.features.helpers import SAMPLE, SCRAMBLED_GRAPHS, graph_of
+from tests.graphs import Arrays, examples, layout_arrays
 from xlarank.data.errors import GraphFileError
-from xlarank.data.schema import OPCODE
-from xlarank.features.assembly import assemble, instance_table
+from xlarank.features.assembly import assemble
 from xlarank.features.attribution import position_among, walk_between, walk_codes, walk_steps
-from xlarank.features.instances.graph_instances import Instances
-from xlarank.features.instances.instance_blocks import InstanceRarity
-from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.program.program_context import GROUP_OF_OPCODE
 from xlarank.features.rows import GraphRows
 from xlarank.features.settings import FeatureSettings
 
@@ -142,138 +132,6 @@ def test_a_candidate_on_the_way_has_its_row_and_the_ends_have_theirs_to_the_bit(
             for candidate in np.flatnonzero((codes == code).all(axis=1))[:1]:
                 expected = matrix[rows.group[candidate]]
                 np.testing.assert_allclose(walk.matrix[step], expected, rtol=2e-4, atol=2e-4)
-
-
-def group_of(opcode: str) -> int:
-    return int(GROUP_OF_OPCODE[OPCODE[opcode]])
-
-
-def millionths(share: float) -> float:
-    return log2(1 + 1e6 * share)
-
-
-#: Instances of `test_golden_layout`, whose outputs have 88 KiB. Configuration B sets output, input
-#: and kernel of the dot, the input to its default.
-DOT_IN_B = {
-    **{"node__opcode__group": group_of("dot"), "node__consumer__opcode": group_of("add")},
-    **{
-        "node__flops__log2": log2(1 + 2 * 12 * 128 * 128),
-        "kernel__share__node": millionths(64 / 88),
-    },
-    **{"output__changed__row": 1, "output__distance__row": 1, "output__contiguity__row": 0},
-    "output__kept__row": 0,  # it is stored in any case
-    **{
-        "row__given__count": 3,
-        "row__input_is_kernel__agrees": 1,
-        "pair__kind__number": -1,
-        "node__fused__flag": 0,
-    },
-}
-#: The add runs as a loop with the reshape, so that a fusing compiler stores the other 82 KiB.
-ADD_IN_C = {
-    **{"near__dot__up": 1, "near__reshape__down": 1, "node__fused__flag": 1},
-    "output__kept__row": millionths(6 / 82),
-    **{"row__input_is_output__agrees": 1, "row__input_is_kernel__agrees": 0},
-}
-#: What the add's kernel slot, set to {1,0}, and the dot's output, set to {0,1}, say of one tensor
-#: in C.
-CLASH_IN_C = {
-    **{
-        "pair__kind__number": 0,
-        "pair__unlike__flag": 1,
-        "pair__minor_unlike__flag": 1,
-        "pair__turned__flag": 0,
-    },
-    **{
-        "pair__given__left": 1,
-        "pair__changed__left": 0,
-        "pair__changed__right": 1,
-        "pair__distance__right": 1,
-    },
-    **{"pair__minor__left": log2(1 + 128), "pair__minor__right": log2(1 + 12)},
-    **{"pair__opcode__left": group_of("add"), "pair__opcode__right": group_of("dot")},
-    "node__opcode__group": -1,
-}
-
-
-def test_instances_by_hand() -> None:
-    table = instance_table(
-        LayoutContext(graph_of(layout_file(PROGRAM, (0, 2, 3, 4), (A, B, C, D))))
-    )
-    for config, text, expected in (
-        (1, "dot 2: output {0,1}, input {1,0}, kernel {1,0}", DOT_IN_B),
-        (2, "add 3: output {0,1}, input {0,1}, kernel {1,0}", ADD_IN_C),
-        (2, "add 3 kernel {1,0} against dot 2 output {0,1} (1 edge)", CLASH_IN_C),
-    ):
-        (instance,) = (part.instance for part in table.parts(config) if part.text == text)
-        values = dict(zip(table.columns, table.values[instance].tolist(), strict=True))
-        assert {name: values[name] for name in expected} == pytest.approx(expected, rel=1e-6), text
-    # four nodes, four pairs one edge apart, and the two slots of the add that read the dot
-    assert table.counts().sum(axis=1).tolist() == [9] * 4
-
-
-def test_sums_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums are counts times scores, also in batches and for chosen configurations; no two instances
-    are equal.
-    """
-    instances = instance_table(
-        LayoutContext(graph_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz")))
-    )
-    counts = instances.counts().toarray()
-    scores = np.random.default_rng(0).normal(size=(len(instances), 3))
-    sums = instances.sums(scores)
-    assert sums == pytest.approx(counts @ scores)
-    assert instances.sums(scores[:, 0]) == pytest.approx(counts @ scores[:, 0])
-    assert (counts.sum(axis=0) > 0).all() and len(np.unique(instances.values, axis=0)) == len(
-        instances
-    )
-    some = np.array([5, 2, 9])
-    assert np.array_equal(instances.counts(some).toarray(), counts[some])
-    assert np.array_equal(instances.take(some).counts().toarray(), counts[some])
-    assert instances.counts(np.zeros(0, np.int64)).shape == (0, len(instances))
-    monkeypatch.setattr("xlarank.features.instances.graph_instances._BATCH", 1)
-    assert np.array_equal(instances.counts().toarray(), counts) and np.array_equal(
-        instances.sums(scores), sums
-    )
-    for config in (0, 7):
-        parts = instances.parts(config)
-        assert Counter(part.instance for part in parts) == +Counter(
-            dict(enumerate(counts[config].astype(int)))
-        )
-        assert all(str(part.nodes[0]) in part.text for part in parts if len(part.nodes) == 1)
-
-
-def test_rarity_by_hand() -> None:
-    """Three of four distinct configurations leave the reshape as it is, and two the convolution."""
-
-    def instances(*choices: tuple[np.ndarray, ...], candidates: bool = True) -> Instances:
-        graph = graph_of(layout_file(LAYOUT_PROGRAM, (2, 4), choices))
-        return instance_table(LayoutContext(graph), candidates=candidates)
-
-    unset = layout_row()
-    first = layout_row(output=(1, 0))
-    second = layout_row(output=(0, 3))
-    choices = [(unset, unset), (unset, first), (second, unset), (layout_row(output=(3, 0)), unset)]
-    table = instances(*choices)
-    names = ["node__opcode__group", "output__given__row", *InstanceRarity.columns]
-    values = table.values[:, [table.columns.index(name) for name in names]]
-    expected = {
-        ("convolution", 0): (1, 0),
-        ("convolution", 1): (2, 1),
-        ("reshape", 1): (2, log2(3)),
-    }
-    for (opcode, is_set), shares in expected.items():
-        rows = values[(values[:, 0] == group_of(opcode)) & (values[:, 1] == is_set)][:, 2:]
-        assert len(rows) and rows == pytest.approx(np.tile(shares, (len(rows), 1)))
-    inductive = instances(*choices, candidates=False)
-    assert inductive.columns == [
-        name for name in table.columns if name not in InstanceRarity.columns
-    ]
-    alone = instances(*[(unset, unset)] * 3)
-    assert (len(alone), alone.counts().shape) == (0, (1, 0)), (
-        "a single distinct configuration has no instances"
-    )
-    assert alone.sums(np.zeros(0)).tolist() == [0.0]
 
 
 def test_an_infinite_column_of_a_file_is_named() -> None:

@@ -1,5 +1,4 @@
-"""Columns and instances as they were frozen: of random programs, of files of the sample, and of
-real files.
+"""Columns as they were frozen: of random programs, of files of the sample, and of real files.
 
 A snapshot holds a handful of rows of each graph. After a change that is meant to move numbers or to
 add columns, ``python -m tests.features.test_snapshots`` freezes them anew and prints which columns
@@ -64,35 +63,10 @@ def snapshot(graphs: Iterable[Graph], settings: FeatureSettings | None = None) -
         at = np.unique(np.linspace(0, len(rows) - 1, ROWS).astype(np.int64))
         matrix = rows.matrix(at)
         names = rows.columns
-        if rows.instances is not None:
-            table = rows.instances()
-            names = [*names, *(f"sum of {name} over instances" for name in table.columns)]
-            matrix = np.concatenate(
-                [matrix, table.counts(at) @ table.values.astype(np.float64)], axis=1
-            )
         distinct.append(len(rows))
-        values.append(matrix.astype(np.float32))
-    return frozen(distinct, names, values)
-
-
-def instance_snapshot(graphs: Iterable[Graph]) -> Arrays:
-    """Instances of graphs, ordered by their texts: ``values`` is ``(columns, instances)``."""
-    tables = [assemble(graph).instances() for graph in graphs]
-    values = []
-    for table in tables:
-        at = {
-            part.text: part.instance
-            for config in range(table.configs)
-            for part in table.parts(config)
-        }
-        assert set(at.values()) == set(range(len(table)))
-        values.append(table.values[[at[text] for text in sorted(at)]])
-    return frozen(list(map(len, tables)), tables[0].columns, values)
-
-
-def frozen(sizes: list[int], names: list[str], values: list[np.ndarray]) -> Arrays:
+        values.append(matrix)
     packed = np.array("\n".join(names).encode())
-    return {"distinct": np.array(sizes), "names": packed, "values": np.concatenate(values).T}
+    return {"distinct": np.array(distinct), "names": packed, "values": np.concatenate(values).T}
 
 
 def sample_layouts(places: str) -> Iterable[Graph]:
@@ -108,9 +82,6 @@ SMALL: dict[str, Callable[[], Arrays]] = {
         sample_layouts(_LAYOUTS), FeatureSettings(hardware="nvidia-h200")
     ),
     "sample_tiles": lambda: snapshot(map(read_graph, sample_tiles())),
-    "instance_rows": lambda: instance_snapshot(
-        sample_layouts("random/train/gan__c random/train/dlrm__a")
-    ),
 }
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.features.helpers import FITTING_GRAPHS, FITTING_KERNELS, SAMPLE, graph_of, load
-from tests.graphs import examples, layout_arrays, save_npz, tile_arrays
+from tests.features.helpers import FITTING_GRAPHS, FITTING_KERNELS, graph_of
+from tests.graphs import examples, layout_arrays, tile_arrays
 from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, WorkspaceError
 from xlarank.data.families import program_family
@@ -19,7 +19,6 @@ from xlarank.features import store
 from xlarank.features.assembly import assemble
 from xlarank.features.block import Tier
 from xlarank.features.block_files import BlockFile
-from xlarank.features.instances.graph_instances import ARRAYS
 from xlarank.features.program.tensors import Tiling
 from xlarank.features.rows import GraphRows, Recipe, Source
 from xlarank.features.settings import FeatureSettings
@@ -275,33 +274,3 @@ def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
             FeatureStoreError, match=r"part-0001\.parquet .*not those of manifest.*run build-feat"
         ):
             list(store.each_graph(workspace, COLLECTION, "train"))
-
-
-def test_instances_are_read_back_or_refused(tmp_path):
-    instances = assemble(
-        graph_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))
-    ).instances()
-    path = tmp_path / "a.instances.npz"
-    store.write_instances(path, instances, RECIPE, SOURCE)
-    content = path.read_bytes()
-    loaded = store.read_instances(path, RECIPE, SOURCE)
-    assert loaded.columns == instances.columns and store.instances_current(path, RECIPE, SOURCE)
-    for name in ARRAYS:
-        array = getattr(loaded, name)
-        expected = getattr(instances, name)
-        assert np.array_equal(array, expected) and array.dtype == expected.dtype, name
-    store.write_instances(path, instances, RECIPE, SOURCE)
-    assert path.read_bytes() == content and list(tmp_path.iterdir()) == [path]
-
-    save_npz(
-        tmp_path / "b.npz", {name: array for name, array in load(path).items() if name != "request"}
-    )
-    for share in (0.0, 0.5, 0.99):
-        (tmp_path / f"{share}.npz").write_bytes(content[: int(len(content) * share)])
-    for refused in (
-        *((path, replace(RECIPE, code_hash="abd"), SOURCE), (path, RECIPE, Source(1, 3))),
-        *((tmp_path / f"{name}.npz", RECIPE, SOURCE) for name in ("b", "none", 0.0, 0.5, 0.99)),
-    ):
-        assert not store.instances_current(*refused)
-        with pytest.raises(FeatureStoreError, match="cannot be read"):
-            store.read_instances(*refused)

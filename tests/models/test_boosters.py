@@ -155,7 +155,7 @@ def test_no_tree_grows_deeper_than_can_be_read(model, monkeypatch, tmp_path):
         Model.load(tmp_path)
 
 
-@pytest.mark.parametrize("model", [*MODELS, "sum-pooled"])
+@pytest.mark.parametrize("model", MODELS)
 def test_ties_within_the_tolerance_teach_nothing(model):
     """The slowest is 1 % slower than the fastest."""
     data = TrainingData.from_graphs([graph_rows("a", list(range(10_000, 10_101)))])
@@ -212,7 +212,7 @@ def test_boosters_print_nothing(monkeypatch, capfd):
     graph = graph_rows("a", [*range(1, 61)], features=np.ones((60, 3)))
     constant = TrainingData.from_graphs([graph])
     few = easy_data(graphs=2, configs=3)
-    for model in (*MODELS, "sum-pooled"):
+    for model in MODELS:
         assert np.isfinite(scores_of(fitted(model, few, rounds=3), few)).all()
         assert np.ptp(scores_of(fitted(model, constant, rounds=3), constant)) == 0
     monkeypatch.setattr("xlarank.models.boosters.lightgbm._SAMPLED", 40)
@@ -311,7 +311,7 @@ def test_relevance_falls_with_the_estimate_and_has_mean_0_in_each_graph():
         assert ColumnSum.find(columns, weight, target, "tile") == found
 
 
-@pytest.mark.parametrize("name", [*MODELS, "sum-pooled"])
+@pytest.mark.parametrize("name", MODELS)
 def test_rankers_for_a_tpu_ignore_the_estimate_for_a_cpu(name):
     """Here only it tells configurations apart, beside a column that says nothing alone."""
     model, seeing = (on_tiles(name, replace(DATA, target=target), 10) for target in (TPU, CPU))

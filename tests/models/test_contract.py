@@ -169,7 +169,6 @@ def test_a_damaged_member_is_an_error_not_a_crash(model, tmp_path):
             "params": {"depth": 3},
             "weight": 0,
             "seed": -1,
-            "inputs": 3,
             "used": [2, 1],
             "init_score": ["other"],
         }

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 
 from tests.models.helpers import easy_data, easy_graph, fitted
-from tests.models.test_instances import pooled_data, pooled_graph
 from tests.pipelines.trees import FAST, edit_json, layout_graph
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import read_graph
 from xlarank.features.assembly import assemble
 from xlarank.features.attribution import walk_between
 from xlarank.models.boosters.lightgbm import LightGBMBooster
-from xlarank.models.contributions import Contributions, InstanceContribution
+from xlarank.models.contributions import Contributions
 from xlarank.models.rankers import rankers
 from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.calibration import (
@@ -31,10 +30,8 @@ ROUNDING = {"xgb-pairwise": 1e-5, "ensemble": 1e-4}
 
 def check_sums(parts, name):
     columns = sum(parts.columns.values())
-    instances = sum(instance.value for instance in parts.instances)
     near = ROUNDING.get(name, 1e-9)
-    assert columns + instances == pytest.approx(parts.difference, rel=near, abs=near)
-    assert sum(parts.instance_columns.values()) == pytest.approx(instances, rel=near, abs=near)
+    assert columns == pytest.approx(parts.difference, rel=near, abs=near)
 
 
 @pytest.mark.parametrize("name", rankers())
@@ -67,26 +64,11 @@ def test_contributions_that_do_not_add_up_are_refused(monkeypatch):
         model.contributions(easy_graph("unseen__a", 40, seed=5), 0, 1)
 
 
-@pytest.mark.parametrize("name", ["sum-pooled", "ensemble"])
-def test_sums_over_instances_name_the_nodes_that_differ(name):
-    model = fitted(name, pooled_data())
-    graph = pooled_graph("unseen__a", 30, seed=77)
-    changed = np.not_equal(*graph.instances().codes[[4, 9]])
-    parts = model.contributions(graph, 4, 9)
-    check_sums(parts, name)
-    assert {part.nodes for part in parts.instances} == {(k,) for k in np.flatnonzero(changed)}
-
-
-ALL_MEMBERS = {"weight_lambdarank": 1.0, "weight_xgb_pairwise": 1.0}
-
-
-@pytest.mark.parametrize(
-    ("name", "params"), [("lambdarank", {}), ("xgb-pairwise", {}), ("ensemble", ALL_MEMBERS)]
-)
-def test_nodes_add_up_to_the_columns(name, params, graph_file):
+@pytest.mark.parametrize("name", ["lambdarank", "xgb-pairwise", "ensemble"])
+def test_nodes_add_up_to_the_columns(name, graph_file):
     graph = read_graph(graph_file(layout_graph(3)))
     rows = assemble(graph, FAST)
-    model = fitted(name, TrainingData.from_graphs([rows]), rounds=10, **params)
+    model = fitted(name, TrainingData.from_graphs([rows]), rounds=10)
     for now, then in ((0, 1), (5, 2), (9, 9)):
         walk = walk_between(graph, rows, FAST, now, then)
         parts = model.contributions(rows, int(rows.group[now]), int(rows.group[then]), walk)
@@ -95,13 +77,10 @@ def test_nodes_add_up_to_the_columns(name, params, graph_file):
         assert sum(parts.nodes.values()) == pytest.approx(sum(parts.columns.values()), abs=1e-4)
 
 
-def test_contributions_are_summed_and_scaled_with_instances_merged():
+def test_contributions_are_summed_and_scaled():
     def contributions(factor):
-        instance = InstanceContribution((3,), "now", "then", -factor)
-        columns = {"a": -factor}
-        return Contributions(
-            -2 * factor, columns, (instance,), {"c": -factor}, {"x": -2 * factor}, {5: -factor}
-        )
+        columns = {"a": -factor, "c": -factor}
+        return Contributions(-2 * factor, columns, {"x": -2 * factor}, {5: -factor})
 
     one = contributions(1.0)
     half = Contributions.total([one], 0.5)

@@ -98,8 +98,8 @@ def test_the_search_space_is_that_of_stored_studies():
         ("ensemble", {"members": {"ranknet": {"num_leaves": 1}}}, "num_leaves is 1; expected"),
         (
             "ensemble",
-            {"members": {"sum-pooled": {"leaf_l3": 1.0}}},
-            "'leaf_l3' is not a parameter of sum-pooled; .*did you mean leaf_l2",
+            {"members": {"ranknet": {"lambda_l3": 1.0}}},
+            "'lambda_l3' is not a parameter of ranknet; .*did you mean lambda_l2",
         ),
         (
             "ensemble",

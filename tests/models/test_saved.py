@@ -28,7 +28,7 @@ from xlarank.data.families import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import Manifest
 from xlarank.models import files as module
-from xlarank.models.card import CARD, Fallback, read_card
+from xlarank.models.card import CARD, blend_default, default_ranks, read_card
 from xlarank.models.files import _checksum
 from xlarank.models.model import Model
 from xlarank.models.stored import SHIPPED_COLLECTION, SHIPPED_MODELS, pretrained_model
@@ -155,8 +155,7 @@ def test_the_folder_of_members_follows_the_mask_of_the_process(folder):
         ({"members": None}, "cannot be used"),
         ({"recipe": 3}, "cannot be used"),
         ({"recipe": {"tier": "full"}}, "cannot be used"),
-        ({"fallback": {"weight": 1.5}}, "cannot be used"),
-        ({"fallback": {"order": "luck"}}, "cannot be used"),
+        ({"fallback": {"weight": 0.5}}, "cannot be used"),
         ({"model": ["lambdarank"]}, "cannot be used"),
         ({"columns": None}, "cannot be used"),
         ({"columns": COLUMNS[:2]}, "the chosen columns do not ascend within its 2"),
@@ -214,9 +213,9 @@ def test_only_kinds_never_seen_fall_back(tmp_path):
     data = TrainingData.from_graphs(graphs)
     plain = {"min_data_in_leaf": 1, "feature_fraction": 1.0}
     model = fitted("lambdarank", data, seeds=2, kind="tile", **plain)
-    model.save(tmp_path, card_of(model, kinds=["dot"], fallback=Fallback(0.5)))
+    model.save(tmp_path, card_of(model, kinds=["dot"], fallback=True))
     model = Model.load(tmp_path)
-    assert (model.card.kinds, model.card.fallback, model.kind) == (["dot"], Fallback(0.5), "tile")
+    assert (model.card.kinds, model.card.fallback, model.kind) == (["dot"], True, "tile")
     said = "unseen kernel family ({}): weight 0.5 on the compiler's default, the rest on the model"
     for kinds, order, fallback in (
         (("dot",), [1, 3, 2, 0], ""),
@@ -235,25 +234,17 @@ def test_the_compilers_own_choice_is_blended_with_the_models_order():
     """The model's ranks are 1, 1/3, 0, 2/3."""
     rows = kernel("a__a", [4.0, 1.0, 5.0, 6.0], [10, 20, 30, 40])
     scores = np.array([9.0, -1.0, -7.0, 2.0])
-    assert Fallback().ranks(rows) == pytest.approx([0, 1, 1, 1])
-    # 0.75 * rank + 0.25 * place
-    assert Fallback(0.25).blend(rows, scores) == pytest.approx(
-        [0.75, 0.25 + 0.25, 0 + 0.25, 0.5 + 0.25]
-    )
-    blended = Fallback(0.5).blend(rows, scores)
+    assert default_ranks(rows) == pytest.approx([0, 1, 1, 1])
+    blended = blend_default(rows, scores)
+    assert blended == pytest.approx([1 / 2, 2 / 3, 1 / 2, 5 / 6])
     assert np.argsort(blended, kind="stable").tolist() == [0, 2, 1, 3], (
         "first, the rest as the model has them"
     )
     # the first configuration has the values of the third row
-    assert Fallback().ranks(replace(rows, group=np.array([2, 0, 1, 3]))).tolist() == [1, 1, 0, 1]
-    assert Fallback(0.0).blend(rows, scores) is scores
+    assert default_ranks(replace(rows, group=np.array([2, 0, 1, 3]))).tolist() == [1, 1, 0, 1]
     sampled = rows.take(np.array([1, 2, 3]))
-    assert Fallback().blend(sampled, scores[1:]).tolist() == scores[1:].tolist(), (
-        "it is not among them"
-    )
-    for weight in (-0.1, 1.1, float("nan")):
-        with pytest.raises(ValueError, match=r"the weight of the fallback"):
-            Fallback(weight)
+    without_default = blend_default(sampled, scores[1:])
+    assert without_default.tolist() == scores[1:].tolist(), "it is not among them"
 
 
 def test_a_kernel_is_unseen_by_each_of_its_possible_families():

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from unittest.mock import Mock
 
 import numpy as np
@@ -21,7 +22,7 @@ from xlarank.data.collection import discover
 from xlarank.data.errors import ClusterError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import Recipe, Source
-from xlarank.models.cluster import TreeCluster
+from xlarank.models.cluster import grow_on_cluster
 from xlarank.models.model import Model
 from xlarank.models.training_data import FitSettings
 from xlarank.pipelines.support import building as module
@@ -40,8 +41,9 @@ def pids(client):
     return sorted(client.run(os.getpid).values())
 
 
-def fitted(cluster, rounds=20):
+def fitted(client, rounds=20):
     """Return a ranker fitted on 8 graphs of 80 rows, in query groups of at most 30."""
+    cluster = partial(grow_on_cluster, client) if client else None
     settings = FitSettings(rounds, threads=1, cluster=cluster)
     return Model.of("lambdarank", "layout", {"max_group": 30}).fit(easy_data(8, 80), settings)
 
@@ -93,7 +95,7 @@ def test_files_that_do_not_fit_into_memory_together_are_named(tree, tmp_path, mo
 
 @pytest.mark.slow
 def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(client, built, tmp_path):
-    first, second = (fitted(TreeCluster(client)) for _ in range(2))
+    first, second = (fitted(client) for _ in range(2))
     here = fitted(None)
     card = saved(first, tmp_path / "one").card
     assert card.fingerprint == saved(second, tmp_path / "two").card.fingerprint
@@ -139,14 +141,14 @@ def test_workers_that_are_killed(client, tmp_path, monkeypatch):
         os.kill(victim, signal.SIGKILL)
 
     client.wait_for_workers(2)
-    undisturbed = fitted(TreeCluster(client))
+    undisturbed = fitted(client)
     thread = threading.Thread(target=kill)
     thread.start()
     with pytest.raises(ClusterError, match=r"a training on the cluster broke off \(.*train again"):
-        fitted(TreeCluster(client), rounds=2000)
+        fitted(client, rounds=2000)
     thread.join()
     assert len(pids(client)) == 2
-    again = saved(fitted(TreeCluster(client)), tmp_path / "again")
+    again = saved(fitted(client), tmp_path / "again")
     expected = saved(undisturbed, tmp_path / "undisturbed")
     assert again.card.fingerprint == expected.card.fingerprint
 
@@ -160,7 +162,7 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         connected("local", 1) as client,
     ):
-        there, here = (fitted(cluster) for cluster in (TreeCluster(client), None))
+        there, here = (fitted(grower) for grower in (client, None))
         card = saved(there, tmp_path / "one").card
         assert card.fingerprint == saved(here, tmp_path / "here").card.fingerprint
         with monkeypatch.context() as patch:

@@ -16,7 +16,7 @@ from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TREE, graph_path, layou
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.workspace import Workspace
-from xlarank.features.catalogue import every_block
+from xlarank.features.catalogue import BLOCKS
 from xlarank.features.meanings import describe_columns
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.evaluate import evaluate
@@ -263,8 +263,7 @@ def test_columns_are_found_by_name_or_pattern():
     # a column of both kinds is named once
     assert (column.kinds, column.scope) == (("layout", "tile"), "graph")
     assert describe_columns("candidates__minority__share")[0].transductive
-    blocks = [*every_block("layout"), *every_block("tile")]
-    declared = {name: type(block).__name__ for block in blocks for name in block.columns}
+    declared = {name: type(block).__name__ for block in BLOCKS for name in block.columns}
     assert {column.name for column in describe_columns("*")} == declared.keys()
     names = [column.name for column in describe_columns("violation__*")]
     in_order = [name for name, block in declared.items() if block == "Violation"]

@@ -163,7 +163,7 @@ def test_auto_trains_the_ranker_of_the_best_score_and_says_why(built, monkeypatc
     taken.
     """
     validate = "xlarank.models.validation.folds.validate_fold"
-    scores = {"sum-pooled": 0.4, "ranknet": 0.3, "ranknet layout": 0.5}
+    scores = {"time-trees": 0.4, "ranknet": 0.3, "ranknet layout": 0.5}
     monkeypatch.setattr(validate, scored(scores))
     save_best(built, model="ranknet", params={"pairs": 3})
     save_best(built, LAYOUT, model="ranknet", params={"pairs": 3})
@@ -171,10 +171,11 @@ def test_auto_trains_the_ranker_of_the_best_score_and_says_why(built, monkeypatc
     layout, tile = run(built, collections=[], model="auto", rounds=2, progress=listener)
     assert (layout.model, layout.tuned) == ("ranknet", True)
     assert model_of(built, LAYOUT).card.params["pairs"] == 3
-    assert tile.model == model_of(built, TILE).card.model == "sum-pooled" and not tile.tuned
-    assert tile.why.startswith("sum-pooled 0.415, ranknet (tuned) 0.315, lambdarank 0.115, ")
-    left_out = "xgb-pairwise is left out: it needs xgboost; ensemble is left out"
-    assert f" out of fold; {left_out}" in tile.why
+    assert tile.model == model_of(built, TILE).card.model == "time-trees" and not tile.tuned
+    assert tile.why.startswith(
+        "time-trees 0.415, ranknet (tuned) 0.315, lambdarank 0.115 out of fold; "
+    )
+    assert "xgb-pairwise is left out: it needs xgboost; ensemble is left out" in tile.why
     assert listener.jobs[1] == (f"training {TILE}", 3 * len(rankers()) + 1)
     assert any(note.startswith("lambdarank, held out ") for note in listener.notes)
     with pytest.raises(ModelError, match="it needs xgboost"):

@@ -19,13 +19,7 @@ from xlarank.cli import console
 from xlarank.data.errors import FeatureStoreError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
-from xlarank.features.store import (
-    each_graph,
-    read_instances,
-    read_manifest,
-    read_rows,
-    stored_roots,
-)
+from xlarank.features.store import read_manifest, read_rows, stored_roots
 from xlarank.models.card import CARD
 from xlarank.models.member import Member
 from xlarank.models.model import Model
@@ -192,17 +186,10 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(
     assert submit(work, tmp_path / "out.csv", collections=[TILE]).rows == {TILE: 2}
 
 
-@pytest.mark.parametrize("of", ["rows", "instances"])
-def test_flipped_bits_are_seen_and_mended_by_building(tree, built, of, request):
+def test_flipped_bits_are_seen_and_mended_by_building(tree, built, request):
     work = Workspace(built)
-    graph = (LAYOUTS, "train", "alpha__a")
-    path = work.rows(*graph[:2], 0) if of == "rows" else work.graph_instances(*graph)
-    manifest = read_manifest(work, LAYOUTS, "train")
-    source = manifest.graphs["alpha__a"].source
+    path = work.rows(LAYOUTS, "train", 0)
     whole = path.read_bytes()
-    read = partial(read_rows, path)
-    if of == "instances":
-        read = partial(read_instances, path, manifest.recipe, source)
     count = 120 if request.config.option.exhaustive else 20
     bits = np.random.default_rng(0).integers(8 * len(whole), size=count)
     for bit in [*bits, 4 * len(whole)]:  # the last: a value, not the footer
@@ -210,19 +197,18 @@ def test_flipped_bits_are_seen_and_mended_by_building(tree, built, of, request):
         spoilt[bit // 8] ^= 1 << int(bit % 8)
         path.write_bytes(spoilt)
         with pytest.raises(FeatureStoreError, match="cannot be read"):
-            read()
-    if of == "rows":
-        with pytest.raises(FeatureStoreError, match="run build-features again"):
-            train(work, TrainSettings(collections=[LAYOUT], seeds=1, rounds=5, threads=1))
+            read_rows(path)
+    with pytest.raises(FeatureStoreError, match="run build-features again"):
+        train(work, TrainSettings(collections=[LAYOUT], seeds=1, rounds=5, threads=1))
     for damaged in (path.read_bytes(), None, whole[: len(whole) // 2]):
         path.unlink() if damaged is None else path.write_bytes(damaged)
         with pytest.raises(FeatureStoreError, match="cannot be read"):
-            read()
+            read_rows(path)
         (report,) = build(tree, built, collections=[LAYOUT], splits=["train"]).splits
-        again = len(stored(built)) if of == "rows" else 1  # the rows of all graphs share a file
-        assert (report.built, report.kept) == (again, len(stored(built)) - again)
+        # the rows of all graphs share a file
+        assert (report.built, report.kept) == (len(stored(built)), 0)
         assert path.read_bytes() == whole
-    read()
+    read_rows(path)
 
 
 def test_only_regular_files_are_read_and_building_mends_a_manifest(tree, trained):
@@ -230,12 +216,10 @@ def test_only_regular_files_are_read_and_building_mends_a_manifest(tree, trained
     workspace = Workspace(trained)
     model = workspace.model(LAYOUTS)
     study = workspace.study(LAYOUTS)
-    graph = next(iter(each_graph(workspace, LAYOUTS, "train")))
     readers = [
         (next(model.glob("members-*/*")) / "device", lambda: model_of(workspace, LAYOUTS)),
         (model / "model.json", lambda: model_of(workspace, LAYOUTS)),
         (study / "best-lambdarank.json", lambda: load_best(study, "lambdarank")),
-        (workspace.graph_instances(LAYOUTS, "train", graph.name), graph.instances),
         (workspace.rows(LAYOUTS, "train", 0), lambda: stored(trained)),
         (workspace.features(LAYOUTS, "train") / "manifest.json", lambda: stored(trained)),
         (trained / "submission.csv", lambda: read_submission(trained / "submission.csv")),

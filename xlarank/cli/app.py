@@ -28,9 +28,8 @@ RANKERS: Final = {
     "lambdarank": "trees with the lambdarank loss; fast, the default",
     "ranknet": "trees on sampled pairs; fast, often slightly better for layouts",
     "xgb-pairwise": "XGBoost on sampled pairs, independent of LightGBM",
-    "sum-pooled": "adds up a score of every node and pair of a layout",
     "time-trees": "trees that begin at an estimated time, of TPU layouts or of tiles",
-    "ensemble": "rank average of several rankers (layouts: ranknet and sum-pooled)",
+    "ensemble": "rank average of lambdarank, ranknet and xgb-pairwise",
 }
 #: Placeholders of option values in help, by type; a flag has none.
 _PLACEHOLDERS: Final = {"Path": "PATH", "str": "TEXT", "bool": "", "int": "N", "float": "N"}

@@ -150,10 +150,6 @@ def explain(
     _show_difference(result)
     _show_copies(result, top)
     _show_nodes(result, top)
-    show_rows(
-        {">contribution": f"{pair.value:+.4f}", "pair now": pair.now, "pair then": pair.then}
-        for pair in result.pairs[:top]
-    )
     meanings = column_meanings()
     columns = list(result.columns.items())[:top]
     if columns and not blocks:

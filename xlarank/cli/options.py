@@ -153,7 +153,7 @@ ScoresOf = Annotated[
 Weights = Annotated[
     list[float] | None, Option("--weights", help="Weight of a file of --scores; repeatable.")
 ]
-RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, time-trees or ensemble"
+RANKERS = "lambdarank, ranknet, xgb-pairwise, time-trees or ensemble"
 Model = Annotated[str, Option(callback=recorded("model", "--model"), help=f"Ranker: {RANKERS}.")]
 Select = Annotated[
     str, Option(help="Score to select by: mean, or robust: mean - std / 4 over graphs.")

@@ -1,3 +1,0 @@
-"""Instances of layout graphs: distinct (node, row) and (pair, rows) entries of the configurations,
-with columns.
-"""
