@@ -50,6 +50,16 @@ def require_columns(got: Sequence[str], expected: Sequence[str]) -> None:
     raise ModelError(problem, expected=expected_columns, do=do)
 
 
+def model_columns(columns: Sequence[str], got: Sequence[str], *, subset: bool) -> Indices:
+    """Return the indices of a model's columns among those of rows; raise `ModelError` if any is
+    missing or, unless it uses a ``subset``, if there are others.
+    """
+    if not subset:
+        require_columns(got, columns)
+    do = "run build-features with `tier=full`, or make the model again"
+    return column_indices(columns, got, "the model", do)
+
+
 def column_indices(names: Sequence[str], columns: Sequence[str], owner: str, do: str) -> Indices:
     """Return the indices of ``names`` in ``columns``; raise `ModelError` if any is missing or out
     of order.

@@ -89,8 +89,8 @@ def read_members(folder: Path, card: ModelCard) -> list[Member]:
             if _checksum(path) != checksum:
                 raise ValueError(f"{name} has changed since it was written")
             members.append(Member.load(path, LOSSES, card.kind, card.columns))
-        if not members and not card.rule:
-            raise ValueError("no members")
+        if bool(members) == bool(card.rule):
+            raise ValueError("both members and a rule" if members else "no members")
         if not {*card.rule} <= {*card.columns}:
             raise ValueError("its rule is of other columns")
         params_of(card.model, card.kind, card.params)  # raises for unknown names and bad values

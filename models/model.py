@@ -15,10 +15,10 @@ from xlarank.data.graph import Kind
 from xlarank.features.attribution import ChangePath
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest
-from xlarank.models.arrays import Floats, Indices
+from xlarank.models.arrays import Floats
 from xlarank.models.card import ModelCard, blend_default
 from xlarank.models.column_sum import ColumnSum
-from xlarank.models.columns import column_indices, require_columns
+from xlarank.models.columns import model_columns
 from xlarank.models.contributions import Contributions, largest_first, sum_by_key
 from xlarank.models.files import read_model, write_model
 from xlarank.models.member import Member
@@ -43,7 +43,7 @@ class Model:
         name, params: ranker (`xlarank.models.rankers`) and its parameters.
         members: unfitted or fitted members, grouped by seed.
         columns: columns of the training rows; empty before `fit`.
-        rule: sum of columns that ranks if there are no members: an estimated time, or one of
+        rule: sum of columns that ranks in place of members: an estimated time, or one of
             `xlarank.models.rules`.
         card: description; None unless the model was saved or loaded.
         shipped: whether the model comes with the package, or is an estimated time; it uses a subset
@@ -89,7 +89,7 @@ class Model:
 
     def _ranks_by_estimate(self, *targets: Target) -> bool:
         """Return whether layouts are ranked by the estimated time of one of the targets alone."""
-        if self.kind != "layout" or self.members or self.rule is None:
+        if self.kind != "layout" or self.rule is None:
             return False
         return self.rule.columns in [target.estimate["layout"] for target in targets]
 
@@ -106,7 +106,7 @@ class Model:
         step: Callable[[int], object] = lambda seed: None,
     ) -> Model:
         """Return a model fitted with ``seeds`` seeds from ``settings.seed`` on; call ``step`` with
-        each.
+        each. Without trees, it is the estimated time that they would start from.
 
         If a model with k seeds is continued, the i-th new seed starts from its seed i mod k. Raises
         `ModelError` for unsuitable data or number of rounds.
@@ -118,7 +118,11 @@ class Model:
             for member in unfitted[number % len(unfitted)]:
                 members.append(member.fit(data, replace(settings, seed=seed)))
             step(seed)
-        return self._changed(members, data.columns)._rule_if_no_trees()
+        model = Model(self.name, self.kind, self.params, members, data.columns)
+        trees = any(member.booster.rounds or member.warm_start for member in members)
+        if trees or not model.ranks_without_trees:
+            return model
+        return replace(model, members=(), rule=members[0].init_score)
 
     def grow(self, data: TrainingData, settings: FitSettings) -> Model:
         """Return a model of one seed with ``settings.rounds`` rounds; equivalent to `fit` on the
@@ -139,18 +143,7 @@ class Model:
             learning_rate = self.params["learning_rate"] * rate
             params = {**self.params, "learning_rate": learning_rate}
             members = members_of(self.name, self.kind, params)
-        return self._changed(members, [])
-
-    def _changed(self, members: Sequence[Member], columns: list[str]) -> Model:
-        """Return a model of other members, without what was known about the earlier ones."""
-        return Model(self.name, self.kind, self.params, members, columns)
-
-    def _rule_if_no_trees(self) -> Model:
-        """Return the estimated time alone if no member has trees and it ranks without them."""
-        trees = any(member.booster.rounds or member.warm_start for member in self.members)
-        if trees or not self.ranks_without_trees:
-            return self
-        return replace(self, members=(), rule=self.members[0].init_score)
+        return Model(self.name, self.kind, self.params, members)
 
     def score(self, rows: GraphRows) -> Floats:
         """Return ``(rows,)`` scores of the distinct configurations of a graph: means over seeds.
@@ -162,13 +155,13 @@ class Model:
     def scores_by_seed(self, rows: GraphRows) -> Floats:
         """Return ``(seeds, rows)`` scores, with the fallback for unseen kernel families."""
         rows = self.select(rows)
-        if self.members:
-            scores = [
-                _score_of_seed([member.score(rows) for member in members], members)
-                for members in self.by_seed
-            ]
+        if self.rule is not None:
+            scores = [self.rule.score(rows)]
         else:
-            scores = [self._require_rule().score(rows)]
+            scores = []
+            for members in self.by_seed:
+                of_members = [member.score(rows) for member in members]
+                scores.append(blend(of_members, [member.weight for member in members]))
         if not np.isfinite(scores).all():
             got = f"{self.title} returned scores that are not finite"
             raise ModelError(got, do="train again, or use a model from somebody you trust")
@@ -182,26 +175,25 @@ class Model:
         The first are those of 0 rounds if `ranks_without_trees`.
         """
         rows = self.select(rows)
-        if not self.members:
-            yield self.score(rows)
+        if self.rule is not None:
+            yield self.rule.score(rows)
             return
         members = self.by_seed[0]
         latest: list[Floats] = []
         for stage in zip_longest(*(member.staged(rows, every) for member in members)):
             # members that stopped early keep their last scores
             latest = [old if new is None else new for new, old in zip_longest(stage, latest)]
-            yield _score_of_seed(latest, members)
+            yield blend(latest, [member.weight for member in members])
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
         """Return the times, ``(rows,)``, that scores without fallback predict; None if they only
         rank.
         """
-        predicts_times = bool(self.members) and all(
-            member.predicts_times for member in self.members
-        )
-        if self.rule is not None and self.rule.weight == 1:
-            predicts_times = self._ranks_by_estimate(*TARGETS.values())
-        return np.exp2(np.minimum(scores, 100.0)) if predicts_times else None
+        if self.rule is not None:
+            predicts = self.rule.weight == 1 and self._ranks_by_estimate(*TARGETS.values())
+        else:
+            predicts = all(member.predicts_times for member in self.members)
+        return np.exp2(np.minimum(scores, 100.0)) if predicts else None
 
     def contributions(
         self, rows: GraphRows, now: int, then: int, walk: ChangePath | None = None
@@ -211,8 +203,8 @@ class Model:
         With a ``walk``, contributions of columns are also given by node.
         """
         rows = self.select(rows)
-        if not self.members:
-            return self._require_rule().contributions(rows, now, then, walk, self.name)
+        if self.rule is not None:
+            return self.rule.contributions(rows, now, then, walk, self.name)
         parts = []
         for members in self.by_seed:
             total = sum(member.weight for member in members)
@@ -230,8 +222,7 @@ class Model:
         total = sum(member.weight for member in self.members)
         shares = []
         for member in self.members:
-            share = member.weight / total
-            shares.append({name: gain * share for name, gain in member.importance().items()})
+            shares.append(sum_by_key([member.importance()], member.weight / total))
         return largest_first(sum_by_key(shares))
 
     @property
@@ -253,13 +244,7 @@ class Model:
         self._require_fitted()
         if rows.columns == self.columns:
             return rows
-        return rows.only(self._indices(rows.columns))
-
-    def _indices(self, columns: Sequence[str]) -> Indices:
-        if not self.shipped:
-            require_columns(columns, self.columns)
-        do = "run build-features with `tier=full`, or make the model again"
-        return column_indices(self.columns, columns, "the model", do)
+        return rows.only(model_columns(self.columns, rows.columns, subset=self.shipped))
 
     def require(self, manifest: Manifest | None = None) -> None:
         """Raise `ModelError` unless the model matches the manifest's rows, by default those of the
@@ -267,7 +252,8 @@ class Model:
         """
         card = self.require_card()
         settings = card.recipe.settings
-        self._indices(manifest.columns if manifest else settings.columns(card.kind))
+        columns = manifest.columns if manifest else settings.columns(card.kind)
+        model_columns(self.columns, columns, subset=self.shipped)
         code_hash = manifest.recipe.code_hash if manifest else settings.code_hash(card.kind)
         if code_hash != card.recipe.code_hash and not self.shipped:
             got = f"the rows were computed by version {code_hash} of the feature code"
@@ -311,16 +297,3 @@ class Model:
     def _require_fitted(self) -> None:
         if not self.columns:
             raise ModelError("the ranker was not trained", do="call fit or load first")
-
-    def _require_rule(self) -> ColumnSum:
-        self._require_fitted()
-        if self.rule is None:
-            raise ModelError(f"{self.title} has neither members nor a rule")
-        return self.rule
-
-
-def _score_of_seed(scores: Sequence[Floats], members: Sequence[Member]) -> Floats:
-    """Return the scores of one seed, ``(rows,)``."""
-    if len(members) == 1:
-        return scores[0]
-    return blend(scores, [member.weight for member in members])

@@ -81,11 +81,14 @@ def mean_rank(values: Floats) -> Floats:
 
 
 def blend(scores: Sequence[Floats], weights: Sequence[float] | Floats) -> Floats:
-    """Return the weighted mean of the within-graph ranks of several scores, ``(rows,)``, 0 to 1.
+    """Return the weighted mean of the within-graph ranks of several scores, ``(rows,)``, 0 to 1; a
+    single score is returned as it is.
 
     >>> blend([np.array([0.1, 0.2, 0.3]), np.array([70.0, 50.0, 60.0])], [1.0, 3.0]).tolist()
     [0.75, 0.125, 0.625]
     """
+    if len(scores) == 1:
+        return scores[0]
     return np.average([mean_rank(score) for score in scores], axis=0, weights=weights)
 
 
