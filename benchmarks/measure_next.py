@@ -72,7 +72,6 @@ class Replay(NamedTuple):
 
 def replay_of(graph: LayoutGraph | TileGraph, scores: Floats, *, times: bool) -> Replay:
     """Return the replay of a graph whose ``scores (configs,)`` are log times, or only order."""
-    same = graph.duplicates
     if isinstance(graph, LayoutGraph):
         facts = LayoutFacts(graph)
         default = facts.default_layout[graph.configurable[facts.table.node]]
@@ -81,10 +80,10 @@ def replay_of(graph: LayoutGraph | TileGraph, scores: Floats, *, times: bool) ->
         )
         codes = tied_groups(orders.astype(np.int32)[facts.table.codes]).astype(np.float64)
     else:
-        codes = np.log2(1 + graph.config_feat[same.first].astype(np.float64))
+        codes = np.log2(1 + graph.config_feat[graph.first].astype(np.float64))
         codes = codes[:, np.ptp(codes, axis=0) > 0]
-    cost = group_minimum(graph.cost, same.group, same.distinct)
-    scores = scores[same.first]
+    cost = group_minimum(graph.cost, graph.group, len(graph.first))
+    scores = scores[graph.first]
     order = [row for row in np.argsort(scores, kind="stable") if np.isfinite(cost[row])]
     scale = float(scores[order].std()) or 1.0
     slopes = (scale,) if times else _SLOPES
@@ -95,7 +94,7 @@ def replay_of(graph: LayoutGraph | TileGraph, scores: Floats, *, times: bool) ->
 def replays(collection: Collection, files: Iterable[GraphFile]) -> list[Replay]:
     """Return the labelled graphs of a collection, predicted without runtimes of their families."""
     graphs = [read_graph(file.path) for file in files]
-    graphs = [graph for graph in graphs if graph.labelled and graph.duplicates.distinct > 1]
+    graphs = [graph for graph in graphs if graph.labelled and len(graph.first) > 1]
     if target_of(collection) is TPU:
         model = pretrained_model(collection.kind)
         workspace = Workspace(DEFAULT_ROOT)

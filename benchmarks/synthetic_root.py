@@ -133,7 +133,7 @@ class TileTemplate:
         ones = np.ones(len(feat), np.int64)
         kernel = replace(graph, config_feat=feat, runtime=ones, normalizers=ones)
         loop = WindowLoop(TileContext(kernel))
-        nanoseconds = COSTS[loop.kind].cycles(loop)[kernel.duplicates.group] / 0.94
+        nanoseconds = COSTS[loop.kind].cycles(loop)[kernel.group] / 0.94
         return {
             "node_feat": graph.node_feat,
             "node_opcode": graph.opcode.astype(np.uint8),
@@ -153,7 +153,7 @@ def write_collection(out: Path, real: Path, name: str, share: float, seed: int) 
             graphs.setdefault(file.name, read_graph(file.path))
     templates: list[LayoutTemplate | TileTemplate] = []
     for graph in graphs.values():
-        if graph.duplicates.distinct > 1:
+        if len(graph.first) > 1:
             templates.append(
                 LayoutTemplate(graph) if isinstance(graph, LayoutGraph) else TileTemplate(graph)
             )

@@ -38,7 +38,7 @@ def read(roots: list[Path], split: str, megahertz: float) -> list[tuple[WindowLo
     ):
         graph = read_graph(path, "tile")
         assert isinstance(graph, TileGraph)
-        cycles = graph.runtime[graph.duplicates.first] * megahertz / 1000
+        cycles = graph.runtime[graph.first] * megahertz / 1000
         kernels.append((WindowLoop(TileContext(graph)), cycles))
     return kernels
 

@@ -48,7 +48,7 @@ def points(path: Path, title: str) -> Points:
     graph = read_graph(path, "layout")
     assert isinstance(graph, LayoutGraph)
     facts = LayoutFacts(graph)
-    times = TimeModel(facts).row_ns[facts.table.codes].sum(axis=1)[graph.duplicates.group].round(3)
+    times = TimeModel(facts).row_ns[facts.table.codes].sum(axis=1)[graph.group].round(3)
     default = facts.default_layout[graph.configurable[graph.table.node]]
     orders = complete_layout(graph.table.rows[:, :MAX_RANK].astype(np.int64), default)
     _, group = np.unique(
@@ -56,7 +56,7 @@ def points(path: Path, title: str) -> Points:
     )
     count = np.bincount(group)
     means = [np.bincount(group, values) / count / 1e6 for values in (graph.runtime, times)]
-    metrics = graph_metrics("layout", times, graph.cost, graph.duplicates.group)
+    metrics = graph_metrics("layout", times, graph.cost, graph.group)
     return Points(title, means[0], means[1], metrics)
 
 

@@ -29,13 +29,11 @@ _BASE = MAX_RANK + 1
 _PIECE = 1 << 20
 
 
-class ReadOnlyArrays:
-    """Base of frozen dataclasses whose arrays cannot be written to, as by a user's block."""
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if isinstance(value, np.ndarray):
-                object.__setattr__(self, name, read_only(value))
+def protect_arrays(record: object) -> None:
+    """Replace the arrays of a frozen dataclass by views that a user's block cannot write to."""
+    for name, value in vars(record).items():
+        if isinstance(value, np.ndarray):
+            object.__setattr__(record, name, read_only(value))
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
@@ -48,7 +46,7 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class ConfigTable(ReadOnlyArrays):
+class ConfigTable:
     """Codes and distinct rows of a layout graph's configurations.
 
     Rows are sorted by node, then by their entries from the last to the first, so their order does
@@ -65,6 +63,9 @@ class ConfigTable(ReadOnlyArrays):
     rows: NDArray[np.int8]
     node: NDArray[np.int32]
     start: NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        protect_arrays(self)
 
     @property
     def configs(self) -> int:
@@ -155,23 +156,6 @@ class ConfigTable(ReadOnlyArrays):
         return cls(codes, _rows_of(keys[np.concatenate(rows)]), node, start)
 
 
-@dataclass(frozen=True, eq=False)
-class Duplicates(ReadOnlyArrays):
-    """Groups of identical configurations, numbered by first appearance.
-
-    Attributes:
-        first: ``(distinct,)`` first configuration of each group.
-        group: ``(configs,)`` group of each configuration.
-    """
-
-    first: NDArray[np.int64]
-    group: NDArray[np.int64]
-
-    @property
-    def distinct(self) -> int:
-        return len(self.first)
-
-
 def group_minimum(values: NDArray[Any], group: NDArray[np.int64], groups: int) -> NDArray[Any]:
     """Return the smallest value of each group, ``(groups,)``; the largest possible number for an
     empty group.
@@ -185,15 +169,17 @@ def group_minimum(values: NDArray[Any], group: NDArray[np.int64], groups: int) -
     return smallest
 
 
-def group_codes(codes: NDArray[np.integer]) -> Duplicates:
-    """Group equal rows of ``(configs, nodes)`` whole numbers.
+def group_codes(codes: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Group equal rows of ``(configs, nodes)`` whole numbers, in order of first appearance.
 
-    >>> groups = group_codes(np.array([[5, 5], [1, 2], [5, 5]]))
-    >>> groups.first.tolist(), groups.group.tolist()
+    Returns the first row of each group, ``(groups,)``, and the group of each row, ``(configs,)``.
+
+    >>> first, group = group_codes(np.array([[5, 5], [1, 2], [5, 5]]))
+    >>> first.tolist(), group.tolist()
     ([0, 1], [0, 1, 0])
     """
     if not codes.size:
-        return Duplicates(np.zeros(min(1, len(codes)), np.int64), np.zeros(len(codes), np.int64))
+        return np.zeros(min(1, len(codes)), np.int64), np.zeros(len(codes), np.int64)
     lowest = codes.min(axis=0)
     span = max(map(int.__sub__, codes.max(axis=0).tolist(), lowest.tolist()))
     # in the smallest type, as the rows become keys
@@ -203,7 +189,7 @@ def group_codes(codes: NDArray[np.integer]) -> Duplicates:
     group_of: dict[bytes, int] = {}
     group = [group_of.setdefault(key, len(group_of)) for key in keys]
     first = np.unique(group, return_index=True)[1]
-    return Duplicates(first.astype(np.int64), np.array(group, np.int64))
+    return first.astype(np.int64), np.array(group, np.int64)
 
 
 def code_counts(codes: NDArray[np.integer], width: int) -> sparse.csr_array:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.config_table import ConfigTable, Duplicates, ReadOnlyArrays, group_codes
+from xlarank.data.config_table import ConfigTable, group_codes, protect_arrays, read_only
 from xlarank.data.errors import GraphFileError, counted, naming
 from xlarank.data.npz import NpzReader
 from xlarank.data.schema import (
@@ -62,7 +62,7 @@ class GraphWarning(UserWarning):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Graph(ReadOnlyArrays, ABC):
+class Graph(ABC):
     """Base class of layout and tile graphs.
 
     Attributes:
@@ -80,11 +80,14 @@ class Graph(ReadOnlyArrays, ABC):
     edges: NDArray[np.int64]
     runtime: NDArray[np.int64]
 
+    def __post_init__(self) -> None:
+        protect_arrays(self)
+
     def __repr__(self) -> str:
         return (
             f"<{type(self).__name__} {self.name!r}: {counted(self.nodes, 'node')}, "
             f"{counted(len(self.edges), 'edge')}, {counted(self.configs, 'configuration')} "
-            f"({self.duplicates.distinct:,} distinct, {np.count_nonzero(self.runtime):,} measured)>"
+            f"({len(self.first):,} distinct, {np.count_nonzero(self.runtime):,} measured)>"
         )
 
     @property
@@ -95,10 +98,24 @@ class Graph(ReadOnlyArrays, ABC):
     def configs(self) -> int:
         return len(self.runtime)
 
-    @property
     @abstractmethod
-    def duplicates(self) -> Duplicates:
-        """The groups of identical configurations."""
+    def _codes(self) -> NDArray[np.integer]:
+        """Return whole numbers that are equal for identical configurations, ``(configs, n)``."""
+
+    @cached_property
+    def _groups(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        first, group = group_codes(self._codes())
+        return read_only(first), read_only(group)
+
+    @property
+    def first(self) -> NDArray[np.int64]:
+        """``(distinct,)`` the distinct configurations: the first of each `group`."""
+        return self._groups[0]
+
+    @property
+    def group(self) -> NDArray[np.int64]:
+        """``(configs,)`` group of identical configurations that each one belongs to."""
+        return self._groups[1]
 
     @property
     def measured(self) -> NDArray[np.bool_]:
@@ -117,7 +134,7 @@ class Graph(ReadOnlyArrays, ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Dots(ReadOnlyArrays):
+class Dots:
     """Operands and dimension numbers of a program's dots; TpuGraphs' files do not have them.
 
     Attributes:
@@ -129,6 +146,9 @@ class Dots(ReadOnlyArrays):
 
     operands: NDArray[np.int64]
     dimensions: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        protect_arrays(self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -150,9 +170,8 @@ class LayoutGraph(Graph):
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, {counted(len(self.configurable), 'configurable node')}>"
 
-    @cached_property
-    def duplicates(self) -> Duplicates:
-        return group_codes(self.table.codes)
+    def _codes(self) -> NDArray[np.integer]:
+        return self.table.codes
 
     @property
     def unset(self) -> NDArray[np.intp]:
@@ -174,10 +193,8 @@ class TileGraph(Graph):
     config_feat: NDArray[np.float32]
     normalizers: NDArray[np.int64]
 
-    @cached_property
-    def duplicates(self) -> Duplicates:
-        # the sum makes -0.0 equal to 0.0
-        return group_codes((self.config_feat + np.float32(0.0)).view(np.int32))
+    def _codes(self) -> NDArray[np.integer]:
+        return (self.config_feat + np.float32(0.0)).view(np.int32)  # the sum makes -0.0 equal 0.0
 
     @property
     def cost(self) -> NDArray[np.float64]:

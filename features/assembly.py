@@ -114,7 +114,7 @@ def assemble(
             [*graph_names, *names],
             np.array([constants[name] for name in graph_names], np.float32),
             rows,
-            graph.duplicates.group,
+            graph.group,
             np.arange(graph.configs),
             graph.runtime,
             normalizer,

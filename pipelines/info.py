@@ -59,13 +59,13 @@ def info(
             else:
                 split.labelled += graph.labelled
                 split.configs += graph.configs
-                split.distinct += graph.duplicates.distinct
+                split.distinct += len(graph.first)
                 split.families.add(file.family)
                 split.nodes.append(graph.nodes)
                 if isinstance(graph, LayoutGraph):
                     split.configurable.append(len(graph.configurable))
                     structures.append((split, structure_hash(graph.opcode, graph.edges)))
-                cost = group_minimum(graph.cost, graph.duplicates.group, graph.duplicates.distinct)
+                cost = group_minimum(graph.cost, graph.group, len(graph.first))
                 if not is_rankable(cost):
                     split.unrankable.append(file.name)
             step(f"{file.collection} {file.split} {file.name}")
@@ -94,8 +94,8 @@ def file_info(path: Path) -> dict[str, float | None]:
     return {
         "configurations": graph.configs,
         "measured": len(normalizers),
-        "distinct": graph.duplicates.distinct,
+        "distinct": len(graph.first),
         "best_ns": best_ns,
         "default_ns": default_ns,
-        "repeat_std": relative_std(graph.cost[measured], graph.duplicates.group[measured]),
+        "repeat_std": relative_std(graph.cost[measured], graph.group[measured]),
     }

@@ -186,7 +186,7 @@ class Ranking:
         self.runtime = graph.runtime
         self.scores = scores[group]
         self.order = order_of(self.scores)
-        self.same_as = graph.duplicates.first[group]
+        self.same_as = graph.first[group]
         if rows.labelled and rows.rankable:
             self.metrics = graph_metrics(kind, self.scores, rows.cost, group)
         # Calibrations are for scores without fallback.

@@ -14,10 +14,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.config_table import code_counts
+from xlarank.data.config_table import code_counts, group_codes
 from xlarank.features.block import Block
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.pairs import Combinations, Pairs
+from xlarank.features.layout.pairs import Pairs
 from xlarank.features.program.tensors import Floats, Ints
 
 Codes = NDArray[np.integer[Any]]
@@ -148,37 +148,46 @@ def _pair_sums(
 ) -> BatchFunction:
     """Return the function that sums quantities over one set of pairs.
 
-    Pairs have few distinct combinations of requested layouts, so quantities are computed once per
-    combination (beyond `_COMBINATIONS`, once per batch) and looked up.
+    Pairs have few distinct combinations of requested layouts, and equal pairs share theirs, so
+    quantities are computed once per combination (beyond `_COMBINATIONS`, once per batch) and looked
+    up. A combination has the number ``start + left * width + right``, with indices of the layouts
+    requested on both sides.
     """
     over = np.concatenate([divisors for _, divisors in requests])
-    combinations = Combinations(context.requested, pairs)
+    requested = context.requested
+    slots = (pairs.left_slot, pairs.left), (pairs.right_slot, pairs.right)
+    left, right = (slot * requested.signatures + context.signature[node] for slot, node in slots)
+    example, group = group_codes(np.column_stack([left, right, pairs.permutation]))
+    width = requested.count[right[example]]
+    sizes = requested.count[left[example]] * width
+    start = np.cumsum(sizes) - sizes
+    count = int(sizes.sum())
     types = len(context.type_configurable)
-    lookups: list[Codes] = [
-        context.requested.number,
-        combinations.pair_first,
-        combinations.pair_width,
-    ]
+    lookups: list[Codes] = [requested.number, start[group], width[group]]
 
     def quantities(combination: Ints) -> Floats:
-        sides = combinations.sides(combination)
-        parts = [function(*sides) for function, _ in requests]
+        number = np.searchsorted(start, combination, side="right") - 1
+        pair = example[number]
+        at_left, at_right = np.divmod(combination - start[number], width[number])
+        left_type = requested.types[requested.first[left[pair]] + at_left]
+        right_type = requested.types[requested.first[right[pair]] + at_right]
+        parts = [function(pair, left_type, right_type) for function, _ in requests]
         return np.asarray(np.concatenate(parts, axis=1) / over)
 
     values_of_all: Floats | None = None
     used = np.arange(len(over))
-    if 0 < combinations.total <= _COMBINATIONS:  # indices fit int32, half the memory
-        values_of_all = quantities(np.arange(combinations.total))
+    if 0 < count <= _COMBINATIONS:  # indices fit int32, half the memory
+        values_of_all = quantities(np.arange(count))
         used = np.flatnonzero(values_of_all.any(axis=0))
         values_of_all = np.ascontiguousarray(values_of_all[:, used])
         lookups = [array.astype(np.int32) for array in lookups]
-    number, first, width = lookups
+    number, first, stride = lookups
 
     def summed(batch: Batch) -> Floats:
         total = np.zeros((len(batch), len(over)))
         if len(pairs) == 0:
             return total
-        combination = number[batch.types[:, pairs.left] + pairs.left_slot * types] * width
+        combination = number[batch.types[:, pairs.left] + pairs.left_slot * types] * stride
         combination += number[batch.types[:, pairs.right] + pairs.right_slot * types]
         combination += first
         table = values_of_all

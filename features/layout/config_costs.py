@@ -70,7 +70,7 @@ def config_costs(
     facts = LayoutFacts(graph)
     machine = HARDWARE[hardware]
     program = LayoutProgram(facts, machine)
-    rows = facts.table.codes[graph.duplicates.group[[config]]]
+    rows = facts.table.codes[graph.group[[config]]]
     assignment = Assignment(program, facts.row_type[rows])
     relayouts = Relayouts(assignment)
     readers: dict[int, list[int]] = {}

@@ -127,10 +127,8 @@ class LayoutFacts(ProgramContext):
     def __init__(self, graph: LayoutGraph, tiling: Tiling = TPU) -> None:
         super().__init__(graph)
         nodes = graph.configurable
-        distinct = graph.duplicates.distinct == graph.configs
-        self.table: ConfigTable = (
-            graph.table if distinct else graph.table.select(graph.duplicates.first)
-        )
+        distinct = len(graph.first) == graph.configs
+        self.table: ConfigTable = graph.table if distinct else graph.table.select(graph.first)
         self.tiling = tiling
         self.configurable_nodes = max(1, self.table.nodes)
         self.configurable_index: ConfigurableIndex = np.full(graph.nodes, -1)
@@ -156,7 +154,7 @@ class LayoutFacts(ProgramContext):
         operation = np.concatenate(
             [graph.opcode[nodes][:, None], *slots.transpose(1, 0, 2)], axis=1
         )
-        self.signature = group_codes(operation).group
+        self.signature = group_codes(operation)[1]
         rows = self.table.rows.reshape(len(self.table.rows), len(LAYOUT_SLOTS), MAX_RANK).astype(
             np.int64
         )

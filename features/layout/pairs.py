@@ -14,7 +14,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.config_table import group_codes
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
 from xlarank.features.layout.layout_facts import (
     ConfigurableIndex,
@@ -171,7 +170,6 @@ class RequestedLayouts:
     """
 
     def __init__(self, facts: LayoutFacts) -> None:
-        self.signature = facts.signature
         signature = facts.signature[facts.type_configurable]
         self.signatures = int(facts.signature.max(initial=-1)) + 1
         keys = [
@@ -187,39 +185,3 @@ class RequestedLayouts:
         self.count = np.bincount(owner, minlength=owners)
         self.number: Ints = requested - self.first[owner[requested]]
         self.types: Ints = example % max(1, len(facts.type_configurable))
-
-
-class Combinations:
-    """All combinations of requested layouts of pairs; equal pairs share theirs.
-
-    A combination is numbered ``pair_first + left * pair_width + right``, with indices of requested
-    layouts on the left and right.
-    """
-
-    def __init__(self, requested: RequestedLayouts, pairs: Pairs) -> None:
-        self._requested = requested
-        left = pairs.left_slot * requested.signatures + requested.signature[pairs.left]
-        right = pairs.right_slot * requested.signatures + requested.signature[pairs.right]
-        equal = group_codes(np.column_stack([left, right, pairs.permutation]))
-        # one pair of each group; its sides as indices into `RequestedLayouts.count`
-        self._example = equal.first
-        self._left = left[equal.first]
-        self._right = right[equal.first]
-        self._width = requested.count[self._right]
-        sizes = requested.count[self._left] * self._width
-        self._first = np.cumsum(sizes) - sizes
-        self.total = int(sizes.sum())
-        self.pair_width = self._width[equal.group]
-        self.pair_first = self._first[equal.group]
-
-    def sides(self, combination: Ints) -> tuple[Ints, TypeIndex, TypeIndex]:
-        """Return for each combination an example pair, and a type of row on its left and its right
-        side.
-        """
-        group = np.searchsorted(self._first, combination, side="right") - 1
-        left, right = np.divmod(combination - self._first[group], self._width[group])
-        types = self._requested.types
-        first = self._requested.first
-        left = first[self._left[group]] + left
-        right = first[self._right[group]] + right
-        return self._example[group], types[left], types[right]

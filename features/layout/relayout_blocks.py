@@ -64,7 +64,7 @@ def relayout_ns(graph: LayoutGraph, hardware: str) -> Floats:
     machine = HARDWARE[hardware]
     types = facts.row_type[facts.table.codes]
     quantities = relayout_quantities(LayoutProgram(facts, machine), types)
-    return np.asarray((quantities @ _unit_costs(machine))[graph.duplicates.group])
+    return np.asarray((quantities @ _unit_costs(machine))[graph.group])
 
 
 def _unit_costs(hardware: Hardware) -> Floats:

@@ -65,11 +65,9 @@ def tied_nodes(facts: LayoutFacts) -> list[TiedNode]:
     operand_ranks = np.zeros((facts.graph.nodes, MAX_RANK + 1), np.int64)
     consumer, operand = facts.graph.edges.T
     np.add.at(operand_ranks, (consumer, facts.rank[operand]), 1)
-    equal = group_codes(np.column_stack([facts.signature, operand_ranks[nodes]]))
-    distinct = [
-        _tied(facts, k, tuple(operand_ranks[nodes[k]].tolist())) for k in equal.first.tolist()
-    ]
-    return [distinct[number] for number in equal.group]
+    examples, group = group_codes(np.column_stack([facts.signature, operand_ranks[nodes]]))
+    distinct = [_tied(facts, k, tuple(operand_ranks[nodes[k]].tolist())) for k in examples.tolist()]
+    return [distinct[number] for number in group]
 
 
 def groups_of(tied: Sequence[TiedNode]) -> NDArray[np.intp]:

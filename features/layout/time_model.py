@@ -283,7 +283,7 @@ def config_times(graph: LayoutGraph, config: int) -> list[NodeTime]:
     """Return the time of every configurable node of a graph in one of its configurations."""
     facts = LayoutFacts(graph)
     model = TimeModel(facts)
-    rows = facts.table.codes[graph.duplicates.group[config]]
+    rows = facts.table.codes[graph.group[config]]
     layout = facts.slots["output"].layout[facts.row_type[rows]]
     times = []
     for k, node in enumerate(graph.configurable.tolist()):

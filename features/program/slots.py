@@ -139,12 +139,12 @@ def dot_split(context: ProgramContext, tensors: Ints) -> Floats:
     """Return `split_sizes` of every dot, ``(3, dots)``."""
     shapes = np.concatenate([context.dims[tensors], context.rank[tensors][:, :, None]], axis=2)
     shapes = np.where((tensors >= 0)[:, :, None], shapes, 0)
-    equal = group_codes(shapes.reshape(len(tensors), len(LAYOUT_SLOTS) * (MAX_RANK + 1)))
+    examples, group = group_codes(shapes.reshape(len(tensors), len(LAYOUT_SLOTS) * (MAX_RANK + 1)))
     splits = [
         split_sizes(*(tuple(sizes[: sizes[-1]]) for sizes in dot))
-        for dot in shapes[equal.first].tolist()
+        for dot in shapes[examples].tolist()
     ]
-    return np.array(splits, np.float64).reshape(-1, 3)[equal.group].T
+    return np.array(splits, np.float64).reshape(-1, 3)[group].T
 
 
 def split_sizes(

@@ -58,8 +58,8 @@ class TileContext(ProgramContext):
     def __init__(self, graph: TileGraph, tiling: Tiling = TPU) -> None:
         super().__init__(graph)
         self.tiling = tiling
-        self.configs = graph.duplicates.distinct
-        first = graph.duplicates.first
+        self.configs = len(graph.first)
+        first = graph.first
         self.bounds: dict[str, Floats] = {
             slot: graph.bounds(slot)[first].astype(np.float64) for slot in TILE_SLOTS
         }

@@ -112,7 +112,7 @@ def describe_labels(graph: LayoutGraph, of_tpu: bool = True) -> dict[str, float 
     groups = tied_groups(keys.astype(np.int32)[facts.table.codes])
     sets = np.unique(groups, axis=0, return_inverse=True)[1].reshape(-1)
     measured = graph.measured
-    group = graph.duplicates.group[measured]
+    group = graph.group[measured]
     cost = graph.cost[measured]
     runs = np.bincount(group, minlength=len(groups))
     logs = np.bincount(group, np.log(cost), minlength=len(groups)) / np.maximum(runs, 1)

@@ -265,7 +265,7 @@ def _reference(
         number = _configuration(graph, against)
         return number, f"configuration {number}"
     defaults = graph.unset.tolist() if isinstance(graph, LayoutGraph) else []
-    group = graph.duplicates.group
+    group = graph.group
     if against is None and (not defaults or group[defaults[0]] == group[now]):
         return int(order[len(order) // 2]), "the middle of the ranking"
     if not defaults:

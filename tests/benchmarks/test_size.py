@@ -43,7 +43,7 @@ def test_a_synthetic_program_repeats_the_real_one_and_keeps_its_ties(tmp_path):
     assert (graph.nodes, graph.configs) == (3 * real.nodes, 500)
     nodes = real.table.nodes
     assert (arrays["node_config_feat"][:, :nodes] == arrays["node_config_feat"][:, -nodes:]).all()
-    assert np.bincount(graph.duplicates.group).max() >= 40
+    assert np.bincount(graph.group).max() >= 40
     assert len(graph.table.rows) <= 3 * len(real.table.rows)
 
 
@@ -55,7 +55,7 @@ def test_a_synthetic_root_is_written_once(tmp_path):
     assert [path.parent.name for path in paths] == ["test", "train", "valid"]
     test, train, _ = map(read_graph, paths)
     assert train.labelled and not test.labelled
-    assert train.duplicates.distinct == train.configs
+    assert len(train.first) == train.configs
     written = [path.stat().st_mtime_ns for path in paths]
     write_collection(tmp_path / "root", tmp_path / "real", "tile:xla", 0.0002, seed=0)
     assert [path.stat().st_mtime_ns for path in paths] == written

@@ -134,15 +134,15 @@ def test_bad_entries_and_missing_configurations_are_refused():
 def test_equal_codes_add_up_equal_rows_are_grouped_and_the_fastest_repeat_counts(codes, data):
     expected = np.array([np.bincount(row, minlength=4) for row in codes]).reshape(len(codes), 4)
     assert np.array_equal(code_counts(codes, 4).toarray(), expected)
-    groups = group_codes(codes)
+    first, group = group_codes(codes)
     rows = [*map(tuple, codes.tolist())]
     distinct = [*dict.fromkeys(rows)]
-    assert groups.group.tolist() == [distinct.index(row) for row in rows]
-    assert groups.first.tolist() == [rows.index(row) for row in distinct]
-    assert groups.distinct == len(distinct) and groups.first.dtype == groups.group.dtype == np.int64
+    assert group.tolist() == [distinct.index(row) for row in rows]
+    assert first.tolist() == [rows.index(row) for row in distinct]
+    assert first.dtype == group.dtype == np.int64
     # 2**53 + 1 would not survive a detour through floats.
     times = st.lists(st.integers(2**53, 2**60), min_size=len(codes), max_size=len(codes))
     values = np.array(data.draw(times), np.int64)
-    fastest = [min(values[groups.group == group]) for group in range(groups.distinct)]
-    assert group_minimum(values, groups.group, groups.distinct).tolist() == fastest
-    assert group_minimum(values / 2, groups.group, groups.distinct).dtype == np.float64
+    fastest = [min(values[group == number]) for number in range(len(first))]
+    assert group_minimum(values, group, len(first)).tolist() == fastest
+    assert group_minimum(values / 2, group, len(first)).dtype == np.float64

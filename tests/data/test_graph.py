@@ -239,7 +239,7 @@ def test_other_encodings_of_the_same_graph_read_the_same(graph_file, kind):
         "layout": "splits configurable table.codes table.rows table.node",
         "tile": "config_feat normalizers",
     }
-    shared = "node_feat opcode edges runtime cost duplicates.first duplicates.group"
+    shared = "node_feat opcode edges runtime cost first group"
     names = f"{shared} {names[kind]}".split()
     for number, variant in enumerate(variants):
         graph = read_graph(graph_file(variant, f"variant{number}", compressed=number % 2 == 0))
@@ -280,7 +280,7 @@ def test_a_graph_may_have_no_configurable_nodes_and_retired_and_unknown_opcodes(
     }
     graph = read_graph(graph_file(arrays))
     assert graph.opcode.tolist() == [0, 97, 101, 120, 2] and graph.table.codes.shape == (6, 0)
-    assert graph.duplicates.distinct == 1, "all configurations are identical"
+    assert len(graph.first) == 1, "all configurations are identical"
 
 
 def with_dots(dimensions, operands=((0, 1),)):
@@ -349,7 +349,7 @@ def test_random_graphs_read_as_written(next_path, arrays):
         expected = arrays["config_runtime"] / arrays[NORMALIZERS]
         assert graph.cost.tolist() == pytest.approx(expected.tolist(), rel=1e-15)
     np.testing.assert_equal(arrays_of(graph), arrays)
-    assert graph.duplicates.distinct == len({choice.tobytes() for choice in choices})
+    assert len(graph.first) == len({choice.tobytes() for choice in choices})
 
 
 def test_the_rank_is_the_place_of_the_last_dimension():

@@ -229,7 +229,7 @@ def test_values_of_another_shape_are_refused(tmp_path: Path, text: str, shapes: 
         ("(_ for _ in ()).throw(GeneratorExit)", r"line 10, fails on .* \(GeneratorExit: Gen"),
         ("context.graph.runtime.fill(1)", r"line 10, fails on .* \(ValueError: .*read-only"),
         ("context.graph.config_feat.fill(1)", r"line 10, fails on .* \(ValueError: .*read-only"),
-        ("context.graph.duplicates.group.fill(0)", r"line 10, fails on .* \(ValueError: .*read-o"),
+        ("context.graph.group.fill(0)", r"line 10, fails on .* \(ValueError: .*read-o"),
         ("next(iter(context.columns.values())).fill(0)", r"line 10, fails on .* \(ValueError: .*r"),
     ],
 )

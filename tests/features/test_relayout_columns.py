@@ -201,7 +201,7 @@ def test_simulated_layouts_are_those_of_xla(backend, programs, fixtures):
         graph = graph_of({**arrays, "config_runtime": np.ones(len(assigned), np.int64)})
         facts = LayoutFacts(graph)
         program = LayoutProgram(facts, HARDWARE[machine])
-        types = facts.row_type[facts.table.codes][graph.duplicates.group]
+        types = facts.row_type[facts.table.codes][graph.group]
         written = Assignment(program, types).written
         for node, dims in enumerate(program.dims):
             for config, layout in enumerate(assigned[:, node, : len(dims)].tolist()):
@@ -231,7 +231,7 @@ def test_simulated_volume_follows_real_compilations(backend, fixtures):
         real = fixtures[f"volume/{backend}/{name}"]
         graph = graph_of({**file, "config_runtime": np.arange(1, len(real) + 1)})
         facts = LayoutFacts(graph)
-        types = facts.row_type[facts.table.codes][graph.duplicates.group]
+        types = facts.row_type[facts.table.codes][graph.group]
         table = relayout_quantities(LayoutProgram(facts, HARDWARE[machine]), types)
         volume = table[:, [name in copied for name in QUANTITIES]].sum(axis=1)
         compiled = real >= 0

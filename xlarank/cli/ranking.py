@@ -71,7 +71,7 @@ def rank(
         ranking = run(work, graph, collection=collection, model_from=model_from)
         rankings = {ranking.graph: ranking}
         _show_ranking(ranking, top, asked=model_from == "shipped")
-        if ranking.data.duplicates.distinct > 1:  # else there is nothing to explain
+        if len(ranking.data.first) > 1:  # else there is nothing to explain
             console.current_run.keep(graph)
         result = ranking.as_json(top)
     if csv is not None:
