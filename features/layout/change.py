@@ -16,7 +16,7 @@ from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Cause, Column
 from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.output_rows import CLASS_ROLES
+from xlarank.features.layout.regions import CLASS_ROLES
 from xlarank.features.layout.tied_nodes import groups_of, tied_nodes
 from xlarank.features.program.tensors import Floats
 

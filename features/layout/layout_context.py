@@ -8,7 +8,6 @@ from xlarank.data.graph import LayoutGraph
 from xlarank.features.layout.hardware import HARDWARE, Hardware
 from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.layout.layout_program import LayoutProgram
-from xlarank.features.layout.output_rows import OutputRows
 from xlarank.features.layout.pairs import RequestedLayouts, connected_pairs
 from xlarank.features.layout.time_model import TimeModel
 from xlarank.features.program.tensors import TPU, Tiling
@@ -35,6 +34,5 @@ class LayoutContext(LayoutFacts):
         return LayoutProgram(self, self.hardware)
 
     requested = cached_property(RequestedLayouts)
-    output_rows = cached_property(OutputRows)
     times = cached_property(TimeModel)
     pairs = cached_property(connected_pairs)

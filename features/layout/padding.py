@@ -15,7 +15,15 @@ from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Block, Cause, Column, Scope, Tier
 from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.output_rows import CLASS_ROLES, POSITIONS, ROLE_NAMES
+from xlarank.features.layout.regions import (
+    CLASS_ROLES,
+    POSITIONS,
+    ROLE_NAMES,
+    least_waste,
+    node_regions,
+    reduced_in_regions,
+    roles_in_regions,
+)
 from xlarank.features.layout.time_model import KINDS, PEAK_FLOPS
 from xlarank.features.program.program_context import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats
@@ -152,7 +160,7 @@ def _role_columns(position: str) -> dict[str, str]:
 
 
 class Outputs(LayoutBlock):
-    """Padding and dimension roles of regions (`xlarank.features.layout.output_rows`) whose
+    """Padding and dimension roles of regions (`xlarank.features.layout.regions`) whose
     outputs are set.
 
     Unset outputs contribute 0; a region counts once per set output. On TPUs the layouts of outputs
@@ -180,28 +188,43 @@ class Outputs(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
-        rows = context.output_rows
-        padded = rows.is_set * rows.padded * rows.region_bytes
-        excess = rows.is_set * (rows.padded - rows.least) * rows.region_bytes
-        summed = (
-            excess,
-            rows.is_set * (rows.padded - rows.least) * rows.bytes,
-            padded,
-            rows.is_set * rows.bytes,
+        nodes = context.graph.configurable
+        row_node = context.table.node
+        output = context.slots["output"]
+        is_set = output.is_set[context.row_type]
+        least = least_waste(
+            context.dims[nodes], context.rank[nodes], context.element_bytes[nodes], context.tiling
         )
-        kind = context.coarse_class[context.table.node]
+        # bytes in tiles over true bytes, and bytes over those that a fusing compiler stores
+        tiled, default = (
+            1 + physics["packed"][context.row_type] for physics in (output.now, output.default)
+        )
+        least = np.minimum(default, 1 + least[row_node])
+        stored = max(1.0, float(context.bytes[~context.fused].sum()))
+        own_bytes = context.bytes[nodes[row_node]]
+        regions = node_regions(context)
+        region = regions[nodes[row_node]]
+        region_bytes = np.bincount(regions, np.where(context.fused, 0.0, context.bytes))[region]
+        region_bytes = np.maximum(region_bytes, own_bytes) / stored
+        own_bytes = own_bytes / stored
+        padded = is_set * tiled * region_bytes
+        excess = is_set * (tiled - least) * region_bytes
+        summed = (excess, is_set * (tiled - least) * own_bytes, padded, is_set * own_bytes)
+        kind = context.coarse_class[row_node]
         members = [kind >= 0, *(kind == number for number in range(len(CLASS_ROLES)))]
         tables = [values * subset for values in summed for subset in members]
+        made, read = roles_in_regions(context, regions)
+        reduced = reduced_in_regions(context, regions)
         by_role = []
-        for position in POSITIONS:
+        for position in range(len(POSITIONS)):
+            dimension = output.layout[context.row_type, position]
+            present = padded * (dimension >= 0)
             for role in range(len(ROLE_NAMES)):
-                by_role += [
-                    padded * rows.in_region(position, table, role) for table in ("made", "read")
-                ]
-            by_role.append(padded * rows.in_region(position, "reduced"))
+                by_role += [present * table[region, role, dimension] for table in (made, read)]
+            by_role.append(present * reduced[region, dimension])
         requests = [
             aggregation.sum(tables, per_row=True),
-            aggregation.maximum([excess, padded, rows.is_set * (rows.padded - 1)], per_row=True),
+            aggregation.maximum([excess, padded, is_set * (tiled - 1)], per_row=True),
             aggregation.sum(by_role, per_row=True),
         ]
         return lambda batch: np.concatenate([request(batch) for request in requests], axis=1)

@@ -1,4 +1,4 @@
-"""Layout and padding of outputs, and regions of tensors that have one layout.
+"""Regions of tensors that have one layout, the roles of their dimensions, and least padding.
 
 XLA's layout assignment propagates the layout of an output through elementwise operations of the
 same shape. A *region* is a connected component of tensors linked by these: they share one layout
@@ -33,54 +33,6 @@ _ELEMENTWISE = OPCODE_CLASSES.index("elementwise")
 _REDUCE = OPCODE_CLASSES.index("reduce")
 
 
-class OutputRows:
-    """Layout, padding and region of the output for every distinct row of the table, set or not;
-    arrays are ``(R,)``.
-
-    Attributes:
-        minor, second: the two minor-most dimensions of the full layout; -1 for none.
-        padded, least, default: bytes in tiles over true bytes, of this layout, the best one and the
-            default.
-        bytes, region_bytes: bytes of the output, and of its region's stored tensors (at least the
-            output), over those of all tensors that a fusing compiler stores.
-    """
-
-    def __init__(self, facts: LayoutFacts) -> None:
-        nodes = facts.graph.configurable
-        output = facts.slots["output"]
-        row_type = facts.row_type
-        dims = facts.dims[nodes]
-        rank = facts.rank[nodes]
-        node = nodes[facts.table.node]
-        layout = output.layout[row_type]
-        stored_bytes = np.where(facts.fused, 0.0, facts.bytes)
-        stored = max(1.0, float(facts.bytes[~facts.fused].sum()))
-        least = least_waste(dims, rank, facts.element_bytes[nodes], facts.tiling)[facts.table.node]
-        self.is_set = output.is_set[row_type]
-        self.minor = layout[:, 0]
-        self.second = layout[:, 1]
-        self.padded, self.default = (
-            1 + tiled["packed"][row_type] for tiled in (output.now, output.default)
-        )
-        self.least = np.minimum(self.default, 1 + least)
-        self.bytes = facts.bytes[node] / stored
-        regions = node_regions(facts)
-        self._region = regions[node]
-        region_bytes = np.bincount(regions, stored_bytes)[self._region]
-        self.region_bytes = np.maximum(region_bytes, facts.bytes[node]) / stored
-        made, read = _roles_in_regions(facts, regions)
-        self._in_region = {"made": made, "read": read, "reduced": _reduced(facts, regions)}
-
-    def in_region(self, position: str, use: str, role: int | None = None) -> NDArray[np.bool_]:
-        """Return whether each output's dimension at one of `POSITIONS` has a role in a configurable
-        node that made or read a tensor of its region, or is reduced by a reader, ``(R,)``.
-        """
-        dimension = getattr(self, position)
-        entries = self._in_region[use]
-        entries = entries if role is None else entries[:, role]
-        return np.asarray((dimension >= 0) & entries[self._region, np.maximum(dimension, 0)])
-
-
 def node_regions(facts: LayoutFacts) -> Ints:
     """Return the region of each node's output, ``(nodes,)``."""
     graph = facts.graph
@@ -94,7 +46,7 @@ def node_regions(facts: LayoutFacts) -> Ints:
     return np.asarray(connected_components(links, directed=False)[1].astype(np.int64))
 
 
-def _roles_in_regions(
+def roles_in_regions(
     facts: LayoutFacts, regions: Ints
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return whether a dimension has a role in a configurable node that makes, and in one that
@@ -115,7 +67,7 @@ def _roles_in_regions(
     return made, read
 
 
-def _reduced(facts: LayoutFacts, regions: Ints) -> NDArray[np.bool_]:
+def reduced_in_regions(facts: LayoutFacts, regions: Ints) -> NDArray[np.bool_]:
     """Return whether a reduction that reads a tensor removes a dimension, ``(regions, 6)``.
 
     A reduction lists what it removes; its other operand, the initial value, has no dimensions.
