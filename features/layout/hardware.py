@@ -12,7 +12,6 @@ from typing import Final
 
 from xlarank.data.collection import GPUS
 from xlarank.features.layout.time_model import BANDWIDTH, PEAK_FLOPS
-from xlarank.features.program.tensors import TPU, Tiling
 
 
 class Demand(Enum):
@@ -47,7 +46,6 @@ class Hardware:
         merged_bytes: most bytes of a dot that is merged with others of one operand; 0 for none.
         sinks_copies: whether copies move behind the operations that read them.
         fuses_activations: whether a convolution computes the activation that reads it.
-        tiling: tiles that tensors are padded to.
     """
 
     name: str
@@ -65,7 +63,6 @@ class Hardware:
     merged_bytes: int = 0
     sinks_copies: bool = False
     fuses_activations: bool = False
-    tiling: Tiling = TPU
 
 
 #: Share of its bytes that a copy costs on a GPU if it keeps the minor-most dimension: it is fused.

@@ -192,9 +192,7 @@ class Outputs(LayoutBlock):
         row_node = context.table.node
         output = context.slots["output"]
         is_set = output.is_set[context.row_type]
-        least = least_waste(
-            context.dims[nodes], context.rank[nodes], context.element_bytes[nodes], context.tiling
-        )
+        least = least_waste(context.dims[nodes], context.rank[nodes], context.element_bytes[nodes])
         # bytes in tiles over true bytes, and bytes over those that a fusing compiler stores
         tiled, default = (
             1 + physics["packed"][context.row_type] for physics in (output.now, output.default)

@@ -14,7 +14,7 @@ import numpy as np
 
 from xlarank.data.schema import MAX_RANK, OPCODE
 from xlarank.features.block import Block, Cause
-from xlarank.features.program.tensors import Floats, log2p
+from xlarank.features.program.tensors import LANES, WORD_BYTES, Floats, log2p
 from xlarank.features.tile.tile_context import TileContext, run_length
 
 #: Opcodes without vector work, and those of data movement, reductions and copies.
@@ -92,7 +92,7 @@ class WindowLoop:
             for node in (*inputs, *results)
             if context.volume[node] >= context.volume[output.node] / 2
         ]
-        packed = any(context.element_bytes[node] < context.tiling.word_bytes for node in large)
+        packed = any(context.element_bytes[node] < WORD_BYTES for node in large)
         computed = context.volume[~np.isin(opcode, _FREE) & (context.volume > 1)].sum()
         padding = size / max(1.0, float(context.volume[output.node]))
         self.moved = moved + transferred
@@ -248,11 +248,7 @@ class _Product:
         )
         self.operands = (input_, kernel)
         self.steps = steps
-        self.passes = (
-            batches
-            * np.ceil(depth / context.tiling.lanes)
-            * np.ceil(columns / context.tiling.lanes)
-        )
+        self.passes = batches * np.ceil(depth / LANES) * np.ceil(columns / LANES)
         self.rows = self.passes * rows
 
     def _set_window(self, context: TileContext, node: int, input_: int) -> None:
