@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from enum import Enum, StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -53,19 +52,13 @@ class Cause(StrEnum):
 
 
 class Column(str):
-    """Meaning of a column, declared together with its cause (default: its block's) and its
-    formula.
-    """
+    """Meaning of a column, declared together with its cause (default: its block's)."""
 
     cause: Cause | None
-    formula: Callable[..., Any] | None
 
-    def __new__(
-        cls, meaning: str, cause: Cause | None = None, formula: Callable[..., Any] | None = None
-    ) -> Column:
+    def __new__(cls, meaning: str, cause: Cause | None = None) -> Column:
         column = super().__new__(cls, meaning)
         column.cause = cause
-        column.formula = formula
         return column
 
 

@@ -7,21 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import Final
+from typing import Final, Literal
 
 from xlarank.data.collection import GPUS
 from xlarank.features.layout.time_model import BANDWIDTH, PEAK_FLOPS
 
-
-class Demand(Enum):
-    """Order in which an operation reads its operands and writes its output, major to minor."""
-
-    ROW_MAJOR = "row-major"
-    BATCH_MAJOR = "batch dimensions major, the others in the order that pads least"
-    CHANNELS_LAST = "batch, spatial, features; kernels: output features, spatial, input features"
-    FEATURES_IN_TILES = "spatial dimensions, then batch and features in the order that pads less"
-    MATRICES = "batch, rows and columns, each contiguous; batch dimensions not minor-most"
+#: Order in which an operation reads its operands and writes its output, major to minor:
+#: ``batch-major``: batch dimensions, then the others in the order that pads least;
+#: ``channels-last``: batch, spatial, features (kernels: output features, spatial, input features);
+#: ``features-in-tiles``: spatial dimensions, then batch and features in the order that pads less;
+#: ``matrices``: batch, rows and columns, each contiguous, and batch dimensions not minor-most.
+Demand = Literal["row-major", "batch-major", "channels-last", "features-in-tiles", "matrices"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +32,8 @@ class Hardware:
         bandwidth, peak: bytes and floating-point operations per second, from data sheets.
         costs: nanoseconds per unit of `xlarank.features.layout.relayout_quantities.QUANTITIES`.
         demands: order of the tensors of an operation, by opcode.
-        operands: order in which other operations read operands, unless another is asked for.
+        row_major_operands: whether other operations read row-major operands, unless another order
+            is asked for.
         demands_last: whether demands are propagated after parameters and results.
         readers_last: whether demands of an operation are propagated before those of its readers.
         reduces_forward: whether the order of a reduction's operand determines that of its result.
@@ -53,7 +50,7 @@ class Hardware:
     peak: float
     costs: Mapping[str, float]
     demands: Mapping[str, Demand]
-    operands: Demand | None = None
+    row_major_operands: bool = False
     demands_last: bool = False
     readers_last: bool = False
     reduces_forward: bool = False
@@ -92,7 +89,7 @@ def _gpu(name: str, bandwidth: float, peak: float) -> Hardware:
         bandwidth,
         peak,
         costs,
-        {"dot": Demand.MATRICES, "convolution": Demand.CHANNELS_LAST},
+        {"dot": "matrices", "convolution": "channels-last"},
         readers_last=True,
         swapped_rank=2,
         merged_bytes=32 << 20,
@@ -116,8 +113,8 @@ HARDWARE: Final[dict[str, Hardware]] = {
             20e9,
             96e9,
             {"strided": _CORE_STRIDE, "constrained_turned": _CORE_TURNED},
-            {"dot": Demand.ROW_MAJOR, "convolution": Demand.ROW_MAJOR},
-            operands=Demand.ROW_MAJOR,
+            {"dot": "row-major", "convolution": "row-major"},
+            row_major_operands=True,
             simplifies=False,
         ),
         Hardware(
@@ -125,7 +122,7 @@ HARDWARE: Final[dict[str, Hardware]] = {
             BANDWIDTH,
             PEAK_FLOPS,
             {"padded": 1e9 / BANDWIDTH},
-            {"dot": Demand.BATCH_MAJOR, "convolution": Demand.FEATURES_IN_TILES},
+            {"dot": "batch-major", "convolution": "features-in-tiles"},
             demands_last=True,
             compacts=True,
             reduces_forward=True,

@@ -34,12 +34,12 @@ def demands(
     opcode = program.opcode[node]
     demand = hardware.demands.get(opcode)
     tensors = [(OUTPUT, node), *enumerate(program.operands[node])]
-    if demand is Demand.MATRICES:
+    if demand == "matrices":
         yield from _matrices(program, node, everything, existing)
     elif demand is not None:
         for number, tensor in tensors:
             yield number, _ordered(program, demand, node, number, tensor), everything
-    elif hardware.operands is Demand.ROW_MAJOR and opcode not in _INDIFFERENT:
+    elif hardware.row_major_operands and opcode not in _INDIFFERENT:
         for number, tensor in tensors[1:]:
             yield number, row_major(len(program.dims[tensor])), everything
 
@@ -48,15 +48,15 @@ def _ordered(program: LayoutProgram, demand: Demand, node: int, number: int, ten
     """Return the layout of a node's output or operand that a demand asks for."""
     rank = len(program.dims[tensor])
     roles = program.roles[node][number + 1]
-    if demand is Demand.ROW_MAJOR:
+    if demand == "row-major":
         return row_major(rank)
-    if demand is Demand.BATCH_MAJOR:
+    if demand == "batch-major":
         batch = _with_role(roles, rank, DOT_ROLES.index("batch"))
         rest = [dimension for dimension in row_major(rank) if dimension not in batch]
         layouts = [(*order, *reversed(batch)) for order in permutations(rest)]
         return _cheapest(program, tensor, layouts) if batch else program.preferred[tensor]
     batch, feature, spatial = (_with_role(roles, rank, r) for r in (_BATCH, _FEATURE, _SPATIAL))
-    if demand is Demand.FEATURES_IN_TILES:
+    if demand == "features-in-tiles":
         orders = (spatial, batch, feature), (spatial, feature, batch)
         return _cheapest(program, tensor, [_major_first(*order) for order in orders])
     is_kernel = number == 1
@@ -99,7 +99,7 @@ def _matrices(
 def dot_order(program: LayoutProgram, transpose: int) -> Layout | None:
     """Return the layout in which a dot can write its output so that a transpose moves nothing."""
     order = _major_first(program.permutation.get(transpose, ()))
-    if Demand.MATRICES not in program.hardware.demands.values() or not order:
+    if "matrices" not in program.hardware.demands.values() or not order:
         return None
     dot = program.operands[transpose][0]
     rank = len(order)

@@ -19,6 +19,10 @@ from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES
 Layout = tuple[int, ...]
 
 
+#: Operations whose operands may have any order.
+UNORDERED = "constant tuple iota get-tuple-element while conditional parameter".split()
+
+
 @dataclass
 class Instruction:
     """An instruction, and the layouts of its output and of its operands (None while unknown)."""
@@ -158,7 +162,7 @@ class Simulation:
         self.queue.appendleft(None)
 
     def set_by_backend(self) -> None:
-        matrices = self.hardware.demands["dot"] is Demand.MATRICES
+        matrices = self.hardware.demands["dot"] == "matrices"
         for at in self.order[::-1] if self.hardware.readers_last else self.order:
             one = self.code[at]
             if one.opcode == "constraint":
@@ -182,17 +186,7 @@ class Simulation:
                 if source.opcode == "dot" and order and self.readers_of_dot(one.operands[0]) == 1:
                     if is_matrix(order, groups):
                         self.want(at, 0, order, mandatory=True)
-            elif self.hardware.operands and one.opcode not in (
-                *(
-                    "constant",
-                    "tuple",
-                    "iota",
-                    "get-tuple-element",
-                    "while",
-                    "conditional",
-                    "parameter",
-                ),
-            ):
+            elif self.hardware.row_major_operands and one.opcode not in UNORDERED:
                 for number, operand in enumerate(one.operands):
                     self.want(at, number, row_major(len(self.code[operand].dims)))
 
@@ -217,14 +211,14 @@ class Simulation:
         one = self.code[at]
         program = self.program
         tensors = [(-1, at), *enumerate(one.operands)]
-        if demand is Demand.ROW_MAJOR:
+        if demand == "row-major":
             return [(number, row_major(len(self.code[tensor].dims))) for number, tensor in tensors]
-        if demand is Demand.BATCH_MAJOR:
+        if demand == "batch-major":
             return [
                 (number, self.batch_major(one.node, number, tensor)) for number, tensor in tensors
             ]
         demanded = []
-        if demand is Demand.FEATURES_IN_TILES:
+        if demand == "features-in-tiles":
             for number, tensor in tensors:
                 roles = program.roles[one.node][number + 1][: len(self.code[tensor].dims)]
                 spatial, batch, feature = (
@@ -242,7 +236,7 @@ class Simulation:
                     )
                 )
             return demanded
-        if demand is Demand.CHANNELS_LAST:
+        if demand == "channels-last":
             for number, tensor in tensors:
                 sides = (
                     ("feature", "spatial", "batch")
