@@ -91,17 +91,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
     and if the folder cannot be created or the file cannot be written, as on a full disk.
     """
     target = output_target(path)
-    do = "free some space, change the permissions or pass another `workspace` (or `out`)"
-    expected = "enough space and a folder that can be written to"
+    partial = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=_PARTIAL, suffix=target.suffix)
-    except OSError as error:
-        got = f"cannot write {path} ({error.strerror or error})"
-        raise OutputError(got, expected=expected, do=do) from error
-    os.close(handle)
-    partial = Path(name)
-    try:
+        os.close(handle)
+        partial = Path(name)
         yield partial
         mode = new_mode(0o666)  # mkstemp makes private files
         with suppress(OSError):  # there is no file to replace
@@ -110,12 +105,15 @@ def atomic_write(path: Path) -> Iterator[Path]:
         output_target(path)  # check again: the block may have taken hours
         partial.replace(target)
     except OSError as error:
-        if error.filename is not None and str(error.filename) != str(partial):
+        if partial and error.filename is not None and str(error.filename) != str(partial):
             raise  # the error names another file
         got = f"cannot write {path} ({error.strerror or error})"
+        do = "free some space, change the permissions or pass another `workspace` (or `out`)"
+        expected = "enough space and a folder that can be written to"
         raise OutputError(got, expected=expected, do=do) from error
     finally:
-        partial.unlink(missing_ok=True)
+        if partial:
+            partial.unlink(missing_ok=True)
 
 
 def write_parquet(partial: Path, table: pl.DataFrame, **options: Any) -> None:

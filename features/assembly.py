@@ -73,46 +73,42 @@ def assemble(
     if only is not None:
         needed = [block for block in blocks if not block.columns.keys().isdisjoint(only)]
         # ranks and standard scores read columns of other blocks
-        blocks = (
-            blocks
-            if any(rank_sources().keys() & block.columns.keys() for block in needed)
-            else needed
-        )
+        if not any(rank_sources().keys() & block.columns.keys() for block in needed):
+            blocks = needed
     graph_blocks = [block for block in blocks if block.scope is Scope.GRAPH]
     config_blocks = [block for block in blocks if block.scope is Scope.CONFIG]
     names = [name for block in config_blocks for name in block.columns]
     graph_names = [name for block in graph_blocks for name in block.columns]
+    built_in = [block for block in (*config_blocks, *graph_blocks) if block in BLOCKS]
     users_blocks = [block for block in blocks if block not in BLOCKS]
+    kinds: tuple[str, ...] = ()
+    normalizer = np.ones(graph.configs, np.int64)
     with naming_lines(graph.name, settings.block_files):
         context: LayoutContext | TileContext
         if isinstance(graph, LayoutGraph):
             context = LayoutContext(graph, settings.hardware)
             rows = compute_together(context, blocks, names)
-            kinds: tuple[str, ...] = ()
         else:
             context = TileContext(cast(TileGraph, graph))
             rows = np.zeros((len(names), context.configs), np.float32).T
             kinds = kernel_kinds(context)
-        constants: dict[str, NDArray[np.float32]] = {}
-        built_in = [block for block in (*config_blocks, *graph_blocks) if block in BLOCKS]
+            normalizer = context.graph.normalizers
+        graph_values = np.zeros(len(graph_names), np.float32)
         for block in (*built_in, *users_blocks):  # those may write into the context
             if block.scope is Scope.GRAPH:
                 values = block.require_shape(block.compute(context), len(block.columns))
                 require_finite(graph.name, block, values)
-                constants |= zip(block.columns, values, strict=True)
+                graph_values[columns_of(block, graph_names)] = values
                 continue
             columns = rows[:, columns_of(block, names)]
             if not isinstance(block, LayoutBlock):
                 columns[...] = block.require_shape(block.compute(context), *columns.shape)
             require_finite(graph.name, block, columns)
             context.columns |= dict(zip(block.columns, read_only(columns.T), strict=True))
-        normalizer = (
-            graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64)
-        )
         return GraphRows(
             graph.name,
             [*graph_names, *names],
-            np.array([constants[name] for name in graph_names], np.float32),
+            graph_values,
             rows,
             graph.group,
             np.arange(graph.configs),

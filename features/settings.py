@@ -36,9 +36,8 @@ class FeatureSettings:
 
     def __post_init__(self) -> None:
         if self.hardware is not None and self.hardware not in HARDWARE:
-            raise XlarankError(
-                f"{self.hardware!r} is no known hardware", expected=" or ".join(HARDWARE)
-            )
+            got = f"{self.hardware!r} is no known hardware"
+            raise XlarankError(got, expected=" or ".join(HARDWARE))
 
     @classmethod
     def of(
@@ -79,7 +78,7 @@ class FeatureSettings:
         return [name for block in blocks for name in block.columns]
 
     def columns(self, kind: Kind) -> list[str]:
-        return self.graph_columns(kind) + self.config_columns(kind)
+        return [name for block in self.blocks(kind) for name in block.columns]
 
     def code_hash(self, kind: Kind) -> str:
         """Return a hash of everything that determines the values: code, settings and columns."""

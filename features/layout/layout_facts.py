@@ -57,8 +57,7 @@ class SlotRows:
         bytes: size of the tensor; 0 if the node has none.
         is_set: whether the row sets a layout.
         layout, key: the full layout, ``(T, 6)``, and its `layout_key`.
-        minor, minor_place, minor_role: size of the minor-most dimension, 0 for none; its position,
-            counted from the last one (0), and its role, -1 for none.
+        minor: size of the minor-most dimension, 0 for none.
         now, default: `tensor_physics` under the full and the default layout.
         total_bytes, bytes_of_class: bytes of the slot in all nodes, and in those of each coarse
             class, at least 1.
@@ -85,8 +84,6 @@ class SlotRows:
         empty = self.layout[:, 0] < 0
         layouts = self.layout, default
         self.minor = np.where(empty, 0, minor_sizes(dims, self.layout)[0])
-        self.minor_place = np.where(empty, -1, facts.rank[tensor] - 1 - minor)
-        self.minor_role = np.where(empty, -1, facts.roles[node, number, minor])
         self.changed = (self.layout != default).any(axis=1)
         self.minor_changed = minor != default[:, 0]
         self.distance = tensors.permutation_distance(self.layout, default)
@@ -174,7 +171,7 @@ class LayoutFacts(ProgramContext):
     @cached_property
     def by_slot(self) -> dict[str, NDArray[Any]]:
         """Quantities of `SlotRows` for all slots, ``(3, T)``; layouts are ``(3, T, 6)``."""
-        names = ("is_set", "layout", "key", "minor", "changed", "distance")
+        names = ("is_set", "layout", "key")
         rows = self.slots.values()
         return {name: np.stack([getattr(slot, name) for slot in rows]) for name in names}
 
