@@ -2,7 +2,6 @@
 
 from itertools import permutations
 from math import prod
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,18 +16,35 @@ from xlarank.features.layout.layout_mapping import inverse, permuted, reshaped, 
 from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.relayout_quantities import QUANTITIES, relayout_quantities
 
-FIXTURES = Path(__file__).with_name("relayout_fixtures.npz")
 MACHINES = ("cpu", "nvidia-h200", "tpu-v3")
-ROOT = {"is_root": 1}
+
+
+def program_of(arrays, machine):
+    """Return the program of a file as a machine's compiler sees it."""
+    return LayoutProgram(LayoutFacts(graph_of(arrays)), HARDWARE[machine])
 
 
 def quantities(arrays, machine):
     """Return the quantities of the distinct configurations by name."""
-    hardware = HARDWARE[machine]
-    facts = LayoutFacts(graph_of(arrays))
-    program = LayoutProgram(facts, hardware)
-    table = relayout_quantities(program, facts.row_type[facts.table.codes])
+    program = program_of(arrays, machine)
+    table = relayout_quantities(program, program.facts.row_type[program.facts.table.codes])
     return dict(zip(QUANTITIES, table.T, strict=True))
+
+
+def op(opcode, dims, operands, *listed, **columns):
+    """Return a node whose ``dimensions`` are as listed."""
+    columns |= {f"dimensions_{at}": dimension for at, dimension in enumerate(listed)}
+    return Node(opcode, dims, operands, columns=columns)
+
+
+def root(opcode, dims, operands, *listed):
+    return op(opcode, dims, operands, *listed, is_root=1)
+
+
+def file_of(program, configurable, *outputs):
+    """Return the file of a program; configurations set the output of one node, or of several."""
+    rows = [layouts if isinstance(layouts, list) else [layouts] for layouts in outputs]
+    return layout_file(program, configurable, [[*map(layout_row, layouts)] for layouts in rows])
 
 
 def elements(dims, layout):
@@ -88,40 +104,30 @@ def test_a_transposed_dot():
     The dot of a GPU writes what the constraint wants. The dot reads x along the contracted
     dimension and w {1,0} across it: strided on one side only.
     """
-    program = (
-        parameter(512, 128),
-        parameter(128, 256),
-        Node("dot", (512, 256), (0, 1), columns=ROOT),
-    )
-    arrays = layout_file(program, (2,), [[layout_row()], [layout_row((0, 1))]])
+    program = parameter(512, 128), parameter(128, 256), root("dot", (512, 256), (0, 1))
+    arrays = file_of(program, (2,), (), (0, 1))
     size = 512 * 256 * 4
-    flops = 2 * 512 * 128 * 256
-    for machine in MACHINES:
-        values = quantities(arrays, machine)
-        assert values["every_transposed"].tolist() == (
-            [0, 2 * size] if machine == "nvidia-h200" else [0, 4 * size]
-        )
+    of_machine = {machine: quantities(arrays, machine) for machine in MACHINES}
+    for machine, values in of_machine.items():
+        copies = 1 if machine == "nvidia-h200" else 2
+        assert values["every_transposed"].tolist() == [0, copies * 2 * size]
         assert values["constrained_turned"].tolist() == [0, size]
-        assert values["half_strided_dots"].tolist() == [flops] * 2
+        assert values["half_strided_dots"].tolist() == [2 * 512 * 128 * 256] * 2
         assert not values["strided_dots"].any()
     # reads at strides of 256 and 512 elements
     expected = round(size * np.log2(1 + 256)) + round(size * np.log2(1 + 512))
-    assert quantities(arrays, "cpu")["strided"].tolist() == [0, expected]
+    assert of_machine["cpu"]["strided"].tolist() == [0, expected]
     # the chain of two copies cancels; that of a GPU is a single copy
-    assert quantities(arrays, "nvidia-h200")["transposed"].tolist() == [0, 2 * size]
-    assert quantities(arrays, "cpu")["transposed"].tolist() == [0, 0]
-    assert quantities(arrays, "tpu-v3")["padded"].tolist() == [0, 0]
+    assert of_machine["nvidia-h200"]["transposed"].tolist() == [0, 2 * size]
+    assert of_machine["cpu"]["transposed"].tolist() == [0, 0]
+    assert of_machine["tpu-v3"]["padded"].tolist() == [0, 0]
 
 
 def test_operands_that_both_lie_wrongly():
     """With x set to {0,1}, the dot reads both operands across their contracted dimension."""
-    program = (
-        parameter(256, 128),
-        Node("negate", (256, 128), (0,)),
-        parameter(128, 64),
-        Node("dot", (256, 64), (1, 2), columns=ROOT),
-    )
-    arrays = layout_file(program, (1,), [[layout_row()], [layout_row((0, 1))]])
+    negated = parameter(256, 128), op("negate", (256, 128), (0,))
+    program = *negated, parameter(128, 64), root("dot", (256, 64), (1, 2))
+    arrays = file_of(program, (1,), (), (0, 1))
     assert quantities(arrays, "nvidia-h200")["strided_dots"].tolist() == [0, 2 * 256 * 128 * 64]
     # a core reads row-major operands: it copies instead
     assert quantities(arrays, "cpu")["strided_dots"].tolist() == [0, 0]
@@ -130,13 +136,9 @@ def test_operands_that_both_lie_wrongly():
 
 def test_a_reshape_that_is_a_bitcast_and_one_that_is_not():
     """x[256,128] set to {1,0} or {0,1}, reshaped to [32768]: only the first moves nothing."""
-    program = (
-        parameter(256, 128),
-        Node("tanh", (256, 128), (0,)),
-        Node("reshape", (32768,), (1,)),
-        Node("tanh", (32768,), (2,), columns=ROOT),
-    )
-    arrays = layout_file(program, (1,), [[layout_row((1, 0))], [layout_row((0, 1))]])
+    read = parameter(256, 128), op("tanh", (256, 128), (0,))
+    program = *read, op("reshape", (32768,), (1,)), root("tanh", (32768,), (2,))
+    arrays = file_of(program, (1,), (1, 0), (0, 1))
     size = 256 * 128 * 4
     for machine in ("nvidia-h200", "tpu-v3"):
         assert quantities(arrays, machine)["every_transposed"].tolist() == [0, 4 * size]
@@ -149,15 +151,10 @@ def test_a_reshape_between_two_copies():
 
     {0,2,1} keeps the split dimensions together: one copy from the order of x is enough.
     """
-    program = (
-        parameter(64, 256),
-        Node("tanh", (64, 256), (0,)),
-        Node("reshape", (64, 16, 16), (1,)),
-        Node("tanh", (64, 16, 16), (2,)),
-        Node("reduce", (), (3,), columns={**ROOT, "dimensions_1": 1, "dimensions_2": 2}),
-    )
-    rows = [[layout_row((0, 1)), layout_row(order)] for order in ((1, 0, 2), (0, 2, 1))]
-    arrays = layout_file(program, (1, 2), rows)
+    read = parameter(64, 256), op("tanh", (64, 256), (0,))
+    split = op("reshape", (64, 16, 16), (1,)), op("tanh", (64, 16, 16), (2,))
+    program = *read, *split, root("reduce", (), (3,), 0, 1, 2)
+    arrays = file_of(program, (1, 2), [(0, 1), (1, 0, 2)], [(0, 1), (0, 2, 1)])
     for machine in ("nvidia-h200", "tpu-v3"):
         values = quantities(arrays, machine)
         assert values["copies"].tolist() == [2, 1]
@@ -169,34 +166,21 @@ def test_a_dot_that_exchanges_its_operands():
 
     The latter is {0,1} at the dot, which a row-major dot of a GPU writes too; a TPU copies.
     """
-    program = (
-        parameter(64, 128),
-        parameter(128, 256),
-        Node("dot", (64, 256), (0, 1)),
-        Node("reshape", (64, 16, 16), (2,)),
-        Node("tanh", (64, 16, 16), (3,)),
-        Node("reduce", (), (4,), columns={**ROOT, "dimensions_1": 1, "dimensions_2": 2}),
-    )
-    arrays = layout_file(program, (2, 3), [[layout_row((1, 0)), layout_row((0, 2, 1))]])
+    split = op("reshape", (64, 16, 16), (2,)), op("tanh", (64, 16, 16), (3,))
+    dot = parameter(64, 128), parameter(128, 256), op("dot", (64, 256), (0, 1))
+    arrays = file_of((*dot, *split, root("reduce", (), (4,), 0, 1, 2)), (2, 3), [(1, 0), (0, 2, 1)])
     assert quantities(arrays, "nvidia-h200")["copies"].tolist() == [0]
     assert quantities(arrays, "tpu-v3")["copies"].tolist() == [1]
 
 
 def test_dots_of_one_operand_are_merged_on_a_gpu():
     """x @ v and x @ w are slices of one output: set to {0,1} and {1,0}, one of them is copied."""
-    program = (
-        parameter(64, 128),
-        parameter(128, 256),
-        parameter(128, 256),
-        Node("dot", (64, 256), (0, 1)),
-        Node("dot", (64, 256), (0, 2)),
-        Node("reduce", (64,), (3,), columns={"dimensions_0": 1}),
-        Node("reduce", (64,), (4,), columns={**ROOT, "dimensions_0": 1}),
-    )
-    arrays = layout_file(program, (3, 4), [[layout_row((0, 1)), layout_row((1, 0))]])
-    facts = LayoutFacts(graph_of(arrays))
-    assert LayoutProgram(facts, HARDWARE["nvidia-h200"]).merged == {3: [4], 4: [3]}
-    assert not LayoutProgram(facts, HARDWARE["cpu"]).merged
+    dots = [op("dot", (64, 256), (0, number)) for number in (1, 2)]
+    reduced = op("reduce", (64,), (3,), 1), root("reduce", (64,), (4,), 1)
+    program = parameter(64, 128), parameter(128, 256), parameter(128, 256), *dots, *reduced
+    arrays = file_of(program, (3, 4), [(0, 1), (1, 0)])
+    assert program_of(arrays, "nvidia-h200").merged == {3: [4], 4: [3]}
+    assert not program_of(arrays, "cpu").merged
     assert quantities(arrays, "nvidia-h200")["copies"].tolist() == [1]
 
 
@@ -205,16 +189,10 @@ def test_a_copy_that_moves_behind_slices():
 
     The copies are of the halves. A reduction reads any layout.
     """
-    program = (
-        parameter(8, 64, 64),
-        Node("tanh", (8, 64, 64), (0,)),
-        Node("slice", (8, 32, 64), (1,)),
-        Node("slice", (8, 64, 32), (1,)),
-        Node("dot", (8, 32, 32), (2, 3), columns=ROOT),
-        Node("reduce", (8, 64), (1,), columns={"dimensions_0": 2}),
-    )
-    arrays = layout_file(program, (1,), [[layout_row()], [layout_row((0, 2, 1))]])
-    values = quantities(arrays, "nvidia-h200")
+    read = parameter(8, 64, 64), op("tanh", (8, 64, 64), (0,))
+    halves = op("slice", (8, 32, 64), (1,)), op("slice", (8, 64, 32), (1,))
+    program = *read, *halves, root("dot", (8, 32, 32), (2, 3)), op("reduce", (8, 64), (1,), 2)
+    values = quantities(file_of(program, (1,), (), (0, 2, 1)), "nvidia-h200")
     half = 2 * 8 * 64 * 32 * 4
     assert values["transposed"].tolist() == [0, 2 * half + 2 * half]
     assert values["column_reduced"].tolist() == [0, 8 * 64 * 64 * 4]
@@ -222,15 +200,10 @@ def test_a_copy_that_moves_behind_slices():
 
 def test_a_broadcast_wants_its_operand_in_its_own_order():
     """y[32,64] is broadcast to the layout {0,2,1} of x[16,32,64]: its own is then {1,0}."""
-    program = (
-        parameter(16, 32, 64),
-        parameter(32, 64),
-        Node("tanh", (16, 32, 64), (0,)),
-        Node("broadcast", (16, 32, 64), (1,), columns={"dimensions_0": 1, "dimensions_1": 2}),
-        Node("add", (16, 32, 64), (2, 3), columns=ROOT),
-    )
-    arrays = layout_file(program, (2,), [[layout_row((0, 2, 1))], [layout_row((1, 2, 0))]])
-    moved = quantities(arrays, "nvidia-h200")["transposed"]
+    dims = (16, 32, 64)
+    operands = op("tanh", dims, (0,)), op("broadcast", dims, (1,), 1, 2)
+    program = parameter(*dims), parameter(32, 64), *operands, root("add", dims, (2, 3))
+    moved = quantities(file_of(program, (2,), (0, 2, 1), (1, 2, 0)), "nvidia-h200")["transposed"]
     assert moved[1] - moved[0] == 2 * 32 * 64 * 4
 
 
@@ -239,12 +212,9 @@ def test_a_chain_that_cancels():
 
     Both copies compose to the order of x, so none remains.
     """
-    program = (
-        parameter(256, 128),
-        Node("transpose", (128, 256), (0,), columns={"dimensions_0": 1, "dimensions_1": 0}),
-        Node("transpose", (256, 128), (1,), columns={**ROOT, "dimensions_0": 1, "dimensions_1": 0}),
-    )
-    arrays = layout_file(program, (1,), [[layout_row()], [layout_row((1, 0))]])
+    turned = op("transpose", (128, 256), (0,), 1, 0)
+    program = parameter(256, 128), turned, root("transpose", (256, 128), (1,), 1, 0)
+    arrays = file_of(program, (1,), (), (1, 0))
     for machine in ("nvidia-h200", "tpu-v3"):
         values = quantities(arrays, machine)
         assert values["copies"].tolist() == [0, 0]
@@ -253,35 +223,25 @@ def test_a_chain_that_cancels():
 
 def test_a_batched_dot_that_swaps_its_last_two_dimensions():
     """[8,64,32] x [8,32,16], set to {1,2,0}, which a dot writes, or to {0,1,2}, which not."""
-    program = (
-        parameter(8, 64, 32),
-        parameter(8, 32, 16),
-        Node("dot", (8, 64, 16), (0, 1)),
-        Node("tanh", (8, 64, 16), (2,)),
-        Node("reduce", (8, 64), (3,), columns={**ROOT, "dimensions_0": 2}),
-    )
-    choices = [layout_row(), layout_row((1, 2, 0)), layout_row((0, 1, 2))]
-    arrays = layout_file(program, (2,), [[choice] for choice in choices])
+    dot = parameter(8, 64, 32), parameter(8, 32, 16), op("dot", (8, 64, 16), (0, 1))
+    program = *dot, op("tanh", (8, 64, 16), (2,)), root("reduce", (8, 64), (3,), 2)
+    values = quantities(file_of(program, (2,), (), (1, 2, 0), (0, 1, 2)), "nvidia-h200")
     # the reduction writes row-major whatever it reads
-    assert quantities(arrays, "nvidia-h200")["copies"].tolist() == [0, 0, 1]
-    assert quantities(arrays, "nvidia-h200")["transposed"][2] == 2 * 8 * 64 * 16 * 4
+    assert values["copies"].tolist() == [0, 0, 1]
+    assert values["transposed"][2] == 2 * 8 * 64 * 16 * 4
 
 
 def test_compact_layouts_of_a_tpu():
     """x[128,8,64] lies with 128 along the lanes."""
-    facts = LayoutFacts(graph_of(layout_file((parameter(128, 8, 64),), (), [[]])))
-    assert LayoutProgram(facts, HARDWARE["tpu-v3"]).preferred == [(0, 2, 1)]
-    assert LayoutProgram(facts, HARDWARE["cpu"]).preferred == [(2, 1, 0)]
+    arrays = layout_file((parameter(128, 8, 64),), (), [[]])
+    assert program_of(arrays, "tpu-v3").preferred == [(0, 2, 1)]
+    assert program_of(arrays, "cpu").preferred == [(2, 1, 0)]
 
 
 def test_a_column_reduction():
     """x[64,32] is reduced along dimension 1; with {0,1} the minor-most dimension is kept."""
-    program = (
-        parameter(64, 32),
-        Node("tanh", (64, 32), (0,)),
-        Node("reduce", (64,), (1,), columns={**ROOT, "dimensions_0": 1}),
-    )
-    arrays = layout_file(program, (1,), [[layout_row()], [layout_row((0, 1))]])
+    program = parameter(64, 32), op("tanh", (64, 32), (0,)), root("reduce", (64,), (1,), 1)
+    arrays = file_of(program, (1,), (), (0, 1))
     assert quantities(arrays, "nvidia-h200")["column_reduced"].tolist() == [0, 64 * 32 * 4]
     # on a CPU the operand is copied to row-major instead
     assert quantities(arrays, "cpu")["column_reduced"].tolist() == [0, 0]
@@ -289,23 +249,17 @@ def test_a_column_reduction():
 
 def test_square_operands_are_contracted_the_other_way_the_second_time():
     """w[64,64] is read by the dots of a forward pass and of its gradient."""
-    program = (
-        parameter(32, 64),
-        parameter(64, 64),
-        Node("dot", (32, 64), (0, 1)),
-        Node("dot", (32, 64), (2, 1), columns=ROOT),
-    )
-    arrays = layout_file(program, (2,), [[layout_row()]])
-    roles = LayoutProgram(LayoutFacts(graph_of(arrays)), HARDWARE["cpu"]).roles
+    dots = op("dot", (32, 64), (0, 1)), root("dot", (32, 64), (2, 1))
+    arrays = file_of((parameter(32, 64), parameter(64, 64), *dots), (2,), ())
+    roles = program_of(arrays, "cpu").roles
     assert roles[2][2][:2] != roles[3][2][:2]
 
 
 def test_dimension_numbers_of_the_file_are_used():
     """x[64,64] @ w[64,64], w contracted along dimension 1."""
-    program = (parameter(64, 64), parameter(64, 64), Node("dot", (64, 64), (0, 1), columns=ROOT))
-    numbers = [[(1,), (1,), (), ()]]
-    arrays = layout_file(program, (2,), [[layout_row()]]) | dot_arrays(((1, 0),), numbers)
-    program = LayoutProgram(LayoutFacts(graph_of(arrays)), HARDWARE["cpu"])
+    square = parameter(64, 64), parameter(64, 64), root("dot", (64, 64), (0, 1))
+    numbers = dot_arrays(((1, 0),), [[(1,), (1,), (), ()]])
+    program = program_of(file_of(square, (2,), ()) | numbers, "cpu")
     assert program.operands[2] == [1, 0]
     assert program.groups[2] == [((), (0,), (1,))] * 2
     assert program.flops[2] == 2 * 64**3
