@@ -29,19 +29,13 @@ def plant(npz: Path, names: Iterable[str]) -> Path:
 
 
 def test_collection_names_are_parsed_or_refused():
-    for name in ("layout:my-gpu:beam_search", "tile:a.b"):
-        assert (Collection.parse(name).kind, str(Collection.parse(name))) == (
-            name.split(":")[0],
-            name,
-        )
-    wrong = (
-        ": layout tile layout:xla tile:xla:random layout:xla:random:train tile: "
-        "layout::random layout:xla:"
-    )
-    for name in ("", *wrong.split(), "Layout:xla:random", "fusion:xla", "layout/xla/random"):
-        with pytest.raises(
-            CollectionError, match=r"not a collection name; expected layout:<source>:<search>"
-        ):
+    for kind, name in (("layout", "layout:my-gpu:beam_search"), ("tile", "tile:a.b")):
+        assert (Collection.parse(name).kind, str(Collection.parse(name))) == (kind, name)
+    wrong = ": layout tile layout:xla tile:xla:random layout:xla:random:train tile: layout::random"
+    wrong += " layout:xla: Layout:xla:random fusion:xla layout/xla/random"
+    said = "not a collection name; expected layout:<source>:<search>"
+    for name in ("", *wrong.split()):
+        with pytest.raises(CollectionError, match=said):
             Collection.parse(name)
     file = GraphFile(Collection.parse("layout:xla:random"), "valid", Path("x/unet_3d.4x4.bf16.npz"))
     assert (file.name, file.family) == ("unet_3d.4x4.bf16", "unet"), "only .npz is cut off"
@@ -53,14 +47,9 @@ def test_invented_sources_and_searches_are_found_in_order(tmp_path):
         paths += [f"tile/fpga/{split}/{name}.npz" for name in "abc"]
     files = tree.discover(plant(tmp_path, reversed(paths)))
     assert [file.path for file in files] == [tmp_path / path for path in paths]
-    assert (str(files[1].collection), files[1].split, files[1].name) == (
-        "layout:my-gpu:beam",
-        "train",
-        "a",
-    )
-    with pytest.raises(
-        DataRootError, match=r"here has no graph files; expected npz/layout/<source>"
-    ):
+    second = (str(files[1].collection), files[1].split, files[1].name)
+    assert second == ("layout:my-gpu:beam", "train", "a")
+    with pytest.raises(DataRootError, match="here has no graph files; expected npz/layout/<sour"):
         tree.graph_files(tmp_path / "absent", [], where="here")
 
 
@@ -92,75 +81,52 @@ def test_files_elsewhere_are_no_graphs_and_reported(tmp_path, monkeypatch):
     plant(tmp_path, (*WRONG, *OTHER))
     assert tree.discover(tmp_path) == []
     (tmp_path / "tile" / "xla" / "again").symlink_to(tmp_path / "tile")
-    skipped = {
-        str(path.relative_to(tmp_path)): why
-        for path, why in tree.skipped_files(tmp_path)[0].items()
-    }
-    assert {folder for folder in skipped if "again" not in folder} == {
-        os.path.dirname(path) for path in WRONG
-    }
-    assert {
-        path: why for path, why in WRONG.items() if why not in skipped[os.path.dirname(path)]
-    } == {}
-    assert 0 < max(folder.count("again") for folder in skipped) < 8, (
-        "links in a circle come to an end"
-    )
+    reasons = tree.skipped_files(tmp_path)[0]
+    skipped = {path.relative_to(tmp_path).as_posix(): why for path, why in reasons.items()}
+    folders = {path: os.path.dirname(path) for path in WRONG}
+    assert {folder for folder in skipped if "again" not in folder} == {*folders.values()}
+    assert [path for path, why in WRONG.items() if why not in skipped[folders[path]]] == []
+    depth = max(folder.count("again") for folder in skipped)
+    assert 0 < depth < 8, "links in a circle come to an end"
     locked = plant(tmp_path / "b", ["tile/xla/train/a.npz"]) / "tile" / "xla" / "train"
     scandir = os.scandir
     denied = mock.Mock(side_effect=PermissionError(13, "Permission denied", str(locked)))
     monkeypatch.setattr(
         "os.scandir", lambda path: (denied if Path(path) == locked else scandir)(path)
     )
-    assert tree.skipped_files(tmp_path / "b") == (
-        {},
-        {locked: "cannot be read (Permission denied)"},
-    )
+    reason = "cannot be read (Permission denied)"
+    assert tree.skipped_files(tmp_path / "b") == ({}, {locked: reason})
 
 
 def test_all_or_the_named_collections_are_chosen_and_unknown_ones_refused_with_a_hint():
-    available = [
-        Collection.parse(name) for name in ("tile:cpu", "layout:cpu:random", "layout:cpu:default")
-    ]
-    tile, random, default = available
+    names = ("tile:cpu", "layout:cpu:random", "layout:cpu:default")
+    tile, random, default = available = [*map(Collection.parse, names)]
     assert tree.choose([], available * 2) == [default, random, tile]
-    assert tree.choose(["tile:cpu", "layout:cpu:default", "tile:cpu"], iter(available)) == [
-        tile,
-        default,
-    ]
-    assert (
-        tree.choose(["layout:*"], available)
-        == [default, random]
-        != tree.choose(["tile:c?u"], available)
-    )
+    chosen = tree.choose(["tile:cpu", "layout:cpu:default", "tile:cpu"], iter(available))
+    assert chosen == [tile, default]
+    assert tree.choose(["layout:*"], available) == [default, random]
+    assert tree.choose(["tile:c?u"], available) == [tile]
     assert tree.choose_splits([]) == list(tree.SPLITS) == ["train", "valid", "test"]
     assert tree.choose_splits(["test", "train", "test"]) == ["train", "test"]
-    with pytest.raises(
-        CollectionError, match=r"collection 'layout:xla:\*' is not in the data root"
-    ):
+    with pytest.raises(CollectionError, match=r"'layout:xla:\*' is not in the data root"):
         tree.choose(["layout:xla:*"], available)
     names = "layout:cpu:default, layout:cpu:random, tile:cpu"
-    for name, hint in (
-        ("layout:cpu:randm", "did you mean layout:cpu:random"),
-        ("zzz", "name one of these"),
-    ):
+    hints = {"layout:cpu:randm": "did you mean layout:cpu:random", "zzz": "name one of these"}
+    for name, hint in hints.items():
         message = f"^collection {name!r} is not in the workspace; expected {names}; {hint}"
         with pytest.raises(CollectionError, match=message):
             tree.choose(["tile:cpu", name], available, where="the workspace")
     with pytest.raises(CollectionError, match="the data root holds no collections"):
         tree.choose(["tile:cpu"], [])
-    with pytest.raises(
-        CollectionError, match="'holdout' is not a split; expected train, valid, test"
-    ):
+    with pytest.raises(CollectionError, match="'holdout' is not a split; expected train, valid"):
         tree.choose_splits(["train", "holdout"])
 
 
 def test_sizes_are_read_from_headers_and_a_survey_skips_broken_files(graph_file, tmp_path):
     layout = graph_file(layout_arrays(), "a")
     tile = graph_file(tile_arrays(), "b")
-    assert (graph_size(layout, "layout"), graph_size(tile, "tile")) == (
-        GraphCounts(6, 5, 2),
-        GraphCounts(5, 4),
-    )
+    assert graph_size(layout, "layout") == GraphCounts(6, 5, 2)
+    assert graph_size(tile, "tile") == GraphCounts(5, 4)
     with pytest.raises(GraphFileError, match=r"^b\.npz: array node_config_ids is missing"):
         graph_size(tile, "layout")
     shutil.copytree(SAMPLE / "npz/tile/cpu", tmp_path / "tile/cpu")
@@ -176,17 +142,12 @@ def roots(tmp_path, monkeypatch) -> dict[str, Path]:
     """Return the paths that precede the sample, by reason of the choice; none exists yet."""
     monkeypatch.setattr(tree, "KAGGLE", tmp_path / "kaggle")
     monkeypatch.setattr(tree, "HOME", tmp_path / "home")
-    reasons = (
-        "named by `data_root`",
-        f"named by {ENVIRONMENT}",
-        "Kaggle's mount",
-        "the default place",
-    )
-    return dict(
-        zip(
-            reasons, map(tmp_path.joinpath, ("named", "environment", "kaggle", "home")), strict=True
-        )
-    )
+    return {
+        "named by `data_root`": tmp_path / "named",
+        f"named by {ENVIRONMENT}": tmp_path / "environment",
+        "Kaggle's mount": tmp_path / "kaggle",
+        "the default place": tmp_path / "home",
+    }
 
 
 @pytest.mark.parametrize("below", ["", "npz", "npz_all/npz"])
@@ -252,9 +213,8 @@ def test_a_named_root_without_a_tree_is_refused_although_a_later_path_has_one(
     for path, problem in {**problems, home / ("x" * 300): "does not exist"}.items():
         monkeypatch.setenv(ENVIRONMENT, str(path))
         for origin, named in (("`data_root`", path), (ENVIRONMENT, None)):
-            with pytest.raises(
-                DataRootError, match=f"pass `data_root` or set {ENVIRONMENT}"
-            ) as caught:
+            said = f"pass `data_root` or set {ENVIRONMENT}"
+            with pytest.raises(DataRootError, match=said) as caught:
                 find_data_root(named)
             assert caught.value.got.startswith(f"{path} ({origin}) {problem}")
 
@@ -305,16 +265,8 @@ def test_names_and_their_families():
     for kernel in ("", "_-3006cd0d02fa72c4", "_426e203f19335d17", "_-d35a43855de59c9"):
         assert {name: program_family(name + kernel) for name in expected} == expected
     assert {name: program_family(name) for name in SPELLED} == SPELLED
-    settings = (
-        "_batch_32",
-        "_train",
-        ".4x4.bf16",
-        "_bf16_batch_8",
-        "_v2_eval",
-        "_batch_size_16_train",
-    )
+    settings = "_batch_32 _train .4x4.bf16 _bf16_batch_8 _v2_eval _batch_size_16_train".split()
     stems = ("lenet", "deepspeech", "wide_and_deep", "my-net")  # unknown programs at any setting
     for stem, setting, suite in itertools.product(stems, settings, ("", "mlperf_", "tf2_")):
-        assert (
-            program_family(suite + stem + setting) == program_family(stem) == stem.replace("-", "_")
-        )
+        families = {program_family(suite + stem + setting), program_family(stem)}
+        assert families == {stem.replace("-", "_")}

@@ -74,34 +74,25 @@ OPCODE_IDS = {
 
 def test_names_have_the_positions_of_the_format():
     names = schema.NODE_COLUMNS, schema.LAYOUT_COLUMNS, schema.TILE_COLUMNS, schema.OPCODES
-    assert (
-        [len(columns) for columns in names]
-        == [len(set(columns)) for columns in names]
-        == [140, 18, 24, 121]
-    )
+    assert [len(columns) for columns in names] == [140, 18, 24, 121]
+    assert [len(set(columns)) for columns in names] == [140, 18, 24, 121]
     assert {name: schema.NODE_COLUMN.get(name) for name in POSITIONS} == POSITIONS
     assert {name: schema.OPCODE.get(name) for name in OPCODE_IDS} == OPCODE_IDS
     assert frozenset({97, 101}) == schema.RETIRED_OPCODES
-    assert (*schema.LAYOUT_SLOTS, *schema.TILE_SLOTS) == (
-        "output",
-        "input",
-        "kernel",
-        "kernel",
-        "output",
-        "input",
-    )
-    assert (
-        schema.LAYOUT_COLUMNS[0] == "output_layout_0"
-        and schema.LAYOUT_COLUMNS[17] == "kernel_layout_5"
-    )
-    bounds = (
-        "kernel_bounds_0 kernel_bounds_sum kernel_bounds_product output_bounds_0 "
-        "input_bounds_product"
-    )
-    assert [schema.TILE_COLUMNS[i] for i in (0, 6, 7, 8, 23)] == bounds.split()
-    assert list(schema.NODE_COLUMNS[2:21]) == [
-        f"shape_element_type_is_{name}" for name in schema.ELEMENT_BYTES
-    ]
+    assert schema.LAYOUT_SLOTS == ("output", "input", "kernel")
+    assert schema.TILE_SLOTS == ("kernel", "output", "input")
+    assert schema.LAYOUT_COLUMNS[0::17] == ("output_layout_0", "kernel_layout_5")
+    places = {
+        "kernel_0": 0,
+        "kernel_sum": 6,
+        "kernel_product": 7,
+        "output_0": 8,
+        "input_product": 23,
+    }
+    for name, place in places.items():
+        assert schema.TILE_COLUMNS[place] == name.replace("_", "_bounds_")
+    types = [f"shape_element_type_is_{name}" for name in schema.ELEMENT_BYTES]
+    assert list(schema.NODE_COLUMNS[2:21]) == types
     sizes = {"pred": 1, "s8": 1, "bf16": 2, "f32": 4, "s64": 8, "c128": 16, "tuple": 0}
     assert sizes.items() <= schema.ELEMENT_BYTES.items()
 
@@ -143,11 +134,8 @@ def test_the_sample_is_as_its_readme_says():
 def test_every_file_is_read_as_numpy_reads_it(real_data):
     npz = find_data_root(real_data).npz
     files = discover(npz)
-    assert {str(file.collection) for file in files} >= {
-        "layout:xla:default",
-        "layout:xla:random",
-        "tile:xla",
-    }
+    expected = {"layout:xla:default", "layout:xla:random", "tile:xla"}
+    assert {str(file.collection) for file in files} >= expected
     assert len(files) == len(list(npz.rglob("*.npz"))), "discovery finds every file of the tree"
     for file in files:
         graph = read_graph(file.path, file.collection.kind)
@@ -185,9 +173,8 @@ def test_levels_are_the_longest_paths_and_nodes_on_or_above_a_cycle_have_none(no
 def test_a_deep_chain_in_either_numbering():
     edges = np.stack([np.arange(1, 5001), np.arange(5000)], axis=1)
     assert node_levels(edges, 5001).tolist() == list(range(5001))
-    assert not has_cycle(5000 - edges, 5001) and has_cycle(
-        np.vstack([5000 - edges, [[5000, 0]]]), 5001
-    )
+    assert not has_cycle(5000 - edges, 5001)
+    assert has_cycle(np.vstack([5000 - edges, [[5000, 0]]]), 5001)
 
 
 def test_the_structure_hash_depends_on_opcodes_and_edges_in_any_order_and_type() -> None:
@@ -195,10 +182,6 @@ def test_the_structure_hash_depends_on_opcodes_and_edges_in_any_order_and_type()
     edges = np.array([[2, 0], [2, 1], [3, 2]])
     expected = structure_hash(opcodes, edges)
     assert structure_hash(opcodes.astype(np.uint8), edges[::-1].astype(np.int32)) == expected
-    others = [
-        (opcodes[::-1], edges),
-        (opcodes, edges[:2]),
-        (opcodes, edges[:, ::-1]),
-        (opcodes, edges[:0]),
-    ]
-    assert len({expected, *(structure_hash(*other) for other in others)}) == 5
+    hashes = {expected, structure_hash(opcodes[::-1], edges)}
+    hashes |= {structure_hash(opcodes, other) for other in (edges[:2], edges[:, ::-1], edges[:0])}
+    assert len(hashes) == 5
