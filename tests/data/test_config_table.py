@@ -26,11 +26,8 @@ def full_arrays(
     """``(configs, nodes, 18)`` int8 with any entries; nodes share a pool of rows, so values
     repeat.
     """
-    rows = draw(
-        hnp.arrays(
-            np.int8, st.tuples(st.integers(1, pool), st.just(WIDTH)), elements=st.integers(-1, 5)
-        )
-    )
+    shape = st.tuples(st.integers(1, pool), st.just(WIDTH))
+    rows = draw(hnp.arrays(np.int8, shape, elements=st.integers(-1, 5)))
     shape = (draw(st.integers(1, max_configs)), draw(st.integers(0, max_nodes)))
     return rows[draw(hnp.arrays(np.int64, shape, elements=st.integers(0, len(rows) - 1)))]
 
@@ -59,29 +56,22 @@ def test_the_smallest_and_the_largest_rows():
 @given(full=full_arrays(), data=st.data())
 def test_the_table_encodes_the_full_array(full, data):
     table = build(full)
-    assert (table.configs, table.nodes) == full.shape[:2] and np.array_equal(
-        table.rows[table.codes], full
-    )
-    assert np.array_equal(
-        table.node[table.codes], np.broadcast_to(np.arange(table.nodes), table.codes.shape)
-    )
+    assert (table.configs, table.nodes) == full.shape[:2]
+    assert np.array_equal(table.rows[table.codes], full)
+    assert (table.node[table.codes] == np.arange(table.nodes)).all()
     unique = [np.unique(full[:, node], axis=0) for node in range(table.nodes)]
     assert table.start.tolist() == np.cumsum([0, *map(len, unique)]).tolist()
     # Within a node rows ascend as numbers in base 7 whose last entry counts most.
-    keys = [
-        (int(node), *reversed(row.tolist()))
-        for node, row in zip(table.node, table.rows, strict=True)
-    ]
+    keys = np.column_stack([table.node, table.rows[:, ::-1]]).tolist()
     expected = []
     for node, rows in enumerate(unique):
-        expected += [(node, *reversed(row.tolist())) for row in rows]
+        expected += [[node, *reversed(row.tolist())] for row in rows]
     assert keys == sorted(expected)
     chosen = np.array(data.draw(st.lists(st.integers(0, len(full) - 1))), np.intp)
     part = table.select(chosen)
     assert np.array_equal(part.rows[part.codes], full[chosen]) and part.rows is table.rows
-    assert np.array_equal(
-        part.frequency, np.bincount(table.codes[chosen].reshape(-1), minlength=len(table.rows))
-    )
+    counts = np.bincount(table.codes[chosen].reshape(-1), minlength=len(table.rows))
+    assert np.array_equal(part.frequency, counts)
 
 
 @given(
@@ -100,9 +90,8 @@ def test_order_blocks_types_and_pieces_change_nothing_but_the_order_of_codes(ful
     cuts = data.draw(st.lists(st.integers(0, len(full)), max_size=4).map(sorted))
     assert_equal_tables(build(full.astype(dtype), tuple(cuts)), table)
     order = [*data.draw(st.permutations(range(len(full)))), *range(len(full))]
-    assert_equal_tables(
-        build(full[order]), ConfigTable(table.codes[order], table.rows, table.node, table.start)
-    )
+    permuted = ConfigTable(table.codes[order], table.rows, table.node, table.start)
+    assert_equal_tables(build(full[order]), permuted)
 
 
 def test_rows_that_never_repeat_take_no_table_of_all_combinations():
@@ -113,9 +102,8 @@ def test_rows_that_never_repeat_take_no_table_of_all_combinations():
 
 
 def test_bad_entries_and_missing_configurations_are_refused():
-    for value, position in product(
-        (np.nan, np.inf, -np.inf, 6.0, -2.0, 0.5, -0.25), ((0, 0, 0), (5, 1, 17))
-    ):
+    wrong = (np.nan, np.inf, -np.inf, 6.0, -2.0, 0.5, -0.25)
+    for value, position in product(wrong, ((0, 0, 0), (5, 1, 17))):
         full = layout_arrays()["node_config_feat"].astype(np.float64)
         full[position] = value
         with pytest.raises(GraphFileError) as caught:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import graphs
-from tests.features.helpers import SCRAMBLED_GRAPHS, SCRAMBLED_KERNELS
+from tests.features.helpers import SCRAMBLED_GRAPHS, SCRAMBLED_KERNELS, graph_of, layout_file
 from tests.graphs import (
     Arrays,
     Node,
@@ -156,10 +156,8 @@ def test_bad_values_are_refused_by_name(graph_file, kind):
         cases = [*DEFECTS[key]]
         negative = put((0,) * array.ndim, -1, "i8")
         if array.dtype.kind in "iu":
-            cases += [
-                (lambda a: a.astype("f8") + 0.5, "float64", "integers"),
-                (negative, "holds -1"),
-            ]
+            cases.append((lambda a: a.astype("f8") + 0.5, "float64", "integers"))
+            cases.append((negative, "holds -1"))
         for number, (change, *words) in enumerate(cases):
             with pytest.raises(GraphFileError, match=r"^broken\.4x4\.npz: ") as caught:
                 read_graph(graph_file(changed(kind, key, change), "broken.4x4"), kind)
@@ -177,9 +175,8 @@ def test_a_refused_file_is_not_kept_open(graph_file, monkeypatch):
         with pytest.raises(GraphFileError) as caught:
             read_graph(graph_file(changed("layout", key, change), "broken"))
         errors.append(caught.value)
-    assert not [
-        fd for fd in Path("/proc/self/fd").iterdir() if os.path.realpath(fd).endswith("broken.npz")
-    ]
+    paths = map(os.path.realpath, Path("/proc/self/fd").iterdir())
+    assert not [path for path in paths if path.endswith("broken.npz")]
 
 
 @pytest.mark.parametrize("kind", GOOD)
@@ -229,10 +226,8 @@ def test_other_encodings_of_the_same_graph_read_the_same(graph_file, kind):
         changes += [(key, lambda a, d=dtype: a.astype(d)) for dtype in names.split()]
     # -0.0 in one of two equal configurations
     minus = np.where(np.arange(5)[:, None] == 4, np.float32(-1), 1)
-    changes += [
-        ("config_feat", lambda a: np.where(a == 0, minus * 0, a)),
-        ("node_splits", np.ravel),
-    ]
+    changes.append(("config_feat", lambda a: np.where(a == 0, minus * 0, a)))
+    changes.append(("node_splits", np.ravel))
     variants = [changed(kind, key, change) for key, change in changes if key in arrays]
     variants += [{**arrays, "notes": np.array(["measured on a Tuesday"]), "scalar": np.float64(3)}]
     names = {
@@ -254,18 +249,10 @@ def test_an_input_layout_may_name_any_dimension_of_the_widest_operand(graph_file
     allowed.
     """
     nodes = [Node("parameter", (8,)), Node("parameter", (2, 3, 5)), Node("dot", (8,), (0, 1))]
-    splits = {
-        "node_splits": np.array([[0, 3]]),
-        "node_config_ids": np.array([2]),
-        "config_runtime": np.array([7]),
-    }
-    for dimension, refused in (
-        (2, nullcontext()),
-        (3, pytest.raises(GraphFileError, match="input layout")),
-    ):
-        rows = np.array([[layout_row(input=(dimension, 1))]])
+    wrong = pytest.raises(GraphFileError, match="input layout")
+    for dimension, refused in ((2, nullcontext()), (3, wrong)):
         with refused:
-            read_graph(graph_file({**program_arrays(nodes), **splits, "node_config_feat": rows}))
+            graph_of(layout_file(nodes, (2,), [[layout_row(input=(dimension, 1))]]))
     alone = changed("layout", "node_config_feat", row(CONV, 0, input=(5,), kernel=(5, 4)))
     alone["edge_index"] = np.zeros((0, 2), np.int64)
     assert read_graph(graph_file(alone)).edges.shape == (0, 2)
@@ -274,10 +261,8 @@ def test_an_input_layout_may_name_any_dimension_of_the_widest_operand(graph_file
 def test_a_graph_may_have_no_configurable_nodes_and_retired_and_unknown_opcodes(graph_file):
     arrays = layout_arrays()
     arrays["node_opcode"] = np.array([0, OPCODE["trace"], OPCODE["tuple-select"], 120, 2], np.uint8)
-    arrays |= {
-        "node_config_ids": np.zeros(0, np.int64),
-        "node_config_feat": np.zeros((6, 0, 18), np.float32),
-    }
+    arrays["node_config_ids"] = np.zeros(0, np.int64)
+    arrays["node_config_feat"] = np.zeros((6, 0, 18), np.float32)
     graph = read_graph(graph_file(arrays))
     assert graph.opcode.tolist() == [0, 97, 101, 120, 2] and graph.table.codes.shape == (6, 0)
     assert len(graph.first) == 1, "all configurations are identical"
@@ -285,19 +270,9 @@ def test_a_graph_may_have_no_configurable_nodes_and_retired_and_unknown_opcodes(
 
 def with_dots(dimensions, operands=((0, 1),)):
     """x[8,4] @ w[4,4] with these dimension numbers; the output has the rank 2."""
-    program = (
-        parameter(8, 4),
-        parameter(4, 4),
-        Node("dot", (8, 4), (0, 1), columns={"is_root": 1}),
-    )
-    return {
-        **program_arrays(program),
-        "config_runtime": np.zeros(1, np.int64),
-        "node_splits": np.array([[0, 3]]),
-        "node_config_ids": np.array([2]),
-        "node_config_feat": np.full((1, 1, 18), -1, np.float32),
-        **dot_arrays(operands, dimensions),
-    }
+    dot = Node("dot", (8, 4), (0, 1), columns={"is_root": 1})
+    arrays = layout_file((parameter(8, 4), parameter(4, 4), dot), (2,), [[layout_row()]])
+    return arrays | dot_arrays(operands, dimensions)
 
 
 def test_dimension_numbers_of_dots_are_read(tmp_path):
@@ -366,25 +341,22 @@ def test_the_rank_is_the_place_of_the_last_dimension():
 
 @pytest.mark.parametrize("kind", GOOD)
 def test_a_graph_comes_back_and_the_same_arrays_give_the_same_bytes(tmp_path, kind):
-    path, arrays = tmp_path / "npz/layout/my-gpu/a.npz", GOOD[kind]()  # in new folders
-    assert write_graph(path, **arrays).name == "a" and [p.name for p in path.parent.iterdir()] == [
-        "a.npz"
-    ]
+    path = tmp_path / "npz/layout/my-gpu/a.npz"  # in new folders
+    arrays = GOOD[kind]()
+    assert write_graph(path, **arrays).name == "a" and [*path.parent.iterdir()] == [path]
     with np.load(path) as saved:
         np.testing.assert_equal(dict(saved), arrays)
         assert all(saved[key].dtype == array.dtype for key, array in arrays.items())
     # `read_graph` refuses layout configurations in Fortran order, so it is not written.
-    write_graph(
-        tmp_path / "b.npz", **{key: np.asfortranarray(array) for key, array in arrays.items()}
-    )
+    fortran = {key: np.asfortranarray(array) for key, array in arrays.items()}
+    write_graph(tmp_path / "b.npz", **fortran)
     assert (tmp_path / "b.npz").read_bytes() == path.read_bytes()
 
 
 def test_an_invalid_graph_is_refused_and_the_old_file_stays(tmp_path):
     # `numpy.savez` would pickle objects.
-    wrong = {
-        "node_config_feat": changed("layout", "node_config_feat", lambda a: np.full_like(a, 9))
-    }
+    key = "node_config_feat"
+    wrong = {key: changed("layout", key, lambda a: np.full_like(a, 9))}
     wrong["array notes holds Python objects"] = {**layout_arrays(), "notes": np.array([object()])}
     for before in ({}, {"a.npz": b"old"}):
         for name, content in before.items():
