@@ -41,10 +41,8 @@ from xlarank.features.layout.layout_context import LayoutContext
 
 PER_CONFIG = ("node_config_feat", "config_feat", "config_runtime", "config_runtime_normalizers")
 TILE_FILES = (
-    "train/matmul_bias_relu__b",
-    "train/conv3x3_bias_relu__a",
-    "train/maxpool__a",
-    "valid/expsum__a",
+    *("train/matmul_bias_relu__b", "train/conv3x3_bias_relu__a"),
+    *("train/maxpool__a", "valid/expsum__a"),
 )
 Random = np.random.Generator
 
@@ -87,11 +85,9 @@ def completed(arrays: Arrays, _: Random, *, unset_too: bool = False) -> Arrays:
             default = [entry for entry in context.default_layout[tensor].tolist() if entry >= 0]
             for row in feat[:, place, 6 * slot : 6 * slot + 6]:
                 first = [int(entry) for entry in row if entry >= 0]
+                rest = [entry for entry in default if entry not in first]
                 if tensor >= 0 and (first or unset_too):
-                    row[: len(default)] = [
-                        *first,
-                        *(entry for entry in default if entry not in first),
-                    ]
+                    row[: len(default)] = [*first, *rest]
     return {**arrays, "node_config_feat": feat}
 
 
@@ -99,15 +95,12 @@ def twice(arrays: Arrays, _: Random) -> Arrays:
     """Add a copy of the graph beside it, configured alike."""
     nodes = len(arrays["node_feat"])
     axis = {"node_splits": 1, "node_config_feat": 1}
-    other = {
-        name: arrays[name] + nodes for name in ("edge_index", "node_config_ids", "node_splits")
-    }
-    other |= {name: arrays[name] for name in ("node_feat", "node_opcode", "node_config_feat")}
-    both = {
-        name: np.concatenate([arrays[name], copy], axis.get(name, 0))
-        for name, copy in other.items()
-    }
-    return {**both, "config_runtime": arrays["config_runtime"]}
+    both = {"config_runtime": arrays["config_runtime"]}
+    for name in ("node_feat", "node_opcode", "node_config_feat"):
+        both[name] = np.concatenate([arrays[name]] * 2, axis.get(name, 0))
+    for name in ("edge_index", "node_config_ids", "node_splits"):
+        both[name] = np.concatenate([arrays[name], arrays[name] + nodes], axis.get(name, 0))
+    return both
 
 
 #: Columns about set layouts, be they the default.
@@ -117,20 +110,9 @@ ABOUT_SET = (
 )
 #: Numbers of nodes, bytes or operations, or the largest part of a whole.
 OF_SIZE = (
-    *(
-        "*__log",
-        "candidates__log_frequency__sum",
-        "size__depth__ratio",
-        "size__*__max",
-        "computations__*",
-    ),
-    *(
-        "work__largest_flops__share",
-        "degrees__*__q*",
-        "outputs__excess__max",
-        "outputs__padded__max",
-    ),
-    "time__node_change__ratio",
+    *("*__log", "candidates__log_frequency__sum", "size__depth__ratio", "size__*__max"),
+    *("computations__*", "work__largest_flops__share", "degrees__*__q*", "outputs__excess__max"),
+    *("outputs__padded__max", "time__node_change__ratio"),
 )
 #: Columns that depend on the other candidates.
 TRANSDUCTIVE = ("candidates__*", "rank__*", "zscore__*")
@@ -154,14 +136,11 @@ class Rewrite:
     def wrong_columns(self, arrays: Arrays, seed: int = 0) -> list[str]:
         random = np.random.default_rng(seed)
         which = self.configs(len(arrays["config_runtime"]), random)
-        chosen = {
-            name: array[which] if name in PER_CONFIG else array for name, array in arrays.items()
-        }
-        other = self.change(chosen, random)
+        per_config = {name: arrays[name][which] for name in PER_CONFIG if name in arrays}
+        other = self.change({**arrays, **per_config}, random)
         graphs = [graph_of(file) for file in (arrays, other)]
-        if "node_config_ids" in arrays and (
-            self.layouts or len(which) < len(arrays["config_runtime"])
-        ):
+        fewer = len(which) < len(arrays["config_runtime"])
+        if "node_config_ids" in arrays and (self.layouts or fewer):
             if not np.array_equal(*(LayoutContext(graph).slot_tensor for graph in graphs)):
                 return []  # the layouts now belong to other operands
         before, after = map(assemble, graphs)
@@ -276,12 +255,8 @@ def test_tensors_without_elements_scalars_and_the_largest_that_can_be_written_do
         huge = (Node("parameter", dims), Node("dot", dims, (0,), columns=root))
         rows = [[layout_row()], [layout_row(output=(0, 1, 2, 3, 4, 5), kernel=(3,))]]
         assert_numbers(layout_file(huge, (1,), rows))
-    assert_numbers(
-        {
-            **tile_arrays(),
-            "config_feat": np.stack([tile_row(kernel=(2**24,) * 6), *[tile_row()] * 4]),
-        }
-    )
+    feat = np.stack([tile_row(kernel=(2**24,) * 6), *[tile_row()] * 4])
+    assert_numbers({**tile_arrays(), "config_feat": feat})
 
 
 @pytest.mark.slow

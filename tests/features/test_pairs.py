@@ -52,15 +52,7 @@ def turning(dims, operand, *order) -> Node:
 
 
 def test_operations_that_hand_a_layout_on():
-    for opcode in (
-        "tanh",
-        "convert",
-        "select",
-        "copy",
-        "reverse",
-        "all-reduce",
-        "collective-permute",
-    ):
+    for opcode in "tanh convert select copy reverse all-reduce collective-permute".split():
         assert ends(chain(opcode), 0, 2) == [[], [(2, 0)], []], opcode
     for node in (
         *("reshape", "bitcast", "broadcast", "sort", "concatenate", "pad", "fusion", "dot"),
@@ -94,28 +86,19 @@ def test_layouts_are_compared_in_the_dimensions_of_the_consumer():
     """Dimensions 0, 1 and 2 of what the reshape reads are 2, 0 and 1 of the parameter, whose 0,1,2
     is its 1,2,0.
     """
-    nodes = (
-        *chain(turning((16, 4, 8), (0,), 2, 0, 1), dims=(4, 8, 16))[:2],
-        Node("reshape", (16, 32), (1,)),
-    )
+    start = chain(turning((16, 4, 8), (0,), 2, 0, 1), dims=(4, 8, 16))[:2]
+    nodes = (*start, Node("reshape", (16, 32), (1,)))
     rows = [(layout_row((0, 1, 2)), layout_row(input=order)) for order in ((1, 2, 0), (2, 0, 1))]
     columns = columns_of(nodes, (0, 2), rows)
     assert columns["disagreement__agree_2hop__share"].tolist() == [1, 0]
     assert columns["disagreement__clash_2hop__share"].tolist() == [0, 1]
     # two readers alike, one of them behind a transpose
     sides = turning((4, 4), (0,), 1, 0), Node("copy", (4, 4), (0,))
-    nodes = (
-        Node("parameter", (4, 4)),
-        *sides,
-        Node("reshape", (16,), (1,)),
-        Node("reshape", (16,), (2,)),
-    )
+    readers = [Node("reshape", (16,), (operand,)) for operand in (1, 2)]
+    nodes = (Node("parameter", (4, 4)), *sides, *readers)
     columns = columns_of(nodes, (0, 3, 4), [(layout_row((0, 1)), *[layout_row(input=(1, 0))] * 2)])
-    assert (
-        columns["disagreement__agree_2hop__share"]
-        == columns["disagreement__clash_2hop__share"]
-        == 1 / 2
-    )
+    assert columns["disagreement__agree_2hop__share"] == 1 / 2
+    assert columns["disagreement__clash_2hop__share"] == 1 / 2
 
 
 @pytest.mark.slow

@@ -33,17 +33,13 @@ def test_fusion_by_hand():
     operands = given((8, 8), (8, 8), (8,))
     loops = Node("add", (8, 8), (0, 1)), Node("dot", (8, 8), (3,)), Node("abs", (8, 8), (4,))
     fused = context_of(*operands, *loops, Node("negate", (8, 8), (5,), columns=root)).fused
-    assert fused[3:].tolist() == [False, False, True, False], (
-        "operands of a node that is no loop are stored"
-    )
+    # operands of a node that is no loop are stored
+    assert fused[3:].tolist() == [False, False, True, False]
     readers = [Node(opcode, (8, 8), (3,), columns=root) for opcode in ("negate", "abs")]
-    cases = [
-        ("negate", (0,), True),
-        ("tanh", (0,), False),
-        ("add", (0, 1), False),
-        ("multiply", (0, 2), True),
-    ]
-    for opcode, read, expected in cases:
+    for opcode, read, expected in (
+        *(("negate", (0,), True), ("tanh", (0,), False)),
+        *(("add", (0, 1), False), ("multiply", (0, 2), True)),
+    ):
         nodes = (*operands, Node(opcode, (8, 8), read), *readers)
         assert context_of(*nodes).fused[3] == expected, f"two consumers compute {opcode} twice"
     for opcode, expected in (("negate", True), ("exponential", False)):
@@ -62,13 +58,8 @@ def slots_of(nodes, *rows, **arrays):
 
 def convolution(operands=(), *, out=(8, 32, 32, 64), window=(3, 3), kernel=(3, 2, 0, 1), feature=3):
     """Numbers of the ``kernel``: features out and in, then spatial; the output batch is first."""
-    names = ("kernel_output_feature_dim", "kernel_input_feature_dim")
-    names += (
-        "kernel_spatial_dims_0",
-        "kernel_spatial_dims_1",
-        "output_batch_dim",
-        "output_feature_dim",
-    )
+    names = ["kernel_output_feature_dim", "kernel_input_feature_dim", "kernel_spatial_dims_0"]
+    names += ["kernel_spatial_dims_1", "output_batch_dim", "output_feature_dim"]
     numbers = {f"{STEM}_{name}": at for name, at in zip(names, (*kernel, 0, feature), strict=True)}
     return Node("convolution", out, operands, window=window, columns=numbers)
 
@@ -76,11 +67,7 @@ def convolution(operands=(), *, out=(8, 32, 32, 64), window=(3, 3), kernel=(3, 2
 #: Left or image, right or kernel, the configurable node without its operands.
 ASYMMETRIC = [
     ((8, 32, 32, 16), (3, 3, 16, 64), convolution()),
-    (
-        (8, 16, 32, 32),
-        (64, 16, 3, 3),
-        convolution(out=(8, 64, 32, 32), kernel=(0, 1, 2, 3), feature=1),
-    ),
+    ((8, 16, 32, 32), (64, 16, 3, 3), convolution(out=(8, 64, 32, 32), kernel=range(4), feature=1)),
     # an image that a kernel of [3,5,16,64] shares all but one of window and features with
     *(
         (image, (3, 5, 16, 64), convolution(window=(3, 5)))
@@ -98,25 +85,20 @@ ASYMMETRIC = [
 
 
 def test_shapes_tell_the_operands_apart_in_any_order():
-    for (left, right, node), operands in product(ASYMMETRIC, ((0, 1), (1, 0))):
-        assert slots_of((*given(left, right), replace(node, operands=operands))) == (2, 0, 1), (
-            left,
-            right,
-        )
+    orders = ((0, 1), (1, 0))
+    for (left, right, node), operands in product(ASYMMETRIC, orders):
+        nodes = (*given(left, right), replace(node, operands=operands))
+        assert slots_of(nodes) == (2, 0, 1), (left, right)
     # between operands of one shape the order of the edges decides
-    for node, operands in product(
-        (convolution(out=(3, 3, 64, 64)), Node("dot", (32, 32))), ((0, 1), (1, 0))
-    ):
-        assert slots_of((*given(node.dims, node.dims), replace(node, operands=operands))) == (
-            2,
-            *operands,
-        )
+    alike = convolution(out=(3, 3, 64, 64)), Node("dot", (32, 32))
+    for node, operands in product(alike, orders):
+        nodes = (*given(node.dims, node.dims), replace(node, operands=operands))
+        assert slots_of(nodes) == (2, *operands)
     # the edges of other nodes in between do not matter
     nodes = (*given((8, 8), (8, 8)), *[Node("add", (8, 8))] * 2)
     mixed = np.array([(2, 0), (3, 2), (2, 1), (3, 0)])
-    assert slots_of(nodes, edge_index=mixed) == (3, 2, 0) and slots_of(
-        nodes, edge_index=mixed[::-1]
-    ) == (3, 0, 2)
+    assert slots_of(nodes, edge_index=mixed) == (3, 2, 0)
+    assert slots_of(nodes, edge_index=mixed[::-1]) == (3, 0, 2)
     nodes = (*given(*[(4, 8)] * 3), Node("concatenate", (12, 8), (1, 0, 2)))
     assert slots_of(nodes) == (3, 1, 0), "of more than two operands the first two count"
 
@@ -133,11 +115,7 @@ def test_layouts_say_more_than_shapes():
         (square, [layout_row(), layout_row(kernel=(0,))], (1, 0, 0)),
         (square, [layout_row(input=(0, 1))], (1, 0, -1)),  # a unary operation has no kernel
         ((square[0], Node("multiply", (4, 8), (0, 0))), [], (1, 0, 0)),  # two equal edges
-        (
-            square[:1],
-            [layout_row(input=(0, 1))],
-            (0, -1, -1),
-        ),  # without operands there is the output only
+        (square[:1], [layout_row(input=(0, 1))], (0, -1, -1)),  # without operands: the output only
         (added, [layout_row(input=(3, 0))], (2, 1, 0)),
         (added, [layout_row(kernel=(3, 0))], (2, 0, 1)),
         (added, [layout_row(input=(1, 0))], (2, 0, 1)),  # either has it
@@ -177,9 +155,8 @@ def roles_of(*nodes: Node) -> list[str]:
     names = ROLES[nodes[-1].opcode]
     roles = slots.slot_roles(context, tensors)[0].tolist()
     ranks = [context.rank[tensor] if tensor >= 0 else 0 for tensor in tensors[0]]
-    assert all(
-        of_slot[rank:] == [-1] * (6 - rank) for of_slot, rank in zip(roles, ranks, strict=True)
-    )
+    for of_slot, rank in zip(roles, ranks, strict=True):
+        assert of_slot[rank:] == [-1] * (6 - rank)
     return ["".join(names[role][0] for role in of_slot if role >= 0) for of_slot in roles]
 
 
@@ -190,13 +167,8 @@ def test_split_and_roles_of_a_dot():
         ((16,), (16, 32), (32,), (0, 1, 32), "r rc c"),  # a matrix and a vector
         ((), (32,), (32,), (0, 0, 32), " c c"),
         ((16, 64), (16,), (64,), (0, 1, 1), "rc r r"),  # an outer product: nothing is summed over
-        (
-            (4, 16, 64),
-            (4, 16, 32),
-            (32, 64),
-            (0, 2, 32),
-            "rrc rrc cr",
-        ),  # a batch of the left one only is rows
+        # a batch of the left one only is rows
+        ((4, 16, 64), (4, 16, 32), (32, 64), (0, 2, 32), "rrc rrc cr"),
         # attention: queries and keys [batch, place, head, depth], then weights and values
         ((8, 12, 128, 128), (8, 128, 12, 64), (8, 128, 12, 64), (2, 1, 64), "bbrc brbc brbc"),
         # a projection [batch, place, features] x [features, heads, depth], and back over two
@@ -205,20 +177,9 @@ def test_split_and_roles_of_a_dot():
         ((8, 128, 768), (8, 128, 12, 64), (12, 64, 768), (0, 2, 768), "rrc rrcc ccr"),
         # weight gradients: summed over batch and place
         ((768, 12, 64), (8, 128, 768), (8, 128, 12, 64), (0, 1, 1024), "rcc ccr ccrr"),
-        (
-            (16, 16),
-            (32, 16, 128, 128),
-            (32, 16, 128, 128),
-            (0, 1, 524288),
-            "rc crcc crcc",
-        ),  # each has one 16
-        (
-            (512, 512),
-            (8, 512, 512),
-            (8, 512, 512),
-            (0, 1, 4096),
-            "rc crc ccr",
-        ),  # as long as it is wide
+        # each has one 16; as long as it is wide
+        ((16, 16), (32, 16, 128, 128), (32, 16, 128, 128), (0, 1, 524288), "rc crcc crcc"),
+        ((512, 512), (8, 512, 512), (8, 512, 512), (0, 1, 4096), "rc crc ccr"),
         ((512, 27, 27), (512, 27, 128), (512, 27, 128), (1, 1, 128), "brc brc brc"),
         # two batch dimensions that lead all three, or a weight's gradient summed over 4 x 8: a
         # batch that leads
@@ -231,11 +192,8 @@ def test_split_and_roles_of_a_dot():
     ):
         nodes = *given(left, right), Node("dot", out, (0, 1))
         context, tensors = context_and_slots(*nodes)
-        assert tuple(float(part[0]) for part in slots.dot_split(context, tensors)) == split, (
-            out,
-            left,
-            right,
-        )
+        computed = tuple(float(part[0]) for part in slots.dot_split(context, tensors))
+        assert computed == split, (out, left, right)
         assert " ".join(roles_of(*nodes)) == roles, (out, left, right)
     one_edge = Node("parameter", (32, 32)), Node("dot", (32, 32), (0,))
     assert roles_of(*one_edge) == ["rc", "rc", "cr"], "one edge for two operands"
@@ -255,10 +213,8 @@ def test_roles_of_a_reshape():
         ((4, 0, 8), (0, 32), "kk kkk"),  # nothing is in it
     ):
         for opcode in ("reshape", "bitcast"):
-            assert roles_of(parameter(*dims), Node(opcode, out, (0,))) == [*roles.split(" "), ""], (
-                dims,
-                out,
-            )
+            computed = roles_of(parameter(*dims), Node(opcode, out, (0,)))
+            assert computed == [*roles.split(" "), ""], (dims, out)
 
 
 def test_roles_of_a_convolution_are_its_dimension_numbers_and_other_operations_have_none():
@@ -267,11 +223,8 @@ def test_roles_of_a_convolution_are_its_dimension_numbers_and_other_operations_h
     """
     columns = {
         **{f"{STEM}_output_batch_dim": 1, f"{STEM}_output_feature_dim": 0},
-        **{
-            f"{STEM}_input_batch_dim": 2,
-            f"{STEM}_input_feature_dim": 1,
-            f"{STEM}_kernel_spatial_dims_0": 1,
-        },
+        **{f"{STEM}_input_batch_dim": 2, f"{STEM}_input_feature_dim": 1},
+        f"{STEM}_kernel_spatial_dims_0": 1,
         **{f"{STEM}_kernel_input_feature_dim": 2, f"{STEM}_kernel_output_feature_dim": 0},
     }
     node = Node("convolution", (64, 8, 32), (0, 1), window=(3,), columns=columns)
@@ -288,9 +241,7 @@ def tied_to(*nodes: Node, configurable: tuple[int, ...]) -> list[TiedNode]:
 
 def test_dots_are_tied_by_the_cheaper_order_of_their_output():
     dots = (
-        Node(
-            "dot", (32, 1000), (0, 1)
-        ),  # 32 x 1024 elements with 1000 on the lanes, 128 x 1000 with 32
+        Node("dot", (32, 1000), (0, 1)),  # 32 x 1024 with 1000 on the lanes, 128 x 1000 with 32
         Node("dot", (32, 4096), (1, 2)),  # 32 x 4096 against 128 x 4096
         Node("dot", (4096, 1000), (0, 2)),  # 4096 x 1024 against 4096 x 1000: the other way around
     )
@@ -303,13 +254,9 @@ def test_dots_are_tied_by_the_cheaper_order_of_their_output():
         assert dot.orders == ((1, 0), (0, 1))
     # the first of equal sizes are free; in the second dot two are, and the second is not the first
     # again
+    batched = (16, 32, 32, 192)
     for left, right, out, signature in (
-        (
-            (16, 32, 32, 192),
-            (16, 32, 32, 192),
-            (16, 32, 32, 32),
-            ("dot", 4, (3, 2), (4, 3, 1), (4, 3, 1)),
-        ),
+        (batched, batched, (16, 32, 32, 32), ("dot", 4, (3, 2), (4, 3, 1), (4, 3, 1))),
         ((32, 32, 192), (192, 8), (32, 32, 8), ("dot", 3, (1, 2), (2, 0, 1), (3, 2, 1))),
     ):
         (dot,) = tied_to(*given(left, right), Node("dot", out, (0, 1)), configurable=(2,))
@@ -324,13 +271,8 @@ def test_a_convolution_and_a_reshape_are_tied_by_their_cheaper_orders() -> None:
     # Weights, 16 and 16: equal, so the later dimension stays on the lanes.
     assert convolution.signature == ("convolution", 4, (3, 0), (3, 0), (3, 2))
     # (8, 32, 32, 16) to (8, 16384): the batch is one block, the rest the other.
-    assert reshape.signature[:5] == (
-        "reshape",
-        2,
-        4,
-        ((1, 0), (3, 2, 1, 0)),
-        ((0, 1), (0, 3, 2, 1)),
-    )
+    orders = ((1, 0), (3, 2, 1, 0)), ((0, 1), (0, 3, 2, 1))
+    assert reshape.signature[:5] == ("reshape", 2, 4, *orders)
     # 3 channels instead of 16: 8 on the lanes pad them less than 128, and the node is no longer
     # tied to its like.
     for batch, alike in ((8, True), (32, False)):  # 8 x 128 either way: features on the lanes
