@@ -46,9 +46,7 @@ def change_columns(graph: Configured, config: Configuration) -> dict[str, float]
             f"change__{name}_scattered_bytes__share": dot(scattered, size) / total,
         }
     everything = [choice for slot in range(3) for choice in config.present(slot)]
-    nodes_set = sum(
-        any(choice is not None and choice.given for choice in slots) for slots in config.choices
-    )
+    nodes_set = sum(any(c is not None and c.given for c in slots) for slots in config.choices)
     nodes_changed = sum(config.changed(place) for place in graph.places)
     all_bytes = sum(choice.tensor.bytes for choice in everything if choice.changed)
     return {
@@ -103,10 +101,9 @@ def type_columns(graph: Configured, config: Configuration) -> dict[str, float]:
         arrays = [choice for choice in config.present(slot) if choice.tensor.rank]
         for low, (least, most) in MINOR_SIZES.items():
             size = [c.tensor.bytes for c in arrays if least <= c.tensor.dims[c.layout[0]] <= most]
-            values[f"types__{name}_minor_from{low}__share"] = len(size) / graph.count
-            values[f"types__{name}_minor_from{low}_bytes__share"] = sum(size) / graph.slot_bytes(
-                slot
-            )
+            stem = f"types__{name}_minor_from{low}"
+            values[f"{stem}__share"] = len(size) / graph.count
+            values[f"{stem}_bytes__share"] = sum(size) / graph.slot_bytes(slot)
     return values
 
 
@@ -123,14 +120,10 @@ def role_columns(graph: Configured, config: Configuration) -> dict[str, float]:
     for kind, roles in ROLES.items():
         places = graph.of_kind(kind)
         for slot, name in enumerate(SLOTS[:2] if kind == "reshape" else SLOTS):
-            choices = [
-                (config.choices[place][slot], roles_of(graph, place)[slot]) for place in places
-            ]
+            choices = [(config.choices[p][slot], roles_of(graph, p)[slot]) for p in places]
             for role, (at, end) in product(roles, enumerate(ENDS)):
-                ranked = [
-                    (c, role_of[c.layout[at]]) for c, role_of in choices if c and c.tensor.rank > at
-                ]
-                size = [c.tensor.bytes for c, its_role in ranked if its_role == role]
+                ranked = [(c, role_of) for c, role_of in choices if c and c.tensor.rank > at]
+                size = [c.tensor.bytes for c, role_of in ranked if role_of[c.layout[at]] == role]
                 stem = f"roles__{kind}_{name}_{role}_{end}"
                 values[f"{stem}__share"] = len(size) / max(1, len(places))
                 values[f"{stem}_bytes__share"] = sum(size) / graph.slot_bytes(slot, places)
@@ -151,13 +144,10 @@ def roles_of(graph: Configured, place: int) -> list[list[str]]:
         (left, ("input_batch", "input_feature")),
         (right, ("kernel_input_feature", "kernel_output_feature")),
     ):
-        batch, feature = (
-            graph.entry(graph.configurable[place], f"convolution_dim_numbers_{n}_dim")
-            for n in names
-        )
-        roles.append(
-            [{batch: "batch", feature: "feature"}.get(d, "spatial") for d in range(len(dims))]
-        )
+        node = graph.configurable[place]
+        batch, feature = (graph.entry(node, f"convolution_dim_numbers_{n}_dim") for n in names)
+        named = {batch: "batch", feature: "feature"}
+        roles.append([named.get(d, "spatial") for d in range(len(dims))])
     return roles
 
 
@@ -176,19 +166,13 @@ def group_columns(
         turned.append(minor >= 0 and (minor,) != (orders[0][:1] if orders else ()))
     values: dict[str, float] = {}
     for kind, (what, which) in product(("", *ROLES), {"set": given, "turned": turned}.items()):
-        chosen = [
-            places for places in groups.values() if kind in ("", tied[places[0]].signature[0])
-        ]
-        size = sum(
-            c.tensor.bytes
-            for places in chosen
-            for c in config.present(0, [p for p in places if which[p]])
-        )
+        chosen = [g for g in groups.values() if kind in ("", tied[g[0]].signature[0])]
+        nodes = [p for places in chosen for p in places if which[p]]
+        size = sum(c.tensor.bytes for c in config.present(0, nodes))
         stem = f"groups__{kind}_{what}" if kind else f"groups__{what}"
         if what == "turned" or not kind:
-            values[f"{stem}__share"] = fmean(
-                [fmean(which[p] for p in places) for places in chosen] or [0.0]
-            )
+            shares = [fmean(which[p] for p in places) for places in chosen]
+            values[f"{stem}__share"] = fmean(shares or [0.0])
         if what == "turned" or kind:
             values[f"{stem}_bytes__share"] = size / graph.slot_bytes(0)
     return values
@@ -205,18 +189,13 @@ class OutputOracle:
         links.add_nodes_from(graph.nodes)
         for consumer, operand in graph.operands.edges:
             dims = graph.tensors[consumer].dims
-            if (
-                graph.classes[consumer] == "elementwise"
-                and dims
-                and graph.tensors[operand].dims == dims
-            ):
+            alike = dims and graph.tensors[operand].dims == dims
+            if graph.classes[consumer] == "elementwise" and alike:
                 links.add_edge(consumer, operand)
         parts = [frozenset(part) for part in nx.connected_components(links)]
         self.region = {node: part for part in parts for node in part}
-        size = {
-            node: 0 if fused_away(graph, node) else graph.tensors[node].bytes
-            for node in graph.nodes
-        }
+        stored = {node: not fused_away(graph, node) for node in graph.nodes}
+        size = {node: stored[node] * graph.tensors[node].bytes for node in graph.nodes}
         self.stored = max(1, sum(size.values()))
         self.bytes = {part: sum(size[node] for node in part) for part in parts}
         #: Of each region (side and role, dimension): what a dimension is to a node that makes or
@@ -227,20 +206,15 @@ class OutputOracle:
         for place in graph.places:
             kind = graph.kind_of(place)
             for slot, roles in enumerate(roles_of(graph, place) if kind in ROLES else ()):
+                side = "read" if slot else "made"
                 if (tensor := graph.slot_tensor[place][slot]) >= 0:
-                    marks = {
-                        ("read" if slot else "made", f"{kind}_{role}", d)
-                        for d, role in enumerate(roles)
-                    }
+                    marks = {(side, f"{kind}_{role}", d) for d, role in enumerate(roles)}
                     self.marks[self.region[tensor]] |= marks
         for consumer, operand in graph.operands.edges:
             fewer = graph.tensors[operand].rank - graph.tensors[consumer].rank
             if graph.classes[consumer] == "reduce" and fewer > 0:
-                listed = {
-                    ("read", "reduced", graph.entry(consumer, f"dimensions_{at}"))
-                    for at in range(fewer)
-                }
-                self.marks[self.region[operand]] |= listed
+                listed = [graph.entry(consumer, f"dimensions_{at}") for at in range(fewer)]
+                self.marks[self.region[operand]] |= {("read", "reduced", d) for d in listed}
 
     def columns(self, config: Configuration) -> dict[str, float]:
         graph = self.graph
@@ -257,16 +231,14 @@ class OutputOracle:
             part = self.region[graph.configurable[place]]
             tensor = choice.tensor
             waste = choice.tensor.packed(choice.layout)
-            own, region = (
-                size / self.stored for size in (tensor.bytes, max(tensor.bytes, self.bytes[part]))
-            )
+            own = tensor.bytes / self.stored
+            region = max(tensor.bytes, self.bytes[part]) / self.stored
             least = min(map(tensor.packed, permutations(range(tensor.rank), min(2, tensor.rank))))
             over = waste - least
             padded = (1 + waste) * region
             sums = {"excess": over * region, "own_excess": over * own, "padded": padded, "set": own}
-            for kind, (what, value) in product(
-                {"all", graph.kind_of(place)} & {*kinds}, sums.items()
-            ):
+            counted = {"all", graph.kind_of(place)} & {*kinds}
+            for kind, (what, value) in product(counted, sums.items()):
                 values[f"outputs__{kind}_{what}__ratio"] += value
             for what, value in (("excess", over * region), ("padded", padded), ("waste", waste)):
                 values[f"outputs__{what}__max"] = max(values[f"outputs__{what}__max"], value)
@@ -281,10 +253,9 @@ class Around:
 
     def __init__(self, graph: Configured) -> None:
         self.graph = graph
-        quantities = {
-            name: {node: float(graph.classes[node] == name) for node in graph.nodes}
-            for name in HEAVY
-        }
+        quantities = {}
+        for name in HEAVY:
+            quantities[name] = {node: float(graph.classes[node] == name) for node in graph.nodes}
         quantities["bytes"] = {node: log2(1 + graph.tensors[node].bytes) for node in graph.nodes}
         #: Column -> the mean for each configurable node.
         self._means: dict[str, list[float]] = {}
@@ -299,10 +270,8 @@ class Around:
 
     def columns(self, config: Configuration) -> dict[str, float]:
         changed = [config.changed(place) for place in self.graph.places]
-        return {
-            column: dot(around, changed) / (sum(around) or 1)
-            for column, around in self._means.items()
-        }
+        means = self._means.items()
+        return {column: dot(around, changed) / (sum(around) or 1) for column, around in means}
 
 
 def dot(one: Sequence[float], other: Sequence[float]) -> float:
@@ -323,14 +292,8 @@ class LayoutOracle(Configured):
         """Every column of single configurations, one value for each distinct one."""
         rows = []
         parts = (Copies(self).columns, OutputOracle(self).columns, Around(self).columns)
-        blocks = (
-            change_columns,
-            violation_columns,
-            type_columns,
-            role_columns,
-            padding_columns,
-            time_columns,
-        )
+        blocks = [change_columns, violation_columns, type_columns]
+        blocks += [role_columns, padding_columns, time_columns]
         for number in self.distinct:
             config = Configuration(self, number)
             values = self._frequency(number)
@@ -358,11 +321,9 @@ class LayoutOracle(Configured):
         for name in CLASSES:
             columns[f"configurable__{name}__share"] = kinds.count(name) / self.count
         for hop in range(1, REACH + 1):
-            near = [
-                nx.single_source_shortest_path_length(self.neighbours, node, cutoff=hop)
-                for node in chosen
-            ]
-            columns[f"configurable__within_{hop}hop__share"] = len(set().union(*near)) / nodes
+            distances = partial(nx.single_source_shortest_path_length, self.neighbours, cutoff=hop)
+            near = set().union(*map(distances, chosen))
+            columns[f"configurable__within_{hop}hop__share"] = len(near) / nodes
         return columns
 
     def _frequency(self, config: int) -> dict[str, float]:
@@ -396,12 +357,9 @@ def stacked(rows: Sequence[Mapping[str, float]]) -> Columns:
     for name in {*rank_sources().values()} & {*columns}:
         values = [float(np.float32(value)) for value in columns[name]]
         stem = name.replace("__", "_", 1)
-        places = [
-            sum(v < value for v in values) + (values.count(value) - 1) / 2 for value in values
-        ]
-        ranked[f"rank__{stem}"] = (
-            [place / (len(values) - 1) for place in places] if len(values) > 1 else [0.5]
-        )
+        places = [sum(v < own for v in values) + (values.count(own) - 1) / 2 for own in values]
+        last = len(values) - 1
+        ranked[f"rank__{stem}"] = [place / last for place in places] if last else [0.5]
         spread = pstdev(values)
         mean = fmean(values)
         level = spread <= 1e-6 * max(abs(value) for value in values)
