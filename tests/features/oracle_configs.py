@@ -34,9 +34,8 @@ class Configured(Program):
         self.slot_tensor = [[int(tensor) for tensor in slots] for slots in slot_tensor]
         self.full = arrays["node_config_feat"][:, order].astype(int)
         #: Distinct configurations in order of first appearance.
-        self.distinct = sorted(
-            {row.tobytes(): n for n, row in reversed([*enumerate(self.full)])}.values()
-        )
+        first = {row.tobytes(): n for n, row in reversed([*enumerate(self.full)])}
+        self.distinct = sorted(first.values())
         self.places = range(len(self.configurable))
         self.count = max(1, len(self.configurable))  # divides sums over configurable nodes
 
@@ -68,20 +67,15 @@ class Configuration:
         self.choices: list[list[Choice | None]] = []
         for place in graph.places:
             tensors = [graph.slot(place, slot) for slot in range(3)]
-            given = [
-                tuple(d for d in entries if d >= 0)
-                for entries in self.rows[place].reshape(3, 6).tolist()
-            ]
-            self.choices.append(
-                [t and Choice(t, own) for t, own in zip(tensors, given, strict=True)]
-            )
+            layouts = self.rows[place].reshape(3, 6).tolist()
+            given = [tuple(d for d in layout if d >= 0) for layout in layouts]
+            choices = [t and Choice(t, own) for t, own in zip(tensors, given, strict=True)]
+            self.choices.append(choices)
 
     def present(self, slot: int, places: Sequence[int] | None = None) -> list[Choice]:
         """A slot's choices of all configurable nodes (or some) that have such a tensor."""
-        chosen = [
-            self.choices[place][slot]
-            for place in (self._graph.places if places is None else places)
-        ]
+        places = self._graph.places if places is None else places
+        chosen = [self.choices[place][slot] for place in places]
         return [choice for choice in chosen if choice is not None]
 
     def changed(self, place: int) -> bool:
@@ -90,8 +84,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Pair:
-    """A consumer's slot and a producer's output (or another reader's slot) that are about one
-    tensor.
+    """A consumer's slot and a producer's output that are about one tensor.
 
     ``turn[d]`` is the dimension of the right tensor that is dimension d of the left one.
     """
@@ -99,20 +92,15 @@ class Pair:
     left: int
     left_slot: int
     right: int
-    right_slot: int
     bytes: int
     turn: tuple[int, ...]
-    distance: int = 0
+    distance: int
 
     def sides(self, config: Configuration) -> tuple[Choice, Choice]:
         left = config.choices[self.left][self.left_slot]
-        right = config.choices[self.right][self.right_slot]
+        right = config.choices[self.right][0]
         assert left is not None and right is not None
         return left, right
-
-    @property
-    def straight(self) -> bool:
-        return self.turn == tuple(range(len(self.turn)))
 
     def unlike(self, config: Configuration) -> bool:
         """Whether the full layouts differ, the right one seen in the left one's dimensions."""
@@ -165,9 +153,7 @@ class Copies:
                 for node, turn in level.items():
                     if node in self.position:
                         size = self.graph.tensors[tensor].bytes
-                        pairs.append(
-                            Pair(place, slot, self.position[node], 0, size, turn, distance)
-                        )
+                        pairs.append(Pair(place, slot, self.position[node], size, turn, distance))
                         continue
                     for operand in self.graph.operands[node]:
                         step = self.turn_of(node, operand)
@@ -186,25 +172,23 @@ class Copies:
         total = max(1, sum(pair.bytes for pair in self.pairs))
         wrong = [pair for pair in self.pairs if pair.unlike(config)]
         for name, (side, end) in product(CLASSES, (("consumer", "left"), ("producer", "right"))):
-            size = sum(
-                pair.bytes for pair in wrong if self.graph.class_of(getattr(pair, end)) == name
-            )
+            at_end = [pair for pair in wrong if self.graph.class_of(getattr(pair, end)) == name]
+            size = sum(pair.bytes for pair in at_end)
             values[f"disagreement__{side}_{name}_bytes__share"] = size / total
         return values
 
     @staticmethod
     def _judged(hop: str, pairs: Sequence[Pair], config: Configuration) -> dict[str, float]:
-        given = [sum(bool(side.given) for side in pair.sides(config)) for pair in pairs]
-        cases = [
-            (pair.unlike(config), count, pair.bytes)
-            for pair, count in zip(pairs, given, strict=True)
-        ]
-        sizes = {
-            "clash": [size for differs, count, size in cases if differs and count == 2],
-            "half": [size for differs, count, size in cases if differs and count == 1],
-            "mismatch": [size for differs, _, size in cases if differs],
-        }
-        agree = sum(count == 2 and not differs for differs, count, _ in cases)
+        sizes: dict[str, list[int]] = {"clash": [], "half": [], "mismatch": []}
+        agree = 0
+        for pair in pairs:
+            given = sum(bool(side.given) for side in pair.sides(config))
+            if pair.unlike(config):
+                sizes["mismatch"].append(pair.bytes)
+                if given:
+                    sizes["clash" if given == 2 else "half"].append(pair.bytes)
+            else:
+                agree += given == 2
         count = max(1, len(pairs))
         total = max(1, sum(pair.bytes for pair in pairs))
         stem = "disagreement__{}_" + hop

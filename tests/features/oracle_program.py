@@ -41,14 +41,11 @@ _MEMBERS = {
     "slice": "slice dynamic-slice dynamic-update-slice concatenate pad gather scatter",
     "elementwise": (
         "add multiply subtract divide maximum minimum tanh exponential select compare convert "
-        "negate "
-        "log rsqrt sqrt and or not xor power abs clamp logistic count-leading-zeros "
-        "shift-left shift-right-arithmetic "
-        "shift-right-logical"
+        "negate log rsqrt sqrt and or not xor power abs clamp logistic count-leading-zeros "
+        "shift-left shift-right-arithmetic shift-right-logical"
     ),
     "other": "parameter tuple get-tuple-element fusion all-reduce call custom-call while "
-    "conditional after-all "
-    "infeed outfeed collective-permute",
+    "conditional after-all infeed outfeed collective-permute",
 }
 CLASSES = tuple(_MEMBERS)
 CLASS_OF = {opcode: name for name, opcodes in _MEMBERS.items() for opcode in opcodes.split()}
@@ -96,10 +93,8 @@ class Tensor:
         packing = PACKING[self.element_bytes]
         minor = self.dims[layout[0]]
         rows = self.dims[layout[1]] if self.rank > 1 else ceil(minor / LANES)
-        tile = next(
-            (packing * small for small in SMALL_TILES if rows <= packing * small),
-            packing * SUBLANES,
-        )
+        small = [packing * few for few in SMALL_TILES if rows <= packing * few]
+        tile = min(small, default=packing * SUBLANES)
         if self.rank > 1:
             return _padded(minor, LANES) * _padded(rows, tile) - 1
         if rows <= 1:
@@ -193,12 +188,9 @@ def dot_split(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
     leads = left[:1] == right[:1] == out[:1]
     # preferably one that contracts, then one with a batch that leads all three shapes, then one
     # without a batch
-    for preferred in (
-        lambda split: split[3] > 0,
-        lambda split: split[0] > 0 and leads,
-        lambda split: not split[0],
-    ):
-        splits = list(filter(preferred, splits)) or splits
+    splits = [split for split in splits if split[3] > 0] or splits
+    splits = [split for split in splits if split[0] > 0 and leads] or splits
+    splits = [split for split in splits if not split[0]] or splits
     if splits:
         return max(splits)[:3]
     rows = len(left) - max(0, len(left) + len(right) - len(out)) // 2
@@ -213,18 +205,13 @@ def dot_roles(out: Sizes, left: Sizes, right: Sizes) -> list[list[str]]:
     """
     batch, rows, _ = dot_split(out, left, right)
     roles = [["batch"] * batch + ["rows"] * rows + ["contracted"] * (len(out) - batch - rows)]
-    for operand, own, step in (
-        (left, out[batch : batch + rows], 1),
-        (right, out[batch + rows :], -1),
-    ):
+    end = batch + rows
+    for operand, own, step in ((left, out[batch:end], 1), (right, out[end:], -1)):
         of_operand = ["contracted"] * len(operand)
         for role, sizes, order in (("batch", out[:batch], 1), ("rows", own, step)):
             for size in sizes[::order]:
-                free = [
-                    d
-                    for d, role_of in enumerate(of_operand)
-                    if role_of == "contracted" and operand[d] == size
-                ]
+                alike = [d for d in range(len(operand)) if operand[d] == size]
+                free = [d for d in alike if of_operand[d] == "contracted"]
                 if size > 0 and free:
                     of_operand[free[::order][0]] = role
         roles.append(of_operand)
@@ -270,11 +257,6 @@ class Program:
     def entry(self, node: int, column: str) -> int:
         return int(self.feat[node, NODE_COLUMN[column]])
 
-    def around(self, node: int, hop: int) -> list[int]:
-        """Nodes exactly ``hop`` edges away, in either direction."""
-        near = nx.single_source_shortest_path_length(self.neighbours, node, cutoff=hop)
-        return [other for other, distance in near.items() if distance == hop]
-
     @cached_property
     def bytes(self) -> int:
         return sum(tensor.bytes for tensor in self.tensors)
@@ -289,20 +271,19 @@ class Program:
         # Levels from the parameters up: the longest path down to a node without operands.
         level = dict.fromkeys(self.nodes, 0)
         for node in reversed(list(nx.topological_sort(self.operands))):
-            level[node] = max(
-                (level[operand] + 1 for operand in self.operands.successors(node)), default=0
-            )
+            below = [level[operand] for operand in self.operands.successors(node)]
+            level[node] = max(below, default=-1) + 1
         nodes = len(self.nodes)
         depth = nx.dag_longest_path_length(self.operands)
         widest = max(sum(level[node] == stage for node in self.nodes) for stage in range(depth + 1))
         narrow = [node for node in self.nodes if self.tensors[node].element_bytes <= 2]
+        roots = sum(self.entry(node, "is_root") > 0 for node in self.nodes)
         logs = {"nodes": nodes, "edges": len(self.edges), "depth": depth, "bytes": self.bytes}
         return {
             **{f"size__{what}__log": log2(1 + size) for what, size in logs.items()},
             "size__depth__ratio": depth / nodes,
             "size__width__max": widest / nodes,
-            "size__roots__share": sum(self.entry(node, "is_root") > 0 for node in self.nodes)
-            / nodes,
+            "size__roots__share": roots / nodes,
             "size__bytes__max": max(tensor.bytes for tensor in self.tensors) / max(1, self.bytes),
             "size__rank__mean": sum(tensor.rank for tensor in self.tensors) / nodes,
             "size__narrow__share": self.share_of_bytes(narrow),
@@ -331,14 +312,9 @@ class Program:
         )
         both = [a + b for a, b in zip(operands, consumers, strict=True)]
         for direction, degrees in (("in", operands), ("out", consumers), ("total", both)):
-            values = {
-                "mean": sum(degrees) / len(degrees),
-                "std": pstdev(degrees),
-                "max": max(degrees),
-            }
-            values |= {
-                f"q{percent}": _quantile(degrees, percent / 100) for percent in (25, 50, 75, 90, 99)
-            }
+            values = {f"q{at}": _quantile(degrees, at / 100) for at in (25, 50, 75, 90, 99)}
+            values |= {"std": pstdev(degrees), "max": max(degrees)}
+            values["mean"] = sum(degrees) / len(degrees)
             columns |= {f"degrees__{direction}__{how}": value for how, value in values.items()}
         return columns
 
@@ -364,9 +340,8 @@ class Program:
         kind = self.classes[node]
         written = 0 if opcode in FREE or tensor.element_bytes == 0 else tensor.elements
         if kind == "reduce":
-            return max(
-                [written, *(self.tensors[operand].elements for operand in self.operands[node])]
-            )
+            read = [self.tensors[operand].elements for operand in self.operands[node]]
+            return max([written, *read])
         if kind not in ("convolution", "dot"):
             return written
         left, right = self.operand_dims(node)
@@ -384,17 +359,12 @@ class Program:
             return only, only if self.classes[node] == "dot" else None
         fits = self._kernel_fits if self.opcodes[node] == "convolution" else self._dot_fits
         first, second = operands
-        return (
-            (second, first)
-            if fits(node, second, first) > fits(node, first, second)
-            else (first, second)
-        )
+        swapped = fits(node, second, first) > fits(node, first, second)
+        return (second, first) if swapped else (first, second)
 
     def operand_dims(self, node: int) -> list[tuple[int, ...]]:
-        return [
-            () if operand is None else self.tensors[operand].dims
-            for operand in self.two_operands(node)
-        ]
+        operands = self.two_operands(node)
+        return [() if operand is None else self.tensors[operand].dims for operand in operands]
 
     def _kernel_fits(self, node: int, _: int, kernel: int) -> float:
         """A convolution's kernel has the window's size and the output's features in the named
@@ -404,9 +374,8 @@ class Program:
         out = six(self.tensors[node].dims)
         dims = six(self.tensors[kernel].dims)
         for i in range(min(4, self.tensors[node].rank - 2)):
-            if dims[self.entry(node, f"{stem}_kernel_spatial_dims_{i}")] != self.entry(
-                node, f"window_size_{i}"
-            ):
+            size = dims[self.entry(node, f"{stem}_kernel_spatial_dims_{i}")]
+            if size != self.entry(node, f"window_size_{i}"):
                 return 0
         features = dims[self.entry(node, f"{stem}_kernel_output_feature_dim")]
         return features == out[self.entry(node, f"{stem}_output_feature_dim")]
@@ -417,9 +386,8 @@ class Program:
         """
         dims = self.tensors[node].dims
         (ours, theirs) = (six(self.tensors[side].dims) for side in (left, right))
-        return bool(dims) and (dims[-1] in theirs) + (
-            {dims[0], dims[max(0, len(dims) - 2)]} <= {*ours}
-        )
+        leading = {dims[0], dims[max(0, len(dims) - 2)]} if dims else set()
+        return bool(dims) and (dims[-1] in theirs) + (leading <= {*ours})
 
 
 def six(sizes: Sequence[float]) -> list[float]:
@@ -445,10 +413,9 @@ def fused_away(program: Program, node: int) -> bool:
     opcodes = program.opcodes
     if program.entry(node, "is_root") or not consumers:
         return False
-    if not all(
-        program.classes[n] in LOOPS and opcodes[n] != "constant" for n in (node, *consumers)
-    ):
-        return False  # not loops over elements one by one; a constant has none to go over
+    for n in (node, *consumers):
+        if program.classes[n] not in LOOPS or opcodes[n] == "constant":
+            return False  # no loop over elements one by one; a constant has none to go over
     expensive = opcodes[node] in EXPENSIVE
     if expensive and any(opcodes[consumer] == "broadcast" for consumer in consumers):
         return False

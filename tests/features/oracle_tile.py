@@ -38,9 +38,7 @@ class TileOracle(Program):
     @cached_property
     def main(self) -> int:
         """By class, then by bytes; of several, the last."""
-        by_class = (
-            [node for node in self.nodes if self.classes[node] == name] for name in WORK_ORDER
-        )
+        by_class = ([n for n in self.nodes if self.classes[n] == name] for name in WORK_ORDER)
         nodes = next(filter(None, by_class), self.nodes)
         return max(nodes, key=lambda node: (self.tensors[node].bytes, node))
 
@@ -53,11 +51,8 @@ class TileOracle(Program):
     @cached_property
     def kernel_tensor(self) -> int | None:
         """A convolution's kernel, a dot's right operand."""
-        return (
-            self.two_operands(self.main)[1]
-            if self.classes[self.main] in ("convolution", "dot")
-            else None
-        )
+        has_kernel = self.classes[self.main] in ("convolution", "dot")
+        return self.two_operands(self.main)[1] if has_kernel else None
 
     @cached_property
     def contracted(self) -> list[float]:
@@ -65,9 +60,7 @@ class TileOracle(Program):
         kind = self.classes[self.main]
         main = self.tensors[self.main]
         if kind == "convolution" and self.kernel_tensor is not None:
-            (features,) = self.entries(
-                self.main, "convolution_dim_numbers_kernel_output_feature_dim", 1
-            )
+            features = self.entry(self.main, "convolution_dim_numbers_kernel_output_feature_dim")
             dims = self.tensors[self.kernel_tensor].dims
             return [float(size) for number, size in enumerate(dims) if number != features]
         if kind == "dot" and self.main_operands:
@@ -99,9 +92,8 @@ class TileOracle(Program):
         """Major to minor, the two minor-most in hardware tiles."""
         sizes = [tensor.dims[dimension] for dimension in tensor.default]
         multiples = (LANES, SUBLANES, *[1] * len(sizes))
-        return [ceil(size / multiple) for size, multiple in zip(sizes, multiples, strict=False)][
-            ::-1
-        ]
+        pairs = [*zip(sizes, multiples, strict=False)]
+        return [ceil(size / multiple) for size, multiple in reversed(pairs)]
 
     @cached_property
     def most(self) -> list[float]:
@@ -146,26 +138,21 @@ class TileOracle(Program):
         kernel = self.contracted
         walked = six(self.physical_extents(tensor) if self.physical else tensor.dims)
         if self.physical:
-            kernel = (
-                []
-                if self.kernel_tensor is None
-                else self.physical_extents(self.tensors[self.kernel_tensor])
-            )
+            tensors = [] if self.kernel_tensor is None else [self.tensors[self.kernel_tensor]]
+            kernel = [extent for own in tensors for extent in self.physical_extents(own)]
         return {"output": walked, "input": walked, "kernel": six(kernel)}
 
     def tile(self, row: Mapping[str, Sequence[float]], slot: str) -> list[float]:
         """Bounds in force."""
-        return [
-            bound or extent or 1.0
-            for bound, extent in zip(row[slot], self.extents[slot], strict=True)
-        ]
+        pairs = zip(row[slot], self.extents[slot], strict=True)
+        return [bound or extent or 1.0 for bound, extent in pairs]
 
     def config_columns(self) -> Columns:
-        rows = (
-            self._counts(row) | self._shape(row) | self._traffic(row) | self._inner(row)
-            for row in self.bounds
-        )
-        return stacked([*rows])
+        rows = []
+        for row in self.bounds:
+            values = self._counts(row) | self._shape(row) | self._traffic(row) | self._inner(row)
+            rows.append(values)
+        return stacked(rows)
 
     def _counts(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
         values = {}
@@ -181,9 +168,8 @@ class TileOracle(Program):
             values |= {f"tiles__{slot}_{i}__log": log2(count[i]) for i in range(6)}
             for i in range(3):
                 begun = (count[i] - 1) * tile[i]  # where the last tile starts
-                values[f"tiles__{slot}_rest_{i}__share"] = (
-                    (extents[i] - begun) / tile[i] if i in used else 1
-                )
+                rest = (extents[i] - begun) / tile[i] if i in used else 1
+                values[f"tiles__{slot}_rest_{i}__share"] = rest
             divides = sum(count[i] * tile[i] == extents[i] for i in used)
             values |= {
                 f"tiles__{slot}_all__log": log2(prod(count)),
@@ -202,9 +188,8 @@ class TileOracle(Program):
         values = {}
         for i in range(3):
             at = self.output_rank - 1 - i
-            out, vector, extent = (
-                (output[at], input_[at], self.extents["output"][at]) if at >= 0 else (1, 1, 1)
-            )
+            sides = (output, input_, self.extents["output"])
+            out, vector, extent = (side[at] if at >= 0 else 1 for side in sides)
             values |= {
                 f"shape__output_last{i}__log": log2(1 + out),
                 f"shape__output_last{i}__ratio": out / extent,
@@ -215,29 +200,22 @@ class TileOracle(Program):
             }
         last = max(1, self.output_rank) - 1
         before_out, before_in = (
-            (output[last - 1], input_[last - 1]) if self.output_rank > 1 else (1, 1)
+            side[last - 1] if self.output_rank > 1 else 1 for side in (output, input_)
         )
-        aligned = {
-            "input_last0": input_[last],
-            "input_last1": before_in,
-            "output_last0": output[last],
-        }
-        aligned["kernel"] = prod(kernel)
+        aligned = {"input_last0": input_[last], "input_last1": before_in}
+        aligned |= {"output_last0": output[last], "kernel": prod(kernel)}
+        for name, bound in aligned.items():
+            values[f"shape__{name}_alignment__log"] = log2(gcd(max(1, round(bound)), 64))
         kernel_share = prod(kernel) / prod(max(1, extent) for extent in self.extents["kernel"])
+        registers = prod(input_) / input_[last] * ceil(input_[last] / 8)
         return {
             **values,
-            **{
-                f"shape__{k}_alignment__log": log2(gcd(max(1, round(bound)), 64))
-                for k, bound in aligned.items()
-            },
             "shape__kernel_volume__ratio": min(2**24, kernel_share),
             "shape__output_over_input__log": log2(prod(output) / prod(input_)),
             "shape__skew__log": log2(output[last] / before_out),
             "shape__input_last0_mod16__share": input_[last] % 16 / 16,
             "shape__output_last0_mod16__share": output[last] % 16 / 16,
-            "shape__input_registers__log": log2(
-                prod(input_) / input_[last] * ceil(input_[last] / 8)
-            ),
+            "shape__input_registers__log": log2(registers),
         }
 
     def _panels(self, tile: Sequence[float]) -> tuple[float, float]:
@@ -250,10 +228,9 @@ class TileOracle(Program):
     def _moved(self, tile: Sequence[float]) -> tuple[float, float, float]:
         """Elements written, and read from the left and from the right."""
         rows, columns = self._panels(tile)
-        left, right = (
-            (rows * self.depth, columns * self.depth) if self.depth else (rows * columns, 0)
-        )
-        return rows * columns, left, right
+        if not self.depth:
+            return rows * columns, rows * columns, 0
+        return rows * columns, rows * self.depth, columns * self.depth
 
     def _traffic(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
         tile = self.tile(row, "output")

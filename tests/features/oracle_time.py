@@ -12,10 +12,8 @@ from tests.features.oracle_program import Tensor
 FLOPS = 61.60384e12
 BANDWIDTH = 450e9
 KINDS = ("convolution", "kernel_gradient", "dot", "other")
-ROLES = (
-    "output_batch output_feature input_batch input_feature kernel_output_feature "
-    "kernel_input_feature"
-)
+ROLES = "output_batch output_feature input_batch input_feature kernel_output_feature".split()
+ROLES.append("kernel_input_feature")
 
 
 def up(size: float, tile: int) -> int:
@@ -47,24 +45,18 @@ class NodeOracle:
         self.tensor = graph.tensors[node]
         self.operands = [graph.slot(place, slot) for slot in (1, 2)]
         opcode = graph.opcodes[node]
-        self.work = (
-            graph.flops(node) if opcode in ("convolution", "dot") else float(self.tensor.elements)
-        )
+        computes = opcode in ("convolution", "dot")
+        self.work = graph.flops(node) if computes else float(self.tensor.elements)
         self.kind = opcode if opcode in KINDS else "other"
         if opcode == "convolution":
-            numbers = (
-                graph.entry(node, f"convolution_dim_numbers_{name}_dim") for name in ROLES.split()
-            )
-            self.batch, self.feature, self.input_batch, self.input_feature, self.to, self.of = (
-                numbers
-            )
-            window = prod(
-                graph.entry(node, f"window_size_{axis}") for axis in range(self.tensor.rank - 2)
-            )
+            numbers = [graph.entry(node, f"convolution_dim_numbers_{name}_dim") for name in ROLES]
+            self.batch, self.feature, self.input_batch, self.input_feature = numbers[:4]
+            self.to, self.of = numbers[4:]
+            axes = range(self.tensor.rank - 2)
+            window = prod(graph.entry(node, f"window_size_{axis}") for axis in axes)
             sizes = size_of(self.tensor, self.batch) * size_of(self.tensor, self.feature)
-            self.kind = (
-                "kernel_gradient" if window > self.tensor.elements / sizes else "convolution"
-            )
+            if window > self.tensor.elements / sizes:
+                self.kind = "kernel_gradient"
 
     def holds_contracted(self, dimension: int, minor: Sequence[int | None] | None) -> bool:
         """Whether an operand behind a dimension of the output has the contracted one along its
@@ -85,9 +77,8 @@ class NodeOracle:
         size = size_of(self.operands[0], self.input_feature)
         in_lanes = up(size, 128) * rows(other)
         across = up(other, 128) * rows(size)
-        return in_lanes < across or (
-            in_lanes == across and minor is not None and minor[slot] == contracted
-        )
+        requested = minor is not None and minor[slot] == contracted
+        return in_lanes < across or (in_lanes == across and requested)
 
     def time(self, layout: Sequence[int], minor: Sequence[int | None] | None = None) -> float:
         batch = self.batch if self.kind == "convolution" else -1
@@ -104,16 +95,13 @@ class NodeOracle:
         computing = self.work * whole / FLOPS
         if self.kind == "other":
             return 1e9 * computing
-        moved = self.tensor.bytes * ratio + sum(
-            tensor.bytes for tensor in self.operands if tensor is not None
-        )
+        read = sum(tensor.bytes for tensor in self.operands if tensor is not None)
+        moved = self.tensor.bytes * ratio + read
         return 1e9 * hypot(computing, moved / BANDWIDTH)
 
     @property
     def default(self) -> float:
-        minor = [
-            tensor.default[0] if tensor and tensor.default else None for tensor in self.operands
-        ]
+        minor = [side.default[0] if side and side.default else None for side in self.operands]
         return self.time(self.tensor.default, minor)
 
     @property
@@ -127,9 +115,8 @@ class NodeOracle:
         if self.kind in ("convolution", "kernel_gradient"):
             named = {self.batch, self.feature}
             line = sum(size != 1 for size in dims) <= 1
-            orders = [
-                order for order in orders if {*order[:2]} == named and (line or dims[order[0]] != 1)
-            ]
+            orders = [order for order in orders if {*order[:2]} == named]
+            orders = [order for order in orders if line or dims[order[0]] != 1]
         return min([self.default, *map(self.time, orders)])
 
 
@@ -148,21 +135,18 @@ def time_columns(graph: Configured, config: Configuration) -> dict[str, float]:
     before = [node.default for node in nodes]
     least = [node.fastest for node in nodes]
     total, default, fastest = (max(1e-3, sum(times)) for times in (now, before, least))
-    changes = [
-        (node.kind, after - first) for node, after, first in zip(nodes, now, before, strict=True)
-    ]
+    kinds = [node.kind for node in nodes]
+    changes = [after - first for after, first in zip(now, before, strict=True)]
     useful = sum(1e9 * node.work / FLOPS for node in nodes)
-    slower = sum(
-        after - shortest > 1e-3 * fastest for after, shortest in zip(now, least, strict=True)
-    )
+    slower = sum(a - shortest > 1e-3 * fastest for a, shortest in zip(now, least, strict=True))
+    changes_of = dict.fromkeys(KINDS, 0.0)
+    for kind, change in zip(kinds, changes, strict=True):
+        changes_of[kind] += change
     return {
         "time__over_fastest__log": log2(total / fastest),
         "time__over_default__log": log2(total / default),
-        **{
-            f"time__{kind}_change__ratio": sum(c for k, c in changes if k == kind) / default
-            for kind in KINDS
-        },
-        "time__node_change__ratio": max([0, *(change for _, change in changes)]) / default,
+        **{f"time__{kind}_change__ratio": changes_of[kind] / default for kind in KINDS},
+        "time__node_change__ratio": max([0, *changes]) / default,
         "time__idle__share": max(0, (sum(now) - useful) / total),
         "time__slower_nodes__log": log2(1 + slower),
     }
