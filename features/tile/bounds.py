@@ -27,22 +27,22 @@ class Bounds(Block):
     kinds = ("tile",)
     cause = Cause.TILES
     columns = {
-        f"bounds__{slot}_{what}__log": meaning
+        f"bounds__{slot}_{what}__log": meaning.format(slot)
         for slot in TILE_SLOTS
         for what, meaning in (
-            *((str(i), f"{slot} bound of dimension {i}") for i in range(MAX_RANK)),
-            (
-                "volume",
-                f"product of the {slot} bounds, a bound of 0 counting as the whole dimension",
-            ),
+            *((str(i), f"{{}} bound of dimension {i}") for i in range(MAX_RANK)),
+            ("volume", "product of the {} bounds, a bound of 0 counting as the whole dimension"),
         )
     }
 
     def compute(self, context: TileContext) -> Floats:
-        volumes = {slot: tile.prod(axis=1) for slot, tile in context.tiles.items()}
-        return np.column_stack(
-            [log2p(part[slot]) for slot in TILE_SLOTS for part in (context.bounds, volumes)]
-        )
+        parts: list[Floats] = []
+        for slot in TILE_SLOTS:
+            parts += [context.bounds[slot], context.tiles[slot].prod(axis=1)]
+        return np.column_stack([*map(log2p, parts)])
+
+
+_INSIDE: Final = "part of the last one along dimension {} that lies inside the tensor"
 
 
 class TileCounts(Block):
@@ -63,14 +63,7 @@ class TileCounts(Block):
             ("edge_waste", "ratio", "volume covered beyond the edges over the true volume"),
             ("divides", "share", "share of dimensions whose bound divides the extent"),
             ("whole", "share", "share of dimensions that are not cut"),
-            *(
-                (
-                    f"rest_{i}",
-                    "share",
-                    f"part of the last one along dimension {i} that lies inside the tensor",
-                )
-                for i in range(3)
-            ),
+            *((f"rest_{i}", "share", _INSIDE.format(i)) for i in range(3)),
         )
     }
 
@@ -83,12 +76,21 @@ class TileCounts(Block):
             counts = np.where(inside, np.ceil(extents / tile), 1.0)
             covered = np.where(inside, counts * tile / np.where(inside, extents, 1.0), 1.0)
             parts += [np.log2(counts), np.log2(counts.prod(axis=1)), covered.prod(axis=1) - 1.0]
-            parts += [
-                (inside & (ratio == 1.0)).sum(axis=1) / max(1, inside.sum())
-                for ratio in (covered, counts)
-            ]
+            for ratio in (covered, counts):
+                parts.append((inside & (ratio == 1.0)).sum(axis=1) / max(1, inside.sum()))
             parts.append(np.where(inside, (extents - (counts - 1.0) * tile) / tile, 1.0)[:, :3])
         return np.column_stack(parts)
+
+
+_PROPORTIONS: Final = {
+    "output_last{}__log": "output bound of dimension {} from the last, log2(1 + x)",
+    "output_last{}__ratio": "output bound over extent of dimension {} from the last",
+    "input_last{}__log": "input (vector) bound of dimension {} from the last, log2(1 + x)",
+    "output_over_input_last{}__log": "output over input bound of dimension {} from the last, log2",
+    "input_last{}__ratio": "input (vector) bound over extent of dimension {} from the last",
+    "kernel_{}__ratio": "kernel bound over extent of the kernel's dimension {}",
+}
+_ALIGNMENT: Final = "largest power of two (up to 64) in the {}, log2"
 
 
 class TileShape(Block):
@@ -104,23 +106,7 @@ class TileShape(Block):
     columns = {
         **{
             f"shape__{name.format(i)}": meaning.format(i)
-            for name, meaning in (
-                ("output_last{}__log", "output bound of dimension {} from the last, log2(1 + x)"),
-                ("output_last{}__ratio", "output bound over extent of dimension {} from the last"),
-                (
-                    "input_last{}__log",
-                    "input (vector) bound of dimension {} from the last, log2(1 + x)",
-                ),
-                (
-                    "output_over_input_last{}__log",
-                    "output over input bound of dimension {} from the last, log2",
-                ),
-                (
-                    "input_last{}__ratio",
-                    "input (vector) bound over extent of dimension {} from the last",
-                ),
-                ("kernel_{}__ratio", "kernel bound over extent of the kernel's dimension {}"),
-            )
+            for name, meaning in _PROPORTIONS.items()
             for i in range(3)
         },
         "shape__kernel_volume__ratio": (
@@ -132,18 +118,10 @@ class TileShape(Block):
         "shape__skew__log": "last output bound over the one before, log2",
         "shape__input_last0_mod16__share": "input bound of the last dimension modulo 16, over 16",
         "shape__output_last0_mod16__share": "output bound of the last dimension modulo 16, over 16",
-        "shape__input_last0_alignment__log": (
-            "largest power of two (up to 64) in the last input bound, log2"
-        ),
-        "shape__input_last1_alignment__log": (
-            "largest power of two (up to 64) in the input bound before the last, log2"
-        ),
-        "shape__output_last0_alignment__log": (
-            "largest power of two (up to 64) in the last output bound, log2"
-        ),
-        "shape__kernel_alignment__log": (
-            "largest power of two (up to 64) in the kernel tile's volume, log2"
-        ),
+        "shape__input_last0_alignment__log": _ALIGNMENT.format("last input bound"),
+        "shape__input_last1_alignment__log": _ALIGNMENT.format("input bound before the last"),
+        "shape__output_last0_alignment__log": _ALIGNMENT.format("last output bound"),
+        "shape__kernel_alignment__log": _ALIGNMENT.format("kernel tile's volume"),
         "shape__input_registers__log": (
             "registers of 8 elements that the input (vector) tile fills, log2"
         ),
@@ -156,23 +134,15 @@ class TileShape(Block):
         bounds = context.tiles["output"], context.tiles["input"]
         output, input_ = (np.column_stack([ones, bound[:, :rank]])[:, :-4:-1] for bound in bounds)
         extents = np.maximum(np.append(np.ones(3), context.extents["output"][:rank])[:-4:-1], 1.0)
-        by_dimension = [
-            log2p(output),
-            output / extents,
-            log2p(input_),
-            np.log2(output / input_),
-            input_ / extents,
-        ]
+        by_dimension = [log2p(output), output / extents, log2p(input_)]
+        by_dimension += [np.log2(output / input_), input_ / extents]
         last, inner_last = (bound[:, max(0, rank - 1)] for bound in bounds)
         kernel = context.tiles["kernel"]
         cut = kernel / np.maximum(context.extents["kernel"], 1.0)
         volume, vector = (bound.prod(axis=1) for bound in bounds)
         registers = vector / inner_last * np.ceil(inner_last / 8)  # 8 elements of 32 bits each
-        scalars = [
-            np.minimum(cut.prod(axis=1), 2.0**24),
-            np.log2(volume / vector),
-            np.log2(last / output[:, 1]),
-        ]
+        scalars = [np.minimum(cut.prod(axis=1), 2.0**24), np.log2(volume / vector)]
+        scalars += [np.log2(last / output[:, 1])]
         scalars += [inner_last % 16 / 16, last % 16 / 16]
         aligned = (inner_last, input_[:, 1], last, kernel.prod(axis=1))
         scalars += [np.log2(np.gcd(_integers(bound), 64)) for bound in aligned]
@@ -198,10 +168,8 @@ class Traffic(Block):
         "traffic__tile_bytes__log": "bytes of one output tile, log2(1 + x)",
         "traffic__working_set__log": "bytes of one output tile and what it reads, log2(1 + x)",
         "traffic__vmem__ratio": "two working sets over 16 MiB, at most 4",
-        "traffic__padded_tile__log": (
-            "bytes of one output tile padded to 8 x 128 elements in its last two "
-            "dimensions, log2(1 + x)"
-        ),
+        "traffic__padded_tile__log": "bytes of one output tile padded to 8 x 128 elements in its "
+        "last two dimensions, log2(1 + x)",
         "traffic__padded_tile__ratio": "padded over true bytes of one output tile, minus 1",
         "traffic__padded_vmem__ratio": "two padded output tiles over 16 MiB, at most 4",
         "traffic__total__log": "bytes read and written by all tiles, log2(1 + x)",
@@ -239,9 +207,8 @@ class Traffic(Block):
         inner_rows = vector[:, : rank - 1].prod(axis=1)
         count = np.where(extents > 0, np.ceil(extents * unit / tile), 1.0).prod(axis=1)
         volume = rows * columns
-        left, right = (
-            (rows * depth, columns * depth) if depth else (volume, np.zeros(context.configs))
-        )
+        left = rows * depth if depth else volume
+        right = columns * depth
         moved = volume + left + right
         full = np.where(extents > 0, extents * unit, 1.0)
         full_left = full[: rank - 1].prod() * depth
@@ -253,23 +220,15 @@ class Traffic(Block):
         if rank > 1:
             second = tile[:, rank - 2]
             padded *= np.ceil(second / SUBLANES) * SUBLANES / second
-        memory = [
-            log2p(volume * size),
-            log2p(moved * size),
-            np.minimum(2 * moved * size / VMEM_BYTES, 4.0),
-        ]
-        memory += [
-            log2p(padded * size),
-            padded / volume - 1.0,
-            np.minimum(2 * padded * size / VMEM_BYTES, 4.0),
-        ]
+        memory = [log2p(volume * size), log2p(moved * size)]
+        memory += [np.minimum(2 * moved * size / VMEM_BYTES, 4.0)]
+        memory += [log2p(padded * size), padded / volume - 1.0]
+        memory += [np.minimum(2 * padded * size / VMEM_BYTES, 4.0)]
         total = [log2p(count * moved * size), np.log2(count * moved / max(minimum, 1.0))]
         of_tile = (work / (moved * size), work, left * size, right * size)
-        inner = (
-            inner_rows * context.step,
-            inner_columns * context.step,
-            inner_rows * inner_columns * context.step,
-        )
+        inner = [
+            part * context.step for part in (inner_rows, inner_columns, inner_rows * inner_columns)
+        ]
         balance = inner_rows * inner_columns / (inner_rows + inner_columns)
         return np.stack([*memory, *total, *map(log2p, (*of_tile, *inner, balance))], axis=1)
 
@@ -311,18 +270,10 @@ class Kernel(Block):
         parameters = context.graph.opcode == OPCODE["parameter"]
         reads = context.bytes[parameters].sum()
         work = float(context.volume[main] * (context.depth or 1.0))
-        sizes = [
-            *extents,
-            *(extents[rank - 1 - i] if rank > i else 0.0 for i in range(3)),
-            context.depth,
-            work,
-        ]
-        sizes += [
-            reads,
-            work / max(1.0, reads + context.bytes[main]),
-            parameters.sum(),
-            len(operands),
-        ]
+        from_last = [extents[rank - 1 - i] if rank > i else 0.0 for i in range(3)]
+        intensity = work / max(1.0, reads + context.bytes[main])
+        sizes = [*extents, *from_last, context.depth, work]
+        sizes += [reads, intensity, parameters.sum(), len(operands)]
         sizes += [operands.max(), operands.min()] if len(operands) else [0.0, 0.0]
         classes = [context.main_class == name for name in OPCODE_CLASSES]
         reduces_minor = False
@@ -330,13 +281,11 @@ class Kernel(Block):
             # trailing dimensions are summed if leading ones agree
             operand = context.main_operands[0]
             output_rank = int(context.rank[main])
-            reduces_minor = (
-                context.dims[operand, :output_rank] == context.dims[main, :output_rank]
-            ).all()
+            leading = context.dims[[operand, main], :output_rank]
+            reduces_minor = (leading[0] == leading[1]).all()
             reduces_minor &= context.default_layout[operand, 0] >= output_rank
-        return np.array(
-            [*classes, *log2p(np.array(sizes)), reduces_minor, context.physical], np.float64
-        )
+        flags = [reduces_minor, context.physical]
+        return np.array([*classes, *log2p(np.array(sizes)), *flags], np.float64)
 
 
 # A core of the AVX2 generation (Fog, *Instruction tables* and *The microarchitecture of Intel, AMD
@@ -480,9 +429,6 @@ class TileInner(Block):
         computing = loop.cycles / loop.lanes * loop.depth
         # a node without elements moves nothing: at least a millionth of a cycle keeps logarithms
         # finite
-        times = (
-            np.maximum(time, 1e-6)
-            for time in (memory, np.maximum(computing, memory), computing + memory)
-        )
-        logs += [1.0 + loop.spilled, loop.cycles, run, *times]
+        times = [memory, np.maximum(computing, memory), computing + memory]
+        logs += [1.0 + loop.spilled, loop.cycles, run, *(np.maximum(time, 1e-6) for time in times)]
         return np.stack([loop.divides, filled, *map(np.log2, logs)], axis=1)

@@ -18,20 +18,15 @@ from xlarank.features.program.tensors import LANES, WORD_BYTES, Floats, log2p
 from xlarank.features.tile.tile_context import TileContext, run_length
 
 #: Opcodes without vector work, and those of data movement, reductions and copies.
-_FREE, _MOVES, _REDUCTIONS, _COPIES = (
-    [OPCODE[name] for name in names.split()]
-    for names in (
-        (
-            "parameter constant broadcast bitcast tuple get-tuple-element fusion iota call "
-            "reshape convolution dot"
-        ),
-        "copy transpose slice pad concatenate reverse dynamic-slice dynamic-update-slice "
-        "gather convert "
-        "bitcast-convert",
-        "reduce reduce-window",
-        "copy transpose",
-    )
+_NAMES: Final = (
+    "parameter constant broadcast bitcast tuple get-tuple-element fusion iota call reshape "
+    "convolution dot",
+    "copy transpose slice pad concatenate reverse dynamic-slice dynamic-update-slice gather "
+    "convert bitcast-convert",
+    "reduce reduce-window",
+    "copy transpose",
 )
+_FREE, _MOVES, _REDUCTIONS, _COPIES = ([OPCODE[name] for name in names.split()] for names in _NAMES)
 #: Elements of a vector register.
 _REGISTER: Final = 1024.0
 
@@ -60,11 +55,7 @@ class WindowLoop:
         opcode = context.graph.opcode
         zeros = np.zeros(context.configs)
         product = _product(context)
-        output = (
-            _TiledTensor(context, context.tiled_node, "output")
-            if product is None
-            else product.output
-        )
+        output = product.output if product else _TiledTensor(context, context.tiled_node, "output")
         inputs, results = _read_and_written(context)
         self.steps = self.tiles = output.count.prod(axis=1)
         self.tile = (output.tile * output.unit).prod(axis=1)
@@ -87,11 +78,8 @@ class WindowLoop:
             moved = self.kernel_runs = self.passes = self.rows = self.summed = zeros
         transferred = sum(min(_padded_bytes(context, tensor), limit) for tensor in inputs)
         transferred += sum(_padded_bytes(context, tensor) for tensor in results)
-        large = [
-            node
-            for node in (*inputs, *results)
-            if context.volume[node] >= context.volume[output.node] / 2
-        ]
+        half = context.volume[output.node] / 2
+        large = [node for node in (*inputs, *results) if context.volume[node] >= half]
         packed = any(context.element_bytes[node] < WORD_BYTES for node in large)
         computed = context.volume[~np.isin(opcode, _FREE) & (context.volume > 1)].sum()
         padding = size / max(1.0, float(context.volume[output.node]))
@@ -172,9 +160,8 @@ def _product(context: TileContext) -> _Product | None:
             fits = [_fit(context, tensor, kernel_bounds) for tensor in operands]
             at = int(np.argmax(fits))
             input_ = operands[1 - at] if len(operands) == 2 else operands[at]
-            products.append(
-                (_fit(context, node, output_bounds) + fits[at], node, input_, operands[at])
-            )
+            fit = _fit(context, node, output_bounds) + fits[at]
+            products.append((fit, node, input_, operands[at]))
     return _Product(context, *max(products)[1:]) if products else None
 
 
@@ -183,11 +170,9 @@ def _fit(context: TileContext, node: int, largest_bounds: Floats) -> float:
     extent.
     """
     extents = context.physical_extents[node]
-    return (
-        10.0 + float((largest_bounds == extents).sum())
-        if bool((largest_bounds <= extents).all())
-        else -5.0
-    )
+    if (largest_bounds > extents).any():
+        return -5.0
+    return 10.0 + float((largest_bounds == extents).sum())
 
 
 class _Product:
@@ -214,9 +199,8 @@ class _Product:
             if dim == kernel_feature or axis in self._paired:
                 continue
             steps = steps * weights.count[:, at]
-            depth = depth * np.minimum(
-                weights.tile[:, at] * weights.unit[at], max(1, context.dims[kernel, dim])
-            )
+            elements = weights.tile[:, at] * weights.unit[at]
+            depth = depth * np.minimum(elements, max(1, context.dims[kernel, dim]))
             if axis is not None:
                 window[axis] = weights.tile[:, at]
                 windows[axis] = weights.count[:, at]
@@ -238,14 +222,12 @@ class _Product:
         second = _padded_bytes(context, kernel)
         # the cheaper of two loop orders: an operand that does not change between steps is not
         # fetched again
-        outer = [np.where(steps > 1, count, 1.0) for count in (column_tiles, row_tiles)]
-        inner = [
-            np.where((steps > 1) | (other > 1), count, 1.0)
-            for count, other in ((column_tiles, row_tiles), (row_tiles, column_tiles))
-        ]
-        self.moved = np.minimum(
-            first * inner[0] + second * outer[1], first * outer[0] + second * inner[1]
-        )
+        again = steps > 1
+        by_rows = first * np.where(again | (row_tiles > 1), column_tiles, 1.0)
+        by_rows += second * np.where(again, row_tiles, 1.0)
+        by_columns = first * np.where(again, column_tiles, 1.0)
+        by_columns += second * np.where(again | (column_tiles > 1), row_tiles, 1.0)
+        self.moved = np.minimum(by_rows, by_columns)
         self.operands = (input_, kernel)
         self.steps = steps
         self.passes = batches * np.ceil(depth / LANES) * np.ceil(columns / LANES)
@@ -324,9 +306,8 @@ class Costs:
 
     def computing(self, loop: WindowLoop) -> Floats:
         """Return the cycles of the vector and matrix units, ``(configs,)``."""
-        registers = (
-            loop.computed * self.computed + loop.summed * self.summed + loop.copied * self.copied
-        )
+        registers = loop.computed * self.computed + loop.summed * self.summed
+        registers += loop.copied * self.copied
         return np.asarray(registers / _REGISTER + loop.rows * self.row)
 
     def cycles(self, loop: WindowLoop) -> Floats:
@@ -402,13 +383,7 @@ class TpuTime(Block):
         steps = [np.log2(loop.steps), loop.steps * costs.step / cycles, np.log2(loop.tiles)]
         moved = [log2p(loop.moved / loop.steps), np.log2(loop.moved / loop.moved.min())]
         moved.append(log2p(loop.runs + loop.kernel_runs))
-        products = [
-            log2p(loop.passes / loop.steps),
-            log2p(loop.rows / np.maximum(loop.passes, 1.0)),
-        ]
-        registers = (
-            loop.computed / _REGISTER / loop.steps,
-            loop.summed / _REGISTER,
-            loop.tile / _REGISTER,
-        )
-        return np.stack([*times, *steps, *moved, *products, *map(log2p, registers)], axis=1)
+        products = [loop.passes / loop.steps, loop.rows / np.maximum(loop.passes, 1.0)]
+        vectors = [loop.computed / _REGISTER / loop.steps, loop.summed / _REGISTER]
+        sizes = [*products, *vectors, loop.tile / _REGISTER]
+        return np.stack([*times, *steps, *moved, *map(log2p, sizes)], axis=1)
