@@ -89,14 +89,9 @@ class GraphRows:
 
     def __repr__(self) -> str:
         configs = f"{len(self):,} distinct of {len(self.ids):,} configurations"
-        columns = (
-            f"{len(self.graph_columns):,} graph columns + {len(self.config_columns):,} "
-            "configuration columns"
-        )
-        return (
-            f"<GraphRows {self.name!r}: {configs} ({np.count_nonzero(self.runtime):,} "
-            f"measured), {columns}>"
-        )
+        measured = f"{np.count_nonzero(self.runtime):,} measured"
+        columns = f"{len(self.graph_columns):,} graph columns + {len(self.config_columns):,}"
+        return f"<GraphRows {self.name!r}: {configs} ({measured}), {columns} configuration columns>"
 
     def __len__(self) -> int:
         """Return the number of distinct configurations."""
@@ -148,23 +143,21 @@ class GraphRows:
         graph = self.graph_values
         config = self.config_values if rows is None else self.config_values[rows]
         if used is not None and len(used) < len(self.columns):
-            graph, config = (
-                graph[used[used < len(graph)]],
-                config[:, used[used >= len(graph)] - len(graph)],
-            )
+            width = len(graph)
+            graph = graph[used[used < width]]
+            config = config[:, used[used >= width] - width]
         matrix = np.empty((len(config), len(graph) + config.shape[1]), np.float32)
-        return np.concatenate(
-            [np.broadcast_to(graph, (len(config), len(graph))), config], axis=1, out=matrix
-        )
+        matrix[:, : len(graph)] = graph
+        matrix[:, len(graph) :] = config
+        return matrix
 
     def take(self, keep: NDArray[np.integer]) -> GraphRows:
         """Return the rows ``keep``, in that order, with all their configurations."""
         number = np.full(len(self), -1)
         number[keep] = np.arange(len(keep))
         group = number[self.group]
-        by_config = {
-            name: getattr(self, name)[group >= 0] for name in ("ids", "runtime", "normalizer")
-        }
+        names = ("ids", "runtime", "normalizer")
+        by_config = {name: getattr(self, name)[group >= 0] for name in names}
         values = self.config_values[keep]
         group = group[group >= 0]
         return replace(self, config_values=values, group=group, **by_config)
@@ -174,21 +167,14 @@ class GraphRows:
         width = len(self.graph_values)
         graph = self.graph_values[used[used < width]]
         config = self.config_values[:, used[used >= width] - width]
-        return replace(
-            self, columns=[self.columns[i] for i in used], graph_values=graph, config_values=config
-        )
+        columns = [self.columns[number] for number in used]
+        return replace(self, columns=columns, graph_values=graph, config_values=config)
 
 
 #: Columns of `rows_table` before the features.
 KEYS: Final = (
-    "collection",
-    "graph",
-    "family",
-    "split",
-    "configuration",
-    "repeats",
-    "runtime_ns",
-    "label",
+    *("collection", "graph", "family", "split", "configuration"),
+    *("repeats", "runtime_ns", "label"),
 )
 
 
@@ -206,9 +192,8 @@ def rows_table(
 
     sizes = [len(graph) for graph in graphs]
     names = [graph.name for graph in graphs]
-    group = np.concatenate(
-        [graph.group + start for graph, start in zip(graphs, row_starts(graphs), strict=True)]
-    )
+    with_starts = zip(graphs, row_starts(graphs), strict=True)
+    group = np.concatenate([graph.group + start for graph, start in with_starts])
     cost, ids, runtime = (
         np.concatenate([getattr(g, name) for g in graphs]) for name in ("cost", "ids", "runtime")
     )
@@ -230,9 +215,8 @@ def rows_table(
         constants = graphs[0].graph_values
         values = graphs[0].config_values.T
     else:
-        constants = np.repeat(
-            np.stack([graph.graph_values for graph in graphs], axis=1), sizes, axis=1
-        )
+        by_graph = np.stack([graph.graph_values for graph in graphs], axis=1)
+        constants = np.repeat(by_graph, sizes, axis=1)
         values = np.concatenate([graph.config_values.T for graph in graphs], axis=1)
     features = pl.DataFrame(dict(zip(graphs[0].config_columns, values, strict=True)))
     literals = dict(zip(graphs[0].graph_columns, map(pl.lit, constants), strict=True))
@@ -269,6 +253,5 @@ def sample_rows(rows: GraphRows, recipe: Recipe) -> GraphRows:
     rows = rows.measured() if len(rows) > limit and rows.labelled else rows
     if len(rows) <= limit:
         return rows
-    return rows.take(
-        np.sort(graph_generator(recipe.seed, rows.name).choice(len(rows), limit, replace=False))
-    )
+    rng = graph_generator(recipe.seed, rows.name)
+    return rows.take(np.sort(rng.choice(len(rows), limit, replace=False)))

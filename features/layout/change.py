@@ -25,24 +25,23 @@ _SLOT_COLUMNS: Final = {
     "changed__share": "share of configurable nodes whose full {} layout differs from the default",
     "changed_bytes__share": "share of the {} bytes laid out unlike the default",
     "distance__mean": "mean share of dimension pairs of the {} ordered unlike the default",
-    "minor_changed__share": (
-        "share of configurable nodes whose minor-most {} dimension is not the default's"
-    ),
-    "minor_changed_bytes__share": (
-        "share of the {} bytes with a minor-most dimension that is not the default's"
-    ),
+    "minor_changed__share": "share of configurable nodes whose minor-most {} dimension is not the "
+    "default's",
+    "minor_changed_bytes__share": "share of the {} bytes with a minor-most dimension that is not "
+    "the default's",
     "scattered_bytes__share": "{0} bytes times (1 - contiguity), over all {0} bytes; contiguity is "
     "log(run) / log(elements) of the runs that a copy from the default moves whole",
 }
 _GROUPS: Final = {
     "turned__share": "mean over groups of tied {} nodes of the share of nodes with a turned output",
-    "turned_bytes__share": (
-        "bytes of turned outputs of {} nodes, over the output bytes of all configurable nodes"
-    ),
-    "set_bytes__share": (
-        "bytes of set outputs of {} nodes, over the output bytes of all configurable nodes"
-    ),
+    "turned_bytes__share": "bytes of turned outputs of {} nodes, over the output bytes of all "
+    "configurable nodes",
+    "set_bytes__share": "bytes of set outputs of {} nodes, over the output bytes of all "
+    "configurable nodes",
 }
+
+
+_CAUSES: Final = {"set__share": Cause.FUSION}
 
 
 class SlotChange(LayoutBlock):
@@ -52,9 +51,7 @@ class SlotChange(LayoutBlock):
 
     cause = Cause.CHANGE
     columns = {
-        f"change__{slot}_{what}": Column(
-            text.format(slot), Cause.FUSION if what == "set__share" else None
-        )
+        f"change__{slot}_{what}": Column(text.format(slot), _CAUSES.get(what))
         for slot in LAYOUT_SLOTS
         for what, text in _SLOT_COLUMNS.items()
     }
@@ -64,16 +61,15 @@ class SlotChange(LayoutBlock):
         nodes = context.configurable_nodes
         for slot in context.slots.values():
             total = slot.total_bytes
-            parts += [
-                (slot.is_set, nodes),
-                (slot.changed, nodes),
-                (slot.changed * slot.bytes, total),
-                (slot.distance, nodes),
-                (slot.minor_changed, nodes),
-                (slot.minor_changed * slot.bytes, total),
-                ((1 - slot.contiguity) * slot.bytes, total),
-            ]
+            parts += [(slot.is_set, nodes)]
+            parts += [(slot.changed, nodes), (slot.changed * slot.bytes, total)]
+            parts += [(slot.distance, nodes)]
+            parts += [(slot.minor_changed, nodes), (slot.minor_changed * slot.bytes, total)]
+            parts += [((1 - slot.contiguity) * slot.bytes, total)]
         return aggregation.shares(parts)
+
+
+_NODES: Final = "configurable nodes with any layout"
 
 
 class NodeChange(LayoutBlock):
@@ -83,20 +79,13 @@ class NodeChange(LayoutBlock):
 
     cause = Cause.CHANGE
     columns = {
-        "change__nodes_set__share": Column(
-            "share of configurable nodes with any layout set", Cause.FUSION
-        ),
-        "change__nodes_changed__share": (
-            "share of configurable nodes with any layout unlike the default"
-        ),
-        "change__nodes_changed__log": (
-            "number of configurable nodes with any layout unlike the default"
-        ),
+        "change__nodes_set__share": Column(f"share of {_NODES} set", Cause.FUSION),
+        "change__nodes_changed__share": f"share of {_NODES} unlike the default",
+        "change__nodes_changed__log": f"number of {_NODES} unlike the default",
         "change__slots_changed__log": "number of layouts unlike the default",
         "change__all_bytes__log": "bytes of all tensors laid out unlike the default",
-        "change__all_bytes__ratio": (
-            "bytes laid out unlike the default, summed over slots, over all output bytes"
-        ),
+        "change__all_bytes__ratio": "bytes laid out unlike the default, summed over slots, over "
+        "all output bytes",
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
@@ -160,10 +149,7 @@ class TiedGroups(LayoutBlock):
         over = [groups, groups, total]
         for opcode in CLASS_ROLES:
             members = (opcodes == opcode)[node]
-            tables += [
-                members * turned * share,
-                members * turned * bytes_,
-                members * is_set * bytes_,
-            ]
+            tables += [members * turned * share, members * turned * bytes_]
+            tables.append(members * is_set * bytes_)
             over += [max(1, len(set(group[opcodes == opcode]))), total, total]
         return aggregation.sum(tables, over=over, per_row=True)

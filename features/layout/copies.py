@@ -23,15 +23,14 @@ _COMPARED: Final = {
     "clash_{}__share": "share of {} with two different layouts set",
     "clash_{}_bytes__share": "share of the bytes of {} with two different layouts set",
     "mismatch_{}__share": "share of {} with different layouts, the default if unset",
-    "mismatch_{}_bytes__share": (
-        "share of the bytes of {} with different layouts, the default if unset"
-    ),
+    "mismatch_{}_bytes__share": "share of the bytes of {} with different layouts, the default if "
+    "unset",
     "half_{}__share": "share of {} with one layout set, unlike the other's default",
-    "half_{}_bytes__share": (
-        "share of the bytes of {} with one layout set, unlike the other's default"
-    ),
+    "half_{}_bytes__share": "share of the bytes of {} with one layout set, unlike the other's "
+    "default",
     "agree_{}__share": "share of {} with the same layout set on both sides",
 }
+_DISTANCES: Final = {"1hop": "1 edge", "2hop": "2 edges", "3hop": f"3 to {FARTHEST} edges"}
 _HEAVY: Final = ("convolution", "dot", "reduce", "transpose")
 _REACH: Final = range(1, 6)
 
@@ -51,18 +50,12 @@ class Disagreement(LayoutBlock):
     columns = {
         **{
             f"disagreement__{what.format(hop)}": text.format(f"consumer-producer pairs {far} apart")
-            for hop, far in (
-                ("1hop", "1 edge"),
-                ("2hop", "2 edges"),
-                ("3hop", f"3 to {FARTHEST} edges"),
-            )
+            for hop, far in _DISTANCES.items()
             for what, text in _COMPARED.items()
         },
         **{
-            f"disagreement__{side}_{name}_bytes__share": (
-                f"mismatched bytes of pairs whose {side} is a {name} node, over the bytes of all "
-                "pairs"
-            )
+            f"disagreement__{side}_{name}_bytes__share": f"mismatched bytes of pairs whose {side} "
+            f"is a {name} node, over the bytes of all pairs"
             for side in ("consumer", "producer")
             for name in OPCODE_CLASSES
         },
@@ -114,9 +107,8 @@ class ConfigurableNodes(Block):
             for name in OPCODE_CLASSES
         },
         **{
-            f"configurable__within_{hop}hop__share": (
-                f"share of nodes within {hop} edges of a configurable one"
-            )
+            f"configurable__within_{hop}hop__share": f"share of nodes within {hop} edges of a "
+            "configurable one"
             for hop in _REACH
         },
     }
@@ -130,9 +122,8 @@ class ConfigurableNodes(Block):
         for _ in _REACH:
             reached = np.minimum(reached + context.neighbours @ reached, 1.0)
             within.append(reached.mean())
-        return np.array(
-            [np.log2(1 + count), count / nodes, *(classes / context.configurable_nodes), *within]
-        )
+        shares = classes / context.configurable_nodes
+        return np.array([np.log2(1 + count), count / nodes, *shares, *within])
 
 
 class ChangedSurroundings(LayoutBlock):
@@ -148,10 +139,8 @@ class ChangedSurroundings(LayoutBlock):
     tier = Tier.FULL
     cause = Cause.SURROUNDINGS
     columns = {
-        f"neighbourhood__around_{what}_{power}hop__share": (
-            f"{meaning}, mean over the neighbours {power} edge(s) "
-            "away: sum over changed nodes, divided by that over all configurable nodes"
-        )
+        f"neighbourhood__around_{what}_{power}hop__share": f"{meaning}, mean over the neighbours "
+        f"{power} edge(s) away: sum over changed nodes, divided by that over all configurable nodes"
         for power in (1, 2)
         for what, meaning in (
             ("bytes", "log2(1 + output bytes)"),
@@ -168,6 +157,5 @@ class ChangedSurroundings(LayoutBlock):
         table = np.concatenate([once, mean @ once], axis=1)[context.graph.configurable]
         total = table.sum(axis=0)
         per_row = context.type_changed[context.row_type, None] * table[context.table.node]
-        return aggregation.sum(
-            list(per_row.T), over=list(np.where(total > 0, total, 1.0)), per_row=True
-        )
+        over = np.where(total > 0, total, 1.0).tolist()
+        return aggregation.sum([*per_row.T], over=over, per_row=True)

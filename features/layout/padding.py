@@ -13,17 +13,10 @@ from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Block, Cause, Column, Scope, Tier
+from xlarank.features.layout import regions
 from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.regions import (
-    CLASS_ROLES,
-    POSITIONS,
-    ROLE_NAMES,
-    least_waste,
-    node_regions,
-    reduced_in_regions,
-    roles_in_regions,
-)
+from xlarank.features.layout.regions import CLASS_ROLES, POSITIONS, ROLE_NAMES
 from xlarank.features.layout.time_model import KINDS, PEAK_FLOPS
 from xlarank.features.program.program_context import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats
@@ -43,9 +36,8 @@ _WASTE: Final = {
     "waste__mean": "sum of the waste of {}, over the number of configurable nodes",
     "waste__max": "largest waste of {}",
     "waste_bytes__ratio": "bytes of padding over true bytes of all {}",
-    "waste_change__mean": (
-        "sum over {} of the waste minus the default's, over the number of configurable nodes"
-    ),
+    "waste_change__mean": "sum over {} of the waste minus the default's, over the number of "
+    "configurable nodes",
     "waste_change_bytes__ratio": "bytes of padding beyond the default's over true bytes of all {}",
 }
 _MISFITS = {
@@ -134,12 +126,8 @@ class Violation(LayoutBlock):
         for rows in context.slots.values():
             for name in _MISFITS:
                 now = rows.now[name]
-                default = rows.default[name]
-                parts += [
-                    (now, nodes),
-                    (now * rows.bytes, rows.total_bytes),
-                    (now.astype(float) - default, nodes),
-                ]
+                change = now.astype(float) - rows.default[name]
+                parts += [(now, nodes), (now * rows.bytes, rows.total_bytes), (change, nodes)]
         return aggregation.shares(parts)
 
 
@@ -150,13 +138,10 @@ def _role_columns(position: str) -> dict[str, str]:
         for name in ROLE_NAMES
         for side, verb in (("made", "makes"), ("read", "reads"))
     }
-    columns[f"outputs__read_{position}_reduced"] = (
-        f"{tiles} a reduction that reads the region removes"
-    )
-    return {
-        f"{name}__ratio": Column(f"{text}, {_STORED}", Cause.MINOR)
-        for name, text in columns.items()
-    }
+    removed = "a reduction that reads the region removes"
+    columns[f"outputs__read_{position}_reduced"] = f"{tiles} {removed}"
+    ratios = columns.items()
+    return {f"{name}__ratio": Column(f"{text}, {_STORED}", Cause.MINOR) for name, text in ratios}
 
 
 class Outputs(LayoutBlock):
@@ -175,13 +160,10 @@ class Outputs(LayoutBlock):
             for what, text in _SUMMED.items()
             for nodes in ("all", *CLASS_ROLES)
         },
-        "outputs__excess__max": (
-            "most bytes that a set output's region is padded beyond the least padded layout, "
-            f"{_STORED}"
-        ),
-        "outputs__padded__max": (
-            f"most bytes that the region of a set output takes in tiles, {_STORED}"
-        ),
+        "outputs__excess__max": "most bytes that a set output's region is padded beyond the least "
+        f"padded layout, {_STORED}",
+        "outputs__padded__max": "most bytes that the region of a set output takes in tiles, "
+        f"{_STORED}",
         "outputs__waste__max": "largest waste (padded over true bytes, minus 1) of a set output",
         **_role_columns("minor"),
         **_role_columns("second"),
@@ -192,17 +174,16 @@ class Outputs(LayoutBlock):
         row_node = context.table.node
         output = context.slots["output"]
         is_set = output.is_set[context.row_type]
-        least = least_waste(context.dims[nodes], context.rank[nodes], context.element_bytes[nodes])
         # bytes in tiles over true bytes, and bytes over those that a fusing compiler stores
-        tiled, default = (
-            1 + physics["packed"][context.row_type] for physics in (output.now, output.default)
-        )
-        least = np.minimum(default, 1 + least[row_node])
+        tiled = 1 + output.now["packed"][context.row_type]
+        default = 1 + output.default["packed"][context.row_type]
+        tensors = context.dims[nodes], context.rank[nodes], context.element_bytes[nodes]
+        least = np.minimum(default, 1 + regions.least_waste(*tensors)[row_node])
         stored = max(1.0, float(context.bytes[~context.fused].sum()))
         own_bytes = context.bytes[nodes[row_node]]
-        regions = node_regions(context)
-        region = regions[nodes[row_node]]
-        region_bytes = np.bincount(regions, np.where(context.fused, 0.0, context.bytes))[region]
+        node_region = regions.node_regions(context)
+        region = node_region[nodes[row_node]]
+        region_bytes = np.bincount(node_region, np.where(context.fused, 0.0, context.bytes))[region]
         region_bytes = np.maximum(region_bytes, own_bytes) / stored
         own_bytes = own_bytes / stored
         padded = is_set * tiled * region_bytes
@@ -211,8 +192,8 @@ class Outputs(LayoutBlock):
         kind = context.coarse_class[row_node]
         members = [kind >= 0, *(kind == number for number in range(len(CLASS_ROLES)))]
         tables = [values * subset for values in summed for subset in members]
-        made, read = roles_in_regions(context, regions)
-        reduced = reduced_in_regions(context, regions)
+        made, read = regions.roles_in_regions(context, node_region)
+        reduced = regions.reduced_in_regions(context, node_region)
         by_role = []
         for position in range(len(POSITIONS)):
             dimension = output.layout[context.row_type, position]
@@ -261,10 +242,8 @@ class DimensionRoles(LayoutBlock):
             roles = context.roles[context.type_configurable, LAYOUT_SLOTS.index(slot), dimension]
             fits = (context.type_coarse_class == coarse) & (dimension >= 0)
             fits &= roles == CLASS_ROLES[kind].index(role)
-            parts += [
-                (fits, context.nodes_of_class[coarse]),
-                (fits * rows.bytes, rows.bytes_of_class[coarse]),
-            ]
+            parts.append((fits, context.nodes_of_class[coarse]))
+            parts.append((fits * rows.bytes, rows.bytes_of_class[coarse]))
         return aggregation.shares(parts)
 
 
@@ -323,23 +302,19 @@ class EstimatedTime(LayoutBlock):
             )
             for kind, nodes in KINDS.items()
         },
-        "time__node_change__ratio": (
-            "largest increase of a node's time, over the default's time of all nodes"
-        ),
-        "time__idle__share": (
-            "share of the estimated time beyond the unpadded work at the peak rate"
-        ),
-        "time__slower_nodes__log": (
-            "nodes slower than their least time by 0.1 % of the program's, log2(1 + x)"
-        ),
+        "time__node_change__ratio": "largest increase of a node's time, over the default's time of "
+        "all nodes",
+        "time__idle__share": "share of the estimated time beyond the unpadded work at the peak "
+        "rate",
+        "time__slower_nodes__log": "nodes slower than their least time by 0.1 % of the program's, "
+        "log2(1 + x)",
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
         model = context.times
         node = context.type_configurable
-        default, fastest = (
-            max(float(ns.sum()), _SHORTEST) for ns in (model.default_ns, model.fastest_ns)
-        )
+        sums = (float(ns.sum()) for ns in (model.default_ns, model.fastest_ns))
+        default, fastest = (max(ns, _SHORTEST) for ns in sums)
         change = (model.type_ns - model.default_ns[node]) / default
         slower = model.type_ns - model.fastest_ns[node] > 1e-3 * fastest
         by_kind = [change * (model.kind[node] == kind) for kind in range(len(KINDS))]
@@ -354,8 +329,7 @@ class EstimatedTime(LayoutBlock):
             idle = np.maximum(padding / total, 0.0).round(12)
             # rounded, so that the order of summation does not break ties
             logs = (np.log2(total / reference).round(12) + 0.0 for reference in (fastest, default))
-            return np.stack(
-                [*logs, *changes, largest(batch)[:, 0], idle, np.log2(1 + slower)], axis=1
-            )
+            others = [largest(batch)[:, 0], idle, np.log2(1 + slower)]
+            return np.stack([*logs, *changes, *others], axis=1)
 
         return finalize

@@ -43,6 +43,12 @@ KINDS: Final = {
     "other": "other nodes",
 }
 _GRADIENT, _DOT, _OTHER = range(1, len(KINDS))
+#: Role of the output's dimension that an operand supplies, of this dimension in the operand, and of
+#: the operand's contracted dimension; the input comes first, then the kernel.
+_OPERANDS: Final = (
+    ("output_batch", "input_batch", "input_feature"),
+    ("output_feature", "kernel_output_feature", "kernel_input_feature"),
+)
 _PAIRS: Final = np.array([*permutations(range(MAX_RANK), 2)])
 
 
@@ -66,10 +72,8 @@ def output_padding(
     sizes = np.where(layout >= 0, np.take_along_axis(dims, np.maximum(layout, 0), axis=1), 1)
     sizes = np.concatenate([np.maximum(sizes, 1), np.ones((len(dims), 1), np.int64)], axis=1)
     rank = (layout >= 0).sum(axis=1)
-    first = (
-        np.where((sizes == 1).all(axis=1), np.maximum(rank, 1) - 1, (sizes != 1).argmax(axis=1))
-        * skip
-    )
+    only_ones = (sizes == 1).all(axis=1)
+    first = np.where(only_ones, np.maximum(rank, 1) - 1, (sizes != 1).argmax(axis=1)) * skip
     packing = np.maximum(1.0, WORD_BYTES / np.maximum(element_bytes, 1.0))
     has_second = first + 1 < rank
     lanes = _round_up(sizes[tensor, first], LANES) / sizes[tensor, first]
@@ -139,17 +143,15 @@ class TimeModel:
         self._facts = facts
         self._nodes = facts.graph.configurable
         self.kind = self._kind()
-        self.work: Floats = np.where(
-            self.kind == _OTHER, facts.volume[self._nodes], facts.flops[self._nodes]
-        )
+        volume = facts.volume[self._nodes]
+        self.work: Floats = np.where(self.kind == _OTHER, volume, facts.flops[self._nodes])
         output, *operands = (rows.layout for rows in facts.slots.values())
         minor = np.stack([layout[:, 0] for layout in operands], axis=1)
         self.type_ns = self.nanoseconds(facts.type_configurable, output, minor)
         self.row_ns = self.type_ns[facts.row_type]
         default = facts.default_layout[facts.slot_tensor]
-        self.default_ns = self.nanoseconds(
-            np.arange(len(self._nodes)), default[:, 0], default[:, 1:, 0]
-        )
+        every = np.arange(len(self._nodes))
+        self.default_ns = self.nanoseconds(every, default[:, 0], default[:, 1:, 0])
         self.fastest_ns, self.fastest_order = self._fastest()
 
     def _dimension(self, role: str) -> Ints:
@@ -160,9 +162,8 @@ class TimeModel:
         tensor.
         """
         tensor = self._facts.slot_tensor[:, LAYOUT_SLOTS.index(role.partition("_")[0])]
-        return np.where(
-            tensor >= 0, np.maximum(self._facts.dims[tensor, self._dimension(role)], 1), 1
-        )
+        size = np.maximum(self._facts.dims[tensor, self._dimension(role)], 1)
+        return np.where(tensor >= 0, size, 1)
 
     def _kind(self) -> Ints:
         """Return the index into `KINDS` of each node, ``(K,)``.
@@ -171,14 +172,12 @@ class TimeModel:
         one activation slides over another.
         """
         facts = self._facts
-        opcode = self._facts.graph.opcode[self._nodes]
+        opcode = facts.graph.opcode[self._nodes]
         spatial = np.arange(MAX_RANK) < (facts.rank[self._nodes] - 2)[:, None]
-        window = np.where(spatial, facts.column("window_size_0", MAX_RANK)[self._nodes], 1.0).prod(
-            axis=1
-        )
-        positions = (
-            facts.volume[self._nodes] / self._size("output_batch") / self._size("output_feature")
-        )
+        sizes = facts.column("window_size_0", MAX_RANK)[self._nodes]
+        window = np.where(spatial, sizes, 1.0).prod(axis=1)
+        positions = facts.volume[self._nodes] / self._size("output_batch")
+        positions = positions / self._size("output_feature")
         convolution = opcode == OPCODE["convolution"]
         conditions = convolution & (window > positions), convolution, opcode == OPCODE["dot"]
         return np.select(conditions, [_GRADIENT, 0, _DOT], _OTHER)
@@ -194,25 +193,17 @@ class TimeModel:
         """
         result = np.zeros(len(node), bool)
         contracted = self._size("input_feature")[node]
-        for operand, (supplied, free_role, contracted_role) in enumerate(
-            (
-                ("output_batch", "input_batch", "input_feature"),
-                ("output_feature", "kernel_output_feature", "kernel_input_feature"),
-            )
-        ):
+        for operand, (supplied, free_role, contracted_role) in enumerate(_OPERANDS):
             free = self._size(free_role)[node]
             in_lanes = _round_up(contracted, LANES) * _round_up(free, tile_sublanes(free))
             across = _round_up(free, LANES) * _round_up(contracted, tile_sublanes(contracted))
-            requested = (
-                minor is not None and minor[:, operand] == self._dimension(contracted_role)[node]
-            )
-            along = (in_lanes < across) | ((in_lanes == across) & requested)
+            along = in_lanes < across
+            if minor is not None:
+                requested = minor[:, operand] == self._dimension(contracted_role)[node]
+                along |= (in_lanes == across) & requested
             result |= along & (dimension == self._dimension(supplied)[node])
-        return (
-            result
-            & (self.kind[node] <= _GRADIENT)
-            & (self._facts.slot_tensor[node] >= 0).all(axis=1)
-        )
+        complete = (self._facts.slot_tensor[node] >= 0).all(axis=1)
+        return result & (self.kind[node] <= _GRADIENT) & complete
 
     def nanoseconds(
         self, node: ConfigurableIndex, layout: Ints, minor: Ints | None = None
@@ -238,13 +229,11 @@ class TimeModel:
             self._contracted_in_lanes(dim, node, minor) for dim in (layout[:, 0], lane_dimension)
         )
         with_ones = output_padding(dims, layout, element, batch, skip=False)
-        total = np.select(
-            [by_first, by_lanes], [with_ones * to_lanes, padding * to_lanes], padding * to_sublanes
-        )
+        paddings = [with_ones * to_lanes, padding * to_lanes]
+        total = np.select([by_first, by_lanes], paddings, padding * to_sublanes)
         operands = facts.slot_tensor[node, 1:]
-        moved = padding * facts.bytes[tensor] + np.where(
-            operands >= 0, facts.bytes[operands], 0.0
-        ).sum(axis=1)
+        read = np.where(operands >= 0, facts.bytes[operands], 0.0).sum(axis=1)
+        moved = padding * facts.bytes[tensor] + read
         moving = np.where(kind == _OTHER, 0.0, moved / BANDWIDTH)
         return np.asarray(1e9 * np.hypot(self.work[node] * total / PEAK_FLOPS, moving))
 
@@ -256,10 +245,8 @@ class TimeModel:
         convolution's output lie along lanes and sublanes: the compiler copies the result into any
         other order.
         """
-        example, of_node = np.unique(self._facts.signature, return_index=True, return_inverse=True)[
-            1:
-        ]
         facts = self._facts
+        _, example, of_node = np.unique(facts.signature, return_index=True, return_inverse=True)
         nodes = self._nodes[example]
         rank = facts.rank[nodes]
         sizes = np.maximum(facts.dims[nodes], 1)
@@ -294,9 +281,8 @@ def config_times(graph: LayoutGraph, config: int) -> list[NodeTime]:
     for k, node in enumerate(graph.configurable.tolist()):
         sizes = facts.dims[node, layout[k, layout[k] >= 0]].tolist()
         size = next((size for size in sizes if size != 1), 1)
-        orders = (
-            tuple(dims[dims >= 0].tolist()) for dims in (layout[k, :2], model.fastest_order[k])
-        )
+        dimensions = layout[k, :2], model.fastest_order[k]
+        orders = (tuple(order[order >= 0].tolist()) for order in dimensions)
         ns = float(model.row_ns[rows[k]]), float(model.fastest_ns[k])
         times.append(NodeTime(node, *ns, size, -(-size // LANES) * LANES, *orders))
     return times

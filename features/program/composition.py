@@ -19,6 +19,7 @@ _STATISTICS: Final = {how: f"{how} over nodes" for how in ("mean", "std", "max")
 }
 _NEIGHBOURS: Final = {"in": "operands", "out": "consumers", "total": "operands and consumers"}
 _CLASSES: Final = ("convolution", "dot", "reduce")
+_PARTS: Final = (*_CLASSES, "other")
 
 
 def _opcode_columns(suffix: str, meaning: str) -> dict[str, str]:
@@ -34,10 +35,8 @@ class OpcodeHistogram(Block):
     columns = _opcode_columns("__share", "share of nodes that are {}")
 
     def compute(self, context: ProgramContext) -> Floats:
-        return (
-            np.bincount(context.graph.opcode, minlength=len(OPCODES))[_CURRENT]
-            / context.graph.nodes
-        )
+        counts = np.bincount(context.graph.opcode, minlength=len(OPCODES))
+        return counts[_CURRENT] / context.graph.nodes
 
 
 class OpcodeSizes(Block):
@@ -54,10 +53,9 @@ class OpcodeSizes(Block):
     }
 
     def compute(self, context: ProgramContext) -> Floats:
-        weights = (None, context.bytes)
-        counts, written = (
-            np.bincount(context.graph.opcode, weight, len(OPCODES))[_CURRENT] for weight in weights
-        )
+        opcode = context.graph.opcode
+        counts = np.bincount(opcode, minlength=len(OPCODES))[_CURRENT]
+        written = np.bincount(opcode, context.bytes, len(OPCODES))[_CURRENT]
         return np.concatenate([np.log2(1.0 + counts), written / max(context.bytes.sum(), 1.0)])
 
 
@@ -69,24 +67,16 @@ class ElementTypes(Block):
     kinds = ("layout", "tile")
     scope = Scope.GRAPH
     columns = {
-        **{
-            f"elements__{name}__share": f"share of nodes with elements of type {name}"
-            for name in ELEMENT_BYTES
-        },
-        **{
-            f"elements__{name}_bytes__share": f"share of the output bytes of type {name}"
-            for name in ELEMENT_BYTES
-        },
+        f"elements__{name}{suffix}__share": f"share of {what} of type {name}"
+        for suffix, what in (("", "nodes with elements"), ("_bytes", "the output bytes"))
+        for name in ELEMENT_BYTES
     }
 
     def compute(self, context: ProgramContext) -> Floats:
-        weights = (None, context.bytes)
-        nodes, written = (
-            np.bincount(context.element_type, weight, len(ELEMENT_BYTES)) for weight in weights
-        )
-        return np.concatenate(
-            [nodes / context.graph.nodes, written / max(context.bytes.sum(), 1.0)]
-        )
+        nodes = np.bincount(context.element_type, minlength=len(ELEMENT_BYTES))
+        written = np.bincount(context.element_type, context.bytes, len(ELEMENT_BYTES))
+        total = max(context.bytes.sum(), 1.0)
+        return np.concatenate([nodes / context.graph.nodes, written / total])
 
 
 class GraphSize(Block):
@@ -141,13 +131,13 @@ class Degrees(Block):
     }
 
     def compute(self, context: ProgramContext) -> Floats:
-        operands, consumers = (
-            np.bincount(ends, minlength=context.graph.nodes) for ends in context.graph.edges.T
-        )
-        degrees = (operands, consumers, operands + consumers)
-        return np.concatenate(
-            [[d.mean(), d.std(), d.max(), *np.quantile(d, _QUANTILES)] for d in degrees]
-        )
+        nodes = context.graph.nodes
+        operands, consumers = (np.bincount(ends, minlength=nodes) for ends in context.graph.edges.T)
+        values: list[float] = []
+        for degrees in (operands, consumers, operands + consumers):
+            values += [degrees.mean(), degrees.std(), degrees.max()]
+            values += [*np.quantile(degrees, _QUANTILES)]
+        return np.array(values)
 
 
 class Work(Block):
@@ -160,14 +150,8 @@ class Work(Block):
     scope = Scope.GRAPH
     columns = {
         "work__flops__log": "operations of all nodes",
-        **{
-            f"work__{part}_flops__log": f"operations of {part} nodes"
-            for part in (*_CLASSES, "other")
-        },
-        **{
-            f"work__{part}_flops__share": f"share of operations in {part} nodes"
-            for part in (*_CLASSES, "other")
-        },
+        **{f"work__{part}_flops__log": f"operations of {part} nodes" for part in _PARTS},
+        **{f"work__{part}_flops__share": f"share of operations in {part} nodes" for part in _PARTS},
         "work__largest_flops__share": "share of operations in the most expensive node",
         "work__intensity__log": "operations over output bytes",
     }
@@ -179,9 +163,8 @@ class Work(Block):
         parts = [flops[subset].sum() for subset in (*members, ~np.any(members, axis=0))]
         intensity = flops.sum() / max(1.0, context.bytes.sum())
         logs = np.log2(1 + np.array([flops.sum(), *parts]))
-        return np.array(
-            [*logs, *(part / total for part in parts), flops.max() / total, np.log2(1 + intensity)]
-        )
+        shares = [part / total for part in (*parts, flops.max())]
+        return np.array([*logs, *shares, np.log2(1 + intensity)])
 
 
 class Computations(Block):

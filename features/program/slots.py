@@ -48,16 +48,14 @@ def slot_tensors(context: ProgramContext, nodes: Ints, table: ConfigTable | None
     consumer = edges[order, 0]
     operand = np.append(edges[order, 1], -1)
     start, end = (np.searchsorted(consumer, nodes, side) for side in ("left", "right"))
-    first, second = (
-        np.where(start + i < end, operand[np.minimum(start + i, len(edges))], -1) for i in (0, 1)
-    )
+    first = np.where(start < end, operand[start], -1)
+    second = np.where(start + 1 < end, operand[np.minimum(start + 1, len(edges))], -1)
     min_ranks = np.zeros((len(nodes), 2), np.int64)  # ranks of input and kernel that layouts imply
     if table is not None:
         slots = table.rows[:, MAX_RANK : 3 * MAX_RANK].reshape(-1, 2, MAX_RANK)
         np.maximum.at(min_ranks, table.node, slots.max(axis=2, initial=-1) + 1)
-    in_order, swapped = (
-        _fit(context, nodes, *pair, min_ranks) for pair in ((first, second), (second, first))
-    )
+    in_order = _fit(context, nodes, first, second, min_ranks)
+    swapped = _fit(context, nodes, second, first, min_ranks)
     swap = (second >= 0) & (swapped > in_order)
     # x * x has one edge for two operands
     has_kernel = context.opcode_class[nodes] == _DOT if table is None else min_ranks[:, 1] > 0
@@ -75,27 +73,21 @@ def _fit(
     kind = context.opcode_class[node]
     dims = context.dims[node]
     rank = context.rank[node]
-    ranks_fit = (context.rank[input_] >= min_ranks[:, 0]).astype(float) + (
-        context.rank[kernel] >= min_ranks[:, 1]
-    )
+    ranks_fit = (context.rank[input_] >= min_ranks[:, 0]).astype(float)
+    ranks_fit += context.rank[kernel] >= min_ranks[:, 1]
     # a kernel has the sizes of the window and the output features of its convolution
-    spatial = context.column("convolution_dim_numbers_kernel_spatial_dims_0", 4)[node].astype(
-        np.int64
-    )
+    spatial = context.column("convolution_dim_numbers_kernel_spatial_dims_0", 4)[node]
     kernel_feature = context.convolution_dimension("kernel_output_feature")[node]
     output_feature = context.convolution_dimension("output_feature")[node]
     unused = np.arange(4) >= (rank - 2)[:, None]
-    window = (
-        context.dims[kernel][at[:, None], spatial] == context.column("window_size_0", 4)[node]
-    ) | unused
-    is_kernel = window.all(axis=1) & (
-        context.dims[kernel, kernel_feature] == dims[at, output_feature]
-    )
+    kernel_sizes = context.dims[kernel][at[:, None], spatial.astype(np.int64)]
+    window = (kernel_sizes == context.column("window_size_0", 4)[node]) | unused
+    is_kernel = window.all(axis=1)
+    is_kernel &= context.dims[kernel, kernel_feature] == dims[at, output_feature]
     # the output of a dot lists the left operand's dimensions before the right one's
     last, before = (dims[at, np.maximum(rank - i, 0)][:, None] for i in (1, 2))
-    in_left = (context.dims[input_] == before).any(axis=1) & (
-        context.dims[input_] == dims[:, :1]
-    ).any(axis=1)
+    in_left = (context.dims[input_] == before).any(axis=1)
+    in_left &= (context.dims[input_] == dims[:, :1]).any(axis=1)
     in_order = (rank > 0) * ((context.dims[kernel] == last).any(axis=1).astype(float) + in_left)
     shapes_fit = (kind == _CONVOLUTION) * is_kernel + (kind == _DOT) * in_order
     return np.asarray(4 * ranks_fit + shapes_fit)  # ranks that layouts imply outweigh shapes
@@ -111,11 +103,8 @@ def slot_roles(context: ProgramContext, tensors: Ints) -> Ints:
     right operand's) and `RESHAPE_ROLES`.
     """
     roles = np.full((len(tensors), 3, MAX_RANK), -1)
-    for number, roles_of in (
-        (_CONVOLUTION, _convolution_roles),
-        (_DOT, _dot_roles),
-        (_RESHAPE, _reshape_roles),
-    ):
+    functions = {_CONVOLUTION: _convolution_roles, _DOT: _dot_roles, _RESHAPE: _reshape_roles}
+    for number, roles_of in functions.items():
         if (members := context.opcode_class[tensors[:, 0]] == number).any():
             roles[members] = roles_of(context, tensors[members])
     inside = np.arange(MAX_RANK) < context.rank[tensors][:, :, None]
@@ -125,11 +114,8 @@ def slot_roles(context: ProgramContext, tensors: Ints) -> Ints:
 
 def _convolution_roles(context: ProgramContext, tensors: Ints) -> Ints:
     roles = np.full((len(tensors), 3, MAX_RANK), CONVOLUTION_ROLES.index("spatial"))
-    names = (
-        "output_batch output_feature input_batch input_feature kernel_input_feature "
-        "kernel_output_feature"
-    )
-    for number, name in enumerate(names.split()):
+    names = "output_batch output_feature input_batch input_feature kernel_input_feature".split()
+    for number, name in enumerate([*names, "kernel_output_feature"]):
         dimension = context.convolution_dimension(name)[tensors[:, 0]]
         roles[np.arange(len(tensors)), number // 2, dimension] = number % 2  # batch or feature
     return roles
@@ -140,10 +126,9 @@ def dot_split(context: ProgramContext, tensors: Ints) -> Floats:
     shapes = np.concatenate([context.dims[tensors], context.rank[tensors][:, :, None]], axis=2)
     shapes = np.where((tensors >= 0)[:, :, None], shapes, 0)
     examples, group = group_codes(shapes.reshape(len(tensors), len(LAYOUT_SLOTS) * (MAX_RANK + 1)))
-    splits = [
-        split_sizes(*(tuple(sizes[: sizes[-1]]) for sizes in dot))
-        for dot in shapes[examples].tolist()
-    ]
+    splits = []
+    for dot in shapes[examples].tolist():
+        splits.append(split_sizes(*(tuple(sizes[: sizes[-1]]) for sizes in dot)))
     return np.array(splits, np.float64).reshape(-1, 3)[group].T
 
 
@@ -178,9 +163,8 @@ def split_sizes(
         rest_right.subtract(out[:batch] + out[batch + rows :])
         if rest_left == rest_right and min(rest_left.values(), default=0) >= 0:
             leads = batch > 0 and left[0] == right[0] == out[0]
-            splits.append(
-                (contracted > 0, leads, batch == 0, batch, rows, float(prod(rest_left.elements())))
-            )
+            size = float(prod(rest_left.elements()))
+            splits.append((contracted > 0, leads, batch == 0, batch, rows, size))
     if splits:
         return max(splits)[3:]
     rows = len(left) - max(spare, 0) // 2
@@ -203,23 +187,14 @@ def _dot_roles(context: ProgramContext, tensors: Ints) -> Ints:
     roles[:, 0][np.arange(MAX_RANK) < batch[:, None]] = batch_role
     for slot, first, last in ((1, batch, batch + rows), (2, batch + rows, rank)):
         operand = np.where((tensors[:, slot] >= 0)[:, None], context.dims[tensors[:, slot]], 0)
-        for role, start, end in (
-            (batch_role, np.zeros_like(batch), batch),
-            (rows_role, first, last),
-        ):
+        for role, start, end in ((batch_role, 0 * batch, batch), (rows_role, first, last)):
             for position in range(MAX_RANK):
-                fits = (
-                    (operand == output[:, position, None])
-                    & (roles[:, slot] == contracted_role)
-                    & (operand > 0)
-                )
+                fits = (operand == output[:, position, None]) & (operand > 0)
+                fits &= roles[:, slot] == contracted_role
                 fits &= ((position >= start) & (position < end))[:, None]
-                backwards = slot == 2 and role == rows_role
-                at = (
-                    MAX_RANK - 1 - fits[:, ::-1].argmax(axis=1)
-                    if backwards
-                    else fits.argmax(axis=1)
-                )
+                at = fits.argmax(axis=1)
+                if slot == 2 and role == rows_role:  # backwards
+                    at = MAX_RANK - 1 - fits[:, ::-1].argmax(axis=1)
                 matched = np.flatnonzero(fits.any(axis=1))
                 roles[matched, slot, at[matched]] = role
     return roles
@@ -247,9 +222,8 @@ def _reshape_roles(context: ProgramContext, tensors: Ints) -> Ints:
     merged.
     """
     blocks = reshape_blocks(context, tensors)
-    in_output, in_input = (
-        (blocks[:, side, None, None, :] == blocks[:, :, :, None]).sum(axis=3) for side in (0, 1)
-    )
+    in_output = (blocks[:, 0, None, None, :] == blocks[:, :, :, None]).sum(axis=3)
+    in_input = (blocks[:, 1, None, None, :] == blocks[:, :, :, None]).sum(axis=3)
     is_kept = (blocks < 0) | ((in_output == 1) & (in_input == 1))
     kept_role, split_role, merged_role = range(len(RESHAPE_ROLES))
     roles = np.full((len(tensors), 3, MAX_RANK), kept_role)
@@ -266,13 +240,11 @@ def node_flops(context: ProgramContext) -> Floats:
     """
     work = np.where(context.element_bytes > 0, context.volume, 0.0)
     work[np.isin(context.graph.opcode, _FREE)] = 0.0
-    consumer, operand = context.graph.edges[
-        context.opcode_class[context.graph.edges[:, 0]] == _REDUCE
-    ].T
+    edges = context.graph.edges
+    consumer, operand = edges[context.opcode_class[edges[:, 0]] == _REDUCE].T
     np.maximum.at(work, consumer, context.volume[operand])
-    convolutions, dots = (
-        np.flatnonzero(context.opcode_class == number) for number in (_CONVOLUTION, _DOT)
-    )
+    convolutions = np.flatnonzero(context.opcode_class == _CONVOLUTION)
+    dots = np.flatnonzero(context.opcode_class == _DOT)
     kernel = slot_tensors(context, convolutions)[:, 2]
     feature = context.convolution_dimension("kernel_output_feature")[convolutions]
     summed = context.volume[kernel] / np.maximum(context.dims[kernel, feature], 1)

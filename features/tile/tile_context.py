@@ -59,13 +59,12 @@ class TileContext(ProgramContext):
         super().__init__(graph)
         self.configs = len(graph.first)
         first = graph.first
-        self.bounds: dict[str, Floats] = {
-            slot: graph.bounds(slot)[first].astype(np.float64) for slot in TILE_SLOTS
-        }
+        self.bounds: dict[str, Floats] = {}
+        for slot in TILE_SLOTS:
+            self.bounds[slot] = graph.bounds(slot)[first].astype(np.float64)
         self.vectorised = bool(self.bounds["input"].any())
-        members = (
-            np.flatnonzero(self.opcode_class == OPCODE_CLASSES.index(name)) for name in _WORK_ORDER
-        )
+        classes = map(OPCODE_CLASSES.index, _WORK_ORDER)
+        members = (np.flatnonzero(self.opcode_class == number) for number in classes)
         nodes = next((nodes for nodes in members if len(nodes)), np.arange(graph.nodes))
         self.main = int(nodes[len(nodes) - 1 - np.argmax(self.bytes[nodes][::-1])])
         self.main_class = OPCODE_CLASSES[int(self.opcode_class[self.main])]
@@ -76,31 +75,26 @@ class TileContext(ProgramContext):
         self.physical_extents = self._physical_extents()
         self.tiled_node = self._tiled_node()
         self.element_size = max(1.0, float(self.element_bytes[self.tiled_node]))
-        self.physical = bool(
-            (self.bounds["output"].max(axis=0) <= self.physical_extents[self.tiled_node]).all()
-        )
+        largest = self.bounds["output"].max(axis=0)
+        self.physical = bool((largest <= self.physical_extents[self.tiled_node]).all())
         output = self.dims[self.tiled_node].astype(np.float64)
         kernel = self._contracted()
         self.contracted = kernel
         self.depth = float(np.prod(kernel[kernel > 0])) if kernel.any() else 0.0
         if self.physical:
             output = self.physical_extents[self.tiled_node]
-            kernel = (
-                self.physical_extents[self.kernel_tensor]
-                if self.kernel_tensor >= 0
-                else np.zeros(MAX_RANK)
-            )
+            kernel = np.zeros(MAX_RANK)
+            if self.kernel_tensor >= 0:
+                kernel = self.physical_extents[self.kernel_tensor]
         self.extents: dict[str, Floats] = {"output": output, "kernel": kernel, "input": output}
         self.output_rank = int((output > 0).sum())
         self.unit = np.ones(MAX_RANK)
         if self.physical:
             self.unit[: self.output_rank] = self.physical_unit(self.output_rank)
-        sizes = {
-            slot: np.where(extents > 0, extents, 1.0) for slot, extents in self.extents.items()
-        }
-        self.tiles = {
-            slot: np.where(bound > 0, bound, sizes[slot]) for slot, bound in self.bounds.items()
-        }
+        self.tiles: dict[str, Floats] = {}
+        for slot, bound in self.bounds.items():
+            extents = self.extents[slot]
+            self.tiles[slot] = np.where(bound > 0, bound, np.where(extents > 0, extents, 1.0))
         self.step = self.tiles["kernel"].prod(axis=1) if self.depth else np.ones(self.configs)
 
     def slots_of(self, node: int) -> Ints:
@@ -121,9 +115,8 @@ class TileContext(ProgramContext):
         sizes[:, 0] = np.ceil(sizes[:, 0] / LANES)
         sizes[:, 1] = np.ceil(sizes[:, 1] / SUBLANES)
         position = self.rank[:, None] - 1 - np.arange(MAX_RANK)
-        return np.where(
-            position >= 0, np.take_along_axis(sizes, np.maximum(position, 0), axis=1), 0.0
-        )
+        major_first = np.take_along_axis(sizes, np.maximum(position, 0), axis=1)
+        return np.where(position >= 0, major_first, 0.0)
 
     def _tiled_node(self) -> int:
         """Return the node whose output the output bounds divide.
@@ -134,9 +127,8 @@ class TileContext(ProgramContext):
         """
         roots = np.flatnonzero((self.column("is_root") > 0) & (self.rank > 0))
         tensors = np.flatnonzero(self.rank > 0)
-        candidates = np.array(
-            [*roots[::-1], self.main, *tensors[np.argsort(-self.bytes[tensors], kind="stable")]]
-        )
+        by_size = tensors[np.argsort(-self.bytes[tensors], kind="stable")]
+        candidates = np.array([*roots[::-1], self.main, *by_size])
         largest_bounds = self.bounds["output"].max(axis=0)
         if self.vectorised:
             results = candidates[: len(roots) + 1]
@@ -150,9 +142,8 @@ class TileContext(ProgramContext):
         for extents in (self.physical_extents[candidates], self.dims[candidates]):
             fits = (rank[:, 0] >= bounded_rank) & ~(inside & (largest_bounds > extents)).any(axis=1)
             # the bounds of real searches reach the extents
-            score = (inside & (largest_bounds == extents)).sum(axis=1) + (
-                rank[:, 0] == bounded_rank
-            )
+            score = (inside & (largest_bounds == extents)).sum(axis=1)
+            score += rank[:, 0] == bounded_rank
             scores.append(np.where(fits, score, -1.0))
         best = np.maximum(*scores)
         return int(candidates[best.argmax()]) if best.max() >= 0 else self.main
@@ -161,9 +152,8 @@ class TileContext(ProgramContext):
         sizes = np.zeros(MAX_RANK)
         if self.main_class == "convolution" and self.kernel_tensor >= 0:
             features = self.convolution_dimension("kernel_output_feature")[self.main]
-            inner = np.delete(
-                self.dims[self.kernel_tensor, : self.rank[self.kernel_tensor]], features
-            )
+            kernel = self.dims[self.kernel_tensor, : self.rank[self.kernel_tensor]]
+            inner = np.delete(kernel, features)
             sizes[: len(inner)] = inner
         elif self.main_class == "dot" and len(self.main_operands) > 0:
             sizes[0] = dot_split(self, self.slots_of(self.main)[None])[2, 0]
@@ -212,18 +202,12 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
     kind = context.main_class
     opcode = OPCODES[int(context.graph.opcode[context.main])]
     if kind == "convolution":
-        windows = (
-            context.column(f"window_{name}_0", MAX_RANK)
-            for name in ("stride", "base_dilation", "size")
-        )
+        names = ("window_stride_0", "window_base_dilation_0", "window_size_0")
+        windows = (context.column(name, MAX_RANK) for name in names)
         stride, dilation, size = (window[context.main].max() for window in windows)
         depthwise = context.column("feature_group_count")[context.main] > 1
-        words = {
-            "depthwise": depthwise,
-            "strided": stride > 1,
-            "dilated": dilation > 1,
-            "pointwise": size == 1,
-        }
+        words = {"depthwise": depthwise, "strided": stride > 1, "dilated": dilation > 1}
+        words["pointwise"] = size == 1
         return (" ".join([kind, *(word for word, applies in words.items() if applies)]),)
     if kind == "dot":
         return _dot_kinds(context)
@@ -239,10 +223,9 @@ def _dot_kinds(context: TileContext) -> tuple[str, ...]:
     tensors = context.slots_of(context.main)[None]
     roles = slot_roles(context, tensors)[0]
     words = [["dot batched" if (roles[0] == _BATCH).any() else "dot"]]
-    for slot, word, *order in (
-        (1, " left-transposed", _ROWS, _CONTRACTED),
-        (2, " right-transposed", _CONTRACTED, _ROWS),
-    ):
+    left = (1, " left-transposed", _ROWS, _CONTRACTED)
+    right = (2, " right-transposed", _CONTRACTED, _ROWS)
+    for slot, word, *order in (left, right):
         first, second = (np.flatnonzero(roles[slot] == role) for role in order)
         sizes = context.dims[tensors[0, slot]]
         if len(first) and np.array_equal(np.sort(sizes[first]), np.sort(sizes[second])):
