@@ -40,10 +40,7 @@ class ChangePath:
 
     def by_node(self, values: Floats) -> dict[int, float]:
         """Return the mean step of ``values``, one per row, at each node."""
-        return {
-            int(node): float(step)
-            for node, step in zip(self.nodes, walk_steps(values), strict=True)
-        }
+        return dict(zip(self.nodes.tolist(), walk_steps(values).tolist(), strict=True))
 
 
 def walk_between(
@@ -75,9 +72,8 @@ def walk_between(
             columns.append(computed[name])
         elif name in sources:
             stored = rows.config_values[:, rows.config_columns.index(sources[name])]
-            columns.append(
-                position_among(computed[sources[name]], stored, name.startswith("rank__"))
-            )
+            is_rank = name.startswith("rank__")
+            columns.append(position_among(computed[sources[name]], stored, is_rank))
         else:  # a user's block is computed for candidates only: interpolate
             first, last = candidates[ends].tolist()
             columns.append(np.tile(np.linspace(first, last, half), 2))
@@ -105,11 +101,8 @@ def position_among(
     if len(ordered) < 2:
         return np.full(len(values), 0.5)
     margin = 1e-6 * np.maximum(np.abs(values), 1e-30)
-    ranks = (
-        np.searchsorted(ordered, values - margin)
-        + np.searchsorted(ordered, values + margin, side="right")
-        - 1
-    )
+    smaller = np.searchsorted(ordered, values - margin)
+    ranks = smaller + np.searchsorted(ordered, values + margin, side="right") - 1
     return np.asarray((ranks / 2 / (len(ordered) - 1)).clip(0.0, 1.0))
 
 

@@ -78,10 +78,8 @@ def load_blocks(*names: str | Path) -> tuple[BlockFile, ...]:
     docstring and for malformed or duplicate columns.
     """
     files = tuple(dict.fromkeys(map(_load, names)))
-    _check(
-        [block for file in files for block in file.blocks],
-        " and ".join(file.name for file in files),
-    )
+    blocks = [block for file in files for block in file.blocks]
+    _check(blocks, " and ".join(file.name for file in files))
     return files
 
 
@@ -120,18 +118,12 @@ def _run(name: str, source: str) -> BlockFile:
 
 
 def _register(name: str, module: ModuleType, digest: str) -> BlockFile:
-    classes = [
-        cls
-        for cls in vars(module).values()
-        if inspect.isclass(cls) and cls.__module__ == module.__name__
-    ]
-    blocks = tuple(
-        cls() for cls in classes if issubclass(cls, Block) and not inspect.isabstract(cls)
-    )
+    members = filter(inspect.isclass, vars(module).values())
+    own = [cls for cls in members if cls.__module__ == module.__name__ and issubclass(cls, Block)]
+    blocks = tuple(cls() for cls in own if not inspect.isabstract(cls))
     if not blocks:
-        raise BlockError(
-            f"{name} has no blocks", expected="subclasses of xlarank.features.block.Block"
-        )
+        expected = "subclasses of xlarank.features.block.Block"
+        raise BlockError(f"{name} has no blocks", expected=expected)
     _check(blocks, name)
     file = BlockFile(name, digest, {block.title: list(block.columns) for block in blocks})
     _loaded[file] = blocks
@@ -168,11 +160,8 @@ def _line(error: BaseException, file: str) -> str:
     """Return ", line N," for the innermost frame of the file in the traceback; empty if there is
     none.
     """
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == file
-    ]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file]
     return f", line {lines[-1]}," if lines else ""
 
 

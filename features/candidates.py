@@ -64,12 +64,9 @@ def standard_score(
     """
     among = (values if among is None else among).astype(np.float64)
     spread = among.std()
-    largest = np.abs(among).max(initial=0.0)
-    return (
-        (values.astype(np.float64) - among.mean()) / spread
-        if spread > 1e-6 * largest
-        else np.zeros(len(values))
-    )
+    if spread <= 1e-6 * np.abs(among).max(initial=0.0):
+        return np.zeros(len(values))
+    return np.asarray((values.astype(np.float64) - among.mean()) / spread)
 
 
 class CandidatePlaces(Block):
@@ -148,13 +145,10 @@ class Frequency(LayoutBlock):
         "candidates__log_frequency__mean": "mean over nodes of log(frequency of the node's row)",
         "candidates__log_frequency__sum": "sum over nodes of log(frequency of the node's row)",
         "candidates__log_frequency__min": "smallest log(frequency of a node's row)",
-        "candidates__hamming__mean": (
-            "share of nodes that differ from another candidate, mean over candidates"
-        ),
-        "candidates__minority__share": (
-            "share of nodes whose row is less common among the candidates than "
-            "another row of the same node"
-        ),
+        "candidates__hamming__mean": "share of nodes that differ from another candidate, mean over "
+        "candidates",
+        "candidates__minority__share": "share of nodes whose row is less common among the "
+        "candidates than another row of the same node",
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:

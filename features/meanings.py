@@ -86,21 +86,17 @@ def describe_columns(pattern: str) -> list[ColumnDescription]:
     }
     if matching := [columns[name] for name in columns if fnmatchcase(name, pattern)]:
         return matching
-    hint = (
-        did_you_mean(pattern, columns, cutoff=0.5)
-        or "ask for several with a pattern such as 'padding__*'"
-    )
-    raise XlarankError(
-        f"{pattern!r} is not a column", expected=f"one of {len(columns)} columns", do=hint
-    )
+    hint = did_you_mean(pattern, columns, cutoff=0.5)
+    hint = hint or "ask for several with a pattern such as 'padding__*'"
+    expected = f"one of {len(columns)} columns"
+    raise XlarankError(f"{pattern!r} is not a column", expected=expected, do=hint)
 
 
 def describe_node(graph: Graph, node: int) -> tuple[str, str]:
     """Return opcode and output shape of a node, such as ``dot`` and ``f32[8,32]``."""
     row = graph.node_feat[node]
-    types = (
-        name for name in ELEMENT_BYTES if row[NODE_COLUMN[f"shape_element_type_is_{name}"]] > 0
-    )
+    first = NODE_COLUMN[f"shape_element_type_is_{next(iter(ELEMENT_BYTES))}"]
+    types = (name for at, name in enumerate(ELEMENT_BYTES, first) if row[at] > 0)
     sizes = ",".join(map(str, _dimensions(graph, node, "shape_dimensions_0")))
     return OPCODES[int(graph.opcode[node])], f"{next(types, '?')}[{sizes}]"
 
@@ -112,11 +108,9 @@ def layout_text(row: NDArray[np.integer[Any]], unset: str = "default") -> str:
     >>> layout_text(np.array([1, 0, -1, -1, -1, -1, *[-1] * 12]))
     'output {1,0}'
     """
-    slots = zip(LAYOUT_SLOTS, row.reshape(len(LAYOUT_SLOTS), MAX_RANK), strict=True)
-    return (
-        ", ".join(f"{slot} {order}" for slot, layout in slots if (order := order_text(layout)))
-        or unset
-    )
+    orders = map(order_text, row.reshape(len(LAYOUT_SLOTS), MAX_RANK))
+    slots = zip(LAYOUT_SLOTS, orders, strict=True)
+    return ", ".join(f"{slot} {order}" for slot, order in slots if order) or unset
 
 
 def order_text(layout: NDArray[Any]) -> str:

@@ -154,27 +154,16 @@ def write_rows(
     table = rows_table(graphs, *split)
     with_starts = [*zip(graphs, row_starts(graphs), strict=True)]
     arrays = {"row": np.concatenate([graph.group + start for graph, start in with_starts])}
-    arrays |= {
-        name: np.concatenate([getattr(graph, array) for graph in graphs])
-        for name, array in _LISTS.items()
-    }
-    lists = (
-        pl.DataFrame(arrays)
-        .sort("row", maintain_order=True)
-        .group_by("row", maintain_order=True)
-        .agg(pl.all())
-    )
-    members = {
-        graph.name: {"start": start, **asdict(entries[graph.name])} for graph, start in with_starts
-    }
-    metadata = {
-        "recipe": asdict(recipe),
-        "graph_columns": len(graphs[0].graph_columns),
-        "graphs": members,
-    }
-    table = pl.concat(
-        [table[:, : len(KEYS)], lists.drop("row"), table[:, len(KEYS) :]], how="horizontal"
-    )
+    for name, array in _LISTS.items():
+        arrays[name] = np.concatenate([getattr(graph, array) for graph in graphs])
+    by_row = pl.DataFrame(arrays).sort("row", maintain_order=True)
+    lists = by_row.group_by("row", maintain_order=True).agg(pl.all()).drop("row")
+    members = {}
+    for graph, start in with_starts:
+        members[graph.name] = {"start": start, **asdict(entries[graph.name])}
+    width = len(graphs[0].graph_columns)
+    metadata = {"recipe": asdict(recipe), "graph_columns": width, "graphs": members}
+    table = table[:, : len(KEYS)].hstack(lists).hstack(table[:, len(KEYS) :])
     with atomic_write(path) as draft:
         str(draft).encode()  # readers reject paths that are not UTF-8
         write_parquet(draft, table, statistics=False, metadata={"xlarank": _sealable(metadata)})

@@ -72,9 +72,8 @@ class SlotRows:
         dims = np.where(present, facts.dims[tensor], 0)
         default = np.where(present, facts.default_layout[tensor], -1)
         element = np.where(present[:, 0], facts.element_bytes[tensor], 0.0)
-        rows = facts.table.rows[facts.type_row, MAX_RANK * number : MAX_RANK * (number + 1)].astype(
-            np.int64
-        )
+        columns = slice(MAX_RANK * number, MAX_RANK * (number + 1))
+        rows = facts.table.rows[facts.type_row, columns].astype(np.int64)
         layout = np.where(present, rows, -1)
         self.bytes: Floats = node_bytes[node]
         self.is_set = layout[:, 0] >= 0
@@ -128,37 +127,24 @@ class LayoutFacts(ProgramContext):
         self.configurable_class = self.opcode_class[nodes]
         # The last is "other".
         self.coarse_class = np.minimum(self.configurable_class, len(COARSE_CLASSES) - 1)
-        self.nodes_of_class = np.maximum(
-            np.bincount(self.coarse_class, minlength=len(COARSE_CLASSES)), 1.0
-        )
-        self.slot_tensor: NodeIndex = slot_tensors(
-            self, nodes, graph.table if graph.configs else None
-        )
+        counts = np.bincount(self.coarse_class, minlength=len(COARSE_CLASSES))
+        self.nodes_of_class = np.maximum(counts, 1.0)
+        table = graph.table if graph.configs else None
+        self.slot_tensor: NodeIndex = slot_tensors(self, nodes, table)
         self.roles = slot_roles(self, self.slot_tensor)
         tensor = self.slot_tensor
-        parts = [
-            self.dims[tensor],
-            self.default_layout[tensor],
-            self.roles,
-            self.element_type[tensor][:, :, None],
-        ]
+        parts = [self.dims[tensor], self.default_layout[tensor], self.roles]
+        parts.append(self.element_type[tensor][:, :, None])
         slots = np.where((tensor >= 0)[:, :, None], np.concatenate(parts, axis=2), -2)
-        operation = np.concatenate(
-            [graph.opcode[nodes][:, None], *slots.transpose(1, 0, 2)], axis=1
-        )
-        self.signature = group_codes(operation)[1]
-        rows = self.table.rows.reshape(len(self.table.rows), len(LAYOUT_SLOTS), MAX_RANK).astype(
-            np.int64
-        )
+        opcode = graph.opcode[nodes][:, None]
+        self.signature = group_codes(np.concatenate([opcode, *slots.transpose(1, 0, 2)], axis=1))[1]
+        rows = self.table.rows.reshape(len(self.table.rows), len(LAYOUT_SLOTS), MAX_RANK)
         # one number for the three layouts of a row
-        key = layout_key(rows) @ (MAX_RANK + 1) ** (MAX_RANK * np.arange(len(LAYOUT_SLOTS)))
-        type_key = (
-            self.signature[self.table.node] * max(1, len(key))
-            + np.unique(key, return_inverse=True)[1]
-        )
-        _, self.type_row, self.row_type = np.unique(
-            type_key, return_index=True, return_inverse=True
-        )
+        place = (MAX_RANK + 1) ** (MAX_RANK * np.arange(len(LAYOUT_SLOTS)))
+        _, key = np.unique(layout_key(rows.astype(np.int64)) @ place, return_inverse=True)
+        type_key = self.signature[self.table.node] * max(1, len(key)) + key
+        types = np.unique(type_key, return_index=True, return_inverse=True)
+        _, self.type_row, self.row_type = types
         self.type_configurable: ConfigurableIndex = self.table.node[self.type_row].astype(np.int64)
         self.type_coarse_class = self.coarse_class[self.type_configurable]
 

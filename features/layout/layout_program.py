@@ -163,17 +163,14 @@ class LayoutProgram:
         nodes = np.flatnonzero(is_product)
         tensors = slot_tensors(facts, nodes)
         tensors[:, 2] = np.where(tensors[:, 2] < 0, tensors[:, 1], tensors[:, 2])
-        roles = slot_roles(facts, tensors)
-        self.roles: dict[int, list[list[int]]] = dict(
-            zip(nodes.tolist(), roles.tolist(), strict=True)
-        )
+        roles: list[list[list[int]]] = slot_roles(facts, tensors).tolist()
+        self.roles = dict(zip(nodes.tolist(), roles, strict=True))
         is_dot = np.array([self.opcode[node] == "dot" for node in nodes], bool)
         batch, rows, contracted = dot_split(facts, tensors[is_dot])
         dots = nodes[is_dot].tolist()
         flops = np.rint(2 * contracted * facts.volume[nodes[is_dot]])
-        self.split = dict(
-            zip(dots, zip(batch.astype(int), rows.astype(int), strict=True), strict=True)
-        )
+        splits = zip(batch.astype(int), rows.astype(int), strict=True)
+        self.split = dict(zip(dots, splits, strict=True))
         self.flops: dict[int, float] = dict(zip(dots, flops.tolist(), strict=True))
         self._contract_squares([node for node in dots if node not in self.dots])
         self.groups = {node: [self._groups(node, slot) for slot in (1, 2)] for node in dots}

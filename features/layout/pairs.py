@@ -90,9 +90,8 @@ def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
     start = start[first]
     node = facts.configurable_index[node[first]]
     output = np.full(len(start), LAYOUT_SLOTS.index("output"))
-    pairs = Pairs(
-        consumer[start], node, slot[start], output, facts.bytes[tensor[start]], permutation[first]
-    )
+    ends = consumer[start], node, slot[start], output
+    pairs = Pairs(*ends, facts.bytes[tensor[start]], permutation[first])
     return [pairs.take(np.flatnonzero(hops[first] == hop)) for hop in range(1, HOPS + 1)]
 
 
@@ -176,9 +175,8 @@ class RequestedLayouts:
             ((slot * self.signatures + signature) * 2 + rows.is_set) * 7**MAX_RANK + rows.key
             for slot, rows in enumerate(facts.slots.values())
         ]
-        distinct, example, requested = np.unique(
-            np.concatenate(keys), return_index=True, return_inverse=True
-        )
+        key = np.concatenate(keys)
+        distinct, example, requested = np.unique(key, return_index=True, return_inverse=True)
         owner = distinct // (2 * 7**MAX_RANK)
         owners = len(LAYOUT_SLOTS) * self.signatures
         self.first = np.searchsorted(owner, np.arange(owners))

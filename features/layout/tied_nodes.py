@@ -107,15 +107,13 @@ def _at_stake(
     """
     if opcode not in _AT_STAKE:
         return None
-    slots = [
-        [np.flatnonzero(slot == role).tolist() for role in _AT_STAKE[opcode]] for slot in roles
-    ]
+    at_stake = _AT_STAKE[opcode]
+    slots = [[np.flatnonzero(slot == role).tolist() for role in at_stake] for slot in roles]
     if opcode == "dot":
         batch = [shapes[0][d] for d in np.flatnonzero(roles[0] == DOT_ROLES.index("batch"))]
-        for number, free in ((1, slots[0][1]), (2, slots[0][0])):
-            slots[number] = _contracted_and_free(
-                shapes[number], [shapes[0][d] for d in free], batch
-            )
+        right_free, left_free = ([shapes[0][d] for d in dims] for dims in slots[0])
+        slots[1] = _contracted_and_free(shapes[1], left_free, batch)
+        slots[2] = _contracted_and_free(shapes[2], right_free, batch)
     output, left, right = (tuple(dim for dims in slot for dim in dims[-1:]) for slot in slots)
     sizes = [
         [sorted(shape[d] for d in dims) for dims in slot]
@@ -161,16 +159,11 @@ def _reshape(output: Shape, operand: Shape, blocks: Sequence[Sequence[int]]) -> 
     orders = []
     for block_order in permutations(reversed(range(count))):
         position = {number: index for index, number in enumerate(block_order)} | {-1: count}
-        orders.append(
-            tuple(
-                tuple(
-                    sorted(
-                        range(len(shape)), key=lambda d: (position[numbers[d]], shape[d] == 1, -d)
-                    )
-                )
-                for numbers, shape in zip(blocks, shapes, strict=True)
-            )
-        )
+        order = []
+        for numbers, shape in zip(blocks, shapes, strict=True):
+            keys = [(position[numbers[d]], shape[d] == 1, -d) for d in range(len(shape))]
+            order.append(tuple(sorted(range(len(shape)), key=keys.__getitem__)))
+        orders.append(tuple(order))
     preferred = [cheaper(shape, tuple(reversed(range(len(shape))))) for shape in shapes]
     signature = ("reshape", len(output), len(operand), *orders, *(preferred if count > 1 else []))
     return TiedNode(signature, tuple(dict.fromkeys(out for out, _ in orders)), optional=True)
