@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xlarank.cli.options import without_passwords
+from xlarank.cli.console import without_passwords
 from xlarank.data.errors import MAX_THREADS, XlarankError, require_ranges, require_seconds
 from xlarank.data.files import from_json
 from xlarank.data.passwords import hide_passwords
