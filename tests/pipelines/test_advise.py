@@ -149,12 +149,12 @@ def compiler(monkeypatch):
     return compiler
 
 
-def run(out, **settings):
-    return advise("mine:program", AdviceSettings(**settings), out=out)
+def run(compiler, out, **settings):
+    return advise("mine:program", compiler, AdviceSettings(**settings), out=out)
 
 
 def test_entry_layouts_are_tried_first_and_the_search_continues_from_the_best(compiler, tmp_path):
-    result = run(tmp_path, budget=8)
+    result = run(compiler, tmp_path, budget=8)
     assert compiler.compiled[:4] == ["default False", "auto False", "auto False", "default False"]
     times = [result.default_ns, result.best_ns, result.module_ns]
     assert times == [*map(target_named("tpu-v3").nanoseconds, (400, 50, 50))]
@@ -179,7 +179,7 @@ def test_entry_layouts_are_tried_first_and_the_search_continues_from_the_best(co
     ]
     assert len(compiler.pasted) == 2 and compiler.pasted[1][1] == 0
     assert not result.net_text, "a weight alone"
-    assert "nothing is left to try" in run(tmp_path / "more", budget=20).stopped
+    assert "nothing is left to try" in run(compiler, tmp_path / "more", budget=20).stopped
     edited = HloModuleProto.FromString((tmp_path / "program.advised.pb").read_bytes())
     assert entry_modes(edited) == [["default", "{0,1}"], ["default"]]
     value = json.loads((tmp_path / "program.advice.json").read_text())
@@ -191,7 +191,7 @@ def test_entry_layouts_are_tried_first_and_the_search_continues_from_the_best(co
 def test_printed_advice_separates_code_from_module_and_names_uncounted_costs(
     compiler, tmp_path, capsys
 ):
-    result = run(tmp_path, budget=8)
+    result = run(compiler, tmp_path, budget=8)
     batch = replace(result.inputs[0], kind="input")
     unreached = replace(result.changes[0], code="", source="jit(f)/transpose(jvp())/dot")
     changes = [*result.changes, unreached]
@@ -219,7 +219,7 @@ def test_advice_that_measuring_does_not_confirm_is_dropped(compiler, tmp_path, c
     ):
         compiler.advised_seconds = seconds
         out = tmp_path / str(seconds)
-        result = run(out, budget=8, measure=True)
+        result = run(compiler, out, budget=8, measure=True)
         assert text in result.measured.text and result.measured.expected == 8
         gains = [result.speedup > 1, result.lines, result.inputs, result.is_worthwhile]
         assert [*map(bool, gains)] == [kept] * 4
@@ -229,23 +229,23 @@ def test_advice_that_measuring_does_not_confirm_is_dropped(compiler, tmp_path, c
         assert result.measured.text.partition(":")[0] in capsys.readouterr().out
     compiler.advised_seconds = "no memory"
     with pytest.raises(CompilerError, match=r"as advised does not run .no memory"):
-        run(tmp_path, budget=8, measure=True)
+        run(compiler, tmp_path, budget=8, measure=True)
 
 
 def test_an_interrupted_search_is_resumed(compiler, tmp_path):
-    whole = run(tmp_path / "whole", budget=8)
+    whole = run(compiler, tmp_path / "whole", budget=8)
     compilations = len(compiler.compiled)
     for moment in (1, compilations - 2):
         compiler.compiled.clear()
         compiler.fails_after = moment
         with pytest.raises(KeyboardInterrupt):
-            run(tmp_path / str(moment), budget=8)
+            run(compiler, tmp_path / str(moment), budget=8)
         compiler.fails_after = 10**9
-        again = run(tmp_path / str(moment), budget=8)
+        again = run(compiler, tmp_path / str(moment), budget=8)
         assert replace(again, files=whole.files) == whole
         assert len(compiler.compiled) == compilations, "nothing is compiled twice"
     compiler.compiled.clear()
-    run(tmp_path / "whole", budget=8)
+    run(compiler, tmp_path / "whole", budget=8)
     assert len(compiler.compiled) == 1, "the module that is written, to be sure of it"
 
 
@@ -293,17 +293,17 @@ def test_a_default_that_does_not_compile_is_explained(compiler, tmp_path):
         compiler.custom_call = "ffi"
         compiler.one_hot = []
         with pytest.raises(CompilerError, match=error):
-            run(tmp_path / error, budget=3)
+            run(compiler, tmp_path / error, budget=3)
         assert compiler.one_hot == ([False, True] if "one_hot" in error else [False])
 
 
 def test_timeouts_and_crashes_are_tried_again_by_a_later_run(compiler, tmp_path):
     for status, again in (("timeout", True), ("crashed", True), ("failed", False)):
         compiler.unsettled = status
-        assert run(tmp_path / status, budget=3).speedup == 1
+        assert run(compiler, tmp_path / status, budget=3).speedup == 1
         compiler.unsettled = ""
         compiler.compiled.clear()
-        assert (run(tmp_path / status, budget=3).speedup > 1) is again
+        assert (run(compiler, tmp_path / status, budget=3).speedup > 1) is again
         assert ("auto False" in compiler.compiled) is again
 
 
@@ -311,13 +311,13 @@ def test_estimates_counted_otherwise_are_not_used_again_and_old_modules_go(
     compiler, tmp_path, monkeypatch
 ):
     advised = tmp_path / "program.advised.pb"
-    assert str(advised) in run(tmp_path, budget=4).files
+    assert str(advised) in run(compiler, tmp_path, budget=4).files
     first = list(compiler.compiled)
     compiler.compiled.clear()
     monkeypatch.setattr("xlarank.pipelines.programs.advise.advice.COUNTING", COUNTING - 1)
-    run(tmp_path, budget=4)
+    run(compiler, tmp_path, budget=4)
     assert compiler.compiled == first
-    files = [Path(file).name for file in run(tmp_path, budget=1).files]
+    files = [Path(file).name for file in run(compiler, tmp_path, budget=1).files]
     assert files == ["program.diagnosis.svg", "program.advice.json"] and not advised.exists()
 
 
@@ -333,15 +333,15 @@ def test_arguments_that_are_no_tuple_are_named(monkeypatch, argument):
 def test_the_compilers_choice_is_kept_if_nothing_beats_it(compiler, tmp_path):
     compiler.useless = True
     compiler.slow = "given up"
-    result = run(tmp_path, budget=20)
+    result = run(compiler, tmp_path, budget=20)
     assert result.speedup == 1 and result.difference is None
     assert not result.is_worthwhile and not result.lines
     assert result.compiled["given up"] >= 1 and "failed" not in result.compiled
     assert not (tmp_path / "program.advised.pb").exists()
-    assert run(tmp_path / "one", budget=1).compiled == {"ok": 1}
-    assert run(tmp_path / "none", minutes=0.0).stopped == "the time is over"
+    assert run(compiler, tmp_path / "one", budget=1).compiled == {"ok": 1}
+    assert run(compiler, tmp_path / "none", minutes=0.0).stopped == "the time is over"
     with pytest.raises(CompilerError, match="'tpu-v9' is not"):
-        run(tmp_path, target="tpu-v9")
+        target_named("tpu-v9")
 
 
 def test_copies_are_named_by_their_tensors():

@@ -16,7 +16,8 @@ from xlarank.data.errors import CompilerError
 from xlarank.data.files import write_json
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.messages import HloModuleProto
-from xlarank.pipelines.programs.advise.advice import AdviceSettings, advise
+from xlarank.pipelines.programs.advise.advice import AdviceSettings
+from xlarank.pipelines.programs.advise.advice import advise as advise_program
 from xlarank.pipelines.programs.collect import collect
 from xlarank.pipelines.programs.collect_tiles import collect_tiles
 from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of, with_entry_modes
@@ -40,6 +41,11 @@ TEXTS = f"{PROGRAMS}:texts"
 def collected(program, out, target="tpu-v3", *, jobs=1, minutes=10.0, **settings):
     with Compiler(target_named(target), jobs=jobs) as compiler:
         return collect(program, out, compiler, SearchSettings(**settings), minutes=minutes)
+
+
+def advise(program, out, target="tpu-v3", **settings):
+    with Compiler(target_named(target), jobs=2) as compiler:
+        return advise_program(program, compiler, AdviceSettings(**settings), out=out)
 
 
 def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
@@ -154,26 +160,25 @@ def test_advice_is_measured_on_targets_without_estimates(tmp_path):
         module = load_program(f"{PROGRAMS}:sums", compiler).module
     path = tmp_path / "sums.pb"
     path.write_bytes(with_entry_modes(module, ["{0,1}", "{1,0}"], ["{1,0}"]).SerializeToString())
-    settings = AdviceSettings("device", budget=4)
-    advice = advise(str(path), settings, out=tmp_path)
+    advice = advise(str(path), tmp_path, "device", budget=4)
     (change,) = advice.inputs
     assert (change.before, change.minor_to_major) == ((0, 1), (1, 0))
     assert advice.measured is not None and advice.measured.low > 1 and advice.is_worthwhile
     assert "measured on cpu" in advice.measured.text
-    again = advise(str(tmp_path / "sums.advised.pb"), settings, out=tmp_path)
+    again = advise(str(tmp_path / "sums.advised.pb"), tmp_path, "device", budget=4)
     assert not again.inputs and not again.lines and again.speedup == 1, "nothing more to gain"
 
 
 def test_measuring_needs_the_device_that_is_compiled_for(tmp_path):
     other = r"no tpu-v3 to measure on: the device is cpu.*`target=device`"
     with pytest.raises(CompilerError, match=other):
-        advise(PRODUCTS, AdviceSettings("tpu-v3", measure=True), out=tmp_path)
+        advise(PRODUCTS, tmp_path, measure=True)
 
 
 def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
-    advice = advise(TEXTS, AdviceSettings("tpu-v3", budget=6, jobs=2), out=tmp_path)
+    advice = advise(TEXTS, tmp_path, budget=6)
     assert 2 <= advice.compiled["ok"] <= 6 and advice.best_ns < advice.default_ns
-    entry = advise(TEXTS, AdviceSettings("tpu-v3", budget=2, check=False), out=tmp_path / "entry")
+    entry = advise(TEXTS, tmp_path / "entry", budget=2, check=False)
     assert entry.best_ns == entry.module_ns == _pasted_ns(entry.lines, PROGRAMS, "texts")
     assert advice.diagnosis.cycles == sum(cost.cycles for cost in advice.diagnosis.operations)
     assert {leaf.name for leaf in advice.inputs} <= {"x", "weights['narrow']", "weights['wide']"}
@@ -182,9 +187,8 @@ def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
     with Compiler(target_named("tpu-v3")) as compiler:
         ((_, outcome),) = compiler.compile([edited])
     assert target_named("tpu-v3").nanoseconds(outcome.cycles) == advice.best_ns
-    assert advise(TEXTS, AdviceSettings("tpu-v3", budget=6, jobs=2), out=tmp_path) == advice
-    once = AdviceSettings("tpu-v3", budget=1)
-    again = advise(str(tmp_path / "texts.advised.pb"), once, out=tmp_path / "again")
+    assert advise(TEXTS, tmp_path, budget=6) == advice
+    again = advise(str(tmp_path / "texts.advised.pb"), tmp_path / "again", budget=1)
     assert again.default_ns == advice.best_ns
 
 
@@ -223,7 +227,7 @@ def test_constraints_of_advice_written_into_the_source_give_the_estimate_that_wa
 ):
     monkeypatch.chdir(tmp_path)
     Path("layers.py").write_text(LAYERS)
-    advice = advise("layers:program", AdviceSettings("tpu-v3", budget=6, jobs=2), out=tmp_path)
+    advice = advise("layers:program", tmp_path, budget=6)
     coded = [change for change in advice.changes if change.code]
     reached = {(change.line, change.code, change.major_to_minor) for change in coded}
     assert advice.speedup > 1.02 and reached
@@ -275,8 +279,7 @@ def run_script(script, environment):
 
 
 def test_the_lines_of_advice_run_in_a_loop_whose_outputs_go_in_again(tmp_path):
-    settings = AdviceSettings("tpu-v3", budget=6, check=True)
-    advice = advise(f"{PROGRAMS}:mixing", settings, out=tmp_path)
+    advice = advise(f"{PROGRAMS}:mixing", tmp_path, budget=6, check=True)
     script = f"import jax\nfrom {PROGRAMS} import mixing\nstep, arguments = mixing()\n"
     script += "arguments = jax.tree.map(jax.numpy.ones_like, arguments)\n" + "\n".join(advice.lines)
     script += "\nstate, batch = arguments\nfor _ in range(3):\n    state, _ = step(state, batch)\n"
@@ -286,13 +289,12 @@ def test_the_lines_of_advice_run_in_a_loop_whose_outputs_go_in_again(tmp_path):
 
 
 def test_one_hot_replaces_picked_elements_if_the_compiler_has_no_code_for_them(tmp_path):
-    settings = AdviceSettings("tpu-v3", budget=2, check=True)
-    advice = advise(f"{PROGRAMS}:cross_entropy", settings, out=tmp_path)
+    advice = advise(f"{PROGRAMS}:cross_entropy", tmp_path, budget=2, check=True)
     assert "take_along_axis" in advice.replaced and "one_hot" in advice.replaced
     assert advice.default_ns > 0 and advice.diagnosis.operations
     fails = r"the compiler itself fails.*compiled_programs.py:\d+.*one_hot"
     with pytest.raises(CompilerError, match=fails):
-        advise(f"{PROGRAMS}:picked", settings, out=tmp_path)
+        advise(f"{PROGRAMS}:picked", tmp_path, budget=2, check=True)
 
 
 def test_invalid_programs_are_explained():

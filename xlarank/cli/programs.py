@@ -287,6 +287,8 @@ def advise(
     """
     from xlarank.pipelines.programs.advise.advice import AdviceSettings, apply_configuration
     from xlarank.pipelines.programs.advise.advice import advise as run
+    from xlarank.pipelines.programs.compiler.session import Compiler
+    from xlarank.pipelines.programs.compiler.targets import target_named
 
     if apply is not None:
         changes, lines, module = apply_configuration(Path(program), apply, out)
@@ -296,9 +298,12 @@ def advise(
         say(f"wrote {module}")
         write_json(json_file, {"changes": changes, "lines": lines, "file": str(module)})
         return
-    settings = AdviceSettings(target, budget, minutes, seed, per_node, jobs, limit, check, measure)
-    with progress_bars() as progress:
-        advice = run(program, settings, out=out, progress=progress)
+    settings = AdviceSettings(budget, minutes, seed, per_node, check, measure)
+    with (
+        Compiler(target_named(target), jobs=jobs, limit=limit) as compiler,
+        progress_bars() as progress,
+    ):
+        advice = run(program, compiler, settings, out=out, progress=progress)
     if advice.replaced:
         say(advice.replaced)
     _show_diagnosis(advice.diagnosis)

@@ -25,7 +25,7 @@ from xlarank.pipelines.programs.compiler.functions import Pasted
 from xlarank.pipelines.programs.compiler.measuring import TOLERANCE
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, target_named
+from xlarank.pipelines.programs.compiler.targets import target_named
 from xlarank.pipelines.programs.compiler.xla import Program
 from xlarank.pipelines.programs.sources import digest_of, load_program, program_hash, time_programs
 from xlarank.pipelines.support.progress import Progress
@@ -144,31 +144,30 @@ class Version(NamedTuple):
 class AdviceSettings:
     """Settings of `advise` (see its options); a target that is measured implies ``measure``."""
 
-    target: str = DEFAULT_TARGET
     budget: int = 20
     minutes: float = 60.0
     seed: int = 0
     per_node: int = 8
-    jobs: int = 1
-    limit: float = 120.0
     check: bool | None = None
     measure: bool = False
 
 
 def advise(
-    program: str, settings: AdviceSettings, *, out: Path, progress: Progress | None = None
+    program: str,
+    compiler: Compiler,
+    settings: AdviceSettings,
+    *,
+    out: Path,
+    progress: Progress | None = None,
 ) -> Advice:
     """Diagnose a program, and search layouts within a budget of compilations.
 
     The compiler's default is compiled first and stands unless another configuration beats it
     (`LayoutSearch`). The advice, a picture of the diagnosis, any edited module and a journal to
-    resume from are written below ``out``. Raises `CompilerError` if the compiler is missing or its
-    default does not compile.
+    resume from are written below ``out``. Raises `CompilerError` if the default does not compile.
     """
-    chip = target_named(settings.target)
+    chip = compiler.target
     with ExitStack() as stack:
-        compiler = stack.enter_context(Compiler(chip, jobs=settings.jobs, limit=settings.limit))
-        chip = compiler.target
         device = None if chip.estimated else compiler
         if settings.measure and chip.estimated:
             device = stack.enter_context(Compiler(target_named("device")))
