@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.schema import LAYOUT_COLUMNS, MAX_RANK
+from xlarank.pipelines.programs.compiler.cycles import array_layouts
 
 #: Instruction ids of newer modules hold the id of their computation in the upper half.
 _COMPOSITE: Final = 1 << 32
 DEFAULT: Final = "default"
 AUTO: Final = "auto"
 _MODES: Final = ("arg_layout_modes", "out_layout_modes")
-_ARRAY: Final = re.compile(r"\w+\[[\d,]*\](?:\{([\d,]*)[^}]*\})?|token\[\]")
 _ENTRY_LAYOUT: Final = re.compile(r"entry_computation_layout=\{(.*?)\}(?:, \w+=|\n|$)")
 Order = tuple[int, ...]
 
@@ -163,12 +163,4 @@ def compiled_entry_layouts(text: str) -> tuple[list[Order], list[Order]]:
     """
     header = _ENTRY_LAYOUT.search(text.partition("\n")[0])
     inputs, outputs = (header[1] if header else "->").split("->", 1)
-    return _orders(inputs), _orders(outputs)
-
-
-def _orders(shapes: str) -> list[Order]:
-    orders = []
-    for array in _ARRAY.finditer(shapes):
-        dimensions = filter(None, (array[1] or "").split(","))
-        orders.append(tuple(map(int, dimensions)))
-    return orders
+    return array_layouts(inputs), array_layouts(outputs)

@@ -108,8 +108,7 @@ class Operation:
     @property
     def layout(self) -> tuple[int, ...]:
         """Minor-to-major layout of the first result."""
-        array = _SHAPE.search(self.result)
-        return _numbers(array[3]) if array else ()
+        return next(iter(array_layouts(self.result)), ())
 
     @property
     def before(self) -> tuple[int, ...]:
@@ -298,6 +297,11 @@ def read_operations(text: str) -> list[Operation]:
             op.source = ":".join(source.groups()) if source else frame
             operations.append(op)
     return operations
+
+
+def array_layouts(shapes: str) -> list[tuple[int, ...]]:
+    """Return the minor-to-major layouts of arrays in HLO text; empty if there is none."""
+    return [_numbers(array[3]) for array in _SHAPE.finditer(shapes)]
 
 
 def _numbers(text: str | None) -> tuple[int, ...]:
