@@ -43,22 +43,6 @@ _PerNode = Annotated[
 _Configs = Annotated[
     int, Option(min=1, help="Number of configurations, the compiler's default first.")
 ]
-_Into = Annotated[
-    str | None, Option("--collection", "-c", help="Default: layout:own:default, tile:own.")
-]
-_Limit = Annotated[
-    float,
-    Option(
-        min=1,
-        help="Maximum seconds to compile or run a configuration (--tiles: mean per compilation).",
-    ),
-]
-_Effort = Annotated[
-    float | None, Option(min=-1, max=1, help="XLA's effort; -1: faster, with other labels.")
-]
-_Measure = Annotated[
-    bool, Option("--measure", help="Run as written and as advised in turn; keep gains.")
-]
 
 
 @app.command()
@@ -67,7 +51,9 @@ def import_hlo(
         list[Path], Argument(help="HLO (binary or text), StableHLO, TpuGraphs protobufs, folders.")
     ],
     out: Annotated[Path, Option(help="Data root to write to; graphs go into its npz/.")],
-    collection: _Into = None,
+    collection: Annotated[
+        str | None, Option("--collection", "-c", help="Default: layout:own:default, tile:own.")
+    ] = None,
     split: options.Split = "test",
     name: Annotated[
         str | None, Option(help="Name of the graph, with a single file. Default: the file's.")
@@ -193,10 +179,19 @@ def collect(
         str | None, Option(help="Name of the graph; default: that of the program.")
     ] = None,
     jobs: _Jobs = 1,
-    limit: _Limit = 120.0,
+    limit: Annotated[
+        float,
+        Option(
+            min=1,
+            help="Maximum seconds to compile or run a configuration "
+            "(--tiles: mean per compilation).",
+        ),
+    ] = 120.0,
     tie: _Tie = "rule",
     per_node: _PerNode = 8,
-    effort: _Effort = None,
+    effort: Annotated[
+        float | None, Option(min=-1, max=1, help="XLA's effort; -1: faster, with other labels.")
+    ] = None,
     minutes: Annotated[
         float, Option(min=0, help="Maximum minutes to load and measure programs (cpu, device).")
     ] = 10.0,
@@ -268,7 +263,9 @@ def advise(
     check: Annotated[
         bool | None, Option(help="Compare outputs on this CPU. Default: if within a minute.")
     ] = None,
-    measure: _Measure = False,
+    measure: Annotated[
+        bool, Option("--measure", help="Run as written and as advised in turn; keep gains.")
+    ] = False,
     apply: Annotated[
         str | None, Option(help="FILE.npz:N: print and write configuration N instead.")
     ] = None,
