@@ -101,29 +101,15 @@ class PostgresServer:
         (self.folder / "password").write_text(PASSWORD + "\n")
         for path in (self.folder, self.folder / "password") if root else ():
             shutil.chown(path, "postgres", "postgres")
-        self._run(
-            "initdb",
-            "--pgdata=data",
-            "--username=tuner",
-            "--pwfile=password",
-            "--auth-local=trust",
-            "--auth-host=scram-sha-256",
-            "--encoding=UTF8",
-            "--no-sync",
-            "--no-locale",
-        )
+        options = "--pgdata=data --username=tuner --pwfile=password --auth-local=trust"
+        options += " --auth-host=scram-sha-256 --encoding=UTF8 --no-sync --no-locale"
+        self._run("initdb", *options.split())
         self.start()
 
     def _run(self, program, *arguments):
-        pipes = {
-            "stdin": subprocess.DEVNULL,
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.STDOUT,
-            **self._as,
-        }
-        done = subprocess.run(
-            [self._bin / program, *arguments], cwd=self.folder, text=True, timeout=120, **pipes
-        )
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "text": True, **self._as}
+        pipes |= {"stderr": subprocess.STDOUT, "timeout": 120}
+        done = subprocess.run([self._bin / program, *arguments], cwd=self.folder, **pipes)
         assert done.returncode == 0, f"{program}: {done.stdout}"
 
     def start(self):

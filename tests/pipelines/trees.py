@@ -65,9 +65,8 @@ def layout_graph(seed: int, *, configs: int = 24, labelled: bool = True) -> Arra
     """Return a layout graph; the last two configurations repeat the first, 1 ns slower each."""
     picked = np.random.default_rng(seed).permutation(len(_CHOICES))[: configs - 2].tolist()
     chosen = [_CHOICES[i] for i in [*picked, picked[0], picked[0]]]
-    runtime = np.array(
-        [20_000_000 + seed + 3_000_000 * c + 1_000_000 * r for c, r in chosen], np.int64
-    )
+    times = [20_000_000 + seed + 3_000_000 * c + 1_000_000 * r for c, r in chosen]
+    runtime = np.array(times, np.int64)
     runtime[-2:] += (1, 2)
     return {
         **program_arrays(LAYOUT_PROGRAM),
@@ -105,10 +104,8 @@ def identical(arrays: Arrays) -> Arrays:
 
 def even(arrays: Arrays) -> Arrays:
     """Give all configurations of a graph the same cost."""
-    cost = arrays.get(
-        "config_runtime_normalizers", np.full_like(arrays["config_runtime"], 10_000_000)
-    )
-    return {**arrays, "config_runtime": 3 * cost}
+    equal = np.full_like(arrays["config_runtime"], 10_000_000)
+    return {**arrays, "config_runtime": 3 * arrays.get("config_runtime_normalizers", equal)}
 
 
 #: Collection -> split -> graphs. Families: three to learn from, others held out.
@@ -161,18 +158,13 @@ def train_models(
     workspace: Path, *, progress: Progress | None = None, **chosen: Any
 ) -> list[TrainResult]:
     """Train models; with one seed and one thread, by default."""
-    return train(
-        Workspace(workspace),
-        TrainSettings(**{"seeds": 1, "threads": 1, **chosen}),
-        progress=progress,
-    )
+    settings = TrainSettings(**{"seeds": 1, "threads": 1, **chosen})
+    return train(Workspace(workspace), settings, progress=progress)
 
 
 def stored(workspace: Path, collection: str = LAYOUT, split: str = "train") -> dict[str, GraphRows]:
-    return {
-        graph.name: graph
-        for graph in each_graph(Workspace(workspace), Collection.parse(collection), split)
-    }
+    graphs = each_graph(Workspace(workspace), Collection.parse(collection), split)
+    return {graph.name: graph for graph in graphs}
 
 
 def model_of(workspace: Path, collection: str = LAYOUT) -> Model:
