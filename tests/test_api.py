@@ -218,9 +218,8 @@ def test_graph_ranker_of_a_gpu_is_saved_loaded_and_ranks_in_a_workspace(tmp_path
     for target in ("h300", "gpu", 3):
         with pytest.raises(ParameterError, match=r"target is .*; expected cpu, tpu, tpu-estimate"):
             xlarank.GraphRanker(target=target)
-    with pytest.raises(
-        ParameterError, match=r"unknown GPU; .*nvidia-l4; pass the most similar one"
-    ):
+    message = r"unknown GPU; .*nvidia-l4; pass the most similar one"
+    with pytest.raises(ParameterError, match=message):
         xlarank.GraphRanker(target="nvidia-h300")
 
 

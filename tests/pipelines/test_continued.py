@@ -194,35 +194,25 @@ def test_every_collection_continues_the_model_from_before(two):
     before = model_of(two.root, OTHER).card.fingerprint
     few = {"seeds": 1, "rounds": 2, "threads": 1}
     train(two, TrainSettings(fine_tune=OTHER, collections=[OTHER, LAYOUT], **few))
-    assert {model_of(two.root, name).card.continues.fingerprint for name in (OTHER, LAYOUT)} == {
-        before
-    }
+    cards = [model_of(two.root, name).card for name in (OTHER, LAYOUT)]
+    assert [card.continues.fingerprint for card in cards] == [before] * 2
 
 
 @pytest.mark.slow
 def test_models_that_cannot_be_continued_are_refused(two):
+    nowhere = "no model 'nowhere'; expected shipped, a folder with model.json"
+    both = "`model=ranknet` beside a model to fine-tune, .* of lambdarank"
     for start, options, error, message in (
-        (
-            "nowhere",
-            {},
-            ModelError,
-            "no model 'nowhere'; expected shipped, a folder with model.json",
-        ),
+        ("nowhere", {}, ModelError, nowhere),
         (TILE, {}, CollectionError, f"{LAYOUT} holds layout graphs; expected tile graphs"),
-        (
-            OTHER,
-            {"model": "ranknet"},
-            ModelError,
-            "`model=ranknet` beside a model to fine-tune, .* of lambdarank",
-        ),
+        (OTHER, {"model": "ranknet"}, ModelError, both),
     ):
         with pytest.raises(error, match=message):
             tune(two, start, **options)
     path = two.model(OTHERS) / "model.json"
     path.write_text(path.read_text("utf-8").replace('"code_hash": "', '"code_hash": "0'), "utf-8")
-    with pytest.raises(
-        ModelError, match=r"computed by version .* which the model of layout:tpu-estimate"
-    ):
+    message = r"computed by version .* which the model of layout:tpu-estimate"
+    with pytest.raises(ModelError, match=message):
         tune(two, OTHER)
 
 
@@ -298,13 +288,11 @@ def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_ran
 
 def test_weights_that_are_refused(pair):
     for weight in ("0", "-1", "half", "", "nan", "inf", "1001"):
-        with pytest.raises(
-            CollectionError, match=rf"weight of {OTHER} is '{weight}'; expected a number"
-        ):
+        message = rf"weight of {OTHER} is '{weight}'; expected a number"
+        with pytest.raises(CollectionError, match=message):
             learn(pair, f"{OTHER}={weight}")
     with pytest.raises(CollectionError, match="layout:cpu:random is given two weights, 1 and 2"):
         extra_collections(pair, ["layout:cpu:random", "layout:cpu:r*=2"])
-    with pytest.raises(
-        CollectionError, match=r"collection 'layout:tpu:random' is not in .*did you mean"
-    ):
+    message = r"collection 'layout:tpu:random' is not in .*did you mean"
+    with pytest.raises(CollectionError, match=message):
         learn(pair, "layout:tpu:random=0.5")

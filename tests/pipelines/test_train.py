@@ -195,9 +195,8 @@ def test_the_valid_split_is_trained_on_only_if_requested(tree, built, fits):
     card = model_of(built, LAYOUT).card
     assert card.trained_on == splits and set(card.folds) == set(names)
     build(tree, built, splits=["valid"], settings=trees.NO_CANDIDATES)
-    with pytest.raises(
-        CollectionError, match=r"built by different feature code or settings.*build-features again"
-    ):
+    message = r"built by different feature code or settings.*build-features again"
+    with pytest.raises(CollectionError, match=message):
         run(built, with_valid=True)
     run(built, rounds=1)
 
@@ -275,9 +274,8 @@ def test_bad_requests(built, tmp_path, monkeypatch):
     limit = tmp_path / "memory.max"  # of a container
     monkeypatch.setattr(budget, "_LIMITS", (str(limit),))
     limit.write_text("1000\n")
-    with pytest.raises(
-        CollectionError, match=r"takes .* GB; expected no more than the 1e-06 .*`max_configs="
-    ):
+    message = r"takes .* GB; expected no more than the 1e-06 .*`max_configs="
+    with pytest.raises(CollectionError, match=message):
         run(built)
     limit.write_text("max")
     assert budget.machine_memory() > 1e6
@@ -292,9 +290,8 @@ def test_an_interruption_and_a_model_that_learned_nothing_keep_the_model_there_w
             run(trained, collections=[LAYOUT], seeds=2, progress=listener)
         assert listener.ended == 1 and card.read_bytes() == before
     save_best(trained, LAYOUT, params={"min_data_in_leaf": 5000, "init_score_weight": 0.0})
-    with pytest.raises(
-        CollectionError, match=r"no tree has a split: too few rows .* scores are equal.*tune"
-    ):
+    message = r"no tree has a split: too few rows .* scores are equal.*tune"
+    with pytest.raises(CollectionError, match=message):
         run(trained, collections=[LAYOUT], allow_constant=False)
     assert card.read_bytes() == before
     (result,) = run(trained, collections=[LAYOUT])

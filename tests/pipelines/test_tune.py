@@ -309,9 +309,8 @@ def test_one_family_cannot_be_tuned(tmp_path):
     build(tmp_path / "tree", tmp_path / "work")
     with pytest.raises(CollectionError, match=rf"{TILE} has one program family \(conv\)"):
         run(tmp_path / "work")
-    with pytest.raises(
-        CollectionError, match=rf"{LAYOUT} has no train split .*; {TILE} has one program family"
-    ):
+    message = rf"{LAYOUT} has no train split .*; {TILE} has one program family"
+    with pytest.raises(CollectionError, match=message):
         run(tmp_path / "work", collections=[])
 
 
@@ -532,9 +531,8 @@ def test_a_worker_joins_only_a_study_of_its_own_rows_and_settings(
         run(built, 2, rounds=20, study=worker)
     save_npz(graph_path(tree, TILE, "train", "dot__a"), tile_graph(50))
     build(tree, tmp_path / "other", collections=[TILE])
-    with pytest.raises(
-        XlarankError, match=r"cannot join the study .*: other graphs, rows or runtimes;"
-    ):
+    message = r"cannot join the study .*: other graphs, rows or runtimes;"
+    with pytest.raises(XlarankError, match=message):
         run(tmp_path / "other", 2, study=worker)
     assert run(built, 2, study=worker)[0].fresh == 1
     for other in ({"rounds": 20}, {"study": StudyOptions(worker.storage, select="robust")}):
@@ -562,9 +560,8 @@ def test_a_server_that_goes_away(built, postgres_server, database, monkeypatch):
         return float(params["learning_rate"])
 
     monkeypatch.setattr(CLIMB, made_up(away))
-    with pytest.raises(
-        XlarankError, match=r"\*\*\*.*cannot be used .*run the same command again"
-    ) as caught:
+    message = r"\*\*\*.*cannot be used .*run the same command again"
+    with pytest.raises(XlarankError, match=message) as caught:
         run(built, study=options, trials=TRIALS)
     postgres_server.start()
     assert "s3cret" not in str(caught.value) and len(calls) == 4
