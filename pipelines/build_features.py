@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, groupby, product
+from itertools import groupby, product
 from typing import Final, TypeAlias
 
 from xlarank.data.collection import (
@@ -35,9 +35,15 @@ from xlarank.data.files import atomic_write, sweep_partial
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import Recipe
 from xlarank.features.settings import FeatureSettings
-from xlarank.features.store import Manifest, remove_other_rows, stored_collections, write_manifest
+from xlarank.features.store import (
+    Manifest,
+    StoredGraph,
+    remove_other_rows,
+    stored_collections,
+    write_manifest,
+)
 from xlarank.pipelines.support import building, processes
-from xlarank.pipelines.support.building import BuildOutcome, BuildOutcomes, Built, PartJob
+from xlarank.pipelines.support.building import PartJob
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspaces import require_one_root, workspace_lock
 from xlarank.pipelines.training.budget import forecast_building
@@ -50,7 +56,7 @@ _MAX_WAIT = 60.0
 _KEPT: Final = "graphs already built are kept"
 #: Environment variables that the libraries behind numpy's matrix product read when they are loaded.
 _MATRIX_THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
-Results: TypeAlias = Generator[tuple[PartJob, BuildOutcomes], None, None]
+Results: TypeAlias = Generator[PartJob, None, None]
 
 
 @dataclass(frozen=True)
@@ -172,11 +178,11 @@ def build_features(
     missing = [job for job in readable if not job.rows.exists()]
     if missing:
         on_plan(forecast_building(missing, workers))
-    outcomes = _run(work, request, workers, progress)
+    built = _run(work, request, workers, progress)
     with workspace_lock(workspace, progress):
         # another command may have changed the root meanwhile
         require_one_root(data_root, workspace, discovered)
-        reports = _write_manifests(data_root, workspace, work, outcomes)
+        reports = _write_manifests(data_root, workspace, work, built)
         removed = _remove_splits_without_files(workspace, request, discovered)
     widths: dict[str, tuple[int, int]] = {}
     for kind in sorted({job.collection.kind for job in work}):
@@ -186,50 +192,50 @@ def build_features(
 
 def _run(
     work: list[PartJob], request: BuildRequest, workers: int, progress: Progress | None
-) -> dict[GraphFile, BuildOutcome]:
-    """Return the outcome of each file that was begun in time."""
+) -> dict[tuple[GraphFile, ...], PartJob]:
+    """Return the jobs that were begun in time, with their results, by files."""
     deadline = None if request.timeout is None else time.monotonic() + request.timeout
     if request.scheduler is not None:
-        outcomes = _build_on_cluster(work, request.scheduler, request.jobs, deadline)
+        results = _build_on_cluster(work, request.scheduler, request.jobs, deadline)
     elif workers == 1:
-        outcomes = _outcomes(work, _build_now, lambda: 1, deadline)
+        results = _results(work, _build_now, lambda: 1, deadline)
     else:
-        outcomes = _build_in_processes(work, workers, deadline)
-    finished: dict[GraphFile, BuildOutcome] = {}
+        results = _build_in_processes(work, workers, deadline)
+    built = {}
     files = sum(len(job.files) for job in work)
-    with steps_of(progress, "building features", files) as step, closing(outcomes):
-        for job, results in outcomes:
+    with steps_of(progress, "building features", files) as step, closing(results):
+        for job in results:
+            built[job.files] = job
             for file in job.files:
-                finished[file] = results[file.name]
                 step(f"{file.collection} {file.split} {file.name}")
-    return finished
+    return built
 
 
-def _build_now(job: PartJob, outcomes: BuildOutcomes) -> Future[Built]:
-    future: Future[Built] = Future()
+def _build_now(job: PartJob) -> Future[PartJob]:
+    future: Future[PartJob] = Future()
     try:
-        future.set_result(job.build(outcomes))
+        future.set_result(job.build())
     except Exception as error:
         future.set_exception(error)
     return future
 
 
 def _build_in_processes(work: list[PartJob], workers: int, deadline: float | None) -> Results:
-    """Yield `_outcomes` of processes on this machine; raises `XlarankError` if one dies."""
+    """Yield `_results` of processes on this machine; raises `XlarankError` if one dies."""
     # a fork of a process with the threads of polars can hang
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, spawn, initializer=processes.end_with_parent)
 
-    def submit(job: PartJob, outcomes: BuildOutcomes) -> Future[Built]:
+    def submit(job: PartJob) -> Future[PartJob]:
         # starts processes on demand; they share the cores, so each uses one thread
         with (
             processes.environment(**dict.fromkeys(_MATRIX_THREADS, "1")),
             processes.interrupts_held_back(),
         ):
-            return pool.submit(PartJob.build, job, outcomes)
+            return pool.submit(PartJob.build, job)
 
     try:
-        yield from _outcomes(work, submit, lambda: workers, deadline)
+        yield from _results(work, submit, lambda: workers, deadline)
     except BrokenProcessPool as error:
         do = f"run again with a smaller `jobs`; {_KEPT}"
         got = "a worker process died, most likely for want of memory"
@@ -241,7 +247,7 @@ def _build_in_processes(work: list[PartJob], workers: int, deadline: float | Non
 def _build_on_cluster(
     work: list[PartJob], scheduler: str, workers: int, deadline: float | None
 ) -> Results:
-    """Yield `_outcomes` of the workers of a cluster, which do not see the workspace; raises
+    """Yield `_results` of the workers of a cluster, which do not see the workspace; raises
     `ClusterError`.
 
     Parts of a dead worker are built by other workers; the graphs of a part that killed four workers
@@ -252,7 +258,7 @@ def _build_on_cluster(
         capacity = partial(processes.require_workers, client, _MAX_WAIT)
         submit = partial(pool.submit, building.build_remotely)
         try:
-            yield from _outcomes(work, submit, capacity, deadline)
+            yield from _results(work, submit, capacity, deadline)
         except ImportError as error:
             got = f"a worker cannot import what it needs ({error})"
             raise ClusterError(got, do=processes.SAME_CODE) from error
@@ -263,20 +269,20 @@ def _build_on_cluster(
             pool.shutdown(wait=False)
 
 
-def _outcomes(
+def _results(
     work: list[PartJob],
-    submit: Callable[..., Future[Built]],
+    submit: Callable[[PartJob], Future[PartJob]],
     capacity: Callable[[], int],
     deadline: float | None,
 ) -> Results:
-    """Yield jobs begun before the ``deadline`` (monotonic time), with their outcomes, as they
+    """Yield jobs begun before the ``deadline`` (monotonic time), with their results, as they
     finish.
 
     The largest jobs are begun first, so that no single worker is left with one at the end; with a
     deadline, jobs are begun in the order of ``work``. Keeps ``capacity() + 1`` jobs in flight.
     """
     queue = deque(work if deadline is not None else sorted(work, key=lambda job: -job.size))
-    running: dict[Future[Built], PartJob] = {}
+    running: dict[Future[PartJob], PartJob] = {}
     limit = 0
     while queue or running:
         # a lost scheduler cancels jobs before it fails to answer
@@ -284,40 +290,42 @@ def _outcomes(
             limit = capacity() + 1
         while queue and len(running) < limit and (deadline is None or time.monotonic() < deadline):
             job = queue.popleft()
-            outcomes, complete = job.stored()
-            if complete:
-                yield job, outcomes
+            if job.inspect():
+                yield job
             else:
-                running[submit(job, outcomes)] = job
+                running[submit(job)] = job
         if not running:
             return
         for future in wait(running, _POLL, FIRST_COMPLETED).done:
             job = running.pop(future)
             try:
-                outcomes, contents = future.result()
-                for path, content in contents.items():
-                    with atomic_write(job.workspace.root / path) as target:
-                        target.write_bytes(content)
+                job = future.result()
+                if job.content:
+                    with atomic_write(job.rows) as target:
+                        target.write_bytes(job.content)
+                    job.content = b""
             except Exception as error:
-                broken = BuildOutcome(broken=building.why_broken(job.files, error))
-                outcomes = {file.name: broken for file in job.files}
-            yield job, outcomes
+                job.fail(error)
+            yield job
 
 
 def _write_manifests(
     data_root: DataRoot,
     workspace: Workspace,
     work: list[PartJob],
-    outcomes: dict[GraphFile, BuildOutcome],
+    built: dict[tuple[GraphFile, ...], PartJob],
 ) -> list[SplitReport]:
     reports: list[SplitReport] = []
     for (collection, split), members in groupby(work, key=lambda job: (job.collection, job.split)):
         jobs = [*members]
         recipe = jobs[0].recipe
-        files = list(chain.from_iterable(job.files for job in jobs))
-        begun = {file.name: outcomes[file] for file in files if file in outcomes}
-        stored = {name: result.stored for name, result in begun.items() if result.stored}
-        broken = {name: result.broken for name, result in begun.items() if not result.stored}
+        begun = [built[job.files] for job in jobs if job.files in built]
+        stored: dict[str, StoredGraph] = {}
+        broken: dict[str, str] = {}
+        for job in begun:
+            stored |= job.stored
+            names = [file.name for file in job.files]
+            broken |= {name: job.broken[name] for name in names if name in job.broken}
         manifest = Manifest(
             recipe,
             str(data_root.path.resolve()),
@@ -326,18 +334,19 @@ def _write_manifests(
             stored,
             broken,
         )
-        kept = sum(result.kept for result in begun.values())
+        graphs = sum(len(job.files) for job in jobs)
+        kept = sum(job.kept for job in begun)
         report = SplitReport(
             collection=str(collection),
             split=split,
-            graphs=len(files),
+            graphs=graphs,
             configs=sum(graph.configs for graph in stored.values()),
             rows=sum(graph.rows for graph in stored.values()),
             built=len(stored) - kept,
             kept=kept,
             unrankable=[name for name, graph in stored.items() if not graph.rankable],
             broken=broken,
-            left=len(files) - len(begun),
+            left=graphs - len(stored) - len(broken),
         )
         reports.append(report)
         try:

@@ -7,9 +7,8 @@ import socket
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
 
 from xlarank.data import errors
 from xlarank.data.collection import Collection, GraphFile
@@ -28,39 +27,29 @@ _PART_CONFIGS = 4096
 _PART_GRAPHS = 32
 
 
-@dataclass(frozen=True)
-class BuildOutcome:
-    """Result of one graph file.
+@dataclass
+class PartJob:
+    """Graph files of a split whose rows share a stored file.
 
     Attributes:
-        source: identity of the client's file; None if ``broken``.
-        stored: entry in the manifest; None without rows.
-        kept: whether the rows were already stored and current.
-        broken: reason why rows cannot be built; else empty.
+        sizes: of the readable files.
+        sources: identities of the client's files, by name.
+        stored: entries in the manifest, by name; before building, of current rows alone.
+        broken: reasons why files have no rows, by name.
+        kept: number of graphs whose rows were stored and current.
+        content: content of the rows' file if the client still has to write it.
     """
-
-    source: Source | None = None
-    stored: StoredGraph | None = None
-    kept: bool = False
-    broken: str = ""
-
-
-#: Outcomes of the files of a job, by name.
-BuildOutcomes: TypeAlias = dict[str, BuildOutcome]
-#: Outcomes of a job, and the contents of files by path in the workspace that the client still has
-#: to write.
-Built: TypeAlias = tuple[BuildOutcomes, dict[Path, bytes]]
-
-
-@dataclass(frozen=True)
-class PartJob:
-    """Graph files of a split whose rows share a stored file; ``sizes`` are of readable ones."""
 
     files: tuple[GraphFile, ...]
     part: int
     workspace: Workspace
     recipe: Recipe
     sizes: tuple[GraphCounts, ...] = ()
+    sources: dict[str, Source] = field(default_factory=dict)
+    stored: dict[str, StoredGraph] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    kept: int = 0
+    content: bytes = b""
 
     @property
     def collection(self) -> Collection:
@@ -80,53 +69,55 @@ class PartJob:
         """File of the rows."""
         return self.workspace.rows(self.collection, self.split, self.part)
 
-    def stored(self) -> tuple[BuildOutcomes, bool]:
-        """Return the outcomes known before building, and whether nothing is to build or remove."""
-        stored: dict[str, StoredGraph] = {}
-        with suppress(WorkspaceError):  # bad name: `_stored_graph` reports each file as broken
-            stored = store.stored_graphs(self.rows, self.recipe)
-        outcomes: BuildOutcomes = {}
+    def inspect(self) -> bool:
+        """Find current rows and broken files; return whether nothing is to build or to remove."""
+        before: dict[str, StoredGraph] = {}
+        with suppress(WorkspaceError):  # bad name: each file is reported as broken
+            before = store.stored_graphs(self.rows, self.recipe)
         for file in self.files:
-            outcomes[file.name] = self._stored_graph(file, stored.get(file.name))
-        complete = all(outcome.kept or outcome.broken for outcome in outcomes.values())
-        return outcomes, complete and stored.keys() <= outcomes.keys()
+            try:
+                require_safe_name(file.name)
+                self.workspace.features(self.collection, self.split)
+                self.sources[file.name] = Source.of(file.path)
+                entry = before.get(file.name)
+                if entry is not None and entry.source == self.sources[file.name]:
+                    self.stored[file.name] = replace(entry, part=self.part)
+            except Exception as error:
+                self.broken[file.name] = why_broken([file], error)
+        self.kept = len(self.stored)
+        known = self.stored.keys() | self.broken.keys()
+        return len(known) == len(self.files) and before.keys() <= known
 
-    def _stored_graph(self, file: GraphFile, stored: StoredGraph | None) -> BuildOutcome:
-        try:
-            require_safe_name(file.name)
-            self.workspace.features(self.collection, self.split)
-            source = Source.of(file.path)
-            if stored is None or stored.source != source:
-                return BuildOutcome(source)
-            return BuildOutcome(source, replace(stored, part=self.part), kept=True)
-        except Exception as error:
-            return BuildOutcome(broken=why_broken([file], error))
-
-    def build(self, outcomes: BuildOutcomes) -> Built:
-        """Compute missing or outdated rows and write them with the stored ones."""
-        stored: dict[str, tuple[GraphRows, Source]] = {}
-        if any(outcome.kept for outcome in outcomes.values()):
+    def build(self) -> PartJob:
+        """Compute missing or outdated rows, write them with the stored ones and return the job."""
+        before: dict[str, tuple[GraphRows, Source]] = {}
+        if self.stored:
             with suppress(FeatureStoreError):  # workers of a cluster cannot read the workspace
-                stored = store.read_rows(self.rows, self.recipe)
-        built = {**outcomes}
-        entries = dict[str, StoredGraph]()
-        graphs = list[GraphRows]()
+                before = store.read_rows(self.rows, self.recipe)
+        current = self.stored.keys() & before.keys()
+        self.kept = len(current)
+        self.stored = {}
+        graphs: list[GraphRows] = []
         for file in self.files:
-            source = outcomes[file.name].source
-            kept = outcomes[file.name].kept and file.name in stored
-            if source is None:
+            if file.name in self.broken:
                 continue
             try:
-                rows = stored[file.name][0] if kept else self._build_graph(file)
-                entries[file.name] = StoredGraph.of(rows, self.part, source)
-                built[file.name] = BuildOutcome(source, entries[file.name], kept)
+                rows = before[file.name][0] if file.name in current else self._build_graph(file)
+                self.stored[file.name] = StoredGraph.of(rows, self.part, self.sources[file.name])
                 graphs.append(rows)
             except Exception as error:
-                built[file.name] = BuildOutcome(broken=why_broken([file], error))
+                self.broken[file.name] = why_broken([file], error)
         if graphs:
             place = (str(self.collection), self.split)
-            store.write_rows(self.rows, graphs, self.recipe, entries, place)
-        return built, {}
+            store.write_rows(self.rows, graphs, self.recipe, self.stored, place)
+        return self
+
+    def fail(self, error: Exception) -> None:
+        """Record all files as broken; raises the error if they are not its cause."""
+        reason = why_broken(self.files, error)
+        self.broken = dict.fromkeys((file.name for file in self.files), reason)
+        self.stored = {}
+        self.kept = 0
 
     def _build_graph(self, file: GraphFile) -> GraphRows:
         """Compute the rows of a graph, sampled as in the recipe."""
@@ -194,28 +185,26 @@ def why_broken(files: Sequence[GraphFile], error: Exception) -> str:
             raise error
 
 
-def build_remotely(job: PartJob, outcomes: BuildOutcomes) -> Built:
-    """Build a part without access to its workspace, and return the contents of its files.
+def build_remotely(job: PartJob) -> PartJob:
+    """Build a part without access to its workspace, and return it with the content of its file.
 
-    ``outcomes`` hold the client's `Source` of each file, because copies may have other dates.
-    Raises `ClusterError` if the worker's feature code differs.
+    The job holds the client's `Source` of each file, because copies may have other dates. Raises
+    `ClusterError` if the worker's feature code differs.
     """
     worker = f"the worker on {socket.gethostname()}"
     code_hash = job.recipe.settings.code_hash(job.collection.kind)
     if code_hash != job.recipe.code_hash:
         got = f"{worker} has the feature code {code_hash}"
         raise ClusterError(got, expected=job.recipe.code_hash, do=SAME_CODE)
-    outcomes = {**outcomes}
+    broken = {**job.broken}
     for file in job.files:
-        source = outcomes[file.name].source
+        source = job.sources.get(file.name)
         if source is not None and _bytes(file) != source.size:
             got = f"{worker} sees no {file.path} of {source.size:,} bytes"
             expected = "the same data root under the same path on all machines"
             do = "share its file system, or copy it to the same place"
-            reason = str(XlarankError(got, expected=expected, do=do))
-            outcomes[file.name] = BuildOutcome(broken=reason)
+            broken[file.name] = str(XlarankError(got, expected=expected, do=do))
     with tempfile.TemporaryDirectory(prefix="xlarank-") as folder:
-        local_job = replace(job, workspace=Workspace(Path(folder)))
-        built, _ = local_job.build(outcomes)
-        paths = [path for path in Path(folder).rglob("*") if path.is_file()]
-        return built, {path.relative_to(folder): path.read_bytes() for path in paths}
+        built = replace(job, workspace=Workspace(Path(folder)), broken=broken).build()
+        content = built.rows.read_bytes() if built.stored else b""
+        return replace(built, workspace=job.workspace, content=content)

@@ -72,16 +72,17 @@ def test_a_cluster_stores_what_this_machine_would(client, tree, tmp_path, monkey
 
 def test_a_file_that_a_worker_does_not_see_is_broken_alone(tree, tmp_path):
     files = [file for file in discover(tree / "npz") if file.path.match("tile/cpu/train/*")]
-    sources = {file.name: module.BuildOutcome(Source.of(file.path)) for file in files}
+    sources = {file.name: Source.of(file.path) for file in files}
     files[0].path.unlink()
-    sources[files[1].name] = module.BuildOutcome(replace(sources[files[1].name].source, size=1))
-    job = module.PartJob(tuple(files), 0, Workspace(tmp_path), Recipe.of(FAST, "tile"))
-    outcomes, written = module.build_remotely(job, sources)
-    broken = {name: outcome.broken for name, outcome in outcomes.items() if outcome.broken}
-    assert [*broken] == [file.name for file in files[:2]]
-    assert [*written] == [job.rows.relative_to(tmp_path)]
+    sources[files[1].name] = replace(sources[files[1].name], size=1)
+    work = (Workspace(tmp_path), Recipe.of(FAST, "tile"))
+    built = module.build_remotely(module.PartJob(tuple(files), 0, *work, sources=sources))
+    assert [*built.broken] == [file.name for file in files[:2]]
+    assert [*built.stored] == [file.name for file in files[2:]] and built.content
+    assert built.workspace.root == tmp_path and not built.rows.exists()
     for file in files[:2]:
-        assert re.search(rf"worker on .* sees no {file.path} of .*same path", broken[file.name])
+        why = built.broken[file.name]
+        assert re.search(rf"worker on .* sees no {file.path} of .*same path", why)
 
 
 def test_files_that_do_not_fit_into_memory_together_are_named(tree, tmp_path, monkeypatch):
