@@ -286,10 +286,8 @@ class _CrossValidation:
             self._note(f"{len(kinds)} kernel families in {len(plan.folds)} folds")
             self._note(f"fallback for unseen kernel families: {FALLBACK}")
         if plan.by == GRAPH:
-            self._note(
-                "other graphs of the same families were trained on, so this is no score "
-                "for new programs"
-            )
+            known = "other graphs of the same families were trained on"
+            self._note(f"{known}, so this is no score for new programs")
         return plan
 
     def _curves(

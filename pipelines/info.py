@@ -69,9 +69,8 @@ def info(
                 if not is_rankable(cost):
                     split.unrankable.append(file.name)
             step(f"{file.collection} {file.split} {file.name}")
-    in_train = Counter(
-        (split.collection, structure) for split, structure in structures if split.split == "train"
-    )
+    train = [(split.collection, of) for split, of in structures if split.split == "train"]
+    in_train = Counter(train)
     for split, structure in structures:  # a train graph is not its own sibling
         split.siblings += in_train[split.collection, structure] > (split.split == "train")
     return list(splits.values())

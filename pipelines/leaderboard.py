@@ -28,6 +28,5 @@ def leaderboard(
         raise XlarankError(f"`metric` is {metric!r}", expected=", ".join(METRICS))
     known_collections = [Collection.parse(name) for name in table["collection"].unique()]
     chosen = choose(collections, known_collections, where=f"the results of {workspace.root}")
-    return results.leaderboard(
-        table.filter(pl.col("collection").is_in(list(map(str, chosen)))), metric
-    )
+    is_chosen = pl.col("collection").is_in([*map(str, chosen)])
+    return results.leaderboard(table.filter(is_chosen), metric)

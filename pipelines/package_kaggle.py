@@ -79,9 +79,8 @@ def _tracked() -> list[str]:
         listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         reason = getattr(error, "stderr", None) or str(error)
-    names = sorted(
-        name for name in listed.split("\0") if not _LEFT_OUT.match(name) and (ROOT / name).is_file()
-    )
+    needed = [name for name in listed.split("\0") if not _LEFT_OUT.match(name)]
+    names = sorted(name for name in needed if (ROOT / name).is_file())
     if "run.py" not in names:
         got = f"git cannot list the files of {ROOT} ({' '.join(reason.split())})"
         do = "run package-kaggle from a clone"

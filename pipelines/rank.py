@@ -47,9 +47,8 @@ def rank(
     not a graph.
     """
     if not isinstance(graph, Path | LayoutGraph | TileGraph):
-        raise ArgumentError(
-            f"{graph!r:.60} is no graph", expected="a LayoutGraph, a TileGraph or a path"
-        )
+        expected = "a LayoutGraph, a TileGraph or a path"
+        raise ArgumentError(f"{graph!r:.60} is no graph", expected=expected)
     path, graph = (graph, read_graph(graph)) if isinstance(graph, Path) else (None, graph)
     model = model or model_for_graph(
         workspace, graph, path, collection=collection, model_from=model_from
@@ -73,16 +72,10 @@ def rank_folder(
     """
     files = []
     for parent, folders, names in os.walk(folder):
-        folders[:] = [
-            name
-            for name in folders
-            if name[0] != "." and not Path(parent, name, "pyvenv.cfg").exists()
-        ]
-        files += [
-            Path(parent, name)
-            for name in names
-            if name.endswith(".npz") and not name.startswith(".")
-        ]
+        visible = [name for name in folders if name[0] != "."]
+        folders[:] = [name for name in visible if not Path(parent, name, "pyvenv.cfg").exists()]
+        graphs = [name for name in names if name.endswith(".npz") and name[0] != "."]
+        files += [Path(parent, name) for name in graphs]
     if not files:
         raise GraphFileError(f"{folder} holds no npz files", expected="graphs in TpuGraphs format")
     rankings: dict[str, Ranking] = {}

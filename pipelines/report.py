@@ -160,9 +160,8 @@ def metric_charts(facts: CollectionFacts) -> dict[str, str]:
                 column = evaluation.column(metrics, metric)
                 values[ranking + charts.IN_USE * (ranking == used)] = column
         label = evaluation.score_name(facts.name) if metric == "score" else metric
-        pictures[name] = charts.metric_chart(
-            f"{name}-{facts.name}", [*facts.metrics], values, label, order
-        )
+        title = f"{name}-{facts.name}"
+        pictures[name] = charts.metric_chart(title, [*facts.metrics], values, label, order)
     return pictures
 
 
@@ -254,9 +253,8 @@ def _data_rows(all_facts: Iterable[CollectionFacts]) -> tuple[list[Row], list[Ro
                     "broken": len(manifest.broken),
                 }
             )
-            left_out += [
-                {**key, "graph": name, "why": why} for name, why in (manifest.broken | tied).items()
-            ]
+            reasons = (manifest.broken | tied).items()
+            left_out += [{**key, "graph": name, "why": why} for name, why in reasons]
     return rows, left_out
 
 

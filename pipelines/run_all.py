@@ -111,10 +111,9 @@ def run_all(
     sizes = survey(files)
     fit = FitSettings(ROUNDS, settings.seed)
     seconds = {kind: typical_fit(kind, fit) for kind in {size.collection.kind for size in sizes}}
-    run.plan = [
-        budget.plan_collection(size, settings, len(sizes), seconds[size.collection.kind])
-        for size in sizes
-    ]
+    for size in sizes:
+        fit_seconds = seconds[size.collection.kind]
+        run.plan.append(budget.plan_collection(size, settings, len(sizes), fit_seconds))
     on_plan(run.plan)
     run.write_default_order(files)
     for number, plan in enumerate(sorted(run.plan, key=lambda plan: plan.first_seconds)):

@@ -202,9 +202,8 @@ def _rank_collection(
 
 
 def _stored_counts(collection: Collection, manifest: Manifest) -> dict[str, int]:
-    return {
-        submission_id(collection, name): graph.configs for name, graph in manifest.graphs.items()
-    }
+    graphs = manifest.graphs.items()
+    return {submission_id(collection, name): graph.configs for name, graph in graphs}
 
 
 def _add_unbuilt(

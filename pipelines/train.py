@@ -172,9 +172,8 @@ def _train(
     data = training.data
     if start is None:
         plan = FoldPlan.of(data)
-        contenders = new_contenders(
-            workspace, training.collection, settings, has_folds=bool(plan.folds)
-        )
+        has_folds = bool(plan.folds)
+        contenders = new_contenders(workspace, training.collection, settings, has_folds=has_folds)
     else:
         plan, contenders = continued_contenders(*start, training, settings)
     validated: list[Contender] = []

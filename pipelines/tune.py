@@ -338,10 +338,8 @@ def params_text(params: Mapping[str, Any]) -> str:
     >>> params_text({"learning_rate": 0.0512345, "labels": "rank"})
     'learning_rate=0.0512, labels=rank'
     """
-    return ", ".join(
-        f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
-        for name, value in params.items()
-    )
+    shown = {name: f"{x:.3g}" if isinstance(x, float) else x for name, x in params.items()}
+    return ", ".join(f"{name}={value}" for name, value in shown.items())
 
 
 def _save(

@@ -58,10 +58,7 @@ class Evaluation:
     @property
     def report(self) -> dict[str, dict[str, dict[str, Any]]]:
         """`reported` metrics by collection."""
-        return {
-            collection: reported(collection, rankings)
-            for collection, rankings in self.rankings.items()
-        }
+        return {name: reported(name, rankings) for name, rankings in self.rankings.items()}
 
     @property
     def comparison(self) -> dict[str, list[dict[str, Any]]]:
@@ -72,9 +69,8 @@ class Evaluation:
     def overall(self) -> str:
         """`mean_over_collections` of the first rankers, or of each ranker if there are several."""
         if not self.several:
-            return mean_over_collections(
-                {name: next(iter(rankings.values())) for name, rankings in self.rankings.items()}
-            )
+            firsts = {name: next(iter(self.rankings[name].values())) for name in self.rankings}
+            return mean_over_collections(firsts)
         means = []
         for ranker in self.several:
             metrics = {}
@@ -128,14 +124,11 @@ def reported(collection: str, rankings: Rankings) -> dict[str, dict[str, Any]]:
     rules = untrained(rankings)
     if not rules:
         return report
-    seeds = [
-        scored for (name, seed), scored in rankings.items() if name == ranker and seed is not None
-    ]
+    seeds = [rankings[key] for key in rankings if key[0] == ranker and key[1] is not None]
     for metric in METRICS:
         summary = report[metric]
-        summary["baselines"] = {
-            rule: float(column(scored, metric).mean()) for rule, scored in rules.items()
-        }
+        means = {rule: float(column(rules[rule], metric).mean()) for rule in rules}
+        summary["baselines"] = means
         summary["seeds_std"] = None
         if seeds:
             by_seed = np.stack([column(scored, metric) for scored in seeds], 1)
@@ -156,9 +149,8 @@ def add_metrics(
     picked: Indices | slice = slice(None),
 ) -> None:
     """Add a graph's metrics by the mean of ``(seeds, rows)`` scores, by each seed and by rules."""
-    rankings.setdefault((ranker, None), {})[rows.name] = evaluate_graph(
-        collection, rows, scores.mean(axis=0), picked
-    )
+    metrics = evaluate_graph(collection, rows, scores.mean(axis=0), picked)
+    rankings.setdefault((ranker, None), {})[rows.name] = metrics
     cost = rows.cost[picked]
     group = rows.group[picked]
     for seed, score in enumerate(scores if len(scores) > 1 else ()):
@@ -207,9 +199,8 @@ def compared(rankings: Rankings) -> list[dict[str, Any]]:
     difference to the first row, with its 95 % interval; ``slowdown@1`` and ``slowdown@5`` are
     means.
     """
-    by_name = {
-        name: metrics for (name, seed), metrics in rankings.items() if metrics and seed is None
-    }
+    means = [name for name, seed in rankings if seed is None]
+    by_name = {name: rankings[name, None] for name in means if rankings[name, None]}
     rankers = by_name.keys() - _rules(rankings) or by_name.keys()
     common = set.intersection(*(set(by_name[name]) for name in rankers)) if rankers else set()
     shared = {}
@@ -227,9 +218,8 @@ def compared(rankings: Rankings) -> list[dict[str, Any]]:
     for row in rows:
         row["difference"] = None
         if row is not rows[0]:
-            row["difference"] = validation_metrics.difference(
-                shared[row["ranker"]], shared[rows[0]["ranker"]], "score"
-            )
+            pair = (shared[row["ranker"]], shared[rows[0]["ranker"]])
+            row["difference"] = validation_metrics.difference(*pair, "score")
     return rows
 
 
@@ -335,9 +325,8 @@ def _rules(rankings: Rankings) -> list[str]:
 
 def ceilings_of(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Return the largest tau that repeated measurements allow, for graphs that have them."""
-    return {
-        name: values["tau_ceiling"] for name, values in metrics.items() if "tau_ceiling" in values
-    }
+    known = [name for name, values in metrics.items() if "tau_ceiling" in values]
+    return {name: metrics[name]["tau_ceiling"] for name in known}
 
 
 def score_name(collection: str) -> str:

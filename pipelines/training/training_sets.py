@@ -174,9 +174,8 @@ def read_training_set(
     }
     for member, by_name in sizes.items():
         required_memory(member, by_name, fit)
-    data, names = _read_graphs(
-        workspace, collection, splits, manifests[collection], sizes[collection]
-    )
+    own = (manifests[collection], sizes[collection])
+    data, names = _read_graphs(workspace, collection, splits, *own)
     also = None
     also_from = dict[str, list[str]]()
     for other, weight in weights.items():
@@ -185,9 +184,8 @@ def read_training_set(
         groups = groups.weighted(weight)
         also = groups if also is None else also.join(groups)
     also_weights = {str(other): weight for other, weight in weights.items()}
-    return StoredTrainingSet(
-        replace(data, also=also), collection, names, manifests, also_from, also_weights
-    )
+    data = replace(data, also=also)
+    return StoredTrainingSet(data, collection, names, manifests, also_from, also_weights)
 
 
 def _read_manifests(
