@@ -96,16 +96,12 @@ def test_code_counts_and_comments_and_names_do_not(tmp_path: Path) -> None:
     path = written(tmp_path)
     (first,) = load_blocks(path, path)
     recipe = Recipe.of(FeatureSettings(block_files=(first,)), "tile")
-    assert first.columns == {
-        "Most": ["mine__most__max"],
-        "Size": ["mine__nodes__count", "mine__twice__count"],
-    }
+    most, *size = TILE_COLUMNS
+    assert first.columns == {"Most": [most], "Size": size}
     assert recipe.code_hash != Recipe.of(FeatureSettings(), "tile").code_hash
     assert from_json(Recipe, json.loads(json.dumps(asdict(recipe)))) == recipe
-    for text, same in (
-        (TEXT.replace("A constant", "One") + "# done\n", True),
-        (TEXT.replace("7.0", "8.0"), False),
-    ):
+    documented = TEXT.replace("A constant", "One") + "# done\n"
+    for text, same in ((documented, True), (TEXT.replace("7.0", "8.0"), False)):
         (other,) = load_blocks(written(tmp_path, text, "other.py"))
         assert (Recipe.of(FeatureSettings(block_files=(other,)), "tile") == recipe) == same
 
@@ -145,10 +141,8 @@ def test_a_worker_gets_the_code_with_the_settings(tmp_path: Path) -> None:
 
 
 def test_a_column_of_candidates_alone_moves_in_equal_steps(tmp_path: Path) -> None:
-    text = TEXT.replace(
-        "np.full((context.configs, 1), 7.0)", "np.arange(context.table.configs)[:, None] * 6.0"
-    )
-    settings = settings_of(tmp_path, text)
+    values = "np.arange(context.table.configs)[:, None] * 6.0"
+    settings = settings_of(tmp_path, TEXT.replace("np.full((context.configs, 1), 7.0)", values))
     rows = assemble(LAYOUT, settings)
     walk = walk_between(LAYOUT, rows, settings, 1, 0)
     steps = walk.matrix[: len(walk.nodes) + 1, rows.columns.index("mine__most__max")]
@@ -164,9 +158,7 @@ def test_a_column_of_candidates_alone_moves_in_equal_steps(tmp_path: Path) -> No
         ("A constant.", " ", "Size has no docstring"),
         *(
             ("mine__most__max", name, f"'{name}' of Most is not named block__what__how")
-            for name in (
-                "one one__two one__two__three__four __two__three one____three one__two__"
-            ).split()
+            for name in "one one__two a__b__c__d __two__three one____three one__two__".split()
         ),
         ('"largest bound"', '""', "has no meaning"),
         ("columns = {", "colums = {", "no attribute 'columns'"),
@@ -190,6 +182,7 @@ def test_careless_files_are_refused(tmp_path: Path, old: str, new: str, said: st
         load_blocks(written(tmp_path, TEXT.replace(old, new)))
 
 
+SHAPES = ("(3, 1)", "(5, 2)", "(5,)")
 SUMS = """
 from xlarank.features.layout.aggregation import LayoutBlock
 
@@ -204,10 +197,7 @@ class Sums(LayoutBlock):
 @pytest.mark.parametrize(
     ("text", "shapes"),
     [
-        *(
-            (TEXT.replace("(context.configs, 1)", shape), "expected")
-            for shape in ("(3, 1)", "(5, 2)", "(5,)")
-        ),
+        *((TEXT.replace("(context.configs, 1)", shape), "expected") for shape in SHAPES),
         (TEXT.replace("[1.0, 2.0]", "[1.0]"), r"\(1,\); expected \(2,\)"),
         (SUMS, r"\(5, 2\); expected \(5, 1\)"),
     ],
@@ -258,28 +248,24 @@ def test_a_block_writes_neither_into_built_in_columns_nor_to_standard_output(tmp
 
 
 def test_kinds_that_never_meet_may_share_a_name(tmp_path: Path) -> None:
-    text = TEXT.replace("mine__most__max", "bounds__kernel_0__log").replace(
-        '("tile", "layout")', '("layout",)'
-    )
+    text = TEXT.replace("mine__most__max", "bounds__kernel_0__log")
+    text = text.replace('("tile", "layout")', '("layout",)')
     assert "bounds__kernel_0__log" in settings_of(tmp_path, text).columns("layout")
 
 
 def test_files_that_cannot_be_used_together_or_read(tmp_path: Path) -> None:
-    with pytest.raises(
-        BlockError, match=r"mine.py and two.py .*'mine__most__max' is declared by Most and Most"
-    ):
+    said = r"mine.py and two.py .*'mine__most__max' is declared by Most and Most"
+    with pytest.raises(BlockError, match=said):
         load_blocks(written(tmp_path), written(tmp_path, TEXT + "X = 1\n", "two.py"))
-    with pytest.raises(
-        BlockError, match=r"cannot be read .*entry point of xlarank.blocks \(none is installed\)"
-    ):
+    said = r"cannot be read .*entry point of xlarank.blocks \(none is installed\)"
+    with pytest.raises(BlockError, match=said):
         load_blocks(tmp_path / "nowhere.py")
 
 
 def test_errors_of_blocks_name_the_line_and_the_graph(tmp_path: Path) -> None:
     text = TEXT.replace("np.full((context.configs, 1), 7.0)", "[1.0][1]")
-    with pytest.raises(
-        BlockError, match=rf"^mine.py, line 10, fails on {re.escape(TILE.name)} \(IndexError"
-    ):
+    said = rf"^mine.py, line 10, fails on {re.escape(TILE.name)} \(IndexError"
+    with pytest.raises(BlockError, match=said):
         assemble(TILE, settings_of(tmp_path, text))
     text = TEXT.replace("np.full((context.configs, 1), 7.0)", "(0 for _ in ()).throw(MemoryError)")
     with pytest.raises(MemoryError):  # no fault of theirs
@@ -287,10 +273,9 @@ def test_errors_of_blocks_name_the_line_and_the_graph(tmp_path: Path) -> None:
 
 
 def test_errors_on_the_way_between_configurations_name_the_line(tmp_path: Path) -> None:
-    text = SUMS.replace("* 2)", ")").replace(
-        "        return", "        type(self).calls = 1 // (1 - self.calls)\n        return"
-    )
-    settings = settings_of(tmp_path, text.replace("    columns", "    calls = 0\n    columns"))
+    text = SUMS.replace("* 2)", ")").replace("    columns", "    calls = 0\n    columns")
+    failing = "        type(self).calls = 1 // (1 - self.calls)\n        return"
+    settings = settings_of(tmp_path, text.replace("        return", failing))
     rows = assemble(LAYOUT, settings)
     with pytest.raises(BlockError, match=r"^mine.py, line 9, fails on .*ZeroDivisionError"):
         walk_between(LAYOUT, rows, settings, 1, 0)
@@ -311,7 +296,6 @@ def test_an_entry_point_names_an_installed_package(
     assert own_value(TILE, settings) == 7.0, "a model that needs it finds it"
     assert pickle.loads(pickle.dumps(settings)) == settings
     entry = EntryPoint("plugin", "no_module_of_this_name", block_files.GROUP)
-    with pytest.raises(
-        BlockError, match=r"plugin cannot be loaded .*No module named 'no_module_of_this_name'"
-    ):
+    said = "plugin cannot be loaded .*No module named 'no_module_of_this_name'"
+    with pytest.raises(BlockError, match=said):
         load_blocks("plugin")

@@ -99,12 +99,8 @@ COLUMNS = {
     # Waste of the outputs: 1/3 for each of three wide ones as {1,0}, 29/3 as {0,1}, 0 for the
     # reshape.
     "padding__output_waste__mean": (1 / 4, (1 / 3 + 29 / 3 + 1 / 3) / 4, 29 / 4, 1 / 4),
-    "padding__output_waste_change__mean": (
-        0,
-        (28 / 3) / 4,
-        3 * (28 / 3) / 4,
-        0,
-    ),  # 29/3 - 1/3 = 28/3
+    # 29/3 - 1/3 = 28/3
+    "padding__output_waste_change__mean": (0, (28 / 3) / 4, 3 * (28 / 3) / 4, 0),
     # The dot is [12 rows] x [128]: of its output dimension 0 is rows and 1 the right operand's, of
     # x dimension 0 rows and 1 contracted, of w [128,128] the last is its own. Defaults {1,0}, {1,0}
     # and {0,1}.
@@ -163,11 +159,8 @@ OUTPUTS = {
 
 
 def test_a_set_output_and_its_region():
-    graph = graph_of(
-        layout_file(
-            REDUCED, [2], [[NONE], [layout_row(output=(1, 0))], [layout_row(output=(0, 1))]]
-        )
-    )
+    rows = [[NONE], [layout_row(output=(1, 0))], [layout_row(output=(0, 1))]]
+    graph = graph_of(layout_file(REDUCED, [2], rows))
     features = assemble(graph)
     assert wrong_columns(features, OUTPUTS) == []
 
@@ -196,19 +189,13 @@ GRADIENT = (2, 3, 3, 0, 0, 3)
         # 3 input features take 8; the 64 output features lie along half of the lanes of output and
         # kernel.
         (
-            FORWARD,
-            (32, 32, 32, 3),
-            (3, 3, 3, 64),
-            (32, 32, 32, 64),
+            *(FORWARD, (32, 32, 32, 3), (3, 3, 3, 64), (32, 32, 32, 64)),
             [(layout_row((3, 0)), 2 * 8 / 3, 2)],
         ),
         # The minor-most dimension of size 1 is skipped: the batch of 32 lies along the lanes as
         # above, 4 * 2.
         (
-            FORWARD,
-            (32, 1, 30, 64),
-            (1, 3, 64, 96),
-            (32, 1, 28, 96),
+            *(FORWARD, (32, 1, 30, 64), (1, 3, 64, 96), (32, 1, 28, 96)),
             [(layout_row((1, 0, 3, 2)), 8, 4)],
         ),
         # But a batch of 1 that is supplied by features in lanes is not: 128 lanes, and the features
@@ -242,21 +229,17 @@ GRADIENT = (2, 3, 3, 0, 0, 3)
 def test_a_convolution_by_hand(roles, image, kernel, output, rows) -> None:
     """Each row has a layout, the padding of the work, the padding of the output."""
     window = kernel[:2] if roles is FORWARD else kernel[1:3]
-    columns = {
-        f"convolution_dim_numbers_{name}_dim": dim for name, dim in zip(ROLES, roles, strict=True)
-    }
-    convolution = Node(
-        "convolution", output, (0, 1), window=window, columns={**columns, "is_root": 1}
-    )
+    names = [f"convolution_dim_numbers_{name}_dim" for name in ROLES]
+    columns = {**dict(zip(names, roles, strict=True)), "is_root": 1}
+    convolution = Node("convolution", output, (0, 1), window=window, columns=columns)
     nodes = (parameter(*image), parameter(*kernel), convolution)
     graph = graph_of(layout_file(nodes, (2,), [[row] for row, _, _ in rows]))
     flops = 2 * prod(output) * prod(window) * image[roles[3]]
     for config, (_, work, padding) in enumerate(rows):
         moved = 4 * (prod(image) + prod(kernel) + prod(output) * padding)
         (node,) = config_times(graph, config)
-        assert node.nanoseconds == pytest.approx(
-            1e9 * hypot(flops * work / PEAK_FLOPS, moved / BANDWIDTH)
-        )
+        expected = 1e9 * hypot(flops * work / PEAK_FLOPS, moved / BANDWIDTH)
+        assert node.nanoseconds == pytest.approx(expected)
 
 
 def test_times_of_nodes_add_up_to_the_estimated_time_and_none_is_below_the_fastest() -> None:
@@ -266,13 +249,11 @@ def test_times_of_nodes_add_up_to_the_estimated_time_and_none_is_below_the_faste
     estimates = 2 ** (by_name(rows)[OVER_FASTEST].astype(float) + by_name(rows)[FASTEST])
     for config in range(graph.configs):
         nodes = config_times(graph, config)
-        assert sum(node.nanoseconds for node in nodes) == pytest.approx(
-            estimates[rows.group[config]], rel=1e-5
-        )
+        total = sum(node.nanoseconds for node in nodes)
+        assert total == pytest.approx(estimates[rows.group[config]], rel=1e-5)
         others = [node for node in nodes if graph.opcode[node.node] != OPCODE["convolution"]]
         assert others and all(node.fastest_ns <= node.nanoseconds * (1 + 1e-12) for node in others)
         assert all(node.lanes <= node.tile_lanes and node.tile_lanes % 128 == 0 for node in nodes)
     assert len(rows.columns) < 20
-    assert np.array_equal(
-        rows.matrix(), every.matrix()[:, [every.columns.index(name) for name in rows.columns]]
-    )
+    at = [every.columns.index(name) for name in rows.columns]
+    assert np.array_equal(rows.matrix(), every.matrix()[:, at])

@@ -65,12 +65,8 @@ def test_a_recipe_leads_back_to_its_settings():
         recipe = Recipe.of(settings, "layout", max_configs=5, seed=3)
         assert from_json(Recipe, json.loads(json.dumps(asdict(recipe)))) == recipe
     whole = asdict(recipe)
-    for value in (
-        {},
-        {"code_hash": "a"},
-        {**whole, "settings": {"tier": "slow"}},
-        {**whole, "tier": "fast"},
-    ):
+    others = {**whole, "settings": {"tier": "slow"}}, {**whole, "tier": "fast"}
+    for value in ({}, {"code_hash": "a"}, *others):
         with pytest.raises(TypeError):
             from_json(Recipe, value)
     without_sample = [Recipe.of(FeatureSettings(), "tile", seed=seed) for seed in (1, 2)]
@@ -79,15 +75,12 @@ def test_a_recipe_leads_back_to_its_settings():
 
 def test_only_what_can_change_a_number_changes_the_hash(tmp_path):
     files = {
-        "features/assembly.py": (
-            '"""One."""\nfrom xlarank.data import npz\nimport xlarank.data.errors\nX = 1.0\n'
-        ),
+        "features/assembly.py": '"""One."""\nfrom xlarank.data import npz\n'
+        "import xlarank.data.errors\nX = 1.0\n",
         "features/tile/extra.py": "#: Not imported by assemble.\nY: int = 2\n",
         "features/meanings.py": "TITLE = 1\n",
-        "data/npz.py": (
-            "from xlarank.data import schema\ndef read():\n    'A docstring.'\n    return "
-            "(1,\n 2)\n"
-        ),
+        "data/npz.py": "from xlarank.data import schema\ndef read():\n    'A docstring.'\n"
+        "    return (1,\n 2)\n",
         "data/schema.py": "RANK = 6\n",
         "data/errors.py": "class Wrong(Exception): ...\n",
         "data/other.py": "NOT_REACHED = 1\n",
@@ -99,9 +92,8 @@ def test_only_what_can_change_a_number_changes_the_hash(tmp_path):
     def hash_of(edited="", old="", new=""):
         assert old in files.get(edited, "")
         for file, text in files.items():
-            (tmp_path / file).write_bytes(
-                (text.replace(old, new) if file == edited else text).encode()
-            )
+            text = text.replace(old, new) if file == edited else text
+            (tmp_path / file).write_bytes(text.encode())
         source_hash.cache_clear()
         return source_hash(tmp_path)
 
@@ -110,24 +102,19 @@ def test_only_what_can_change_a_number_changes_the_hash(tmp_path):
         *(("features/assembly.py", "One.", "Two."), ("features/tile/extra.py", "Not", "Never")),
         *(("data/npz.py", "A docstring", "Another"), ("data/npz.py", "\n 2", "  2")),
         ("data/errors.py", "Wrong", "Bad"),
-        *(
-            (file, "1", "2")
-            for file in ("features/meanings.py", "data/other.py", "models/model.py")
-        ),
+        *(("features/meanings.py", "1", "2"), ("data/other.py", "1", "2")),
+        ("models/model.py", "1", "2"),
         *((file, "\n", "\r\n") for file in files),  # a checkout on Windows
     ):
         assert hash_of(file, old, new) == now, file
-    changes = (
-        "features/assembly.py 1.0 features/tile/extra.py 2 data/npz.py (1 data/schema.py 6".split()
-    )
-    edits = zip(changes[::2], changes[1::2], strict=True)
-    hashes = {now, *(hash_of(file, old, f"{old}9") for file, old in edits)}
+    edits = {"features/assembly.py": "1.0", "features/tile/extra.py": "2"}
+    edits |= {"data/npz.py": "(1", "data/schema.py": "6"}
+    hashes = {now, *(hash_of(file, old, f"{old}9") for file, old in edits.items())}
     (tmp_path / "features/extra.py").write_text("EXTRA = 1\n")
     hashes.add(hash_of())
     (tmp_path / "features/extra.py").rename(tmp_path / "features/tile/another.py")
-    assert len(hashes | {hash_of()}) == 7, (
-        "each change gives another hash; so does a new file, by its path"
-    )
+    # each change gives another hash; so does a new file, by its path
+    assert len(hashes | {hash_of()}) == 7
 
 
 def test_the_hash_covers_all_files_that_make_numbers(monkeypatch):
@@ -136,26 +123,18 @@ def test_the_hash_covers_all_files_that_make_numbers(monkeypatch):
     monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or read_bytes(path))
     source_hash.cache_clear()
     source_hash()
-    modules = (ROOT / "features").rglob("*.py")
-    files, features = (
-        {path.relative_to(ROOT).as_posix() for path in paths} for paths in (read, modules)
-    )
-    assert {file for file in files if file.startswith("features")} == features - set(
-        code_hash._PRESENTATION
-    )
+    files = {path.relative_to(ROOT).as_posix() for path in read}
+    features = {path.relative_to(ROOT).as_posix() for path in (ROOT / "features").rglob("*.py")}
+    features -= {*code_hash._PRESENTATION}
+    assert {file for file in files if file.startswith("features")} == features
     assert {f"data/{name}.py" for name in ("config_table", "npz", "graph")} < files
     # modules that only show columns take no part: a fresh process, so that nothing else has
     # imported them
-    shown = [
-        f"xlarank.{file.removesuffix('.py').replace('/', '.')}" for file in code_hash._PRESENTATION
-    ]
+    names = (file.removesuffix(".py").replace("/", ".") for file in code_hash._PRESENTATION)
+    shown = [f"xlarank.{name}" for name in names]
     code = f"import sys, xlarank.features.rows; print([m for m in {shown} if m in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "['xlarank.data.errors']", (
-        "which says what is wrong, and computes nothing"
-    )
+    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
+    assert loaded.strip() == "['xlarank.data.errors']", "which computes nothing"
 
 
 def test_measured_rows_are_sampled_by_the_graphs_name():
@@ -198,29 +177,24 @@ def test_names_tiers_and_the_order_of_blocks(kind):
     everything = names(blocks_of(kind))
     full = by_name(assemble(GRAPHS[kind]))
     assert len(everything) == len(set(everything)) > 100
-    assert set("".join(everything)) <= {*ascii_lowercase, *digits, "_"}, (
-        "every library accepts such names"
-    )
+    # every library accepts such names
+    assert set("".join(everything)) <= {*ascii_lowercase, *digits, "_"}
     for settings in SETTINGS:
         chosen = settings.blocks(kind)
         rows = assemble(GRAPHS[kind], settings)
         stage = [(block.scope is Scope.CONFIG) + block.transductive for block in chosen]
-        assert stage == sorted(stage) and set(stage) == {0, 1, *[2] * settings.candidates}, (
-            "graph columns first"
-        )
+        assert stage == sorted(stage), "graph columns first"
+        assert set(stage) == {0, 1, *[2] * settings.candidates}
         assert {block.tier for block in chosen} == {Tier.FAST, settings.tier}
         gone = set(names(blocks_of(kind, settings.tier))) - set(names(chosen))
         assert all(name.startswith(("candidates__", "rank__", "zscore__")) for name in gone)
-        assert settings.graph_columns(kind) == names(
-            block for block in chosen if block.scope is Scope.GRAPH
-        )
-        assert rows.columns == settings.columns(
-            kind
-        ) and rows.config_columns == settings.config_columns(kind)
+        of_graph = [block for block in chosen if block.scope is Scope.GRAPH]
+        assert settings.graph_columns(kind) == names(of_graph)
+        assert rows.columns == settings.columns(kind)
+        assert rows.config_columns == settings.config_columns(kind)
         assert rows.matrix().shape[1] == len(names(chosen))
-        assert [
-            n for n, values in by_name(rows).items() if values.tobytes() != full[n].tobytes()
-        ] == []
+        for name, values in by_name(rows).items():
+            assert values.tobytes() == full[name].tobytes(), name
 
 
 def test_every_column_stands_in_the_document_with_its_meaning():
@@ -233,9 +207,9 @@ def test_every_column_has_a_cause():
     for block in (*BLOCKS["layout"], *BLOCKS["tile"]):
         of_graph = block.scope is Scope.GRAPH
         wrong = [name for name in block.columns if (cause_of(name) is Cause.PROGRAM) != of_graph]
+        block_name = type(block).__name__
         assert not wrong, (
-            f"set `cause` of {type(block).__name__}, or declare as Column(meaning, "
-            f"Cause...): {wrong}"
+            f"set `cause` of {block_name}, or declare Column(meaning, Cause...): {wrong}"
         )
     for cause, columns in {
         Cause.COPIES: "disagreement__clash_1hop_bytes__share",
@@ -265,7 +239,6 @@ def test_collections_have_a_target_and_targets_share_no_columns():
     assert foreign_columns(CPU) == TPU.columns == foreign_columns(CPU)
     assert foreign_columns(TPU) == CPU.columns == foreign_columns(TPU_ESTIMATE)
     assert foreign_columns(GPU) == CPU.columns | TPU.columns
-    assert "inner__cycles__log" in foreign_columns(
-        TPU
-    ) and "traffic__vmem__ratio" in foreign_columns(CPU)
+    assert "inner__cycles__log" in foreign_columns(TPU)
+    assert "traffic__vmem__ratio" in foreign_columns(CPU)
     assert foreign_columns(None) == frozenset()

@@ -43,11 +43,8 @@ def test_the_matrix_of_some_rows_and_columns() -> None:
     # row 1 stands for configurations 1 and 3, row 0 for configuration 0
     some = PART.take(np.array([1, 0]))
     assert np.array_equal(some.matrix(), WHOLE[[1, 0]])
-    assert (some.ids.tolist(), some.group.tolist(), some.row_cost.tolist()) == (
-        [0, 1, 3],
-        [1, 0, 0],
-        [20, 50],
-    )
+    assert (some.ids.tolist(), some.group.tolist()) == ([0, 1, 3], [1, 0, 0])
+    assert some.row_cost.tolist() == [20, 50]
 
 
 def test_measured_in_part_and_what_can_be_ranked() -> None:
@@ -56,11 +53,8 @@ def test_measured_in_part_and_what_can_be_ranked() -> None:
     assert rows.cost.tolist() == [50, np.inf, np.inf, 20, 10]
     assert rows.row_cost.tolist() == [50, 20, np.inf, 10]
     known = rows.measured()
-    assert np.array_equal(known.matrix(), WHOLE[[0, 1, 3]]) and known.row_cost.tolist() == [
-        50,
-        20,
-        10,
-    ]
+    assert np.array_equal(known.matrix(), WHOLE[[0, 1, 3]])
+    assert known.row_cost.tolist() == [50, 20, 10]
     assert known.ids.tolist() == [0, 1, 3, 4] and PART.measured() is PART
     for runtime, labelled, rankable in (  # an order needs two measured rows of different cost
         ((0, 0, 0, 0, 0), False, True),
@@ -71,9 +65,8 @@ def test_measured_in_part_and_what_can_be_ranked() -> None:
     ):
         rows = replace(PART, runtime=np.array(runtime))
         assert (rows.labelled, rows.rankable) == (labelled, rankable), runtime
-    assert not replace(PART, runtime=np.zeros(5, np.int64)).take(np.array([1])).rankable, (
-        "one row, withheld"
-    )
+    withheld = replace(PART, runtime=np.zeros(5, np.int64))
+    assert not withheld.take(np.array([1])).rankable, "one row"
 
 
 SETTINGS = FeatureSettings()
@@ -84,9 +77,8 @@ def test_a_walk_goes_in_order_and_in_reverse() -> None:
     assert codes.tolist() == [[0, 1, 2], [5, 1, 2], [5, 1, 7], [0, 1, 2], [0, 1, 7], [5, 1, 7]]
     # forward the first node brings 3 and the second 1, in reverse 2 and 2: on average 2.5 and 1.5
     assert walk_steps(np.array([0.0, 3.0, 4.0, 0.0, 2.0, 4.0])).tolist() == [2.5, 1.5]
-    assert position_among(np.array([2 + 1e-6]), np.array([1.0, 2.0, 3.0]), True) == 0.5, (
-        "equal up to rounding"
-    )
+    rank = position_among(np.array([2 + 1e-6]), np.array([1.0, 2.0, 3.0]), True)
+    assert rank == 0.5, "equal up to rounding"
 
 
 def test_steps_by_hand() -> None:
@@ -97,10 +89,8 @@ def test_steps_by_hand() -> None:
     unlike layouts, whichever way is walked, so each brings half of it.
     """
     arrays = layout_arrays()
-    arrays["node_config_feat"][2] = [
-        arrays["node_config_feat"][1][0],
-        arrays["node_config_feat"][4][1],
-    ]
+    rows = arrays["node_config_feat"]
+    rows[2] = rows[1][0], rows[4][1]
     graph = graph_of(arrays)
     rows = assemble(graph, SETTINGS)
     clash = "disagreement__clash_2hop__share"
@@ -126,9 +116,8 @@ def test_a_candidate_on_the_way_has_its_row_and_the_ends_have_theirs_to_the_bit(
         assert half == len(walk.nodes) + 1
         assert (walk.matrix[[0, half]] == matrix[rows.group[0]]).all()
         assert (walk.matrix[[half - 1, -1]] == matrix[rows.group[now]]).all()
-        for step, code in enumerate(
-            walk_codes(codes[0], codes[now], np.flatnonzero(codes[0] != codes[now]))
-        ):
+        changed = np.flatnonzero(codes[0] != codes[now])
+        for step, code in enumerate(walk_codes(codes[0], codes[now], changed)):
             for candidate in np.flatnonzero((codes == code).all(axis=1))[:1]:
                 expected = matrix[rows.group[candidate]]
                 np.testing.assert_allclose(walk.matrix[step], expected, rtol=2e-4, atol=2e-4)

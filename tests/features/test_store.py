@@ -39,9 +39,8 @@ def assert_equal_rows(rows: GraphRows, expected: GraphRows) -> None:
     for name in ("graph_values", "config_values", "group", "ids", "runtime", "normalizer"):
         array = getattr(rows, name)
         wanted = getattr(expected, name)
-        assert (
-            array.dtype == wanted.dtype == (np.float32 if name.endswith("values") else np.int64)
-        ), name
+        dtype = np.float32 if name.endswith("values") else np.int64
+        assert array.dtype == wanted.dtype == dtype, name
         assert array.shape == wanted.shape and array.tobytes() == wanted.tobytes(), name
 
 
@@ -91,34 +90,25 @@ def test_a_file_is_read_without_this_package(tmp_path):
     """A row for each distinct configuration: keys, lists of the identical ones, then the
     features.
     """
-    other = replace(
-        LAYOUT.take(np.array([2, 3])), name="other__b", graph_values=LAYOUT.graph_values + 1
-    )
+    other = LAYOUT.take(np.array([2, 3]))
+    other = replace(other, name="other__b", graph_values=LAYOUT.graph_values + 1)
     path = written(tmp_path / "a.parquet", LAYOUT, other)
     table = pl.scan_parquet(tmp_path / "*.parquet").collect()
-    keys = (
-        "collection graph family split configuration repeats runtime_ns label configurations "
-        "runtimes_ns"
-    )
-    assert table.columns == [*keys.split(), "normalizers_ns", *LAYOUT.columns]
+    keys = "collection graph family split configuration repeats runtime_ns label".split()
+    lists = ["configurations", "runtimes_ns", "normalizers_ns"]
+    assert table.columns == [*keys, *lists, *LAYOUT.columns]
     assert set(table.dtypes[11:]) == {pl.Float32}
     assert table["graph"].to_list() == [LAYOUT.name] * 5 + ["other__b"] * 2
-    assert table["family"].unique().sort().to_list() == sorted(
-        {program_family(LAYOUT.name), "other"}
-    )
+    assert {*table["family"]} == {program_family(LAYOUT.name), "other"}
     assert table.select("collection", "split").unique().rows() == [("layout:cpu:random", "train")]
     assert table["configuration"].to_list() == [0, 1, 2, 4, 5, 2, 4]
     assert table["repeats"].to_list() == [1, 2, 1, 1, 1, 1, 1]
     assert table["configurations"].to_list()[:3] == [[0], [1, 3], [2]]
     assert table["runtimes_ns"].to_list()[1] == [20_000_001, 20_000_002]
-    assert (
-        table["runtime_ns"].to_list()[:5]
-        == LAYOUT.row_cost.tolist()
-        == table["label"].to_list()[:5]
-    )
-    np.testing.assert_array_equal(
-        table[:, 11:].to_numpy(), np.concatenate([LAYOUT.matrix(), other.matrix()])
-    )
+    for name in ("runtime_ns", "label"):
+        assert table[name].to_list()[:5] == LAYOUT.row_cost.tolist()
+    both = np.concatenate([LAYOUT.matrix(), other.matrix()])
+    np.testing.assert_array_equal(table[:, 11:].to_numpy(), both)
     _, (rows, _) = store.read_rows(path).values()
     assert_equal_rows(rows, other)
     assert [*store.read_rows(path)] == [LAYOUT.name, "other__b"]
@@ -128,12 +118,10 @@ def test_tables_have_the_cost_of_tiles_and_null_where_nothing_was_measured(tmp_p
     """The fastest of identical configurations counts: cost is runtime over normalizer."""
     runtime = np.where(TILE.ids == 1, 0, TILE.runtime)  # configuration 4 is the same one
     table = pl.read_parquet(written(tmp_path / "a.parquet", replace(TILE, runtime=runtime)))
-    assert table["label"].to_list() == [2.0, 1.25, 0.5, 4.0] and table[
-        "configuration"
-    ].to_list() == [0, 1, 2, 3]
-    unlabelled = pl.read_parquet(
-        written(tmp_path / "b.parquet", replace(TILE, runtime=0 * runtime))
-    )
+    assert table["label"].to_list() == [2.0, 1.25, 0.5, 4.0]
+    assert table["configuration"].to_list() == [0, 1, 2, 3]
+    path = written(tmp_path / "b.parquet", replace(TILE, runtime=0 * runtime))
+    unlabelled = pl.read_parquet(path)
     assert unlabelled["label"].null_count() == unlabelled["runtime_ns"].null_count() == len(TILE)
 
 
@@ -169,14 +157,11 @@ def test_another_recipe_means_build_again(tmp_path):
     path = written(tmp_path / "a.parquet", LAYOUT)
     settings = {"tier": Tier.FAST, "candidates": False, "hardware": "cpu"}
     settings["block_files"] = (BlockFile("mine.py", "0123", {}),)
-    changes = [
-        {"settings": replace(RECIPE.settings, **{name: value})} for name, value in settings.items()
-    ]
-    changes += [{"code_hash": "f"}, {"max_configs": 1000}, {"seed": 1}]
+    changes = [{"code_hash": "f"}, {"max_configs": 1000}, {"seed": 1}]
+    for name, value in settings.items():
+        changes.append({"settings": replace(RECIPE.settings, **{name: value})})
     assert {field.name for field in fields(RECIPE.settings)} == {*settings}
-    assert {field.name for field in fields(RECIPE)} == {
-        name for change in changes for name in change
-    }
+    assert {field.name for field in fields(RECIPE)} == set().union(*changes)
     for other in (replace(RECIPE, **change) for change in changes):
         assert store.stored_graphs(path, other) == {}
         with pytest.raises(FeatureStoreError, match="not those of manifest"):
@@ -202,11 +187,8 @@ PLAIN = store.Manifest(
 def test_a_manifest_is_read_back_and_collections_with_one_are_listed(tmp_path):
     workspace = Workspace(tmp_path)
     tile = Collection.parse("tile:xla")
-    assert (
-        store.stored_collections(workspace)
-        == list(store.each_graph(workspace, COLLECTION, "train"))
-        == []
-    )
+    assert store.stored_collections(workspace) == []
+    assert list(store.each_graph(workspace, COLLECTION, "train")) == []
     assert store.read_manifest(workspace, COLLECTION, "train") is None
     for collection, split in ((tile, "test"), (COLLECTION, "train"), (COLLECTION, "valid")):
         store.write_manifest(workspace, collection, split, PLAIN)
@@ -225,46 +207,31 @@ def test_a_broken_manifest_is_refused(tmp_path):
     values = [{name: value for name, value in whole.items() if name != "config_columns"}]
     changes = ({"later": 1}, {"recipe": None}, {"recipe": {**asdict(RECIPE), "later": 1}})
     values += [{**whole, **change} for change in changes]
-    texts = (
-        b"",
-        b"{",
-        b"[]",
-        b"[" * 100_000,
-        b"\xff\xfe",
-        *(json.dumps(value).encode() for value in values),
-    )
+    texts = [b"", b"{", b"[]", b"[" * 100_000, b"\xff\xfe"]
+    texts += [json.dumps(value).encode() for value in values]
+    said = r"manifest\.json cannot be read .*run build-feat"
     for content in texts:
         (workspace.features(COLLECTION, "train") / store.MANIFEST).write_bytes(content)
         for read in (store.read_manifest, lambda *split: list(store.each_graph(*split))):
-            with pytest.raises(
-                FeatureStoreError, match=r"manifest\.json cannot be read .*run build-feat"
-            ):
+            with pytest.raises(FeatureStoreError, match=said):
                 read(workspace, COLLECTION, "train")
 
 
 def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
     """Two graphs of one file, then one of another."""
     workspace = Workspace(tmp_path)
-    a, b, c = (
-        replace(LAYOUT.take(np.arange(number)), name=name) for number, name in enumerate("abc", 1)
-    )
+    a, b, c = (replace(LAYOUT.take(np.arange(n)), name=name) for n, name in enumerate("abc", 1))
     written(workspace.rows(COLLECTION, "train", 0), c, a)
     written(workspace.rows(COLLECTION, "train", 1), b)
-    entries = {
-        rows.name: store.StoredGraph.of(rows, part, SOURCE)
-        for rows, part in ((c, 0), (a, 0), (b, 1))
-    }
+    parts = ((c, 0), (a, 0), (b, 1))
+    entries = {rows.name: store.StoredGraph.of(rows, part, SOURCE) for rows, part in parts}
     store.write_manifest(workspace, COLLECTION, "train", replace(PLAIN, graphs=entries))
     loaded = [(rows.name, len(rows)) for rows in store.each_graph(workspace, COLLECTION, "train")]
     assert loaded == [("c", 3), ("a", 1), ("b", 2)]
     # of another recipe, of a build that did not end, of another graph
-    for rows, changed in (
-        (b, {"recipe": replace(RECIPE, code_hash="f")}),
-        (b, {"source": Source(1, 3)}),
-        (a, {}),
-    ):
+    said = r"part-0001\.parquet .*not those of manifest.*run build-feat"
+    other = {"recipe": replace(RECIPE, code_hash="f")}
+    for rows, changed in ((b, other), (b, {"source": Source(1, 3)}), (a, {})):
         written(workspace.rows(COLLECTION, "train", 1), rows, **changed)
-        with pytest.raises(
-            FeatureStoreError, match=r"part-0001\.parquet .*not those of manifest.*run build-feat"
-        ):
+        with pytest.raises(FeatureStoreError, match=said):
             list(store.each_graph(workspace, COLLECTION, "train"))
