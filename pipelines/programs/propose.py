@@ -77,13 +77,15 @@ def propose(
     *,
     workspace: Workspace,
     collection: str | None = None,
+    min_elements: int = 1024,
     check: int = 0,
     progress: Progress | None = None,
 ) -> Proposal:
     """Write ``out``, a graph file of a program with proposed configurations, none measured.
 
     ``path`` is a layout graph's npz file or an HLO program. `model_for_graph` chooses the model
-    that guides ``evolve``. After the default, ``check`` configurations are compiled for
+    that guides ``evolve``. Outputs of fewer than ``min_elements`` elements are left to the
+    compiler. After the default, ``check`` configurations are compiled for
     `DEFAULT_TARGET`. Raises `GraphFileError` or `HloError` for the file, `ModelError` if a
     model is missing, `CompilerError` if ``check`` is set and the compiler is missing.
     """
@@ -96,10 +98,10 @@ def propose(
         got = f"{path.name} is a kernel with tile sizes"
         raise GraphFileError(got, expected="a program with layouts")
     rng = np.random.default_rng(settings.seed)
-    candidates = settings.candidates(graph, rng)
+    candidates = settings.candidates(graph, rng, min_elements)
     if not len(candidates.free):
         got = f"{path.name}: none of {len(graph.configurable)} configurable nodes has a choice"
-        expected = f"an output of two or more dimensions and {settings.min_elements} elements"
+        expected = f"an output of two or more dimensions and {min_elements} elements"
         raise GraphFileError(got, expected=expected, do="pass a smaller `min_elements`")
     model = None
     default_place = None

@@ -45,8 +45,7 @@ class SearchSettings:
         configs: maximum number of configurations, including the compiler's default.
         tie: ``rule``: tied nodes share layouts, as in Google's files; ``none``: independent.
         per_node: for ``tie=none``, maximum number of candidate rows, the default included.
-        min_elements: outputs of fewer elements are left to the compiler.
-        generations: of ``evolve`` by a model's scores.
+        generations: number of generations of ``evolve`` by a model's scores.
     """
 
     search: str = "random"
@@ -54,7 +53,6 @@ class SearchSettings:
     seed: int = 0
     tie: str = "rule"
     per_node: int = 8
-    min_elements: int = 1024
     generations: int = 12
 
     def __post_init__(self) -> None:
@@ -62,11 +60,13 @@ class SearchSettings:
             if (value := getattr(self, name)) not in choices:
                 raise XlarankError(f"the {name} is {value!r}", expected=" or ".join(choices))
 
-    def candidates(self, graph: LayoutGraph, rng: np.random.Generator) -> CandidateLayouts:
-        """Return a graph's candidate rows."""
+    def candidates(
+        self, graph: LayoutGraph, rng: np.random.Generator, min_elements: int = 1024
+    ) -> CandidateLayouts:
+        """Return a graph's candidate rows; outputs below ``min_elements`` have no choice."""
         if self.tie == "rule":
-            return tied_candidates(graph, min_elements=self.min_elements)
-        return candidate_rows(graph, rng, per_node=self.per_node, min_elements=self.min_elements)
+            return tied_candidates(graph, min_elements=min_elements)
+        return candidate_rows(graph, rng, per_node=self.per_node, min_elements=min_elements)
 
 
 def load_program(

@@ -156,18 +156,17 @@ def test_real_programs_go_in(tmp_path):
     assert all(graph["configurable"] > 0 for graph in report.graphs)
 
 
-def proposed(path, folder, check=0, **settings):
+def proposed(path, folder, min_elements=0, check=0, **settings):
     out = folder / "p.npz"
-    place = Workspace(folder)
-    chosen = SearchSettings(**settings)
-    proposal = propose(path, out, chosen, workspace=place, collection=LAYOUT, check=check)
+    chosen = {"workspace": Workspace(folder), "collection": LAYOUT, "check": check}
+    proposal = propose(path, out, SearchSettings(**settings), min_elements=min_elements, **chosen)
     return proposal, read_graph(out)
 
 
 def test_the_program_of_a_graph_file_stays_as_it_was(shared_tree, tmp_path):
     path = next((shared_tree / "npz" / "layout").rglob("test/*.npz"))
     before = read_graph(path)
-    (proposal, after) = proposed(path, tmp_path, configs=5, min_elements=0)
+    (proposal, after) = proposed(path, tmp_path, configs=5)
     assert proposal.configs == after.configs == len(after.first) == 5
     assert not after.labelled and proposal.guided_by is None and proposal.default_place is None
     for name in ("node_feat", "opcode", "edges", "splits", "configurable"):
@@ -181,13 +180,14 @@ def test_evolving_finds_what_the_model_ranks_higher(
     monkeypatch.setattr("xlarank.pipelines.programs.propose._POPULATION", 30)
     path = graph_path(shared_tree, LAYOUT, "valid", "delta__a")
     place = Workspace(shared_trained)
-    random = SearchSettings(configs=20, min_elements=0)
+    random = SearchSettings(configs=20)
     settings = replace(random, search="evolve", generations=4)
     proposals = []
     contents = []
     for number, chosen in enumerate((settings, settings, random, random, replace(random, seed=1))):
         out = tmp_path / f"{number}.npz"
-        proposals.append(propose(path, out, chosen, workspace=place, collection=LAYOUT))
+        options = {"workspace": place, "collection": LAYOUT, "min_elements": 0}
+        proposals.append(propose(path, out, chosen, **options))
         contents.append(out.read_bytes())
     assert proposals[0].guided_by == f"the model of {LAYOUT}"
     assert proposals[0].learned_from == f"graphs of {LAYOUT}, measured on CPU"
@@ -226,7 +226,7 @@ def test_the_first_configurations_are_compiled(best, tmp_path, monkeypatch):
     monkeypatch.setattr("xlarank.pipelines.programs.propose.Compiler", FakeCompiler)
     monkeypatch.setattr(FakeCompiler, "best", best)
     program = saved(tmp_path / "matmul.pb", matmul_module())
-    proposal, _ = proposed(program, tmp_path, configs=9, min_elements=0, tie="none", check=3)
+    proposal, _ = proposed(program, tmp_path, configs=9, tie="none", check=3)
     assert proposal.estimates == {0: 100, 1: 100, 2: 100, 3: None} | {best: 50}
     assert proposal.is_check_passed == (best > 0)
     with pytest.raises(GraphFileError, match=r"p.npz holds a graph, and `check`"):
@@ -245,9 +245,9 @@ def test_requests_that_cannot_be_met_are_refused(shared_tree, tmp_path):
         with pytest.raises(error, match=message):
             proposed(source, tmp_path, **settings)
     assert not (tmp_path / "p.npz").exists()
-    evolve = SearchSettings(search="evolve", configs=5, min_elements=0)
-    out = tmp_path / "p.npz"
+    evolve = SearchSettings(search="evolve", configs=5)
+    options = {"workspace": Workspace(tmp_path), "min_elements": 0}
     with pytest.raises(ModelError, match="no trained model"):
-        propose(program, out, evolve, workspace=Workspace(tmp_path), collection="layout:cpu:*")
-    proposal = propose(program, out, evolve, workspace=Workspace(tmp_path), collection=LAYOUT)
+        propose(program, tmp_path / "p.npz", evolve, collection="layout:cpu:*", **options)
+    proposal = propose(program, tmp_path / "p.npz", evolve, collection=LAYOUT, **options)
     assert proposal.learned_from == "no labels", "the relayout time of a CPU"

@@ -116,7 +116,7 @@ def propose(
     from xlarank.pipelines.programs.propose import propose as run
     from xlarank.pipelines.programs.sources import SearchSettings
 
-    settings = SearchSettings(search, configs, seed, tie, per_node, min_elements, generations)
+    settings = SearchSettings(search, configs, seed, tie, per_node, generations)
     work = options.workspace_at(workspace)
     with progress_bars() as progress:
         proposal = run(
@@ -125,6 +125,7 @@ def propose(
             settings,
             workspace=work,
             collection=collection,
+            min_elements=min_elements,
             check=check,
             progress=progress,
         )
