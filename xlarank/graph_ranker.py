@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -24,16 +25,9 @@ from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
 from xlarank.models.params import Interval, OneOf
 from xlarank.models.rankers import DEFAULT, params_of, specs_of
-from xlarank.models.training_data import (
-    GPU,
-    TARGETS,
-    TPU,
-    FitSettings,
-    Target,
-    TrainingData,
-    target_of,
-)
+from xlarank.models.training_data import GPU, TARGETS, TPU, FitSettings, TrainingData, target_of
 from xlarank.models.validation.metrics import graph_metrics
+from xlarank.pipelines.ranking.model_choice import rows_for_model
 
 GraphLike = Graph | str | Path
 _TARGETS: Final = (
@@ -53,7 +47,7 @@ class GraphRanker:
         ranker: one of `xlarank.models.rankers.rankers`.
         n_estimators: number of boosting rounds.
         random_state: seed; the same data, parameters and seed give the same scores.
-        n_jobs: number of threads; -1: all cores, None: 1.
+        n_jobs: number of threads; 0 and -1: all cores, None: 1.
         tier: columns to compute, "fast" or "full".
         candidates: whether to include columns computed from all candidates of a graph.
         target: hardware of the measurements: "tpu", "cpu", a GPU of
@@ -92,9 +86,6 @@ class GraphRanker:
     """
 
     model_: Model
-    kind_: Kind
-    target_: str
-    graphs_: list[str]
 
     def __init__(
         self,
@@ -141,11 +132,25 @@ class GraphRanker:
         if other_kinds:
             raise ModelError("the graphs are layout and tile graphs", expected="graphs of one kind")
         target = self.target or _target_of(listed)
-        rows = [self._rows(graph, target) for graph in loaded]
-        data = TrainingData.from_graphs(rows, _target_named(target))
-        settings = FitSettings(self.n_estimators, self.random_state, _threads(self.n_jobs))
+        features = FeatureSettings(Tier(self.tier), self.candidates, hardware=hardware_of(target))
+        rows = [assemble(graph, features) for graph in loaded]
+        data = TrainingData.from_graphs(rows, TARGETS.get(target, GPU))
+        settings = FitSettings(self.n_estimators, self.random_state, self._threads)
         model = Model.of(self.ranker, kind, self.params).fit(data, settings)
-        self._set_model(model, data.names, target)
+        parts = (kind, target, "own")[: 2 if kind == "tile" else 3]
+        card = ModelCard(
+            collection=":".join(parts),
+            model=self.ranker,
+            params=dict(model.params),
+            rounds=self.n_estimators,
+            tuned=False,
+            recipe=Recipe.of(features, kind),
+            columns=model.columns,
+            trained_on={"train": data.names},
+            folds={},
+            target=TARGETS.get(target, GPU).name,
+        )
+        self.model_ = replace(model, card=card)
         reason = {True: "all its configurations cost the same", False: "it has no runtimes"}
         left_out = [graph for graph in rows if not (graph.labelled and graph.rankable)]
         self.left_out_ = {graph.name: reason[graph.labelled] for graph in left_out}
@@ -155,7 +160,8 @@ class GraphRanker:
         """Return scores ``(configs,)``, lower is faster, comparable within the graph; raises
         `ModelError`.
         """
-        return self._predict(self._rows_of_kind(graph))
+        rows = self._rows(graph)
+        return self.model_.score(rows)[rows.group]
 
     def score(self, graphs: Iterable[GraphLike], y: object = None) -> float:
         """Return the mean of Kaggle's score over measured graphs, higher is better.
@@ -164,10 +170,12 @@ class GraphRanker:
         `ModelError` before `fit`, and for a graph without runtimes that differ.
         """
         scores = []
-        for rows in map(self._rows_of_kind, _graph_list(graphs)):
+        for graph in _graph_list(graphs):
+            rows = self._rows(graph)
             if not (rows.labelled and rows.rankable):
                 raise ModelError(f"{rows.name} cannot be scored", expected="runtimes that differ")
-            metrics = graph_metrics(self.kind_, self._predict(rows), rows.cost, rows.group)
+            predicted = self.model_.score(rows)[rows.group]
+            metrics = graph_metrics(self.kind_, predicted, rows.cost, rows.group)
             scores.append(metrics["score"])
         return float(np.mean(scores))
 
@@ -178,20 +186,8 @@ class GraphRanker:
         name of the ``collection`` is kept in its card. Raises `ModelError` before `fit`, and
         `WorkspaceError` for a folder that cannot be written.
         """
-        self._require_fitted()
-        parts = (self.kind_, self.target_, "own")[: 2 if self.kind_ == "tile" else 3]
-        card = ModelCard(
-            collection=collection or ":".join(parts),
-            model=self.ranker,
-            params=dict(self.model_.params),
-            rounds=self.n_estimators,
-            tuned=False,
-            recipe=Recipe.of(self._settings(self.target_), self.kind_),
-            columns=self.model_.columns,
-            trained_on={"train": self.graphs_},
-            folds={},
-            target=_target_named(self.target_).name,
-        )
+        card = self._require_card()
+        card = replace(card, collection=collection or card.collection)
         self.model_ = self.model_.save(Path(folder), card)
         return self.model_
 
@@ -201,26 +197,37 @@ class GraphRanker:
         model = Model.load(Path(folder))
         card = model.require_card()
         settings = card.recipe.settings
-        target = (card.target if card.target != GPU.name else settings.hardware) or TPU.name
         ranker = cls(
             model.name,
             n_estimators=max(1, card.rounds),
             tier=settings.tier.value,
             candidates=settings.candidates,
-            target=target,
+            target=_target_in(card),
             **model.params,
         )
-        ranker._set_model(model, sorted(card.known_graphs), target)
+        ranker.model_ = model
         ranker.left_out_ = {}
         return ranker
 
-    def _set_model(self, model: Model, graphs: list[str], target: str) -> None:
-        self.model_ = model
-        self.target_ = target
-        self.kind_ = model.kind
-        self.feature_names_in_ = np.array(model.columns, dtype=object)
-        self.n_features_in_ = len(model.columns)
-        self.graphs_ = graphs
+    @property
+    def kind_(self) -> Kind:
+        return self.model_.kind
+
+    @property
+    def target_(self) -> str:
+        return _target_in(self.model_.require_card())
+
+    @property
+    def graphs_(self) -> list[str]:
+        return sorted(self.model_.require_card().known_graphs)
+
+    @property
+    def feature_names_in_(self) -> NDArray[np.object_]:
+        return np.array(self.model_.columns, dtype=object)
+
+    @property
+    def n_features_in_(self) -> int:
+        return len(self.model_.columns)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
@@ -247,7 +254,7 @@ class GraphRanker:
         params_of(self.ranker, "layout", self.params)
         Interval(1, errors.MAX_ROUNDS, whole=True)("n_estimators", self.n_estimators)
         Interval(0, errors.MAX_SEED, whole=True)("random_state", self.random_state)
-        _threads(self.n_jobs)
+        Interval(-1, errors.MAX_THREADS, whole=True)("n_jobs", self._threads)
         OneOf(tuple(tier.value for tier in Tier))("tier", self.tier)
         if self.target is None:
             return
@@ -256,28 +263,18 @@ class GraphRanker:
             raise ParameterError(got, expected=", ".join(_TARGETS), do="pass the most similar one")
         OneOf(_TARGETS)("target", self.target)
 
-    def _require_fitted(self) -> None:
+    @property
+    def _threads(self) -> int:
+        return 1 if self.n_jobs is None else self.n_jobs
+
+    def _require_card(self) -> ModelCard:
         if not self.__sklearn_is_fitted__():
             raise ModelError("the ranker was not fitted", do="call fit first")
+        return self.model_.require_card()
 
-    def _settings(self, target: str) -> FeatureSettings:
-        hardware = hardware_of(target)
-        return FeatureSettings(Tier(self.tier), self.candidates, hardware=hardware)
-
-    def _rows_of_kind(self, graph: GraphLike) -> GraphRows:
-        self._require_fitted()
-        loaded = _read(graph)
-        if loaded.kind != self.kind_:
-            got = f"{loaded.name} is a {loaded.kind} graph"
-            raise ModelError(got, expected=f"a {self.kind_} graph")
-        return self._rows(loaded, self.target_)
-
-    def _rows(self, graph: Graph, target: str) -> GraphRows:
-        return assemble(graph, self._settings(target))
-
-    def _predict(self, rows: GraphRows) -> NDArray[np.float64]:
-        scores: NDArray[np.float64] = self.model_.score(rows)[rows.group]
-        return scores
+    def _rows(self, graph: GraphLike) -> GraphRows:
+        self._require_card()
+        return rows_for_model(_read(graph), self.model_)
 
 
 #: Parameters of the constructor that all rankers share, in order.
@@ -295,8 +292,10 @@ def _graph_list(graphs: Iterable[GraphLike]) -> list[GraphLike]:
     return listed
 
 
-def _target_named(name: str) -> Target:
-    return TARGETS.get(name, GPU)
+def _target_in(card: ModelCard) -> str:
+    """Return the target of a model, the name of the hardware if it is a GPU."""
+    target = card.recipe.settings.hardware if card.target == GPU.name else card.target
+    return target or TPU.name
 
 
 def _target_of(graphs: Iterable[GraphLike]) -> str:
@@ -327,14 +326,3 @@ def _read(graph: GraphLike) -> Graph:
 
 def _brief(value: object) -> str:
     return f"{type(value).__name__} {value.name}" if isinstance(value, Graph) else f"{value!r:.60}"
-
-
-def _threads(n_jobs: int | None) -> int:
-    """Return the number of threads as LightGBM counts: 0 is all cores."""
-    if n_jobs is None:
-        return 1
-    try:
-        return 0 if n_jobs == -1 else Interval(1, errors.MAX_THREADS, whole=True)("n_jobs", n_jobs)
-    except ParameterError as error:
-        expected = f"1 to {errors.MAX_THREADS} threads, -1 for all cores or None for one"
-        raise ParameterError(error.got, expected=expected) from None
