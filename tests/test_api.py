@@ -172,7 +172,7 @@ def test_parameters_are_returned_and_can_be_changed():
 
 def test_wrong_parameters_are_refused():
     ranker = xlarank.GraphRanker("ranknet", n_estimators=7)
-    wrong = {"n_estimators": -3, "n_jobs": 0, "random_state": None}
+    wrong = {"n_estimators": -3, "n_jobs": -2, "random_state": None}
     for params, message in (
         ({"num_leafs": 5}, "'num_leafs' is not a parameter of ranknet; .*did you mean num_leaves"),
         ({"ranker": "rnaknet"}, "'rnaknet' is not a model; .*did you mean ranknet"),
@@ -182,10 +182,7 @@ def test_wrong_parameters_are_refused():
             {"num_leaves": 10**9},
             "num_leaves is 1000000000; expected a whole number from 2 to 131072",
         ),
-        (
-            {"n_jobs": 10**6},
-            f"n_jobs is 1000000; expected 1 to {MAX_THREADS} threads, -1 for all cores",
-        ),
+        ({"n_jobs": 10**6}, f"n_jobs is 1000000; expected .* from -1 to {MAX_THREADS}"),
         ({"tier": "most"}, "tier is 'most'; expected fast, full"),
         ({"target": "gpu"}, "target is 'gpu'; expected cpu, tpu"),
     ):
