@@ -4,15 +4,13 @@ Each split of a collection has a manifest. A row is a *distinct* configuration, 
 `xlarank.features.rows.rows_table`. Between its keys and its features, lists hold the ids of all
 configurations identical to it and their measurements, 0 if there is none. A column costs 300 bytes
 per file, more than its values in a graph of 64 rows, so a file has many graphs. The metadata holds
-a CRC-32 of the entire file, because Parquet's checksums omit the footer, and those of zip archives
-cover single members.
+a CRC-32 of the entire file, because Parquet's checksums omit the footer.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -43,10 +41,10 @@ MANIFEST: Final = "manifest.json"
 #: Placeholder of a checksum, and the JSON before it in a file.
 _BLANK = b"0" * 8
 _MARK = b'"seal": "'
-#: Errors that polars (whose panic is no `Exception`), numpy and zipfile raise for broken files.
+#: Errors that polars (whose panic is no `Exception`) and numpy raise for broken files.
 _BROKEN: Final = (
     *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError),
-    *(pl.exceptions.PolarsError, pl.exceptions.PanicException, zipfile.BadZipFile, zlib.error),
+    *(pl.exceptions.PolarsError, pl.exceptions.PanicException),
 )
 _MISMATCH: Final = f"its settings or its source are not those of {MANIFEST}"
 
@@ -98,11 +96,6 @@ class Manifest:
         return {graph.part for graph in self.graphs.values()}
 
 
-def _sealable(value: dict[str, Any]) -> str:
-    """Return JSON with a blank checksum, which `_seal` fills in once the file is written."""
-    return json.dumps({**value, "seal": _BLANK.decode()})
-
-
 def _checksum(content: bytes) -> tuple[int, bytes]:
     """Return the position of a file's checksum, and the checksum of its content."""
     mark = content.rfind(_MARK)
@@ -115,6 +108,7 @@ def _checksum(content: bytes) -> tuple[int, bytes]:
 
 
 def _seal(path: Path) -> None:
+    """Replace the blank checksum of a written file."""
     start, checksum = _checksum(path.read_bytes())
     with path.open("r+b") as stream:
         stream.seek(start)
@@ -163,10 +157,11 @@ def write_rows(
         members[graph.name] = {"start": start, **asdict(entries[graph.name])}
     width = len(graphs[0].graph_columns)
     metadata = {"recipe": asdict(recipe), "graph_columns": width, "graphs": members}
+    metadata["seal"] = _BLANK.decode()
     table = table[:, : len(KEYS)].hstack(lists).hstack(table[:, len(KEYS) :])
     with atomic_write(path) as draft:
         str(draft).encode()  # readers reject paths that are not UTF-8
-        write_parquet(draft, table, statistics=False, metadata={"xlarank": _sealable(metadata)})
+        write_parquet(draft, table, statistics=False, metadata={"xlarank": json.dumps(metadata)})
         _seal(draft)
 
 

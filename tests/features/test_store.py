@@ -145,7 +145,7 @@ def test_a_broken_file_is_neither_current_nor_read(tmp_path):
     ):
         path.write_bytes(wrong)
         assert_unreadable(path)
-    texts = ("no json", "[]", "{}", store._sealable({}), store._sealable({"recipe": 1}))
+    texts = ("no json", "[]", "{}", '{"seal": "00000000"}', '{"recipe": 1, "seal": "00000000"}')
     for metadata in (None, {"other": "{}"}, *({"xlarank": text} for text in texts)):
         pl.DataFrame({"x": [1.0]}).write_parquet(path, metadata=metadata)
         assert_unreadable(path)
