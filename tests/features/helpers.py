@@ -32,9 +32,8 @@ def by_name(features: GraphRows) -> dict[str, Any]:
     """Float32 columns by name: a value of the graph, ``(distinct configurations,)`` values of
     configurations.
     """
-    return dict(
-        zip(features.columns, (*features.graph_values, *features.config_values.T), strict=True)
-    )
+    values = (*features.graph_values, *features.config_values.T)
+    return dict(zip(features.columns, values, strict=True))
 
 
 def wrong_columns(
@@ -45,12 +44,11 @@ def wrong_columns(
 ) -> list[str]:
     """Columns with unexpected values, and these values."""
     actual = by_name(features)
-    wrong = {
-        n: v
-        for n, v in expected.items()
-        if not np.allclose(actual[n], v, rtol=relative, atol=absolute)
-    }
-    return [f"{name}: {actual[name]}, expected {values}" for name, values in wrong.items()]
+    wrong = []
+    for name, values in expected.items():
+        if not np.allclose(actual[name], values, rtol=relative, atol=absolute):
+            wrong.append(f"{name}: {actual[name]}, expected {values}")
+    return wrong
 
 
 def layout_file(
@@ -120,11 +118,8 @@ class _Draft:
 
     def pick(self, *, least: int = 0, most: int = 6) -> int:
         """A recent node with an output of such a rank, or a new parameter of rank 2 or 3."""
-        fit = [
-            n
-            for n, node in enumerate(self.nodes)
-            if least <= len(node.dims) <= most and node.opcode != "tuple"
-        ]
+        arrays = [n for n, node in enumerate(self.nodes) if node.opcode != "tuple"]
+        fit = [n for n in arrays if least <= len(self.dims(n)) <= most]
         return self.random.choice(fit[-4:]) if fit else self.add("parameter", self.sizes(2, 3))
 
     def dims(self, node: int) -> tuple[int, ...]:
@@ -142,20 +137,15 @@ class _Draft:
     def binary(self) -> None:
         """An operation of two tensors of one shape, or of one tensor twice (x * x has one edge)."""
         left = self.pick()
-        like = [
-            n
-            for n, node in enumerate(self.nodes)
-            if node.dims == self.dims(left) and node.opcode != "tuple"
-        ]
+        arrays = [n for n, node in enumerate(self.nodes) if node.opcode != "tuple"]
+        like = [n for n in arrays if self.dims(n) == self.dims(left)]
         right = self.random.choice(like)
         self.add(self.random.choice(_BINARY), self.dims(left), list(dict.fromkeys((left, right))))
 
     def transpose(self) -> None:
         operand = self.pick(least=2)
         order = self.shuffled(range(len(self.dims(operand))))
-        columns: dict[str, float] = {
-            f"dimensions_{i}": dimension for i, dimension in enumerate(order)
-        }
+        columns: dict[str, float] = {f"dimensions_{i}": dim for i, dim in enumerate(order)}
         dims = [self.dims(operand)[dimension] for dimension in order]
         if self.random.random() < 0.05:  # columns that do not say how it permutes
             columns = {}
@@ -165,19 +155,14 @@ class _Draft:
 
     def both_ways(self) -> None:
         """copy(x) + transpose(x), over one edge each."""
-        squares = [
-            n for n, node in enumerate(self.nodes) if len(node.dims) == 2 and len({*node.dims}) == 1
-        ]
+        matrices = [n for n, node in enumerate(self.nodes) if len(node.dims) == 2]
+        squares = [n for n in matrices if len({*self.dims(n)}) == 1]
         x = self.random.choice(squares) if squares else self.add("parameter", (4, 4))
-        transposed = self.add(
-            "transpose", self.dims(x), [x], columns={"dimensions_0": 1, "dimensions_1": 0}
-        )
-        copied = self.add("copy", self.dims(x), [x])
-        self.add(
-            "negate",
-            self.dims(x),
-            [self.add("add", self.dims(x), self.shuffled([transposed, copied]))],
-        )
+        dims = self.dims(x)
+        turned = self.add("transpose", dims, [x], columns={"dimensions_0": 1, "dimensions_1": 0})
+        copied = self.add("copy", dims, [x])
+        total = self.add("add", dims, self.shuffled([turned, copied]))
+        self.add("negate", dims, [total])
 
     def reshape(self) -> None:
         """Split, merge or keep sizes, or add or remove a size of 1."""
@@ -254,15 +239,7 @@ class _Draft:
         self.add("tuple", (), [self.pick()], element="tuple")
 
     def grow(self) -> None:
-        often = (
-            self.keeping,
-            self.keeping,
-            self.keeping,
-            self.binary,
-            self.transpose,
-            self.reshape,
-            self.dot,
-        )
+        often = [self.keeping] * 3 + [self.binary, self.transpose, self.reshape, self.dot]
         seldom = (self.parameter, self.both_ways, self.convolution, self.reduce, self.bundle)
         self.random.choice((*often, *often, *seldom))()
 
@@ -294,9 +271,9 @@ def fitting_graph(seed: int) -> Arrays:
     configurable = random.sample(range(len(nodes)), round(share * len(nodes)))
     if random.random() < 0.7:  # as real files have them
         configurable.sort()
-    pools = [
-        [_row(random, nodes, node) for _ in range(random.randint(1, 3))] for node in configurable
-    ]
+    pools = []
+    for node in configurable:
+        pools.append([_row(random, nodes, node) for _ in range(random.randint(1, 3))])
     configs = [[random.choice(pool) for pool in pools] for _ in range(random.choice((1, 3, 4, 6)))]
     configs += configs[:2]
     random.shuffle(configs)
@@ -316,9 +293,8 @@ def fitting_kernel(seed: int) -> Arrays:
     node = random.choice(draft.nodes)
     extents = list(node.dims)
     if random.random() < 0.5:  # hardware tiles, major to minor
-        sizes = [
-            node.dims[dimension] for dimension in node.minor_to_major or range(len(node.dims))[::-1]
-        ]
+        order = node.minor_to_major or range(len(node.dims))[::-1]
+        sizes = [node.dims[dimension] for dimension in order]
         tile = (128, 8, *([1] * len(sizes)))
         extents = [-(-size // multiple) for size, multiple in zip(sizes, tile, strict=False)][::-1]
     rows = []

@@ -36,10 +36,8 @@ EXHAUSTIVE = pytest.mark.exhaustive
 #: Small files with many kinds of configurable nodes; in the last, a reduction has its array last.
 LAYOUTS = [
     "default/train/dlrm__a",
-    *(
-        pytest.param(place, marks=EXHAUSTIVE)
-        for place in ("random/train/gan__c", "default/train/densenet__b")
-    ),
+    pytest.param("random/train/gan__c", marks=EXHAUSTIVE),
+    pytest.param("default/train/densenet__b", marks=EXHAUSTIVE),
 ]
 #: Columns that are 0 in programs that make sense, or nearly always.
 STILL = (
@@ -72,12 +70,10 @@ def test_programs_that_make_sense(count):
     graphs = [compare_layout(fitting_graph(seed)) for seed in range(count)]
     if count > 10:
         moves = np.any([(features.config_values != 0).any(axis=0) for features in graphs], axis=0)
-        still = [
-            name for name, moved in zip(graphs[0].config_columns, moves, strict=True) if not moved
-        ]
-        assert [
-            name for name in still if not any(fnmatch(name, pattern) for pattern in STILL)
-        ] == []
+        columns = zip(graphs[0].config_columns, moves, strict=True)
+        still = [name for name, moved in columns if not moved]
+        for name in still:
+            assert any(fnmatch(name, pattern) for pattern in STILL), name
         assert len(still) < len(moves) / 8
 
 
