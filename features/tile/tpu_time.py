@@ -14,7 +14,7 @@ import numpy as np
 
 from xlarank.data.schema import MAX_RANK, OPCODE
 from xlarank.features.block import Block, Cause
-from xlarank.features.program.tensors import LANES, WORD_BYTES, Floats, log2p
+from xlarank.features.program.tensors import Floats, log2p
 from xlarank.features.tile.tile_context import TileContext, run_length
 
 #: Opcodes without vector work, and those of data movement, reductions and copies.
@@ -80,7 +80,7 @@ class WindowLoop:
         transferred += sum(_padded_bytes(context, tensor) for tensor in results)
         half = context.volume[output.node] / 2
         large = [node for node in (*inputs, *results) if context.volume[node] >= half]
-        packed = any(context.element_bytes[node] < WORD_BYTES for node in large)
+        packed = any(context.element_bytes[node] < context.tiling.word_bytes for node in large)
         computed = context.volume[~np.isin(opcode, _FREE) & (context.volume > 1)].sum()
         padding = size / max(1.0, float(context.volume[output.node]))
         self.moved = moved + transferred
@@ -230,7 +230,11 @@ class _Product:
         self.moved = np.minimum(by_rows, by_columns)
         self.operands = (input_, kernel)
         self.steps = steps
-        self.passes = batches * np.ceil(depth / LANES) * np.ceil(columns / LANES)
+        self.passes = (
+            batches
+            * np.ceil(depth / context.tiling.lanes)
+            * np.ceil(columns / context.tiling.lanes)
+        )
         self.rows = self.passes * rows
 
     def _set_window(self, context: TileContext, node: int, input_: int) -> None:
