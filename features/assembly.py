@@ -94,7 +94,7 @@ def assemble(
             kinds = kernel_kinds(context)
             normalizer = context.graph.normalizers
         graph_values = np.zeros(len(graph_names), np.float32)
-        for block in (*built_in, *users_blocks):  # those may write into the context
+        for block in (*built_in, *users_blocks):  # users' blocks may write into the context
             if block.scope is Scope.GRAPH:
                 values = block.require_shape(block.compute(context), len(block.columns))
                 require_finite(graph.name, block, values)

@@ -34,12 +34,11 @@ _INIT_SCORE_WEIGHT = ParamSpec(
     "a TPU",
     tile=2.0,
 )
-_tie_tolerance = partial(
-    ParamSpec,
-    check=Interval(0),
-    search=OneOf((0.0, 0.001, 0.003, 0.01, 0.03)),
-    meaning="maximum relative difference of tied costs; runs differ by 0.001 on a TPU, 0.03 on a "
-    "busy CPU",
+_TIE_TOLERANCE = ParamSpec(
+    0.0,
+    Interval(0),
+    OneOf((0.0, 0.001, 0.003, 0.01, 0.03)),
+    "maximum relative difference of tied costs; runs differ by 0.001 on a TPU, 0.03 on a busy CPU",
 )
 _leaves = partial(
     ParamSpec,
@@ -99,7 +98,7 @@ PAIRS: Final[Specs] = {
     "pairs": ParamSpec(
         8, Interval(1, whole=True), Interval(2, 32, whole=True, log=True), _PARTNERS
     ),
-    "tie_tolerance": _tie_tolerance(0.0),
+    "tie_tolerance": _TIE_TOLERANCE,
     "graph_weight": _GRAPH_WEIGHT,
     "columns": _COLUMNS,
 }
@@ -197,7 +196,7 @@ def log_time(member: Member, data: TrainingData, settings: FitSettings) -> Task:
     if member.params["monotone"] and data.target and data.target.times:
         columns = [data.columns[index] for index in member.used]
         params["monotone_constraints"] = [-(name in data.target.times) for name in columns]
-    return Task(data, label, params, weight, residual=True, centred=is_centred)
+    return Task(data, label, params, weight, centred=is_centred)
 
 
 _LOSSES: Final = (
@@ -221,7 +220,7 @@ _LOSSES: Final = (
                 OneOf((30, 100, 250, 1000)),
                 "maximum number of rows of a query group; larger graphs are split at random",
             ),
-            "tie_tolerance": _tie_tolerance(0.0),
+            "tie_tolerance": _TIE_TOLERANCE,
         },
     ),
     Loss(

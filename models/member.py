@@ -39,7 +39,8 @@ class Loss:
         task: function that returns labels and objective.
         params: parameters with their defaults, checks and search space.
         booster: library of the trees.
-        predicts_times: whether scores are logarithms of times if they start from an estimated time.
+        predicts_times: whether scores are logarithms of times if they start from an estimated time,
+            to which labels are then relative.
     """
 
     name: str
@@ -125,7 +126,7 @@ class Member:
         """Return the relevance to which new trees are added, ``(rows,)``; None if it is 0."""
         data = task.data
         start = None
-        if self.init_score and not task.residual:
+        if self.init_score and not self.loss.predicts_times:
             start = data.centred(-self.init_score.training_values(data))
         if self.warm_start and self.warm_start.rounds:
             sums = []

@@ -41,11 +41,12 @@ class Model:
 
     Attributes:
         name, params: ranker (`xlarank.models.rankers`) and its parameters.
+        kind: kind of graphs that it ranks.
         members: unfitted or fitted members, grouped by seed.
         columns: columns of the training rows; empty before `fit`.
         rule: sum of columns that ranks in place of members: an estimated time, or one of
             `xlarank.models.rules`.
-        card: description; None unless the model was saved or loaded.
+        card, calibration: description, and certainty of rankings; None unless saved or loaded.
         shipped: whether the model comes with the package, or is an estimated time; it uses a subset
             of the rows' columns.
         choice: why it ranks instead of a trained model, or what limits it; empty by default.

@@ -298,7 +298,6 @@ class Task:
         weight: ``(rows,)`` weights, for XGBoost ``(groups,)``; None for 1.
         sizes: number of rows of each query group of LightGBM; None if its objective has no groups.
         start: ``(rows,)`` relevance to which trees are added; None for 0.
-        residual: whether labels are relative to the initial score; otherwise trees start from it.
         centred: whether labels are comparable only within a graph; relevances to start from are
             then centred.
     """
@@ -309,7 +308,6 @@ class Task:
     weight: Floats | None = None
     sizes: list[int] | None = None
     start: Floats | None = None
-    residual: bool = False
     centred: bool = True
 
 

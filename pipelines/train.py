@@ -187,6 +187,8 @@ def _train(
                 if settings.model != AUTO:
                     raise
                 failed.append(f"{contender.model.name} is left out: {error.got}")
+        if not validated:
+            raise ModelError("; ".join(failed))
         validated.sort(key=lambda contender: -contender.value)
         best = validated[0]
         rounds = counted(best.rounds, "round")

@@ -1,8 +1,10 @@
 """One pass over the configurations for all blocks.
 
 Blocks request sums and maxima over the nodes and pairs of every configuration. They are computed
-together, batch by batch: one product ``counts (configs, T) @ quantities (T, n)`` per batch instead
-of one per column, and no intermediate result for all configurations of the graph.
+together, batch by batch: one sparse product ``counts (configs, T) @ quantities (T, n)`` per batch
+instead of one per column, and no intermediate result for all configurations of the graph. Shapes
+are those of `xlarank.features.layout.layout_facts`: K configurable nodes, R distinct rows, T types
+of rows.
 """
 
 from __future__ import annotations
@@ -50,11 +52,11 @@ class Batch:
         self._functions = functions
         self._results = dict[Any, Floats]()
 
-    def aggregates(self, kind: Any, columns: slice) -> Floats:
-        """Return columns of one kind of aggregation, a key of `Aggregation.functions`."""
-        if kind not in self._results:
-            self._results[kind] = self._functions[kind](self)
-        return self._results[kind][:, columns]
+    def aggregates(self, key: Any, columns: slice) -> Floats:
+        """Return columns of the requests with one ``key`` of `Aggregation.functions`."""
+        if key not in self._results:
+            self._results[key] = self._functions[key](self)
+        return self._results[key][:, columns]
 
     def __len__(self) -> int:
         return len(self.types)
@@ -111,7 +113,7 @@ class Aggregation:
         return self._request(_pair_sums, pairs, len(over), (quantities, over))
 
     def functions(self) -> dict[Any, BatchFunction]:
-        """Return the function that computes each kind of aggregation."""
+        """Return the functions that compute the requests of one plan and domain together."""
         return {
             (plan, domain): plan(self._context, domain, [part for _, part in parts])
             for (plan, domain), parts in self._parts.items()

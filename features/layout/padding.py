@@ -1,5 +1,5 @@
-"""Memory and time lost to padding, and the dimensions along lanes and sublanes by role, position
-and size.
+"""Memory lost to padding, the dimensions along lanes and sublanes by role, position and size, and
+the estimated time of layouts (`xlarank.features.layout.time_model`).
 """
 
 from __future__ import annotations
@@ -317,17 +317,17 @@ class EstimatedTime(LayoutBlock):
         sums = (float(ns.sum()) for ns in (model.default_ns, model.fastest_ns))
         default, fastest = (max(ns, _SHORTEST) for ns in sums)
         change = (model.type_ns - model.default_ns[node]) / default
-        slower = model.type_ns - model.fastest_ns[node] > 1e-3 * fastest
+        is_slower = model.type_ns - model.fastest_ns[node] > 1e-3 * fastest
         by_kind = [change * (model.kind[node] == kind) for kind in range(len(KINDS))]
-        summed = aggregation.sum([model.type_ns, *by_kind, slower])
+        summed = aggregation.sum([model.type_ns, *by_kind, is_slower])
         largest = aggregation.maximum([change])
         unpadded = float((1e9 * model.work / PEAK_FLOPS).sum())
 
         def finalize(batch: Batch) -> Floats:
             total, *changes, slower = summed(batch).T
-            padding = total - unpadded
+            idle_ns = total - unpadded
             total = np.maximum(total, _SHORTEST)
-            idle = np.maximum(padding / total, 0.0).round(12)
+            idle = np.maximum(idle_ns / total, 0.0).round(12)
             # rounded, so that the order of summation does not break ties
             logs = (np.log2(total / reference).round(12) + 0.0 for reference in (fastest, default))
             others = [largest(batch)[:, 0], idle, np.log2(1 + slower)]

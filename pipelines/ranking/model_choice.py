@@ -34,13 +34,13 @@ def model_for_graph(
     collection: str | None = None,
     model_from: str | None = None,
 ) -> Model:
-    """Return the best ranker of ``collection``, or of the first of these:
+    """Return the best ranker of ``collection``, which is the shipped one if no model of its target
+    is trained. Without ``collection``, return the best ranker of the first of these:
 
-    1. if no model of its target is trained, the shipped ranker for the hardware of ``collection``;
-    2. the model of the collection in whose folder the graph's file at ``path`` lies;
-    3. the only model of the kind in the workspace (and the target, if the file's folders name a
+    1. the collection in whose folder the graph's file at ``path`` lies, if it has a model;
+    2. the only model of the kind in the workspace (and the target, if the file's folders name a
        collection);
-    4. if there is none, the shipped ranker of the kind, except for tiles of CPUs.
+    3. if there is none, the shipped ranker of the kind, except for tiles of CPUs.
 
     The best ranker of a collection is that of `xlarank.pipelines.ranking.winner.best_of`, unless
     ``model_from`` is "trained" or "shipped"; the shipped ranker is that for the hardware of

@@ -19,7 +19,7 @@ from xlarank.models.validation.folds import Fold, FoldPlan
 from xlarank.models.validation.metrics import objective_value
 from xlarank.pipelines.training.settings import AUTO, TrainSettings
 
-#: Number of rounds without folds; 0 for time-trees of layouts.
+#: Number of rounds without folds, except for time-trees of layouts, which rank without trees.
 _DEFAULT_ROUNDS: Final = 150
 
 
@@ -32,6 +32,7 @@ class Contender:
         continues: model whose training it continues, if any.
         metrics, scores: out-of-fold values by graph, of one seed; empty without folds.
         value: aggregate of the out-of-fold scores by ``TrainSettings.select``.
+        seconds: time that the folds took.
     """
 
     model: Model
