@@ -32,10 +32,10 @@ from xlarank.pipelines.programs.candidates import (
     breed,
     random_configurations,
 )
+from xlarank.pipelines.programs.compiler.chips import chip_named
 from xlarank.pipelines.programs.compiler.cycles import read_operations
 from xlarank.pipelines.programs.compiler.outcome import Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import target_named
 from xlarank.pipelines.programs.sources import load_program
 
 AT = (4, 10, 20)
@@ -208,7 +208,7 @@ def main() -> None:
     records: list[dict[str, Any]] = []
     for path in args.programs or [name.format(data=args.data) for name in (*FRESH, *EARLIER)]:
         try:
-            with Compiler(target_named(args.target), jobs=args.jobs) as compiler:
+            with Compiler(chip_named(args.target), jobs=args.jobs) as compiler:
                 limits = args.seeds, args.budget, args.minutes, args.cache
                 for record in compare(compiler, path, args.methods.split(","), *limits):
                     records.append(record)

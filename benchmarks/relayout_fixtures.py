@@ -33,10 +33,10 @@ from xlarank.data.hlo.messages import HloModuleProto, Message, instructions
 from xlarank.data.hlo.reading import module_graph
 from xlarank.data.schema import MAX_RANK
 from xlarank.pipelines.programs.candidates import candidate_rows, random_configurations
+from xlarank.pipelines.programs.compiler.chips import CHIPS, Chip
 from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of, row_of
 from xlarank.pipelines.programs.compiler.functions import lower
 from xlarank.pipelines.programs.compiler.outcome import Outcome
-from xlarank.pipelines.programs.compiler.targets import TARGETS, Target
 from xlarank.pipelines.programs.compiler.xla import POLL, Program, Xla, dumped, optimised_text
 
 PROGRAMS: Final = (
@@ -89,18 +89,18 @@ class _DescribedGpu(Xla):
     """XLA:GPU for a described device; there is no device to load a program on."""
 
     def __init__(self) -> None:
-        super().__init__(TARGETS["cpu"])
+        super().__init__(CHIPS["cpu"])
         from jax.experimental import topologies
 
         topology = topologies.get_topology_desc("", "cuda", target_config=_GPU, topology="1x1x1")
         self.__dict__["device"] = topology.devices[0]
-        self.target = Target("cpu", "1x1x1")  # a client of a topology compiles without loading
+        self.target = Chip("cpu", "1x1x1")  # a client of a topology compiles without loading
 
 
 def _start(backend: str) -> Xla:
     if backend == "gpu":
         return _DescribedGpu()
-    return Xla(TARGETS["cpu" if backend == "cpu" else "tpu-v3"])
+    return Xla(CHIPS["cpu" if backend == "cpu" else "tpu-v3"])
 
 
 def _in_child(work: Any, early: Any) -> Any:
@@ -142,7 +142,7 @@ def _text(xla: Xla, backend: str, module: bytes, path: Path) -> str | None:
     if not path.exists():
         dump = {"xla_dump_hlo_as_text": True} | (_GPU_OPTIONS if backend == "gpu" else {})
         # the optimised module is dumped under another name for chips that are estimated
-        target = TARGETS["tpu-v3" if backend == "tpu" else "cpu"]
+        target = CHIPS["tpu-v3" if backend == "tpu" else "cpu"]
 
         def work(folder: Path) -> None:
             xla.compile(module, {"xla_dump_to": str(folder), **dump})

@@ -21,8 +21,8 @@ from benchmarks.programs import MODULES, PROGRAMS, kernels
 from xlarank.data.errors import XlarankError
 from xlarank.data.families import program_family
 from xlarank.pipelines.programs.collect_tiles import collect_tiles
+from xlarank.pipelines.programs.compiler.chips import DEFAULT_CHIP, chip_named
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, target_named
 
 #: Never collected: their kernels are held out.
 RESERVED = adopt.RESERVED | adopt.MEASURED
@@ -59,7 +59,7 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     failed = args.out / "failed.txt"
     known = set(failed.read_text(encoding="utf-8").split("\n")) if failed.exists() else set()
-    with Compiler(target_named(DEFAULT_TARGET), limit=args.seconds / 2) as compiler:
+    with Compiler(chip_named(DEFAULT_CHIP), limit=args.seconds / 2) as compiler:
         for name, source in programs():
             if name in known:
                 continue

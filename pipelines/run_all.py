@@ -92,7 +92,7 @@ def run_all(
     collections: Sequence[str] = (),
     progress: Progress | None = None,
     on_plan: Callable[[list[CollectionPlan]], None] = lambda plan: None,
-) -> Run:
+) -> RunAll:
     """Build, tune, train and submit every collection; ``on_plan`` is called with the plan before
     the work begins.
 
@@ -104,7 +104,7 @@ def run_all(
     """
     started = time.monotonic()
     last = started + _LAST * 3600 * settings.hours
-    run = Run(data_root, workspace, out, settings, progress, last)
+    run = RunAll(data_root, workspace, out, settings, progress, last)
     workspace.require_writable()
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
     require_one_root(data_root, workspace, discover(data_root.npz))
@@ -130,7 +130,7 @@ def run_all(
 
 
 @dataclass
-class Run:
+class RunAll:
     """State and result of `run_all`.
 
     Attributes:

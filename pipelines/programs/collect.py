@@ -21,12 +21,12 @@ from xlarank.pipelines.programs.candidates import (
     breed,
     random_configurations,
 )
+from xlarank.pipelines.programs.compiler.chips import Chip
 from xlarank.pipelines.programs.compiler.cycles import COUNTING
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import Target
 from xlarank.pipelines.programs.compiler.xla import Program
-from xlarank.pipelines.programs.sources import Collected, Evaluation, SearchSettings
+from xlarank.pipelines.programs.sources import Collected, Evaluator, SearchSettings
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Batch size of the genetic search, and number of best configurations used as parents.
@@ -50,7 +50,7 @@ def collect(
     """Write ``npz/layout/<source>/<search>/<split>/NAME.npz`` in ``out``, its module and manifest.
 
     ``program`` is a file of HLO or ``module:function``, a function without arguments that returns a
-    JAX callable and its arguments. Labels are in ns; ``<source>`` is `Target.source`, such as
+    JAX callable and its arguments. Labels are in ns; ``<source>`` is `Chip.source`, such as
     ``tpu-estimate`` for the compiler's estimates or ``cpu`` for measurements, which take at most
     ``minutes``. An interrupted run resumes when repeated. Raises `CompilerError` if the default
     configuration does not compile.
@@ -82,8 +82,8 @@ def collect(
     with Journal(path.with_name(f".{loaded.name}.journal"), identity) as journal:
         compiler.add_estimates(journal.estimates)
         timed = settings.search != "random" and not target.estimated
-        evaluation = Evaluation(compiler, journal, timed=timed)
-        codes, outcomes = _search(evaluation, loaded, candidates, settings, rng, progress)
+        evaluator = Evaluator(compiler, journal, timed=timed)
+        codes, outcomes = _search(evaluator, loaded, candidates, settings, rng, progress)
         compiled = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
         # a genetic search finds fast ones late: their order would leak labels
         order = [0, *rng.permutation(compiled[1:]).tolist()]
@@ -117,7 +117,7 @@ def collect(
 
 
 def _search(
-    evaluation: Evaluation,
+    evaluator: Evaluator,
     program: Program,
     candidates: CandidateLayouts,
     settings: SearchSettings,
@@ -126,13 +126,13 @@ def _search(
 ) -> tuple[Codes, list[Outcome]]:
     """Return the configurations of a search with their outcomes, the compiler's default first."""
     count = min(settings.configs, candidates.space)
-    target = evaluation.compiler.target.name
+    target = evaluator.compiler.target.name
     with steps_of(progress, f"compiling {program.name} for {target}", count) as step:
 
         def outcomes_of(codes: Codes) -> list[Outcome]:
             rows = candidates.expand(codes)
             keys = list(map(sources.configuration_key, rows))
-            return evaluation.outcomes(keys, lambda at: program.constrained(rows[at]), step=step)
+            return evaluator.outcomes(keys, lambda at: program.constrained(rows[at]), step=step)
 
         codes: Codes = np.zeros((1, len(candidates.rows)), np.int32)
         outcomes = outcomes_of(codes)
@@ -161,7 +161,7 @@ def _search(
 
 
 def _estimated_labels(
-    target: Target, outcomes: dict[str, Outcome]
+    target: Chip, outcomes: dict[str, Outcome]
 ) -> tuple[dict[str, int], dict[str, Any]]:
     """Return the estimated nanoseconds of programs, and entries for the manifest."""
     labels = {key: target.nanoseconds(outcome.cycles) for key, outcome in outcomes.items()}

@@ -26,8 +26,8 @@ from xlarank.data.hlo.encoding import Arrays, encode_kernel, fused_computations,
 from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.data.schema import OPCODE
 from xlarank.data.writing import write_graph
+from xlarank.pipelines.programs.compiler.chips import Chip
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import Target
 from xlarank.pipelines.programs.sources import (
     Collected,
     digest_of,
@@ -229,7 +229,7 @@ def _in_vector_memory(shape: Message) -> bool:
 
 
 def _write_kernel(
-    kernel: CollectedKernel, program: str, folder: Path, target: Target
+    kernel: CollectedKernel, program: str, folder: Path, target: Chip
 ) -> dict[str, Any]:
     """Write the file of a kernel with enough tiles, and return its entry in the manifest."""
     tiles = list(kernel.tiles)

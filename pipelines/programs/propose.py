@@ -21,10 +21,10 @@ from xlarank.pipelines.programs.candidates import (
     evolve,
     random_configurations,
 )
+from xlarank.pipelines.programs.compiler.chips import DEFAULT_CHIP, chip_named
 from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of
 from xlarank.pipelines.programs.compiler.outcome import Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import DEFAULT_TARGET, target_named
 from xlarank.pipelines.programs.sources import SearchSettings, write_configurations
 from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_model
 from xlarank.pipelines.support.progress import Progress, steps_of
@@ -86,7 +86,7 @@ def propose(
     ``path`` is a layout graph's npz file or an HLO program. `model_for_graph` chooses the model
     that guides ``evolve``. Outputs of fewer than ``min_elements`` elements are left to the
     compiler. After the default, ``check`` configurations are compiled for
-    `DEFAULT_TARGET`. Raises `GraphFileError` or `HloError` for the file, `ModelError` if a
+    `DEFAULT_CHIP`. Raises `GraphFileError` or `HloError` for the file, `ModelError` if a
     model is missing, `CompilerError` if ``check`` is set and the compiler is missing.
     """
     start = time.perf_counter()
@@ -177,9 +177,9 @@ def _estimates(
     module = module_of(read_program(path))
     orders = [layouts_of(module, graph.configurable, row) for row in rows]
     estimates: dict[int, int | None] = dict.fromkeys(range(len(rows)))
-    title = f"compiling {graph.name} for {DEFAULT_TARGET}"
+    title = f"compiling {graph.name} for {DEFAULT_CHIP}"
     with (
-        Compiler(target_named(DEFAULT_TARGET)) as compiler,
+        Compiler(chip_named(DEFAULT_CHIP)) as compiler,
         steps_of(progress, title, len(rows)) as step,
     ):
         modules = (constrain(module, layouts) for layouts in orders)

@@ -38,7 +38,7 @@ _COMPARED = 5
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Search of configurations; raises `XlarankError` for unknown names.
+    """Search of configurations; raises `XlarankError` for unknown names and numbers below 1.
 
     Attributes:
         search: ``random``, or ``evolve``: a genetic search around the compiler's default.
@@ -59,6 +59,9 @@ class SearchSettings:
         for name, choices in (("search", ("random", "evolve")), ("tie", ("rule", "none"))):
             if (value := getattr(self, name)) not in choices:
                 raise XlarankError(f"the {name} is {value!r}", expected=" or ".join(choices))
+        for name in ("configs", "per_node"):
+            if (number := getattr(self, name)) < 1:
+                raise XlarankError(f"`{name}` is {number}", expected="at least 1")
 
     def candidates(
         self, graph: LayoutGraph, rng: np.random.Generator, min_elements: int = 1024
@@ -120,7 +123,7 @@ def require_known_calls(module: Message, message: str, target: str) -> None:
         raise CompilerError(got, expected=expected, do=do)
 
 
-class Evaluation:
+class Evaluator:
     """Outcomes of a search's configurations: stored in the journal, else compiled.
 
     With ``timed``, cycles are nanoseconds, measured beside the default, the first program.

@@ -32,11 +32,11 @@ from xlarank.pipelines.programs.advise.diagnosis import (
     ties_of,
 )
 from xlarank.pipelines.programs.advise.search import LayoutSearch, Space, around_copies
+from xlarank.pipelines.programs.compiler.chips import chip_named, device_chip
 from xlarank.pipelines.programs.compiler.constrain import entry_modes
 from xlarank.pipelines.programs.compiler.cycles import COUNTING, read_estimate
 from xlarank.pipelines.programs.compiler.functions import import_function
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
-from xlarank.pipelines.programs.compiler.targets import device_target, target_named
 from xlarank.pipelines.programs.compiler.xla import Program
 from xlarank.pipelines.programs.sources import (
     load_program,
@@ -79,7 +79,7 @@ def product_module():
 class FakeCompiler:
     """Compiler that copies a weight unless its layout is free; a new layout of a dot spares 50."""
 
-    target = target_named("tpu-v3")
+    target = chip_named("tpu-v3")
     fails_after = 10**9
     slow = ""
     custom_call = ""
@@ -157,7 +157,7 @@ def test_entry_layouts_are_tried_first_and_the_search_continues_from_the_best(co
     result = run(compiler, tmp_path, budget=8)
     assert compiler.compiled[:4] == ["default False", "auto False", "auto False", "default False"]
     times = [result.default_ns, result.best_ns, result.module_ns]
-    assert times == [*map(target_named("tpu-v3").nanoseconds, (400, 50, 50))]
+    assert times == [*map(chip_named("tpu-v3").nanoseconds, (400, 50, 50))]
     (weight,) = result.inputs
     assert (weight.name, weight.kind, weight.path) == ("layer['w']", "weight", "[1]['w']")
     assert (weight.before, weight.minor_to_major) == ((1, 0), (0, 1))
@@ -341,7 +341,9 @@ def test_the_compilers_choice_is_kept_if_nothing_beats_it(compiler, tmp_path):
     assert run(compiler, tmp_path / "one", budget=1).compiled == {"ok": 1}
     assert run(compiler, tmp_path / "none", minutes=0.0).stopped == "the time is over"
     with pytest.raises(CompilerError, match="'tpu-v9' is not"):
-        target_named("tpu-v9")
+        chip_named("tpu-v9")
+    with pytest.raises(CompilerError, match="budget of 0"):
+        run(compiler, tmp_path, budget=0)
 
 
 def test_copies_are_named_by_their_tensors():
@@ -514,7 +516,7 @@ def test_measured_proposals_are_those_with_the_least_relayouts(tmp_path):
     rng = np.random.default_rng(0)
     space = Space.of(Program(module.SerializeToString(), name="p"), rng, 8)
     compiler = FakeCompiler()
-    compiler.target = device_target("NVIDIA H200", "gpu")
+    compiler.target = device_chip("NVIDIA H200", "gpu")
     with Journal(tmp_path / "p.journal", {}) as journal:
         search = LayoutSearch(compiler, space, journal, rng)
         search.codes = np.zeros((1, 4), np.int32)

@@ -28,10 +28,10 @@ from xlarank.pipelines.programs.candidates import (
     tied_candidates,
 )
 from xlarank.pipelines.programs.collect_tiles import NO_ESTIMATE, collect_tiles, remaining
+from xlarank.pipelines.programs.compiler.chips import chip_named
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
-from xlarank.pipelines.programs.compiler.targets import target_named
 from xlarank.pipelines.programs.compiler.xla import Program
-from xlarank.pipelines.programs.sources import ROUNDS, Evaluation, Timings, fastest, time_programs
+from xlarank.pipelines.programs.sources import ROUNDS, Evaluator, Timings, fastest, time_programs
 
 
 def test_random_tied_configurations_set_dots_always_and_reshapes_sometimes():
@@ -218,7 +218,7 @@ def test_standard_errors_and_intervals_are_those_of_repeated_measurements():
 def test_a_search_is_guided_by_times_beside_the_default(tmp_path):
     device = Device()
     with Journal(tmp_path / "j", {}) as journal:
-        evaluation = Evaluation(device, journal, timed=True)
+        evaluation = Evaluator(device, journal, timed=True)
         timed = []
         for batch in ("8", "480", "88"):
             outcomes = [Outcome(Status.OK, fingerprint=name) for name in batch]
@@ -249,7 +249,7 @@ def module(limit=0):
 class Compiler:
     """Compiler that is interrupted after ``dies`` limits."""
 
-    target = target_named("tpu-v3")
+    target = chip_named("tpu-v3")
 
     def __init__(self, dies=99):
         self.versions = {"jax": "0"}
@@ -311,6 +311,6 @@ def test_only_limits_that_may_change_something_are_compiled_in_time_and_for_tpus
     failed = [path.name for path in tmp_path.rglob("*.txt")]
     assert failed == ["0.txt"], "nothing else is compiled if the default fails"
     cpu = Compiler()
-    cpu.target = target_named("cpu")
+    cpu.target = chip_named("cpu")
     with pytest.raises(CompilerError, match="no tiles for cpu"):
         tiles(tmp_path, cpu)

@@ -20,11 +20,11 @@ from xlarank.pipelines.programs.advise.advice import AdviceSettings
 from xlarank.pipelines.programs.advise.advice import advise as advise_program
 from xlarank.pipelines.programs.collect import collect
 from xlarank.pipelines.programs.collect_tiles import collect_tiles
+from xlarank.pipelines.programs.compiler.chips import chip_named
 from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of, with_entry_modes
 from xlarank.pipelines.programs.compiler.cycles import COUNTING, read_estimate
 from xlarank.pipelines.programs.compiler.functions import Pasted
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import target_named
 from xlarank.pipelines.programs.compiler.xla import ENVIRONMENT
 from xlarank.pipelines.programs.sources import SearchSettings, load_program
 
@@ -39,12 +39,12 @@ TEXTS = f"{PROGRAMS}:texts"
 
 
 def collected(program, out, target="tpu-v3", *, jobs=1, minutes=10.0, **settings):
-    with Compiler(target_named(target), jobs=jobs) as compiler:
+    with Compiler(chip_named(target), jobs=jobs) as compiler:
         return collect(program, out, compiler, SearchSettings(**settings), minutes=minutes)
 
 
 def advise(program, out, target="tpu-v3", **settings):
-    with Compiler(target_named(target), jobs=2) as compiler:
+    with Compiler(chip_named(target), jobs=2) as compiler:
         return advise_program(program, compiler, AdviceSettings(**settings), out=out)
 
 
@@ -53,7 +53,7 @@ def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
     assert first.path == tmp_path / "npz/layout/tpu-estimate/random/train/products.npz"
     graph = read_graph(first.path)
     assert (graph.table.rows[graph.table.codes[0]] == -1).all()
-    with Compiler(target_named("tpu-v3")) as compiler:
+    with Compiler(chip_named("tpu-v3")) as compiler:
         ((_, own),) = compiler.compile([load_program(PRODUCTS, compiler).module])
     assert graph.runtime[0] == round(own.cycles / 0.94)
     assert "not measured" in first.manifest["source"]
@@ -107,7 +107,7 @@ def test_killed_at_random_moments_a_measured_collection_is_completed(tmp_path):
 
 
 def test_tiles_of_kernels_change_with_the_memory_they_may_use(tmp_path):
-    with Compiler(target_named("tpu-v3")) as compiler:
+    with Compiler(chip_named("tpu-v3")) as compiler:
         made = collect_tiles(f"{PROGRAMS}:softmax", tmp_path, compiler, limits=12)
     assert len(made.files) >= 2
     for name, tiles in made.files.items():
@@ -131,7 +131,7 @@ def test_the_cpu_measures_and_checks_outputs(tmp_path):
 
 @pytest.mark.parametrize("name, reason", [("crash", "signal 6"), ("endless", "not done within")])
 def test_a_program_that_crashes_or_hangs_is_named_and_the_others_are_measured(name, reason):
-    with Compiler(target_named("cpu"), limit=12) as compiler:
+    with Compiler(chip_named("cpu"), limit=12) as compiler:
         module = load_program(PRODUCTS, compiler).module
         broken = Pasted(f"{PROGRAMS}:{name}", (), (), False)
         programs = {"written": module, name: broken, "again": module}
@@ -156,7 +156,7 @@ def test_the_fastest_layout_of_a_loop_is_found_by_measuring(tmp_path, seed):
 
 def test_advice_is_measured_on_targets_without_estimates(tmp_path):
     """A matrix that lies by columns, added to one by rows, has to be read across."""
-    with Compiler(target_named("cpu")) as compiler:
+    with Compiler(chip_named("cpu")) as compiler:
         module = load_program(f"{PROGRAMS}:sums", compiler).module
     path = tmp_path / "sums.pb"
     path.write_bytes(with_entry_modes(module, ["{0,1}", "{1,0}"], ["{1,0}"]).SerializeToString())
@@ -184,9 +184,9 @@ def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
     assert {leaf.name for leaf in advice.inputs} <= {"x", "weights['narrow']", "weights['wide']"}
     assert isinstance(advice.difference, float) and advice.difference < 1e-3
     edited = HloModuleProto.FromString((tmp_path / "texts.advised.pb").read_bytes())
-    with Compiler(target_named("tpu-v3")) as compiler:
+    with Compiler(chip_named("tpu-v3")) as compiler:
         ((_, outcome),) = compiler.compile([edited])
-    assert target_named("tpu-v3").nanoseconds(outcome.cycles) == advice.best_ns
+    assert chip_named("tpu-v3").nanoseconds(outcome.cycles) == advice.best_ns
     assert advise(TEXTS, tmp_path, budget=6) == advice
     again = advise(str(tmp_path / "texts.advised.pb"), tmp_path / "again", budget=1)
     assert again.default_ns == advice.best_ns
@@ -255,7 +255,7 @@ def _pasted_ns(lines, module, function):
     script = f"{SHAPES}{call}{text}\nprint(step.lower(*arguments).compile().as_text())\n"
     done = run_script(script, ENVIRONMENT)
     assert done.returncode == 0, done.stderr
-    return target_named("tpu-v3").nanoseconds(read_estimate(done.stdout)[0])
+    return chip_named("tpu-v3").nanoseconds(read_estimate(done.stdout)[0])
 
 
 #: Argument shapes in place of arrays, and what pasted code does, for programs without any.
@@ -298,7 +298,7 @@ def test_one_hot_replaces_picked_elements_if_the_compiler_has_no_code_for_them(t
 
 
 def test_invalid_programs_are_explained():
-    with Compiler(target_named("tpu-v3")) as compiler:
+    with Compiler(chip_named("tpu-v3")) as compiler:
         for program, told in (
             ("no_such_module:f", "cannot be imported .*ModuleNotFoundError"),
             ("compiled_programs:nothing", "returned int"),
@@ -320,10 +320,10 @@ def test_labels_of_another_tool_are_reproduced_exactly(name, real_data):
     graph = read_graph(folder / "npz/layout/tpu-estimate/random/valid" / f"{name}.npz")
     configs = np.random.default_rng(1).choice(graph.configs, 3, replace=False)
     rows = graph.table.rows[graph.table.codes[configs]]
-    with Compiler(target_named("tpu-v3"), jobs=2) as compiler:
+    with Compiler(chip_named("tpu-v3"), jobs=2) as compiler:
         if compiler.versions != {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}:
             pytest.skip(f"the labels are of another compiler: {compiler.versions}")
         orders = [layouts_of(module, graph.configurable, row) for row in rows]
         outcomes = dict(compiler.compile(constrain(module, order) for order in orders))
-    labels = [target_named("tpu-v3").nanoseconds(outcomes[at].cycles) for at in range(len(configs))]
+    labels = [chip_named("tpu-v3").nanoseconds(outcomes[at].cycles) for at in range(len(configs))]
     assert labels == graph.runtime[configs].tolist()

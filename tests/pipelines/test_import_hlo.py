@@ -238,6 +238,7 @@ def test_requests_that_cannot_be_met_are_refused(shared_tree, tmp_path):
     tile = next((shared_tree / "npz/tile").rglob("*.npz"))
     for source, settings, error, message in (
         (program, {"search": "anneal"}, XlarankError, "'anneal'; expected random or evolve"),
+        (program, {"configs": 0}, XlarankError, "`configs` is 0; expected at least 1"),
         (program, {"tie": "all"}, XlarankError, "the tie is 'all'; expected rule or none"),
         (program, {"min_elements": 10**9}, GraphFileError, "none of 2 .* a choice.*`min_elem"),
         (tile, {}, GraphFileError, "kernel with tile sizes"),

@@ -34,7 +34,7 @@ _Jobs = Annotated[int, Option(min=1, max=64, help="Number of configurations comp
 _Tie = Annotated[
     str, Option(help="rule: set tied nodes together, as in Google's files; none: separately.")
 ]
-#: `compiler.targets.DEFAULT_TARGET`, repeated because that module imports numpy.
+#: `compiler.chips.DEFAULT_CHIP`, repeated because that module imports numpy.
 _DEFAULT_TARGET: Final = "tpu-v3"
 _PROGRAM: Final = "HLO file, or module:function that returns a JAX callable and its arguments."
 _PerNode = Annotated[
@@ -204,11 +204,11 @@ def collect(
     """
     from xlarank.pipelines.programs.collect import collect as run
     from xlarank.pipelines.programs.collect_tiles import collect_tiles
+    from xlarank.pipelines.programs.compiler.chips import chip_named
     from xlarank.pipelines.programs.compiler.session import Compiler
-    from xlarank.pipelines.programs.compiler.targets import target_named
     from xlarank.pipelines.programs.sources import SearchSettings
 
-    chip = target_named(target)
+    chip = chip_named(target)
     if tiles:
         with Compiler(chip, limit=limit) as compiler:
             labels = collect_tiles(program, out, compiler, limit=limit, split=split, name=name)
@@ -285,8 +285,8 @@ def advise(
     """
     from xlarank.pipelines.programs.advise.advice import AdviceSettings, apply_configuration
     from xlarank.pipelines.programs.advise.advice import advise as run
+    from xlarank.pipelines.programs.compiler.chips import chip_named
     from xlarank.pipelines.programs.compiler.session import Compiler
-    from xlarank.pipelines.programs.compiler.targets import target_named
 
     if apply is not None:
         changes, lines, module = apply_configuration(Path(program), apply, out)
@@ -298,7 +298,7 @@ def advise(
         return
     settings = AdviceSettings(budget, minutes, seed, per_node, check, measure)
     with (
-        Compiler(target_named(target), jobs=jobs, limit=limit) as compiler,
+        Compiler(chip_named(target), jobs=jobs, limit=limit) as compiler,
         progress_bars() as progress,
     ):
         advice = run(program, compiler, settings, out=out, progress=progress)

@@ -16,7 +16,7 @@ from xlarank.cli.scoring import evaluate
 from xlarank.data.errors import MAX_TRIALS, counted
 
 if TYPE_CHECKING:
-    from xlarank.pipelines.run_all import Run
+    from xlarank.pipelines.run_all import RunAll
     from xlarank.pipelines.training.budget import CollectionPlan
 
 #: Collections of the demo: one of each kind, so that it takes only minutes.
@@ -100,7 +100,7 @@ def _show_plan(plan: list[CollectionPlan]) -> None:
     )
 
 
-def _show_run(run: Run) -> None:
+def _show_run(run: RunAll) -> None:
     show_rows(
         {
             "collection": outcome.collection,

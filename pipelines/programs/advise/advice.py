@@ -20,12 +20,12 @@ from xlarank.pipelines.programs.advise import diagnosis
 from xlarank.pipelines.programs.advise.diagnosis import Change, Diagnosis, Leaf
 from xlarank.pipelines.programs.advise.search import LayoutSearch, Space
 from xlarank.pipelines.programs.compiler import constrain as layouts
+from xlarank.pipelines.programs.compiler.chips import chip_named
 from xlarank.pipelines.programs.compiler.cycles import COUNTING, read_estimate
 from xlarank.pipelines.programs.compiler.functions import Pasted
 from xlarank.pipelines.programs.compiler.measuring import TOLERANCE
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import target_named
 from xlarank.pipelines.programs.compiler.xla import Program
 from xlarank.pipelines.programs.sources import digest_of, load_program, program_hash, time_programs
 from xlarank.pipelines.support.progress import Progress
@@ -142,7 +142,9 @@ class Version(NamedTuple):
 
 @dataclass(frozen=True)
 class AdviceSettings:
-    """Settings of `advise` (see its options); a target that is measured implies ``measure``."""
+    """Settings of `advise` (see its options); a target that is measured implies ``measure``. Raises
+    `CompilerError` for a budget below 1.
+    """
 
     budget: int = 20
     minutes: float = 60.0
@@ -150,6 +152,11 @@ class AdviceSettings:
     per_node: int = 8
     check: bool | None = None
     measure: bool = False
+
+    def __post_init__(self) -> None:
+        if self.budget < 1:
+            got = f"a budget of {self.budget} compilations"
+            raise CompilerError(got, expected="at least 1")
 
 
 def advise(
@@ -170,7 +177,7 @@ def advise(
     with ExitStack() as stack:
         device = None if chip.estimated else compiler
         if settings.measure and chip.estimated:
-            device = stack.enter_context(Compiler(target_named("device")))
+            device = stack.enter_context(Compiler(chip_named("device")))
             if device.target.name != chip.name:
                 got = f"there is no {chip.name} to measure on: the device is {device.target.name}"
                 raise CompilerError(got, do="leave out `measure`, or pass `target=device`")
@@ -233,7 +240,7 @@ def _difference(
     """Return the difference of outputs on this CPU, or why it is unknown; None if not compared."""
     if edited.module is None or check is False:
         return None
-    with Compiler(target_named("cpu")) as cpu:
+    with Compiler(chip_named("cpu")) as cpu:
         seconds = 900.0 if check else 60.0  # longer if requested
         result = advised.pasted or edited.module
         return cpu.compare(space.program.module, result, seconds, space.ties)

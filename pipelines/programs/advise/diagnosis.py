@@ -148,7 +148,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Relayout(Cost):
+class ForcedCopy(Cost):
     """A copy or transpose forced by layouts; ``kind`` as of a `Leaf`, or ``between`` operations."""
 
     before: Order
@@ -165,7 +165,7 @@ class Diagnosis:
     moved_cycles: int
     summary: str
     operations: list[Cost]
-    relayouts: list[Relayout]
+    relayouts: list[ForcedCopy]
 
 
 def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diagnosis:
@@ -181,7 +181,7 @@ def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diag
         if op.relayout:
             leaves = (inputs, outputs) if op.computation == entry else ((), ())
             kind, tensor = _tensor_of(op, *leaves)
-            relayout = Relayout(
+            relayout = ForcedCopy(
                 **vars(cost), before=op.before, after=op.layout, kind=kind, tensor=tensor
             )
             relayouts.append(relayout)
@@ -189,7 +189,7 @@ def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diag
     return Diagnosis(cycles, moved, _summary(relayouts, moved, cycles), costs, relayouts)
 
 
-def _summary(relayouts: Sequence[Relayout], moved: int, cycles: int) -> str:
+def _summary(relayouts: Sequence[ForcedCopy], moved: int, cycles: int) -> str:
     if not cycles:
         return "the compiler estimates no cycles of this program"
     if not relayouts:

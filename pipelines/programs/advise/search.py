@@ -34,7 +34,7 @@ from xlarank.pipelines.programs.compiler.cycles import read_operations
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
-from xlarank.pipelines.programs.sources import Evaluation, configuration_key, require_known_calls
+from xlarank.pipelines.programs.sources import Evaluator, configuration_key, require_known_calls
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Configurations compiled per step: fewer adapt sooner, more keep several processes busy.
@@ -228,7 +228,7 @@ class LayoutSearch:
         self.lacks_code = False
         self._budget = 0
         self._end = 0.0
-        self._evaluation = Evaluation(compiler, journal, timed=not compiler.target.estimated)
+        self._evaluator = Evaluator(compiler, journal, timed=not compiler.target.estimated)
         # on a CPU, the cheapest of a pool were no better than any: docs/tried.md
         is_gpu = compiler.target.source.startswith(GPUS)
         self._hardware = hardware_of(compiler.target.source) if is_gpu else None
@@ -373,7 +373,7 @@ class LayoutSearch:
         # a much slower compilation generates much more code, hence a slower program
         limit = max(_MIN_LIMIT, _LIMIT_FACTOR * self.outcomes[0].seconds) if self.outcomes else None
         keys = [self.space.key(code) for code in codes]
-        outcomes = self._evaluation.outcomes(
+        outcomes = self._evaluator.outcomes(
             keys,
             lambda at: self.space.module(codes[at]),
             settled=settled,

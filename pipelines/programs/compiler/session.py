@@ -23,10 +23,10 @@ import xlarank
 from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.hlo.messages import Message
 from xlarank.pipelines.programs.compiler import functions, measuring, xla
+from xlarank.pipelines.programs.compiler.chips import Chip, device_chip
 from xlarank.pipelines.programs.compiler.cycles import KnownKernels, read_operations
 from xlarank.pipelines.programs.compiler.functions import Location, Pasted
 from xlarank.pipelines.programs.compiler.outcome import Outcome, Status, fingerprint
-from xlarank.pipelines.programs.compiler.targets import Target, device_target
 
 #: Not run by ``-m``: pickled objects must name the module, not ``__main__``.
 _SERVICE: Final = "from xlarank.pipelines.programs.compiler.xla import main; main()"
@@ -71,7 +71,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
     """
 
     def __init__(
-        self, target: Target, *, jobs: int = 1, limit: float = 120.0, effort: float | None = None
+        self, target: Chip, *, jobs: int = 1, limit: float = 120.0, effort: float | None = None
     ) -> None:
         if not hasattr(os, "fork"):
             got = "this system has no fork"
@@ -110,7 +110,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
             raise
         self.versions: dict[str, str] = reply
         if target.name == "device":
-            self.target = device_target(reply["device"], reply["platform"])
+            self.target = device_chip(reply["device"], reply["platform"])
             # a TPU allows one process; a GPU autotunes by timing kernels
             if reply["platform"] != "cpu":
                 self._jobs = 1

@@ -33,6 +33,7 @@ from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message, instructions
 from xlarank.data.hlo.reading import module_graph
+from xlarank.pipelines.programs.compiler.chips import Chip
 from xlarank.pipelines.programs.compiler.constrain import (
     constrain,
     drop_entry_modes,
@@ -41,7 +42,6 @@ from xlarank.pipelines.programs.compiler.constrain import (
 )
 from xlarank.pipelines.programs.compiler.cycles import read_estimate
 from xlarank.pipelines.programs.compiler.outcome import Outcome, Status, fingerprint
-from xlarank.pipelines.programs.compiler.targets import Target
 
 #: The TPU compiler's custom calls on halves of 64-bit integers, similar to conversions.
 _X64_CALLS: Final = frozenset({"X64SplitLow", "X64SplitHigh", "X64Combine"})
@@ -102,7 +102,7 @@ class Program:
 class Xla:
     """XLA for one target; raises `CompilerError` if jax or libtpu is missing or does not start."""
 
-    def __init__(self, target: Target, effort: float | None = None) -> None:
+    def __init__(self, target: Chip, effort: float | None = None) -> None:
         os.environ.update(_DEVICE_ENVIRONMENT if target.name == "device" else ENVIRONMENT)
         try:
             import jax
@@ -210,7 +210,7 @@ def compile_module(xla: Xla, folder: Path, *, module: bytes, keep: bool) -> Outc
     return Outcome(Status.OK, *read_estimate(text), key, text=text if keep else "")
 
 
-def optimised_text(folder: Path, target: Target) -> str | None:
+def optimised_text(folder: Path, target: Chip) -> str | None:
     """Return the dumped optimised module once it is complete; its code may not be generated yet."""
     texts = (path.read_text(encoding="utf-8") for path in folder.glob(_OPTIMISED[target.estimated]))
     return next((text for text in texts if text.rstrip().endswith("}")), None)

@@ -17,6 +17,7 @@ from tests.pipelines.test_advise import product_module
 from xlarank.data.errors import CompilerError, WorkspaceError
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, instructions
 from xlarank.pipelines.programs.compiler import session, xla
+from xlarank.pipelines.programs.compiler.chips import chip_named
 from xlarank.pipelines.programs.compiler.constrain import (
     constrain,
     entry_modes,
@@ -25,7 +26,6 @@ from xlarank.pipelines.programs.compiler.constrain import (
 )
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status, fingerprint
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.targets import target_named
 
 TEXT = (
     "HloModule m\n\nENTRY %main (p: f32[8]) -> f32[8] {{\n  ROOT %a = f32[8]{{0}} copy(%p){}\n}}\n"
@@ -72,7 +72,7 @@ class Xla:
 def compiler(tmp_path, monkeypatch):
     monkeypatch.setattr(session, "_SERVICE", f"from {__name__} import Xla, xla; xla.main(Xla)")
     monkeypatch.setenv(GENERATED, str(tmp_path / "generated"))
-    with Compiler(target_named("tpu-v3"), jobs=3, limit=2.0, effort=-1.0) as compiler:
+    with Compiler(chip_named("tpu-v3"), jobs=3, limit=2.0, effort=-1.0) as compiler:
         assert compiler.versions == {"target": "tpu-v3", "effort": "-1.0"}
         scratch = compiler._scratch
         yield compiler
@@ -143,7 +143,7 @@ def test_a_process_that_ended_is_reported(compiler):
 @pytest.mark.skipif(bool(importlib.util.find_spec("jax")), reason="jax is installed")
 def test_the_message_without_jax_says_what_to_install():
     with pytest.raises(CompilerError, match=r'pip install "xlarank\[collect\]"'):
-        Compiler(target_named("tpu-v3"))
+        Compiler(chip_named("tpu-v3"))
 
 
 def test_dumps_count_once_both_files_are_complete(tmp_path):

@@ -11,7 +11,7 @@ from xlarank.data.errors import CompilerError, did_you_mean
 
 
 @dataclass(frozen=True)
-class Target:
+class Chip:
     """A chip to compile for.
 
     Attributes:
@@ -33,7 +33,7 @@ class Target:
     @property
     def source(self) -> str:
         """Middle part of a collection's name, ``layout:<source>:<search>``."""
-        chip = "tpu" if self.name == DEFAULT_TARGET else self.name
+        chip = "tpu" if self.name == DEFAULT_CHIP else self.name
         return f"{chip}-estimate" if self.estimated else self.name
 
     @property
@@ -46,7 +46,7 @@ class Target:
     def nanoseconds(self, cycles: int) -> int:
         """Return the time of a number of cycles in whole nanoseconds.
 
-        >>> TARGETS["tpu-v3"].nanoseconds(940)
+        >>> CHIPS["tpu-v3"].nanoseconds(940)
         1000
         """
         return round(cycles * 1000 / self.megahertz)
@@ -56,42 +56,42 @@ class Target:
 #: the published peaks, 197 and 918 bf16 teraflop/s: 2 operations a cycle in each cell of 4 matrix
 #: units (v6e: an assumption), of 128 x 128 and 256 x 256 cells. They scale labels without changing
 #: the order.
-TARGETS: Final[dict[str, Target]] = {
-    target.name: target
-    for target in (
-        Target("tpu-v3", "v3:2x2", 940),
-        Target("tpu-v4", "v4:2x2x1", 1050),
-        Target("tpu-v5e", "v5e:2x2", 1500),
-        Target("tpu-v6e", "v6e:2x2", 1750),
-        Target("cpu"),
-        Target("device", chip="device"),
+CHIPS: Final[dict[str, Chip]] = {
+    chip.name: chip
+    for chip in (
+        Chip("tpu-v3", "v3:2x2", 940),
+        Chip("tpu-v4", "v4:2x2x1", 1050),
+        Chip("tpu-v5e", "v5e:2x2", 1500),
+        Chip("tpu-v6e", "v6e:2x2", 1750),
+        Chip("cpu"),
+        Chip("device", chip="device"),
     )
 }
 
-#: Target of TpuGraphs' measurements and of all shipped rankers.
-DEFAULT_TARGET: Final = "tpu-v3"
+#: Chip of TpuGraphs' measurements and of all shipped rankers.
+DEFAULT_CHIP: Final = "tpu-v3"
 
 
-def device_target(kind: str, platform: str) -> Target:
+def device_chip(kind: str, platform: str) -> Chip:
     """Return the target of JAX's default device, by its kind and platform.
 
-    >>> device_target("NVIDIA H100 80GB HBM3", "gpu").name, device_target("Tesla T4", "gpu").name
+    >>> device_chip("NVIDIA H100 80GB HBM3", "gpu").name, device_chip("Tesla T4", "gpu").name
     ('nvidia-h100', 'gpu-tesla-t4')
-    >>> device_target("TPU v5 lite", "tpu").name, device_target("cpu", "cpu").name
+    >>> device_chip("TPU v5 lite", "tpu").name, device_chip("cpu", "cpu").name
     ('tpu-v5e', 'cpu')
-    >>> TARGETS["tpu-v3"].source, device_target("TPU v3", "tpu").source  # estimated, measured
+    >>> CHIPS["tpu-v3"].source, device_chip("TPU v3", "tpu").source  # estimated, measured
     ('tpu-estimate', 'tpu-v3')
     """
     words = re.sub(r"[- ]\d+gb.*", "", kind.lower()).replace(" lite", "e")
     name = re.sub(r"[^a-z0-9]+", "-", words).strip("-")
     if platform == "gpu" and not name.startswith(GPUS):
         name = f"gpu-{name}"
-    return TARGETS["cpu"] if name == "cpu" else Target(name, chip=kind)
+    return CHIPS["cpu"] if name == "cpu" else Chip(name, chip=kind)
 
 
-def target_named(name: str) -> Target:
+def chip_named(name: str) -> Chip:
     """Return a target by name; raises `CompilerError` for an unknown name."""
-    if name not in TARGETS:
+    if name not in CHIPS:
         got = f"{name!r} is not a target"
-        raise CompilerError(got, expected=", ".join(TARGETS), do=did_you_mean(name, TARGETS))
-    return TARGETS[name]
+        raise CompilerError(got, expected=", ".join(CHIPS), do=did_you_mean(name, CHIPS))
+    return CHIPS[name]
