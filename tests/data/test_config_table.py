@@ -101,6 +101,14 @@ def test_rows_that_never_repeat_take_no_table_of_all_combinations():
     assert np.array_equal(table.rows, full[0]) and peak < 60 << 20
 
 
+def test_rows_that_never_repeat_are_numbered_one_node_at_a_time(monkeypatch):
+    monkeypatch.setattr(config_table, "_PIECE", 0)
+    full = np.random.default_rng(0).integers(-1, 6, (1, 20, WIDTH)).astype(np.int8)
+    table = build(full)
+    assert table.codes.tolist() == [[*range(20)]]
+    assert np.array_equal(table.rows, full[0])
+
+
 def test_bad_entries_and_missing_configurations_are_refused():
     wrong = (np.nan, np.inf, -np.inf, 6.0, -2.0, 0.5, -0.25)
     for value, position in product(wrong, ((0, 0, 0), (5, 1, 17))):

@@ -38,7 +38,7 @@ from xlarank.data.graph import read_graph
 from xlarank.data.schema import OPCODE
 from xlarank.features.assembly import assemble
 from xlarank.features.layout.padding import FASTEST, OVER_FASTEST
-from xlarank.features.layout.time_model import BANDWIDTH, PEAK_FLOPS, config_times
+from xlarank.features.layout.time_model import BANDWIDTH, PEAK_FLOPS, config_times, output_padding
 
 PROGRAM = (
     parameter(12, 128),
@@ -257,3 +257,18 @@ def test_times_of_nodes_add_up_to_the_estimated_time_and_none_is_below_the_faste
     assert len(rows.columns) < 20
     at = [every.columns.index(name) for name in rows.columns]
     assert np.array_equal(rows.matrix(), every.matrix()[:, at])
+
+
+def test_a_single_element_takes_one_row_of_lanes() -> None:
+    dims = np.array([[1, 1, 0, 0, 0, 0]])
+    layout = np.array([[1, 0, -1, -1, -1, -1]])
+    assert output_padding(dims, layout, np.array([4.0])).tolist() == [128.0]
+
+
+def test_the_default_layout_is_the_fastest_if_no_other_is_faster() -> None:
+    """Both orders of f32[128,128] fill all tiles."""
+    program = (parameter(128, 128), parameter(128, 128), Node("dot", (128, 128), (0, 1)))
+    graph = graph_of(layout_file(program, (2,), [[layout_row((0, 1))]]))
+    (time,) = config_times(graph, 0)
+    assert time.nanoseconds == time.fastest_ns
+    assert (time.order, time.fastest_order) == ((0, 1), (1, 0))

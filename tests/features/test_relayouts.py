@@ -247,6 +247,14 @@ def test_a_column_reduction():
     assert quantities(arrays, "cpu")["column_reduced"].tolist() == [0, 0]
 
 
+def test_a_reduction_hands_its_order_on_for_a_tpu_alone():
+    """x[8,64,32] is reduced along dimension 1: from {0,1,2} to {0,1}."""
+    program = parameter(8, 64, 32), root("reduce", (8, 32), (0,), 1)
+    arrays = layout_file(program, (), [[]])
+    orders = [program_of(arrays, machine).to_output(1, (0, 1, 2)) for machine in MACHINES]
+    assert orders == [None, None, (0, 1)]
+
+
 def test_square_operands_are_contracted_the_other_way_the_second_time():
     """w[64,64] is read by the dots of a forward pass and of its gradient."""
     dots = op("dot", (32, 64), (0, 1)), root("dot", (32, 64), (2, 1))

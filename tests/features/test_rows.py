@@ -123,6 +123,18 @@ def test_a_candidate_on_the_way_has_its_row_and_the_ends_have_theirs_to_the_bit(
                 np.testing.assert_allclose(walk.matrix[step], expected, rtol=2e-4, atol=2e-4)
 
 
+def test_a_rank_is_computed_with_the_column_that_it_ranks() -> None:
+    graph = graph_of(layout_arrays())
+    complete = assemble(graph)
+    source, rank = "change__nodes_set__share", "rank__change_nodes_set__share"
+    for only in ([source], [rank]):
+        rows = assemble(graph, only=only)
+        kept = [complete.columns.index(name) for name in rows.columns]
+        assert only[0] in rows.columns
+        assert np.array_equal(rows.matrix(), complete.matrix()[:, kept])
+    assert rank not in assemble(graph, only=[source]).columns
+
+
 def test_an_infinite_column_of_a_file_is_named() -> None:
     arrays = dict(np.load(SAMPLE / "tile/cpu/train/bmm__a.npz"))
     arrays["config_feat"] = np.linspace(1e17, 1e18, 64)[:, None] * np.ones(24, np.float32)

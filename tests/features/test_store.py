@@ -231,7 +231,8 @@ def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
     written(workspace.rows(COLLECTION, "train", 1), b)
     parts = ((c, 0), (a, 0), (b, 1))
     entries = {rows.name: store.StoredGraph.of(rows, part, SOURCE) for rows, part in parts}
-    store.write_manifest(workspace, COLLECTION, "train", replace(PLAIN, graphs=entries))
+    manifest = replace(PLAIN, graphs=entries)
+    store.write_manifest(workspace, COLLECTION, "train", manifest)
     loaded = [(rows.name, len(rows)) for rows in store.each_graph(workspace, COLLECTION, "train")]
     assert loaded == [("c", 3), ("a", 1), ("b", 2)]
     # of another recipe, of a build that did not end, of another graph
@@ -241,3 +242,5 @@ def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
         written(workspace.rows(COLLECTION, "train", 1), rows, **changed)
         with pytest.raises(FeatureStoreError, match=said):
             list(store.each_graph(workspace, COLLECTION, "train"))
+        with pytest.raises(FeatureStoreError, match=said):
+            store.scan_rows(workspace, COLLECTION, "train", manifest, verified=False)

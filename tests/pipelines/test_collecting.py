@@ -27,7 +27,12 @@ from xlarank.pipelines.programs.candidates import (
     random_configurations,
     tied_candidates,
 )
-from xlarank.pipelines.programs.collect_tiles import NO_ESTIMATE, collect_tiles, remaining
+from xlarank.pipelines.programs.collect_tiles import (
+    NO_ESTIMATE,
+    add_tiles,
+    collect_tiles,
+    remaining,
+)
 from xlarank.pipelines.programs.compiler.chips import chip_named
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.xla import Program
@@ -289,6 +294,18 @@ def test_a_kernels_tiles_are_those_met_and_the_first_is_the_compilers_own(tmp_pa
     second = tiles(tmp_path, split="valid", name="other")
     assert not second.files, "a kernel of another program is one file"
     assert [kernel["file"] for kernel in second.manifest["kernels"]] == [name, None]
+
+
+def test_kernels_that_differ_in_shape_alone_are_two():
+    made = module()
+    (main,) = made.computations
+    _, negated, _ = main.instructions
+    instruction(main, "parameter", (2048, 128), id=23)
+    config = negated.backend_config
+    instruction(main, "negate", (2048, 128), (23,), id=24, backend_config=config)
+    kernels = {}
+    add_tiles(kernels, made)
+    assert [kernel.opcode for kernel in kernels.values()] == ["negate", "copy", "negate"]
 
 
 def test_interrupted_and_run_again_it_gives_the_same_files(tmp_path):
