@@ -9,6 +9,7 @@ import pytest
 from tests.models.helpers import COLUMNS, easy_data, easy_graph, fitted, graph_rows, saved
 from tests.pipelines.trees import edit_json
 from xlarank.data.errors import ModelError
+from xlarank.models.boosters.lightgbm import LightGBMBooster
 from xlarank.models.card import CARD
 from xlarank.models.files import _checksum
 from xlarank.models.model import Model
@@ -50,6 +51,16 @@ def test_new_trees_learn_what_the_first_left(name):
     longer = many.continued().fit(data, FitSettings(1, 0, 1))
     first, before, after = (scores(model, data.parts[0]) for model in (single, many, longer))
     assert 0 < np.std(after - before) < 0.8 * np.std(first)
+
+
+def test_times_are_continued_without_their_mean_over_a_graph(monkeypatch):
+    """As they are learned up to a factor per graph."""
+    (member,) = fitted("time-trees", easy_data(), rounds=5).continued().members
+    starts = []
+    monkeypatch.setattr(LightGBMBooster, "fit", lambda task, *_: starts.append(task.start))
+    member.fit(MORE, FitSettings(1, 0, 1))
+    (start,) = starts
+    assert start.any() and np.allclose(MORE.centred(start), start, atol=1e-12)
 
 
 def test_stages_are_the_rounds_that_were_added_and_few_slow_ones_change_little(base):
