@@ -401,6 +401,15 @@ def test_without_trees_the_estimate_ranks_saved_and_fitted_again(kind, tmp_path)
     assert member.params["learning_rate"] == loaded.params["learning_rate"] / 2
 
 
+def test_times_of_layouts_are_learned_up_to_a_factor_per_graph():
+    data = kernels(4, TPU, columns=["size", *TPU.estimate["layout"]])
+    slower = [replace(rows, runtime=rows.runtime << n) for n, rows in enumerate(data.parts)]
+    scores = []
+    for training in (data, TrainingData.from_graphs(slower, TPU)):
+        scores.append(fitted("time-trees", training, rounds=5).score(data.parts[0]))
+    np.testing.assert_allclose(*scores, rtol=1e-9)
+
+
 def test_trees_of_layouts_begin_at_the_relayout_time_but_not_on_measured_tpus():
     names = [*NAMES[:1], *CPU.estimate["layout"], *TPU.estimate["layout"]]
     graphs = [kernel(f"f{n}__a", n) for n in range(3)]

@@ -249,6 +249,12 @@ def test_no_graph_is_begun_after_the_timeout_and_the_next_build_resumes(tree, tm
     assert totals(build(tree, work)) == (left, listed, 0)
 
 
+def test_a_build_without_time_removes_no_rows(tree, built):
+    report = build(tree, built, timeout=0.0)
+    assert sum(part.left for part in report.splits) == FILES
+    assert totals(build(tree, built)) == (0, FILES, 0)
+
+
 @pytest.mark.exhaustive
 def test_a_killed_build_leaves_no_workers(tmp_path):
     """Each worker would hold its memory until the machine is started again."""

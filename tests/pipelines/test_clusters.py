@@ -24,9 +24,12 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.rows import Recipe, Source
 from xlarank.models.cluster import grow_on_cluster
 from xlarank.models.model import Model
-from xlarank.models.training_data import FitSettings
+from xlarank.models.training_data import CPU, FitSettings
 from xlarank.pipelines.support import building as module
 from xlarank.pipelines.support.processes import connected, local_cluster
+
+#: Columns of `easy_data`, one of which is the estimated time that trees of layouts begin at.
+COLUMNS = ["size", *CPU.estimate["layout"], "clash", "noise"]
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +45,16 @@ def pids(client):
 
 
 def fitted(client, rounds=20):
-    """Return a ranker fitted on 8 graphs of 80 rows, in query groups of at most 30."""
+    """Return a ranker fitted on 8 graphs of 80 rows, in query groups of at most 30.
+
+    The graphs have unlike weights, and trees begin at an estimated time.
+    """
+    data = easy_data(8, 80)
+    parts = [replace(graph, columns=COLUMNS) for graph in data.parts]
+    data = replace(data, parts=parts, columns=COLUMNS, group_weight=np.linspace(0.5, 2, 8))
     cluster = partial(grow_on_cluster, client) if client else None
     settings = FitSettings(rounds, threads=1, cluster=cluster)
-    return Model.of("lambdarank", "layout", {"max_group": 30}).fit(easy_data(8, 80), settings)
+    return Model.of("lambdarank", "layout", {"max_group": 30}).fit(data, settings)
 
 
 @pytest.mark.slow
@@ -102,7 +111,7 @@ def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(client
     assert card.fingerprint == saved(second, tmp_path / "two").card.fingerprint
     texts = [path.read_text() for path in (tmp_path / "one").rglob("*.txt")]
     assert texts and not any("127.0.0.1" in text for text in texts)
-    part = easy_data(8, 80, seed=1).parts[0]
+    part = replace(easy_data(8, 80, seed=1).parts[0], columns=COLUMNS)
     assert np.corrcoef([model.score(part) for model in (first, here)])[0, 1] > 0.98
     local = shutil.copytree(built, tmp_path / "local")
     request = {"collections": [LAYOUT], "rounds": 10}
