@@ -117,11 +117,11 @@ class Explanation:
     slow_nodes_against: tuple[SlowNode, ...] = ()
 
     def __repr__(self) -> str:
-        largest = [f"{cause} {value:+.4f}" for cause, value in [*self.causes.items()][:3]]
+        largest = [f"{cause} {value:+z.4f}" for cause, value in [*self.causes.items()][:3]]
         return (
             f"<Explanation of {self.graph!r} by the {self.model} of {self.collection}: "
             f"configuration {self.now} (rank {self.ranks[0]:,}) against {self.then} (rank "
-            f"{self.ranks[1]:,}), {self.difference:+.4f}: {', '.join(largest)}>"
+            f"{self.ranks[1]:,}), {self.difference:+z.4f}: {', '.join(largest)}>"
         )
 
     def to_polars(self) -> pl.DataFrame:

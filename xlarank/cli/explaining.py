@@ -78,12 +78,12 @@ def _show_difference(result: Explanation) -> None:
     ranked = f"{now} (rank {first} of {result.configurations:,}) is ranked {relation}"
     by = f"by the {result.model} of {result.collection}"
     say(f"{result.graph}: {ranked} {result.then} (rank {second}{against}), {by}")
-    say(f"score difference {result.difference:+.4f} (below 0: {now} is faster)")
+    say(f"score difference {result.difference:+z.4f} (below 0: {now} is faster)")
     for title, pair in (("estimated", result.estimated), ("runtimes", result.runtime)):
         if pair:
             say(f"{title} {pair[0] / 1e6:.4f} against {pair[1] / 1e6:.4f} ms")
     causes = result.causes.items()
-    show_rows({">contribution": f"{value:+.4f}", "cause": name} for name, value in causes)
+    show_rows({">contribution": f"{value:+z.4f}", "cause": name} for name, value in causes)
 
 
 def _show_nodes(result: Explanation, top: int) -> None:
@@ -96,8 +96,8 @@ def _show_nodes(result: Explanation, top: int) -> None:
         if node.name:
             text = f"{node.name}: {text} {node.op_name}".rstrip()
         row = {
-            ">contribution": f"{node.value:+.4f}",
-            ">estimated µs": "" if node.nanoseconds is None else f"{node.nanoseconds / 1000:+.3f}",
+            ">contribution": f"{node.value:+z.4f}",
+            ">estimated µs": "" if node.nanoseconds is None else f"{node.nanoseconds / 1000:+z.3f}",
             ">node": str(node.node),
             "~operation": text,
             "~now": node.now,
@@ -110,7 +110,7 @@ def _show_nodes(result: Explanation, top: int) -> None:
     if nodes and abs(result.rest) >= 5e-5:
         remaining["not attributed to a single node"] = result.rest
     for text, value in remaining.items():
-        cells = {">contribution": f"{value:+.4f}", "~operation": text}
+        cells = {">contribution": f"{value:+z.4f}", "~operation": text}
         rows.append(dict.fromkeys(rows[0], "") | cells if rows else cells)
     show_rows(rows)
 
@@ -155,13 +155,13 @@ def explain(
     if columns and not blocks:
         console.current_run.keep(columns[0][0])
     show_rows(
-        {">contribution": f"{value:+.4f}", "column": name, "~meaning": meanings.get(name, "")}
+        {">contribution": f"{value:+z.4f}", "column": name, "~meaning": meanings.get(name, "")}
         for name, value in columns
     )
     for number, (nodes, value) in enumerate(result.segments.items(), 1):
         inside = ", ".join(map(result.called, nodes[:12]))
         inside += " ..." if len(nodes) > 12 else ""
-        say(f"segment {number} (connected nodes): {value:+.4f}, nodes {inside}")
+        say(f"segment {number} (connected nodes): {value:+z.4f}, nodes {inside}")
     list_lines("note", list(result.notes))
     if svg is not None:
         say(f"wrote {svg}")
