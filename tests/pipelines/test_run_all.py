@@ -19,11 +19,15 @@ from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.graph import GraphCounts
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
+from xlarank.features.rows import Recipe
+from xlarank.features.settings import FeatureSettings
+from xlarank.features.store import Manifest, write_manifest
 from xlarank.models.model import Model
-from xlarank.pipelines.run_all import ATTACHED, DEFAULT_ORDER, EARLIER, FINAL, FIRST, run_all
+from xlarank.pipelines.run_all import ATTACHED, DEFAULT_ORDER, EARLIER, FINAL, FIRST, Run, run_all
 from xlarank.pipelines.submit import check_submission, submit
 from xlarank.pipelines.support.processes import environment, isolated
 from xlarank.pipelines.training.budget import (
+    CollectionPlan,
     RunSettings,
     first_scores,
     plan_collection,
@@ -127,6 +131,23 @@ def test_models_from_elsewhere_rank_without_learning(tree, tmp_path, same_proces
     assert outcome_of(tree, learned, hours=1e-9).ranked_by == EARLIER
     assert right(learned, tree)
     assert (there / "out.csv").read_bytes() == (learned / "out.csv").read_bytes()
+
+
+@pytest.mark.parametrize(("most", "kept"), [(100, 100), (99, 50)])
+def test_stored_rows_are_used_if_they_fit_into_memory(tree, tmp_path, monkeypatch, most, kept):
+    """Stored are 100 configurations per graph; new rows would have 50."""
+    tile = Collection.parse(TILE)
+    workspace = Workspace(tmp_path / "work")
+    recipe = Recipe.of(FeatureSettings(), "tile", max_configs=100)
+    write_manifest(workspace, tile, "train", Manifest(recipe, str(tree), [], []))
+    plan = CollectionPlan(tile, 50, most, rows=9, first_seconds=1.0, memory_gb=1.0, jobs=1)
+    settings = RunSettings(1, 4, 1)
+    run = Run(data_root(tree), workspace, tmp_path / "out.csv", settings, None, last=1e9)
+    build = Mock(side_effect=CollectionError("stopped here"))
+    monkeypatch.setattr(run, "build", build)
+    with pytest.raises(CollectionError, match="stopped here"):
+        run.rank_collection(plan, 1e9)
+    assert build.call_args.kwargs["max_configs"] == kept
 
 
 def start(tree, folder, *words):
