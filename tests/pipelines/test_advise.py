@@ -188,6 +188,15 @@ def test_entry_layouts_are_tried_first_and_the_search_continues_from_the_best(co
     assert value["diagnosis"]["relayouts"][0]["tensor"] == "layer['w']"
 
 
+def test_among_equally_fast_configurations_the_one_that_sets_fewest_layouts_is_best(compiler):
+    space = SimpleNamespace(candidates=SimpleNamespace(rows=(None, None)))
+    search = LayoutSearch(compiler, space, SimpleNamespace(outcomes={}), None)
+    search.codes = np.array([[0, 0], [1, 1], [0, 1]])
+    search.outcomes = [Outcome(Status.OK, cycles) for cycles in (9, 5, 5)]
+    search.tied = [True, True, True]
+    assert search.best == 2
+
+
 def test_printed_advice_separates_code_from_module_and_names_uncounted_costs(
     compiler, tmp_path, capsys
 ):
@@ -407,6 +416,8 @@ def test_inputs_of_a_loop_are_tied_to_the_outputs_that_they_become():
     assert ties_of(module, inputs, leaves(" f32[8]")) == {}
     module.input_output_alias.entries.add(parameter_number=2, output_shape_index=[1])
     assert ties_of(module, inputs, same) == {2: 1, 1: 0}
+    module.input_output_alias.entries[0].parameter_number = 1
+    assert ties_of(module, inputs, same) == {1: 1}, "although the paths differ"
 
 
 def test_outputs_that_lie_otherwise_than_the_inputs_they_become_are_no_advice():

@@ -27,6 +27,7 @@ from xlarank.pipelines.programs.candidates import (
     random_configurations,
     tied_candidates,
 )
+from xlarank.pipelines.programs.collect import collect
 from xlarank.pipelines.programs.collect_tiles import (
     NO_ESTIMATE,
     add_tiles,
@@ -36,7 +37,14 @@ from xlarank.pipelines.programs.collect_tiles import (
 from xlarank.pipelines.programs.compiler.chips import chip_named
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.xla import Program
-from xlarank.pipelines.programs.sources import ROUNDS, Evaluator, Timings, fastest, time_programs
+from xlarank.pipelines.programs.sources import (
+    ROUNDS,
+    Evaluator,
+    SearchSettings,
+    Timings,
+    fastest,
+    time_programs,
+)
 
 
 def test_random_tied_configurations_set_dots_always_and_reshapes_sometimes():
@@ -233,6 +241,46 @@ def test_a_search_is_guided_by_times_beside_the_default(tmp_path):
     (failed,) = [outcome for outcome in timed if outcome.status is Status.FAILED]
     assert failed.message == "no memory"
     assert device.requests == [["8"], ["8", "4", "0"]], "nothing is measured twice"
+
+
+class Searched(Device):
+    """Compiler of programs, each of which takes longer than the one before unless ``alike``."""
+
+    limit = effort = 1.0
+
+    def __init__(self, chip, *, alike=False):
+        super().__init__()
+        self.versions = {"jax": "0"}
+        self.compiled = 0
+        self.target = chip_named(chip)
+        self.alike = alike
+
+    def lower(self, **_):
+        return Program(PLAIN.SerializeToString())
+
+    def add_estimates(self, _):
+        pass
+
+    def compile(self, modules):
+        for at, _ in enumerate(modules):
+            self.compiled += 1
+            number = 1 if self.alike else self.compiled
+            yield at, Outcome(Status.OK, 940 * number, fingerprint=str(number))
+
+
+def test_the_order_of_a_file_does_not_tell_that_of_the_search(tmp_path):
+    collected = collect("mine:prog", tmp_path, Searched("tpu-v3"), SearchSettings())
+    first, *others = read_graph(collected.path).runtime.tolist()
+    assert first < min(others) and len(others) > 4
+    assert others != sorted(others)
+
+
+def test_a_single_program_has_no_order_to_test_again(tmp_path):
+    settings = SearchSettings(configs=3)
+    collected = collect("mine:prog", tmp_path, Searched("cpu", alike=True), settings)
+    assert collected.manifest["distinct_programs"] == 1
+    assert collected.manifest["retest_tau"] is None
+    assert read_graph(collected.path).runtime.tolist() == [10**6] * 3
 
 
 def module(limit=0):

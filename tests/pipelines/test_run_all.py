@@ -23,7 +23,15 @@ from xlarank.features.rows import Recipe
 from xlarank.features.settings import FeatureSettings
 from xlarank.features.store import Manifest, write_manifest
 from xlarank.models.model import Model
-from xlarank.pipelines.run_all import ATTACHED, DEFAULT_ORDER, EARLIER, FINAL, FIRST, Run, run_all
+from xlarank.pipelines.run_all import (
+    ATTACHED,
+    DEFAULT_ORDER,
+    EARLIER,
+    FINAL,
+    FIRST,
+    RunAll,
+    run_all,
+)
 from xlarank.pipelines.submit import check_submission, submit
 from xlarank.pipelines.support.processes import environment, isolated
 from xlarank.pipelines.training.budget import (
@@ -133,21 +141,43 @@ def test_models_from_elsewhere_rank_without_learning(tree, tmp_path, same_proces
     assert (there / "out.csv").read_bytes() == (learned / "out.csv").read_bytes()
 
 
-@pytest.mark.parametrize(("most", "kept"), [(100, 100), (99, 50)])
-def test_stored_rows_are_used_if_they_fit_into_memory(tree, tmp_path, monkeypatch, most, kept):
-    """Stored are 100 configurations per graph; new rows would have 50."""
+def run_of(tree, folder, seeds=1):
+    settings = RunSettings(1, 4, 1, seeds=seeds, trials=0)
+    workspace = Workspace(folder / "work")
+    return RunAll(data_root(tree), workspace, folder / "out.csv", settings, None, last=1e9)
+
+
+def plan_of(most_configs):
+    """Return a plan that keeps 50 configurations per graph, if none are stored."""
     tile = Collection.parse(TILE)
-    workspace = Workspace(tmp_path / "work")
+    return CollectionPlan(tile, 50, most_configs, rows=9, first_seconds=1, memory_gb=1, jobs=1)
+
+
+@pytest.mark.parametrize(("most_configs", "kept"), [(100, 100), (99, 50)])
+def test_stored_rows_are_used_if_they_fit_into_memory(tree, tmp_path, most_configs, kept):
+    """Stored are 100 configurations per graph."""
+    run = run_of(tree, tmp_path)
+    plan = plan_of(most_configs)
     recipe = Recipe.of(FeatureSettings(), "tile", max_configs=100)
-    write_manifest(workspace, tile, "train", Manifest(recipe, str(tree), [], []))
-    plan = CollectionPlan(tile, 50, most, rows=9, first_seconds=1.0, memory_gb=1.0, jobs=1)
-    settings = RunSettings(1, 4, 1)
-    run = Run(data_root(tree), workspace, tmp_path / "out.csv", settings, None, last=1e9)
-    build = Mock(side_effect=CollectionError("stopped here"))
-    monkeypatch.setattr(run, "build", build)
+    manifest = Manifest(recipe, str(tree), [], [])
+    write_manifest(run.workspace, plan.collection, "train", manifest)
+    run.build = Mock(side_effect=CollectionError("stopped here"))
     with pytest.raises(CollectionError, match="stopped here"):
         run.rank_collection(plan, 1e9)
-    assert build.call_args.kwargs["max_configs"] == kept
+    assert run.build.call_args.kwargs["max_configs"] == kept
+
+
+@pytest.mark.parametrize(("seeds", "sources"), [(2, [FINAL]), (3, [FIRST, FINAL])])
+def test_a_final_model_of_other_seeds_is_trained_again(tree, tmp_path, seeds, sources):
+    run = run_of(tree, tmp_path, seeds)
+    run.card = Mock(return_value=Mock(trained_on={"train": [], "valid": []}, seeds=2))
+    run.build = Mock()
+    run.step = Mock()
+    run.rank = Mock()
+    run.rank_collection(plan_of(100), 1e9)
+    assert [call.args[1] for call in run.rank.call_args_list] == sources
+    requests = [call.args[2] for call in run.step.call_args_list]
+    assert [request.seeds for request in requests] == [seeds] * (len(sources) - 1)
 
 
 def start(tree, folder, *words):

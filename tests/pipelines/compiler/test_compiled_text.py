@@ -89,6 +89,7 @@ def test_loops_within_loops_are_multiplied():
     )
     text = program(inner + outer, entry + op("after", 2))
     assert read_estimate(text) == (5 * (7 + 3 * 11) + 2, 0)
+    assert sum(operation.total for operation in read_operations(text)) == 5 * (7 + 3 * 11) + 2
     assert by_name(text)["while_outer"].shape == "s32[]"  # the first of several
     assert read_estimate(text.replace("direction=LT", "direction=NE", 1)) == (5 * (7 + 11) + 2, 1)
     # element 0 of an inner loop's result is not element 0 of this loop
@@ -184,3 +185,7 @@ def test_predictions_are_exact_for_known_kernels_and_cautious_for_others():
     turned = RELAID.replace("%two = f32[8,16]{1,0", "%two = f32[8,16]{0,1")
     assert kernels.predict(read_operations(turned)) == pytest.approx(7 + 3 + 5 + 0.7 * 11)
     assert KnownKernels().predict(read_operations(RELAID)) == 0
+    # the lowest of several that are alike, whichever was learned first
+    kernels.learn(read_operations(turned.replace('"11"', '"20"')))
+    untiled = RELAID.replace("%two = f32[8,16]{1,0:T(8,128)}", "%two = f32[8,16]{1,0}")
+    assert kernels.predict(read_operations(untiled)) == pytest.approx(7 + 3 + 5 + 0.7 * 11)
