@@ -212,6 +212,9 @@ def test_printed_advice_separates_code_from_module_and_names_uncounted_costs(
     net = 1 / (1 / result.speedup + 300 / result.diagnosis.cycles)
     note = f"net gain {net:.3f} with layer['w'] laid out anew in each call"
     assert printed.index(note) < printed.index("code to paste") and net > 1.02
+    other = replace(result, inputs=[replace(batch, name="x")])
+    text = f"net gain {result.speedup:.3f} with x laid out anew in each call"
+    assert other.net_text == text, "the copy is of another input"
     small = replace(result, inputs=[batch], speedup=1.3)
     assert small.net_text.endswith("call: nothing worth doing, unless it is made in this layout")
     _show_advice(replace(result, inputs=[replace(batch, looped=True)], speedup=1.019))
