@@ -100,11 +100,15 @@ def test_links_are_not_followed(trained, tmp_path, monkeypatch):
     (trained / "models").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(WorkspaceError, match=r" leads to .*elsewhere"):
         package_kaggle(tmp_path / "package", models=trained)
-    (trained / "run.py").symlink_to(secret)
+    inside = trained / "untracked"
+    inside.write_text("secret")
     monkeypatch.setattr(module, "ROOT", trained)
     monkeypatch.setattr(module, "_tracked", lambda: ["run.py"])
-    with pytest.raises(WorkspaceError, match=r"run\.py leads to"):
-        package_kaggle(tmp_path / "package")
+    for target in (secret, inside):
+        (trained / "run.py").unlink(missing_ok=True)
+        (trained / "run.py").symlink_to(target)
+        with pytest.raises(WorkspaceError, match=r"run\.py leads to"):
+            package_kaggle(tmp_path / "package")
     assert not (tmp_path / "package").exists()
 
 
