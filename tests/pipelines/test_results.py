@@ -257,13 +257,16 @@ def test_files_that_commands_wrote_are_scored(built, split):
 
 
 def test_folds_are_chosen_for_each_collection_of_a_file(tmp_path):
-    collections = ["tile:a", "tile:a", "tile:a", "tile:b", "tile:b"]
-    held_out_by = ["graph", "kind", "family", "graph", "kind"]
+    collections = ["tile:a", "tile:a", "tile:a", "tile:b", "tile:b", "tile:c", "tile:c"]
+    held_out_by = ["graph", "kind", "family", "graph", "kind", None, "graph"]
     table = pl.DataFrame({"collection": collections, "held_out_by": held_out_by})
     table = table.with_row_index("configuration").with_columns(graph=pl.lit("x"), score=0.0)
     table.write_parquet(tmp_path / "scores.parquet")
-    (chosen,) = ScoreFiles.read([tmp_path / "scores.parquet"], "train").tables
-    assert chosen["collection", "held_out_by"].rows() == [("tile:a", "family"), ("tile:b", "kind")]
+    for split, last in (("train", "graph"), ("valid", None)):
+        (chosen,) = ScoreFiles.read([tmp_path / "scores.parquet"], split).tables
+        folds = dict(chosen["collection", "held_out_by"].rows())
+        assert folds == {"tile:a": "family", "tile:b": "kind", "tile:c": last}
+        assert len(chosen) == 3
 
 
 def test_columns_of_other_types_and_names(shared_built, tmp_path):

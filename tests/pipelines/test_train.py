@@ -317,6 +317,20 @@ def test_rows_and_memory_are_told_before_training(shared_built, monkeypatch):
     budget.forecast(*rows, fit, max_rows=20 * len(TREE[TILE]["train"]))
 
 
+def test_folds_that_are_fitted_side_by_side_take_memory():
+    """A row of a layout takes 7,200 bytes and 16,400 in each fold, the libraries 350 MB."""
+    collection = Collection.parse(LAYOUT)
+    for names, threads, folds in (
+        (("alpha__a", "alpha__b"), 8, 1),
+        (("alpha__a", "beta__a"), 8, 2),
+        (("alpha__a", "beta__a"), 1, 1),
+    ):
+        sizes = dict.fromkeys(names, 50)
+        memory = budget.required_memory(collection, sizes, FitSettings(300, threads=threads))
+        assert memory == 350e6 + 100 * (7_200 + folds * 16_400)
+    assert budget.required_memory(collection, sizes, None) == 350e6 + 100 * 7_200
+
+
 def test_the_time_is_told_before_training(shared_built, tmp_path):
     """Short fits are timed, for all collections together; the result has time and forecast."""
     shutil.copytree(shared_built, tmp_path / "work")
