@@ -27,7 +27,7 @@ import numpy as np
 import pytest
 
 from tests.features.helpers import SAMPLE, graph_of, tile_file, wrong_columns
-from tests.graphs import Node, parameter, tile_row
+from tests.graphs import LAYOUT_PROGRAM, Node, parameter, tile_row
 from xlarank.data.graph import read_graph
 from xlarank.features.assembly import assemble
 from xlarank.features.tile.bounds import InnerLoop
@@ -265,6 +265,15 @@ def test_a_product_runs_over_kernel_tiles_for_each_output_tile():
     # a kernel tile of full width lies in one piece, half of it in a piece for each of 32 rows of
     # hardware tiles
     assert loop.kernel_runs.tolist() == [4, 16 * 32, 4]
+
+
+def test_rows_of_weights_that_only_fill_up_a_tile_are_not_multiplied():
+    """A window of 3 x 3 and 28 features: 252 of the 288 rows, blocks of 128 by 128."""
+    convolution = replace(LAYOUT_PROGRAM[2], dims=(8, 16, 16, 128))
+    nodes = parameter(8, 16, 16, 28), parameter(3, 3, 28, 128), convolution
+    loop = WindowLoop(context_of(nodes, tile_row((3, 3, 4, 1), (8, 16, 2, 1))))
+    assert loop.kind == "product"
+    assert loop.passes.tolist() == [2]
 
 
 def test_other_kernels_stream_their_operands_through():
