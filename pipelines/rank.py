@@ -146,6 +146,7 @@ class Ranking:
             (`xlarank.models.validation.metrics`), if known.
         estimated: ``(configs,)`` predicted nanoseconds; None if the model only ranks, or with a
             ``fallback``.
+        shipped: whether the ranker needs no training: one of the package's, or an estimated time.
         ranked_by: description of the ranker.
         notes: why another ranker than the trained model was used, and whether the model was
             trained on the graph.

@@ -68,6 +68,7 @@ def model_for_graph(
         if candidate.kind == kind and candidate.parts in folders:
             return _best(workspace, candidate, model_from)
     trained = _same_target(workspace, kind, named)
+    # kernels of TPUs leave the bounds of their inputs at 0
     is_cpu_tile = isinstance(graph, TileGraph) and graph.bounds("input").any()
     if not trained and not is_cpu_tile and (named is None or _has_shipped(named)):
         return shipped_model(kind, named)
