@@ -96,7 +96,7 @@ class Model:
 
     @property
     def ranks_without_trees(self) -> bool:
-        """Whether 0 rounds are a valid choice, because the initial scores alone rank."""
+        """Whether 0 rounds are a valid choice: initial scores alone rank, or there is a rule."""
         return all(member.ranks_without_trees for member in self.members)
 
     def fit(
@@ -107,7 +107,7 @@ class Model:
         step: Callable[[int], object] = lambda seed: None,
     ) -> Model:
         """Return a model fitted with ``seeds`` seeds from ``settings.seed`` on; call ``step`` with
-        each. Without trees, it is the estimated time that they would start from.
+        each. If no tree was grown, and the initial score ranks, that score is the model's rule.
 
         If a model with k seeds is continued, the i-th new seed starts from its seed i mod k. Raises
         `ModelError` for unsuitable data or number of rounds.
@@ -126,8 +126,8 @@ class Model:
         return replace(model, members=(), rule=members[0].init_score)
 
     def grow(self, data: TrainingData, settings: FitSettings) -> Model:
-        """Return a model of one seed with ``settings.rounds`` rounds; equivalent to `fit` on the
-        same data.
+        """Return a model with trees of one seed after ``settings.rounds`` rounds, as `fit` returns
+        it on the same data.
         """
         members = [member.grow(data, settings) for member in self.members]
         return replace(self, members=members, columns=data.columns)
