@@ -327,6 +327,11 @@ def test_a_narrow_window_wraps_heads_folds_long_names_and_drops_empty_columns(ca
     monkeypatch.setenv("COLUMNS", "80")
     console.show_rows({"graph": name, ">tau": 0.5, "~identical": ""} for name in "ab")
     assert capsys.readouterr().out.splitlines()[0].split() == ["graph", "tau"]
+    for width, shown_heads in (("80", ["graph", "tau", "version"]), ("25", ["graph", "tau"])):
+        monkeypatch.setenv("COLUMNS", width)
+        rows = ({"graph": name, ">tau": 0.5, "version": "v" * 30} for name in "ab")
+        console.show_rows(rows, extra=1)
+        assert capsys.readouterr().out.splitlines()[0].split() == shown_heads
 
 
 def test_a_wide_window_gets_a_grid_a_narrow_one_groups_or_blocks():

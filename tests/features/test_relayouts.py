@@ -11,6 +11,7 @@ from tests.features.helpers import GRAPHS, SAMPLE, fitting_graph, graph_of, layo
 from tests.features.oracle_relayout import Relayouts
 from tests.graphs import Node, dot_arrays, examples, layout_row, parameter
 from xlarank.features.layout.hardware import HARDWARE
+from xlarank.features.layout.layout_assignment import Assignment
 from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.layout.layout_mapping import inverse, permuted, reshaped, without
 from xlarank.features.layout.layout_program import LayoutProgram
@@ -236,6 +237,19 @@ def test_compact_layouts_of_a_tpu():
     arrays = layout_file((parameter(128, 8, 64),), (), [[]])
     assert program_of(arrays, "tpu-v3").preferred == [(0, 2, 1)]
     assert program_of(arrays, "cpu").preferred == [(2, 1, 0)]
+
+
+def test_parameters_are_propagated_before_demands_of_a_tpu():
+    """tanh(x) lies as x[128,8,64] does, 128 along the lanes, and is copied for a batched dot."""
+    dims = (128, 8, 64)
+    operands = parameter(*dims), op("tanh", dims, (0,)), parameter(128, 64, 16)
+    arrays = file_of((*operands, root("dot", (128, 8, 16), (1, 2))), (3,), ())
+    program = program_of(arrays, "tpu-v3")
+    types = program.facts.row_type[program.facts.table.codes]
+    assignment = Assignment(program, types)
+    (read,) = assignment.wanted[3, 0]
+    assert [*assignment.written[1]] == [*assignment.wanted[1, 0]] == [(0, 2, 1)]
+    assert read[-1] == 0, "the batch dimension is major-most"
 
 
 def test_a_column_reduction():

@@ -40,6 +40,7 @@ from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.xla import Program
 from xlarank.pipelines.programs.sources import (
     load_program,
+    program_hash,
     require_known_calls,
     write_configurations,
 )
@@ -274,6 +275,16 @@ def test_a_file_may_have_any_name(compiler, tmp_path):
         assert load_program(str(path), compiler).name == expected
     with pytest.raises(CompilerError, match="cannot be the name of a file; pass `name`"):
         load_program(str(path), compiler, "a/b")
+
+
+def test_the_hash_of_a_program_is_that_of_its_computations_without_source_lines():
+    module = product_module()
+    digest = program_hash(module)
+    node = module.computations[0].instructions[1]
+    node.metadata.op_name = "elsewhere"
+    assert program_hash(module) == digest and node.metadata.op_name == "elsewhere"
+    node.shape.dimensions[0] += 1
+    assert program_hash(module) != digest
 
 
 def test_custom_calls_of_the_compiler_itself_are_not_blamed_on_the_program():
