@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Final
 
 from xlarank.data.graph import Kind
@@ -36,7 +35,4 @@ def _section(block: Block) -> str:
     traits = [block.scope.value, block.tier.value, *transductive]
     rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in block.columns.items())
     title = f"{block.title} ({', '.join(traits)})"
-    return (
-        f"\n## {title}\n\n{inspect.cleandoc(block.__doc__ or '')}\n\n| column | meaning "
-        f"|\n|---|---|\n{rows}"
-    )
+    return f"\n## {title}\n\n{block.about}\n\n| column | meaning |\n|---|---|\n{rows}"

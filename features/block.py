@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from enum import Enum, StrEnum
 from functools import cached_property
@@ -86,6 +87,11 @@ class Block(ABC):
     def title(self) -> str:
         """Name in documents, messages and options: the class's, unless a family sets another."""
         return type(self).__name__
+
+    @property
+    def about(self) -> str:
+        """Docstring of the class, without its indentation."""
+        return inspect.cleandoc(self.__doc__ or "")
 
     @abstractmethod
     def compute(self, context: Any) -> NDArray[np.floating[Any]]:

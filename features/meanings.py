@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any, get_args
@@ -49,42 +47,15 @@ def column_meanings() -> dict[str, str]:
     return {name: meaning for block in blocks for name, meaning in block.columns.items()}
 
 
-@dataclass(frozen=True)
-class ColumnDescription:
-    """A column and the class that computes it (``block``), with that class's docstring
-    (``about``).
+def blocks_by_column(pattern: str) -> dict[str, Block]:
+    """Return the built-in columns that match ``pattern`` (``*``, ``?``), each with its block;
+    raises `XlarankError` if none do.
     """
-
-    name: str
-    meaning: str
-    kinds: tuple[str, ...]
-    block: str
-    about: str
-    scope: str
-    tier: str
-    transductive: bool
-
-
-def describe_columns(pattern: str) -> list[ColumnDescription]:
-    """Return the built-in columns that match ``pattern`` (``*``, ``?``); raises `XlarankError` if
-    none do.
-    """
-    columns = {
-        name: ColumnDescription(
-            name,
-            meaning,
-            block.kinds,
-            block.title,
-            inspect.cleandoc(block.__doc__ or ""),
-            block.scope.value,
-            block.tier.value,
-            block.transductive,
-        )
-        for kind in get_args(Kind)
-        for block in blocks_of(kind)
-        for name, meaning in block.columns.items()
-    }
-    if matching := [columns[name] for name in columns if fnmatchcase(name, pattern)]:
+    columns: dict[str, Block] = {}
+    for kind in get_args(Kind):
+        for block in blocks_of(kind):
+            columns |= dict.fromkeys(block.columns, block)
+    if matching := {name: columns[name] for name in columns if fnmatchcase(name, pattern)}:
         return matching
     hint = did_you_mean(pattern, columns, cutoff=0.5)
     hint = hint or "ask for several with a pattern such as 'padding__*'"

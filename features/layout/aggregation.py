@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.config_table import code_counts, group_codes
+from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Block
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.pairs import Pairs
@@ -156,23 +157,24 @@ def _pair_sums(
     requested on both sides.
     """
     over = np.concatenate([divisors for _, divisors in requests])
-    requested = context.requested
+    first, counts, numbers, layout_types = context.requested
+    signatures = len(first) // len(LAYOUT_SLOTS)
     slots = (pairs.left_slot, pairs.left), (pairs.right_slot, pairs.right)
-    left, right = (slot * requested.signatures + context.signature[node] for slot, node in slots)
+    left, right = (slot * signatures + context.signature[node] for slot, node in slots)
     example, group = group_codes(np.column_stack([left, right, pairs.permutation]))
-    width = requested.count[right[example]]
-    sizes = requested.count[left[example]] * width
+    width = counts[right[example]]
+    sizes = counts[left[example]] * width
     start = np.cumsum(sizes) - sizes
     count = int(sizes.sum())
     types = len(context.type_configurable)
-    lookups: list[Codes] = [requested.number, start[group], width[group]]
+    lookups: list[Codes] = [numbers, start[group], width[group]]
 
     def quantities(combination: Ints) -> Floats:
         number = np.searchsorted(start, combination, side="right") - 1
         pair = example[number]
         at_left, at_right = np.divmod(combination - start[number], width[number])
-        left_type = requested.types[requested.first[left[pair]] + at_left]
-        right_type = requested.types[requested.first[right[pair]] + at_right]
+        left_type = layout_types[first[left[pair]] + at_left]
+        right_type = layout_types[first[right[pair]] + at_right]
         parts = [function(pair, left_type, right_type) for function, _ in requests]
         return np.asarray(np.concatenate(parts, axis=1) / over)
 
@@ -183,7 +185,7 @@ def _pair_sums(
         used = np.flatnonzero(values_of_all.any(axis=0))
         values_of_all = np.ascontiguousarray(values_of_all[:, used])
         lookups = [array.astype(np.int32) for array in lookups]
-    number, first, stride = lookups
+    number, offset, stride = lookups
 
     def summed(batch: Batch) -> Floats:
         total = np.zeros((len(batch), len(over)))
@@ -191,7 +193,7 @@ def _pair_sums(
             return total
         combination = number[batch.types[:, pairs.left] + pairs.left_slot * types] * stride
         combination += number[batch.types[:, pairs.right] + pairs.right_slot * types]
-        combination += first
+        combination += offset
         table = values_of_all
         if table is None:
             present, index = np.unique(combination, return_inverse=True)

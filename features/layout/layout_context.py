@@ -8,7 +8,7 @@ from xlarank.data.graph import LayoutGraph
 from xlarank.features.layout.hardware import HARDWARE, Hardware
 from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.layout.layout_program import LayoutProgram
-from xlarank.features.layout.pairs import RequestedLayouts, connected_pairs
+from xlarank.features.layout.pairs import connected_pairs, requested_layouts
 from xlarank.features.layout.time_model import TimeModel
 from xlarank.features.program.tensors import TPU, Tiling
 
@@ -33,6 +33,6 @@ class LayoutContext(LayoutFacts):
         assert self.hardware is not None
         return LayoutProgram(self, self.hardware)
 
-    requested = cached_property(RequestedLayouts)
+    requested = cached_property(requested_layouts)
     times = cached_property(TimeModel)
     pairs = cached_property(connected_pairs)

@@ -155,31 +155,27 @@ def pair_layouts(
     return key[left_slot, left], right_key, sides_set
 
 
-class RequestedLayouts:
-    """Distinct layouts that nodes of one signature request for each slot, concatenated over slots.
+def requested_layouts(facts: LayoutFacts) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return the distinct layouts that nodes of one signature request for each slot: ``first``,
+    ``count``, ``number`` and ``types``.
 
     Two rows request the same layout if their full layouts are equal, and both or neither are set.
-
-    Attributes:
-        signatures: number of distinct signatures.
-        first, count: ``(3 * signatures,)`` start and number of the requested layouts.
-        number: ``(3 * T,)`` index of the layout that each type of row requests, counted from
-            ``first``.
-        types: example type of row for each requested layout.
+    Layouts are concatenated over slots and signatures; ``first`` and ``count`` are the start and
+    the number of those of each, ``(3 * signatures,)``. ``number``, ``(3 * T,)``, is the index of
+    the layout that each type of row requests, counted from ``first``; ``types`` are an example type
+    of row for each layout.
     """
-
-    def __init__(self, facts: LayoutFacts) -> None:
-        signature = facts.signature[facts.type_configurable]
-        self.signatures = int(facts.signature.max(initial=-1)) + 1
-        keys = [
-            ((slot * self.signatures + signature) * 2 + rows.is_set) * 7**MAX_RANK + rows.key
-            for slot, rows in enumerate(facts.slots.values())
-        ]
-        key = np.concatenate(keys)
-        distinct, example, requested = np.unique(key, return_index=True, return_inverse=True)
-        owner = distinct // (2 * 7**MAX_RANK)
-        owners = len(LAYOUT_SLOTS) * self.signatures
-        self.first = np.searchsorted(owner, np.arange(owners))
-        self.count = np.bincount(owner, minlength=owners)
-        self.number: Ints = requested - self.first[owner[requested]]
-        self.types: Ints = example % max(1, len(facts.type_configurable))
+    signature = facts.signature[facts.type_configurable]
+    signatures = int(facts.signature.max(initial=-1)) + 1
+    keys = [
+        ((slot * signatures + signature) * 2 + rows.is_set) * 7**MAX_RANK + rows.key
+        for slot, rows in enumerate(facts.slots.values())
+    ]
+    key = np.concatenate(keys)
+    distinct, example, requested = np.unique(key, return_index=True, return_inverse=True)
+    owner = distinct // (2 * 7**MAX_RANK)
+    owners = len(LAYOUT_SLOTS) * signatures
+    first = np.searchsorted(owner, np.arange(owners))
+    count = np.bincount(owner, minlength=owners)
+    number = requested - first[owner[requested]]
+    return first, count, number, example % max(1, len(facts.type_configurable))

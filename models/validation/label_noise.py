@@ -52,7 +52,10 @@ def run_tau(cost: Floats, group: Integers) -> float | None:
     _, start, count = np.unique(group[order], return_index=True, return_counts=True)
     first = start[count > 1]
     runs = cost[order[first]], cost[order[first + 1]]
-    return None if len(first) < _MIN_REPEATS or np.array_equal(*runs) else pair_metrics(*runs).tau_b
+    if len(first) < _MIN_REPEATS or np.array_equal(*runs):
+        return None
+    _, _, tau_b = pair_metrics(*runs)
+    return tau_b
 
 
 def tau_ceiling(cost: Floats, group: Integers) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -56,25 +56,18 @@ def kendall_tau(score: Floats, cost: Floats) -> float:
     >>> kendall_tau(np.array([1.0, 1.0, 2.0]), np.array([1.0, 2.0, 3.0]))  # tau-b is 0.816
     0.6666666666666666
     """
-    return pair_metrics(score, cost).tau
+    tau, _, _ = pair_metrics(score, cost)
+    return tau
 
 
-class PairMetrics(NamedTuple):
-    """`kendall_tau`, share of concordant among pairs of different costs (tied scores count half),
-    and tau-b.
+def pair_metrics(score: Floats, cost: Floats) -> tuple[float, float, float]:
+    """Compare two ``(configs,)`` arrays pair by pair: return `kendall_tau`, the share of concordant
+    among pairs of different costs (tied scores count half), and tau-b.
     """
-
-    tau: float = 0.0
-    accuracy: float = 0.5
-    tau_b: float = 0.0
-
-
-def pair_metrics(score: Floats, cost: Floats) -> PairMetrics:
-    """Compare two ``(configs,)`` arrays pair by pair."""
     pairs = len(cost) * (len(cost) - 1) / 2
     score_pairs, cost_pairs = pairs - _tied_pairs(score), pairs - _tied_pairs(cost)  # without ties
     if not (score_pairs and cost_pairs):
-        return PairMetrics()
+        return 0.0, 0.5, 0.0
     if len(cost) > _FEW:
         from scipy.stats import kendalltau  # slow to import
 
@@ -86,7 +79,7 @@ def pair_metrics(score: Floats, cost: Floats) -> PairMetrics:
         concordant = np.count_nonzero(above & (cost[:, None] > cost))
         surplus = float(concordant - np.count_nonzero(above & (cost[:, None] < cost)))
     tau, tau_b = (surplus / math.sqrt(count * cost_pairs) for count in (pairs, score_pairs))
-    return PairMetrics(tau, (1 + surplus / cost_pairs) / 2, tau_b)
+    return tau, (1 + surplus / cost_pairs) / 2, tau_b
 
 
 def _tied_pairs(values: Floats) -> float:

@@ -16,8 +16,9 @@ from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TREE, graph_path, layou
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.workspace import Workspace
+from xlarank.features.block import Scope, Tier
 from xlarank.features.catalogue import BLOCKS
-from xlarank.features.meanings import describe_columns
+from xlarank.features.meanings import blocks_by_column
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.info import info
@@ -255,21 +256,22 @@ def test_siblings_are_graphs_of_the_structure_of_a_train_graph(tmp_path):
 
 
 def test_columns_are_found_by_name_or_pattern():
-    (column,) = describe_columns("padding__output_waste__max")
-    assert column.meaning == "largest waste of output tensors of configurable nodes"
-    assert (column.kinds, column.block, column.scope) == (("layout",), "Padding", "configuration")
-    assert column.tier == "fast" and "128 x 8" in column.about and not column.transductive
-    (column,) = describe_columns("size__nodes__log")
+    (block,) = blocks_by_column("padding__output_waste__max").values()
+    meaning = block.columns["padding__output_waste__max"]
+    assert meaning == "largest waste of output tensors of configurable nodes"
+    assert (block.kinds, block.title, block.scope) == (("layout",), "Padding", Scope.CONFIG)
+    assert block.tier is Tier.FAST and "128 x 8" in block.about and not block.transductive
+    (block,) = blocks_by_column("size__nodes__log").values()
     # a column of both kinds is named once
-    assert (column.kinds, column.scope) == (("layout", "tile"), "graph")
-    assert describe_columns("candidates__minority__share")[0].transductive
+    assert (block.kinds, block.scope) == (("layout", "tile"), Scope.GRAPH)
+    assert blocks_by_column("candidates__minority__share").popitem()[1].transductive
     declared = {name: type(block).__name__ for block in BLOCKS for name in block.columns}
-    assert {column.name for column in describe_columns("*")} == declared.keys()
-    names = [column.name for column in describe_columns("violation__*")]
+    assert blocks_by_column("*").keys() == declared.keys()
+    names = [*blocks_by_column("violation__*")]
     in_order = [name for name, block in declared.items() if block == "Violation"]
     assert names == in_order
     typo = r"outptu_waste__max' is not a column.*padding__output_waste__max"
     with pytest.raises(XlarankError, match=typo):
-        describe_columns("padding__outptu_waste__max")
+        blocks_by_column("padding__outptu_waste__max")
     with pytest.raises(XlarankError, match=r"expected one of [0-9]+ columns;"):
-        describe_columns("qqqqqq")
+        blocks_by_column("qqqqqq")

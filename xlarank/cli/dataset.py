@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from typer import Argument, Option, Typer
 
@@ -21,6 +21,7 @@ from xlarank.cli.console import (
 from xlarank.data.errors import XlarankError
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
+    from xlarank.features.block import Block
     from xlarank.pipelines.info import SplitInfo
 
 app = Typer()
@@ -178,26 +179,40 @@ def explain_feature(
     json_file: options.Json = None,
 ) -> None:
     """Describe a feature column: meaning, unit, formula and source."""
-    from xlarank.features.meanings import describe_columns
+    from xlarank.features.meanings import blocks_by_column
 
-    columns = describe_columns(name)
-    write_json(json_file, columns)
+    columns = blocks_by_column(name)
+    write_json(json_file, [_described(column, block) for column, block in columns.items()])
     if len(columns) > 1:
         show_rows(
             {
-                "column": column.name,
-                "~meaning": column.meaning,
-                "scope": column.scope + ", transductive" * column.transductive,
-                "tier": column.tier,
+                "column": column,
+                "~meaning": block.columns[column],
+                "scope": block.scope.value + ", transductive" * block.transductive,
+                "tier": block.tier.value,
             }
-            for column in columns
+            for column, block in columns.items()
         )
         return
-    (column,) = columns
-    headline(column.name)
-    kinds = f"{column.block}, {' and '.join(column.kinds)} graphs"
-    lines = [column.meaning, "", f"{kinds}: one value per {column.scope}; {column.tier} tier"]
-    if column.transductive:
+    ((column, block),) = columns.items()
+    headline(column)
+    kinds = f"{block.title}, {' and '.join(block.kinds)} graphs"
+    counts = f"one value per {block.scope.value}; {block.tier.value} tier"
+    lines = [block.columns[column], "", f"{kinds}: {counts}"]
+    if block.transductive:
         lines.append("transductive: computed from all candidates of the graph, without labels")
-    for line in [*lines, "", *column.about.splitlines()]:
+    for line in [*lines, "", *block.about.splitlines()]:
         say(line)
+
+
+def _described(column: str, block: Block) -> dict[str, Any]:
+    return {
+        "name": column,
+        "meaning": block.columns[column],
+        "kinds": block.kinds,
+        "block": block.title,
+        "about": block.about,
+        "scope": block.scope.value,
+        "tier": block.tier.value,
+        "transductive": block.transductive,
+    }
