@@ -143,7 +143,7 @@ def execute(place, working):
     """Run the source as a script: steps in processes of their own must not run it again."""
     folder = place / working
     folder.mkdir()
-    settings = {"INPUT": place / "input", "WORKING": folder, "SEEDS": 1, "TRIALS": 0, "HOURS": 0.05}
+    settings = {"INPUT": place / "input", "WORKING": folder, "SEEDS": 1, "TRIALS": 2, "HOURS": 0.05}
     env = {**os.environ, "MPLBACKEND": "agg", "MPLCONFIGDIR": str(place), "OMP_NUM_THREADS": "1"}
     env |= {f"XLARANK_{name}": str(value) for name, value in settings.items()}
     command = [sys.executable, SOURCE]
@@ -176,6 +176,7 @@ def test_the_source_runs_from_a_package(tmp_path):
     package_kaggle(tmp_path / "input" / "xlarank")
     out = execute(tmp_path, "working")
     assert "none attached, so they are trained" in out
+    assert re.search(rf"tuning {TILE}.*: 2 of 2 in", out) and "TypeError" not in out
     assert "submission.csv: 2 rows, 0 problems" in out
     assert re.search(rf"{TILE} +final model", out)
     assert re.search(rf"{LAYOUT} +the shipped ranker", out)
