@@ -47,8 +47,13 @@ def model_for_graph(
     ``collection``, else of the file's folder. `Model.choice` says why it is not the trained model.
 
     Raises `WorkspaceError` if the workspace does not exist, unless it is the default one, and
-    `ModelError` if there is no model or if several are left to choose from.
+    `ModelError` for another ``model_from``, if there is no model or if several are left to choose
+    from.
     """
+    if model_from not in (None, SHIPPED, TRAINED):
+        got = f"`model_from` is {model_from!r}"
+        do = "name the collection of another model with `collection`"
+        raise ModelError(got, expected=f"{SHIPPED} or {TRAINED}", do=do)
     kind = graph.kind
     parts = () if path is None else path.resolve().parts
     named = None if path is None else collection_of(path)

@@ -202,6 +202,8 @@ def test_the_model_is_chosen_by_collection_folder_or_kind(trained, tmp_path, mon
     several = f"by 2 models; expected {other}, {LAYOUT}; pass `collection`"
     with pytest.raises(ModelError, match=several):
         run(trained, layout)
+    with pytest.raises(ModelError, match="`model_from` is 'tile:cpu'; expected shipped or trained"):
+        run(trained, tile, model_from=TILE)
     given = rank(Workspace(tmp_path / "nothing"), tile, model=trees.model_of(trained, TILE))
     assert given.order.tolist() == run(trained, tile).order.tolist()
 
