@@ -27,9 +27,9 @@ DOCUMENTS = [
     README,
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
-    *sorted(ROOT.glob("*/README.md")),
+    *sorted(ROOT.glob("[!.]*/README.md")),
 ]
-DOCUMENTS += [*sorted(ROOT.glob("*/*/README.md")), *PAGES]
+DOCUMENTS += [*sorted(ROOT.glob("[!.]*/*/README.md")), *PAGES]
 SUBPACKAGES = ("data", "features", "models", "pipelines")
 CODE = [path.relative_to(ROOT) for name in SUBPACKAGES for path in (ROOT / name).rglob("*.py")]
 #: Tolerances of figures; smaller for slowdowns, which are near 1.
