@@ -96,7 +96,7 @@ class Model:
 
     @property
     def ranks_without_trees(self) -> bool:
-        """Whether 0 rounds are a valid choice: initial scores alone rank, or there is a rule."""
+        """True if 0 rounds are a valid choice: initial scores alone rank, or there is a rule."""
         return all(member.ranks_without_trees for member in self.members)
 
     def fit(

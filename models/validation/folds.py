@@ -164,7 +164,7 @@ class FoldPlan:
 
     @property
     def fallback(self) -> bool:
-        """Whether kernel families are held out, so that scores are blended with the default."""
+        """True if kernel families are held out; scores are then blended with the default."""
         return self.by == KIND
 
     @classmethod

@@ -87,7 +87,7 @@ class Run:
             import resource
 
             processes = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-            # Of the largest single process.
+            # The peak of the largest single process, not their sum.
             peak = max(resource.getrusage(who).ru_maxrss for who in processes)
             entry["peak_mb"] = round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10))
         path = self.workspace / "reports" / "runs.jsonl"

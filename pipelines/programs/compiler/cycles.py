@@ -131,7 +131,7 @@ class Operation:
 
     @property
     def relayout(self) -> bool:
-        """Whether it only changes layout or order (a fusion: also type and shape)."""
+        """True if the operation only changes layout or order (a fusion: also type and shape)."""
         moved = self.before != self.layout
         if self.opcode in ("copy", "transpose"):
             return self.opcode == "transpose" or moved
