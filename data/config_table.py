@@ -93,9 +93,7 @@ class ConfigTable:
     def from_blocks(
         cls, blocks: Iterable[NDArray[Any]], *, configs: int, nodes: int
     ) -> ConfigTable:
-        """Build from blocks of ``node_config_feat``; raises `GraphFileError` unless entries are -1
-        to 5.
-        """
+        """Build from blocks of ``node_config_feat``; raises `GraphFileError` for wrong entries."""
         keys = np.full(1, -1)  # sorted keys of the distinct rows so far, after the sentinel -1
         seen = keys  # the same keys in order of appearance, indexed by codes
         order = np.zeros(1, np.int32)  # keys[i] == seen[order[i]]
@@ -119,16 +117,13 @@ class ConfigTable:
     def _renumber(
         cls, codes: NDArray[np.int32], keys: NDArray[np.int64], rank: NDArray[np.int32]
     ) -> ConfigTable:
-        """Renumber codes shared by all nodes, in place, by (node, row); ``rank`` maps shared codes
-        to ``keys``.
-        """
+        """Renumber codes of all nodes by (node, row), in place; ``rank`` maps codes to ``keys``."""
         configs, nodes = codes.shape
         step = max(1, _PIECE // max(1, nodes))
         # for many keys, sorting is cheaper than a table of all keys per node
         dense = len(keys) <= 16 * configs
         nodes_at_once = max(1, 4 * _PIECE // (len(keys) if dense else max(1, configs)))
-        owners = [np.empty(0, np.int64)]
-        rows = [np.empty(0, np.int64)]
+        pairs = [np.empty(0, np.int64)]
         total = 0
         for first in range(0, nodes, nodes_at_once):
             part = codes[:, first : first + nodes_at_once]
@@ -143,22 +138,20 @@ class ConfigTable:
                 numbering += total - 1
                 for piece in pieces:
                     piece[...] = numbering[piece]
-                pairs = np.flatnonzero(present)
+                new = np.flatnonzero(present)
             else:
                 numbers = rank[part] + np.arange(part.shape[1]) * len(keys)
-                pairs, inverse = np.unique(numbers, return_inverse=True)
+                new, inverse = np.unique(numbers, return_inverse=True)
                 part[...] = inverse.reshape(part.shape) + total
-            owners.append(pairs // len(keys) + first)
-            rows.append(pairs % len(keys))
-            total += len(pairs)
-        node = np.concatenate(owners).astype(np.int32)
+            pairs.append(new + first * len(keys))
+            total += len(new)
+        node, row = np.divmod(np.concatenate(pairs), len(keys))
         start = np.searchsorted(node, np.arange(nodes + 1)).astype(np.int32)
-        return cls(codes, _rows_of(keys[np.concatenate(rows)]), node, start)
+        return cls(codes, _rows_of(keys[row]), node.astype(np.int32), start)
 
 
 def group_minimum(values: NDArray[Any], group: NDArray[np.int64], groups: int) -> NDArray[Any]:
-    """Return the smallest value of each group, ``(groups,)``; the largest possible number for an
-    empty group.
+    """Return the minimum of each group, ``(groups,)``; the largest possible number if empty.
 
     Repeated measurements of a configuration are reduced to the fastest, because noise only adds to
     a runtime.
@@ -193,9 +186,7 @@ def group_codes(codes: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[
 
 
 def code_counts(codes: NDArray[np.integer], width: int) -> sparse.csr_array:
-    """Return how often each configuration contains each code, all below ``width``, sparse
-    ``(configs, width)``.
-    """
+    """Return how often each configuration has each code below ``width``, ``(configs, width)``."""
     configs, nodes = codes.shape
     indptr = np.arange(configs + 1, dtype=np.int64) * nodes
     entries = (np.ones(codes.size), codes.reshape(-1), indptr)
@@ -203,9 +194,7 @@ def code_counts(codes: NDArray[np.integer], width: int) -> sparse.csr_array:
 
 
 def _row_keys(block: NDArray[Any]) -> NDArray[np.int64]:
-    """Return each row of 18 entries as a number in base 7, ``(configs * nodes,)``, lowest digit
-    first.
-    """
+    """Return each row of 18 entries as a number in base 7, lowest digit first."""
     low, high = (block.min(), block.max()) if block.size else (-1, -1)
     if not (low >= -1 and high < MAX_RANK):  # NaN fails the comparison
         bad = low if not low >= -1 else high
@@ -227,9 +216,5 @@ def _row_keys(block: NDArray[Any]) -> NDArray[np.int64]:
 
 def _rows_of(keys: NDArray[np.int64]) -> NDArray[np.int8]:
     """Return the rows ``(R, 18)`` of keys; inverse of `_row_keys`."""
-    quotient = keys
-    rows = np.empty((len(keys), _WIDTH), np.int8)
-    for entry in range(_WIDTH):
-        quotient, digit = np.divmod(quotient, _BASE)
-        rows[:, entry] = digit - 1
-    return rows
+    digits = keys[:, None] // _BASE ** np.arange(_WIDTH) % _BASE
+    return (digits - 1).astype(np.int8)

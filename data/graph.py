@@ -1,4 +1,4 @@
-"""Graphs: reading, validation, and structure (cycles, levels of nodes, a hash)."""
+"""Graphs and their files, which are checked while they are read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
@@ -28,6 +27,7 @@ from xlarank.data.schema import (
     OPCODES,
     TILE_COLUMNS,
 )
+from xlarank.data.structure import has_cycle
 
 Kind = Literal["layout", "tile"]
 
@@ -103,19 +103,14 @@ class Graph(ABC):
         """Return whole numbers that are equal for identical configurations, ``(configs, n)``."""
 
     @cached_property
-    def _groups(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        first, group = group_codes(self._codes())
-        return read_only(first), read_only(group)
-
-    @property
-    def first(self) -> NDArray[np.int64]:
-        """``(distinct,)`` the distinct configurations: the first of each `group`."""
-        return self._groups[0]
-
-    @property
     def group(self) -> NDArray[np.int64]:
         """``(configs,)`` group of identical configurations that each one belongs to."""
-        return self._groups[1]
+        return read_only(group_codes(self._codes())[1])
+
+    @cached_property
+    def first(self) -> NDArray[np.int64]:
+        """``(distinct,)`` the distinct configurations: the first of each `group`."""
+        return read_only(np.unique(self.group, return_index=True)[1])
 
     @property
     def measured(self) -> NDArray[np.bool_]:
@@ -124,7 +119,6 @@ class Graph(ABC):
 
     @property
     def labelled(self) -> bool:
-        """Whether any configuration was measured."""
         return bool(self.measured.any())
 
     @property
@@ -198,22 +192,18 @@ class TileGraph(Graph):
 
     @property
     def cost(self) -> NDArray[np.float64]:
-        """``(configs,)`` ground truth of a ranking: runtime divided by normalizer; inf if not
-        measured.
-        """
+        """``(configs,)`` ground truth: runtime divided by normalizer; inf if not measured."""
         return np.where(self.measured, self.runtime / self.normalizers, np.inf)
 
     def bounds(self, slot: str) -> NDArray[np.float32]:
-        """Return the bounds of a slot, ``(configs, 6)``; those of the input are 0 in files of
-        TPUs.
-        """
+        """Return the bounds of a slot, ``(configs, 6)``; 0 for the input in files of TPUs."""
         first = TILE_COLUMNS.index(f"{slot}_bounds_0")
         return self.config_feat[:, first : first + MAX_RANK]
 
 
 class GraphCounts(NamedTuple):
-    """Counts of one graph: configurations (duplicates included), nodes, configurable nodes (0 for
-    tiles).
+    """Numbers of configurations (duplicates included), nodes and, of layouts, configurable
+    nodes.
     """
 
     configs: int
@@ -237,9 +227,17 @@ def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | Tile
     """
     path = Path(path)
     with NpzReader(path) as archive, naming(path.name, _MEND):
-        kind = kind or ("layout" if "node_config_feat" in archive.names else "tile")
-        _check_headers(archive, kind)
-        return _read_layout(archive) if kind == "layout" else _read_tile(archive)
+        return read_archive(archive, path.name, kind)
+
+
+def read_archive(
+    archive: NpzReader, file_name: str, kind: Kind | None = None
+) -> LayoutGraph | TileGraph:
+    """Read and check the arrays of a graph that is named by ``file_name``, as `read_graph`."""
+    name = file_name.removesuffix(".npz")
+    kind = kind or ("layout" if "node_config_feat" in archive.names else "tile")
+    _check_headers(archive, kind)
+    return _read_layout(archive, name) if kind == "layout" else _read_tile(archive, name)
 
 
 def graph_size(path: Path, kind: Kind) -> GraphCounts:
@@ -288,8 +286,8 @@ def _check_headers(archive: NpzReader, kind: Kind) -> GraphCounts:
 def _shape(
     archive: NpzReader, name: str, shape: Sequence[int | None], kinds: str = "iu", do: str = ""
 ) -> tuple[int, ...]:
-    """Return an array's shape; raise unless shape (None: any extent) and kind of dtype are as
-    expected.
+    """Return an array's shape; raise unless it has this shape (None: any extent) and kind of
+    dtype.
     """
     header = archive.header(name)
     if header.dtype.kind not in kinds:
@@ -303,8 +301,21 @@ def _shape(
     return header.shape
 
 
-def _read_layout(archive: NpzReader) -> LayoutGraph:
-    program = _read_program(archive)
+def _gaps(dimensions: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return whether rows of dimensions, padded with -1, have -1 before a dimension."""
+    named = dimensions >= 0
+    return np.asarray((named[..., 1:] & ~named[..., :-1]).any(axis=-1))
+
+
+def _repeats(dimensions: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return whether rows of dimensions, padded with -1, name a dimension twice."""
+    ordered = np.sort(dimensions, axis=-1)
+    equal = ordered[..., 1:] == ordered[..., :-1]
+    return np.asarray((equal & (ordered[..., 1:] >= 0)).any(axis=-1))
+
+
+def _read_layout(archive: NpzReader, name: str) -> LayoutGraph:
+    program = _read_program(archive, name)
     nodes = len(program["node_feat"])
     ids = _integers(archive, "node_config_ids", 0, nodes - 1)
     if len(np.unique(ids)) != len(ids):
@@ -354,11 +365,9 @@ def fitting_dots(
     sides = dots.dimensions.reshape(-1, 2, 2, MAX_RANK)  # contracted and batch, left and right
     named = sides >= 0
     fits = (dots.operands >= 0).all(axis=1)
-    fits &= ~(named[..., 1:] & ~named[..., :-1]).any(axis=(1, 2, 3))
+    fits &= ~_gaps(sides).any(axis=(1, 2))
     fits &= (sides < rank[dots.operands][:, None, :, None]).all(axis=(1, 2, 3))
-    of_operand = np.sort(sides.transpose(0, 2, 1, 3).reshape(-1, 2, 2 * MAX_RANK), axis=2)
-    repeated = (of_operand[..., 1:] == of_operand[..., :-1]) & (of_operand[..., 1:] >= 0)
-    fits &= ~repeated.any(axis=(1, 2))
+    fits &= ~_repeats(sides.transpose(0, 2, 1, 3).reshape(-1, 2, 2 * MAX_RANK)).any(axis=1)
     sizes = node_feat[dots.operands[:, None, :, None], sides + _SIZES.start]
     left, right = np.where(named, sizes, -1).transpose(2, 0, 1, 3)
     fits &= (left == right).all(axis=(1, 2))
@@ -369,15 +378,15 @@ def fitting_dots(
     return np.asarray(fits & np.isin(nodes[:, None] * len(rank) + dots.operands, pairs).all(axis=1))
 
 
-def _read_tile(archive: NpzReader) -> TileGraph:
-    program = _read_program(archive)
+def _read_tile(archive: NpzReader, name: str) -> TileGraph:
+    program = _read_program(archive, name)
     config_feat = _float32(archive, "config_feat")
     _check_range("config_feat", config_feat, 0)
     normalizers = _integers(archive, "config_runtime_normalizers", 1)
     return TileGraph(**program, config_feat=config_feat, normalizers=normalizers)
 
 
-def _read_program(archive: NpzReader) -> dict[str, Any]:
+def _read_program(archive: NpzReader, name: str) -> dict[str, Any]:
     node_feat = _float32(archive, "node_feat")
     nodes = len(node_feat)
     layouts = node_feat[:, _DEFAULT_LAYOUT]
@@ -400,13 +409,12 @@ def _read_program(archive: NpzReader) -> dict[str, Any]:
     edges = _integers(archive, "edge_index", 0, nodes - 1)
     if has_cycle(edges, nodes):
         raise GraphFileError("edge_index holds a cycle", expected="operands before their consumers")
-    name = archive.path.name.removesuffix(".npz")
     runtime = _integers(archive, "config_runtime", 0)
     failed = runtime > MAX_RUNTIME
     if failed.any():
         runtimes = f"{counted(int(failed.sum()), 'runtime')} above a day ({runtime.max():,} ns)"
         note = f"{name}: not measured: {runtimes}; write 0 for a configuration without a runtime"
-        warnings.warn(note, GraphWarning, stacklevel=4)
+        warnings.warn(note, GraphWarning, stacklevel=5)
         runtime = np.where(failed, 0, runtime)
     return {
         "name": name,
@@ -463,9 +471,7 @@ def tensor_ranks(node_feat: NDArray[np.float32]) -> NDArray[np.int64]:
 
 
 def _check_layouts(graph: LayoutGraph) -> None:
-    """Check that layouts name dimensions of their tensors, each at most once, and have -1 at the
-    end only.
-    """
+    """Check that layouts name dimensions of their tensors, each once, and are padded at the end."""
     rank = tensor_ranks(graph.node_feat)
     edges = graph.edges
     operand_rank = np.full(len(rank), -1)
@@ -475,14 +481,10 @@ def _check_layouts(graph: LayoutGraph) -> None:
     limits = (rank, operand_rank, operand_rank)
     for index, (slot, limit) in enumerate(zip(LAYOUT_SLOTS, limits, strict=True)):
         layout = graph.table.rows[:, MAX_RANK * index : MAX_RANK * (index + 1)]
-        named = layout >= 0
-        ordered = np.sort(layout, axis=1)
-        twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(axis=1)
-        gap = (named[:, 1:] & ~named[:, :-1]).any(axis=1)
         beyond = layout.max(axis=1, initial=-1) >= limit[owner]
         for wrong, problem, expected in (
-            (twice, "names a dimension twice", "every dimension at most once"),
-            (gap, "has -1 before a dimension", "the padding at the end"),
+            (_repeats(layout), "names a dimension twice", "every dimension at most once"),
+            (_gaps(layout), "has -1 before a dimension", "the padding at the end"),
             (beyond, "names a dimension beyond the rank", "dimensions of that tensor"),
         ):
             if wrong.any():
@@ -490,53 +492,3 @@ def _check_layouts(graph: LayoutGraph) -> None:
                 text = ", ".join(str(entry) for entry in layout[row] if entry >= 0)
                 got = f"the {slot} layout ({text}) of node {owner[row]} {problem}"
                 raise GraphFileError(got, expected=expected)
-
-
-def has_cycle(edges: NDArray[np.int64], nodes: int) -> bool:
-    """Return whether edges ``(edges, 2)`` (consumer, operand) contain a cycle."""
-    if (edges[:, 0] > edges[:, 1]).all():
-        return False
-    return bool((node_levels(edges, nodes) < 0).any())
-
-
-def node_levels(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
-    """Return ``(nodes,)`` number of edges on the longest path from each node to a node without
-    operands.
-
-    Nodes on a cycle, and nodes that depend on one, get -1.
-
-    >>> node_levels(np.array([[2, 0], [2, 1], [3, 2], [3, 0]]), 4).tolist()
-    [0, 0, 1, 2]
-    """
-    if (edges[:, 0] > edges[:, 1]).all():  # numbered in topological order, as the dataset is
-        deepest = [0] * nodes
-        for consumer, operand in edges[np.argsort(edges[:, 0], kind="stable")].tolist():
-            if deepest[consumer] <= deepest[operand]:
-                deepest[consumer] = deepest[operand] + 1
-        return np.array(deepest, np.int64)
-    users: list[list[int]] = [[] for _ in range(nodes)]
-    for consumer, operand in edges.tolist():
-        users[operand].append(consumer)
-    pending = np.bincount(edges[:, 0], minlength=nodes).tolist()
-    level = [-1 if pending[node] else 0 for node in range(nodes)]
-    finished = [node for node in range(nodes) if not pending[node]]
-    # Kahn's algorithm; nodes finish in order of level, so a node's last operand is its deepest
-    for node in finished:
-        for user in users[node]:
-            pending[user] -= 1
-            if not pending[user]:
-                level[user] = level[node] + 1
-                finished.append(user)
-    return np.array(level, np.int64)
-
-
-def structure_hash(opcode: NDArray[np.integer], edges: NDArray[np.integer]) -> int:
-    """Return a 64-bit hash of opcodes and edges, equal for one program at different batch sizes.
-
-    Compilers number a program's nodes independently of its sizes, so no graph matching is needed.
-    """
-    ordered = edges[np.lexsort(edges.T[::-1])] if len(edges) else edges.reshape(0, 2)
-    parts = [np.array([len(opcode)]), opcode, ordered.reshape(-1)]
-    return int.from_bytes(
-        blake2b(np.concatenate(parts).astype("<i8").tobytes(), digest_size=8).digest(), "little"
-    )

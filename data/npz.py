@@ -60,7 +60,6 @@ class NpzReader:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         with _refusing(f"{path.name} cannot be opened", "a complete npz (zip) archive"):
             try:
                 status = path.stat()

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.errors import GraphFileError
+from xlarank.data.errors import GraphFileError, naming
 from xlarank.data.files import atomic_write
-from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
+from xlarank.data.graph import LayoutGraph, TileGraph, read_archive
+from xlarank.data.npz import NpzReader
 
 
 def write_graph(path: Path, **arrays: NDArray[Any]) -> LayoutGraph | TileGraph:
-    """Write arrays to ``path`` in the TpuGraphs format and return the graph read back.
+    """Write arrays to ``path`` in the TpuGraphs format and return the graph, as it is read.
 
     Both kinds of graphs have ``node_feat, node_opcode, edge_index, config_runtime``. Layout graphs
     add ``node_splits, node_config_ids, node_config_feat``, tile graphs ``config_feat,
@@ -23,18 +24,14 @@ def write_graph(path: Path, **arrays: NDArray[Any]) -> LayoutGraph | TileGraph:
 
     Raises `GraphFileError` for arrays outside the format; ``path`` is then left as it was.
     """
-    contiguous = dict[str, Any]()
+    contiguous: dict[str, Any] = {}
     for name, array in arrays.items():
-        contiguous[name] = np.ascontiguousarray(array)
         if array.dtype.hasobject:
             got = f"{path.name}: array {name} holds Python objects"
             raise GraphFileError(got, expected="plain numbers")
+        contiguous[name] = np.ascontiguousarray(array)
     with atomic_write(path) as partial:
         with partial.open("wb") as stream:
             np.savez_compressed(stream, **contiguous)
-        try:
-            read_graph(partial)
-        except GraphFileError as error:
-            got = error.got.replace(partial.name, path.name)
-            raise GraphFileError(got, expected=error.expected, do="mend the arrays") from error
-    return read_graph(path)
+        with NpzReader(partial) as archive, naming(path.name, "mend the arrays"):
+            return read_archive(archive, path.name)

@@ -9,7 +9,8 @@ from pathlib import Path
 from xlarank.data.collection import DataRoot, collection_of, graph_files
 from xlarank.data.config_table import group_minimum
 from xlarank.data.errors import XlarankError
-from xlarank.data.graph import LayoutGraph, TileGraph, read_graph, structure_hash
+from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
+from xlarank.data.structure import structure_hash
 from xlarank.features.rows import is_rankable
 from xlarank.models.training_data import TPU, TPU_ESTIMATE, target_of
 from xlarank.models.validation.label_noise import describe_labels, relative_std

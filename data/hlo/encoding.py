@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from xlarank.data import schema
 from xlarank.data.errors import HloError
-from xlarank.data.graph import MAX_NODES, Dots, fitting_dots, has_cycle
+from xlarank.data.graph import MAX_NODES, Dots, fitting_dots
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN, OPCODE, TILE_SLOTS
+from xlarank.data.structure import has_cycle
 
 #: Arrays by name in the dataset's files.
 Arrays = dict[str, NDArray[Any]]

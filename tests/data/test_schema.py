@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.graphs import arrays_of
 from xlarank.data import schema
 from xlarank.data.collection import SAMPLE, SPLITS, Collection, discover, find_data_root
-from xlarank.data.graph import has_cycle, node_levels, read_graph, structure_hash
+from xlarank.data.graph import read_graph
+from xlarank.data.structure import has_cycle, node_levels, structure_hash
 
 #: Columns between which a missing or extra name would be seen; positions as in the description of
 #: google-research-datasets/tpu_graphs, ids of opcodes as in its hlo_opcode.h.
