@@ -99,7 +99,8 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.stored import model_of, trained_collections
 from xlarank.pipelines.run_all import run_all
 from xlarank.pipelines.submit import check_submission
-from xlarank.pipelines.support.evaluation import compared, comparison_cells, out_of_fold
+from xlarank.pipelines.support.evaluation import compared, out_of_fold
+from xlarank.pipelines.support.verdicts import comparison_cells
 from xlarank.pipelines.training.budget import RunSettings
 
 trees = [

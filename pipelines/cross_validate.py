@@ -27,16 +27,11 @@ from xlarank.models.validation import folds
 from xlarank.models.validation.folds import MOST_FOLDS, Curves, FoldPlan
 from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.ranking.winner import best_of
-from xlarank.pipelines.support.evaluation import (
-    Evaluation,
-    Rankings,
-    add_untrained,
-    in_use,
-    out_of_fold,
-    score_name,
-)
+from xlarank.pipelines.support.baselines import Rankings
+from xlarank.pipelines.support.evaluation import Evaluation, add_untrained, out_of_fold
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import results_table, run_of, write_results
+from xlarank.pipelines.support.verdicts import in_use, score_name
 from xlarank.pipelines.support.workspaces import (
     each_collection,
     labelled_collections,

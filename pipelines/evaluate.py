@@ -24,18 +24,16 @@ from xlarank.models.stored import model_of
 from xlarank.pipelines.ranking.model_choice import SHIPPED, find_model, model_named
 from xlarank.pipelines.ranking.winner import best_of
 from xlarank.pipelines.support import results
+from xlarank.pipelines.support.baselines import Rankings
 from xlarank.pipelines.support.evaluation import (
     Evaluation,
-    Rankings,
     add_metrics,
-    count_unseen,
     graphs_to_score,
-    in_use,
-    known_families,
     out_of_fold,
 )
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import ScoreFiles
+from xlarank.pipelines.support.verdicts import count_unseen, in_use, known_families
 from xlarank.pipelines.support.workspaces import (
     each_collection,
     labelled_collections,

@@ -22,7 +22,7 @@ from xlarank.models.validation import calibration
 from xlarank.models.validation.metrics import summary
 from xlarank.pipelines.reporting import charts
 from xlarank.pipelines.reporting.facts import METRICS, NO_MODEL, CollectionFacts, Row, gather
-from xlarank.pipelines.support import evaluation
+from xlarank.pipelines.support import baselines, evaluation, verdicts
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import leaderboard, read_results
 from xlarank.pipelines.support.workspaces import chosen_collections
@@ -75,18 +75,16 @@ def _page(
 ) -> str:
     """Return the report as HTML; ``compared_facts`` are of the workspace ``other_name``."""
     evaluated = [facts for facts in all_facts if facts.metrics]
-    verdicts = {facts.name: evaluation.verdict(facts.name, facts.rankings) for facts in evaluated}
+    texts = {facts.name: verdicts.verdict(facts.name, facts.rankings) for facts in evaluated}
     data, left_out = _data_rows(all_facts)
     return _template().render(
         workspace=workspace.root.name,
         version=xlarank.__version__,
         graphs=sum(row["graphs"] for row in data),
-        summary=evaluation.count_verdicts(verdicts.values()),
-        verdicts=verdicts,
+        summary=verdicts.count_verdicts(texts.values()),
+        texts=texts,
         in_use={facts.name: facts.in_use for facts in evaluated},
-        overall=evaluation.mean_over_collections(
-            {facts.name: facts.metrics for facts in evaluated}
-        ),
+        overall=verdicts.mean_over_collections({facts.name: facts.metrics for facts in evaluated}),
         data=data,
         left_out=left_out,
         trained=[facts for facts in all_facts if facts.model],
@@ -134,7 +132,11 @@ def _template() -> Template:
     functions = [metric_charts, ranks_charts, causes_chart, mean_row]
     functions += [compared, paired_test, counted]
     environment.globals |= {function.__name__: function for function in functions}
-    environment.globals |= {"calibration": calibration, "evaluation": evaluation}
+    environment.globals |= {
+        "calibration": calibration,
+        "evaluation": evaluation,
+        "verdicts": verdicts,
+    }
     environment.filters["cell"] = _cell
     return environment.get_template("report.html.jinja")
 
@@ -150,16 +152,16 @@ def metric_charts(facts: CollectionFacts) -> dict[str, str]:
     metrics_of = {"scores": "score", "slowdown1": "slowdown@1", "slowdown5": "slowdown@5"}
     if facts.collection.kind == "tile":
         metrics_of.pop("slowdown5")
-    order = np.argsort(evaluation.column(facts.metrics))
-    used = evaluation.ranking_name(facts.ranker) if facts.ranker else ""
+    order = np.argsort(baselines.column(facts.metrics))
+    used = verdicts.ranking_name(facts.ranker) if facts.ranker else ""
     pictures = {}
     for name, metric in metrics_of.items():
         values = {}
         for (ranking, _), metrics in facts.rankings.items():
             if metrics.keys() == facts.metrics.keys():
-                column = evaluation.column(metrics, metric)
+                column = baselines.column(metrics, metric)
                 values[ranking + charts.IN_USE * (ranking == used)] = column
-        label = evaluation.score_name(facts.name) if metric == "score" else metric
+        label = verdicts.score_name(facts.name) if metric == "score" else metric
         title = f"{name}-{facts.name}"
         pictures[name] = charts.metric_chart(title, [*facts.metrics], values, label, order)
     return pictures
@@ -195,7 +197,7 @@ def mean_row(rows: Sequence[Row]) -> Row:
             if isinstance(row[heading], float):
                 values[str(number)] = row[heading]
         if values:
-            means[heading] = evaluation.with_interval(summary(values))
+            means[heading] = verdicts.with_interval(summary(values))
     return means
 
 

@@ -108,12 +108,14 @@ def run_all(
     workspace.require_writable()
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
     require_one_root(data_root, workspace, discover(data_root.npz))
-    sizes = survey(files)
+    counts = survey(files)
     fit = FitSettings(ROUNDS, settings.seed)
-    seconds = {kind: typical_fit(kind, fit) for kind in {size.collection.kind for size in sizes}}
-    for size in sizes:
-        fit_seconds = seconds[size.collection.kind]
-        run.plan.append(budget.plan_collection(size, settings, len(sizes), fit_seconds))
+    seconds = {kind: typical_fit(kind, fit) for kind in {of.kind for of in counts}}
+    hours = settings.hours / len(counts)
+    for collection, graphs in counts.items():
+        fit_seconds = seconds[collection.kind]
+        plan = budget.plan_collection(collection, graphs, settings, hours, fit_seconds)
+        run.plan.append(plan)
     on_plan(run.plan)
     run.write_default_order(files)
     for number, plan in enumerate(sorted(run.plan, key=lambda plan: plan.first_seconds)):

@@ -20,7 +20,8 @@ from xlarank.models.training_data import FitSettings, target_of
 from xlarank.models.validation.folds import FoldPlan
 from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.ranking.winner import best_of, scores_of_untrained
-from xlarank.pipelines.support.evaluation import Rankings, add_untrained, compared
+from xlarank.pipelines.support.baselines import Rankings
+from xlarank.pipelines.support.evaluation import add_untrained, compared
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import results_table, run_of, write_results
 from xlarank.pipelines.support.workspaces import chosen_collections, each_collection, workspace_lock

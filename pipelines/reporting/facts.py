@@ -23,7 +23,7 @@ from xlarank.models.validation.calibration import Trust
 from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph
 from xlarank.pipelines.ranking.winner import best_of
 from xlarank.pipelines.reporting import charts
-from xlarank.pipelines.support import evaluation
+from xlarank.pipelines.support import baselines, evaluation, verdicts
 
 #: A table row: cell by column heading.
 Row = dict[str, Any]
@@ -58,7 +58,7 @@ class CollectionFacts:
     ranker: Model | None = None
     reason: str = ""
     in_use: str = ""
-    rankings: evaluation.Rankings = field(default_factory=dict)
+    rankings: baselines.Rankings = field(default_factory=dict)
     ranks: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
     certain: dict[str, float] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -74,14 +74,14 @@ class CollectionFacts:
     @property
     def used_metrics(self) -> dict[str, dict[str, float]]:
         """Metrics of ``ranker``; of the model if they are not those of the same graphs."""
-        name = evaluation.ranking_name(self.ranker) if self.ranker else ""
+        name = verdicts.ranking_name(self.ranker) if self.ranker else ""
         metrics = self.rankings.get((name, None), {})
         return metrics if metrics.keys() == self.metrics.keys() else self.metrics
 
     @property
     def score(self) -> tuple[float, int]:
         """Mean score of the model, and the number of its graphs."""
-        values = evaluation.column(self.metrics)
+        values = baselines.column(self.metrics)
         return float(values.mean()), len(values)
 
     @property
@@ -90,7 +90,7 @@ class CollectionFacts:
         mean, graphs = self.score
         ranker = next(iter(self.rankings))[0]
         held_out = "" if self.ranks else ", out of fold"
-        metric = evaluation.score_name(self.name)
+        metric = verdicts.score_name(self.name)
         text = f"{metric} {mean:.3f} by {ranker} on {counted(graphs, 'graph')}{held_out}"
         return f"{text}; {self.in_use}" if self.in_use else text
 
@@ -107,7 +107,7 @@ class CollectionFacts:
         rows = []
         for name, metrics in self.used_metrics.items():
             row: Row = {"graph": name, "configurations": graphs[name].rows}
-            row[evaluation.score_name(self.name)] = metrics["score"]
+            row[verdicts.score_name(self.name)] = metrics["score"]
             row |= {metric: metrics[metric] for metric in METRICS[1:]}
             if ceilings:
                 row["ceiling of tau"] = ceilings.get(name)
@@ -141,7 +141,7 @@ def gather(
         if not facts.metrics:
             facts.rankings = evaluation.out_of_fold(workspace, collection, model.require_card())
             facts.left_out.clear()
-        facts.in_use = evaluation.in_use(facts.name, facts.rankings, facts.ranker, why)
+        facts.in_use = verdicts.in_use(facts.name, facts.rankings, facts.ranker, why)
         if facts.ranks and explained:
             with suppress(XlarankError):  # the graph's file cannot be read
                 facts.explained = _explain_median(facts, facts.ranker)

@@ -1,7 +1,8 @@
-"""Rankings without training, to compare a model with: rules, the shipped ranker, random order."""
+"""Metrics of rankings, and rankings without training: rules, the shipped ranker, random order."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -18,12 +19,31 @@ from xlarank.models.validation.metrics import METRICS, graph_metrics
 
 RANDOM: Final = "random"
 SHIPPED_RANKER: Final = "shipped ranker"
+#: ``{graph: {metric: value}}``
+Metrics = dict[str, dict[str, float]]
+#: Metrics by ranker and seed; the seed is None for the mean of all seeds.
+Rankings = dict[tuple[str, int | None], Metrics]
+
+
+def column(metrics: Mapping[str, Mapping[str, float]], metric: str = "score") -> Floats:
+    """Return the values of a metric, ``(graphs,)``."""
+    return np.array([values[metric] for values in metrics.values()])
+
+
+def untrained(rankings: Rankings) -> dict[str, Metrics]:
+    """Return the rankings by rules and by the shipped ranker, by name without ``rule:``."""
+    names = [name for name, _ in rankings if is_untrained(name)]
+    return {name.removeprefix(RULE): rankings[name, None] for name in names}
+
+
+def is_untrained(name: str) -> bool:
+    return name.startswith(RULE) or name == SHIPPED_RANKER
 
 
 def baselines(
     collection: Collection, rows: GraphRows, picked: Indices | slice = slice(None)
 ) -> dict[str, dict[str, float]]:
-    """Return a graph's metrics under the shipped ranker and rules that need no training, by name.
+    """Return a graph's metrics by the shipped ranker and by rules, by name.
 
     The shipped ranker is left out if it does not fit the graph or was trained on it. Metrics of the
     random order are expected values.
@@ -49,9 +69,7 @@ def baselines(
 
 
 def untrained_models(collection: Collection, rows: GraphRows) -> list[Model]:
-    """Return the rules whose columns a graph has, and the shipped ranker if it fits and was not
-    trained on the graph.
-    """
+    """Return the rules whose columns a graph has, and the shipped ranker if it is new to it."""
     target = target_of(collection)
     models = rules_of(collection.kind, rows.columns, target)
     if target is TPU:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from xlarank.data.collection import Collection, CollectionSize
+from xlarank.data.collection import Collection, GraphFile
 from xlarank.data.errors import CollectionError, XlarankError, counted, duration, require_ranges
 from xlarank.data.families import program_family
 from xlarank.data.files import read_text
-from xlarank.data.graph import Kind
+from xlarank.data.graph import GraphCounts, Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.training_data import FitSettings
@@ -154,35 +154,38 @@ class CollectionPlan:
 
 
 def plan_collection(
-    size: CollectionSize, settings: RunSettings, collections: int, fit_seconds: float
+    collection: Collection,
+    graphs: Mapping[GraphFile, GraphCounts],
+    settings: RunSettings,
+    hours: float,
+    fit_seconds: float,
 ) -> CollectionPlan:
-    """Limit the rows of a collection to the memory and to its share of the time, 1 /
-    ``collections``.
+    """Limit the rows of a collection to the memory and to its ``hours``.
 
     ``fit_seconds`` are those of a fit on one core, per row.
     """
-    cost = _COSTS[size.collection.kind]
+    cost = _COSTS[collection.kind]
     usable = 1e9 * settings.ram_gb * _MEMORY_SHARE - _PROCESS
-    counts = [graph for graphs in size.graphs.values() for graph in graphs]
-    configs, _, configurable = np.array(counts, np.int64).reshape(-1, 3).T
+    configs, _, configurable = np.array([*graphs.values()], np.int64).reshape(-1, 3).T
     graph_bytes = configs * (cost.config_bytes + cost.choice_bytes * configurable)
     largest = _PROCESS + graph_bytes.max(initial=0.0)
     jobs = max(1, min(settings.jobs or settings.cores, int(usable / largest)))
-    folds = min(settings.cores, MOST_FOLDS, max(1, size.families))
+    split = np.array([file.split for file in graphs])
+    families = {file.family for file in graphs if file.split == "train"}
+    folds = min(settings.cores, MOST_FOLDS, max(1, len(families)))
     row_bytes = cost.row_bytes + folds * cost.fold_bytes
     row_seconds = _SAFETY * fit_seconds / settings.cores
-    graphs = max(1, len(size.graphs.get("train", ())) + len(size.graphs.get("valid", ())))
-    in_memory = int(usable / row_bytes / graphs)
-    in_time = int(3600 * settings.hours / collections / (_ALL_FITS * row_seconds * graphs))
+    fitted = max(1, int((split != "test").sum()))
+    in_memory = int(usable / row_bytes / fitted)
+    in_time = int(3600 * hours / (_ALL_FITS * row_seconds * fitted))
     max_configs = max(MIN_CONFIGS, min(cost.max_configs, in_memory, in_time))
-    rows = size.rows("train", max_configs) + size.rows("valid", max_configs)
-    rows = min(rows, MAX_ROWS[size.collection.kind])
-    useful = in_memory >= MIN_CONFIGS and size.rows("train") and size.rows("test")
-    seconds = _FIRST_FITS * row_seconds * rows
+    rows = int(np.minimum(configs, max_configs)[split != "test"].sum())
+    rows = min(rows, MAX_ROWS[collection.kind])
+    if in_memory < MIN_CONFIGS or not {"train", "test"} <= {*split.tolist()}:
+        rows = 0
     memory = 1e-9 * (rows * row_bytes + _PROCESS)
-    return CollectionPlan(
-        size.collection, max_configs, in_memory, rows if useful else 0, seconds, memory, jobs
-    )
+    first_seconds = _FIRST_FITS * row_seconds * rows
+    return CollectionPlan(collection, max_configs, in_memory, rows, first_seconds, memory, jobs)
 
 
 def forecast_building(jobs: Sequence[PartJob], processes: int) -> str:

@@ -10,7 +10,7 @@ from optuna.study import Study
 from optuna.trial import TrialState
 
 from xlarank.data.files import atomic_write
-from xlarank.pipelines.support.evaluation import score_name
+from xlarank.pipelines.support.verdicts import score_name
 from xlarank.pipelines.training.objective import RESULT, Objective, defaults_of
 
 

@@ -25,7 +25,7 @@ from xlarank.pipelines.info import info
 from xlarank.pipelines.report import compared, mean_row, paired_test, report
 from xlarank.pipelines.reporting import charts
 from xlarank.pipelines.reporting.facts import gather
-from xlarank.pipelines.support.evaluation import comparison_cells, ranking_name
+from xlarank.pipelines.support.verdicts import comparison_cells, ranking_name
 
 
 def read(page):

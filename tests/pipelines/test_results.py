@@ -27,7 +27,7 @@ from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.leaderboard import leaderboard
 from xlarank.pipelines.submit import submit
-from xlarank.pipelines.support.evaluation import compared, verdict
+from xlarank.pipelines.support.evaluation import compared
 from xlarank.pipelines.support.results import (
     ScoreFiles,
     read_results,
@@ -35,6 +35,7 @@ from xlarank.pipelines.support.results import (
     write_predictions,
     write_results,
 )
+from xlarank.pipelines.support.verdicts import verdict
 from xlarank.pipelines.support.workspaces import LOCK
 from xlarank.pipelines.train import train
 from xlarank.pipelines.training.settings import TrainSettings

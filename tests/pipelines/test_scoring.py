@@ -31,7 +31,7 @@ from xlarank.pipelines.rank import rank
 from xlarank.pipelines.report import report
 from xlarank.pipelines.reporting.facts import gather
 from xlarank.pipelines.submit import submit
-from xlarank.pipelines.support import evaluation
+from xlarank.pipelines.support import evaluation, verdicts
 from xlarank.pipelines.support.results import read_results
 from xlarank.pipelines.training.training_sets import read_training_set
 
@@ -199,13 +199,13 @@ def test_verdicts_on_the_same_numbers_agree_with_those_of_train():
     leads = (-0.3, 0.1, 0.05, -0.2, 0.04)
     model = {str(i): {"score": 0.5 + lead} for i, lead in enumerate(leads)}
     rule = {name: {"score": 0.5} for name in model}
-    same = evaluation.verdict(LAYOUT, {("lambdarank", None): rule, ("rule: x", None): rule})
+    same = verdicts.verdict(LAYOUT, {("lambdarank", None): rule, ("rule: x", None): rule})
     level = "level with the best rule without learning (x, 0.500) on every graph: Kendall tau 0.500"
     assert same.startswith(level)
-    text = evaluation.verdict(LAYOUT, {("lambdarank", None): model, ("rule: x", None): rule})
+    text = verdicts.verdict(LAYOUT, {("lambdarank", None): model, ("rule: x", None): rule})
     start = "behind the best rule without learning (x, 0.500), but not significantly: Kendall tau"
     assert text.startswith(start) and "by -0.062 (95 % interval -" in text
-    counts = evaluation.count_verdicts([text, "on one graph alone, beside ...", "worse than ..."])
+    counts = verdicts.count_verdicts([text, "on one graph alone, beside ...", "worse than ..."])
     better = "0 better, 1 worse, 1 not significantly different, 1 on one graph alone"
     assert counts.endswith(f"of 3 models: {better}.")
 

@@ -79,7 +79,7 @@ def evaluate(
     interval.
     """
     from xlarank.pipelines.evaluate import evaluate as run
-    from xlarank.pipelines.support.evaluation import with_interval
+    from xlarank.pipelines.support.verdicts import with_interval
 
     built = built_workspace(data_root, workspace, collection, trained=not scores)
     with progress_bars() as progress:
@@ -218,7 +218,7 @@ def score_table(report: dict[str, Any], graphs: bool) -> Table:
 
 def show_ranking(rows: Sequence[dict[str, Any]], collection: str) -> None:
     """Print rows of `xlarank.pipelines.support.evaluation.compared`, the best first."""
-    from xlarank.pipelines.support.evaluation import comparison_cells, score_name
+    from xlarank.pipelines.support.verdicts import comparison_cells, score_name
 
     show_rows(
         {("~" if head == "ranker" else ">") + head: cell for head, cell in cells.items()}
@@ -240,7 +240,7 @@ def leaderboard(
 ) -> None:
     """Show rankers and rules side by side, from all evaluations of the workspace."""
     from xlarank.pipelines.leaderboard import leaderboard as run
-    from xlarank.pipelines.support.evaluation import score_name
+    from xlarank.pipelines.support.verdicts import score_name
 
     board = run(options.workspace_at(workspace), collections=collection or (), metric=metric)
     for _, part in board.group_by("collection", "split", "held_out_by", maintain_order=True):
