@@ -65,7 +65,7 @@ class Member:
         columns: columns of the training rows.
         used: ascending indices into ``columns``.
         init_score: score before the first tree; None for 0.
-        warm_start: trees, on the columns ``used``, that `fit` appends to.
+        warm_start: earlier trees, on the columns ``used``, that those of ``booster`` continue.
         rate: factor of the learning rate of trees that continue a warm start.
     """
 
@@ -78,7 +78,7 @@ class Member:
     used: Indices = field(default_factory=lambda: np.empty(0, np.intp))
     booster: Any = None
     init_score: ColumnSum | None = None
-    warm_start: LightGBMBooster | None = None
+    warm_start: Sequence[LightGBMBooster] = ()
     rate: float = 1.0
 
     @property
@@ -108,6 +108,7 @@ class Member:
             columns=data.columns,
             used=self._choose_columns(data.columns, data.target),
             init_score=init_score,
+            warm_start=[replace(earlier, threads=settings.threads) for earlier in self.warm_start],
         )
         if not settings.rounds and not prepared.ranks_without_trees:
             raise ModelError(f"{self.loss.name} has 0 rounds", expected="1 or more")
@@ -118,25 +119,20 @@ class Member:
         task = self.loss.task(self, data, settings)
         params = {**self.loss.booster.tree_params(self.params, settings), **task.params}
         params["learning_rate"] *= self.rate
-        task = replace(task, params=params, start=self._start(task, settings.threads))
-        base: Any = self.warm_start
-        return self.loss.booster.fit(task, self.used, settings, base)
+        task = replace(task, params=params, start=self._start(task))
+        return self.loss.booster.fit(task, self.used, settings)
 
-    def _start(self, task: Task, threads: int) -> Floats | None:
+    def _start(self, task: Task) -> Floats | None:
         """Return the relevance to which new trees are added, ``(rows,)``; None if it is 0."""
         data = task.data
-        start = None
+        starts = []
         if self.init_score and not self.loss.predicts_times:
-            start = data.centred(-self.init_score.training_values(data))
-        if self.warm_start and self.warm_start.rounds:
-            sums = []
-            for group in range(data.groups):
-                matrix = data.group_matrix(group, used=self.used)
-                relevance = self.warm_start.relevance(matrix, threads)
-                sums.append(relevance - relevance.mean() if task.centred else relevance)
-            total = np.concatenate(sums)
-            start = total if start is None else start + total
-        return start
+            starts.append(data.centred(-self.init_score.training_values(data)))
+        for earlier in self.warm_start:
+            matrices = (data.group_matrix(group, used=self.used) for group in range(data.groups))
+            relevance = np.concatenate([earlier.relevance(matrix) for matrix in matrices])
+            starts.append(data.centred(relevance) if task.centred else relevance)
+        return np.sum(starts, axis=0) if starts else None
 
     def grow(self, data: TrainingData, settings: FitSettings) -> Member:
         """Return a copy with ``settings.rounds`` rounds; equivalent to `fit` on the same data and
@@ -158,13 +154,18 @@ class Member:
                 do="fine-tune another model, or train with `also_from`",
             )
         rate = Interval(0, above=True)("rate", rate)
-        return replace(self, booster=None, warm_start=self.booster.first(), rate=rate)
+        with_trees = [booster for booster in self._boosters if booster.rounds]
+        return replace(self, booster=None, warm_start=with_trees, rate=rate)
+
+    @property
+    def _boosters(self) -> list[Any]:
+        return [*self.warm_start, self.booster]
 
     def _choose_columns(self, columns: Sequence[str], target: Target | None) -> Indices:
         """Return the columns of the warm start if it has trees, else those that the parameters
         choose.
         """
-        if self.warm_start and self.warm_start.rounds:
+        if self.warm_start:
             do = "build features with the settings of that model, or fine-tune another"
             return column_indices(self.used_columns, columns, "the model to fine-tune", do)
         return chosen_columns(columns, self.params.get("columns", "all"), target)
@@ -175,23 +176,27 @@ class Member:
 
     def score_matrix(self, matrix: Matrix) -> Floats:
         """Return ``(rows,)`` scores of a matrix with all ``columns``."""
-        relevance = self.booster.relevance(matrix[:, self.used])
-        return np.asarray(self._init_scores(matrix) - relevance)
+        values = matrix[:, self.used]
+        return np.asarray(self._first_scores(matrix, values) - self.booster.relevance(values))
 
     def staged(self, rows: GraphRows, every: int) -> Iterator[Floats]:
         """Yield scores every ``every`` rounds and after the last, of 0 rounds if these rank."""
         from_zero = self.ranks_without_trees
         stages = []
         for piece in _pieces(rows):
-            scores = self._init_scores(piece)
             values = piece[:, self.used]
+            scores = self._first_scores(piece, values)
             stages.append([*self.booster.stages(values, scores, every, from_zero=from_zero)])
         yield from map(np.concatenate, zip(*stages, strict=True))
 
-    def _init_scores(self, matrix: Matrix) -> Floats:
-        if self.init_score is None:
-            return np.zeros(len(matrix))
-        return self.init_score.values(matrix, self.columns)
+    def _first_scores(self, matrix: Matrix, values: Matrix) -> Floats:
+        """Return the scores before the first new tree; ``values`` are those of the used columns."""
+        scores = np.zeros(len(matrix))
+        if self.init_score:
+            scores = self.init_score.values(matrix, self.columns)
+        for earlier in self.warm_start:
+            scores = scores - earlier.relevance(values)
+        return scores
 
     def contributions(
         self, rows: GraphRows, now: int, then: int, walk: ChangePath | None = None
@@ -216,8 +221,8 @@ class Member:
         """Return the contributions of the used columns to the scores, ``(rows, used columns)``, up
         to a constant; raise `ModelError` if they do not add up.
         """
-        parts = self.booster.contributions(values)
-        total = self.booster.relevance(values)
+        parts = sum(booster.contributions(values) for booster in self._boosters)
+        total = sum(booster.relevance(values) for booster in self._boosters)
         error = float(np.abs(parts.sum(axis=1) - total).max(initial=0.0))
         if not error <= 1e-3 * float(np.abs(total).max(initial=1.0)):  # XGBoost uses float32
             name = self.loss.name
@@ -227,15 +232,16 @@ class Member:
 
     def importance(self) -> dict[str, float]:
         """Return the share of the total gain by used column, largest first."""
-        gains = self.booster.gains()
+        gains = sum(booster.gains() for booster in self._boosters)
         shares = gains / max(gains.sum(), 1e-12)
         named = nonzero_by_name(shares, self.used_columns)
         return largest_first(named)
 
     def save(self, folder: Path) -> None:
         """Write the member into an empty folder as text and JSON, never pickles."""
-        text = self.booster.text()
-        folder.joinpath(self.loss.booster.file_name).write_text(text, encoding="utf-8")
+        names = [*_warm_start_files(len(self.warm_start)), self.loss.booster.file_name]
+        for name, booster in zip(names, self._boosters, strict=True):
+            folder.joinpath(name).write_text(booster.text(), encoding="utf-8")
         state: dict[str, Any] = {
             "loss": self.loss.name,
             "params": dict(self.params),
@@ -244,8 +250,8 @@ class Member:
             "used": self.used.tolist(),
             "init_score": self.init_score and [*self.init_score.columns],
             "init_score_weight": self.init_score and self.init_score.weight,
-            "warm_start_trees": self.warm_start and self.warm_start.rounds,
-            "warm_start_rate": self.warm_start and self.rate,
+            "warm_starts": len(self.warm_start),
+            "rate": self.rate,
         }
         folder.joinpath(_STATE).write_text(json.dumps(state), encoding="utf-8")
 
@@ -268,13 +274,16 @@ class Member:
             estimate = tuple(columns[columns.index(name)] for name in state["init_score"])
             weight = Interval(0)("init_score_weight", state["init_score_weight"])
             init_score = ColumnSum(estimate, weight)
-        base = state["warm_start_trees"]
-        file = loss.booster.file_name
-        try:
-            booster: Any = loss.booster.read(read_text(folder / file), len(used), base or 0)
-        except ValueError as error:
-            raise ValueError(f"{file}: {error}") from error
-        member = cls(
+        # absent from members of earlier versions
+        count = Interval(0, whole=True)("warm_starts", state.get("warm_starts", 0))
+        boosters: list[Any] = []
+        for file in (*_warm_start_files(count), loss.booster.file_name):
+            try:
+                boosters.append(loss.booster.read(read_text(folder / file), len(used)))
+            except ValueError as error:
+                raise ValueError(f"{file}: {error}") from error
+        *warm_start, booster = boosters
+        return cls(
             loss,
             complete_params(loss.name, loss.params, kind, state["params"]),
             kind,
@@ -284,11 +293,13 @@ class Member:
             np.array(used, np.intp),
             booster,
             init_score,
+            warm_start,
+            Interval(0, above=True)("rate", state.get("rate", 1.0)),
         )
-        if base is None:
-            return member
-        rate = Interval(0, above=True)("warm_start_rate", state["warm_start_rate"])
-        return replace(member, warm_start=booster.first(base), rate=rate)
+
+
+def _warm_start_files(count: int) -> list[str]:
+    return [f"warm-start-{number}.txt" for number in range(count)]
 
 
 def nonzero_by_name(values: Floats, columns: Sequence[str]) -> dict[str, float]:

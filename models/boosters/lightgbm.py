@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.boosters.vetting import END, LAST, MAX_DEPTH, checked_text
-from xlarank.models.params import Interval
 from xlarank.models.training_data import FitSettings, Task, TrainingData, in_batches
 
 Objective = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
@@ -48,13 +47,11 @@ _SAMPLED: Final = 5000
 class LightGBMBooster:
     """LightGBM trees that sum to a relevance, higher is faster.
 
-    The first trees are those of the warm start ``base``, if any. Predictions use ``threads`` cores,
-    0 for all.
+    Predictions use ``threads`` cores, 0 for all.
     """
 
     trees: lgb.Booster
     threads: int = 0
-    base: LightGBMBooster | None = None
     growing: Growing | None = None
 
     file_name = "booster.txt"
@@ -75,13 +72,10 @@ class LightGBMBooster:
         }
 
     @classmethod
-    def fit(
-        cls, task: Task, used: Indices, settings: FitSettings, base: Self | None = None
-    ) -> Self:
-        """Grow a tree per round on the columns ``used``, ascending, and append them to ``base``."""
+    def fit(cls, task: Task, used: Indices, settings: FitSettings) -> Self:
+        """Grow a tree per round on the columns ``used``, ascending."""
         if settings.cluster is not None:
-            grown = settings.cluster(task, used, settings.rounds)
-            return cls.appended(grown, settings.threads, base)
+            return cls(settings.cluster(task, used, settings.rounds), settings.threads)
         params = task.params
         train = bin_rows(task, used, settings.threads)
         objective: Objective | None = params["objective"] if callable(params["objective"]) else None
@@ -92,27 +86,11 @@ class LightGBMBooster:
             objective = None
         grown = train_booster(params, train, settings)
         growing = (grown, objective, settings.rounds) if settings.grows else None
-        return cls.appended(grown, settings.threads, base, growing)
-
-    @classmethod
-    def appended(
-        cls,
-        grown: lgb.Booster,
-        threads: int,
-        base: LightGBMBooster | None,
-        growing: Growing | None = None,
-    ) -> Self:
-        """Return the trees of ``base``, if any, followed by the ``grown`` ones."""
-        if base and base.rounds:
-            head, trees = _split(grown.model_to_string())
-            earlier_trees = _split(base.trees.model_to_string())[1]
-            grown = lgb.Booster(model_str=_join(head, [*earlier_trees, *trees]))
-        return cls(grown, threads, base, growing)
+        return cls(grown, settings.threads, growing)
 
     @property
     def rounds(self) -> int:
-        """Number of trees, excluding those of ``base``."""
-        return int(self.trees.num_trees()) - (self.base.rounds if self.base else 0)
+        return int(self.trees.num_trees())
 
     def grow(self, settings: FitSettings) -> Self | None:
         """Return the trees after more rounds on the same data; None if `fit` must be called
@@ -125,18 +103,11 @@ class LightGBMBooster:
         for _ in range(settings.rounds - rounds):
             grown.update(fobj=objective)
         growing = (grown, objective, settings.rounds) if settings.grows else None
-        return self.appended(grown if growing else reread(grown), self.threads, self.base, growing)
+        return replace(self, trees=grown if growing else reread(grown), growing=growing)
 
-    def first(self, trees: int | None = None) -> Self:
-        """Return the first ``trees`` trees, by default all, as a warm start."""
-        return type(self)(
-            lgb.Booster(model_str=first_trees(self.trees.model_to_string(), trees)), self.threads
-        )
-
-    def relevance(self, values: Matrix, threads: int | None = None) -> Floats:
-        """Return the sum of the trees, ``(rows,)``; ``threads`` defaults to that of `fit`."""
-        threads = self.threads if threads is None else threads
-        return np.asarray(self.trees.predict(values, num_threads=threads), np.float64)
+    def relevance(self, values: Matrix) -> Floats:
+        """Return the sum of the trees, ``(rows,)``."""
+        return np.asarray(self.trees.predict(values, num_threads=self.threads), np.float64)
 
     def stages(
         self, values: Matrix, scores: Floats, every: int, *, from_zero: bool
@@ -145,12 +116,9 @@ class LightGBMBooster:
         untrained.
         """
         predict = partial(self.trees.predict, values, num_threads=self.threads)
-        base_trees = self.trees.num_trees() - self.rounds
-        if base_trees:
-            scores = scores - np.asarray(predict(num_iteration=base_trees))
         if from_zero or not self.rounds:
             yield scores
-        for start in range(base_trees, self.trees.num_trees(), every):
+        for start in range(0, self.rounds, every):
             scores = scores - np.asarray(predict(start_iteration=start, num_iteration=every))
             yield scores
 
@@ -173,19 +141,20 @@ class LightGBMBooster:
         text = re.sub(
             r"\nmonotone_constraints=[-01 ]*(?=\n)", "", self.trees.model_to_string(), count=1
         )
-        return f"{text.partition(END)[0]}{END}\nparameters:\n{LAST}"
+        return without_params(text)
 
     @classmethod
-    def read(cls, text: str, features: int, base: int) -> Self:
-        """Read trees on ``features`` columns, the first ``base`` trees a warm start; raises
-        `ValueError`.
-        """
+    def read(cls, text: str, features: int) -> Self:
+        """Read trees on ``features`` columns; raises `ValueError`."""
         try:
-            booster = cls(lgb.Booster(model_str=checked_text(text, features)))
+            return cls(lgb.Booster(model_str=checked_text(text, features)))
         except lgb.basic.LightGBMError as error:
             raise ValueError(str(error)) from error
-        count = Interval(0, booster.rounds, whole=True)("start_trees", base)
-        return replace(booster, base=booster.first(count)) if count else booster
+
+
+def without_params(text: str) -> str:
+    """Return LightGBM's text of trees without the parameters of their training."""
+    return f"{text.partition(END)[0]}{END}\nparameters:\n{LAST}"
 
 
 def reread(booster: lgb.Booster) -> lgb.Booster:
@@ -320,24 +289,3 @@ def bin_sample(data: TrainingData, used: Indices) -> Matrix | None:
     by_graph = np.split(drawn, np.searchsorted(drawn, data.indptr[1:-1]))
     parts = zip(data.parts, data.indptr[:-1], by_graph, strict=True)
     return np.concatenate([part.matrix(rows - first, used) for part, first, rows in parts])
-
-
-def first_trees(text: str, count: int | None) -> str:
-    """Return the text of the first ``count`` trees, None for all; LightGBM itself takes 0 for
-    all.
-    """
-    head, trees = _split(text)
-    return _join(head, trees[:count])
-
-
-def _split(text: str) -> tuple[str, list[str]]:
-    """Return the header, and each tree without its number."""
-    head, *blocks = text.partition(END)[0].split("\nTree=")
-    return head, [block.partition("\n")[2] for block in blocks]
-
-
-def _join(head: str, trees: list[str]) -> str:
-    blocks = [f"Tree={number}\n{tree}\n" for number, tree in enumerate(trees)]
-    sizes = f"tree_sizes={' '.join(str(len(block)) for block in blocks)}"
-    lines = [sizes if line.startswith("tree_sizes=") else line for line in head.split("\n")]
-    return "\n".join([*lines, *(block.removesuffix("\n") for block in blocks)]) + END

@@ -52,7 +52,7 @@ class XGBoostBooster:
         }
 
     @classmethod
-    def fit(cls, task: Task, used: Indices, settings: FitSettings, base: None = None) -> Self:
+    def fit(cls, task: Task, used: Indices, settings: FitSettings) -> Self:
         module = _xgboost()
         train = _quantised(module, task, used, settings.threads)
         with module.config_context(verbosity=0):
@@ -93,7 +93,7 @@ class XGBoostBooster:
         return str(self.trees.save_raw("json").decode("utf-8"))
 
     @classmethod
-    def read(cls, text: str, features: int, base: int) -> Self:
+    def read(cls, text: str, features: int) -> Self:
         module = _xgboost()
         content = checked_json(text, features).encode("utf-8")
         with module.config_context(verbosity=0):

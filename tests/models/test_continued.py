@@ -93,7 +93,7 @@ def test_seeds_continue_those_of_the_model_in_turn():
     base = fitted("lambdarank", easy_data(graphs=2), rounds=5, seeds=2)
     model = base.continued().fit(MORE, FitSettings(3, 7, 1), seeds=3)
     assert [member.seed for member in model.members] == [7, 8, 9]
-    starts = [member.warm_start.text() for member in model.members]
+    starts = [booster.text() for member in model.members for booster in member.warm_start]
     first, second = (member.booster.text() for member in base.members)
     assert starts == [first, second, first]
 
@@ -143,8 +143,12 @@ def test_a_damaged_start_is_refused(tmp_path):
     (name,) = saved(tuned, tmp_path).card.members
     path = tmp_path / name / "member.json"
     state = json.loads(path.read_text("utf-8"))
-    for entry, value in (("trees", 999), ("trees", -1), ("rate", 0)):
-        path.write_text(json.dumps(state | {f"warm_start_{entry}": value}), "utf-8")
+    for entry, value, said in (
+        ("warm_starts", 2, "warm-start-1.txt"),
+        ("warm_starts", -1, "warm_starts is -1"),
+        ("rate", 0, "rate is 0"),
+    ):
+        path.write_text(json.dumps(state | {entry: value}), "utf-8")
         edit_json(tmp_path / CARD, members={name: _checksum(path.parent)})
-        with pytest.raises(ModelError, match=f"{entry} is {value}"):
+        with pytest.raises(ModelError, match=said):
             Model.load(tmp_path)
