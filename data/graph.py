@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.config_table import ConfigTable, group_codes, protect_arrays, read_only
-from xlarank.data.errors import GraphFileError, counted, naming
+from xlarank.data.errors import ArgumentError, GraphFileError, counted, naming
 from xlarank.data.npz import NpzReader
 from xlarank.data.schema import (
     DOT_DIMENSIONS,
@@ -201,6 +201,10 @@ class TileGraph(Graph):
         return self.config_feat[:, first : first + MAX_RANK]
 
 
+#: A graph, or the path of its npz file.
+GraphLike = Graph | str | Path
+
+
 class GraphCounts(NamedTuple):
     """Numbers of configurations (duplicates included), nodes and, of layouts, configurable
     nodes.
@@ -238,6 +242,23 @@ def read_archive(
     kind = kind or ("layout" if "node_config_feat" in archive.names else "tile")
     _check_headers(archive, kind)
     return _read_layout(archive, name) if kind == "layout" else _read_tile(archive, name)
+
+
+def as_graph(graph: GraphLike) -> LayoutGraph | TileGraph:
+    """Return a graph, read from its npz file if it is a path; raises `ArgumentError` for anything
+    else, and `GraphFileError`.
+    """
+    if isinstance(graph, LayoutGraph | TileGraph):
+        return graph
+    if not isinstance(graph, str | Path):
+        expected = "a LayoutGraph, a TileGraph or a path"
+        raise ArgumentError(f"{brief(graph)} is no graph", expected=expected)
+    return read_graph(graph)
+
+
+def brief(value: object) -> str:
+    """Describe a value in an error."""
+    return f"{type(value).__name__} {value.name}" if isinstance(value, Graph) else f"{value!r:.60}"
 
 
 def graph_size(path: Path, kind: Kind) -> GraphCounts:

@@ -13,7 +13,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.card import KIND, read_card
 from xlarank.models.stored import model_of
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.calibration import Calibration, ScoredGraph
+from xlarank.models.validation.calibration import Calibration
 from xlarank.models.validation.folds import MIN_NEW_FAMILIES, FoldPlan, out_of_fold_scores
 from xlarank.pipelines.ranking.model_choice import models_named
 from xlarank.pipelines.ranking.winner import best_of
@@ -95,12 +95,16 @@ def _calibrate_model(
         settings = FitSettings(card.rounds, seed, threads)
         scores[seed] = out_of_fold_scores(model, data, plan.folds, settings)
         step(f"{collection}, seed {seed}")
-    graphs = []
-    for graph in sorted(graph for fold in plan.folds for graph in fold.scored):
-        rows = data.rows_of(graph)
-        family = " or ".join(data.parts[graph].kinds) if plan.by == KIND else data.families[graph]
-        graphs.append(ScoredGraph(family, scores[:, rows], data.cost[rows]))
-    calibration = Calibration.of(graphs, plan.by)
+    graphs = sorted(graph for fold in plan.folds for graph in fold.scored)
+    families = data.families
+    if plan.by == KIND:
+        families = [" or ".join(part.kinds) for part in data.parts]
+    calibration = Calibration.of(
+        [families[graph] for graph in graphs],
+        [scores[:, data.rows_of(graph)] for graph in graphs],
+        [data.cost[data.rows_of(graph)] for graph in graphs],
+        plan.by,
+    )
     digest = card.fingerprint
     with workspace_lock(workspace):
         if read_card(workspace.model(collection)).fingerprint != digest:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.errors import ArgumentError, GraphFileError, XlarankError, counted
+from xlarank.data.errors import GraphFileError, XlarankError, counted
 from xlarank.data.files import atomic_write
-from xlarank.data.graph import Graph, LayoutGraph, TileGraph, read_graph
+from xlarank.data.graph import Graph, GraphLike, LayoutGraph, as_graph
 from xlarank.data.workspace import Workspace
 from xlarank.features.layout.time_model import NodeTime, config_times
 from xlarank.features.rows import GraphRows
@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # imported when a table or an explanation is requested
 
 def rank(
     workspace: Workspace,
-    graph: Path | Graph,
+    graph: GraphLike,
     *,
     collection: str | None = None,
     model_from: str | None = None,
@@ -46,10 +46,8 @@ def rank(
     `ModelError` if the model is missing or ambiguous, and `ArgumentError` for an argument that is
     not a graph.
     """
-    if not isinstance(graph, Path | LayoutGraph | TileGraph):
-        expected = "a LayoutGraph, a TileGraph or a path"
-        raise ArgumentError(f"{graph!r:.60} is no graph", expected=expected)
-    path, graph = (graph, read_graph(graph)) if isinstance(graph, Path) else (None, graph)
+    path = Path(graph) if isinstance(graph, str | Path) else None
+    graph = as_graph(graph)
     model = model or model_for_graph(
         workspace, graph, path, collection=collection, model_from=model_from
     )

@@ -52,12 +52,7 @@ def rank(
     from xlarank.pipelines.rank import rank as run
 
     load_blocks(*blocks)
-    return run(
-        Workspace(Path(workspace)),
-        Path(graph) if isinstance(graph, str) else graph,
-        collection=collection,
-        model_from=model_from,
-    )
+    return run(Workspace(Path(workspace)), graph, collection=collection, model_from=model_from)
 
 
 @overload

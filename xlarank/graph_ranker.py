@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -13,28 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data import errors
-from xlarank.data.collection import GPUS, collection_of
-from xlarank.data.errors import ArgumentError, ModelError, ParameterError, did_you_mean
-from xlarank.data.graph import Graph, Kind, read_graph
-from xlarank.features.assembly import assemble
+from xlarank.data.collection import GPUS
+from xlarank.data.errors import ModelError, ParameterError, did_you_mean
+from xlarank.data.graph import GraphLike, Kind, as_graph
 from xlarank.features.block import Tier
-from xlarank.features.layout.hardware import HARDWARE, hardware_of, substitution_note
-from xlarank.features.rows import GraphRows, Recipe
+from xlarank.features.rows import GraphRows
 from xlarank.features.settings import FeatureSettings
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
 from xlarank.models.params import Interval, OneOf
 from xlarank.models.rankers import DEFAULT, params_of, specs_of
-from xlarank.models.training_data import GPU, TARGETS, TPU, FitSettings, TrainingData, target_of
+from xlarank.models.training_data import GPU, TPU, FitSettings
 from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.ranking.model_choice import rows_for_model
-
-GraphLike = Graph | str | Path
-_TARGETS: Final = (
-    *(name for name in TARGETS if name != GPU.name),
-    *(name for name in HARDWARE if name.startswith(GPUS)),
-)
-_GRAPHS: Final = "a list of graphs: LayoutGraph, TileGraph, or paths of npz files"
+from xlarank.pipelines.training.graphs import TARGET_NAMES, fit_graphs, graph_list
 
 
 class GraphRanker:
@@ -126,34 +117,11 @@ class GraphRanker:
         kinds, none to fit on, or files of several targets if no ``target`` is given.
         """
         self._check()
-        listed = _graph_list(graphs)
-        loaded = [_read(graph) for graph in listed]
-        kind, *other_kinds = {graph.kind for graph in loaded}
-        if other_kinds:
-            raise ModelError("the graphs are layout and tile graphs", expected="graphs of one kind")
-        target = self.target or _target_of(listed)
-        features = FeatureSettings(Tier(self.tier), self.candidates, hardware=hardware_of(target))
-        rows = [assemble(graph, features) for graph in loaded]
-        data = TrainingData.from_graphs(rows, TARGETS.get(target, GPU))
+        features = FeatureSettings(Tier(self.tier), self.candidates)
         settings = FitSettings(self.n_estimators, self.random_state, self._threads)
-        model = Model.of(self.ranker, kind, self.params).fit(data, settings)
-        parts = (kind, target, "own")[: 2 if kind == "tile" else 3]
-        card = ModelCard(
-            collection=":".join(parts),
-            model=self.ranker,
-            params=dict(model.params),
-            rounds=self.n_estimators,
-            tuned=False,
-            recipe=Recipe.of(features, kind),
-            columns=model.columns,
-            trained_on={"train": data.names},
-            folds={},
-            target=TARGETS.get(target, GPU).name,
+        self.model_, self.left_out_ = fit_graphs(
+            graph_list(graphs), self.ranker, self.params, features, settings, self.target
         )
-        self.model_ = replace(model, card=card)
-        reason = {True: "all its configurations cost the same", False: "it has no runtimes"}
-        left_out = [graph for graph in rows if not (graph.labelled and graph.rankable)]
-        self.left_out_ = {graph.name: reason[graph.labelled] for graph in left_out}
         return self
 
     def predict(self, graph: GraphLike) -> NDArray[np.float64]:
@@ -170,7 +138,7 @@ class GraphRanker:
         `ModelError` before `fit`, and for a graph without runtimes that differ.
         """
         scores = []
-        for graph in _graph_list(graphs):
+        for graph in graph_list(graphs):
             rows = self._rows(graph)
             if not (rows.labelled and rows.rankable):
                 raise ModelError(f"{rows.name} cannot be scored", expected="runtimes that differ")
@@ -258,10 +226,12 @@ class GraphRanker:
         OneOf(tuple(tier.value for tier in Tier))("tier", self.tier)
         if self.target is None:
             return
-        if str(self.target).startswith(GPUS) and self.target not in _TARGETS:
+        if str(self.target).startswith(GPUS) and self.target not in TARGET_NAMES:
             got = f"target is {self.target!r}, an unknown GPU"
-            raise ParameterError(got, expected=", ".join(_TARGETS), do="pass the most similar one")
-        OneOf(_TARGETS)("target", self.target)
+            raise ParameterError(
+                got, expected=", ".join(TARGET_NAMES), do="pass the most similar one"
+            )
+        OneOf(TARGET_NAMES)("target", self.target)
 
     @property
     def _threads(self) -> int:
@@ -274,55 +244,14 @@ class GraphRanker:
 
     def _rows(self, graph: GraphLike) -> GraphRows:
         self._require_card()
-        return rows_for_model(_read(graph), self.model_)
+        return rows_for_model(as_graph(graph), self.model_)
 
 
 #: Parameters of the constructor that all rankers share, in order.
 _COMMON: Final = tuple(inspect.signature(GraphRanker).parameters)[:-1]
 
 
-def _graph_list(graphs: Iterable[GraphLike]) -> list[GraphLike]:
-    if isinstance(graphs, Graph | str | Path):
-        got = f"{_brief(graphs)} is one graph"
-        raise ArgumentError(got, expected=_GRAPHS, do="put it into a list")
-    if not isinstance(graphs, Iterable):
-        raise ArgumentError(f"the graphs are {_brief(graphs)}", expected=_GRAPHS)
-    if not (listed := list(graphs)):
-        raise ModelError("there are no graphs", expected=_GRAPHS)
-    return listed
-
-
 def _target_in(card: ModelCard) -> str:
     """Return the target of a model, the name of the hardware if it is a GPU."""
     target = card.recipe.settings.hardware if card.target == GPU.name else card.target
     return target or TPU.name
-
-
-def _target_of(graphs: Iterable[GraphLike]) -> str:
-    """Return the target that the folders of the files name; "tpu" for graphs and other files."""
-    names = set()
-    for graph in graphs:
-        if isinstance(graph, Graph) or (collection := collection_of(Path(graph))) is None:
-            names.add(TPU.name)
-            continue
-        target = target_of(collection)
-        names.add(collection.parts[1] if target is GPU else target.name)
-        if note := substitution_note(collection.parts[1]):
-            warnings.warn(note, stacklevel=3)
-    if len(names) > 1:
-        got = f"the graphs are of {', '.join(sorted(names))} by their folders"
-        raise ModelError(got, expected="graphs of one target", do="pass target=")
-    return names.pop()
-
-
-def _read(graph: GraphLike) -> Graph:
-    if isinstance(graph, str | Path):
-        return read_graph(graph)
-    if not isinstance(graph, Graph):
-        expected = "a LayoutGraph, a TileGraph or a path"
-        raise ArgumentError(f"{_brief(graph)} is no graph", expected=expected)
-    return graph
-
-
-def _brief(value: object) -> str:
-    return f"{type(value).__name__} {value.name}" if isinstance(value, Graph) else f"{value!r:.60}"

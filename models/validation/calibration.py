@@ -7,8 +7,9 @@ deviations over seeds.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,77 +34,78 @@ NEARLY: Final = 0.01
 _PAIRS: Final = 20_000
 
 
-@dataclass(frozen=True, eq=False)
-class ScoredGraph:
-    """Out-of-fold scores of a graph, ``(seeds, rows)``, lower is faster, and costs, ``(rows,)``."""
-
-    family: str
-    scores: Floats
-    cost: Floats
-
-
 @dataclass(frozen=True)
 class Calibration:
-    """Certainty of rankings, estimated from out-of-fold scores.
+    """Certainty of rankings, estimated from out-of-fold scores; None stands for unknown values.
 
     Attributes:
-        threshold: minimum ``t`` of certain pairs; infinite if no threshold reaches `CERTAIN`.
+        threshold: minimum ``t`` of certain pairs; None if no threshold reaches `CERTAIN`.
         right: share of concordant pairs among certain ones, by thresholds from other families.
         right_low, right_high: 95 % bootstrap interval over graphs.
         first, first_nearly: top share of the distinct configurations that contains the best, or one
-            at most `NEARLY` slower, with probability `AMONG_FIRST`; NaN for fewer than `FEWEST`
+            at most `NEARLY` slower, with probability `AMONG_FIRST`; None for fewer than `FEWEST`
             graphs.
         by: unit of ``families``, a key of `FOLDS_OF`.
     """
 
-    threshold: float
+    threshold: float | None
     certain: float
-    right: float
-    right_low: float
-    right_high: float
-    first: float
-    first_nearly: float
+    right: float | None
+    right_low: float | None
+    right_high: float | None
+    first: float | None
+    first_nearly: float | None
     graphs: int
     families: int
     seeds: int
     by: str = "family"
 
     @classmethod
-    def of(cls, graphs: Sequence[ScoredGraph], by: str = "family") -> Calibration:
-        """Calibrate on graphs of at least two families, scored with at least two seeds."""
-        rng = np.random.default_rng(0)
-        families = np.array([graph.family for graph in graphs])
-        pairs = [_pairs(graph, rng) for graph in graphs]
-        threshold = _threshold(pairs)
-        # Shares of a graph's pairs: certain; certain and correct.
-        pair_shares = np.zeros((len(graphs), 2))
-        for family in np.unique(families):
-            other_threshold = _threshold(
-                [pairs[graph] for graph in np.flatnonzero(families != family)]
-            )
-            for graph in np.flatnonzero(families == family):
-                t, correct = pairs[graph]
-                is_certain = t >= other_threshold
-                pair_shares[graph] = np.array([is_certain.sum(), correct[is_certain].sum()]) / max(
-                    1, len(t)
-                )
-        certain = float(np.mean([(t >= threshold).mean() for t, _ in pairs if len(t)]))
-        right = _certain_accuracy(pair_shares * np.isfinite(threshold), rng)
-        counts = len(graphs), len(np.unique(families)), len(graphs[0].scores)
-        return cls(
-            threshold, certain, *right, _first(graphs, 0.0), _first(graphs, NEARLY), *counts, by
-        )
+    def of(
+        cls,
+        families: Sequence[str],
+        scores: Sequence[Floats],
+        costs: Sequence[Floats],
+        by: str = "family",
+    ) -> Calibration:
+        """Calibrate on graphs of at least two families.
 
-    def as_json(self) -> dict[str, Any]:
-        """Return JSON values; None for infinite or NaN."""
-        values = asdict(self).items()
-        return {
-            name: None if isinstance(x, float) and not np.isfinite(x) else x for name, x in values
-        }
+        Each has out-of-fold scores, ``(seeds, rows)`` of at least two seeds, lower is faster, and
+        costs, ``(rows,)``.
+        """
+        rng = np.random.default_rng(0)
+        pairs = [_pairs(*graph, rng) for graph in zip(scores, costs, strict=True)]
+        threshold = _threshold(pairs)
+        thresholds = {}
+        for family in set(families):
+            others = [graph for graph, of in zip(pairs, families, strict=True) if of != family]
+            thresholds[family] = _threshold(others)
+        # Shares of a graph's pairs: certain; certain and correct.
+        shares = []
+        for family, (t, correct) in zip(families, pairs, strict=True):
+            is_certain = t >= thresholds[family]
+            counts = np.array([is_certain.sum(), correct[is_certain].sum()])
+            shares.append(counts / max(1, len(t)))
+        right = low = high = None
+        if np.isfinite(threshold):
+            right, low, high = _certain_accuracy(np.array(shares), rng)
+        return cls(
+            threshold if np.isfinite(threshold) else None,
+            float(np.mean([(t >= threshold).mean() for t, _ in pairs if len(t)])),
+            right,
+            low,
+            high,
+            _first(scores, costs, 0.0),
+            _first(scores, costs, NEARLY),
+            len(pairs),
+            len(set(families)),
+            len(scores[0]),
+            by,
+        )
 
     def save(self, folder: Path, model: str) -> None:
         """Write the calibration beside the card of the model with the fingerprint ``model``."""
-        write_json(folder / CALIBRATION, {"model": model, **self.as_json()})
+        write_json(folder / CALIBRATION, {"model": model, **asdict(self)})
 
     @classmethod
     def load(cls, folder: Path, model: str) -> Calibration | None:
@@ -112,25 +114,13 @@ class Calibration:
             value = json.loads(read_text(folder / CALIBRATION))
             if value.pop("model") != model:
                 return None
-            value.pop("bins", None)  # written by earlier versions
-            null_fields = [
-                n for n in ("threshold", "right", "right_low", "right_high") if value[n] is None
-            ]
-            if value["graphs"] < FEWEST:  # earlier versions wrote 1
-                null_fields += ["first", "first_nearly"]
-            calibration = from_json(cls, value | dict.fromkeys(null_fields, 0.0))
+            calibration = from_json(cls, value)
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
         threshold, *shares, graphs, families, seeds, by = astuple(calibration)
-        shares_valid = all(0 <= share <= 1 for share in shares)
-        if by not in FOLDS_OF or not (
-            shares_valid and threshold >= 0 and min(graphs, families, seeds) >= 1
-        ):
-            return None
-        missing: dict[str, Any] = {
-            name: np.inf if name == "threshold" else np.nan for name in null_fields
-        }
-        return replace(calibration, **missing)
+        in_range = all(share is None or 0 <= share <= 1 for share in shares)
+        positive = min(graphs, families, seeds) >= 1 and (threshold is None or threshold >= 0)
+        return calibration if in_range and positive and by in FOLDS_OF else None
 
 
 class Trust:
@@ -150,31 +140,31 @@ class Trust:
         mean = per_seed.mean(axis=0)
         distinct = per_seed.shape[1]
         slower = np.zeros(distinct, np.int64)
-        if np.isfinite(calibration.threshold):
+        if calibration.threshold is not None:
             margin = calibration.threshold * disagreement(per_seed)
             slower = distinct - np.searchsorted(np.sort(mean), mean + margin)
         self.calibration = calibration
         self.ahead_of = slower[group]
         self.certain = float(slower.sum()) / max(1, distinct * (distinct - 1) // 2)
-        self.first, self.first_nearly = (
-            min(distinct, max(1, int(np.ceil(share * distinct - 1e-9))))
-            if np.isfinite(share)
-            else None
-            for share in (calibration.first, calibration.first_nearly)
-        )
+
+        def number(share: float | None) -> int | None:
+            return None if share is None else max(1, math.ceil(share * distinct - 1e-9))
+
+        self.first = number(calibration.first)
+        self.first_nearly = number(calibration.first_nearly)
 
     def lines(self) -> list[str]:
         calibration = self.calibration
-        graphs = counted(self.calibration.graphs, "graph")
-        right = calibration.right
-        low = calibration.right_low
-        high = calibration.right_high
+        graphs = counted(calibration.graphs, "graph")
         certain = f"no pair is certain: out of fold none reached {CERTAIN:.0%} ({graphs})"
-        if np.isfinite(calibration.threshold):
+        if calibration.threshold is not None:
             certain = f"{self.certain:.0%} of the pairs are certain"
-            if np.isfinite(right):
-                certain += f"; of such pairs {right:.1%} were in the right order on unseen "
-                certain += f"{FOLDS_OF[calibration.by]} ({low:.1%} to {high:.1%}, {graphs})"
+            if calibration.right is not None:
+                certain += f"; of such pairs {calibration.right:.1%} were in the right order on "
+                certain += f"unseen {FOLDS_OF[calibration.by]} "
+                certain += (
+                    f"({calibration.right_low:.1%} to {calibration.right_high:.1%}, {graphs})"
+                )
         if self.first is None:
             return [certain]
         first = f"the best is among the first {self.first} with {AMONG_FIRST:.0%} probability"
@@ -184,7 +174,7 @@ class Trust:
         ]
 
     def as_json(self) -> dict[str, Any]:
-        values = self.calibration.as_json()
+        values = asdict(self.calibration)
         interval = [values["right_low"], values["right_high"]]
         return {
             "certain_share": self.certain,
@@ -205,21 +195,20 @@ def disagreement(scores: Floats) -> float:
     return max(float(np.sqrt(2.0) * np.sqrt(np.mean(np.var(centred, axis=0, ddof=1)))), 1e-12)
 
 
-def _pairs(graph: ScoredGraph, rng: np.random.Generator) -> tuple[Floats, Flags]:
+def _pairs(scores: Floats, cost: Floats, rng: np.random.Generator) -> tuple[Floats, Flags]:
     """Return ``t`` of the pairs with different costs, and whether the mean scores order them
     correctly.
     """
-    left, right = np.triu_indices(len(graph.cost), 1)
+    left, right = np.triu_indices(len(cost), 1)
     if len(left) > _PAIRS:
         chosen = rng.choice(len(left), _PAIRS, replace=False)
         left = left[chosen]
         right = right[chosen]
-    cost_gap = graph.cost[left] - graph.cost[right]
-    mean = graph.scores.mean(axis=0)
+    cost_gap = cost[left] - cost[right]
+    mean = scores.mean(axis=0)
     gap = (mean[left] - mean[right])[cost_gap != 0]
-    return np.abs(gap) / disagreement(graph.scores), np.sign(gap) == np.sign(
-        cost_gap[cost_gap != 0]
-    )
+    correct = np.sign(gap) == np.sign(cost_gap[cost_gap != 0])
+    return np.abs(gap) / disagreement(scores), correct
 
 
 def _threshold(pairs: Sequence[tuple[Floats, Flags]]) -> float:
@@ -239,29 +228,32 @@ def _threshold(pairs: Sequence[tuple[Floats, Flags]]) -> float:
     return float(t[order][enough[-1]]) if len(enough) else float("inf")
 
 
-def _first(graphs: Sequence[ScoredGraph], slowdown: float) -> float:
+def _first(scores: Sequence[Floats], costs: Sequence[Floats], slowdown: float) -> float | None:
     """Return the top share of the rows that contains one at most ``slowdown`` slower than the best.
 
     A conformal quantile: with probability `AMONG_FIRST`, the share needed for the next graph is no
-    larger. NaN for fewer than `FEWEST` graphs.
+    larger. None for fewer than `FEWEST` graphs.
     """
-    if len(graphs) < FEWEST:
-        return float("nan")
-    ranked = [graph.cost[np.argsort(graph.scores.mean(axis=0), kind="stable")] for graph in graphs]
-    shares = [
-        float(np.argmax(cost <= cost.min() * (1 + slowdown)) + 1) / len(cost) for cost in ranked
-    ]
-    needed = int(np.ceil((len(shares) + 1) * AMONG_FIRST))
+    if len(costs) < FEWEST:
+        return None
+    shares = []
+    for score, cost in zip(scores, costs, strict=True):
+        ranked = cost[np.argsort(score.mean(axis=0), kind="stable")]
+        place = np.argmax(ranked <= cost.min() * (1 + slowdown)) + 1
+        shares.append(float(place) / len(cost))
+    needed = math.ceil((len(shares) + 1) * AMONG_FIRST)
     return sorted(shares)[needed - 1]
 
 
-def _certain_accuracy(pair_shares: Floats, rng: np.random.Generator) -> tuple[float, float, float]:
-    """Return the share of correct pairs among certain ones and its 95 % interval; NaN without
+def _certain_accuracy(
+    shares: Floats, rng: np.random.Generator
+) -> tuple[float | None, float | None, float | None]:
+    """Return the share of correct pairs among certain ones and its 95 % interval; None without
     certain pairs.
     """
-    if not pair_shares[:, 0].any():
-        return float("nan"), float("nan"), float("nan")
-    drawn = pair_shares[rng.integers(0, len(pair_shares), (1000, len(pair_shares)))].sum(axis=1)
+    if not shares[:, 0].any():
+        return None, None, None
+    drawn = shares[rng.integers(0, len(shares), (1000, len(shares)))].sum(axis=1)
     drawn = drawn[drawn[:, 0] > 0]
     low, high = np.quantile(drawn[:, 1] / drawn[:, 0], (0.025, 0.975))
-    return float(pair_shares[:, 1].sum() / pair_shares[:, 0].sum()), float(low), float(high)
+    return float(shares[:, 1].sum() / shares[:, 0].sum()), float(low), float(high)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -187,26 +186,28 @@ def calibrate(
             progress=progress,
         )
 
-    def share(value: float) -> str:
-        return "-" if isnan(value) else f"{value:.0%}"
+    def share(value: float | None) -> str:
+        return "-" if value is None else f"{value:.0%}"
 
     rows = []
     for name, trust in calibrations.items():
-        interval = f"{trust.right_low:.1%} to {trust.right_high:.1%}"
+        right = "-"
+        if trust.right is not None:
+            right = f"{trust.right:.1%} ({trust.right_low:.1%} to {trust.right_high:.1%})"
         row = {
             "collection": name,
             ">graphs": trust.graphs,
             ">held out": f"{trust.families} {FOLDS_OF[trust.by]}",
             ">seeds": trust.seeds,
             ">pairs certain": f"{trust.certain:.1%}",
-            ">of these right": "-" if isnan(trust.right) else f"{trust.right:.1%} ({interval})",
+            ">of these right": right,
             ">best in first": share(trust.first),
             ">nearly best in first": share(trust.first_nearly),
         }
         rows.append(row)
     show_rows(rows)
     list_reasons("left out", left_out)
-    write_json(json_file, {name: trust.as_json() for name, trust in calibrations.items()})
+    write_json(json_file, calibrations)
 
 
 @app.command()
