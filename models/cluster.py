@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import ClusterError
 from xlarank.models.arrays import Indices, Matrix
-from xlarank.models.boosters.lightgbm import binning, without_params
+from xlarank.models.boosters.lightgbm import binning
+from xlarank.models.boosters.vetting import lightgbm_text
 from xlarank.models.training_data import Task
 
 if TYPE_CHECKING:  # optional dependency
@@ -57,7 +58,7 @@ def grow_on_cluster(client: Client, task: Task, used: Indices, rounds: int) -> l
             expected = "a scheduler, and workers with the same xlarank that live until it is done"
             do = "give them more memory and train again, or leave out `engine=dask`"
             raise ClusterError(got, expected=expected, do=do) from error
-    return lgb.Booster(model_str=without_params(text))
+    return lgb.Booster(model_str=lightgbm_text(text, rows.shape[1]))
 
 
 def _grow(client: Client, rows: Matrix, task: Task, rounds: int) -> str:

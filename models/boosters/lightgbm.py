@@ -8,7 +8,6 @@ bins larger data in batches.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -22,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.boosters.vetting import END, LAST, MAX_DEPTH, checked_text
+from xlarank.models.boosters.vetting import MAX_DEPTH, checked_text, lightgbm_text
 from xlarank.models.training_data import FitSettings, Task, TrainingData, in_batches
 
 Objective = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
@@ -135,13 +134,8 @@ class LightGBMBooster:
         return np.asarray(self.trees.feature_importance("gain"), np.float64)
 
     def text(self) -> str:
-        """Return the trees as text for `read`, without parameters of training: equal trees give
-        equal files.
-        """
-        text = re.sub(
-            r"\nmonotone_constraints=[-01 ]*(?=\n)", "", self.trees.model_to_string(), count=1
-        )
-        return without_params(text)
+        """Return the trees as text for `read`; equal trees give equal texts."""
+        return lightgbm_text(self.trees.model_to_string(), self.trees.num_feature())
 
     @classmethod
     def read(cls, text: str, features: int) -> Self:
@@ -150,11 +144,6 @@ class LightGBMBooster:
             return cls(lgb.Booster(model_str=checked_text(text, features)))
         except lgb.basic.LightGBMError as error:
             raise ValueError(str(error)) from error
-
-
-def without_params(text: str) -> str:
-    """Return LightGBM's text of trees without the parameters of their training."""
-    return f"{text.partition(END)[0]}{END}\nparameters:\n{LAST}"
 
 
 def reread(booster: lgb.Booster) -> lgb.Booster:

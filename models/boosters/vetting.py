@@ -1,8 +1,9 @@
-"""Checks of the text of boosters before LightGBM or XGBoost reads it.
+"""Checks of the trees of boosters before LightGBM or XGBoost reads them.
 
 Both trust their text: they follow children out of range, rely on stated sizes, and loop forever
-over cyclic children. So every count, index and number is checked first, and only the form of trees
-that these rankers grow is accepted: one value per leaf, no categories, no linear leaves.
+over cyclic children. So every count, index and number of a tree is checked first, and only the form
+of trees that these rankers grow is accepted: one value per leaf, no categories, no linear leaves.
+What surrounds the trees is not read but written anew.
 """
 
 from __future__ import annotations
@@ -29,53 +30,43 @@ _LARGEST: Final = 1e30
 #: Largest absolute value of a leaf, far above any relevance; the sum of all trees stays finite.
 _LARGEST_LEAF: Final = 1e100
 END: Final = "\nend of trees\n"
-#: End of the parameters; LightGBM omits it if the text that it read had none.
-LAST: Final = "\nend of parameters\n"
-#: Patterns of the header's entries, in order.
-_HEADER: Final = {
-    "version": "v[34]",
-    "num_class": "1",
-    "num_tree_per_iteration": "1",
-    "label_index": "0",
-    "max_feature_idx": "[0-9]{1,9}",
-    "objective": "lambdarank|regression",
-    "feature_names": r"[A-Za-z]+_?[0-9]+( [A-Za-z]+_?[0-9]+)*",
-    "feature_infos": r"(none|\[[-+.0-9eE]+:[-+.0-9eE]+\])( (none|\[[-+.0-9eE]+:[-+.0-9eE]+\]))*",
-    "tree_sizes": "[0-9 ]*",
-}
 _INTEGER: Final = re.compile(r"-?[0-9]{1,10}")
 _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
 
 
-def checked_text(text: str, features: int) -> str:
-    """Return the header and trees of LightGBM's text; raises `ValueError` unless valid, on
-    ``features`` columns.
+def lightgbm_text(text: str, features: int) -> str:
+    """Return LightGBM's text with its trees and a new header, without parameters of training.
+
+    Equal trees on the same number of columns give equal texts. Raises `ValueError` if the text is
+    cut short.
     """
     trees, end, _ = text.partition(END)
-    require(end and LAST in text and trees.isascii(), "it is cut short, or no text of LightGBM")
-    head, *blocks = trees.split("\nTree=")
-    first, *lines = head.rstrip("\n").split("\n")
-    header = dict(line.split("=", 1) for line in lines if "=" in line)
-    expected = [name for name in _HEADER if name in header or name != "objective"]
-    matches = [*header] == expected and len(lines) == len(expected)
-    require(first == "tree" and matches, "its header has other entries")
-    for name, value in header.items():
-        require(re.fullmatch(_HEADER[name], value), f"{name} is {value[:60]!r}")
-    columns = {
-        len(header["feature_names"].split(" ")),
-        len(header["feature_infos"].split(" ")),
-        features,
+    require(end and trees.isascii(), "it is cut short, or no text of LightGBM")
+    blocks = [f"Tree={block}\n" for block in trees.split("\nTree=")[1:]]
+    header = {
+        "version": "v4",
+        "num_class": 1,
+        "num_tree_per_iteration": 1,
+        "label_index": 0,
+        "max_feature_idx": features - 1,
+        "feature_names": " ".join(f"Column_{column}" for column in range(features)),
+        "feature_infos": " ".join(["none"] * features),
+        "tree_sizes": " ".join(str(len(block)) for block in blocks),
     }
-    require(columns == {int(header["max_feature_idx"]) + 1}, f"it is not of {features} columns")
-    blocks = [f"Tree={block}\n" for block in blocks]
-    sizes = [len(block) for block in blocks]
-    require(
-        _numbers(header["tree_sizes"]) == sizes and len(blocks) <= MAX_TREES,
-        "its trees have other sizes",
-    )
+    lines = ["tree", *(f"{name}={value}" for name, value in header.items()), "\n"]
+    return ("\n".join(lines) + "".join(blocks)).removesuffix("\n") + END
+
+
+def checked_text(text: str, features: int) -> str:
+    """Return `lightgbm_text` if all trees are valid, on ``features`` columns; raises
+    `ValueError`.
+    """
+    text = lightgbm_text(text, features)
+    _, *blocks = text.removesuffix(END).split("\nTree=")
+    require(len(blocks) <= MAX_TREES, f"it has more than {MAX_TREES:,} trees")
     for number, block in enumerate(blocks):
-        _check_lightgbm_tree(block, number, features)
-    return trees + END
+        _check_lightgbm_tree(f"Tree={block}", number, features)
+    return text
 
 
 def _check_lightgbm_tree(block: str, number: int, features: int) -> None:
@@ -125,84 +116,33 @@ def _numbers(text: str) -> list[Any]:
     return [int(entry) if _INTEGER.fullmatch(entry) else float(entry) for entry in entries]
 
 
-def checked_json(text: str, features: int) -> str:
-    """Return XGBoost's JSON, re-encoded; raises `ValueError` unless valid, with trees on
-    ``features`` columns.
+def checked_json(text: str, empty: str) -> str:
+    """Return XGBoost's JSON with the trees of ``text`` in place of those of ``empty``, a booster
+    without trees; raises `ValueError` unless the trees are valid, on as many columns.
     """
+    model = json.loads(empty)
+    features = int(model["learner"]["learner_model_param"]["num_feature"])
     try:
-        model = json.loads(text, parse_constant=lambda name: require(False, f"it holds {name}"))
-        learner = _entries(model, ("learner", "version"))["learner"]
-        names = (
-            "feature_names",
-            "feature_types",
-            "gradient_booster",
-            "learner_model_param",
-            "objective",
-        )
-        _check_learner(_entries(learner, names, ("attributes",)), features)
-        booster = _entries(learner["gradient_booster"], ("model", "name"))
-        require(booster["name"] == "gbtree", f"its booster is {booster['name']!r}")
-        _check_trees(booster["model"], features)
+        given = json.loads(text, parse_constant=lambda name: require(False, f"it holds {name}"))
+        trees = given["learner"]["gradient_booster"]["model"]["trees"]
+        require(isinstance(trees, list) and len(trees) <= MAX_TREES, "its trees are no list")
+        for number, tree in enumerate(trees):
+            _check_xgboost_tree(tree, number, features)
     except (KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise ValueError(f"it has another shape ({type(error).__name__}: {error})") from error
+    model["learner"]["gradient_booster"]["model"] |= {
+        "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(trees))},
+        "iteration_indptr": [*range(len(trees) + 1)],
+        "tree_info": [0] * len(trees),
+        "trees": trees,
+    }
     return json.dumps(model)
 
 
-def _entries(value: Any, needed: Collection[str], allowed: Collection[str] = ()) -> dict[str, Any]:
-    valid = isinstance(value, dict) and {*needed} <= value.keys() <= {*needed, *allowed}
-    require(valid, f"it has other entries than {', '.join(needed)}")
+def _entries(value: Any, names: Collection[str]) -> dict[str, Any]:
+    valid = isinstance(value, dict) and {*names} == value.keys()
+    require(valid, f"it has other entries than {', '.join(names)}")
     return dict(value)
-
-
-def _check_learner(learner: dict[str, Any], features: int) -> None:
-    require(
-        learner["feature_names"] == [] and learner["feature_types"] == [], "its columns have names"
-    )
-    param = _texts(learner["learner_model_param"])
-    objective = learner["objective"]
-    for name, value in {"num_feature": str(features), "num_class": "0", "num_target": "1"}.items():
-        require(param.get(name) == value, f"{name} is {param.get(name)!r}, not {value}")
-    base = float(param["base_score"].strip("[]"))
-    require(abs(base) <= _LARGEST, "its base score is larger than any score")
-    require(objective["name"] == "rank:pairwise", f"its objective is {objective['name']!r}")
-    for parameters in [
-        learner.get("attributes", {}),
-        *(v for name, v in objective.items() if name != "name"),
-    ]:
-        _texts(parameters)
-
-
-def _texts(value: Any) -> dict[str, str]:
-    """Return a mapping of short texts; raises `ValueError` for anything else."""
-    require(isinstance(value, dict) and len(value) <= 60, "it has other parameters")
-    for name, text in value.items():
-        short = isinstance(text, str) and re.fullmatch(r"[\w.:+\-\[\] ]{0,100}", text)
-        require(
-            short and re.fullmatch(r"\w{1,60}", name),
-            f"its parameter {name[:60]!r} is {str(text)[:60]!r}",
-        )
-    return dict(value)
-
-
-def _check_trees(value: Any, features: int) -> None:
-    model = _entries(
-        value, ("gbtree_model_param", "iteration_indptr", "tree_info", "trees"), ("cats",)
-    )
-    cats = _entries(model.get("cats", {}), (), ("enc", "feature_segments", "sorted_idx"))
-    trees = model["trees"]
-    require(not any(cats.values()), "it has categories")
-    require(isinstance(trees, list) and len(trees) <= MAX_TREES, "its trees are no list")
-    counts = {"num_parallel_tree": "1", "num_trees": str(len(trees))}
-    require(model["gbtree_model_param"] == counts, "it has another number of trees than it says")
-    require_numbers(
-        model,
-        {"tree_info": (len(trees), 0, 0), "iteration_indptr": (len(trees) + 1, 0, len(trees))},
-    )
-    require(
-        model["iteration_indptr"] == [*range(len(trees) + 1)], "its rounds are not one tree each"
-    )
-    for number, tree in enumerate(trees):
-        _check_xgboost_tree(tree, number, features)
 
 
 def _check_xgboost_tree(tree: Any, number: int, features: int) -> None:

@@ -90,14 +90,28 @@ class XGBoostBooster:
         )
 
     def text(self) -> str:
-        return str(self.trees.save_raw("json").decode("utf-8"))
+        """Return the trees as JSON for `read`; equal trees give equal texts."""
+        return checked_json(_json(self.trees), _empty_json(self.trees.num_features()))
 
     @classmethod
     def read(cls, text: str, features: int) -> Self:
+        content = checked_json(text, _empty_json(features)).encode("utf-8")
         module = _xgboost()
-        content = checked_json(text, features).encode("utf-8")
         with module.config_context(verbosity=0):
             return cls(module.Booster(model_file=bytearray(content)))
+
+
+def _json(trees: Any) -> str:
+    return str(trees.save_raw("json").decode("utf-8"))
+
+
+def _empty_json(features: int) -> str:
+    """Return the JSON of a booster without trees."""
+    module = _xgboost()
+    params = {"objective": "rank:pairwise", "base_score": 0.0}
+    with module.config_context(verbosity=0):
+        row = module.DMatrix(np.zeros((1, features)), np.zeros(1))
+        return _json(module.train(params, row, 0))
 
 
 def _xgboost() -> ModuleType:

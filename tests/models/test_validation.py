@@ -120,7 +120,7 @@ class SpyBooster:
         return {"learning_rate": 1.0}
 
     @classmethod
-    def fit(cls, task, used, settings, base):
+    def fit(cls, task, used, settings):
         return cls(settings.rounds)
 
     def stages(self, values, scores, every, from_zero):
