@@ -1,9 +1,8 @@
 """Sums and maxima over the nodes and pairs of every configuration, for all blocks in one pass.
 
-Configurations are aggregated batch by batch, so no intermediate result is kept for all of a graph. A
-sum over nodes is a sparse product ``counts (configs, T) @ quantities (T, n)``; all blocks share the
-counts. Shapes are those of `xlarank.features.layout.layout_facts`: K configurable nodes, R distinct
-rows, T types of rows.
+Configurations are aggregated batch by batch. A sum over nodes is a sparse product ``counts
+(configs, T) @ quantities (T, n)``, and all blocks share the counts. Shapes are those of
+`xlarank.features.layout.layout_facts`: K configurable nodes, R distinct rows, T types of rows.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -155,19 +156,25 @@ class Assignment:
     # ---- propagation; the event added last is handled first
 
     def _assign(self) -> None:
-        """Assign all layouts."""
         self._queue: deque[Callable[[], None]] = deque()
-        steps = [self._set_parameters, lambda: self._push(self._set_results), self._set_demanded]
+        steps = [
+            self._set_parameters,
+            lambda: self._queue.appendleft(self._set_results),
+            self._set_demanded,
+        ]
         for step in reversed(steps) if self.program.hardware.demands_last else steps:
             step()
-        self._set_constrained()
+        for instruction in filter(self.constraint.__contains__, self.order):
+            for layout, mask in self.constraint[instruction].items():
+                self._set((instruction, OUTPUT), layout, mask)
+                self._set((instruction, 0), layout, mask)
         self._propagate()
         for instruction in self.order:
             unknown = self.everything & ~self.written[instruction].known
             if instruction in self.constraint:
                 unknown &= self.constraint[instruction].known
             if unknown and self.dims[instruction]:
-                self._write(instruction, row_major(len(self.dims[instruction])), unknown)
+                self._set((instruction, OUTPUT), row_major(len(self.dims[instruction])), unknown)
                 self._propagate()
 
     def _propagate(self) -> None:
@@ -177,38 +184,25 @@ class Assignment:
     def _set_parameters(self) -> None:
         for instruction in self.order:
             if self.opcode[instruction] == "parameter":
-                self._write(instruction, self.program.preferred[instruction], self.everything)
+                layout = self.program.preferred[instruction]
+                self._set((instruction, OUTPUT), layout, self.everything)
 
     def _set_results(self) -> None:
         for instruction, mask in self.results:
-            self._write(instruction, self.result_layout(instruction), mask)
-
-    def _set_constrained(self) -> None:
-        for instruction in self.order:
-            if instruction in self.constraint:
-                for layout, mask in self.constraint[instruction].items():
-                    self._write(instruction, layout, mask)
-                    self._want((instruction, 0), layout, mask)
+            self._set((instruction, OUTPUT), self.result_layout(instruction), mask)
 
     def _set_demanded(self) -> None:
         program = self.program
         nodes = [node for node in self.order if node not in self.constraint]
         for node in reversed(nodes) if program.hardware.readers_last else nodes:
             mandatory = program.opcode[node] in program.hardware.demands
-
-            def existing(number: int, node: int = node) -> MaskedLayouts:
-                return self._existing((node, number))
-
-            for number, layout, mask in demands(program, node, self.everything, existing):
-                if number == OUTPUT:
-                    self._write(node, layout, mask, mandatory=True)
-                else:
-                    self._want((node, number), layout, mask, mandatory=mandatory)
+            for number, layout, mask in demands(program, node, self.everything, self._existing):
+                self._set((node, number), layout, mask, mandatory=mandatory)
             order = dot_order(program, node)
             if order is not None:
                 dot = program.operands[node][0]
                 mask = sum(part for source, part in self.sources[node, 0] if source == dot)
-                self._want((node, 0), order, mask, mandatory=True)
+                self._set((node, 0), order, mask, mandatory=True)
 
     def _existing(self, operand: Operand) -> MaskedLayouts:
         """Return the layouts that an operand has in the module before layout assignment."""
@@ -228,14 +222,13 @@ class Assignment:
             return [*self.constraint[instruction].items()]
         if instruction not in self._known_before:
             program = self.program
-            layouts: MaskedLayouts = [(row_major(len(self.dims[instruction])), self.everything)]
-            permutation = program.permutation.get(instruction)
-            if permutation is not None:
-                back = inverse(permutation)
+            rank = len(self.dims[instruction])
+            layouts: MaskedLayouts = [(row_major(rank), self.everything)]
+            if instruction in program.permutation:
+                back = inverse(program.permutation[instruction])
                 first = self._existing((instruction, 0))
                 layouts = [(permuted(layout, back), mask) for layout, mask in first]
             elif program.elementwise[instruction]:
-                rank = len(self.dims[instruction])
                 for number, tensor in enumerate(program.operands[instruction]):
                     if len(program.dims[tensor]) == rank:
                         layouts = self._existing((instruction, number))
@@ -243,51 +236,38 @@ class Assignment:
             self._known_before[instruction] = layouts
         return self._known_before[instruction]
 
-    def _write(
+    def _set(
         self,
-        instruction: int,
+        place: Operand,
         layout: Layout,
         mask: Mask,
         *,
         mandatory: bool = False,
         last: bool = False,
     ) -> None:
-        if len(layout) != len(self.dims[instruction]):
+        """Set the layout of an operand, or of an output (number `OUTPUT`), and propagate it."""
+        instruction, number = place
+        is_output = number == OUTPUT
+        if is_output and len(layout) != len(self.dims[instruction]):
             return
-        taken = self.written[instruction].add(layout, mask, mandatory=mandatory)
+        choices = self.written[instruction] if is_output else self.wanted[place]
+        taken = choices.add(layout, mask, mandatory=mandatory)
         if taken:
-            self._push(lambda: self._from_output(instruction, layout, taken), last)
-            for other in self.program.merged.get(instruction, ()):  # slices of one output
-                self._write(other, layout, taken)
+            event = partial(self._from_output if is_output else self._from_operand, place)
+            queue = self._queue.append if last else self._queue.appendleft
+            queue(partial(event, layout, taken))
+            for other in self.program.merged.get(instruction, ()) if is_output else ():
+                self._set((other, OUTPUT), layout, taken)  # slices of one output
 
-    def _want(
-        self,
-        operand: Operand,
-        layout: Layout,
-        mask: Mask,
-        *,
-        mandatory: bool = False,
-        last: bool = False,
-    ) -> None:
-        taken = self.wanted[operand].add(layout, mask, mandatory=mandatory)
-        if taken:
-            self._push(lambda: self._from_operand(operand, layout, taken), last)
-
-    def _push(self, event: Callable[[], None], last: bool = False) -> None:
-        if last:
-            self._queue.append(event)
-        else:
-            self._queue.appendleft(event)
-
-    def _from_output(self, instruction: int, layout: Layout, mask: Mask) -> None:
+    def _from_output(self, place: Operand, layout: Layout, mask: Mask) -> None:
         """Propagate the layout of an output to the instruction's operands and to its readers."""
+        instruction, _ = place
         mask &= self.written[instruction].get(layout, 0)  # elsewhere it was replaced since
         if len(layout) > 1 and instruction not in self.constraint:
             self._to_operands(instruction, layout, mask)
         for operand, part in self._readers[instruction]:
-            reading = mask & part & ~self.wanted[operand].known
-            if reading and self.opcode[operand[0]] != "tuple":
-                self._want(operand, layout, reading)
+            if self.opcode[operand[0]] != "tuple":
+                self._set(operand, layout, mask & part)
 
     def _to_operands(self, instruction: int, layout: Layout, mask: Mask) -> None:
         program = self.program
@@ -295,13 +275,13 @@ class Assignment:
         if program.keeps[instruction]:
             for number, tensor in enumerate(inputs):
                 if len(program.dims[tensor]) == len(layout):
-                    self._want((instruction, number), layout, mask, mandatory=True)
+                    self._set((instruction, number), layout, mask, mandatory=True)
         elif inputs and len(program.dims[inputs[0]]) > 1:
             source = program.to_operand(instruction, layout)
             if source is not None:
                 mandatory = instruction in program.kept
                 last = not program.propagates_first(instruction)
-                self._want((instruction, 0), source, mask, mandatory=mandatory, last=last)
+                self._set((instruction, 0), source, mask, mandatory=mandatory, last=last)
 
     def _from_operand(self, operand: Operand, layout: Layout, mask: Mask) -> None:
         """Propagate the layout wanted by an operand to its producer and through its reader."""
@@ -309,9 +289,8 @@ class Assignment:
             return
         mask &= self.wanted[operand].get(layout, 0)
         for source, part in self.sources[operand]:
-            written = mask & part & ~self.written[source].known
-            if written and self.opcode[source] != "tuple":
-                self._write(source, layout, written)
+            if self.opcode[source] != "tuple":
+                self._set((source, OUTPUT), layout, mask & part)
         instruction, number = operand
         program = self.program
         if self.opcode[instruction] in (CONSTRAINT, "tuple"):
@@ -323,7 +302,7 @@ class Assignment:
             if output is not None and len(output) > 1:
                 mandatory = instruction not in program.reshapes
                 last = not program.propagates_first(instruction)
-                self._write(instruction, output, mask, mandatory=mandatory, last=last)
+                self._set((instruction, OUTPUT), output, mask, mandatory=mandatory, last=last)
 
     def _through(self, instruction: int, number: int, layout: Layout, mask: Mask) -> None:
         """Propagate a layout from one operand to the others and the output."""
@@ -335,6 +314,5 @@ class Assignment:
                 return
         for other, tensor in enumerate(inputs):
             if tensor != inputs[number] and len(program.dims[tensor]) == len(layout):
-                self._want((instruction, other), layout, mask, mandatory=True)
-        if len(program.dims[instruction]) == len(layout):
-            self._write(instruction, layout, mask, mandatory=True)
+                self._set((instruction, other), layout, mask, mandatory=True)
+        self._set((instruction, OUTPUT), layout, mask, mandatory=True)

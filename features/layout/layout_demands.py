@@ -16,8 +16,8 @@ from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES
 OUTPUT: Final = -1
 #: A demand: number of the operand or `OUTPUT`, layout, configurations.
 Demanded = tuple[int, Layout, Mask]
-#: Function from an operand's number to the layouts that it has so far, the preferred ones first.
-Existing = Callable[[int], MaskedLayouts]
+#: Function from an operand (node and number) to the layouts that it has so far.
+Existing = Callable[[tuple[int, int]], MaskedLayouts]
 
 #: Operations of which no order is demanded.
 _INDIFFERENT: Final = frozenset(
@@ -83,7 +83,7 @@ def _matrices(
         if not groups[0] and len(groups[1]) < 2 and len(groups[2]) < 2:
             continue
         remaining = everything
-        for layout, mask in [*existing(number), (row_major(rank), everything)]:
+        for layout, mask in [*existing((node, number)), (row_major(rank), everything)]:
             if mask & remaining and is_matrix(layout, groups):
                 yield number, layout, mask & remaining
                 remaining &= ~mask

@@ -1,6 +1,4 @@
-"""Bounds of tiles, their division of tensors, memory traffic, and the inner loop of vector tiles on
-a CPU core.
-"""
+"""Bounds of tiles, how they divide tensors, memory traffic, and the inner loop on a CPU core."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ VMEM_BYTES: Final = 16 * 2**20
 
 
 class Bounds(Block):
-    """Bounds in the file and their product, log2(1 + x); a bound of 0 stands for the whole
-    dimension.
-    """
+    """Bounds in the file and their product, log2(1 + x); a bound of 0 is the whole dimension."""
 
     kinds = ("tile",)
     cause = Cause.TILES
@@ -46,8 +42,7 @@ _INSIDE: Final = "part of the last one along dimension {} that lies inside the t
 
 
 class TileCounts(Block):
-    """Number of tiles ceil(extent / bound), log2, per dimension and in total, and how evenly bounds
-    divide extents.
+    """Number of tiles ceil(extent / bound), log2, and how evenly bounds divide extents.
 
     Edge waste is the volume covered by the tiles over the true volume, minus 1.
     """
@@ -72,7 +67,7 @@ class TileCounts(Block):
         for slot in ("output", "kernel"):
             tile = context.tiles[slot]
             extents = context.extents[slot]
-            inside = context.extents[slot] > 0
+            inside = extents > 0
             counts = np.where(inside, np.ceil(extents / tile), 1.0)
             covered = np.where(inside, counts * tile / np.where(inside, extents, 1.0), 1.0)
             parts += [np.log2(counts), np.log2(counts.prod(axis=1)), covered.prod(axis=1) - 1.0]
@@ -94,11 +89,10 @@ _ALIGNMENT: Final = "largest power of two (up to 64) in the {}, log2"
 
 
 class TileShape(Block):
-    """Proportions of a tile: to the extents of its last three dimensions, and to the inner (vector)
-    tile.
+    """Proportions of a tile to the extents and to the inner (vector) tile.
 
-    Dimensions, except the kernel's, are counted from the last one (0), which means the same at
-    every rank.
+    The last three dimensions, except the kernel's, are counted from the last one (0), which means
+    the same at every rank.
     """
 
     kinds = ("tile",)
@@ -109,12 +103,8 @@ class TileShape(Block):
             for name, meaning in _PROPORTIONS.items()
             for i in range(3)
         },
-        "shape__kernel_volume__ratio": (
-            "volume of the kernel tile over that of its extents, at most 2^24"
-        ),
-        "shape__output_over_input__log": (
-            "volume of the output tile over that of the input (vector) tile, log2"
-        ),
+        "shape__kernel_volume__ratio": "volume of the kernel tile over its extents', at most 2^24",
+        "shape__output_over_input__log": "volume of the output over the input (vector) tile, log2",
         "shape__skew__log": "last output bound over the one before, log2",
         "shape__input_last0_mod16__share": "input bound of the last dimension modulo 16, over 16",
         "shape__output_last0_mod16__share": "output bound of the last dimension modulo 16, over 16",
@@ -122,9 +112,7 @@ class TileShape(Block):
         "shape__input_last1_alignment__log": _ALIGNMENT.format("input bound before the last"),
         "shape__output_last0_alignment__log": _ALIGNMENT.format("last output bound"),
         "shape__kernel_alignment__log": _ALIGNMENT.format("kernel tile's volume"),
-        "shape__input_registers__log": (
-            "registers of 8 elements that the input (vector) tile fills, log2"
-        ),
+        "shape__input_registers__log": "registers of 8 elements in the input (vector) tile, log2",
     }
 
     def compute(self, context: TileContext) -> Floats:
@@ -168,30 +156,19 @@ class Traffic(Block):
         "traffic__tile_bytes__log": "bytes of one output tile, log2(1 + x)",
         "traffic__working_set__log": "bytes of one output tile and what it reads, log2(1 + x)",
         "traffic__vmem__ratio": "two working sets over 16 MiB, at most 4",
-        "traffic__padded_tile__log": "bytes of one output tile padded to 8 x 128 elements in its "
-        "last two dimensions, log2(1 + x)",
+        "traffic__padded_tile__log": "bytes of one output tile padded to 8 x 128, log2(1 + x)",
         "traffic__padded_tile__ratio": "padded over true bytes of one output tile, minus 1",
         "traffic__padded_vmem__ratio": "two padded output tiles over 16 MiB, at most 4",
         "traffic__total__log": "bytes read and written by all tiles, log2(1 + x)",
-        "traffic__total__ratio": (
-            "bytes read and written by all tiles over those with one tile in all, log2"
-        ),
-        "traffic__intensity__log": (
-            "multiply-adds of one tile over its bytes read and written, log2(1 + x)"
-        ),
+        "traffic__total__ratio": "bytes of all tiles over those with one tile in all, log2",
+        "traffic__intensity__log": "multiply-adds of one tile over its bytes moved, log2(1 + x)",
         "traffic__flops_per_tile__log": "multiply-adds of one tile, log2(1 + x)",
         "traffic__left_panel__log": "bytes of the m x K panel, log2(1 + x)",
         "traffic__right_panel__log": "bytes of the K x n panel, log2(1 + x)",
-        "traffic__inner_left__log": (
-            "input (vector) tile rows times the reduction tile, log2(1 + x)"
-        ),
-        "traffic__inner_right__log": (
-            "input (vector) tile columns times the reduction tile, log2(1 + x)"
-        ),
-        "traffic__inner_step__log": "input (vector) tile times the reduction tile, log2(1 + x)",
-        "traffic__inner_balance__log": (
-            "multiply-adds of an inner step over the elements it reads, log2(1 + x)"
-        ),
+        "traffic__inner_left__log": "vector tile rows times the reduction tile, log2(1 + x)",
+        "traffic__inner_right__log": "vector tile columns times the reduction tile, log2(1 + x)",
+        "traffic__inner_step__log": "vector tile times the reduction tile, log2(1 + x)",
+        "traffic__inner_balance__log": "multiply-adds over reads of an inner step, log2(1 + x)",
     }
 
     def compute(self, context: TileContext) -> Floats:
@@ -221,17 +198,17 @@ class Traffic(Block):
         if rank > 1:
             second = tile[:, rank - 2]
             padded *= np.ceil(second / tiling.sublanes) * tiling.sublanes / second
-        memory = [log2p(volume * size), log2p(moved * size)]
-        memory += [np.minimum(2 * moved * size / VMEM_BYTES, 4.0)]
-        memory += [log2p(padded * size), padded / volume - 1.0]
-        memory += [np.minimum(2 * padded * size / VMEM_BYTES, 4.0)]
-        total = [log2p(count * moved * size), np.log2(count * moved / max(minimum, 1.0))]
-        of_tile = (work / (moved * size), work, left * size, right * size)
-        inner = [
-            part * context.step for part in (inner_rows, inner_columns, inner_rows * inner_columns)
-        ]
-        balance = inner_rows * inner_columns / (inner_rows + inner_columns)
-        return np.stack([*memory, *total, *map(log2p, (*of_tile, *inner, balance))], axis=1)
+        vmem, padded_vmem = (
+            np.minimum(2 * elements * size / VMEM_BYTES, 4.0) for elements in (moved, padded)
+        )
+        columns_ = [log2p(volume * size), log2p(moved * size), vmem]
+        columns_ += [log2p(padded * size), padded / volume - 1.0, padded_vmem]
+        columns_ += [log2p(count * moved * size), np.log2(count * moved / max(minimum, 1.0))]
+        logs = [work / (moved * size), work, left * size, right * size]
+        inner = inner_rows * inner_columns
+        logs += [part * context.step for part in (inner_rows, inner_columns, inner)]
+        logs.append(inner / (inner_rows + inner_columns))
+        return np.stack([*columns_, *map(log2p, logs)], axis=1)
 
 
 class Kernel(Block):
@@ -243,7 +220,7 @@ class Kernel(Block):
         **{f"kernel__is_{name}__flag": f"1 if the main node is {name}" for name in OPCODE_CLASSES},
         **{
             f"kernel__extent_{i}__log": f"extent of dimension {i} that the output bounds divide"
-            for i in range(6)
+            for i in range(MAX_RANK)
         },
         **{
             f"kernel__extent_last{i}__log": f"extent of dimension {i} from the last"
@@ -257,9 +234,7 @@ class Kernel(Block):
         "kernel__fan_in__log": "number of operands of the main node",
         "kernel__largest_operand__log": "bytes of the main node's largest operand",
         "kernel__smallest_operand__log": "bytes of the main node's smallest operand",
-        "kernel__reduces_minor__flag": (
-            "1 if a reduction sums along the minor-most dimension of its operand"
-        ),
+        "kernel__reduces_minor__flag": "1 if a reduction sums along the minor-most dimension",
         "kernel__physical__flag": "1 if bounds count hardware tiles in physical order",
     }
 
@@ -388,13 +363,9 @@ class TileInner(Block):
     cause = Cause.INNER
     columns = {
         "inner__divides__flag": "1 if the vector tile divides the output tile in every dimension",
-        "inner__lanes__share": (
-            "share of the registers' lanes that one row of the vector tile fills"
-        ),
+        "inner__lanes__share": "share of the registers' lanes that a row of the vector tile fills",
         "inner__odd__log": "largest odd factor of the vector tile's last dimension, log2",
-        "inner__chains__log": (
-            "8 over the multiply-adds that do not wait for each other, at least 1, log2"
-        ),
+        "inner__chains__log": "8 over the independent multiply-adds, at least 1, log2",
         "inner__loads__log": "registers loaded per element for one step of the reduction, log2",
         "inner__lines__log": "cache lines that one row touches, per element that uses them, log2",
         "inner__spill__log": "registers needed beyond the core's 16, log2(1 + x)",

@@ -102,10 +102,13 @@ class TileContext(ProgramContext):
         """Return the `slot_tensors` of a node, ``(3,)``."""
         return np.asarray(slot_tensors(self, np.array([node]))[0])
 
+    def operands_of(self, node: int) -> list[int]:
+        """Return the operands of a node in the order of the edges."""
+        edges = self.graph.edges
+        return [int(operand) for operand in edges[edges[:, 0] == node, 1]]
+
     def physical_unit(self, rank: int) -> Floats:
-        """Return the elements per unit of the `physical_extents` of a tensor of this rank,
-        ``(rank,)``.
-        """
+        """Return elements per unit of the `physical_extents` of a tensor, ``(rank,)``."""
         unit = np.ones(rank)
         unit[-2:-1], unit[-1:] = self.tiling.sublanes, self.tiling.lanes
         return unit

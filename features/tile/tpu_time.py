@@ -58,8 +58,7 @@ class WindowLoop:
         output = product.output if product else _TiledTensor(context, context.tiled_node, "output")
         inputs, results = _read_and_written(context)
         self.steps = self.tiles = output.count.prod(axis=1)
-        self.tile = (output.tile * output.unit).prod(axis=1)
-        size = float((output.extents * output.unit).prod())
+        self.tile = output.elements.prod(axis=1)
         if product is not None:
             self.kind = "product"
             limit = np.inf
@@ -82,13 +81,13 @@ class WindowLoop:
         large = [node for node in (*inputs, *results) if context.volume[node] >= half]
         packed = any(context.element_bytes[node] < context.tiling.word_bytes for node in large)
         computed = context.volume[~np.isin(opcode, _FREE) & (context.volume > 1)].sum()
-        padding = size / max(1.0, float(context.volume[output.node]))
+        padding = output.padded / max(1.0, float(context.volume[output.node]))
         self.moved = moved + transferred
         self.runs = output.runs() * self.tiles * len(large)
         self.fused = self.steps * max(0, int((opcode == OPCODE["convolution"]).sum()) - 1)
         self.computed = zeros + computed * padding
-        self.packed = zeros + size * packed
-        self.copied = zeros + size * (opcode[-1] in _COPIES)
+        self.packed = zeros + output.padded * packed
+        self.copied = zeros + output.padded * (opcode[-1] in _COPIES)
 
 
 class _TiledTensor:
@@ -96,8 +95,10 @@ class _TiledTensor:
 
     Attributes:
         logical: ``(rank,)`` logical dimensions.
-        extents, unit: ``(rank,)`` sizes in units, and elements per unit.
-        tile, count: ``(configs, rank)`` bounds in units, and number of tiles, along each dimension.
+        extents: ``(rank,)`` sizes in units of the bounds.
+        padded: elements of the entire tensor in hardware tiles.
+        tile, elements, count: ``(configs, rank)`` bounds in units and in elements, and number of
+            tiles, along each dimension.
     """
 
     def __init__(self, context: TileContext, node: int, slot: str) -> None:
@@ -106,8 +107,10 @@ class _TiledTensor:
         self.node = node
         self.logical: list[int] = context.default_layout[node, :rank][::-1].tolist()
         self.extents = np.maximum(context.physical_extents[node, :rank], 1.0)
-        self.unit = context.physical_unit(rank)
+        unit = context.physical_unit(rank)
+        self.padded = float((self.extents * unit).prod())
         self.tile = np.where(bounds > 0, np.minimum(bounds, self.extents), self.extents)
+        self.elements = self.tile * unit
         self.count = np.ceil(self.extents / self.tile)
 
     def runs(self) -> Floats:
@@ -125,37 +128,28 @@ def _padded_bytes(context: TileContext, node: int) -> float:
 
 
 def _read_and_written(context: TileContext) -> tuple[list[int], list[int]]:
-    """Return the nodes that the kernel reads (operands of the root) and writes (the root or its
-    parts).
-    """
+    """Return the nodes that the kernel reads, and those that it writes (the root or its parts)."""
     root = context.graph.nodes - 1
     opcode = context.graph.opcode
-    operands = _operands(context, root)
+    operands = context.operands_of(root)
     read = [tensor for tensor in operands if opcode[tensor] == OPCODE["parameter"]]
     called = [tensor for tensor in operands if tensor not in read]
     if context.rank[root] > 0 or not called:
         return read or operands, [root]
     body = called[-1]
-    parts = _operands(context, body) if opcode[body] == OPCODE["tuple"] else [body]
+    parts = context.operands_of(body) if opcode[body] == OPCODE["tuple"] else [body]
     return read or operands, [tensor for tensor in parts if context.rank[tensor] > 0] or [body]
 
 
-def _operands(context: TileContext, node: int) -> list[int]:
-    return [int(operand) for operand in context.graph.edges[context.graph.edges[:, 0] == node, 1]]
-
-
 def _product(context: TileContext) -> _Product | None:
-    """Return the convolution whose output and operand fit the bounds best; None without one or
-    kernel bounds.
-    """
+    """Return the convolution whose output and kernel fit the bounds best, if any has bounds."""
     kernel_bounds = context.bounds["kernel"].max(axis=0)
     output_bounds = context.bounds["output"].max(axis=0)
-    convolutions = np.flatnonzero(context.graph.opcode == OPCODE["convolution"]).tolist()
-    if not kernel_bounds.any() or not convolutions:
+    if not kernel_bounds.any():
         return None
     products = []
-    for node in convolutions:
-        candidates = dict.fromkeys((int(context.slots_of(node)[2]), *_operands(context, node)))
+    for node in np.flatnonzero(context.graph.opcode == OPCODE["convolution"]).tolist():
+        candidates = dict.fromkeys((int(context.slots_of(node)[2]), *context.operands_of(node)))
         if operands := [tensor for tensor in candidates if tensor >= 0]:
             fits = [_fit(context, tensor, kernel_bounds) for tensor in operands]
             at = int(np.argmax(fits))
@@ -166,9 +160,7 @@ def _product(context: TileContext) -> _Product | None:
 
 
 def _fit(context: TileContext, node: int, largest_bounds: Floats) -> float:
-    """Return 10 plus the number of extents that the largest bounds equal; -5 if a bound exceeds its
-    extent.
-    """
+    """Return 10 plus the number of bounds that equal their extent; -5 if one exceeds it."""
     extents = context.physical_extents[node]
     if (largest_bounds > extents).any():
         return -5.0
@@ -178,6 +170,9 @@ def _fit(context: TileContext, node: int, largest_bounds: Floats) -> float:
 class _Product:
     """A convolution in tiles; arrays are ``(configs,)``.
 
+    Axes of the window are paired if an output position meets a single kernel position, as in a
+    dot's batch dimension.
+
     Attributes:
         operands: nodes of the input and the kernel.
         steps, moved: kernel tiles per output tile, and bytes fetched of both operands in all steps.
@@ -185,64 +180,46 @@ class _Product:
     """
 
     def __init__(self, context: TileContext, node: int, input_: int, kernel: int) -> None:
+        self.operands = (input_, kernel)
         self.output = out = _TiledTensor(context, node, "output")
         self.kernel = weights = _TiledTensor(context, kernel, "kernel")
         self._set_window(context, node, input_)
-        output_feature = context.convolution_dimension("output_feature")[node]
-        kernel_feature = context.convolution_dimension("kernel_output_feature")[node]
-        ones = np.ones(context.configs)
-        depth = steps = columns = rows = batches = row_tiles = column_tiles = halo = ones
-        window = {}
-        windows = {}
+        feature, kernel_feature = (
+            context.convolution_dimension(role)[node]
+            for role in ("output_feature", "kernel_output_feature")
+        )
+        summed = []
         for at, dim in enumerate(weights.logical):
-            axis = self._kernel_axis.get(dim)
-            if dim == kernel_feature or axis in self._paired:
-                continue
-            steps = steps * weights.count[:, at]
-            elements = weights.tile[:, at] * weights.unit[at]
-            depth = depth * np.minimum(elements, max(1, context.dims[kernel, dim]))
-            if axis is not None:
-                window[axis] = weights.tile[:, at]
-                windows[axis] = weights.count[:, at]
+            if dim != kernel_feature and self._kernel_axis.get(dim) not in self._paired:
+                summed.append(at)
+        columns: list[int] = []
+        batches: list[int] = []
+        rows: list[int] = []
         for at, dim in enumerate(out.logical):
-            size = out.tile[:, at] * out.unit[at]
-            axis = self._output_axis.get(dim)
-            if dim == output_feature:
-                columns = size
-                column_tiles = out.count[:, at]
-            elif axis in self._paired:
-                batches = batches * size
-            else:
-                rows = rows * size
-                row_tiles = row_tiles * out.count[:, at]
-                if axis is not None:
-                    span = self._span(axis, size, window.get(axis, ones))
-                    halo = halo * np.maximum(span * out.count[:, at] * windows.get(axis, ones), 1.0)
-        first = _padded_bytes(context, input_) * halo
+            is_paired = self._output_axis.get(dim) in self._paired
+            (columns if dim == feature else batches if is_paired else rows).append(at)
+        self.steps = weights.count[:, summed].prod(axis=1)
+        row_tiles = out.count[:, rows].prod(axis=1)
+        column_tiles = out.count[:, columns].prod(axis=1)
+        first = _padded_bytes(context, input_) * self._halo(rows, summed)
         second = _padded_bytes(context, kernel)
         # the cheaper of two loop orders: an operand that does not change between steps is not
         # fetched again
-        again = steps > 1
+        again = self.steps > 1
         by_rows = first * np.where(again | (row_tiles > 1), column_tiles, 1.0)
         by_rows += second * np.where(again, row_tiles, 1.0)
         by_columns = first * np.where(again, column_tiles, 1.0)
         by_columns += second * np.where(again | (column_tiles > 1), row_tiles, 1.0)
         self.moved = np.minimum(by_rows, by_columns)
-        self.operands = (input_, kernel)
-        self.steps = steps
-        self.passes = (
-            batches
-            * np.ceil(depth / context.tiling.lanes)
-            * np.ceil(columns / context.tiling.lanes)
-        )
-        self.rows = self.passes * rows
+        sizes = np.maximum(context.dims[kernel, weights.logical], 1)
+        depth = np.minimum(weights.elements, sizes)[:, summed].prod(axis=1)
+        width = out.elements[:, columns].prod(axis=1)
+        passes = np.ceil(depth / context.tiling.lanes) * np.ceil(width / context.tiling.lanes)
+        self.passes = out.elements[:, batches].prod(axis=1) * passes
+        self.rows = self.passes * out.elements[:, rows].prod(axis=1)
 
     def _set_window(self, context: TileContext, node: int, input_: int) -> None:
-        """Set the spatial axis of dimensions of output and kernel, and the window along each axis.
-
-        Axes are paired if an output position meets a single kernel position, as in a dot's batch
-        dimension.
-        """
+        """Set the spatial axis of dimensions of output and kernel, and the window of each axis."""
         excluded = [
             context.convolution_dimension(f"output_{role}")[node] for role in ("batch", "feature")
         ]
@@ -257,21 +234,28 @@ class _Product:
             np.maximum(context.column(f"window_{name}_0", MAX_RANK)[node].astype(np.float64), 1.0)
             for name in ("size", "stride", "window_dilation", "base_dilation")
         )
-        self._extent = [
-            max(1.0, float(context.dims[input_, min(dim, MAX_RANK - 1)])) for dim in inputs
-        ]
+        self._extent = [max(1, context.dims[input_, min(dim, MAX_RANK - 1)]) for dim in inputs]
         self._paired = {
             axis
             for axis, extent in enumerate(self._extent)
             if size[axis] > 1 and (self._base[axis] >= size[axis] or extent == 1)
         }
 
-    def _span(self, axis: int, rows: Floats, window: Floats) -> Floats:
-        """Return the share of the input that a tile of output rows reads through a window,
-        ``(configs,)``.
-        """
-        reach = (rows - 1) * self._stride[axis] + (window - 1) * self._dilation[axis] + 1
-        return np.asarray(np.minimum(np.ceil(reach / self._base[axis]) / self._extent[axis], 1.0))
+    def _halo(self, rows: list[int], summed: list[int]) -> Floats:
+        """Return the elements of the input that all tiles read, over those that there are."""
+        halo = np.ones(len(self.output.tile))
+        for at in rows:
+            axis = self._output_axis.get(self.output.logical[at])
+            if axis is None:
+                continue
+            inside = [k for k in summed if self._kernel_axis.get(self.kernel.logical[k]) == axis]
+            window = self.kernel.tile[:, inside].prod(axis=1)
+            reach = (self.output.elements[:, at] - 1) * self._stride[axis]
+            reach += (window - 1) * self._dilation[axis] + 1
+            span = np.minimum(np.ceil(reach / self._base[axis]) / self._extent[axis], 1.0)
+            tiles = self.output.count[:, at] * self.kernel.count[:, inside].prod(axis=1)
+            halo *= np.maximum(span * tiles, 1.0)
+        return halo
 
 
 @dataclass(frozen=True)
@@ -315,9 +299,7 @@ class Costs:
         return np.asarray(registers / _REGISTER + loop.rows * self.row)
 
     def cycles(self, loop: WindowLoop) -> Floats:
-        """Return the longer of moving and computing, one step of the shorter and fixed costs,
-        ``(configs,)``.
-        """
+        """Return the longer of moving and computing, plus a step of the shorter and fixed costs."""
         moving = self.moving(loop)
         computing = self.computing(loop)
         overlapped = np.maximum(moving, computing) + np.minimum(moving, computing) / loop.steps
@@ -354,21 +336,15 @@ class TpuTime(Block):
         "tpu__cycles__log": "estimated cycles, log2",
         "tpu__moving__log": "cycles of copies between memory and vector memory, log2(1 + x)",
         "tpu__computing__log": "cycles of the vector and the matrix unit, log2(1 + x)",
-        "tpu__balance__log": (
-            "cycles of moving over those of computing, log2, at most 10 either way"
-        ),
+        "tpu__balance__log": "cycles of moving over those of computing, log2, -10 to 10",
         "tpu__steps__log": "steps of the loop over windows, log2",
         "tpu__steps__share": "fixed cost of all steps over the estimated cycles",
         "tpu__output_tiles__log": "output tiles, log2",
         "tpu__step_moved__log": "bytes moved in a step, log2(1 + x)",
         "tpu__moved__ratio": "bytes moved over the fewest of any candidate, log2",
         "tpu__runs__log": "contiguous runs of memory that are copied, log2(1 + x)",
-        "tpu__step_passes__log": (
-            "blocks of weights that a step loads into the matrix unit, log2(1 + x)"
-        ),
-        "tpu__rows__log": (
-            "rows that go through the matrix unit for each block of weights, log2(1 + x)"
-        ),
+        "tpu__step_passes__log": "blocks of weights that a step loads, log2(1 + x)",
+        "tpu__rows__log": "rows multiplied by each block of weights, log2(1 + x)",
         "tpu__vector__log": "registers of elementwise work in a step, log2(1 + x)",
         "tpu__summed__log": "registers accumulated in vector memory, log2(1 + x)",
         "tpu__tile__log": "registers of an output tile, log2(1 + x)",
