@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,3 +67,11 @@ class Choices(dict[Layout, Mask]):
         self[layout] = self.get(layout, 0) | mask
         self.known |= mask
         return mask
+
+    def replaced(self, others: Mapping[Layout, Mask]) -> Choices:
+        """Return a copy in which some configurations have other layouts."""
+        choices = Choices(self)
+        choices.known = self.known
+        for layout, mask in others.items():
+            choices.add(layout, mask, mandatory=True)
+        return choices

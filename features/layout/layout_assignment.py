@@ -129,23 +129,20 @@ class Assignment:
 
     def _handed_on(self, node: int, mask: Mask) -> list[tuple[int, Mask]]:
         """Return what stands for a node's output: its constraint where set, else the node."""
-        constraint = self._outputs.get(node)
-        if constraint is None:
-            return [(node, mask)] if mask else []
-        constrained = mask & self.constraint[constraint].known
-        pairs = (constraint, constrained), (node, mask & ~constrained)
+        constrained = mask & self._constrained(node)
+        pairs = (self._outputs.get(node, node), constrained), (node, mask & ~constrained)
         return [(instruction, part) for instruction, part in pairs if part]
+
+    def _constrained(self, node: int) -> Mask:
+        """Return where a node's output is constrained."""
+        return self.constraint[self._outputs[node]].known if node in self._outputs else 0
 
     def _fused(self, node: int, tensor: int) -> Mask:
         """Return where a convolution computes a node, which then does not read ``tensor``."""
         convolution = self.program.activations.get(node)
         if convolution is None or tensor == convolution:
             return 0
-        return sum(
-            mask
-            for source, mask in self._handed_on(convolution, self.everything)
-            if source == convolution
-        )
+        return self.everything & ~self._constrained(convolution)
 
     def result_layout(self, instruction: int) -> Layout:
         """Return the layout in which an instruction is returned."""
