@@ -16,7 +16,7 @@ from xlarank.data.graph import Graph, LayoutGraph, TileGraph, read_graph
 from xlarank.features.block import Block, Scope
 from xlarank.features.block_files import naming_lines
 from xlarank.features.candidates import rank_sources
-from xlarank.features.catalogue import BLOCKS
+from xlarank.features.catalogue import BLOCKS, columns_in
 from xlarank.features.layout.aggregation import LayoutBlock, columns_of, compute_together
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.rows import GraphRows, rows_table
@@ -75,12 +75,8 @@ def assemble(
         # ranks and standard scores read columns of other blocks
         if not any(rank_sources().keys() & block.columns.keys() for block in needed):
             blocks = needed
-    graph_blocks = [block for block in blocks if block.scope is Scope.GRAPH]
-    config_blocks = [block for block in blocks if block.scope is Scope.CONFIG]
-    names = [name for block in config_blocks for name in block.columns]
-    graph_names = [name for block in graph_blocks for name in block.columns]
-    built_in = [block for block in (*config_blocks, *graph_blocks) if block in BLOCKS]
-    users_blocks = [block for block in blocks if block not in BLOCKS]
+    graph_names = columns_in(blocks, Scope.GRAPH)
+    names = columns_in(blocks, Scope.CONFIG)
     kinds: tuple[str, ...] = ()
     normalizer = np.ones(graph.configs, np.int64)
     with naming_lines(graph.name, settings.block_files):
@@ -94,7 +90,8 @@ def assemble(
             kinds = kernel_kinds(context)
             normalizer = context.graph.normalizers
         graph_values = np.zeros(len(graph_names), np.float32)
-        for block in (*built_in, *users_blocks):  # users' blocks may write into the context
+        # the last are users' blocks, which may write into the context
+        for block in sorted(blocks, key=lambda block: block not in BLOCKS):
             if block.scope is Scope.GRAPH:
                 values = block.require_shape(block.compute(context), len(block.columns))
                 require_finite(graph.name, block, values)
@@ -119,8 +116,8 @@ def assemble(
 
 
 def require_finite(graph: str, block: Block, values: NDArray[np.float32]) -> None:
-    """Raise `BlockError` for an infinite or missing value of a user's block, `GraphFileError` for
-    one of a built-in block; ``values`` are ``(columns,)`` or ``(rows, columns)``.
+    """Raise `BlockError` or `GraphFileError` for an infinite or missing value of a user's or a
+    built-in block; ``values`` are ``(columns,)`` or ``(rows, columns)``.
     """
     finite = np.isfinite(values)
     if finite.all():

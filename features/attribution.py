@@ -107,9 +107,7 @@ def position_among(
 
 
 def walk_steps(values: Floats) -> Floats:
-    """Return the mean step of values, ``(2 * (changed + 1),)`` along `walk_codes`, at each node,
-    ``(changed,)``.
-    """
+    """Return the mean step at each node, ``(changed,)``, of values along `walk_codes`."""
     half = len(values) // 2
     return np.asarray((np.diff(values[:half]) + np.diff(values[half:])[::-1]) / 2)
 

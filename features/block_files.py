@@ -6,7 +6,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from itertools import chain
@@ -42,9 +42,7 @@ class BlockFile:
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """The blocks; raises `BlockError` unless this version was loaded or is an installed entry
-        point's.
-        """
+        """The blocks; raises `BlockError` unless this version is loaded or of an entry point."""
         if self not in _loaded and self.name in entry_points(group=GROUP).names:
             load_blocks(self.name)
         if self in _loaded:
@@ -91,7 +89,7 @@ def loaded_blocks() -> tuple[Block, ...]:
 def _load(name: str | Path) -> BlockFile:
     path = Path(name)
     for entry in entry_points(group=GROUP, name=str(name)) if not path.exists() else ():
-        with _running(entry.name):
+        with _converting_errors("cannot be loaded", [(entry.name, entry.name)], always=True):
             module = entry.load()
             return _register(entry.name, module, text_hash(inspect.getsource(module)))
     try:
@@ -104,7 +102,7 @@ def _load(name: str | Path) -> BlockFile:
 
 
 def _run(name: str, source: str) -> BlockFile:
-    with _running(name):
+    with _converting_errors("cannot be loaded", [(name, name)], always=True):
         digest = text_hash(source)
         for file in _loaded:
             if file.source_hash == digest:
@@ -156,37 +154,20 @@ def _check_attributes(block: Block) -> None:
         Cause(getattr(meaning, "cause", None) or block.cause)
 
 
-def _line(error: BaseException, file: str) -> str:
-    """Return ", line N," for the innermost frame of the file in the traceback; empty if there is
-    none.
-    """
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == file]
-    return f", line {lines[-1]}," if lines else ""
-
-
-def _failure(name: str, line: str, action: str, error: BaseException) -> BlockError:
-    return BlockError(f"{name}{line} {action} ({type(error).__name__}: {reason_of(error)})")
+def naming_lines(graph: str, files: Sequence[BlockFile]) -> AbstractContextManager[None]:
+    """Convert errors in these files, sys.exit included, to a `BlockError` with the line."""
+    blocks = [(file.name, block) for file in files for block in file.blocks]
+    paths = dict.fromkeys((name, block.location.co_filename) for name, block in blocks)
+    return _converting_errors(f"fails on {graph}", [*paths])
 
 
 @contextmanager
-def _running(name: str) -> Iterator[None]:
-    """Convert errors of a file that is loaded, sys.exit included, to a `BlockError`; what the file
-    prints goes to standard error.
-    """
-    try:
-        with redirect_stdout(sys.stderr):
-            yield
-    except _NOT_OF_BLOCKS:
-        raise
-    except BaseException as error:
-        raise _failure(name, _line(error, name), "cannot be loaded", error) from error
+def _converting_errors(
+    action: str, files: Sequence[tuple[str, str]], *, always: bool = False
+) -> Iterator[None]:
+    """Convert errors in these files (name and path in tracebacks), with ``always`` all errors.
 
-
-@contextmanager
-def naming_lines(graph: str, files: Sequence[BlockFile]) -> Iterator[None]:
-    """Convert errors in these files, sys.exit included, to a `BlockError` with the line; what they
-    print goes to standard error.
+    What the files print goes to standard error.
     """
     try:
         with redirect_stdout(sys.stderr) if files else nullcontext():
@@ -194,8 +175,11 @@ def naming_lines(graph: str, files: Sequence[BlockFile]) -> Iterator[None]:
     except _NOT_OF_BLOCKS:
         raise
     except BaseException as error:
-        for file in files:
-            paths = {block.location.co_filename for block in file.blocks}
-            for line in filter(None, (_line(error, path) for path in sorted(paths))):
-                raise _failure(file.name, line, f"fails on {graph}", error) from error
+        frames = traceback.extract_tb(error.__traceback__)
+        for name, path in files:
+            lines = [f", line {frame.lineno}," for frame in frames if frame.filename == path]
+            if lines or always:
+                where = f"{name}{lines[-1] if lines else ''}"
+                cause = f"{type(error).__name__}: {reason_of(error)}"
+                raise BlockError(f"{where} {action} ({cause})") from error
         raise

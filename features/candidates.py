@@ -72,7 +72,7 @@ def standard_score(
 class CandidatePlaces(Block):
     """Ranks and standard scores of columns of earlier blocks among a graph's distinct candidates.
 
-    A column is called ``rank__tiles_output_all__log`` or ``zscore__tiles_output_all__log``.
+    Ranks run from 0 to 1, with ties averaged; a standard score is (x - mean) / standard deviation.
 
     Attributes:
         ranked: columns of earlier blocks.
@@ -80,9 +80,8 @@ class CandidatePlaces(Block):
 
     transductive = True
 
-    def __init__(self, title: str, about: str, kind: Kind, ranked: Sequence[str]) -> None:
+    def __init__(self, title: str, kind: Kind, ranked: Sequence[str]) -> None:
         self.title = title
-        self.__doc__ = about
         self.kinds = (kind,)
         self.ranked = ranked
         group = {"layout": "graph", "tile": "kernel"}[kind]
@@ -97,31 +96,9 @@ class CandidatePlaces(Block):
         return np.stack([*map(within_graph_rank, values), *map(standard_score, values)], axis=1)
 
 
-LAYOUT_PLACES: Final = CandidatePlaces(
-    "CandidatePlaces",
-    """Ranks and standard scores of important columns among the distinct candidates of the graph.
-
-    Ranks run from 0 to 1, with ties averaged; a standard score is (x - mean) / standard deviation.
-    """,
-    "layout",
-    _LAYOUT_COLUMNS,
-)
-TILE_PLACES: Final = CandidatePlaces(
-    "TileCandidatePlaces",
-    """Ranks and standard scores of important columns among the distinct candidates of the
-    kernel.
-    """,
-    "tile",
-    _TILE_COLUMNS,
-)
-RELAYOUT_PLACES: Final = CandidatePlaces(
-    "RelayoutPlaces",
-    """Rank and standard score of the time with relayouts among the distinct candidates of the
-    graph.
-    """,
-    "layout",
-    (TIME,),
-)
+LAYOUT_PLACES: Final = CandidatePlaces("CandidatePlaces", "layout", _LAYOUT_COLUMNS)
+TILE_PLACES: Final = CandidatePlaces("TileCandidatePlaces", "tile", _TILE_COLUMNS)
+RELAYOUT_PLACES: Final = CandidatePlaces("RelayoutPlaces", "layout", (TIME,))
 
 
 def rank_sources() -> dict[str, str]:
@@ -145,10 +122,8 @@ class Frequency(LayoutBlock):
         "candidates__log_frequency__mean": "mean over nodes of log(frequency of the node's row)",
         "candidates__log_frequency__sum": "sum over nodes of log(frequency of the node's row)",
         "candidates__log_frequency__min": "smallest log(frequency of a node's row)",
-        "candidates__hamming__mean": "share of nodes that differ from another candidate, mean over "
-        "candidates",
-        "candidates__minority__share": "share of nodes whose row is less common among the "
-        "candidates than another row of the same node",
+        "candidates__hamming__mean": "share of nodes unlike another candidate's, mean over these",
+        "candidates__minority__share": "share of nodes whose row is not their most common one",
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:

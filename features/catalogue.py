@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from xlarank.data.graph import Kind
@@ -14,9 +14,7 @@ from xlarank.features.tile import bounds, tpu_time
 
 
 def checked(*blocks: Block) -> tuple[Block, ...]:
-    """Return the blocks; raise `TypeError` for incomplete blocks, malformed names and duplicate
-    columns.
-    """
+    """Return the blocks; raise `TypeError` for incomplete ones, malformed and duplicate names."""
     owner: dict[tuple[Kind, str], str] = {}
     for block in blocks:
         title = block.title
@@ -79,8 +77,7 @@ def blocks_of(
     candidates: bool = True,
     user_blocks: Sequence[Block] = (),
 ) -> list[Block]:
-    """Return the blocks for one kind of graph: graph blocks, configuration blocks, transductive
-    blocks.
+    """Return the blocks for one kind of graph: of the graph, of configurations, transductive ones.
 
     Each group is in the order of `BLOCKS`, then ``user_blocks``; ``candidates=False`` omits
     transductive blocks.
@@ -93,3 +90,8 @@ def blocks_of(
         and (candidates or not block.transductive)
     ]
     return sorted(blocks, key=lambda block: (block.scope is not Scope.GRAPH, block.transductive))
+
+
+def columns_in(blocks: Iterable[Block], scope: Scope) -> list[str]:
+    """Return the columns of the blocks of one scope."""
+    return [name for block in blocks if block.scope is scope for name in block.columns]

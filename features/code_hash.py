@@ -58,9 +58,7 @@ def _imported(tree: ast.Module, root: Path) -> Iterator[str]:
 
 
 def _text(value: Any) -> str:
-    """Return a syntax tree as text, without docstrings, empty fields and fields that do not affect
-    values.
-    """
+    """Return a syntax tree as text, without docstrings and fields that do not affect values."""
     if isinstance(value, list):
         return f"[{','.join(map(_text, value))}]"
     if not isinstance(value, ast.AST):

@@ -40,17 +40,13 @@ def _causes(user_blocks: tuple[Block, ...]) -> dict[str, Cause]:
 
 
 def column_meanings() -> dict[str, str]:
-    """Return the meaning of every block's columns; a name shared by layouts and tiles means the
-    same for both.
-    """
+    """Return the meaning of every column; layouts and tiles share names of one meaning."""
     blocks = (*BLOCKS, *loaded_blocks())
     return {name: meaning for block in blocks for name, meaning in block.columns.items()}
 
 
 def blocks_by_column(pattern: str) -> dict[str, Block]:
-    """Return the built-in columns that match ``pattern`` (``*``, ``?``), each with its block;
-    raises `XlarankError` if none do.
-    """
+    """Return the columns that match a pattern, with their blocks; raise `XlarankError` for none."""
     columns: dict[str, Block] = {}
     for kind in get_args(Kind):
         for block in blocks_of(kind):
@@ -91,9 +87,7 @@ def order_text(layout: NDArray[Any]) -> str:
 
 
 def default_layout_text(graph: Graph, node: int) -> str:
-    """Return the compiler's default layout of a node's output, minor-to-major, such as
-    ``{1,0}``.
-    """
+    """Return the default layout of a node's output, minor-to-major, such as ``{1,0}``."""
     return "{" + ",".join(map(str, _dimensions(graph, node, "layout_minor_to_major_0"))) + "}"
 
 

@@ -40,9 +40,7 @@ class Recipe:
     def of(
         cls, settings: FeatureSettings, kind: Kind, *, max_configs: int = 0, seed: int = 0
     ) -> Recipe:
-        """Return the current recipe for one kind of graph; the seed is 0 unless rows are
-        sampled.
-        """
+        """Return the current recipe for a kind of graph; the seed is 0 unless rows are sampled."""
         return cls(settings.code_hash(kind), settings, max_configs, seed if max_configs else 0)
 
 
@@ -137,9 +135,7 @@ class GraphRows:
     def matrix(
         self, rows: NDArray[np.intp] | slice | None = None, used: NDArray[np.intp] | None = None
     ) -> NDArray[np.float32]:
-        """Return ``(rows, columns)`` values: all rows or ``rows``, all columns or ``used``
-        (ascending).
-        """
+        """Return ``(rows, columns)`` values: all or ``rows``, all or ``used`` (ascending)."""
         graph = self.graph_values
         config = self.config_values if rows is None else self.config_values[rows]
         if used is not None and len(used) < len(self.columns):
@@ -246,9 +242,7 @@ def graph_generator(seed: int, name: str) -> np.random.Generator:
 
 
 def sample_rows(rows: GraphRows, recipe: Recipe) -> GraphRows:
-    """Return all rows; if more than ``max_configs``, a sample of the measured ones or, without any,
-    of all.
-    """
+    """Return all rows, or a sample of ``max_configs``: of the measured ones if there are any."""
     limit = recipe.max_configs or len(rows)
     rows = rows.measured() if len(rows) > limit and rows.labelled else rows
     if len(rows) <= limit:

@@ -12,7 +12,7 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.block_files import BlockFile, load_blocks
-from xlarank.features.catalogue import blocks_of
+from xlarank.features.catalogue import blocks_of, columns_in
 from xlarank.features.code_hash import source_hash
 from xlarank.features.layout.hardware import HARDWARE, hardware_of
 from xlarank.features.program import tensors
@@ -45,42 +45,30 @@ class FeatureSettings:
     def of(
         cls, tier: str, candidates: bool, block_files: Iterable[str | Path] = ()
     ) -> FeatureSettings:
-        """Return settings; raise `XlarankError` for an unknown tier and `BlockError` for broken
-        block files.
-        """
+        """Return settings; raise `XlarankError` for an unknown tier, `BlockError` for bad files."""
         if tier not in (tiers := [*map(str, Tier)]):
             raise XlarankError(f"`tier` is {tier!r}", expected=" or ".join(tiers))
         return cls(Tier(tier), candidates, block_files=load_blocks(*block_files))
 
     def for_collection(self, collection: Collection) -> FeatureSettings:
-        """Return the settings with the hardware that explains the labels of a layout collection, if
-        any.
-
-        Hardware that is named already is kept.
-        """
+        """Return the settings with the hardware that explains a collection's labels, unless set."""
         if self.hardware is not None or collection.kind != "layout":
             return self
         return replace(self, hardware=hardware_of(collection.parts[1]))
 
     def blocks(self, kind: Kind) -> list[Block]:
-        """Return the blocks of one kind of graph, in column order; raises `BlockError` if a file is
-        not loaded.
-        """
+        """Return the blocks in column order; raise `BlockError` if a file is not loaded."""
         user_blocks = [block for file in self.block_files for block in file.blocks]
         return blocks_of(kind, self.tier, candidates=self.candidates, user_blocks=user_blocks)
 
     def graph_columns(self, kind: Kind) -> list[str]:
-        return self._columns_of(kind, Scope.GRAPH)
+        return columns_in(self.blocks(kind), Scope.GRAPH)
 
     def config_columns(self, kind: Kind) -> list[str]:
-        return self._columns_of(kind, Scope.CONFIG)
-
-    def _columns_of(self, kind: Kind, scope: Scope) -> list[str]:
-        blocks = [block for block in self.blocks(kind) if block.scope is scope]
-        return [name for block in blocks for name in block.columns]
+        return columns_in(self.blocks(kind), Scope.CONFIG)
 
     def columns(self, kind: Kind) -> list[str]:
-        return [name for block in self.blocks(kind) for name in block.columns]
+        return self.graph_columns(kind) + self.config_columns(kind)
 
     def code_hash(self, kind: Kind) -> str:
         """Return a hash of everything that determines the values: code, settings and columns."""

@@ -51,9 +51,7 @@ _MISMATCH: Final = f"its settings or its source are not those of {MANIFEST}"
 
 @dataclass(frozen=True)
 class StoredGraph:
-    """Counts and kernel kinds of a graph's rows, their source, and the number of their file
-    (``part``).
-    """
+    """Counts and kernel kinds of a graph's rows, their source, and the number of their file."""
 
     configs: int
     rows: int
@@ -166,9 +164,7 @@ def write_rows(
 
 
 def read_rows(path: Path, recipe: Recipe | None = None) -> dict[str, tuple[GraphRows, Source]]:
-    """Return graph and source by name; raise `FeatureStoreError` if the file is broken or of
-    another recipe.
-    """
+    """Return graph and source by name; raise `FeatureStoreError` for a bad file or recipe."""
     with _reading(path):
         content = _read_verified(path)
         metadata = _metadata(io.BytesIO(content), recipe)
@@ -263,9 +259,7 @@ def remove_other_rows(
 
 
 def read_manifest(workspace: Workspace, collection: Collection, split: str) -> Manifest | None:
-    """Return the manifest of a split, None if nothing was built; raises `FeatureStoreError` if it
-    is broken.
-    """
+    """Return the manifest, None if nothing was built; raise `FeatureStoreError` if it is broken."""
     path = workspace.features(collection, split) / MANIFEST
     if not path.exists():
         return None

@@ -25,33 +25,26 @@ _SLOT_COLUMNS: Final = {
     "changed__share": "share of configurable nodes whose full {} layout differs from the default",
     "changed_bytes__share": "share of the {} bytes laid out unlike the default",
     "distance__mean": "mean share of dimension pairs of the {} ordered unlike the default",
-    "minor_changed__share": "share of configurable nodes whose minor-most {} dimension is not the "
-    "default's",
-    "minor_changed_bytes__share": "share of the {} bytes with a minor-most dimension that is not "
-    "the default's",
+    "minor_changed__share": "share of configurable nodes with another minor-most {} dimension",
+    "minor_changed_bytes__share": "share of the {} bytes with another minor-most dimension",
     "scattered_bytes__share": "{0} bytes times (1 - contiguity), over all {0} bytes; contiguity is "
     "log(run) / log(elements) of the runs that a copy from the default moves whole",
 }
 _GROUPS: Final = {
-    "turned__share": "mean over groups of tied {} nodes of the share of nodes with a turned output",
-    "turned_bytes__share": "bytes of turned outputs of {} nodes, over the output bytes of all "
-    "configurable nodes",
-    "set_bytes__share": "bytes of set outputs of {} nodes, over the output bytes of all "
-    "configurable nodes",
+    "turned__share": "share of {} nodes with a turned output, mean over groups of tied nodes",
+    "turned_bytes__share": "bytes of turned outputs of {} nodes, over those of all outputs",
+    "set_bytes__share": "bytes of set outputs of {} nodes, over those of all outputs",
 }
 
 
-_CAUSES: Final = {"set__share": Cause.FUSION}
-
-
 class SlotChange(LayoutBlock):
-    """Layouts set and changed per slot: sums over configurable nodes, divided by their number or
-    bytes.
-    """
+    """Layouts set and changed per slot, over the number of configurable nodes or their bytes."""
 
     cause = Cause.CHANGE
     columns = {
-        f"change__{slot}_{what}": Column(text.format(slot), _CAUSES.get(what))
+        f"change__{slot}_{what}": Column(
+            text.format(slot), Cause.FUSION if what == "set__share" else None
+        )
         for slot in LAYOUT_SLOTS
         for what, text in _SLOT_COLUMNS.items()
     }
@@ -69,23 +62,17 @@ class SlotChange(LayoutBlock):
         return aggregation.shares(parts)
 
 
-_NODES: Final = "configurable nodes with any layout"
-
-
 class NodeChange(LayoutBlock):
-    """Nodes with any layout set or changed, and bytes of the changed tensors; log is log2(1 +
-    x).
-    """
+    """Configurable nodes with any layout set or changed, and changed bytes; log is log2(1 + x)."""
 
     cause = Cause.CHANGE
     columns = {
-        "change__nodes_set__share": Column(f"share of {_NODES} set", Cause.FUSION),
-        "change__nodes_changed__share": f"share of {_NODES} unlike the default",
-        "change__nodes_changed__log": f"number of {_NODES} unlike the default",
+        "change__nodes_set__share": Column("share of nodes with any layout set", Cause.FUSION),
+        "change__nodes_changed__share": "share of nodes with any layout unlike the default",
+        "change__nodes_changed__log": "number of nodes with any layout unlike the default",
         "change__slots_changed__log": "number of layouts unlike the default",
         "change__all_bytes__log": "bytes of all tensors laid out unlike the default",
-        "change__all_bytes__ratio": "bytes laid out unlike the default, summed over slots, over "
-        "all output bytes",
+        "change__all_bytes__ratio": "bytes of all slots unlike the default, over all output bytes",
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
@@ -115,15 +102,9 @@ class TiedGroups(LayoutBlock):
 
     cause = Cause.MINOR
     columns = {
-        "groups__set__share": (
-            "mean over groups of tied nodes of the share of nodes with a set output"
-        ),
-        "groups__turned__share": (
-            "mean over groups of tied nodes of the share of nodes with a turned output"
-        ),
-        "groups__turned_bytes__share": (
-            "bytes of turned outputs, over the output bytes of all configurable nodes"
-        ),
+        "groups__set__share": "share of nodes with a set output, mean over groups of tied nodes",
+        "groups__turned__share": "share of nodes with a turned output, mean over groups",
+        "groups__turned_bytes__share": "bytes of turned outputs, over those of all outputs",
         **{
             f"groups__{kind}_{what}": text.format(kind)
             for kind in CLASS_ROLES

@@ -23,11 +23,9 @@ _COMPARED: Final = {
     "clash_{}__share": "share of {} with two different layouts set",
     "clash_{}_bytes__share": "share of the bytes of {} with two different layouts set",
     "mismatch_{}__share": "share of {} with different layouts, the default if unset",
-    "mismatch_{}_bytes__share": "share of the bytes of {} with different layouts, the default if "
-    "unset",
+    "mismatch_{}_bytes__share": "share of the bytes of {} with different layouts",
     "half_{}__share": "share of {} with one layout set, unlike the other's default",
-    "half_{}_bytes__share": "share of the bytes of {} with one layout set, unlike the other's "
-    "default",
+    "half_{}_bytes__share": "share of the bytes of {} with one layout set, unlike the other's",
     "agree_{}__share": "share of {} with the same layout set on both sides",
 }
 _DISTANCES: Final = {"1hop": "1 edge", "2hop": "2 edges", "3hop": f"3 to {FARTHEST} edges"}
@@ -79,9 +77,7 @@ class Disagreement(LayoutBlock):
 
 
 def _compared(context: LayoutContext, pairs: Pairs, pair: Ints, left: Ints, right: Ints) -> Floats:
-    """Return the quantities of `_COMPARED` and mismatched bytes by class, not yet divided, for
-    combinations of layouts.
-    """
+    """Return the columns of combinations of layouts, not yet divided, of one distance."""
     left_key, right_key, sides_set = pair_layouts(context, pairs, pair, left, right)
     unlike = left_key != right_key
     bytes_ = pairs.bytes[pair]

@@ -1,6 +1,4 @@
-"""Memory lost to padding, the dimensions along lanes and sublanes by role, position and size, and
-the estimated time of layouts (`xlarank.features.layout.time_model`).
-"""
+"""Padding, the dimensions along lanes and sublanes, and the estimated time of layouts."""
 
 from __future__ import annotations
 
@@ -36,8 +34,7 @@ _WASTE: Final = {
     "waste__mean": "sum of the waste of {}, over the number of configurable nodes",
     "waste__max": "largest waste of {}",
     "waste_bytes__ratio": "bytes of padding over true bytes of all {}",
-    "waste_change__mean": "sum over {} of the waste minus the default's, over the number of "
-    "configurable nodes",
+    "waste_change__mean": "waste of {} minus the default's, over the number of configurable nodes",
     "waste_change_bytes__ratio": "bytes of padding beyond the default's over true bytes of all {}",
 }
 _MISFITS = {
@@ -64,11 +61,10 @@ _BINS: Final = tuple(pairwise((1, 2, 8, 32, 128, 512, np.inf)))
 
 
 class Padding(LayoutBlock):
-    """Padding waste (padded size / true size - 1) with the two minor-most dimensions rounded up to
-    128 x 8.
+    """Padding waste: padded size / true size - 1.
 
-    TPU arrays live in tiles of 8 sublanes x 128 lanes; a layout decides which dimensions are
-    rounded up.
+    TPU arrays live in tiles of 8 sublanes x 128 lanes; a layout decides which two dimensions, the
+    minor-most ones, are rounded up.
     """
 
     cause = Cause.PADDING
@@ -101,8 +97,7 @@ class Padding(LayoutBlock):
 
 
 class Violation(LayoutBlock):
-    """Violation ratios: shares of configurable nodes (or of bytes) whose layout wastes lanes or
-    sublanes.
+    """Shares of configurable nodes (or of bytes) whose layout wastes lanes or sublanes.
 
     The share of nodes with ``largest`` lifted the ordered pair accuracy of Harvard's model from 0.6
     to 0.75 (2023).
@@ -145,8 +140,7 @@ def _role_columns(position: str) -> dict[str, str]:
 
 
 class Outputs(LayoutBlock):
-    """Padding and dimension roles of regions (`xlarank.features.layout.regions`) whose
-    outputs are set.
+    """Padding and dimension roles of regions (`xlarank.features.layout.regions`) that are set.
 
     Unset outputs contribute 0; a region counts once per set output. On TPUs the layouts of outputs
     dominate: eight of them explain the runtimes of the real AlexNet file, while layouts of operands
@@ -160,10 +154,8 @@ class Outputs(LayoutBlock):
             for what, text in _SUMMED.items()
             for nodes in ("all", *CLASS_ROLES)
         },
-        "outputs__excess__max": "most bytes that a set output's region is padded beyond the least "
-        f"padded layout, {_STORED}",
-        "outputs__padded__max": "most bytes that the region of a set output takes in tiles, "
-        f"{_STORED}",
+        "outputs__excess__max": f"largest excess of the region of a set output, {_STORED}",
+        "outputs__padded__max": f"most bytes in tiles of the region of a set output, {_STORED}",
         "outputs__waste__max": "largest waste (padded over true bytes, minus 1) of a set output",
         **_role_columns("minor"),
         **_role_columns("second"),
@@ -274,9 +266,7 @@ class MinorSizes(LayoutBlock):
 
 
 class FastestTime(Block):
-    """The least time of a program's configurable nodes under layouts that need no copy, by
-    `TimeModel`.
-    """
+    """Least time of a program's configurable nodes under layouts that need no copy."""
 
     scope = Scope.GRAPH
     columns = {FASTEST: "sum of the configurable nodes' least estimated nanoseconds, log2"}
@@ -286,8 +276,7 @@ class FastestTime(Block):
 
 
 class EstimatedTime(LayoutBlock):
-    """Time of the configurable nodes by `TimeModel`, relative to other times, and parts of the
-    time.
+    """Time of the configurable nodes by `TimeModel`, relative to other times, and its parts.
 
     No parameter is learned. The logarithm of the time itself is `FastestTime` plus
     ``over_fastest``.
@@ -298,17 +287,12 @@ class EstimatedTime(LayoutBlock):
         OVER_FASTEST: "estimated time over the least without copies, log2",
         "time__over_default__log": "estimated time over that of the compiler's default, log2",
         **{
-            f"time__{kind}_change__ratio": (
-                f"change of the time of {nodes}, over the default's time of all nodes"
-            )
+            f"time__{kind}_change__ratio": f"change of the time of {nodes}, over the default's time"
             for kind, nodes in KINDS.items()
         },
-        "time__node_change__ratio": "largest increase of a node's time, over the default's time of "
-        "all nodes",
-        "time__idle__share": "share of the estimated time beyond the unpadded work at the peak "
-        "rate",
-        "time__slower_nodes__log": "nodes slower than their least time by 0.1 % of the program's, "
-        "log2(1 + x)",
+        "time__node_change__ratio": "largest increase of a node's time, over the default's time",
+        "time__idle__share": "share of the time beyond the unpadded work at the peak rate",
+        "time__slower_nodes__log": "nodes 0.1 % of the least time slower than theirs, log2(1 + x)",
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:

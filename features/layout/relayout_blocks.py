@@ -57,9 +57,7 @@ def program_ns(context: LayoutContext, hardware: Hardware) -> float:
 
 
 def relayout_ns(graph: LayoutGraph, hardware: str) -> Floats:
-    """Return the estimated time of the relayouts of all configurations on `HARDWARE` of this name,
-    ``(configs,)`` in ns.
-    """
+    """Return the estimated nanoseconds of all configurations' relayouts, ``(configs,)``."""
     facts = LayoutFacts(graph)
     machine = HARDWARE[hardware]
     types = facts.row_type[facts.table.codes]

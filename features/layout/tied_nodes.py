@@ -102,9 +102,7 @@ def _tied(facts: LayoutFacts, k: int, operand_ranks: tuple[int, ...]) -> TiedNod
 def _at_stake(
     opcode: str, shapes: Sequence[Shape], roles: NDArray[np.integer]
 ) -> list[Order] | None:
-    """Return the dimensions at stake of output, input and kernel; None if there are none or sizes
-    do not fit.
-    """
+    """Return the dimensions at stake of each slot; None without any, or if sizes do not fit."""
     if opcode not in _AT_STAKE:
         return None
     at_stake = _AT_STAKE[opcode]
@@ -151,9 +149,7 @@ def _contracted_and_free(
 
 
 def _reshape(output: Shape, operand: Shape, blocks: Sequence[Sequence[int]]) -> TiedNode:
-    """Return a reshape's `TiedNode`: an order for each order of its blocks, dimensions of size 1
-    major-most.
-    """
+    """Return a reshape's orders: one for each order of its blocks, sizes of 1 major-most."""
     shapes = (output, operand)
     count = max(map(max, blocks)) + 1
     orders = []

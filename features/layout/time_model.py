@@ -151,9 +151,7 @@ class TimeModel:
         return self._facts.convolution_dimension(role)[self._nodes]
 
     def _size(self, role: str) -> Ints:
-        """Return the size of a dimension such as ``input_batch``, ``(K,)``; 1 if there is no such
-        tensor.
-        """
+        """Return the size of a dimension such as ``input_batch``, ``(K,)``; 1 for none."""
         tensor = self._facts.slot_tensor[:, LAYOUT_SLOTS.index(role.partition("_")[0])]
         size = np.maximum(self._facts.dims[tensor, self._dimension(role)], 1)
         return np.where(tensor >= 0, size, 1)

@@ -1,3 +1,1 @@
-"""Columns that are constant across a program's configurations, and quantities of its nodes and
-tensors.
-"""
+"""Quantities of a program's nodes and tensors, and columns that are constant in a program."""

@@ -40,9 +40,7 @@ class OpcodeHistogram(Block):
 
 
 class OpcodeSizes(Block):
-    """Number of nodes with each opcode, log2(1 + count), and the share of all output bytes that
-    they write.
-    """
+    """Number of nodes with each opcode, log2(1 + count), and their share of all output bytes."""
 
     kinds = ("layout", "tile")
     scope = Scope.GRAPH
@@ -60,9 +58,7 @@ class OpcodeSizes(Block):
 
 
 class ElementTypes(Block):
-    """Shares of nodes and of output bytes by element type; both sum to 1, bytes to 0 if all outputs
-    are empty.
-    """
+    """Shares of nodes and of output bytes by element type; both sum to 1 or are 0."""
 
     kinds = ("layout", "tile")
     scope = Scope.GRAPH
@@ -80,9 +76,7 @@ class ElementTypes(Block):
 
 
 class GraphSize(Block):
-    """Size and depth of the graph, and its output bytes by opcode class; logarithms are log2(1 +
-    x).
-    """
+    """Size, depth and output bytes by opcode class; logarithms are log2(1 + x)."""
 
     kinds = ("layout", "tile")
     scope = Scope.GRAPH
@@ -168,9 +162,7 @@ class Work(Block):
 
 
 class Computations(Block):
-    """Sizes of the computations in `node_splits`, which joins reducers and other small ones to
-    larger ones.
-    """
+    """Sizes of the computations in `node_splits`, which joins small ones to larger ones."""
 
     scope = Scope.GRAPH
     columns = {

@@ -1,6 +1,4 @@
-"""Quantities of the nodes of a program graph, independent of its configurations, and classes of
-opcodes.
-"""
+"""Quantities of the nodes of a program graph, and classes of opcodes."""
 
 from __future__ import annotations
 
@@ -91,9 +89,7 @@ class ProgramContext:
         )
 
     def convolution_dimension(self, role: str) -> Ints:
-        """Return the dimension in a role such as ``input_batch``, ``(nodes,)``; arbitrary unless a
-        convolution.
-        """
+        """Return the dimension in a role such as ``input_batch``, ``(nodes,)``, of convolutions."""
         return self.column(f"convolution_dim_numbers_{role}_dim").astype(np.int64)
 
     @cached_property

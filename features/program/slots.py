@@ -218,9 +218,7 @@ def reshape_blocks(context: ProgramContext, tensors: Ints) -> Ints:
 
 
 def _reshape_roles(context: ProgramContext, tensors: Ints) -> Ints:
-    """Return roles of reshapes: kept (one dimension on each side), split (more in the output), else
-    merged.
-    """
+    """Return roles of reshapes: kept (one to one), split (more in the output), else merged."""
     blocks = reshape_blocks(context, tensors)
     in_output = (blocks[:, 0, None, None, :] == blocks[:, :, :, None]).sum(axis=3)
     in_input = (blocks[:, 1, None, None, :] == blocks[:, :, :, None]).sum(axis=3)

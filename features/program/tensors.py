@@ -60,9 +60,7 @@ def complete_layout(layout: NDArray[np.integer], default: NDArray[np.integer]) -
 
 
 def minor_sizes(dims: Ints, layout: Ints) -> tuple[Ints, Ints]:
-    """Return the sizes of the minor-most and the second minor-most dimension; 1 if there is
-    none.
-    """
+    """Return the sizes of the two minor-most dimensions; 1 if there is none."""
     padded = np.concatenate([dims, np.ones((len(dims), 1), dims.dtype)], axis=1)
     rows = np.arange(len(dims))
     return padded[rows, layout[:, 0]], padded[rows, layout[:, 1]]
@@ -142,9 +140,7 @@ def contiguity(dims: Ints, layout: Ints, default: Ints) -> Floats:
 
 
 def layout_key(layout: Ints) -> Ints:
-    """Return a number that identifies each layout: entries plus 1 as digits in base 7, minor-most
-    lowest.
-    """
+    """Return a number for each layout: entries plus 1 as digits in base 7, minor-most lowest."""
     return np.asarray((layout + 1) @ (MAX_RANK + 1) ** np.arange(MAX_RANK))
 
 

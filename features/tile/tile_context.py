@@ -170,9 +170,7 @@ class TileContext(ProgramContext):
 
 
 def run_length(tile: Floats, extents: Floats) -> Floats:
-    """Return the length of contiguous runs of a tile ``(configs, rank)`` in the tile's units,
-    ``(configs,)``.
-    """
+    """Return the units in a contiguous run of tiles ``(configs, rank)``, ``(configs,)``."""
     run = np.ones(len(tile))
     uncut = np.ones(len(tile), bool)
     for at in reversed(range(len(extents))):
@@ -221,9 +219,7 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
 
 
 def _dot_kinds(context: TileContext) -> tuple[str, ...]:
-    """Return the kinds of a dot: an operand may be transposed if its rows and contracted sizes are
-    equal.
-    """
+    """Return the kinds of a dot; an operand with equal sizes may be transposed or not."""
     tensors = context.slots_of(context.main)[None]
     roles = slot_roles(context, tensors)[0]
     words = [["dot batched" if (roles[0] == _BATCH).any() else "dot"]]
@@ -240,9 +236,7 @@ def _dot_kinds(context: TileContext) -> tuple[str, ...]:
 
 
 def _reduction_kinds(context: TileContext) -> tuple[str, ...]:
-    """Return the kinds of a reduction: the dimensions whose removal gives the output's shape may be
-    summed over.
-    """
+    """Return the kinds of a reduction, by the dimensions whose removal gives the output."""
     if len(context.main_operands) == 0:
         return ("reduce",)
     operand = context.main_operands[0]
