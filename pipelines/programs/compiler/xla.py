@@ -211,9 +211,15 @@ def compile_module(xla: Xla, folder: Path, *, module: bytes, keep: bool) -> Outc
 
 
 def optimised_text(folder: Path, target: Chip) -> str | None:
-    """Return the dumped optimised module once it is complete; its code may not be generated yet."""
-    texts = (path.read_text(encoding="utf-8") for path in folder.glob(_OPTIMISED[target.estimated]))
-    return next((text for text in texts if text.rstrip().endswith("}")), None)
+    """Return the dumped optimised module once it is complete; its code may not be generated yet.
+
+    A dump can be read while it is written. The entry computation is the last one.
+    """
+    for path in folder.glob(_OPTIMISED[target.estimated]):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if "\nENTRY " in text and text.rstrip().endswith("\n}"):
+            return text
+    return None
 
 
 def under_limit(xla: Xla, folder: Path, *, module: bytes, kib: int) -> bytes:

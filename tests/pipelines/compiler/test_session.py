@@ -13,6 +13,7 @@ import pytest
 
 from tests.data.hlo.programs import instruction, matmul_module
 from tests.graphs import layout_row
+from tests.pipelines.compiler.test_compiled_text import RELAID
 from tests.pipelines.test_advise import product_module
 from xlarank.data.errors import CompilerError, WorkspaceError
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, instructions
@@ -152,6 +153,17 @@ def test_dumps_count_once_both_files_are_complete(tmp_path):
     for length, complete in ((0, False), (len(content) // 2, False), (len(content), True)):
         (tmp_path / "m.after_layout-assignment.pb").write_bytes(content[:length])
         assert (xla.dumped(tmp_path) is not None) == complete
+
+
+def test_the_text_of_a_module_counts_once_its_entry_computation_is_complete(tmp_path):
+    """A cut one has another fingerprint, and no cycles to predict."""
+    dump = tmp_path / "m.after_optimizations_before_buffer_assignment.txt"
+    lines = RELAID.splitlines(keepends=True)
+    for count in range(len(lines) + 1):
+        text = "".join(lines[:count])
+        dump.write_text(text)
+        complete = text if count == len(lines) else None
+        assert xla.optimised_text(tmp_path, chip_named("tpu-v3")) == complete, lines[count - 1]
 
 
 def test_a_journal_keeps_outcomes_drops_a_cut_line_and_refuses_other_settings(tmp_path):
