@@ -60,64 +60,62 @@ def collect(
     loaded = sources.load_program(program, compiler, name)
     folder = out / "npz" / "layout" / target.source / settings.search / split
     path = folder / f"{loaded.name}.npz"
-    identity = sources.label_settings(
-        loaded,
-        compiler,
-        **{key: getattr(settings, key) for key in _IDENTITY},
-        target=target.name,
-        limit=compiler.limit,
-        effort=compiler.effort,
-    )
-    if target.estimated:
-        identity["counting"] = COUNTING
+    identity = _identity(loaded, compiler, settings)
     if path.exists():
         stored = sources.existing_manifest(path.with_suffix(".json"), identity)
         if stored is not None:
             return Collected(path, stored, fresh=False)
-    rng = np.random.default_rng(settings.seed)
-    candidates = settings.candidates(loaded.graph, rng)
     if not len(loaded.graph.configurable):
         expected = "a convolution, dot or reshape outside fusions"
         raise CompilerError(f"nothing in {program} can be given a layout", expected=expected)
+    rng = np.random.default_rng(settings.seed)
+    candidates = settings.candidates(loaded.graph, rng)
     with Journal(path.with_name(f".{loaded.name}.journal"), identity) as journal:
         compiler.add_estimates(journal.estimates)
-        timed = settings.search != "random" and not target.estimated
-        evaluator = Evaluator(compiler, journal, timed=timed)
-        codes, outcomes = _search(evaluator, loaded, candidates, settings, rng, progress)
-        compiled = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
-        # a genetic search finds fast ones late: their order would leak labels
-        order = [0, *rng.permutation(compiled[1:]).tolist()]
+        codes, outcomes = _search(compiler, journal, loaded, candidates, settings, rng, progress)
+        order = _shuffled(outcomes, rng)
         # configurations compiled to the same program share its label
         programs: dict[str, int] = {}
         for at in order:
             programs.setdefault(outcomes[at].fingerprint, at)
         if target.estimated:
-            labels, facts = _estimated_labels(
-                target, {key: outcomes[at] for key, at in programs.items()}
-            )
+            labels, facts = _estimated_labels(target, [outcomes[at] for at in programs.values()])
         else:
             rows = candidates.expand(codes[[*programs.values()]])
             modules = dict(zip(programs, map(loaded.constrained, rows), strict=True))
             labels, facts = _measured_labels(
                 compiler, modules, minutes, settings.seed, journal, progress
             )
-            for at in order:
-                if problem := facts["left_out"].get(outcomes[at].fingerprint):
-                    outcomes[at] = replace(outcomes[at], status=Status.FAILED, message=problem)
-            order = [at for at in order if outcomes[at].status is Status.OK]
+            outcomes = _without_left_out(outcomes, facts["left_out"])
+    labelled = [at for at in order if outcomes[at].status is Status.OK]
+    manifest = identity | facts | {"distinct_programs": len(programs), "source": target.labels}
+    manifest["configurations"] = _records(labelled, outcomes)
     with atomic_write(path.with_suffix(".pb")) as partial:
         partial.write_bytes(loaded.serialized)
-    runtime = np.array([labels[outcomes[at].fingerprint] for at in order], np.int64)
-    sources.write_configurations(path, loaded.graph, candidates.expand(codes[order]), runtime)
-    manifest = identity | facts | {"distinct_programs": len(programs), "source": target.labels}
-    manifest["configurations"] = _records(order, outcomes)
+    runtime = np.array([labels[outcomes[at].fingerprint] for at in labelled], np.int64)
+    sources.write_configurations(path, loaded.graph, candidates.expand(codes[labelled]), runtime)
     write_json(path.with_suffix(".json"), manifest)
     journal.path.unlink(missing_ok=True)
     return Collected(path, manifest, fresh=True)
 
 
+def _identity(program: Program, compiler: Compiler, settings: SearchSettings) -> dict[str, Any]:
+    """Return all that labels depend on, for the manifest."""
+    target = compiler.target
+    identity = sources.label_settings(
+        program,
+        compiler,
+        **{key: getattr(settings, key) for key in _IDENTITY},
+        target=target.name,
+        limit=compiler.limit,
+        effort=compiler.effort,
+    )
+    return identity | ({"counting": COUNTING} if target.estimated else {})
+
+
 def _search(
-    evaluator: Evaluator,
+    compiler: Compiler,
+    journal: Journal,
     program: Program,
     candidates: CandidateLayouts,
     settings: SearchSettings,
@@ -126,8 +124,12 @@ def _search(
 ) -> tuple[Codes, list[Outcome]]:
     """Return the configurations of a search with their outcomes, the compiler's default first."""
     count = min(settings.configs, candidates.space)
-    target = evaluator.compiler.target.name
-    with steps_of(progress, f"compiling {program.name} for {target}", count) as step:
+    target = compiler.target
+    timed = settings.search == "evolve" and not target.estimated
+    evaluator = Evaluator(compiler, journal, timed=timed)
+    verb = "compiling and timing" if timed else "compiling"
+    title = f"{verb} {program.name} for {target.name}"
+    with steps_of(progress, title, 2 * count if timed else count) as step:
 
         def outcomes_of(codes: Codes) -> list[Outcome]:
             rows = candidates.expand(codes)
@@ -136,21 +138,14 @@ def _search(
 
         codes: Codes = np.zeros((1, len(candidates.rows)), np.int32)
         outcomes = outcomes_of(codes)
-        if outcomes[0].status is not Status.OK:  # the first row is the default
-            sources.require_known_calls(program.module, outcomes[0].message, target)
-            do = "try another `target`, or leave out what this one refuses"
-            if outcomes[0].status is Status.TIMEOUT:
-                do = "give it more seconds with `limit`, or a smaller program"
-            got = f"the compiler's default did not compile ({outcomes[0].message})"
-            raise CompilerError(got, do=do)
+        if outcomes[0].status is not Status.OK:
+            do = sources.remedy(outcomes[0].status)
+            raise sources.default_error(program.module, outcomes[0].message, target.name, do)
         if settings.search == "random":
             codes = random_configurations(candidates, count, rng)
             return codes, outcomes + outcomes_of(codes[1:])
         while len(codes) < count:
-            costs = np.full(len(outcomes), np.inf)
-            for at, outcome in enumerate(outcomes):
-                if outcome.status is Status.OK:
-                    costs[at] = outcome.cycles
+            costs = [one.cycles if one.status is Status.OK else np.inf for one in outcomes]
             parents = codes[np.argsort(costs, kind="stable")[:_PARENTS]]
             fresh = breed(candidates, parents, min(_BATCH, count - len(codes)), rng, known=codes)
             if not len(fresh):
@@ -160,17 +155,36 @@ def _search(
         return codes, outcomes
 
 
+def _shuffled(outcomes: list[Outcome], rng: np.random.Generator) -> list[int]:
+    """Return the positions of compiled configurations: the default, then the others, shuffled.
+
+    A genetic search finds fast ones late, so that their order would leak labels.
+    """
+    compiled = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
+    return [0, *rng.permutation(compiled[1:]).tolist()]
+
+
+def _without_left_out(outcomes: list[Outcome], reasons: dict[str, str]) -> list[Outcome]:
+    """Return outcomes in which programs that could not be measured have failed."""
+    checked = []
+    for outcome in outcomes:
+        if outcome.status is Status.OK and outcome.fingerprint in reasons:
+            reason = reasons[outcome.fingerprint]
+            outcome = replace(outcome, status=Status.FAILED, message=reason)
+        checked.append(outcome)
+    return checked
+
+
 def _estimated_labels(
-    target: Chip, outcomes: dict[str, Outcome]
+    target: Chip, outcomes: list[Outcome]
 ) -> tuple[dict[str, int], dict[str, Any]]:
     """Return the estimated nanoseconds of programs, and entries for the manifest."""
-    labels = {key: target.nanoseconds(outcome.cycles) for key, outcome in outcomes.items()}
+    labels = {one.fingerprint: target.nanoseconds(one.cycles) for one in outcomes}
     if not all(labels.values()):
         got = "the compiler estimates nothing of this program"
         expected = "operations whose cycles it knows"
         raise CompilerError(got, expected=expected, do="collect a larger program")
-    unknown_loops = max(outcome.unknown_loops for outcome in outcomes.values())
-    return labels, {"loops_counted_once": unknown_loops}
+    return labels, {"loops_counted_once": max(one.unknown_loops for one in outcomes)}
 
 
 def _measured_labels(
@@ -182,17 +196,15 @@ def _measured_labels(
     progress: Progress | None,
 ) -> tuple[dict[str, int], dict[str, Any]]:
     """Return the measured nanoseconds of programs, and entries for the manifest."""
-    title = f"loading {len(modules)} programs, then measuring rounds"
-    with steps_of(progress, title, len(modules) + sources.ROUNDS) as step:
-        timings = sources.time_programs(
-            compiler,
-            next(iter(modules.values())),
-            modules,
-            minutes=minutes,
-            seed=seed,
-            journal=journal,
-            step=step,
-        )
+    timings = sources.time_programs(
+        compiler,
+        next(iter(modules.values())),
+        modules,
+        minutes=minutes,
+        seed=seed,
+        journal=journal,
+        progress=progress,
+    )
     rounds = timings.seconds.shape[1]
     retest = None
     if min(timings.seconds.shape) > 1:  # tau between labels of the even and the odd rounds

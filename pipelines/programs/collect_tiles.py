@@ -30,11 +30,11 @@ from xlarank.pipelines.programs.compiler.chips import Chip
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.sources import (
     Collected,
+    default_error,
     digest_of,
     existing_manifest,
     label_settings,
     load_program,
-    require_known_calls,
 )
 
 MIN_TILES: Final = 5
@@ -93,8 +93,7 @@ def collect_tiles(
     """
     target = compiler.target
     choose_splits([split])
-    if not target.estimated:
-        raise CompilerError(f"there are no tiles for {target.name}", expected="a TPU")
+    require_tiles(target)
     loaded = load_program(program, compiler, name)
     identity = label_settings(loaded, compiler, target=target.name, limits=limits, limit=limit)
     folder = out / "npz" / "tile" / target.source / split
@@ -107,10 +106,8 @@ def collect_tiles(
     scratch = folder / f".{loaded.name}.{digest_of(identity)}.sweep"
     _sweep(compiler, loaded.module, scratch, all_limits, limit * len(all_limits))
     if (result := _result(scratch, _DEFAULT)) != "ok":
-        require_known_calls(loaded.module, result, target.name)
-        got = f"the program does not compile for {target.name} ({result})"
         do = f"try another `target`, or more seconds; to begin anew remove {scratch}"
-        raise CompilerError(got, do=do)
+        raise default_error(loaded.module, result, target.name, do)
     kernels: dict[str, CollectedKernel] = {}
     for kib in [_DEFAULT, *reversed(all_limits[1:])]:  # from the largest down
         if (file := scratch / f"{kib}.pb").exists():
@@ -124,6 +121,12 @@ def collect_tiles(
     write_json(path, manifest)
     shutil.rmtree(scratch)
     return Collected(path, manifest, fresh=True)
+
+
+def require_tiles(target: Chip) -> None:
+    """Raise `CompilerError` if there are no tiles for this target."""
+    if not target.estimated:
+        raise CompilerError(f"there are no tiles for {target.name}", expected="a TPU")
 
 
 def _sweep(

@@ -8,9 +8,10 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +29,10 @@ from xlarank.pipelines.programs.compiler.functions import Pasted
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
+from xlarank.pipelines.support.progress import Progress, Step, no_step, steps_of
 
+#: Error of libtpu for operations that it has no code for without a TPU.
+NO_CODE: Final = re.compile(r"Custom emitter .*not found")
 #: Minimum number of rounds in which programs are timed, unless the time is over.
 ROUNDS: Final = 24
 #: Rounds between comparisons of the order, three of which must agree; programs compared.
@@ -80,47 +84,78 @@ def load_program(
     A ``ModuleTuningData`` of TpuGraphs is in that state already. Raises
     `xlarank.data.errors.HloError` if it is not a program, `CompilerError` if it is rejected.
     """
+    if name is not None and not re.fullmatch(r"[\w][\w.\-]*", name):
+        raise CompilerError(f"{name!r} cannot be the name of a file", do="pass another `name`")
     path = Path(program)
     if ":" in program and not path.exists():
-        name = name or program.replace(":", ".").rpartition(".")[2]
         loaded = compiler.lower(function=program, one_hot=one_hot)
+        return replace(loaded, name=name or re.split("[:.]", program)[-1])
+    message = read_program(path)
+    module = module_of(message)
+    if isinstance(message, ModuleTuningData):
+        loaded = Program(module.SerializeToString())
     else:
-        message = read_program(path)
-        name = name or re.sub(r"[^\w.\-]+", "_", graph_name(path)).lstrip("-.") or "program"
-        module = module_of(message)
-        if isinstance(message, ModuleTuningData):
-            loaded = Program(module.SerializeToString())
-        else:
-            loaded = compiler.lower(module=module)
-        # the compiler drops aliases and entry modes
-        restored = HloModuleProto.FromString(loaded.serialized)
-        restored.input_output_alias.CopyFrom(module.input_output_alias)
-        restored.frontend_attributes.CopyFrom(module.frontend_attributes)
-        loaded = replace(loaded, serialized=restored.SerializeToString())
-    if not re.fullmatch(r"[\w][\w.\-]*", name):
-        raise CompilerError(f"{name!r} cannot be the name of a file", do="pass `name`")
-    return replace(loaded, name=name)
+        loaded = compiler.lower(module=module)
+    # the compiler drops aliases and entry modes
+    restored = HloModuleProto.FromString(loaded.serialized)
+    restored.input_output_alias.CopyFrom(module.input_output_alias)
+    restored.frontend_attributes.CopyFrom(module.frontend_attributes)
+    stem = re.sub(r"[^\w.\-]+", "_", graph_name(path)).lstrip("-.")
+    name = name or stem or "program"
+    return replace(loaded, serialized=restored.SerializeToString(), name=name)
 
 
-def require_known_calls(module: Message, message: str, target: str) -> None:
-    """Raise `CompilerError` if a compiler's error names the target of one of the program's custom
-    calls. Those that compute the indices of gathers and scatters are the compiler's own.
+def default_error(module: Message, reason: str, target: str, do: str) -> CompilerError:
+    """Return the error for a default that fails; it names the operations that have no code.
+
+    Custom calls that compute the indices of gathers and scatters are the compiler's own.
     """
-    calls = set[str]()
-    own = set[int]()
-    for _, operation in instructions(module):
-        if operation.opcode in ("gather", "scatter"):
-            own.update(operation.operand_ids)
-    for _, operation in instructions(module):
-        if operation.custom_call_target and operation.id not in own:
-            calls.add(operation.custom_call_target)
-    words = {call: rf"(?<!\w){re.escape(call)}(?!\w)" for call in sorted(calls)}
-    rejected = [call for call, word in words.items() if re.search(word, message)]
+    nodes = [instruction for _, instruction in instructions(module)]
+    indexing = [node for node in nodes if node.opcode in ("gather", "scatter")]
+    own = set(chain.from_iterable(node.operand_ids for node in indexing))
+    calls = {node.custom_call_target for node in nodes if node.id not in own} - {""}
+    rejected = [
+        call for call in sorted(calls) if re.search(rf"(?<!\w){re.escape(call)}(?!\w)", reason)
+    ]
     if rejected:
         got = f"the custom call {', '.join(rejected)} has no code for {target}"
         do = "replace what calls it, or dump the program where it is compiled for this target"
         expected = "operations of XLA, or custom calls of this compiler"
-        raise CompilerError(got, expected=expected, do=do)
+        return CompilerError(got, expected=expected, do=do)
+    if NO_CODE.search(reason):
+        lines = sorted({"{}:{}".format(*source_line(module, node)) for node in indexing})
+        got = f"the compiler itself fails ({reason}), with gather or scatter at {', '.join(lines)}"
+        do = "pick elements by products with jax.nn.one_hot, not by take_along_axis or indices"
+        expected = "operations that libtpu can generate code for without a TPU"
+        return CompilerError(got, expected=expected, do=do)
+    got = f"the compiler's default fails for {target} ({reason})"
+    return CompilerError(got, expected="a program that compiles within the limit", do=do)
+
+
+def remedy(status: Status) -> str:
+    """Return what to do if the compiler's default has this status."""
+    if status is Status.TIMEOUT:
+        return "give it more seconds with `limit`, or a smaller program"
+    if status is Status.CRASHED:
+        return "the compiler itself failed: try another `target` or version of libtpu"
+    return "check that it compiles in JAX, or try another `target`"
+
+
+def source_line(module: Message, instruction: Message) -> tuple[str, int]:
+    """Return file and line of the innermost frame outside installed packages, else of metadata."""
+    index = module.stack_frame_index
+    frame = instruction.metadata.stack_frame_id
+    with suppress(IndexError):  # a damaged module has invalid ids
+        for _ in index.stack_frames:
+            if not frame:
+                break
+            call = index.stack_frames[frame - 1]
+            location = index.file_locations[call.file_location_id - 1]
+            file = index.file_names[location.file_name_id - 1]
+            if "-packages/" not in file:
+                return file, location.line
+            frame = call.parent_frame_id
+    return instruction.metadata.source_file, instruction.metadata.source_line
 
 
 class Evaluator:
@@ -142,10 +177,13 @@ class Evaluator:
         module: Callable[[int], Message],
         *,
         settled: Collection[Status] = tuple(Status),
-        step: Callable[[str], None] = lambda note: None,
+        step: Step = no_step,
         **options: Any,
     ) -> list[Outcome]:
-        """Return outcomes by journal ``keys``; others than ``settled`` ones are compiled again."""
+        """Return outcomes by journal ``keys``; others than ``settled`` ones are compiled again.
+
+        ``step`` is called for each outcome and, if they are timed, again when it has been timed.
+        """
         outcomes: dict[int, Outcome] = {}
         for at, key in enumerate(keys):
             stored = self.journal.outcomes.get(key)
@@ -158,7 +196,12 @@ class Evaluator:
             outcomes[missing[number]] = outcome
             step(outcome.message[:60])
         ordered = [outcomes[at] for at in range(len(keys))]
-        return self.time(ordered, module) if self.timed else ordered
+        if not self.timed:
+            return ordered
+        timed = self.time(ordered, module)
+        for outcome in timed:
+            step(outcome.message[:60])
+        return timed
 
     def time(self, outcomes: Sequence[Outcome], module: Callable[[int], Message]) -> list[Outcome]:
         """Return outcomes with nanoseconds as cycles, or failures to run."""
@@ -192,27 +235,37 @@ def time_programs(
     min_rounds: int = ROUNDS,
     seed: int = 0,
     journal: Journal | None = None,
-    step: Callable[[str], None] = lambda note: None,
+    progress: Progress | None = None,
 ) -> Timings:
     """Run programs on inputs of ``plain`` until the order of the five fastest is settled or
     ``minutes`` are over, the time to load them included; at least two rounds are run.
 
-    Rounds of exactly these programs in the journal are reused; new ones are added.
+    Rounds of exactly these programs in the journal are reused; new ones are added. The number of
+    rounds is unknown, so progress counts those until the next comparison of the order.
     """
     known_rounds = journal.rounds if journal else []
     rounds = [times for times in known_rounds if times.keys() == programs.keys()]
     end = time.monotonic() + 60 * minutes
-    if not _settled(rounds, min_rounds):
-        measuring = compiler.measure(plain, programs, seed=seed, done=len(rounds), step=step)
-        with closing(measuring) as new_rounds:
-            for times in new_rounds:
-                rounds.append(times)
-                if journal:
-                    journal.add_round(times)
-                if len(rounds) <= min_rounds:
-                    step(f"round {len(rounds)}")
-                if _settled(rounds, min_rounds) or (len(rounds) > 1 and time.monotonic() > end):
-                    break
+    if _settled(rounds, min_rounds):
+        return Timings(rounds)
+    planned = max(min_rounds, (len(rounds) // _INTERVAL + 1) * _INTERVAL)
+    title = f"loading {len(programs)} programs, then measuring rounds"
+    with (
+        steps_of(progress, title, len(programs) + planned - len(rounds)) as step,
+        closing(compiler.measure(plain, programs, seed=seed, done=len(rounds), step=step)) as made,
+    ):
+        for times in made:
+            rounds.append(times)
+            if journal:
+                journal.add_round(times)
+            is_settled = _settled(rounds, min_rounds)
+            more = 0
+            if len(rounds) == planned and not is_settled:
+                more = _INTERVAL
+                planned += more
+            step(f"round {len(rounds)}", more=more)
+            if is_settled or (len(rounds) > 1 and time.monotonic() > end):
+                break
     return Timings(rounds)
 
 

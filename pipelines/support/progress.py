@@ -6,12 +6,16 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
-#: Function that advances a job: ``step(note="", left=None)``, with the seconds left, by default the
-#: mean of a step times the number of those left.
+#: Function that advances a job: ``step(note="", left=None, more=0)``. ``left`` is the seconds left,
+#: by default the mean of a step times the number of those left; ``more`` is a number of new steps.
 Step: TypeAlias = Callable[..., None]
 #: Function that begins a job, by title and number of steps, and ends it on exit; jobs do not nest.
 Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Step]]
 
 
+def no_step(note: str = "", left: float | None = None, more: int = 0) -> None:
+    """Advance a job whose progress is not shown."""
+
+
 def steps_of(progress: Progress | None, title: str, total: int) -> AbstractContextManager[Step]:
-    return nullcontext(lambda *_: None) if progress is None else progress(title, total)
+    return nullcontext(no_step) if progress is None else progress(title, total)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.data.hlo.programs import instruction, matmul_module
 from tests.features.helpers import SCRAMBLED_GRAPHS
 from tests.graphs import Node, examples, parameter, unconfigured
-from tests.pipelines.trees import contents
+from tests.pipelines.trees import Listener, contents
 from xlarank.data.errors import CompilerError
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.messages import HloModuleProto
@@ -174,17 +174,33 @@ def programs(*names):
     return dict.fromkeys(names, PLAIN)
 
 
+class Watched(Listener):
+    """Progress that records the number of steps left after each step."""
+
+    def __init__(self):
+        super().__init__()
+        self.left = []
+
+    def _step(self, *args, **options):
+        super()._step(*args, **options)
+        self.left.append(self.jobs[-1][1] - len(self.notes))
+
+
 def test_measuring_stops_when_the_order_of_the_fastest_no_longer_changes(tmp_path):
     steady = Device()
     noisy = Device(noise=0.5)
-    notes = []
-    timings = time_programs(steady, PLAIN, programs("1", "2", "3"), minutes=1, step=notes.append)
-    assert notes[:3] == ["1 loaded", "2 loaded", "3 loaded"]
-    assert notes[3:] == [f"round {number}" for number in range(1, ROUNDS + 1)]
+    listener = Listener()
+    timings = time_programs(steady, PLAIN, programs("1", "2", "3"), minutes=1, progress=listener)
+    notes = ["1 loaded", "2 loaded", "3 loaded"]
+    notes += [f"round {number}" for number in range(1, ROUNDS + 1)]
+    assert listener.notes == notes and listener.jobs[0][1] == len(notes)
     assert steady.rounds == ROUNDS == timings.seconds.shape[1]
     assert timings.nanoseconds() == {"1": 10**6, "2": 2 * 10**6, "3": 3 * 10**6}
-    timings = time_programs(noisy, PLAIN, programs(*map(str, range(1000, 1040))), minutes=1)
+    listener = Watched()
+    many = programs(*map(str, range(1000, 1040)))
+    timings = time_programs(noisy, PLAIN, many, minutes=1, progress=listener)
     assert noisy.rounds > ROUNDS and noisy.rounds % 8 == 0
+    assert listener.left[-1] == 0 < min(listener.left[:-1]), "complete at the end alone"
     earlier = [timings.seconds[:, : noisy.rounds - back] for back in (16, 8, 0)]
     assert len({tuple(np.argsort(fastest(times))[:5]) for times in earlier}) == 1
     short = Device()
@@ -273,6 +289,14 @@ def test_the_order_of_a_file_does_not_tell_that_of_the_search(tmp_path):
     first, *others = read_graph(collected.path).runtime.tolist()
     assert first < min(others) and len(others) > 4
     assert others != sorted(others)
+
+
+def test_a_timed_search_shows_what_is_compiled_and_what_is_timed(tmp_path):
+    listener = Listener()
+    settings = SearchSettings(search="evolve", configs=3)
+    collect("mine:prog", tmp_path, Searched("cpu"), settings, progress=listener)
+    assert listener.jobs == [("compiling and timing prog for cpu", 2 * 3)], "rounds are known"
+    assert len(listener.notes) == 2 * 3
 
 
 def test_a_single_program_has_no_order_to_test_again(tmp_path):

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.pipelines.trees import Listener
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import write_json
 from xlarank.data.graph import read_graph
@@ -135,9 +136,11 @@ def test_a_program_that_crashes_or_hangs_is_named_and_the_others_are_measured(na
         module = load_program(PRODUCTS, compiler).module
         broken = Pasted(f"{PROGRAMS}:{name}", (), (), False)
         programs = {"written": module, name: broken, "again": module}
-        notes = []
-        rounds = list(islice(compiler.measure(module, programs, seed=0, step=notes.append), 2))
-    assert notes[0] == "1 of 3 programs loaded"
+        listener = Listener()
+        with listener("loading", 3) as step:
+            rounds = list(islice(compiler.measure(module, programs, seed=0, step=step), 2))
+    left_out = next(note for note in listener.notes if note.startswith("left out: "))
+    assert reason in left_out and listener.jobs == [("loading", len(listener.notes))]
     assert all(seconds.keys() == programs.keys() for seconds in rounds)
     assert reason in rounds[0][name] and rounds[1]["written"] > 0 < rounds[1]["again"]
 
@@ -176,7 +179,7 @@ def test_measuring_needs_the_device_that_is_compiled_for(tmp_path):
 
 
 def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
-    advice = advise(TEXTS, tmp_path, budget=6)
+    advice = advise(TEXTS, tmp_path, budget=6, check=True)
     assert 2 <= advice.compiled["ok"] <= 6 and advice.best_ns < advice.default_ns
     entry = advise(TEXTS, tmp_path / "entry", budget=2, check=False)
     assert entry.best_ns == entry.module_ns == _pasted_ns(entry.lines, PROGRAMS, "texts")
@@ -187,7 +190,7 @@ def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
     with Compiler(chip_named("tpu-v3")) as compiler:
         ((_, outcome),) = compiler.compile([edited])
     assert chip_named("tpu-v3").nanoseconds(outcome.cycles) == advice.best_ns
-    assert advise(TEXTS, tmp_path, budget=6) == advice
+    assert advise(TEXTS, tmp_path, budget=6, check=True) == advice
     again = advise(str(tmp_path / "texts.advised.pb"), tmp_path / "again", budget=1)
     assert again.default_ns == advice.best_ns
 
@@ -227,10 +230,10 @@ def test_constraints_of_advice_written_into_the_source_give_the_estimate_that_wa
 ):
     monkeypatch.chdir(tmp_path)
     Path("layers.py").write_text(LAYERS)
-    advice = advise("layers:program", tmp_path, budget=6)
+    advice = advise("layers:program", tmp_path, budget=6, check=True)
     coded = [change for change in advice.changes if change.code]
     reached = {(change.line, change.code, change.major_to_minor) for change in coded}
-    assert advice.speedup > 1.02 and reached
+    assert advice.speedup > 1.02 and reached, advice.compiled
     assert all(not change.code for change in advice.changes if "transpose(" in change.source)
     assert isinstance(advice.difference, float) and advice.difference < 1e-3
     lines = LAYERS.splitlines()

@@ -211,9 +211,11 @@ class Listener:
         finally:
             self.ended += 1
 
-    def _step(self, note: str = "", left: float | None = None) -> None:
+    def _step(self, note: str = "", left: float | None = None, more: int = 0) -> None:
         assert self.ended == len(self.jobs) - 1, "a step belongs to a job"
         self.notes.append(note)
+        what, total = self.jobs[-1]
+        self.jobs[-1] = (what, total + more)
         if len(self.notes) == self._stop_at:
             if self._act is None:
                 raise KeyboardInterrupt

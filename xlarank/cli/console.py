@@ -323,18 +323,21 @@ class JobProgress:
             clock.join(1.0)
             seconds = time.monotonic() - self.began
             if self.printed or self.every or seconds >= _FIRST:
-                self.write(f"{title}: {self.done} of {total} in {duration(seconds)}")
+                self.write(f"{title}: {self.done} of {self.total} in {duration(seconds)}")
             if self.bars is not None:
                 self.bars.stop_task(self._task)
 
-    def _step(self, note: str = "", left: float | None = None) -> None:
+    def _step(self, note: str = "", left: float | None = None, more: int = 0) -> None:
         self.done += 1
+        self.total += more
         self.note = plain(note)
         self.left = left
         if self.every:
             self.write(self._line())
         if self.bars is not None:
-            self.bars.update(self._task, advance=1, note=self.note, left=self._left())
+            self.bars.update(
+                self._task, total=self.total, advance=1, note=self.note, left=self._left()
+            )
 
     def _watch(self, ended: threading.Event) -> None:
         pause = _FIRST

@@ -202,14 +202,17 @@ def collect(
     """Label layouts of a program: estimated by the TPU compiler (no TPU needed) or measured on this
     machine.
     """
+    from xlarank.data.collection import choose_splits
     from xlarank.pipelines.programs.collect import collect as run
-    from xlarank.pipelines.programs.collect_tiles import collect_tiles
+    from xlarank.pipelines.programs.collect_tiles import collect_tiles, require_tiles
     from xlarank.pipelines.programs.compiler.chips import chip_named
     from xlarank.pipelines.programs.compiler.session import Compiler
     from xlarank.pipelines.programs.sources import SearchSettings
 
     chip = chip_named(target)
+    choose_splits([split])  # before the compiler starts, which takes seconds
     if tiles:
+        require_tiles(chip)
         with Compiler(chip, limit=limit) as compiler:
             labels = collect_tiles(program, out, compiler, limit=limit, split=split, name=name)
     else:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +27,13 @@ from xlarank.pipelines.programs.compiler.measuring import TOLERANCE
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
-from xlarank.pipelines.programs.sources import digest_of, load_program, program_hash, time_programs
+from xlarank.pipelines.programs.sources import (
+    NO_CODE,
+    digest_of,
+    load_program,
+    program_hash,
+    time_programs,
+)
 from xlarank.pipelines.support.progress import Progress
 
 #: Speedup that justifies changing code.
@@ -173,105 +179,98 @@ def advise(
     (`LayoutSearch`). The advice, a picture of the diagnosis, any edited module and a journal to
     resume from are written below ``out``. Raises `CompilerError` if the default does not compile.
     """
-    chip = compiler.target
-    with ExitStack() as stack:
-        device = None if chip.estimated else compiler
-        if settings.measure and chip.estimated:
-            device = stack.enter_context(Compiler(chip_named("device")))
-            if device.target.name != chip.name:
-                got = f"there is no {chip.name} to measure on: the device is {device.target.name}"
-                raise CompilerError(got, do="leave out `measure`, or pass `target=device`")
+    with _measuring_device(compiler, settings) as device:
         search, replaced = _search(compiler, program, settings, out, progress)
-        space = search.space
-        loaded = search.space.program
         default = Version(search.outcomes[0].cycles, search.text(0), search.codes[0])
-        edited = _edited(compiler, search, default)
-        advised = edited
-        inputs, outputs = _entry_changes(space, default, edited)
+        edited = _edited(search, default)
+        written = Pasted(program, (), (), bool(replaced))
+        advised = _as_code(search, default, edited, written)
         measured = None
-        if edited.module is not None:
-            written = Pasted(program, (), (), bool(replaced))
-            entry = replace(written, lines=diagnosis.entry_lines(inputs, outputs))
-            advised = _as_code(compiler, space, default, edited, entry)
-            if device:
-                pair = (loaded.module, edited.module)
-                if advised.pasted:
-                    pair = (written, advised.pasted)
-                expected = default.cycles / (advised if advised.pasted else edited).cycles
-                measured = _measure(device, loaded.module, pair, expected, settings.minutes)
-                if measured.low <= 1:
-                    edited = default
-                    advised = default
-                    inputs = []
-                    outputs = []
-    default_ns = chip.nanoseconds(default.cycles)
-    best_ns = chip.nanoseconds(advised.cycles)
-    rows = zip(loaded.graph.configurable, space.rows(edited.code), strict=True)
-    advice = Advice(
-        program=loaded.name,
-        target=chip.name,
-        versions=compiler.versions,
-        replaced=replaced,
-        labels=f"estimated by the compiler for {chip.name}" if chip.estimated else chip.labels,
-        function=any(loaded.leaves),
-        default_ns=default_ns,
-        best_ns=best_ns,
-        speedup=default_ns / best_ns,
-        module_ns=chip.nanoseconds(edited.cycles),
-        compiled=search.statuses,
-        stopped=search.stopped,
-        diagnosis=diagnosis.diagnose(default.text, space.inputs, space.outputs),
-        diagnosis_after=diagnosis.diagnose(advised.text, space.inputs, space.outputs),
-        inputs=inputs,
-        outputs=outputs,
-        changes=[*advised.changes],
-        lines=[*advised.lines],
-        difference=_difference(space, advised, edited, settings.check),
-        measured=measured,
-        files=[],
-        configuration={str(node): row.tolist() for node, row in rows if (row >= 0).any()},
-    )
+        if device and edited.module is not None:
+            plain = search.space.program.module
+            result = advised if advised.pasted else edited
+            measured = _measure(device, plain, written, result, default, settings, progress)
+            if measured.low <= 1:
+                edited = default
+                advised = default
+    difference = _difference(search.space, advised, edited, settings.check)
+    advice = _advice(search, replaced, default, edited, advised, measured, difference)
     return _write(advice, edited.module, out)
 
 
-def _difference(
-    space: Space, advised: Version, edited: Version, check: bool | None
-) -> float | str | None:
-    """Return the difference of outputs on this CPU, or why it is unknown; None if not compared."""
-    if edited.module is None or check is False:
-        return None
-    with Compiler(chip_named("cpu")) as cpu:
-        seconds = 900.0 if check else 60.0  # longer if requested
-        result = advised.pasted or edited.module
-        return cpu.compare(space.program.module, result, seconds, space.ties)
-
-
-def _write(advice: Advice, edited: Message | None, out: Path) -> Advice:
-    """Write picture, record and edited module, if any; return the advice with their paths."""
-    picture = out / f"{advice.program}.diagnosis.svg"
-    record = out / f"{advice.program}.advice.json"
-    module = out / f"{advice.program}.advised.pb"
-    with atomic_write(picture) as partial:
-        title = f"{advice.program}, {advice.target}"
-        partial.write_text(diagnosis.picture(advice.diagnosis, title), encoding="utf-8")
-    files = [picture, record]
-    if edited is None:
-        module.unlink(missing_ok=True)  # left by an earlier run
+@contextmanager
+def _measuring_device(compiler: Compiler, settings: AdviceSettings) -> Iterator[Compiler | None]:
+    """Yield a compiler for the device that measures, if any; it must be what is compiled for."""
+    if not compiler.target.estimated:
+        yield compiler
+    elif not settings.measure:
+        yield None
     else:
-        files.append(module)
-        with atomic_write(module) as partial:
-            partial.write_bytes(edited.SerializeToString())
-    advice = replace(advice, files=list(map(str, files)))
-    write_json(record, asdict(advice))
-    return advice
+        with Compiler(chip_named("device")) as device:
+            name = compiler.target.name
+            if device.target.name != name:
+                got = f"there is no {name} to measure on: the device is {device.target.name}"
+                raise CompilerError(got, do="leave out `measure`, or pass `target=device`")
+            yield device
 
 
-def _as_code(
-    compiler: Compiler, space: Space, default: Version, edited: Version, entry: Pasted
-) -> Version:
+def _search(
+    compiler: Compiler, program: str, settings: AdviceSettings, out: Path, progress: Progress | None
+) -> tuple[LayoutSearch, str]:
+    """Return the finished search, and a note on operations replaced for lack of code."""
+    replaced = ""
+    while True:
+        loaded = load_program(program, compiler, one_hot=bool(replaced))
+        rng = np.random.default_rng(settings.seed)
+        with open_journal(out, loaded, compiler) as journal:
+            search = LayoutSearch(compiler, Space.of(loaded, rng, settings.per_node), journal, rng)
+            try:
+                search.run(settings.budget, settings.minutes, progress)
+                return search, replaced
+            except CompilerError as error:
+                if replaced or not NO_CODE.search(error.got):
+                    raise
+                note = "take_along_axis was compiled as a product with one_hot, write it so"
+                replaced = f"{note}: {error.got}"
+
+
+def open_journal(out: Path, program: Program, compiler: Compiler) -> Journal:
+    """Open the journal that all runs of a program by this compiler share."""
+    made_by = {"target": compiler.target.name, "versions": compiler.versions}
+    settings = {"counting": COUNTING, "module": program_hash(program.module), **made_by}
+    if modes := layouts.entry_modes(program.module):
+        settings["entry"] = modes
+    return Journal(out / f".{program.name}.{digest_of(settings)}.journal", settings)
+
+
+def _edited(search: LayoutSearch, default: Version) -> Version:
+    """Return the best configuration with explicit entry layouts, or the default if no faster."""
+    if not search.best:
+        return default
+    code = search.codes[search.best]
+    old_layouts = layouts.compiled_entry_layouts(default.text)
+    new_layouts = layouts.compiled_entry_layouts(search.text(search.best))
+    modes = []
+    for side in zip(search.space.entry_modes[0], old_layouts, new_layouts, strict=True):
+        arrays = zip(*side, strict=True)
+        modes.append([mode if new == old else layouts.mode_of(new) for mode, old, new in arrays])
+    module = search.space.module(code, (modes[0], modes[1]))
+    ((_, outcome),) = search.compiler.compile([module], keep=True)
+    # on measured targets, `_measure` compares the module with the default later
+    cycles = (outcome if search.compiler.target.estimated else search.outcomes[search.best]).cycles
+    if outcome.status is not Status.OK or cycles >= default.cycles:
+        return default
+    return Version(cycles, outcome.text or search.texts[outcome.fingerprint], code, module)
+
+
+def _as_code(search: LayoutSearch, default: Version, edited: Version, written: Pasted) -> Version:
     """Return the fastest code with an edited module's layouts (the first, if measured), or the
     default if none is faster; a file has comments alone.
     """
+    if edited.module is None:
+        return edited
+    compiler = search.compiler
+    space = search.space
     program = space.program
     rows = space.rows(edited.code)
     orders = layouts.layouts_of(program.module, program.graph.configurable, rows)
@@ -279,6 +278,7 @@ def _as_code(
     if not any(program.leaves):
         return edited._replace(lines=diagnosis.operation_lines(changes), changes=changes)
     best = default._replace(changes=changes)
+    entry = replace(written, lines=diagnosis.entry_lines(*_entry_changes(space, default, edited)))
     located = {change.location[:3]: change.location for change in changes if change.location}
     variants = [replace(entry, locations=[*located.values()])] if located else []
     for pasted in [*variants, entry] if entry.lines else variants:
@@ -298,55 +298,6 @@ def _as_code(
         lines = [*entry.lines, *diagnosis.operation_lines(reached)]
         best = Version(cycles, text, default.code, None, lines, with_code, pasted)
     return best
-
-
-def _search(
-    compiler: Compiler, program: str, settings: AdviceSettings, out: Path, progress: Progress | None
-) -> tuple[LayoutSearch, str]:
-    """Return the finished search, and a note on operations replaced for lack of code."""
-    replaced = ""
-    while True:
-        loaded = load_program(program, compiler, one_hot=bool(replaced))
-        rng = np.random.default_rng(settings.seed)
-        with open_journal(out, loaded, compiler) as journal:
-            search = LayoutSearch(compiler, Space.of(loaded, rng, settings.per_node), journal, rng)
-            try:
-                search.run(settings.budget, settings.minutes, progress)
-                return search, replaced
-            except CompilerError as error:
-                if replaced or not search.lacks_code:
-                    raise
-                note = "take_along_axis was compiled as a product with one_hot, write it so"
-                replaced = f"{note}: {error.got}"
-
-
-def open_journal(out: Path, program: Program, compiler: Compiler) -> Journal:
-    """Open the journal that all runs of a program by this compiler share."""
-    made_by = {"target": compiler.target.name, "versions": compiler.versions}
-    settings = {"counting": COUNTING, "module": program_hash(program.module), **made_by}
-    if modes := layouts.entry_modes(program.module):
-        settings["entry"] = modes
-    return Journal(out / f".{program.name}.{digest_of(settings)}.journal", settings)
-
-
-def _edited(compiler: Compiler, search: LayoutSearch, default: Version) -> Version:
-    """Return the best configuration with explicit entry layouts, or the default if no faster."""
-    if not search.best:
-        return default
-    code = search.codes[search.best]
-    old_layouts = layouts.compiled_entry_layouts(default.text)
-    new_layouts = layouts.compiled_entry_layouts(search.text(search.best))
-    modes = []
-    for side in zip(search.space.entry_modes[0], old_layouts, new_layouts, strict=True):
-        arrays = zip(*side, strict=True)
-        modes.append([mode if new == old else layouts.mode_of(new) for mode, old, new in arrays])
-    module = search.space.module(code, (modes[0], modes[1]))
-    ((_, outcome),) = compiler.compile([module], keep=True)
-    # on measured targets, `_measure` compares the module with the default later
-    cycles = (outcome if compiler.target.estimated else search.outcomes[search.best]).cycles
-    if outcome.status is not Status.OK or cycles >= default.cycles:
-        return default
-    return Version(cycles, outcome.text or search.texts[outcome.fingerprint], code, module)
 
 
 def _entry_changes(space: Space, default: Version, edited: Version) -> list[list[Leaf]]:
@@ -371,17 +322,99 @@ def _entry_changes(space: Space, default: Version, edited: Version) -> list[list
 def _measure(
     device: Compiler,
     plain: Message,
-    pair: tuple[Message | Pasted, ...],
-    expected: float,
-    minutes: float,
+    written: Pasted,
+    result: Version,
+    default: Version,
+    settings: AdviceSettings,
+    progress: Progress | None,
 ) -> Measurement:
     """Time a program as written and as advised; raise `CompilerError` if the latter fails."""
-    programs = dict(zip(("written", "advised"), pair, strict=True))
-    timings = time_programs(device, plain, programs, minutes=minutes, min_rounds=96)
+    programs: dict[str, Message | Pasted] = {"written": plain, "advised": result.module}
+    if result.pasted:
+        programs = {"written": written, "advised": result.pasted}
+    timings = time_programs(
+        device, plain, programs, minutes=settings.minutes, min_rounds=96, progress=progress
+    )
     if problem := timings.problems.get("advised"):
         got = f"the program as advised does not run ({problem})"
         raise CompilerError(got, do="leave the layouts as they are")
+    expected = default.cycles / result.cycles
     return Measurement(device.target.name, expected, *timings.speedup("written", "advised"))
+
+
+def _difference(
+    space: Space, advised: Version, edited: Version, check: bool | None
+) -> float | str | None:
+    """Return the difference of outputs on this CPU, or why it is unknown; None if not compared."""
+    if edited.module is None or check is False:
+        return None
+    with Compiler(chip_named("cpu")) as cpu:
+        seconds = 900.0 if check else 60.0  # longer if requested
+        result = advised.pasted or edited.module
+        return cpu.compare(space.program.module, result, seconds, space.ties)
+
+
+def _advice(
+    search: LayoutSearch,
+    replaced: str,
+    default: Version,
+    edited: Version,
+    advised: Version,
+    measured: Measurement | None,
+    difference: float | str | None,
+) -> Advice:
+    """Return the advice of a finished search, without files."""
+    chip = search.compiler.target
+    space = search.space
+    program = space.program
+    inputs, outputs = _entry_changes(space, default, edited)
+    default_ns = chip.nanoseconds(default.cycles)
+    best_ns = chip.nanoseconds(advised.cycles)
+    rows = zip(program.graph.configurable, space.rows(edited.code), strict=True)
+    return Advice(
+        program=program.name,
+        target=chip.name,
+        versions=search.compiler.versions,
+        replaced=replaced,
+        labels=f"estimated by the compiler for {chip.name}" if chip.estimated else chip.labels,
+        function=any(program.leaves),
+        default_ns=default_ns,
+        best_ns=best_ns,
+        speedup=default_ns / best_ns,
+        module_ns=chip.nanoseconds(edited.cycles),
+        compiled=search.statuses,
+        stopped=search.stopped,
+        diagnosis=diagnosis.diagnose(default.text, space.inputs, space.outputs),
+        diagnosis_after=diagnosis.diagnose(advised.text, space.inputs, space.outputs),
+        inputs=inputs,
+        outputs=outputs,
+        changes=[*advised.changes],
+        lines=[*advised.lines],
+        difference=difference,
+        configuration={str(node): row.tolist() for node, row in rows if (row >= 0).any()},
+        files=[],
+        measured=measured,
+    )
+
+
+def _write(advice: Advice, edited: Message | None, out: Path) -> Advice:
+    """Write picture, record and edited module, if any; return the advice with their paths."""
+    picture = out / f"{advice.program}.diagnosis.svg"
+    record = out / f"{advice.program}.advice.json"
+    module = out / f"{advice.program}.advised.pb"
+    with atomic_write(picture) as partial:
+        title = f"{advice.program}, {advice.target}"
+        partial.write_text(diagnosis.picture(advice.diagnosis, title), encoding="utf-8")
+    files = [picture, record]
+    if edited is None:
+        module.unlink(missing_ok=True)  # left by an earlier run
+    else:
+        files.append(module)
+        with atomic_write(module) as partial:
+            partial.write_bytes(edited.SerializeToString())
+    advice = replace(advice, files=list(map(str, files)))
+    write_json(record, asdict(advice))
+    return advice
 
 
 def apply_configuration(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +13,7 @@ from xlarank.data.hlo.messages import Message, instructions
 from xlarank.pipelines.programs.compiler.constrain import Order, entry_shapes
 from xlarank.pipelines.programs.compiler.cycles import FREE, Operation, read_operations
 from xlarank.pipelines.programs.compiler.functions import Location
+from xlarank.pipelines.programs.sources import source_line
 
 #: Maximum number of operations in a picture.
 _MAX_BARS: Final = 24
@@ -281,23 +281,6 @@ def changes_of(module: Message, layouts: Mapping[int, Order]) -> list[Change]:
         )
         changes.append(change)
     return changes
-
-
-def source_line(module: Message, instruction: Message) -> tuple[str, int]:
-    """Return file and line of the innermost frame outside installed packages, else of metadata."""
-    index = module.stack_frame_index
-    frame = instruction.metadata.stack_frame_id
-    with suppress(IndexError):  # a damaged module has invalid ids
-        for _ in index.stack_frames:
-            if not frame:
-                break
-            call = index.stack_frames[frame - 1]
-            location = index.file_locations[call.file_location_id - 1]
-            file = index.file_names[location.file_name_id - 1]
-            if "-packages/" not in file:
-                return file, location.line
-            frame = call.parent_frame_id
-    return instruction.metadata.source_file, instruction.metadata.source_line
 
 
 def operation_lines(changes: Sequence[Change]) -> list[str]:

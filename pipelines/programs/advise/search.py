@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.collection import GPUS
-from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.features.layout.hardware import hardware_of
 from xlarank.features.layout.relayout_blocks import relayout_ns
-from xlarank.pipelines.programs.advise.diagnosis import Leaf, leaves_of, source_line, ties_of
+from xlarank.pipelines.programs.advise.diagnosis import Leaf, leaves_of, ties_of
 from xlarank.pipelines.programs.candidates import (
     CandidateLayouts,
     Codes,
@@ -34,7 +32,7 @@ from xlarank.pipelines.programs.compiler.cycles import read_operations
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
-from xlarank.pipelines.programs.sources import Evaluator, configuration_key, require_known_calls
+from xlarank.pipelines.programs.sources import Evaluator, configuration_key, default_error, remedy
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Configurations compiled per step: fewer adapt sooner, more keep several processes busy.
@@ -43,9 +41,10 @@ BATCH: Final = 4
 _POOL: Final = 8
 #: Number of fastest configurations from which the genetic search breeds.
 _PARENTS: Final = 8
-#: Time limit of a compilation: a multiple of the default's, and the minimum in seconds.
+#: Time limit of a compilation: a multiple of the default's, and the minimum in seconds, which is
+#: enough for a machine that becomes busy.
 _LIMIT_FACTOR = 4.0
-_MIN_LIMIT = 10.0
+_MIN_LIMIT = 30.0
 #: Maximum number of copy-avoiding configurations per round, and distance in operations from a copy.
 _MAX_AVOIDING = 12
 _STEPS = 4
@@ -53,10 +52,6 @@ _STEPS = 4
 _MAX_IDLE: Final = 24
 #: Maximum proposals as a multiple of the budget; screening takes 1/5 to 2/3 of compiling.
 _MAX_PROPOSALS: Final = 3
-_REMEDIES: Final = {
-    Status.TIMEOUT: "give it more seconds with `limit`",
-    Status.CRASHED: "the compiler itself failed: try another `target` or version of libtpu",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +206,6 @@ class LayoutSearch:
     Attributes:
         codes, outcomes: evaluated configurations, the compiler's default first.
         tied: whether a loop passes outputs on without a copy, as the best must.
-        lacks_code: whether the compiler cannot generate code for gathers or scatters.
     """
 
     def __init__(
@@ -225,7 +219,6 @@ class LayoutSearch:
         self.outcomes: list[Outcome] = []
         self.tied: list[bool] = []
         self.stopped = ""
-        self.lacks_code = False
         self._budget = 0
         self._end = 0.0
         self._evaluator = Evaluator(compiler, journal, timed=not compiler.target.estimated)
@@ -275,25 +268,11 @@ class LayoutSearch:
 
     def _check_default(self) -> None:
         default = self.outcomes[0]
-        module = self.space.program.module
-        require_known_calls(module, default.message, self.compiler.target.name)
-        self.lacks_code = bool(re.search(r"Custom emitter .*not found", default.message))
-        if self.lacks_code:
-            locations = set[str]()
-            for _, operation in instructions(module):
-                if operation.opcode in ("gather", "scatter"):
-                    file, line = source_line(module, operation)
-                    locations.add(f"{file}:{line}")
-            got = f"the compiler itself fails ({default.message})"
-            got += f", with gather or scatter at {', '.join(sorted(locations))}"
-            do = "pick elements by products with jax.nn.one_hot, not by take_along_axis or indices"
-            expected = "operations that libtpu can generate code for without a TPU"
-            raise CompilerError(got, expected=expected, do=do)
         if default.status is not Status.OK or not default.cycles:
             reason = default.message or "no operation has cycles"
-            got = f"the compiler's default has no estimate ({reason})"
-            do = _REMEDIES.get(default.status, "check that it compiles in JAX")
-            raise CompilerError(got, expected="a program that compiles within the limit", do=do)
+            do = remedy(default.status)
+            target = self.compiler.target.name
+            raise default_error(self.space.program.module, reason, target, do)
         self._step(f"{default.seconds:.1f} s a compilation")
 
     @property

@@ -27,6 +27,7 @@ from xlarank.pipelines.programs.compiler.chips import Chip, device_chip
 from xlarank.pipelines.programs.compiler.cycles import KnownKernels, read_operations
 from xlarank.pipelines.programs.compiler.functions import Location, Pasted
 from xlarank.pipelines.programs.compiler.outcome import Outcome, Status, fingerprint
+from xlarank.pipelines.support.progress import Step, no_step
 
 #: Not run by ``-m``: pickled objects must name the module, not ``__main__``.
 _SERVICE: Final = "from xlarank.pipelines.programs.compiler.xla import main; main()"
@@ -249,7 +250,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
         *,
         seed: int,
         done: int = 0,
-        step: Callable[[str], None] = lambda note: None,
+        step: Step = no_step,
     ) -> Generator[dict[str, float | str], None, None]:
         """Yield rounds: every program's seconds on the device, or the reason for failure
         (`measuring.measure`). ``step`` is called for every program that is loaded.
@@ -294,7 +295,8 @@ class Compiler(AbstractContextManager["Compiler", None]):
             raise answer
         if crashed in [*programs][1:]:
             remaining = {name: program for name, program in programs.items() if name != crashed}
-            for seconds in self.measure(plain, remaining, seed=seed, done=done):
+            step(f"left out: {answer.message}", more=loaded)  # the others are loaded again
+            for seconds in self.measure(plain, remaining, seed=seed, done=done, step=step):
                 yield seconds | {crashed: answer.message}
         elif isinstance(answer, Outcome):
             got = f"the programs cannot be measured ({answer.message})"
