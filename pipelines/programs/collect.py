@@ -27,6 +27,7 @@ from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
 from xlarank.pipelines.programs.sources import Collected, Evaluator, SearchSettings
+from xlarank.pipelines.programs.timing import fastest, time_programs
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Batch size of the genetic search, and number of best configurations used as parents.
@@ -196,7 +197,7 @@ def _measured_labels(
     progress: Progress | None,
 ) -> tuple[dict[str, int], dict[str, Any]]:
     """Return the measured nanoseconds of programs, and entries for the manifest."""
-    timings = sources.time_programs(
+    timings = time_programs(
         compiler,
         next(iter(modules.values())),
         modules,
@@ -208,7 +209,7 @@ def _measured_labels(
     rounds = timings.seconds.shape[1]
     retest = None
     if min(timings.seconds.shape) > 1:  # tau between labels of the even and the odd rounds
-        halves = (sources.fastest(timings.seconds[:, start::2]) for start in (0, 1))
+        halves = (fastest(timings.seconds[:, start::2]) for start in (0, 1))
         retest = round(float(kendall_tau(*halves)), 4)
     return timings.nanoseconds(), {
         "label": f"mean of the fastest sixth of {rounds} shuffled rounds",

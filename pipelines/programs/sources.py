@@ -1,14 +1,13 @@
-"""Programs with settable layouts: loading, compilation, timing, graph files, manifests."""
+"""Programs with settable layouts: loading, outcomes of a search, graph files, manifests."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -25,19 +24,14 @@ from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData,
 from xlarank.data.hlo.reading import graph_name, module_of, read_program
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.candidates import CandidateLayouts, candidate_rows, tied_candidates
-from xlarank.pipelines.programs.compiler.functions import Pasted
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
-from xlarank.pipelines.support.progress import Progress, Step, no_step, steps_of
+from xlarank.pipelines.programs.timing import time_programs
+from xlarank.pipelines.support.progress import Step, no_step
 
 #: Error of libtpu for operations that it has no code for without a TPU.
 NO_CODE: Final = re.compile(r"Custom emitter .*not found")
-#: Minimum number of rounds in which programs are timed, unless the time is over.
-ROUNDS: Final = 24
-#: Rounds between comparisons of the order, three of which must agree; programs compared.
-_INTERVAL = 8
-_COMPARED = 5
 
 
 @dataclass(frozen=True)
@@ -215,115 +209,13 @@ class Evaluator:
             name, plain = self._default
             programs = {name: plain} | programs
             timings = time_programs(self.compiler, plain, programs, minutes=1, journal=self.journal)
-            results.setdefault(name, {"cycles": timings.nanoseconds()[name]})
-            default = results[name]["cycles"]
-            for key in programs.keys() - {name}:
-                if key in timings.problems:
-                    results[key] = {"status": Status.FAILED, "message": timings.problems[key]}
-                else:
-                    speedup, _, _ = timings.speedup(name, key)
-                    results[key] = {"cycles": round(default / speedup)}
+            default = results.setdefault(name, {"cycles": timings.nanoseconds()[name]})["cycles"]
+            for key, problem in timings.problems.items():
+                results[key] = {"status": Status.FAILED, "message": problem}
+            for key in programs.keys() - results.keys():
+                speedup, _, _ = timings.speedup(name, key)
+                results[key] = {"cycles": round(default / speedup)}
         return [replace(outcome, **results.get(outcome.fingerprint, {})) for outcome in outcomes]
-
-
-def time_programs(
-    compiler: Compiler,
-    plain: Message,
-    programs: Mapping[str, Message | Pasted],
-    *,
-    minutes: float,
-    min_rounds: int = ROUNDS,
-    seed: int = 0,
-    journal: Journal | None = None,
-    progress: Progress | None = None,
-) -> Timings:
-    """Run programs on inputs of ``plain`` until the order of the five fastest is settled or
-    ``minutes`` are over, the time to load them included; at least two rounds are run.
-
-    Rounds of exactly these programs in the journal are reused; new ones are added. The number of
-    rounds is unknown, so progress counts those until the next comparison of the order.
-    """
-    known_rounds = journal.rounds if journal else []
-    rounds = [times for times in known_rounds if times.keys() == programs.keys()]
-    end = time.monotonic() + 60 * minutes
-    if _settled(rounds, min_rounds):
-        return Timings(rounds)
-    planned = max(min_rounds, (len(rounds) // _INTERVAL + 1) * _INTERVAL)
-    title = f"loading {len(programs)} programs, then measuring rounds"
-    with (
-        steps_of(progress, title, len(programs) + planned - len(rounds)) as step,
-        closing(compiler.measure(plain, programs, seed=seed, done=len(rounds), step=step)) as made,
-    ):
-        for times in made:
-            rounds.append(times)
-            if journal:
-                journal.add_round(times)
-            is_settled = _settled(rounds, min_rounds)
-            more = 0
-            if len(rounds) == planned and not is_settled:
-                more = _INTERVAL
-                planned += more
-            step(f"round {len(rounds)}", more=more)
-            if is_settled or (len(rounds) > 1 and time.monotonic() > end):
-                break
-    return Timings(rounds)
-
-
-def _settled(rounds: Sequence[Mapping[str, float | str]], min_rounds: int) -> bool:
-    if len(rounds) < min_rounds or len(rounds) % _INTERVAL:
-        return False
-    times = Timings(rounds).seconds
-    orders = set()
-    for back in range(3):
-        earlier = times[:, : len(rounds) - back * _INTERVAL]
-        orders.add(tuple(np.argsort(fastest(earlier))[:_COMPARED].tolist()))
-    return len(orders) == 1
-
-
-class Timings:
-    """``seconds (programs, rounds)`` in the order of ``names``; ``problems`` of other programs."""
-
-    def __init__(self, rounds: Sequence[Mapping[str, float | str]]) -> None:
-        self.problems: dict[str, str] = {}
-        for times in rounds:
-            for name, value in times.items():
-                if isinstance(value, str):
-                    self.problems[name] = value
-        self.names = sorted(rounds[0].keys() - self.problems.keys())
-        seconds = [[times[name] for times in rounds] for name in self.names]
-        self.seconds = np.array(seconds, np.float64)
-
-    def nanoseconds(self) -> dict[str, int]:
-        """Return the time of every program in whole nanoseconds."""
-        nanoseconds = np.rint(fastest(self.seconds) * 1e9).astype(int)
-        return dict(zip(self.names, nanoseconds.tolist(), strict=True))
-
-    def standard_errors(self) -> dict[str, int]:
-        """Return the bootstrap standard errors of the times in ns, over rounds."""
-        count = self.seconds.shape[1]
-        drawn = np.random.default_rng(0).integers(0, count, (100, count))
-        errors = np.std([fastest(self.seconds[:, rounds]) for rounds in drawn], axis=0)
-        return dict(zip(self.names, np.rint(errors * 1e9).astype(int).tolist(), strict=True))
-
-    def speedup(self, before: str, after: str) -> tuple[float, float, float]:
-        """Return the median speedup over rounds and its 95 % interval."""
-        old, new = (self.seconds[self.names.index(name)] for name in (before, after))
-        ratios = np.sort(old / new)
-        count = len(old)
-        low = max(0, int((count - 1.96 * count**0.5) / 2))
-        return float(np.median(ratios)), float(ratios[low]), float(ratios[count - 1 - low])
-
-
-def fastest(times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean of the fastest sixth of the rounds, at least one: ``(programs, rounds) ->
-    (programs,)``.
-
-    >>> fastest(np.array([[3.0, 1.0, 2.0, 9.0, 9.0, 9.0, 1.5, 9.0, 9.0, 9.0, 9.0, 9.0]]))
-    array([1.25])
-    """
-    count = max(1, times.shape[1] // 6)
-    mean: NDArray[np.float64] = np.sort(times, axis=1)[:, :count].mean(axis=1)
-    return mean
 
 
 def write_configurations(

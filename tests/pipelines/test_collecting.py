@@ -37,14 +37,8 @@ from xlarank.pipelines.programs.collect_tiles import (
 from xlarank.pipelines.programs.compiler.chips import chip_named
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.xla import Program
-from xlarank.pipelines.programs.sources import (
-    ROUNDS,
-    Evaluator,
-    SearchSettings,
-    Timings,
-    fastest,
-    time_programs,
-)
+from xlarank.pipelines.programs.sources import Evaluator, SearchSettings
+from xlarank.pipelines.programs.timing import ROUNDS, Timings, fastest, time_programs
 
 
 def test_random_tied_configurations_set_dots_always_and_reshapes_sometimes():
@@ -211,7 +205,7 @@ def test_measuring_stops_when_the_order_of_the_fastest_no_longer_changes(tmp_pat
 def test_the_time_to_load_programs_counts(monkeypatch):
     clock = iter([0.0, *range(30, 10_000, 30)])
     time = SimpleNamespace(monotonic=lambda: next(clock))
-    monkeypatch.setattr("xlarank.pipelines.programs.sources.time", time)
+    monkeypatch.setattr("xlarank.pipelines.programs.timing.time", time)
     device = Device(noise=0.5)
     time_programs(device, PLAIN, programs(*map(str, range(1000, 1040))), minutes=3)
     assert device.rounds == 8, "30 s each: the second to the eighth look at the clock"

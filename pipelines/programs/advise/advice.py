@@ -27,13 +27,8 @@ from xlarank.pipelines.programs.compiler.measuring import TOLERANCE
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
-from xlarank.pipelines.programs.sources import (
-    NO_CODE,
-    digest_of,
-    load_program,
-    program_hash,
-    time_programs,
-)
+from xlarank.pipelines.programs.sources import NO_CODE, digest_of, load_program, program_hash
+from xlarank.pipelines.programs.timing import time_programs
 from xlarank.pipelines.support.progress import Progress
 
 #: Speedup that justifies changing code.
