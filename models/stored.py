@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,7 @@ from xlarank.models.card import CARD, ModelCard
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.model import Model
 from xlarank.models.training_data import TPU, target_of
+from xlarank.models.validation.calibration import CALIBRATION
 from xlarank.models.validation.metrics import LAYOUTS_SET
 
 #: Models for collections without one, made by ``python -m benchmarks.pretrain``.
@@ -30,13 +31,13 @@ RELAYOUT_TIME: Final = "relayout time"
 
 
 def model_of(workspace: Workspace, collection: Collection) -> Model:
-    """Load the model of a collection; raises `ModelError` if it is missing or of another
-    collection.
+    """Load the model of a collection, once per process unless its files change; raises `ModelError`
+    if it is missing or of another collection.
     """
     folder = workspace.model(collection)
     if not (folder / CARD).exists():
         raise ModelError(f"{collection} has no trained model", do="run train first")
-    model = Model.load(folder)
+    model = _load(folder, _stamp(folder / CARD), _stamp(folder / CALIBRATION))
     owner = model.require_card().collection
     if owner != str(collection):
         move = f"pass `model_from={owner}` with that model in its own folder"
@@ -44,6 +45,20 @@ def model_of(workspace: Workspace, collection: Collection) -> Model:
         got = f"the model at {folder} is of {owner}"
         raise ModelError(got, expected=f"a model of {collection}", do=do)
     return model
+
+
+@lru_cache(maxsize=4)
+def _load(folder: Path, *stamps: tuple[int, int] | None) -> Model:
+    return Model.load(folder)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Return what changes if a file is replaced; None without the file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino
 
 
 @cache

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 from xml.etree import ElementTree
 
 import numpy as np
@@ -31,6 +32,7 @@ from xlarank.data.graph import read_graph
 from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.data.schema import OPCODES, TILE_COLUMNS
 from xlarank.data.workspace import Workspace
+from xlarank.models.model import Model
 from xlarank.models.stored import pretrained_model
 from xlarank.models.validation.metrics import LAYOUTS_SET, SPEEDUPS, graph_metrics
 from xlarank.pipelines.explain import explain
@@ -268,6 +270,15 @@ def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_traine
         written = list(dict.fromkeys(row["graph"] for row in csv.DictReader(stream)))
     expected = [f"'{name}" for name in formulas] + harmless + ["caf\\udce9"]
     assert written == [name.replace("\r", " ") for name in expected], "no formulas, all UTF-8"
+
+
+def test_a_model_is_loaded_once_unless_it_is_replaced(trained, shared_tree, path, monkeypatch):
+    load = Mock(wraps=Model.load)
+    monkeypatch.setattr(Model, "load", load)
+    before = [run(trained, path).scores.tolist() for _ in range(3)]
+    assert load.call_count == 1 and before[0] == before[2]
+    trees.train_models(trained, collections=[LAYOUT], rounds=7)
+    assert run(trained, path).scores.tolist() != before[0]
 
 
 def test_an_explanation_is_a_line_and_a_table(path, shared_trained):
