@@ -16,7 +16,8 @@ sys.path.insert(0, str(ROOT))
 from mkdocs.structure.files import File, Files
 
 from docs.columns import pages as column_pages
-from xlarank.cli.app import RANKERS, commands, examples_of, number_span
+from xlarank.cli.app import commands, examples_of, number_span
+from xlarank.cli.options import RANKERS
 from xlarank.data.errors import ParameterError
 from xlarank.models.losses import LOSSES
 from xlarank.models.params import ParamSpec

@@ -21,16 +21,9 @@ from typer.main import get_command
 
 import xlarank
 from xlarank.cli import console, dataset, explaining, learning, programs, ranking, run_all, scoring
-from xlarank.cli.options import load_config, moved_to_front
+from xlarank.cli.options import RANKERS, load_config, moved_to_front
 from xlarank.data.errors import MAX_ROUNDS, XlarankError
 
-RANKERS: Final = {
-    "lambdarank": "trees with the lambdarank loss; fast, the default",
-    "ranknet": "trees on sampled pairs; fast, often slightly better for layouts",
-    "xgb-pairwise": "XGBoost on sampled pairs, independent of LightGBM",
-    "time-trees": "trees that begin at an estimated time, of TPU layouts or of tiles",
-    "ensemble": "rank average of lambdarank, ranknet and xgb-pairwise",
-}
 #: Placeholders of option values in help, by type; a flag has none.
 _PLACEHOLDERS: Final = {"Path": "PATH", "str": "TEXT", "bool": "", "int": "N", "float": "N"}
 #: Errors of any write, in libraries too: a full disk, a quota, a limit on the size of files.
@@ -97,26 +90,27 @@ package-kaggle --out xlarank.zip --models work
 demo
 demo --trials 20 --workspace work/demo
 """
-_CHECK: Final = "check-submission {file}{work}{collection} # then upload the file"
-#: Next command. ``{work}``, ``{data}``, ``{model}``, ``{collection}`` and ``{blocks}`` stand for
-#: options of the finished command, ``{file}`` for the argument that it recorded; without it, no
-#: command is shown.
+_CHECK: Final = "check-submission {file}{workspace}{collection} # then upload the file"
+#: Next command. ``{file}`` stands for what the finished command recorded, the other words for
+#: its options; without a file, no command is shown.
 NEXT: Final = {
-    "info": "build-features{data}{collection}",
-    "build-features": "train{work}{collection} # tune first for better parameters",
-    "tune": "train{work}{collection}{model} # takes these parameters",
-    "train": "{scored_by}{work}{collection} # then rank a graph",
-    "evaluate": "leaderboard{work}{collection} # all rankers side by side; report has pictures",
-    "cross-validate": "train{work}{collection} # --model chooses the ranker",
+    "info": "build-features{data_root}{collection}",
+    "build-features": "train{workspace}{collection} # tune first for better parameters",
+    "tune": "train{workspace}{collection}{model} # takes these parameters",
+    "train": "{scored_by}{workspace}{collection} # then rank a graph",
+    "evaluate": (
+        "leaderboard{workspace}{collection} # all rankers side by side; report has pictures"
+    ),
+    "cross-validate": "train{workspace}{collection} # --model chooses the ranker",
     "rank": (
-        "explain {file}{work}{collection}{model_from}{blocks} "
+        "explain {file}{workspace}{collection}{model_from}{blocks} "
         "# why the first is first; measure the first five"
     ),
     "submit": _CHECK,
     "explain": "explain-feature {file} # the meaning of a column",
-    "calibrate": "report{work}{collection} # shows how certain rankings are, as rank does",
+    "calibrate": "report{workspace}{collection} # shows how certain rankings are, as rank does",
     "import-hlo": "propose {file} --out candidates.npz",
-    "propose": "rank {file}{work}{collection}{blocks}",
+    "propose": "rank {file}{workspace}{collection}{blocks}",
     "collect": "build-features --data-root {file} # then train",
     "advise": "advise {file} # searches; measure before you keep a layout",
     "run-all": _CHECK,

@@ -10,36 +10,37 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 import typer
-from rich import progress
+from rich import progress as rich_progress
 from rich.console import Console
-from rich.progress import Progress
-from rich.table import Column, Table
+from rich.table import Column
 from rich.text import Text
 
 import xlarank
-from xlarank.cli.tables import FILE_WIDTH, fits_unwrapped, new_table, plain, print_table
+from xlarank.cli.tables import FILE_WIDTH, plain, print_rows
 from xlarank.data import files
 from xlarank.data.errors import WorkspaceError, counted, duration, reasons
 from xlarank.data.files import regular_no_link
 from xlarank.data.passwords import without_password
 
-#: Maximum number of lines of a list.
+#: Maximum number of lines of a list, and of names that share a reason.
 _MAX_LINES = 20
+_MAX_NAMES = 3
+#: Seconds before the first line of a job, and maximum seconds between later ones.
+_FIRST = 2.0
+_MAX_PAUSE = 15.0
 #: A parameter in a message, perhaps with a value.
 _PARAMETER: Final = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
 #: Parameters whose options have another name.
 _OPTIONS: Final = {"collections": "collection", "hours": "budget-hours", "ram_gb": "budget-ram-gb"}
 #: Value of ``--json`` for standard output.
 STDOUT: Final = Path("-")
-#: Parts of the next command that may be empty.
-_WORDS: Final = ("work", "data", "collection", "model_from", "blocks")
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Run:
 
     Attributes:
         json_on_stdout: whether all but JSON goes to standard error.
-        words: parts of the next command (`xlarank.cli.app.NEXT`).
+        words: options and the file of the next command (`xlarank.cli.app.NEXT`).
     """
 
     quiet: bool = False
@@ -58,7 +59,7 @@ class Run:
     command: str = ""
     config: dict[str, Any] | None = None
     workspace: Path | None = None
-    words: dict[str, str] = field(default_factory=lambda: dict.fromkeys(_WORDS, ""))
+    words: dict[str, str] = field(default_factory=dict)
     arguments: list[str] = field(default_factory=lambda: sys.argv[1:])
     began: float = field(default_factory=time.time)
 
@@ -138,22 +139,6 @@ def _log(text: str) -> None:
         current_run.log.writelines(f"{now} {line}\n" for line in text.splitlines())
 
 
-@contextmanager
-def progress_bars() -> Iterator[JobProgress]:
-    """Show progress of jobs: bars on a terminal; lines elsewhere, if verbose and in the log."""
-    show_bars = not (current_run.quiet or current_run.verbose) and sys.stderr.isatty()
-    display = bars(console(stderr=True)) if show_bars else None
-
-    def write(line: str) -> None:
-        line = plain(line)
-        _log(line)
-        if not current_run.quiet and display is None:
-            print(line, file=sys.stderr, flush=True)
-
-    with display or nullcontext():
-        yield JobProgress(write, display, every=current_run.verbose)
-
-
 def console(*, stderr: bool = False) -> Console:
     """Return a console with the terminal's width, or a fixed width for files."""
     stream = sys.stderr if stderr or current_run.json_on_stdout else sys.stdout
@@ -190,48 +175,37 @@ def headline(text: str) -> None:
     say(text, "bold")
 
 
-def list_lines(title: str, lines: list[str]) -> None:
-    shown = lines if current_run.verbose else lines[:_MAX_LINES]
-    omitted = [f"and {len(lines) - len(shown):,} more"] if len(lines) > len(shown) else []
-    for line in shown + omitted:
-        say(line, "yellow", label=f"{title}: ")
-
-
-def list_reasons(title: str, reason_of: Mapping[str, str]) -> None:
-    """Print why names are left out, grouped by reason."""
-    list_lines(title, reasons(reason_of, len(reason_of) if current_run.verbose else 3))
-
-
 def error_line(text: str) -> None:
     say(text, "red", label="error: ", error=True)
 
 
+def list_lines(title: str, lines: Sequence[str], *, error: bool = False) -> None:
+    """Print lines after their title, at most `_MAX_LINES` unless verbose."""
+    shown = [*lines] if current_run.verbose else [*lines[:_MAX_LINES]]
+    if len(shown) < len(lines):
+        shown.append(f"and {len(lines) - len(shown):,} more; --verbose names all of them")
+    for line in shown:
+        say(line, "red" if error else "yellow", label=f"{title}: ", error=error)
+
+
+def list_reasons(title: str, reason_of: Mapping[str, str]) -> None:
+    """Print why names are left out, grouped by reason."""
+    list_lines(title, _grouped(reason_of))
+
+
+def _grouped(reason_of: Mapping[str, str]) -> list[str]:
+    return reasons(reason_of, len(reason_of) if current_run.verbose else _MAX_NAMES)
+
+
 def show_rows(rows: Iterable[Mapping[str, object]], *, extra: int = 0) -> None:
-    """Print rows, if any, as a table: cells by head (`new_table`). Empty columns are left out; so
-    are up to ``extra`` of the last columns in a narrow window.
-    """
+    """Print and log rows as a table (`print_rows`)."""
     texts = [{head: plain(str(cell)) for head, cell in row.items()} for row in rows]
-    heads = list(texts[0]) if texts else []
-    used = [head for head in heads if any(row[head] for row in texts)]
-    table = new_table(*used)
-    for row in texts:
-        table.add_row(*(row[head] for head in used))
-    if extra and used and not fits_unwrapped(table, console().width):
-        show_rows([{head: row[head] for head in heads[:-1]} for row in texts], extra=extra - 1)
-    else:
-        show(table)
-
-
-def show(table: Table) -> None:
-    """Show a table, unless it is empty."""
-    if not table.rows:
-        return
     if not current_run.quiet:
-        print_table(table, console())
+        print_rows(texts, console(), extra=extra)
     if current_run.log is not None:
         lines = Console(width=FILE_WIDTH, markup=False, force_terminal=False)
         with lines.capture() as captured:
-            print_table(table, lines)
+            print_rows(texts, lines)
         _log(captured.get())
 
 
@@ -239,22 +213,11 @@ def finish(broken: dict[str, str]) -> None:
     """Print broken files, grouped by error, and exit with code 1 if there are any."""
     if not broken:
         return
-    names_of: dict[str, list[str]] = {}
+    reason_of = {}
     for name, reason in broken.items():
         file = f"{name.rsplit(' ', 1)[-1]}.npz"  # the reason often begins with the name again
-        reason = reason.removeprefix(f"{file}: ").removeprefix(f"{file} ")
-        names_of.setdefault(reason, []).append(name)
-    lines = []
-    for reason, names in names_of.items():
-        if current_run.verbose or len(names) <= 3:
-            lines += [f"{name}: {reason}" for name in names]
-        else:
-            lines.append(f"{len(names):,} files, such as {', '.join(names[:3])}: {reason}")
-    shown = lines if current_run.verbose else lines[:_MAX_LINES]
-    for line in shown:
-        error_line(line)
-    if len(lines) > len(shown):
-        error_line(f"and {len(lines) - len(shown):,} more; --verbose names all of them")
+        reason_of[name] = reason.removeprefix(f"{file}: ").removeprefix(f"{file} ")
+    list_lines("error", _grouped(reason_of), error=True)
     error_line(f"{counted(len(broken), 'broken file')}; the others were dealt with")
     raise typer.Exit(1)
 
@@ -283,109 +246,77 @@ def write_json(path: Path | None, result: Any) -> None:
         say(f"wrote {path}")
 
 
-#: Seconds before the first line of a job, and maximum seconds between later ones.
-_FIRST = 2.0
-_MAX_PAUSE = 15.0
-#: Maximum characters of a line, and minimum characters of its note, the only part that is cut.
-_WIDTH = 80
-_MIN_NOTE = 21
+@contextmanager
+def progress(title: str, total: int) -> Iterator[Callable[..., None]]:
+    """Show a job: as a bar on a terminal, elsewhere by lines at intervals; if verbose, by a line
+    for each step. The log has the lines.
+    """
+    title = plain(title)
+    verbose = current_run.verbose
+    has_bar = sys.stderr.isatty() and not (current_run.quiet or verbose)
+    bars = _bars(disable=not has_bar)
+    bars.add_task(title, total=total, note="", left="")
+    (task,) = bars.tasks
+    ended = threading.Event()
+    began = time.monotonic()
 
+    def write(line: str) -> None:
+        _log(line)
+        if not (current_run.quiet or has_bar):
+            print(line, file=sys.stderr, flush=True)
 
-class JobProgress:
-    """Progress of jobs: lines at intervals, with ``every`` after each step; ``bars`` if given."""
+    def write_state() -> None:
+        line = f"{title}: {task.completed} of {total}, {duration(time.monotonic() - began)}"
+        line += f", {task.fields['left']}" if task.fields["left"] else ""
+        line += f"; last: {task.fields['note']}" if task.fields["note"] else ""
+        write(line)
 
-    def __init__(
-        self, write: Callable[[str], None], bars: Progress | None = None, *, every: bool = False
-    ) -> None:
-        self.write = write
-        self.bars = bars
-        self.every = every
+    def step(note: str = "", left: float | None = None, more: int = 0) -> None:
+        nonlocal total
+        total += more
+        bars.update(task.id, total=total, advance=1, note=plain(note), left="")
+        steps_left = total - task.completed
+        if steps_left > 0:
+            mean = (time.monotonic() - began) / task.completed
+            seconds = mean * steps_left if left is None else left
+            bars.update(task.id, left=f"about {duration(seconds)} left")
+        if verbose:
+            write_state()
 
-    @contextmanager
-    def __call__(self, title: str, total: int) -> Iterator[Callable[..., None]]:
-        """Show a job."""
-        self.title = title = plain(title)
-        self.total = total
-        self.done = 0
-        self.note = ""
-        self.left: float | None = None
-        self.began = time.monotonic()
-        self.printed = False
-        ended = threading.Event()
-        clock = threading.Thread(target=self._watch, args=(ended,), daemon=True)
-        clock.start()
-        if self.bars is not None:
-            self._task = self.bars.add_task(title, total=total, note="", left="")
-        try:
-            yield self._step
-        finally:
-            ended.set()
-            clock.join(1.0)
-            seconds = time.monotonic() - self.began
-            if self.printed or self.every or seconds >= _FIRST:
-                self.write(f"{title}: {self.done} of {self.total} in {duration(seconds)}")
-            if self.bars is not None:
-                self.bars.stop_task(self._task)
-
-    def _step(self, note: str = "", left: float | None = None, more: int = 0) -> None:
-        self.done += 1
-        self.total += more
-        self.note = plain(note)
-        self.left = left
-        if self.every:
-            self.write(self._line())
-        if self.bars is not None:
-            self.bars.update(
-                self._task, total=self.total, advance=1, note=self.note, left=self._left()
-            )
-
-    def _watch(self, ended: threading.Event) -> None:
+    def watch() -> None:
         pause = _FIRST
         while not ended.wait(pause):
-            self.printed = True
-            self.write(self._line())
+            write_state()
             pause = min(pause * 1.5, _MAX_PAUSE)
 
-    def _line(self) -> str:
-        passed = time.monotonic() - self.began
-        line = f"{self.title}: {self.done} of {self.total}, {duration(passed)}"
-        if left := self._left():
-            line += f", {left}"
-        width = max(_WIDTH - len(line) - 8, _MIN_NOTE)
-        return f"{line}; last: {_tail(self.note, width)}" if self.note else line
-
-    def _left(self) -> str:
-        """Describe the time left; return "" before the first step and after the last."""
-        if not 0 < self.done < self.total:
-            return ""
-        passed = time.monotonic() - self.began
-        left = passed / self.done * (self.total - self.done) if self.left is None else self.left
-        return f"about {duration(left)} left"
+    clock = threading.Thread(target=watch, daemon=True)
+    clock.start()
+    try:
+        with bars:
+            yield step
+    finally:
+        ended.set()
+        clock.join(1.0)
+        seconds = time.monotonic() - began
+        if verbose or seconds >= _FIRST:
+            write(f"{title}: {task.completed} of {total} in {duration(seconds)}")
 
 
-def _tail(note: str, width: int) -> str:
-    """Return the end of a note, which has the names, cut at a word boundary if possible.
-
-    >>> _tail("out-of-fold score 0.641 ± 0.200", 20), _tail("tile:cpu train k09_3677bcf40868", 12)
-    ('…score 0.641 ± 0.200', '…677bcf40868')
-    """
-    if len(note) <= width:
-        return note
-    cut = note[1 - width :]
-    words = cut if note[-width].isspace() else cut.partition(" ")[2]
-    return f"…{words or cut}"
-
-
-def bars(console: Console) -> Progress:
+def _bars(disable: bool) -> rich_progress.Progress:
     """Return bars with description, count, time and note; names are cut in a narrow window."""
     description, note = (Column(ratio=ratio, no_wrap=True, overflow="ellipsis") for ratio in (3, 2))
     fixed = Column(no_wrap=True)
-    columns = (
-        progress.TextColumn("{task.description}", table_column=description),
-        progress.BarColumn(bar_width=12),
-        progress.MofNCompleteColumn(table_column=fixed),
-        progress.TimeElapsedColumn(table_column=fixed),
-        progress.TextColumn("{task.fields[left]}", table_column=fixed),
-        progress.TextColumn("{task.fields[note]}", style="dim", markup=False, table_column=note),
+    return rich_progress.Progress(
+        rich_progress.TextColumn("{task.description}", markup=False, table_column=description),
+        rich_progress.BarColumn(bar_width=12),
+        rich_progress.MofNCompleteColumn(table_column=fixed),
+        rich_progress.TimeElapsedColumn(table_column=fixed),
+        rich_progress.TextColumn("{task.fields[left]}", table_column=fixed),
+        rich_progress.TextColumn(
+            "{task.fields[note]}", style="dim", markup=False, table_column=note
+        ),
+        console=console(stderr=True),
+        refresh_per_second=4,
+        expand=True,
+        disable=disable,
     )
-    return Progress(*columns, console=console, refresh_per_second=4, expand=True)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from typer import Argument, Option, Typer
 
-from xlarank.cli import options, roots
+from xlarank.cli import console, options, roots
 from xlarank.cli.console import (
     finish,
     headline,
     list_lines,
     list_reasons,
-    progress_bars,
+    progress,
     say,
     show_rows,
     write_json,
@@ -68,7 +69,8 @@ def info(
         values = file_info(graph)
         if (of := collection_of(graph)) is not None:
             npz = graph.resolve().parents[len(of.parts) + 1]
-            options.recorded("data", "--data-root")(npz.parent if npz.name == "npz" else npz)
+            found = npz.parent if npz.name == "npz" else npz
+            console.current_run.words["data_root"] = f" --data-root {shlex.quote(str(found))}"
         show_rows(
             {"~quantity": head, ">value": f"{values[name]:{form}}"}
             for name, (head, form) in LABELS.items()
@@ -77,8 +79,7 @@ def info(
         write_json(json_file, values)
         return
     root = roots.data_root_of(data_root)
-    with progress_bars() as progress:
-        parts = run(root, collections=collection or [], progress=progress)
+    parts = run(root, collections=collection or [], progress=progress)
     show_rows(map(info_row, parts), extra=2)
     list_lines("note", roots.substitutions(part.collection for part in parts))
     for part in parts:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option, Typer
 
 from xlarank.cli import console, options
-from xlarank.cli.console import list_lines, list_reasons, say, show_rows, write_json
+from xlarank.cli.console import list_lines, list_reasons, progress, say, show_rows, write_json
 from xlarank.data.errors import counted
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
@@ -178,13 +178,10 @@ def calibrate(
     from xlarank.models.card import FOLDS_OF
     from xlarank.pipelines.calibrate import calibrate as run
 
-    with console.progress_bars() as progress:
-        calibrations, left_out = run(
-            options.workspace_at(workspace),
-            collections=collection or (),
-            threads=threads,
-            progress=progress,
-        )
+    work = options.workspace_at(workspace)
+    calibrations, left_out = run(
+        work, collections=collection or (), threads=threads, progress=progress
+    )
 
     def share(value: float | None) -> str:
         return "-" if value is None else f"{value:.0%}"
@@ -233,15 +230,14 @@ def report(
 
     work = options.workspace_at(workspace)
     out = out or work.reports() / "report.html"
-    with console.progress_bars() as progress:
-        all_facts, pictures = run(
-            work,
-            out,
-            compare=Workspace(compare) if compare is not None else None,
-            figures=figures,
-            collections=collection or (),
-            progress=progress,
-        )
+    all_facts, pictures = run(
+        work,
+        out,
+        compare=Workspace(compare) if compare is not None else None,
+        figures=figures,
+        collections=collection or (),
+        progress=progress,
+    )
     scored = [facts for facts in all_facts if facts.metrics]
     for facts in scored:
         say(f"{facts.name}: {facts.sentence}")

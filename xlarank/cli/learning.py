@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Exit, Option, Typer
 
 from xlarank.cli import console, options
-from xlarank.cli.console import list_lines, progress_bars, say, show_rows, write_json
+from xlarank.cli.console import list_lines, progress, say, show_rows, write_json
 from xlarank.cli.roots import built_workspace
 from xlarank.cli.scoring import show_ranking
 
@@ -37,7 +37,7 @@ _FineTune = Annotated[
 ]
 _ModelOrAuto = Annotated[
     str,
-    Option(help=f"Ranker: {options.RANKERS}; or auto: the one with the best out-of-fold score."),
+    Option(help=f"Ranker: {options.ANY_RANKER}; or auto: the one with the best out-of-fold score."),
 ]
 _WithValid = Annotated[bool, Option("--with-valid", help="Train on the valid split, too.")]
 _MaxRows = Annotated[
@@ -127,18 +127,17 @@ def tune(
     work = built_workspace(data_root, workspace, collection)
     fit = FitSettings(rounds, seed, threads)
     too_large = _announce(work, collection or (), ("train",), fit)
-    with progress_bars() as progress:
-        results = run(
-            work,
-            trials=trials,
-            collections=collection or (),
-            timeout=timeout,
-            model=model,
-            fit=fit,
-            study=StudyOptions(storage, worker, select, max_rows),
-            progress=progress,
-            report=_report,
-        )
+    results = run(
+        work,
+        trials=trials,
+        collections=collection or (),
+        timeout=timeout,
+        model=model,
+        fit=fit,
+        study=StudyOptions(storage, worker, select, max_rows),
+        progress=progress,
+        report=_report,
+    )
     _show_tuned(results)
     write_json(json_file, results)
     if too_large:
@@ -220,8 +219,7 @@ def train(
     if scheduler is None:
         fit = FitSettings(rounds, seed, threads)
         too_large = _announce(work, collection or (), settings.splits, fit, max_rows)
-    with progress_bars() as progress:
-        results = run(work, settings, progress=progress, report=_report)
+    results = run(work, settings, progress=progress, report=_report)
     names = [result.collection for result in results if not result.skipped]
     has_valid = any(read_manifest(work, Collection.parse(of), "valid") for of in names)
     following = "evaluate" if has_valid and not with_valid else "cross-validate"

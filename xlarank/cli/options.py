@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -44,16 +44,13 @@ def out_file(param: CallbackParam, path: Path | None) -> Path | None:
     return path
 
 
-def recorded(word: str, option: str) -> Callable[[Any], Any]:
-    """Return a callback that records an option, unless unset, for the next command."""
-
-    def record_values(value: Any) -> Any:
-        values = value if isinstance(value, list | tuple) else [value]
-        given = [shlex.quote(str(entry)) for entry in values if entry not in (None, WORK)]
-        console.current_run.words[word] = "".join(f" {option} {entry}" for entry in given)
-        return value
-
-    return record_values
+def recorded(param: CallbackParam, value: Any) -> Any:
+    """Record an option, unless it has its default, for the next command."""
+    values = value if isinstance(value, list | tuple) else [value]
+    given = [shlex.quote(str(entry)) for entry in values if entry not in (None, WORK)]
+    options = "".join(f" {param.opts[-1]} {entry}" for entry in given)
+    console.current_run.words[str(param.name)] = options
+    return value
 
 
 def _number(value: float | None) -> float | None:
@@ -62,12 +59,12 @@ def _number(value: float | None) -> float | None:
     return value
 
 
-def _load_blocks(names: list[str] | None) -> list[str] | None:
+def _load_blocks(param: CallbackParam, names: list[str] | None) -> list[str] | None:
     if names:
         from xlarank.features.block_files import load_blocks
 
         load_blocks(*names)
-    recorded("blocks", "--blocks")(names)
+    recorded(param, names)
     return names
 
 
@@ -76,7 +73,7 @@ Root = Annotated[
     Path | None,
     Option(
         "--data-root",
-        callback=recorded("data", "--data-root"),
+        callback=recorded,
         help="Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, ~/data/tpugraphs, "
         "the sample.",
     ),
@@ -84,9 +81,7 @@ Root = Annotated[
 Work = Annotated[
     Path,
     Option(
-        "--workspace",
-        callback=recorded("work", "--workspace"),
-        help="Folder for features, studies, models and reports.",
+        "--workspace", callback=recorded, help="Folder for features, studies, models and reports."
     ),
 ]
 Collections = Annotated[
@@ -94,7 +89,7 @@ Collections = Annotated[
     Option(
         "--collection",
         "-c",
-        callback=recorded("collection", "-c"),
+        callback=recorded,
         help="layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); repeatable. "
         "Default: all.",
     ),
@@ -102,16 +97,13 @@ Collections = Annotated[
 RankedBy = Annotated[
     str | None,
     Option(
-        callback=recorded("model_from", "--model-from"),
+        callback=recorded,
         help="trained: the model, even if the shipped ranker or a rule is better out of fold; "
         "shipped: the shipped ranker.",
     ),
 ]
 ModelOf = Annotated[
-    str | None,
-    Option(
-        "--collection", "-c", callback=recorded("collection", "-c"), help="Collection of the model."
-    ),
+    str | None, Option("--collection", "-c", callback=recorded, help="Collection of the model.")
 ]
 Split = Annotated[str, Option(help="train, valid or test.")]
 Seed = Annotated[int, Option(min=0, max=MAX_SEED, help="Seed of all random numbers.")]
@@ -153,8 +145,15 @@ ScoresOf = Annotated[
 Weights = Annotated[
     list[float] | None, Option("--weights", help="Weight of a file of --scores; repeatable.")
 ]
-RANKERS = "lambdarank, ranknet, xgb-pairwise, time-trees or ensemble"
-Model = Annotated[str, Option(callback=recorded("model", "--model"), help=f"Ranker: {RANKERS}.")]
+RANKERS: Final = {
+    "lambdarank": "trees with the lambdarank loss; fast, the default",
+    "ranknet": "trees on sampled pairs; fast, often slightly better for layouts",
+    "xgb-pairwise": "XGBoost on sampled pairs, independent of LightGBM",
+    "time-trees": "trees that begin at an estimated time, of TPU layouts or of tiles",
+    "ensemble": "rank average of lambdarank, ranknet and xgb-pairwise",
+}
+ANY_RANKER: Final = " or ".join(", ".join(RANKERS).rsplit(", ", 1))
+Model = Annotated[str, Option(callback=recorded, help=f"Ranker: {ANY_RANKER}.")]
 Select = Annotated[
     str, Option(help="Score to select by: mean, or robust: mean - std / 4 over graphs.")
 ]
@@ -203,43 +202,47 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
         got = f"{path} cannot be read ({error})"
         raise XlarankError(got, expected="TOML", do="check --config-file") from error
 
-    def checked(key: str, names: Iterable[str], kind: str, shown: str) -> str:
-        if key not in names:
-            close = get_close_matches(key, list(names), n=3, cutoff=0.4) or sorted(names)
+    def require(key: str, known: Iterable[str], kind: str, shown: str) -> None:
+        if key not in known:
+            close = get_close_matches(key, list(known), n=3, cutoff=0.4) or sorted(known)
             got = f"{path} names {shown}, which is not {kind}"
             raise XlarankError(got, expected=", ".join(close), do="correct the file")
-        return key
 
-    options = _names(commands[name])
-    all_options = {option for command in commands.values() for option in _names(command)}
-    values = {}
+    options = {command: _options_by_name(commands[command].params) for command in commands}
+    all_options = set().union(*options.values())
+    given = {}
     for key, value in settings.items():
         if isinstance(value, dict):
-            checked(key, commands, "a command", f"[{key}]")
-            continue
-        option = checked(key.replace("-", "_"), all_options, "an option of any command", key)
-        if option in options:
-            values[options[option]] = value  # the others belong to other commands
+            require(key, commands, "a command", f"[{key}]")
+        else:
+            given[_in_python(key)] = value
+            require(_in_python(key), all_options, "an option of any command", key)
+    given = {key: value for key, value in given.items() if key in options[name]}
     for key, value in settings.get(name, {}).items():
-        option = checked(key.replace("-", "_"), options, f"an option of {name}", key)
-        values[options[option]] = value
-    flags = {param.name for param in commands[name].params if getattr(param, "is_flag", False)}
-    for option, value in values.items():
+        given[_in_python(key)] = value
+        require(_in_python(key), options[name], f"an option of {name}", key)
+    values = {}
+    for key, value in given.items():
+        option = options[name][key]
         entries = value if isinstance(value, list) else [value]
-        if option not in flags and any(isinstance(entry, bool) for entry in entries):
+        if not option.is_flag and any(isinstance(entry, bool) for entry in entries):
             # an int to Typer
-            got = f"{path} sets {option.replace('_', '-')} to {str(value).lower()}"
+            got = f"{path} sets {key.replace('_', '-')} to {str(value).lower()}"
             raise XlarankError(got, expected="a number or text", do="correct the file")
+        values[option.name] = value
     return values
 
 
-def _names(command: Any) -> dict[str, str]:
-    """Map the names allowed in a file to parameters; ``json`` and ``json_file`` are the same."""
-    named: dict[str, str] = {}
-    for param in command.params:
+def _in_python(name: str) -> str:
+    return name.lstrip("-").replace("-", "_")
+
+
+def _options_by_name(params: Sequence[Any]) -> dict[str, Any]:
+    """Return options by the names allowed in a file; ``json`` and ``json_file`` are the same."""
+    named: dict[str, Any] = {}
+    for param in params:
         if param.param_type_name == "option":
-            texts = [text.lstrip("-").replace("-", "_") for text in param.opts]
-            named |= dict.fromkeys([*texts, param.name], param.name)
+            named |= dict.fromkeys([*map(_in_python, param.opts), param.name], param)
     return named
 
 

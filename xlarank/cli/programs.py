@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from typer import Argument, Option, Typer
 
 from xlarank.cli import console, options
-from xlarank.cli.console import finish, list_lines, progress_bars, say, show_rows, write_json
+from xlarank.cli.console import finish, list_lines, progress, say, show_rows, write_json
 from xlarank.data.errors import counted
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ def import_hlo(
     """Convert HLO programs or TpuGraphs protobufs to graph files in TpuGraphs format."""
     from xlarank.pipelines.import_hlo import import_hlo as run
 
-    with progress_bars() as progress:
-        report = run(files, out, collection=collection, split=split, name=name, progress=progress)
+    report = run(files, out, collection=collection, split=split, name=name, progress=progress)
     show_rows(
         {
             "graph": graph["graph"],
@@ -118,17 +117,16 @@ def propose(
 
     settings = SearchSettings(search, configs, seed, tie, per_node, generations)
     work = options.workspace_at(workspace)
-    with progress_bars() as progress:
-        proposal = run(
-            graph,
-            out,
-            settings,
-            workspace=work,
-            collection=collection,
-            min_elements=min_elements,
-            check=check,
-            progress=progress,
-        )
+    proposal = run(
+        graph,
+        out,
+        settings,
+        workspace=work,
+        collection=collection,
+        min_elements=min_elements,
+        check=check,
+        progress=progress,
+    )
     low, high = proposal.choices
     choice = f"{proposal.free} of {proposal.configurable} configurable nodes have a choice"
     groups = f"{counted(proposal.groups, 'group')} of {low} to {high} rows each"
@@ -217,10 +215,7 @@ def collect(
             labels = collect_tiles(program, out, compiler, limit=limit, split=split, name=name)
     else:
         settings = SearchSettings(search, configs, seed, tie, per_node)
-        with (
-            Compiler(chip, jobs=jobs, limit=limit, effort=effort) as compiler,
-            progress_bars() as progress,
-        ):
+        with Compiler(chip, jobs=jobs, limit=limit, effort=effort) as compiler:
             labels = run(
                 program,
                 out,
@@ -300,10 +295,7 @@ def advise(
         write_json(json_file, {"changes": changes, "lines": lines, "file": str(module)})
         return
     settings = AdviceSettings(budget, minutes, seed, per_node, check, measure)
-    with (
-        Compiler(chip_named(target), jobs=jobs, limit=limit) as compiler,
-        progress_bars() as progress,
-    ):
+    with Compiler(chip_named(target), jobs=jobs, limit=limit) as compiler:
         advice = run(program, compiler, settings, out=out, progress=progress)
     if advice.replaced:
         say(advice.replaced)

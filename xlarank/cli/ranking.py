@@ -15,6 +15,7 @@ from xlarank.cli.console import (
     finish,
     list_lines,
     list_reasons,
+    progress,
     say,
     show_rows,
     write_json,
@@ -61,10 +62,9 @@ def rank(
     work = options.workspace_at(workspace)
     broken: dict[str, str] = {}
     if graph.is_dir():
-        with console.progress_bars() as progress:
-            rankings, broken = rank_folder(
-                work, graph, collection=collection, model_from=model_from, progress=progress
-            )
+        rankings, broken = rank_folder(
+            work, graph, collection=collection, model_from=model_from, progress=progress
+        )
         _show_rankings(rankings, top)
         result = {name: ranking.as_json(top) for name, ranking in rankings.items()}
     else:
@@ -214,15 +214,14 @@ def submit(
     work = roots.built_workspace(
         data_root, workspace, collection, trained=not scores and model_from != "shipped"
     )
-    with console.progress_bars() as progress:
-        report = run(
-            work,
-            out,
-            collections=collection or (),
-            model_from=model_from,
-            scores=roots.read_scores(scores, weights, "test"),
-            progress=progress,
-        )
+    report = run(
+        work,
+        out,
+        collections=collection or (),
+        model_from=model_from,
+        scores=roots.read_scores(scores, weights, "test"),
+        progress=progress,
+    )
     console.current_run.keep(out)
     _show_submission(report)
     write_json(json_file, report)
@@ -296,8 +295,7 @@ def check_submission(
     if not checked.problems:
         say(f"{file}: {counted(checked.rows, 'row')}, right (checked against {checked.against})")
         return
-    for problem in checked.problems[:20]:
-        error_line(problem)
+    list_lines("error", checked.problems, error=True)
     problems = counted(len(checked.problems), "problem")
     error_line(f"{problems} in {file} (checked against {checked.against})")
     raise Exit(1)

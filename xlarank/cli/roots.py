@@ -12,7 +12,7 @@ from xlarank.cli.console import (
     finish,
     list_lines,
     list_reasons,
-    progress_bars,
+    progress,
     say,
     show_rows,
     write_json,
@@ -126,10 +126,7 @@ def build(
     """Build features and print the result."""
     from xlarank.pipelines.build_features import build_features as run
 
-    with progress_bars() as progress:
-        report = run(
-            root, workspace, request, progress=progress, on_plan=lambda plan: say(plan, "dim")
-        )
+    report = run(root, workspace, request, progress=progress, on_plan=lambda plan: say(plan, "dim"))
     show_rows(
         {
             "collection": part.collection,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from typer import Option, Typer
 
 from xlarank.cli import console, options, roots
-from xlarank.cli.console import finish, headline, list_lines, say, show_rows, write_json
+from xlarank.cli.console import finish, headline, list_lines, progress, say, show_rows, write_json
 from xlarank.cli.explaining import report
 from xlarank.cli.learning import spread, train, tune
 from xlarank.cli.ranking import rank, submit
@@ -62,16 +62,15 @@ def run_all(
     cores = counted(settings.cores, "core")
     say(f"budget: {settings.hours:g} h, {settings.ram_gb:.1f} GB of memory, {cores}")
 
-    with console.progress_bars() as progress:
-        finished = run(
-            root,
-            opened,
-            out,
-            settings,
-            collections=collection or (),
-            progress=progress,
-            on_plan=lambda plan: None if models else _show_plan(plan),
-        )
+    finished = run(
+        root,
+        opened,
+        out,
+        settings,
+        collections=collection or (),
+        progress=progress,
+        on_plan=lambda plan: None if models else _show_plan(plan),
+    )
     _show_run(finished)
     console.current_run.keep(out)
     result = {

@@ -9,21 +9,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.table import Table
 from typer import Option, Typer
 
 from xlarank.cli import console, options
-from xlarank.cli.console import (
-    list_lines,
-    list_reasons,
-    progress_bars,
-    say,
-    show,
-    show_rows,
-    write_json,
-)
+from xlarank.cli.console import list_lines, list_reasons, progress, say, show_rows, write_json
 from xlarank.cli.roots import built_workspace, read_scores
-from xlarank.cli.tables import new_table, plain
 from xlarank.data.errors import counted
 from xlarank.data.files import atomic_write
 
@@ -43,7 +33,9 @@ _By = Annotated[
 _Models = Annotated[
     list[str] | None,
     Option(
-        help=(f"Ranker to fit instead of that of the model: {options.RANKERS}. Repeat to compare.")
+        help=(
+            f"Ranker to fit instead of that of the model: {options.ANY_RANKER}. Repeat to compare."
+        )
     ),
 ]
 _Without = Annotated[
@@ -82,27 +74,25 @@ def evaluate(
     from xlarank.pipelines.support.verdicts import with_interval
 
     built = built_workspace(data_root, workspace, collection, trained=not scores)
-    with progress_bars() as progress:
-        evaluation = run(
-            built,
-            split=split,
-            collections=collection or (),
-            official_indices=official_indices,
-            model_from=model_from,
-            scores=read_scores(scores, weights, split),
-            name=name,
-            progress=progress,
-        )
-    report = evaluation.report
+    evaluation = run(
+        built,
+        split=split,
+        collections=collection or (),
+        official_indices=official_indices,
+        model_from=model_from,
+        scores=read_scores(scores, weights, split),
+        name=name,
+        progress=progress,
+    )
     _show(evaluation, graphs)
     _show_comparison(evaluation)
-    for collection_name, metrics in report.items():
+    for collection_name, metrics in evaluation.report.items():
         if "speedup@1" in metrics:
             first, five = (with_interval(metrics[metric]) for metric in ("speedup@1", "speedup@5"))
             count = counted(len(metrics["speedup@1"]["graphs"]), "graph")
             speedup = f"{first} times as fast as the compiler's default"
             say(f"{collection_name}: {speedup}, best of the first five {five}; {count}")
-    _finish(evaluation, report, json_file)
+    _finish(evaluation, evaluation.report, json_file)
     return evaluation
 
 
@@ -128,18 +118,17 @@ def cross_validate(
     from xlarank.pipelines.cross_validate import worth_of_blocks
 
     built = built_workspace(data_root, workspace, collection)
-    with progress_bars() as progress:
-        evaluation = run(
-            built,
-            model,
-            by=by,
-            collections=collection or (),
-            with_valid=with_valid,
-            fit=FitSettings(rounds, seed, threads),
-            without=without or (),
-            name=name,
-            progress=progress,
-        )
+    evaluation = run(
+        built,
+        model,
+        by=by,
+        collections=collection or (),
+        with_valid=with_valid,
+        fit=FitSettings(rounds, seed, threads),
+        without=without or (),
+        name=name,
+        progress=progress,
+    )
     several = len(set(model or ())) > 1 or without
     if best := evaluation.several[:1] or [*dict.fromkeys(model or ())][:1]:
         if not without:
@@ -157,7 +146,7 @@ def _show(evaluation: Evaluation, graphs: bool) -> None:
     for name, metrics in evaluation.report.items():
         count = counted(len(metrics["score"]["graphs"]), "graph")
         say(f"{name}, {evaluation.graphs}: {count}", "bold")
-        show(score_table(metrics, graphs))
+        show_rows(score_rows(metrics, graphs))
 
 
 def _show_comparison(evaluation: Evaluation) -> None:
@@ -182,38 +171,37 @@ def _finish(evaluation: Evaluation, result: Any, json_file: Path | None) -> None
     write_json(json_file, result)
 
 
-def score_table(report: dict[str, Any], graphs: bool) -> Table:
-    """Return a table of metrics: per graph if ``graphs``, then mean, spread and interval."""
+def score_rows(report: dict[str, Any], graphs: bool) -> list[dict[str, str]]:
+    """Return rows of metrics: per graph if ``graphs``, then mean, spread and interval."""
     metrics = {name: scores for name, scores in report.items() if not name.startswith("speedup")}
     first = next(iter(metrics.values()))
     ceilings = metrics.get("tau", {}).get("ceiling") or {}  # for graphs with repeated measurements
-    # Fits the window.
-    heads = ("in order" if name == "ordered_pair_accuracy" else name for name in metrics)
-    table = new_table("~graph", *(f">{head}" for head in heads), *[">ceiling"] * bool(ceilings))
 
-    def add(label: str, *path: str, ceiling: float | None = None, style: str = "") -> None:
-        values = [reduce(getitem, path, scores) for scores in metrics.values()]
-        values += [] if ceiling is None else [ceiling]
-        table.add_row(plain(label), *(f"{value:.3f}" for value in values), style=style)
+    def row(label: str, *path: str, ceiling: float | None = None) -> dict[str, str]:
+        cells = {"~graph": label}
+        for name, scores in metrics.items():
+            head = "in order" if name == "ordered_pair_accuracy" else name  # fits the window
+            value = reduce(getitem, path, scores) if path else None
+            cells[f">{head}"] = "-" if value is None else f"{value:.3f}"
+        return cells | {">ceiling": "" if ceiling is None else f"{ceiling:.3f}"}
 
+    rows = []
     if graphs:
         for name in first["graphs"]:
-            add(name, "graphs", name, ceiling=ceilings.get(name))
-        table.add_section()
+            rows.append(row(name, "graphs", name, ceiling=ceilings.get(name)))
+        rows.append({})
     complete = ceilings.keys() == first["graphs"].keys()
-    add("mean", "mean", ceiling=fmean(ceilings.values()) if complete else None, style="bold")
+    rows.append(row("mean", "mean", ceiling=fmean(ceilings.values()) if complete else None))
     for label, part in (("std", "std"), ("95 % low", "low"), ("95 % high", "high")):
-        if len(first["graphs"]) > 1:
-            add(label, part)
-        else:
-            table.add_row(label, *"-" * len(metrics))
+        rows.append(row(label, *[part] * (len(first["graphs"]) > 1)))
     if first.get("seeds_std") is not None:
-        add("std over seeds", "seeds_std")
-    if "baselines" in first:
-        if any(scores["repeats_once"] != scores["mean"] for scores in metrics.values()):
-            # a submission lists every configuration, and the mean above counts each of them
-            add("mean, identical counted once", "repeats_once")
-    return table
+        rows.append(row("std over seeds", "seeds_std"))
+    if any(
+        scores.get("repeats_once", scores["mean"]) != scores["mean"] for scores in metrics.values()
+    ):
+        # a submission lists every configuration, and the mean above counts each of them
+        rows.append(row("mean, identical counted once", "repeats_once"))
+    return rows
 
 
 def show_ranking(rows: Sequence[dict[str, Any]], collection: str) -> None:
