@@ -41,9 +41,6 @@ _KEYS: Final = {
     "runtime": "runtime_ns",
 }
 _Key = TypeVar("_Key", int, str, tuple[int, ...])
-_Cost = TypeVar("_Cost", ConfigRelayout, SlowNode)
-#: What only the first and only the second of two configurations has.
-_Both = tuple[tuple[_Cost, ...], tuple[_Cost, ...]]
 
 
 @dataclass(frozen=True)
@@ -183,9 +180,9 @@ def explain_graph(
     estimated = None
     if layout_graph and model.is_time_model:
         changes, estimated = _estimated_times(layout_graph, now, then)
-    copies, slow_nodes = _own_costs(layout_graph, settings.hardware, now, then)
     nodes = _node_parts(layout_graph, parts, now, then, names, changes) if layout_graph else ()
     values = {part.node: part.value for part in nodes}
+    causes = sum_by_key({cause_of(name).value: value} for name, value in parts.columns.items())
     return Explanation(
         graph=graph.name,
         collection=card.collection,
@@ -199,23 +196,14 @@ def explain_graph(
         runtime=(int(graph.runtime[now]), int(graph.runtime[then])) if graph.labelled else None,
         nodes=nodes,
         rest=parts.difference - sum(values.values()),
-        causes=_causes(parts.columns),
+        causes=_largest_first(causes),
         columns=_largest_first(parts.columns),
         members=parts.losses,
         segments=segments_of(graph, values),
         notes=_notes(model, card.fallback_note(rows), parts, rows.group[now] == rows.group[then]),
         names=tuple(names),
         estimated=estimated,
-        copies=copies[0],
-        copies_against=copies[1],
-        slow_nodes=slow_nodes[0],
-        slow_nodes_against=slow_nodes[1],
-    )
-
-
-def _causes(columns: Mapping[str, float]) -> dict[str, float]:
-    return _largest_first(
-        sum_by_key({cause_of(name).value: value} for name, value in columns.items())
+        **_own_costs(layout_graph, settings.hardware, now, then),
     )
 
 
@@ -232,20 +220,19 @@ def _estimated_times(
 
 def _own_costs(
     graph: LayoutGraph | None, hardware: str | None, now: int, then: int
-) -> tuple[_Both[ConfigRelayout], _Both[SlowNode]]:
-    """Return the copies and the slow nodes under each configuration that the other one lacks."""
+) -> dict[str, Any]:
+    """Return the copies and slow nodes under each configuration that the other one lacks, by
+    attribute of `Explanation`.
+    """
     if graph is None or hardware is None:
-        return ((), ()), ((), ())
-    copies, nodes = config_costs(graph, now, hardware)
-    copies_against, nodes_against = config_costs(graph, then, hardware)
-    return _differing(copies, copies_against), _differing(nodes, nodes_against)
-
-
-def _differing(first: Sequence[_Cost], second: Sequence[_Cost]) -> _Both[_Cost]:
-    counts = Counter(first)
-    counts_against = Counter(second)
-    only_first = tuple((counts - counts_against).elements())
-    return only_first, tuple((counts_against - counts).elements())
+        return {}
+    names = ("copies", "slow_nodes")
+    costs = {}
+    both = (config_costs(graph, config, hardware) for config in (now, then))
+    for name, first, second in zip(names, *both, strict=True):
+        costs[name] = tuple((Counter(first) - Counter(second)).elements())
+        costs[f"{name}_against"] = tuple((Counter(second) - Counter(first)).elements())
+    return costs
 
 
 def _configuration(graph: Graph, name: str | int) -> int:
@@ -277,9 +264,8 @@ def _reference(
 
 def set_layouts(graph: LayoutGraph, config: int) -> dict[int, NDArray[np.int8]]:
     """Return the layouts ``(18,)`` of a configuration by configurable node."""
-    return dict(
-        zip(graph.configurable.tolist(), graph.table.rows[graph.table.codes[config]], strict=True)
-    )
+    rows = graph.table.rows[graph.table.codes[config]]
+    return dict(zip(graph.configurable.tolist(), rows, strict=True))
 
 
 def _node_parts(
@@ -291,43 +277,49 @@ def _node_parts(
     changes: Mapping[int, float],
 ) -> tuple[NodePart, ...]:
     """Return contributions by node: its step of the walk."""
-    values = _largest_first(parts.nodes)
     now_layouts = set_layouts(graph, now)
     then_layouts = set_layouts(graph, then)
-    return tuple(
-        NodePart(
+    nodes = []
+    for node, value in _largest_first(parts.nodes).items():
+        opcode, shape = describe_node(graph, node)
+        part = NodePart(
             node,
             names[node].name if names else None,
             names[node].op_name if names else None,
-            *describe_node(graph, node),
-            layout_text(now_layouts[node]),
-            layout_text(then_layouts[node]),
-            value,
-            changes.get(node),
+            opcode,
+            shape,
+            now=layout_text(now_layouts[node]),
+            then=layout_text(then_layouts[node]),
+            value=value,
+            nanoseconds=changes.get(node),
         )
-        for node, value in values.items()
-    )
+        nodes.append(part)
+    return tuple(nodes)
 
 
 def _notes(model: Model, fallback: str, parts: Contributions, identical: bool) -> tuple[str, ...]:
-    formula = model.choice or (
-        "this is the shipped time model of TPU layouts, in which nothing is learned"
-    )
-    trees = (
-        "this is a shipped ranker, trained on estimates of the TPU's compiler, not on measurements"
-    )
-    conditions = {
-        f"{fallback}; ranks are of both, contributions of the model alone": fallback,
-        trees if model.members else formula: model.shipped,
-        (
-            "both configurations are identical: there is nothing to explain; choose another "
-            "with `config`"
-        ): identical,
-        "an ensemble averages the ranks that its members give, and ranks have no parts: "
-        "each member's own exact "
-        "contributions are scaled to the difference of its ranks": len(parts.losses) > 1,
-    }
-    return tuple(text for text, holds in conditions.items() if holds)
+    notes = []
+    if fallback:
+        notes.append(f"{fallback}; ranks are of both, contributions of the model alone")
+    if model.shipped and model.members:
+        notes.append(
+            "this is a shipped ranker, trained on estimates of the TPU's compiler, not on "
+            "measurements"
+        )
+    elif model.shipped:
+        formula = "this is the shipped time model of TPU layouts, in which nothing is learned"
+        notes.append(model.choice or formula)
+    if identical:
+        notes.append(
+            "both configurations are identical: there is nothing to explain; choose another with "
+            "`config`"
+        )
+    if len(parts.losses) > 1:
+        notes.append(
+            "an ensemble averages the ranks that its members give, and ranks have no parts: each "
+            "member's own exact contributions are scaled to the difference of its ranks"
+        )
+    return tuple(notes)
 
 
 def _largest_first(values: Mapping[_Key, float]) -> dict[_Key, float]:
@@ -341,22 +333,16 @@ def program_graph(graph: Graph) -> nx.DiGraph:
     Tensors of lower rank have one layout, and a shared scalar would connect half a program.
     """
     program = nx.empty_graph(graph.nodes, nx.DiGraph)
-    consumers, producers = graph.edges[
-        tensor_ranks(graph.node_feat)[graph.edges[:, 1]] > 1
-    ].T.tolist()
-    program.add_edges_from(zip(producers, consumers, strict=True))
+    has_layouts = tensor_ranks(graph.node_feat)[graph.edges[:, 1]] > 1
+    program.add_edges_from(graph.edges[has_layouts, ::-1].tolist())
     return program
 
 
 def segments_of(graph: Graph, values: Mapping[int, float]) -> dict[tuple[int, ...], float]:
     """Return sums of up to five groups of connected nodes with large ``values`` of one sign."""
-    by_size = [*_largest_first(values)]
-    totals = np.cumsum([0.0, *(abs(values[node]) for node in by_size)])
-    largest = [
-        node
-        for node, before in zip(by_size, totals, strict=False)
-        if before < _COVERED * totals[-1]
-    ]
+    by_size = _largest_first(values)
+    covered = np.cumsum([0.0, *map(abs, by_size.values())])
+    largest = [*by_size][: int((covered[:-1] < _COVERED * covered[-1]).sum())]
     program = program_graph(graph).to_undirected(as_view=True)
     connected = nx.empty_graph(largest)
     for node in largest:

@@ -36,22 +36,19 @@ def test_names_and_paths_that_cannot_be_used_are_refused(job, trained, tmp_path,
     Path("file").write_text("in the way")
     root = ["--data-root", job.tree]
     work = ["--workspace", trained]
+    build = ["build-features", *root, "--tier", "fast", "--workspace"]
     result = tmp_path / "file" / "result"
     absent = r"absent \(--data-root\) does not exist; .*pass --data-root or set XLARANK_DATA"
-    refused(["info", "--data-root", "absent"], absent)
+    in_the_way = r"the workspace .*file cannot be written .*pass another"
+    unknown = rf"'layout:cpu:randm' is not in .*did you mean {LAYOUT}"
     for verb in VERBS:
         refused([verb, "--data-root", "absent"], absent)
-        in_the_way = r"the workspace .*file cannot be written .*pass another"
         refused([verb, *root, "--workspace", "file"], in_the_way)
-        if verb != "build-features":
-            words = [verb, *work, "--collection", "layout:cpu:randm"]
-            refused(words, rf"'layout:cpu:randm' is not in .*did you mean {LAYOUT}")
-    long, bytes_ = (
-        [*root, "--tier", "fast", "--workspace", name] for name in ("w" * 300, "w\udcff")
-    )
+        refused([verb, *work, "--data-root", job.tree, "--collection", "layout:cpu:randm"], unknown)
     for words, message in (
-        (["build-features", *long], "File name too long"),
-        (["build-features", *bytes_], r"the path '.*w.udcff.*' is not valid UTF-8"),
+        (["info", "--data-root", "absent"], absent),
+        ([*build, "w" * 300], "File name too long"),
+        ([*build, "w\udcff"], r"the path '.*w.udcff.*' is not valid UTF-8"),
         (["build-features", "--tier", "nonsense"], "--tier is 'nonsense'; expected fast or full"),
         (["info", *root, "--json", result], r"cannot write .*result"),
         (["submit", *work, "--out", result], r"cannot write .*result"),
@@ -69,6 +66,7 @@ def test_names_and_paths_that_cannot_be_used_are_refused(job, trained, tmp_path,
 @pytest.mark.slow
 def test_usage_errors_exit_with_2(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    seeded = ("build-features", "train", "run-all")
     for words in (
         "bild-features",
         "info --nonsense",
@@ -87,8 +85,7 @@ def test_usage_errors_exit_with_2(tmp_path, monkeypatch):
         "submit --out",
         "info --quiet --verbose",
         "train --threads -2",
-        *(f"{verb} --seed -1" for verb in ("build-features", "train", "run-all")),
-        *(f"{verb} --seed {2**31}" for verb in ("build-features", "train", "run-all")),
+        *(f"{verb} --seed {seed}" for verb in seeded for seed in (-1, 2**31)),
         *(f"{verb} --threads 100000" for verb in ("tune", "train", "cross-validate")),
     ):
         outcome = here(*words.split())
@@ -108,7 +105,8 @@ def test_a_broken_file_makes_commands_fail_after_their_work(tree, trained, tmp_p
     assert f"{LAYOUT}:gru__a" in (tmp_path / "out.csv").read_text()
 
 
-def test_names_are_not_markup_of_the_terminal(job, trained, tmp_path):
+def test_names_of_files_are_shown_as_they_are_or_escaped(job, trained, tmp_path):
+    """They are no markup of the terminal, and may have any bytes: in tables, errors, the report."""
     for name in ("data[bold]", "data[/old]"):
         tree = Path(shutil.copytree(job.tree, tmp_path / name))
         outcome = here("info", "--data-root", tree, "--json", tmp_path / "out[dim].json")
@@ -116,10 +114,6 @@ def test_names_are_not_markup_of_the_terminal(job, trained, tmp_path):
         assert f"data: {tree} " in outcome.out and "out[dim].json" in outcome.out
     graph = save_npz(tmp_path / "[red]graph.npz", layout_graph(1))
     assert "[red]graph: 24 configurations" in here("rank", graph, "--workspace", trained).out
-
-
-def test_names_that_are_not_text_are_escaped_everywhere(tree, trained, tmp_path):
-    """In tables, errors and the report; names of files may have any bytes."""
     whole = graph_path(tree, TILE, "test", "swish__a").read_bytes()
     folder = os.fsencode(tree / "npz/tile")
     for name in (b"cpu/test/bad\xff", b"x\x1b[31my/test/a"):
@@ -127,7 +121,7 @@ def test_names_that_are_not_text_are_escaped_everywhere(tree, trained, tmp_path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         Path(os.fsdecode(path)).write_bytes(whole)
     assert r"tile:x\x1b[31my" in here("info", "--data-root", tree).out
-    words = ["--data-root", tree, "--workspace", trained, "--tier", "fast"]
+    words = ["--data-root", tree, "--workspace", trained, "--tier", "fast", "--replace"]
     outcome = here("build-features", *words)
     assert outcome.code == 1 and "\x1b" not in outcome.out + outcome.err
     page = tmp_path / "report.html"
@@ -145,16 +139,12 @@ def test_a_stream_without_unicode_gets_escapes(monkeypatch):
 
 def test_errors_are_one_short_line(capsys):
     page = "<html>" + "x\n" * 10_000 + "bad\udcff"
-    for error in (XlarankError(f"no {page}", do=page), app._user_error(_encoding_error(page))):
+    with pytest.raises(UnicodeEncodeError) as caught:
+        page.encode()
+    for error in (XlarankError(f"no {page}", do=page), app._user_error(caught.value)):
         console.error_line(str(error))
         line = capsys.readouterr().err
         assert line.count("\n") == 1 and len(line) < 2100
-
-
-def _encoding_error(text):
-    with pytest.raises(UnicodeEncodeError) as caught:
-        text.encode()
-    return caught.value
 
 
 def test_the_table_of_the_leaderboard_is_written_whole_or_not_at_all(job, tmp_path, monkeypatch):

@@ -141,8 +141,7 @@ def test_rank_and_report_show_a_calibration(trained, job, tmp_path):
     ranked = here("rank", graph_path(job.tree, LAYOUT, "valid", "mlp__a"), *options)
     assert "of the pairs are certain" in ranked.out and "3 graphs)" in ranked.out
     assert "the best is among the first" not in ranked.out, "it takes nine graphs"
-    table = here("calibrate", "--workspace", trained, "--threads", 1, "-c", LAYOUT).out
-    assert re.search(r"% +(\(.*\))? +- +-\s", table), table
+    assert re.search(r"% +(\(.*\))? +- +-\s", done.err), done.err
     page = tmp_path / "page.html"
     done = here("report", "--workspace", trained, "--compare", job.work, "--out", page)
     assert done.code == 0 and f"wrote {page}: " in done.out and f"{TILE}: " in done.out, done.err
@@ -154,19 +153,16 @@ def test_rank_and_report_show_a_calibration(trained, job, tmp_path):
 def test_other_rankers_alone_and_side_by_side(trained):
     words = f"cross-validate --workspace {trained} --rounds 5 --threads 1 --json -".split()
     done = here(*words, "--model", "ranknet", "--model", "lambdarank", "-c", LAYOUT)
-    first, *others = json.loads(done.out)[LAYOUT]
-    names = [first["ranker"], *(row["ranker"] for row in others)]
+    rows = json.loads(done.out)[LAYOUT]
+    names = [row["ranker"] for row in rows]
     assert done.code == 0 and {"ranknet", "lambdarank", "rule: file order"} <= {*names}
-    for row in others:
-        gap = row["score"]["mean"] - first["score"]["mean"]
-        assert row["difference"]["mean"] == pytest.approx(gap) != 0
     table = done.err[done.err.index("compared on") :]
     assert f"{LAYOUT}, ranknet: " in table and f"{LAYOUT}, lambdarank: " in table, "verdicts"
     best = next(name for name in names if not name.startswith("rule: "))
     assert f" --model {best} # --model chooses the ranker" in table.replace("\n", " ")
     assert "Kendall tau" in table.splitlines()[1]
     assert all(f"\n{name} " in table for name in names), "the table of train and evaluate"
-    assert "to the first (95 %)" in table and f"{first['score']['mean']:.3f}" in table
+    assert "to the first (95 %)" in table and f"{rows[0]['score']['mean']:.3f}" in table
     done = here(*words, "--model", "ranknet", "--by", "kind", "-c", TILE)
     assert done.code == 0
     assert json.loads(done.out)[TILE]["score"]["graphs"].keys() == {*FILES[TILE, "train"]}
@@ -174,8 +170,7 @@ def test_other_rankers_alone_and_side_by_side(trained):
     board = trained / "leaderboard.csv"
     done = here("leaderboard", "--workspace", trained, "-c", LAYOUT, "--csv", board)
     assert done.code == 0 and "held out by family" in done.out and "ranknet" in done.out
-    rows = pl.read_csv(board)
-    assert {"lambdarank", "ranknet"} <= set(rows["ranker"]) and rows["difference"][0] == 0
+    assert {"lambdarank", "ranknet"} <= set(pl.read_csv(board)["ranker"])
 
 
 def test_programs_are_imported_and_get_configurations(tmp_path):
@@ -189,13 +184,14 @@ def test_programs_are_imported_and_get_configurations(tmp_path):
     assert outcome.code == 1 and f"wrote 1 graph below {own}" in outcome.out
     assert "broken.pb: the file is cut off" in outcome.errors[0]
     assert list(json.loads(report.read_text())["broken"]) == [str(broken)]
-    outcome = here("propose", program, "--configs", 9, "--out", tmp_path / "p.npz", "--tie", "none")
-    assert "2 of 2 configurable nodes have a choice, in 2 groups of 3 to 7 rows each" in outcome.out
-    assert outcome.code == 0 and "9 configurations (random)" in outcome.out
-    for tie, count in (("none", 21), ("rule", 7)):
-        words = ["--configs", 100, "--out", tmp_path / "q.npz", "--tie", tie]
-        outcome = here("propose", tmp_path / "p.npz", *words)
-        assert outcome.code == 0
+    for tie, choice, count in (
+        ("none", "2 groups of 3 to 7 rows", 21),
+        ("rule", "2 groups of 3 to 3 rows", 7),
+    ):
+        out = tmp_path / f"{tie}.npz"
+        outcome = here("propose", program, "--configs", 100, "--out", out, "--tie", tie)
+        assert outcome.code == 0 and f"{count} configurations (random)" in outcome.out
+        assert f"2 of 2 configurable nodes have a choice, in {choice}" in outcome.out
         assert f"only {count} distinct configurations were found" in outcome.out
 
 

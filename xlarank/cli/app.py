@@ -190,17 +190,14 @@ def commands() -> Any:
         for parameter in (*command.params, command.get_help_option(typer.Context(command))):
             if parameter.param_type_name == "argument":
                 parameter.display_type_rich = lambda ctx: None
-            else:
-                hint = str(hints.get(parameter.name, bool))
-                words = (word for kind, word in _PLACEHOLDERS.items() if kind in hint)
-                parameter.metavar = next(words)
+                continue
+            hint = str(hints.get(parameter.name, bool))
+            parameter.metavar = next(word for kind, word in _PLACEHOLDERS.items() if kind in hint)
             parameter._get_number_range_help_str = partial(number_span, parameter)
-        if name:
-            examples = [f"python run.py {example}" for example in examples_of(name)]
-            rankers = [f"{ranker}: {text}" for ranker, text in RANKERS.items()]
-            has_rankers = any(parameter.name == "model" for parameter in command.params)
-            lines = ["Examples:", *examples, *(["", "Rankers:", *rankers] if has_rankers else [])]
-            command.epilog = "\n".join(lines)
+        lines = ["Examples:", *(f"python run.py {example}" for example in examples_of(name))]
+        if any(parameter.name == "model" for parameter in command.params):
+            lines += ["", "Rankers:", *(f"{ranker}: {text}" for ranker, text in RANKERS.items())]
+        command.epilog = "\n".join(lines) if name else None
     return group
 
 
@@ -208,9 +205,8 @@ def number_span(option: Any) -> str | None:
     """Return the valid values of a numeric option as text; None without limits.
 
     >>> from types import SimpleNamespace as Option
-    >>> number_span(Option(min=1, max=64)), number_span(Option(min=0,
-    ...     max=2**31 - 1)), number_span(Option())
-    ('1 to 64', '0 or more', None)
+    >>> number_span(Option(min=1, max=64)), number_span(Option(min=0, max=2**31 - 1))
+    ('1 to 64', '0 or more')
     """
     low = getattr(option, "min", None)
     high = getattr(option, "max", None)
@@ -301,8 +297,7 @@ def _user_error(error: BaseException) -> XlarankError | None:
     # Stand for undecodable bytes.
     if isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:
         path = error.object[max(0, error.start - 200) : error.end + 200]
-        do = "rename it, or choose another"
-        return XlarankError(f"the path {path!r} is not valid UTF-8", do=do)
+        return XlarankError(f"the path {path!r} is not valid UTF-8", do="rename it")
     return None
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.pipelines.ranking.score_difference import Explanation
 
 app = Typer()
+#: Contributions below this are not shown.
+_SMALL = 5e-5
 _Graph = Annotated[Path, Argument(help="An npz file in TpuGraphs format.")]
 _Config = Annotated[int | None, Option(help="Configuration to explain. Default: the best.")]
 _Against = Annotated[
@@ -32,12 +34,15 @@ def _show_copies(result: Explanation, top: int) -> None:
     """Print the copies and the slow nodes that only one of two configurations has."""
     from xlarank.features.layout.config_costs import REASONS
 
-    for config, copies in ((result.now, result.copies), (result.then, result.copies_against)):
-        if not copies:
-            continue
-        total = sum(copy.nanoseconds for copy in copies) / 1e3
-        count = counted(len(copies), "copy")
-        say(f"only {config} needs {count}, estimated {total:.3f} µs")
+    def total(costs: Sequence[Any]) -> str:
+        return f"estimated {sum(cost.nanoseconds for cost in costs) / 1e3:.3f} µs"
+
+    for config, copies, nodes in (
+        (result.now, result.copies, result.slow_nodes),
+        (result.then, result.copies_against, result.slow_nodes_against),
+    ):
+        if copies:
+            say(f"only {config} needs {counted(len(copies), 'copy')}, {total(copies)}")
         show_rows(
             {
                 ">output of node": copy.node,
@@ -48,22 +53,16 @@ def _show_copies(result: Explanation, top: int) -> None:
             }
             for copy in copies[:top]
         )
-    for config, nodes in (
-        (result.now, result.slow_nodes),
-        (result.then, result.slow_nodes_against),
-    ):
         if nodes:
-            total = sum(node.nanoseconds for node in nodes) / 1e3
-            count = counted(len(nodes), "slow node")
-            say(f"only {config} has {count}, estimated {total:.3f} µs more")
-            show_rows(
-                {
-                    ">node": node.node,
-                    "reason": REASONS[node.quantity],
-                    ">µs": f"{node.nanoseconds / 1e3:.3f}",
-                }
-                for node in nodes[:top]
-            )
+            say(f"only {config} has {counted(len(nodes), 'slow node')}, {total(nodes)} more")
+        show_rows(
+            {
+                ">node": node.node,
+                "reason": REASONS[node.quantity],
+                ">µs": f"{node.nanoseconds / 1e3:.3f}",
+            }
+            for node in nodes[:top]
+        )
 
 
 def _show_difference(result: Explanation) -> None:
@@ -87,10 +86,10 @@ def _show_difference(result: Explanation) -> None:
 
 def _show_nodes(result: Explanation, top: int) -> None:
     """Print the contributions of nodes, and those of the others together."""
-    nodes = [node for node in result.nodes[:top] if abs(node.value) >= 5e-5]
-    other_nodes = result.nodes[len(nodes) :]
     rows = []
-    for node in nodes:
+    for node in result.nodes[:top]:
+        if abs(node.value) < _SMALL:
+            break
         text = f"{node.opcode} {node.shape}"
         if node.name:
             text = f"{node.name}: {text} {node.op_name}".rstrip()
@@ -104,13 +103,13 @@ def _show_nodes(result: Explanation, top: int) -> None:
         }
         rows.append(row)
     remaining = {}
-    if other_nodes:
+    if other_nodes := result.nodes[len(rows) :]:
         remaining[counted(len(other_nodes), "other node")] = sum(node.value for node in other_nodes)
-    if nodes and abs(result.rest) >= 5e-5:
+    if rows and abs(result.rest) >= _SMALL:
         remaining["not attributed to a single node"] = result.rest
+    empty = dict.fromkeys(rows[0] if rows else (), "")
     for text, value in remaining.items():
-        cells = {">contribution": f"{value:+z.4f}", "~operation": text}
-        rows.append(dict.fromkeys(rows[0], "") | cells if rows else cells)
+        rows.append(empty | {">contribution": f"{value:+z.4f}", "~operation": text})
     show_rows(rows)
 
 
