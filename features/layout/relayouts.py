@@ -97,20 +97,20 @@ class Relayouts:
 
     def _reads(
         self, wanted: Mapping[Operand, Mapping[Layout, Mask]]
-    ) -> Iterator[tuple[Operand, int, Layout, Mask]]:
-        """Yield reads of tensors of several dimensions: operand, source, layout, configurations."""
+    ) -> Iterator[tuple[str, int, Layout, Mask]]:
+        """Yield reads and results of several dimensions: opcode of the reader (empty for results),
+        source, layout, configurations.
+        """
+        dims = self.assignment.dims
         for operand, sources in self.assignment.sources.items():
+            opcode = self.assignment.opcode[operand[0]]
             for source, part in sources:
-                if len(self.assignment.dims[source]) > 1:
-                    for layout, mask in wanted[operand].items():
-                        if mask & part:
-                            yield operand, source, layout, mask & part
-
-    def _returned(self) -> Iterator[tuple[int, Layout, Mask]]:
-        """Yield results of several dimensions: instruction, layout, configurations."""
+                for layout, mask in wanted[operand].items() if len(dims[source]) > 1 else ():
+                    if mask & part:
+                        yield opcode, source, layout, mask & part
         for instruction, mask in self.assignment.results:
-            if len(self.assignment.dims[instruction]) > 1:
-                yield instruction, self.assignment.result_layout(instruction), mask
+            if len(dims[instruction]) > 1:
+                yield "", instruction, self.assignment.result_layout(instruction), mask
 
     def _same(self, left: Layout | None, right: Layout | None, instruction: int) -> bool:
         """Return whether two layouts are one order of elements; None is like no other."""
@@ -122,26 +122,19 @@ class Relayouts:
     # ---- every copy
 
     def _find_every(self) -> None:
-        for operand, source, wanted, mask in self._reads(self.assignment.wanted):
-            if self.assignment.opcode[operand[0]] != "tuple":
-                self._copy(source, wanted, mask)
-        for instruction, wanted, mask in self._returned():
-            self._copy(instruction, wanted, mask)
+        outputs = self.assignment.written
+        for reader, source, wanted, mask in self._reads(self.assignment.wanted):
+            if reader in _UNREAD:
+                continue
+            for written, part in outputs[source].items():
+                if written != wanted and part & mask:
+                    self.every[Relayout(source, written, wanted)] |= part & mask
         for node in sorted(self.program.reshapes):
-            if self.program.dims[node]:
-                self._copy_in_reshape(node)
-
-    def _copy(self, instruction: int, wanted: Layout, mask: Mask) -> None:
-        for written, part in self.assignment.written[instruction].items():
-            if written != wanted and part & mask:
-                self.every[Relayout(instruction, written, wanted)] |= part & mask
-
-    def _copy_in_reshape(self, node: int) -> None:
-        for wanted, mask in self.assignment.wanted[node, 0].items():
-            unmoved = self.program.to_output(node, wanted)
-            for written, part in self.assignment.written[node].items():
-                if part & mask and not self._same(unmoved, written, node):
-                    self.every[Relayout(node, None, written)] |= part & mask
+            for wanted, mask in self.assignment.wanted[node, 0].items():
+                unmoved = self.program.to_output(node, wanted)
+                for written, part in outputs[node].items():
+                    if part & mask and not self._same(unmoved, written, node):
+                        self.every[Relayout(node, None, written)] |= part & mask
 
     # ---- chains
 
@@ -149,11 +142,9 @@ class Relayouts:
         """Follow each tensor that is read outside chains, or returned, back to its producer."""
         opcode = self.assignment.opcode
         ends: dict[tuple[int, Layout], Mask] = defaultdict(int)
-        for operand, source, layout, mask in self._reads(self.wanted):
-            if opcode[operand[0]] not in _CHAINED | _UNREAD:
+        for reader, source, layout, mask in self._reads(self.wanted):
+            if reader not in _CHAINED | _UNREAD:
                 ends[source, layout] |= mask
-        for instruction, layout, mask in self._returned():
-            ends[instruction, layout] |= mask
         links = [(last, wanted, last, mask) for (last, wanted), mask in ends.items()]
         while links:
             instruction, unmoved, last, mask = links.pop()
