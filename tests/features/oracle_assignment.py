@@ -7,6 +7,7 @@ operations do to layouts, and operand order, are taken from the code under test;
 
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations
 from math import prod
 from typing import Any
@@ -14,7 +15,6 @@ from typing import Any
 from xlarank.features.layout.hardware import Demand, Hardware
 from xlarank.features.layout.layout_demands import is_matrix
 from xlarank.features.layout.layout_program import LayoutProgram
-from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES
 
 Layout = tuple[int, ...]
 
@@ -94,9 +94,8 @@ class Simulation:
         self.code.append(Instruction(opcode, node, operands, self.program.dims[node], layout))
         return len(self.code) - 1
 
-    def layouts_set(
-        self, rows: list[int]
-    ) -> tuple[dict[int, Layout], dict[tuple[int, int], Layout]]:
+    def layouts_set(self, rows: list[int]):
+        """Layouts set for outputs, by node, and for operands, by node and number."""
         facts = self.program.facts
         program = self.program
         outputs: dict[int, Layout] = {}
@@ -111,9 +110,8 @@ class Simulation:
                 if slot == 0:
                     outputs[node] = layout
                 elif tensor in inputs:
-                    number = (
-                        slot - 1 if inputs[slot - 1 : slot] == [tensor] else inputs.index(tensor)
-                    )
+                    in_place = inputs[slot - 1 : slot] == [tensor]
+                    number = slot - 1 if in_place else inputs.index(tensor)
                     operands.setdefault((node, number), layout)
         return outputs, operands
 
@@ -178,11 +176,7 @@ class Simulation:
                 source = self.code[one.operands[0]]
                 order = self.program.permutation.get(one.node, ())[::-1]
                 rank = len(order)
-                groups = (
-                    tuple(range(rank - 2)),
-                    tuple(range(rank - 2, rank - 1)),
-                    tuple(range(rank - 1, rank)),
-                )
+                groups = tuple(range(rank - 2)), (rank - 2,), (rank - 1,)
                 if source.opcode == "dot" and order and self.readers_of_dot(one.operands[0]) == 1:
                     if is_matrix(order, groups):
                         self.want(at, 0, order, mandatory=True)
@@ -214,43 +208,18 @@ class Simulation:
         if demand == "row-major":
             return [(number, row_major(len(self.code[tensor].dims))) for number, tensor in tensors]
         if demand == "batch-major":
-            return [
-                (number, self.batch_major(one.node, number, tensor)) for number, tensor in tensors
-            ]
+            return [(number, self.batch_major(one.node, number, at)) for number, at in tensors]
         demanded = []
-        if demand == "features-in-tiles":
+        if demand != "matrices":
             for number, tensor in tensors:
-                roles = program.roles[one.node][number + 1][: len(self.code[tensor].dims)]
-                spatial, batch, feature = (
-                    [d for d, role in enumerate(roles) if role == CONVOLUTION_ROLES.index(side)][
-                        ::-1
-                    ]
-                    for side in ("spatial", "batch", "feature")
-                )
-                first = (*feature, *batch, *spatial)
-                second = (*batch, *feature, *spatial)
-                demanded.append(
-                    (
-                        number,
-                        second if self.tiled(tensor, second) < self.tiled(tensor, first) else first,
-                    )
-                )
-            return demanded
-        if demand == "channels-last":
-            for number, tensor in tensors:
-                sides = (
-                    ("feature", "spatial", "batch")
-                    if number == 1
-                    else ("batch", "spatial", "feature")
-                )
-                roles = program.roles[one.node][number + 1][: len(self.code[tensor].dims)]
-                major = [
-                    d
-                    for side in sides
-                    for d, r in enumerate(roles)
-                    if r == CONVOLUTION_ROLES.index(side)
-                ]
-                demanded.append((number, tuple(major[::-1])))
+                batch, feature, spatial = self.sides(one.node, number, tensor)
+                layout = (*feature, *spatial, *batch)
+                if demand == "channels-last" and number == 1:
+                    layout = (*batch, *spatial, *feature)
+                elif demand == "features-in-tiles":
+                    layouts = (*feature, *batch, *spatial), (*batch, *feature, *spatial)
+                    layout = min(layouts, key=partial(self.tiled, tensor))
+                demanded.append((number, layout))
             return demanded
         for number, tensor in enumerate(one.operands):
             rank = len(self.code[tensor].dims)
@@ -258,28 +227,26 @@ class Simulation:
             if not groups[0] and len(groups[1]) < 2 and len(groups[2]) < 2:
                 continue
             options = (self.before(tensor), row_major(rank))
-            usable = (layout for layout in options if is_matrix(layout, groups))
-            demanded.append((number, next(usable, self.fallback(groups))))
+            usable = [layout for layout in options if is_matrix(layout, groups)]
+            usable.append((*groups[0], *groups[2], *groups[1])[::-1])  # batch, contracted, rows
+            demanded.append((number, usable[0]))
         batch, rows = program.split[one.node]
         if batch or rows > 1 or len(one.dims) - batch - rows > 1:
             demanded.append((-1, row_major(len(one.dims))))
         return demanded
 
-    def fallback(self, groups) -> Layout:
-        """Batch, contracted, rows, major-most first."""
-        return tuple(reversed([*groups[0], *groups[2], *groups[1]]))
-
-    def batch_major(self, node: int, number: int, tensor: int) -> Layout:
+    def sides(self, node: int, number: int, tensor: int) -> list[Layout]:
+        """Dimensions of each role, minor-most first."""
         rank = len(self.code[tensor].dims)
         roles = self.program.roles[node][number + 1][:rank]
-        batch = tuple(d for d in row_major(rank) if roles[d] == DOT_ROLES.index("batch"))
+        return [tuple(d for d in row_major(rank) if roles[d] == role) for role in range(3)]
+
+    def batch_major(self, node: int, number: int, tensor: int) -> Layout:
+        batch, *_ = self.sides(node, number, tensor)
         if not batch:
             return self.program.preferred[self.code[tensor].node]
-        best = None
-        for order in permutations([d for d in row_major(rank) if d not in batch]):
-            if best is None or self.tiled(tensor, order + batch) < self.tiled(tensor, best):
-                best = order + batch
-        return best
+        rest = [d for d in row_major(len(self.code[tensor].dims)) if d not in batch]
+        return min((order + batch for order in permutations(rest)), key=partial(self.tiled, tensor))
 
     def run(self) -> None:
         while self.queue:
@@ -340,17 +307,15 @@ class Simulation:
 
     def returned(self, at: int) -> Layout:
         one = self.code[at]
-        return (
-            self.program.preferred[one.node] if self.hardware.compacts else row_major(len(one.dims))
-        )
+        compact = self.program.preferred[one.node]
+        return compact if self.hardware.compacts else row_major(len(one.dims))
 
     def tiled(self, at: int, layout: Layout) -> int:
-        hardware = self.hardware
         element = self.program.element_bytes[self.code[at].node]
         sizes = [self.code[at].dims[dimension] for dimension in layout]
         while len(sizes) > 1 and sizes[0] == 1:
             del sizes[0]
-        tiling = hardware.tiling
+        tiling = self.hardware.tiling
         multiples = (tiling.lanes, tiling.sublanes * max(1, tiling.word_bytes // max(1, element)))
         for place, multiple in enumerate(multiples[: len(sizes)]):
             sizes[place] = (sizes[place] + multiple - 1) // multiple * multiple
