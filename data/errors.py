@@ -1,6 +1,4 @@
-"""Errors that a user can act on, helpers that word their messages, and checks of numeric
-arguments.
-"""
+"""Errors that a user can act on, the wording of messages, and checks of numeric arguments."""
 
 from __future__ import annotations
 
@@ -156,9 +154,7 @@ class OutputError(WorkspaceError):
 
 
 class BlockError(XlarankError):
-    """A file of blocks cannot be used, fails on a graph, or differs from the one that made the
-    columns.
-    """
+    """A file of blocks cannot be used, fails on a graph, or has changed."""
 
 
 class FeatureStoreError(XlarankError):
@@ -182,15 +178,11 @@ class SubmissionError(XlarankError):
 
 
 class CompilerError(XlarankError):
-    """A compiler is not installed, cannot compile a program, or is asked for something
-    impossible.
-    """
+    """A compiler is not installed, or cannot do what is asked of it."""
 
 
 class HloError(XlarankError):
-    """A program cannot be read: not HLO, truncated, inconsistent, or beyond the limits of the
-    format.
-    """
+    """A program cannot be read, or is beyond the limits of the format."""
 
 
 class ClusterError(XlarankError):

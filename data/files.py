@@ -33,9 +33,7 @@ _ABANDONED: Final = 24 * 3600.0
 
 
 def regular_only(path: str, flags: int) -> int:
-    """Open a regular file (an opener for `open`); raises `OSError` for other files, because a pipe
-    would block.
-    """
+    """Open a regular file (an opener for `open`); raises `OSError` for others, as pipes block."""
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)

@@ -206,9 +206,7 @@ GraphLike = Graph | str | Path
 
 
 class GraphCounts(NamedTuple):
-    """Numbers of configurations (duplicates included), nodes and, of layouts, configurable
-    nodes.
-    """
+    """Numbers of configurations (with duplicates), nodes and configurable nodes (tiles: 0)."""
 
     configs: int
     nodes: int
@@ -307,9 +305,7 @@ def _check_headers(archive: NpzReader, kind: Kind) -> GraphCounts:
 def _shape(
     archive: NpzReader, name: str, shape: Sequence[int | None], kinds: str = "iu", do: str = ""
 ) -> tuple[int, ...]:
-    """Return an array's shape; raise unless it has this shape (None: any extent) and kind of
-    dtype.
-    """
+    """Return an array's shape; raise unless its shape (None: any extent) and type are right."""
     header = archive.header(name)
     if header.dtype.kind not in kinds:
         expected = "integers or floats" if "f" in kinds else "integers"

@@ -99,9 +99,7 @@ class NpzReader:
         return flat.reshape(header.shape, order="F" if header.fortran_order else "C")
 
     def stream(self, name: str) -> Generator[NDArray[Any], None, None]:
-        """Yield blocks of an array's rows, about a megabyte each; a thread unpacks the next block
-        meanwhile.
-        """
+        """Yield an array in blocks of rows, about 1 MB each; a thread unpacks the next one."""
         header = self.header(name)
         if header.fortran_order and len(header.shape) > 1:
             expected = "C order, so that it can be read one configuration after the other"

@@ -40,9 +40,7 @@ def without_password(address: str) -> str:
 
 
 def hide_passwords(text: str, address: str | None) -> str:
-    """Replace the secrets of a valid address by ``***`` in a text, such as a library's error
-    message.
-    """
+    """Replace the secrets of a valid address by ``***`` in a text, such as an error message."""
     from sqlalchemy.engine import make_url
 
     if address is None or address.startswith("journal:"):

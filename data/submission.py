@@ -24,9 +24,7 @@ def submission_id(collection: Collection, graph: str) -> str:
 
 
 def required_count(row_id: str, configs: int) -> int:
-    """Return the number of configurations that a row must list: all of a layout graph, up to 5 of a
-    tile graph.
-    """
+    """Return how many configurations a row lists: all of a layout, up to 5 of a tile graph."""
     return min(TILE_TOP, configs) if row_id.startswith("tile:") else configs
 
 
@@ -87,9 +85,7 @@ def submission_problems(
 
 
 def read_submission(path: Path) -> dict[str, list[int]]:
-    """Return the rows of a file without checking them; malformed lines are skipped. Raises
-    `SubmissionError`.
-    """
+    """Return the rows of a file unchecked, without malformed ones; raises `SubmissionError`."""
     rows = (line for line in _lines(path) if len(line) == 2)
     return {row_id: order for row_id, listed in rows if (order := _order(listed)) is not None}
 

@@ -71,9 +71,7 @@ class Workspace:
 
 
 def require_safe_name(name: str) -> None:
-    """Raise `WorkspaceError` for a name of a graph, collection or file that is too long, or that
-    could lead outside the workspace.
-    """
+    """Raise `WorkspaceError` for a name that is too long or could lead outside the workspace."""
     if not _SAFE_NAME.fullmatch(name):
         got = f"the name {name!r} cannot be used inside the workspace"
         special = ". _ - + = @ , ' ( ) [ ] { } # % & ! ^"

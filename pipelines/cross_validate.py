@@ -1,6 +1,4 @@
-"""Cross-validation: scores of graphs by rankers fitted without them and (except by graph) their
-families.
-"""
+"""Cross-validation: scores of graphs by rankers fitted without them."""
 
 from __future__ import annotations
 
@@ -170,9 +168,7 @@ class _CrossValidation:
     evaluation: Evaluation
 
     def score(self, ranker: str | None, without: Sequence[str]) -> Rankings:
-        """Return the metrics of a ranker at its best number of rounds, or of the trained model at
-        its own, without the columns of some blocks, and those of rules.
-        """
+        """Return the metrics of a ranker, or of the trained model, and those of rules."""
         settings = self.settings
         known_graphs: Sequence[str] = ()
         if ranker is None:
@@ -249,9 +245,7 @@ class _CrossValidation:
             write_results(self.workspace, results_table(rankings, scope, run, seconds))
 
     def _seen(self, names: Sequence[str], known_graphs: Sequence[str]) -> set[str]:
-        """Return the graphs that the start of a fine-tuned model was trained on, or whose family
-        it was trained on if families are held out.
-        """
+        """Return the graphs (or those of families) that a fine-tuned model had seen."""
         if self.by == GRAPH:
             return {*names} & {*known_graphs}
         families = {program_family(name) for name in known_graphs}

@@ -119,9 +119,7 @@ def _own_model(workspace: Workspace, collection: Collection) -> Model:
 
 
 def _out_of_fold(workspace: Workspace, collection: Collection, evaluation: Evaluation) -> Rankings:
-    """Return the out-of-fold metrics that `train` stored in the card; scores of a model on the
-    graphs that it was trained on prove nothing.
-    """
+    """Return the out-of-fold metrics in the card, as a model knows the graphs of train."""
     model = _own_model(workspace, collection)
     card = model.require_card()
     if not card.folds:
@@ -209,9 +207,7 @@ def _nothing_scored(
 
 
 def _name_of(model: Model, collection: Collection, manifest: Manifest) -> str:
-    """Return the name of a model in results, with its source if that is another collection; raises
-    `ModelError` if it cannot rank the collection.
-    """
+    """Return the name of a model in results; raises `ModelError` if it does not fit the rows."""
     source = model.require_card().collection
     if model.kind != collection.kind:
         theirs = f"{collection} has {collection.kind} graphs"
@@ -243,9 +239,7 @@ def _training_graphs(model: Model, collection: Collection, split: str) -> set[st
 
 
 def _overlap_notes(model: Model, collection: Collection, graphs: Set[str]) -> list[str]:
-    """Return a note on the families of these graphs that the model knows, if any or if it is of
-    another collection.
-    """
+    """Return a note on families that the model knows, or if it is of another collection."""
     card = model.require_card()
     seen = len(card.known_graphs & graphs)
     source = card.collection

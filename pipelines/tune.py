@@ -237,9 +237,7 @@ class _Tuning:
     def lap(
         self, limits: Iterator[float | None], step: Callable[..., None], collection: Collection
     ) -> bool:
-        """Run up to `LAP` missing trials and save the best parameters after each; return whether
-        there is more to do.
-        """
+        """Run up to `LAP` missing trials, saving the best; return whether there is more to do."""
         began = time.monotonic()
         timeout = next(limits)
         before = self.results.get(collection, TuneResult(str(collection)))
@@ -292,9 +290,7 @@ class _Tuning:
         self.say(f"collection {number} of {len(self.done)}, {self.status[collection]}{left}")
 
     def _left(self) -> float | None:
-        """Return the seconds left for all collections: the forecast, corrected by the speed so
-        far; None without forecast.
-        """
+        """Return the forecast of the seconds left, corrected by the speed so far."""
         if not self.forecast:
             return None
         left = sum(of(self.done[name], self.trials) for name, of in self.forecast.items())
@@ -345,9 +341,7 @@ def params_text(params: Mapping[str, Any]) -> str:
 def _save(
     workspace: Workspace, objective: Objective, study: Study
 ) -> tuple[FrozenTrial | None, str]:
-    """Save the chosen parameters for `train`, and a table of all trials; return the result of
-    `choose`.
-    """
+    """Save the chosen parameters for `train` and a table of trials; return as `choose`."""
     chosen, note = choose(study, objective)
     if chosen is not None:
         training = objective.training
@@ -376,9 +370,7 @@ def _save(
 
 
 def _best_text(study: Study, objective: Objective) -> str:
-    """Describe the best trial and its paired difference to the defaults; return "" before a
-    complete trial.
-    """
+    """Describe the best trial beside the defaults; return "" before a complete trial."""
     compared = finalists(study, objective)
     if not compared:
         return ""

@@ -59,9 +59,7 @@ def interrupts_held_back() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Ignore interrupts, which the parent handles, print warnings as single lines, and exit as soon
-    as the parent exits or is killed.
-    """
+    """Ignore interrupts, print warnings as single lines, and exit as soon as the parent is gone."""
     warnings.showwarning = _print_warning
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
@@ -154,9 +152,7 @@ def _run_child(
 
 @contextmanager
 def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
-    """Yield a client of a scheduler or a new "local" cluster (0 workers: one per core); raises
-    `ClusterError`.
-    """
+    """Yield a client of a scheduler or a new "local" cluster (0 workers: one per core)."""
     try:
         from distributed import Client
     except ImportError as error:

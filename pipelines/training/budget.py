@@ -1,6 +1,4 @@
-"""Estimates of time and memory, plans of `run-all` within its budget, and the stored scores of its
-first models.
-"""
+"""Estimates of time and memory, and plans of `run-all` within its budget."""
 
 from __future__ import annotations
 
@@ -301,9 +299,7 @@ def first_scores(workspace: Workspace, collection: Collection) -> Path:
 
 
 def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str, Any]:
-    """Return a first model's ``report`` on valid (`Evaluation.report`) and ``seconds``; {} if
-    unreadable.
-    """
+    """Return the ``report`` and ``seconds`` of a first model; {} if unreadable."""
     try:
         scores = dict(json.loads(read_text(first_scores(workspace, collection))))
         if "report" in scores:

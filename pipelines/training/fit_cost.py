@@ -56,9 +56,7 @@ def time_fits(
 
 
 def typical_fit(kind: Kind, settings: FitSettings) -> float:
-    """Return the seconds of a fit of the default ranker on one thread, per row, measured on random
-    rows of the usual width: a forecast before there are any features.
-    """
+    """Return the seconds per row of a default fit on one thread, timed on random rows."""
     rng = np.random.default_rng(0)
     columns = [f"column_{number}" for number in range(_WIDTHS[kind])]
     ids = np.arange(_PROBE_ROWS // 4)

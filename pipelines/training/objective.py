@@ -124,9 +124,7 @@ class Objective:
         return study_seconds(fit_seconds, rows, last_rows, rungs_of(self.settings.rounds))
 
     def identity(self) -> dict[str, str]:
-        """Return the values that all trials of a study share, by their description in error
-        messages.
-        """
+        """Return the values that all trials of a study share, by their description."""
         data = self.training.data
         rows = repr((data.names, data.indptr.tolist())).encode() + data.cost.tobytes()
         members = json.dumps(self.members, sort_keys=True).encode()
@@ -160,9 +158,7 @@ def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]
 
 
 def finalists(study: Study, objective: Objective) -> list[FrozenTrial]:
-    """Return the best trial and the defaults: one if they are the same, none before a complete
-    trial.
-    """
+    """Return the best trial and the defaults; one if they are the same, none at first."""
     if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
         return []
     best = study.best_trial
@@ -182,9 +178,7 @@ def scored_as_train(study: Study, *trials: FrozenTrial) -> bool:
 
 
 def results_of(study: Study, *trials: FrozenTrial) -> list[dict[str, Any]]:
-    """Return the results of trials on the rows and folds of `train` if all have them, else those of
-    the study.
-    """
+    """Return the results of trials, on the rows and folds of `train` if all have them."""
     if scored_as_train(study, *trials):
         return [study.user_attrs[f"{_AS_TRAIN}{trial.number}"] for trial in trials]
     return [trial.user_attrs[RESULT] for trial in trials]

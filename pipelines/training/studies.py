@@ -91,9 +91,7 @@ class StudyOptions:
 
 @contextmanager
 def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
-    """Yield the storage, by default a journal in ``folder``; raises `XlarankError` with passwords
-    hidden.
-    """
+    """Yield the storage; raises `XlarankError` without passwords."""
     from sqlalchemy.exc import SQLAlchemyError
 
     address = options.storage or f"journal:{folder / 'journal.log'}"
@@ -171,9 +169,7 @@ def _journal(path: Path) -> BaseStorage:
 
 
 def _database(address: str) -> Any:
-    """Return a database; trials have heartbeats unless it is SQLite, which machines cannot
-    share.
-    """
+    """Return a database; trials have heartbeats except in SQLite, which machines cannot share."""
     from optuna import storages
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import DBAPIError
@@ -204,9 +200,7 @@ def _database(address: str) -> Any:
 
 
 def _retry() -> dict[str, Any]:
-    """Return the callback that retries a lost trial at most `_MAX_RETRIES` times, as an argument of
-    a storage.
-    """
+    """Return the callback for lost trials, as an argument of a storage."""
     from optuna import storages
 
     if hasattr(storages, "RetryHeartbeatStaleTrialCallback"):  # since Optuna 4.9
@@ -291,9 +285,7 @@ def open_study(
 
 
 def _retry_lost(study: Study) -> None:
-    """Queue the trials of killed processes of this machine again; database servers also have
-    heartbeats.
-    """
+    """Queue the trials of killed processes of this machine again."""
     # Copies: Optuna changes what it retries.
     for trial in study.get_trials(states=(TrialState.RUNNING,)):
         host, _, number = str(trial.user_attrs.get(PROCESS, "")).rpartition(":")

@@ -15,9 +15,7 @@ from xlarank.pipelines.training.objective import RESULT, Objective, defaults_of
 
 
 def draw_study(study: Study, objective: Objective, path: Path) -> list[Path]:
-    """Write SVGs of the optimization history beside the defaults and, from ten different scores on,
-    of the parameter importances.
-    """
+    """Write SVGs of the optimization history and, after ten scores, parameter importances."""
     import matplotlib as mpl
     from matplotlib import pyplot as plt
     from matplotlib.ticker import MaxNLocator

@@ -60,9 +60,7 @@ class StoredTrainingSet:
         return next(iter(self.manifests[self.collection].values()))
 
     def sampled(self, rows: int, seed: int) -> TrainingData:
-        """Return about ``rows`` random rows (0: all): of each graph `MIN_CONFIGS` or more, always
-        with the first configuration, the compiler's default for tiles.
-        """
+        """Return about ``rows`` random rows (0: all), `MIN_CONFIGS` or more of each graph."""
         data = self.data
         if not rows or len(data.cost) <= rows:
             return data
@@ -83,9 +81,7 @@ class StoredTrainingSet:
         scores: Mapping[str, Floats],
         seed: int,
     ) -> None:
-        """Write out-of-fold ``{graph: (rows,) scores}`` to ``predictions/``; without scores, write
-        nothing.
-        """
+        """Write out-of-fold ``{graph: (rows,) scores}`` to ``predictions/``."""
         split_of = {name: split for split, names in self.splits.items() for name in names}
         fold_of = {group: number for number, fold in enumerate(plan.folds) for group in fold.scored}
         tables = [
@@ -114,9 +110,7 @@ class StoredTrainingSet:
 
 
 def extra_collections(workspace: Workspace, names: Sequence[str]) -> dict[Collection, float]:
-    """Return the weights of collections by ``NAME`` (weight 1) or ``NAME=WEIGHT``; raises
-    `CollectionError`.
-    """
+    """Return the weights of collections by ``NAME`` (weight 1) or ``NAME=WEIGHT``."""
     weights: dict[Collection, float] = {}
     for entry in names:
         name, assigned, text = entry.partition("=")
@@ -214,9 +208,7 @@ def _read_graphs(
     manifests: dict[str, Manifest],
     sizes: dict[str, int],
 ) -> tuple[TrainingData, dict[str, list[str]]]:
-    """Return the query groups with the numbers of rows ``sizes``, and the names of their graphs by
-    split.
-    """
+    """Return the query groups, of ``sizes`` rows, and the names of their graphs by split."""
     seed = manifests[splits[0]].recipe.seed
     total = 0
     names = {split: list[str]() for split in splits}
@@ -238,9 +230,7 @@ def _read_graphs(
 
 
 def _sample(graph: GraphRows, rows: int, seed: int) -> GraphRows:
-    """Return ``rows`` random rows, among them that of the first configuration, the compiler's
-    default for tiles; all rows if these could not be ranked.
-    """
+    """Return random rows and the first configuration's; all rows if these cannot be ranked."""
     if len(graph) <= rows:
         return graph
     index = graph_generator(seed, graph.name).choice(len(graph), rows, replace=False)
@@ -253,9 +243,7 @@ def _sample(graph: GraphRows, rows: int, seed: int) -> GraphRows:
 def training_set_of(
     workspace: Workspace, collection: Collection, model: Model
 ) -> StoredTrainingSet:
-    """Return a model's training set, extras included; raises `ModelError` if its graphs or feature
-    code changed.
-    """
+    """Return a model's training set; raises `ModelError` if its graphs or code changed."""
     card = model.require_card()
     extra = {Collection.parse(name): card.also_weights.get(name, 1.0) for name in card.also_from}
     splits = [*card.trained_on]
