@@ -90,10 +90,13 @@ def test_files_elsewhere_are_no_graphs_and_reported(tmp_path, monkeypatch):
     assert 0 < depth < 8, "links in a circle come to an end"
     locked = plant(tmp_path / "b", ["tile/xla/train/a.npz"]) / "tile" / "xla" / "train"
     scandir = os.scandir
-    denied = mock.Mock(side_effect=PermissionError(13, "Permission denied", str(locked)))
-    monkeypatch.setattr(
-        "os.scandir", lambda path: (denied if Path(path) == locked else scandir)(path)
-    )
+
+    def denied(path):
+        if Path(path) == locked:
+            raise PermissionError(13, "Permission denied", str(locked))
+        return scandir(path)
+
+    monkeypatch.setattr("os.scandir", denied)
     reason = "cannot be read (Permission denied)"
     assert tree.skipped_files(tmp_path / "b") == ({}, {locked: reason})
 
@@ -138,60 +141,51 @@ def test_sizes_are_read_from_headers_and_a_survey_skips_broken_files(graph_file,
 
 
 @pytest.fixture
-def roots(tmp_path, monkeypatch) -> dict[str, Path]:
-    """Return the paths that precede the sample, by reason of the choice; none exists yet."""
+def roots(tmp_path, monkeypatch) -> list[tuple[str, Path]]:
+    """Return the paths that precede the sample, with the reason of the choice; none exists yet."""
     monkeypatch.setattr(tree, "KAGGLE", tmp_path / "kaggle")
     monkeypatch.setattr(tree, "HOME", tmp_path / "home")
-    return {
-        "named by `data_root`": tmp_path / "named",
-        f"named by {ENVIRONMENT}": tmp_path / "environment",
-        "Kaggle's mount": tmp_path / "kaggle",
-        "the default place": tmp_path / "home",
-    }
+    return [
+        ("named by `data_root`", tmp_path / "named"),
+        (f"named by {ENVIRONMENT}", tmp_path / "environment"),
+        ("Kaggle's mount", tmp_path / "kaggle"),
+        ("Kaggle's mount", tmp_path / "competitions/kaggle"),
+        ("Kaggle's mount", tmp_path / "datasets/b/copy"),
+        ("the default place", tmp_path / "home"),
+    ]
 
 
 @pytest.mark.parametrize("below", ["", "npz", "npz_all/npz"])
-def test_the_first_path_with_a_tree_is_the_data_root_and_says_why(roots, monkeypatch, below):
+def test_the_first_path_with_a_tree_is_the_data_root_and_says_why(
+    roots, tmp_path, monkeypatch, below
+):
     """The tree is the root itself, ``npz/`` below it or Kaggle's ``npz_all/npz/``; the nearest is
     taken.
     """
-    named, environment, *_ = roots.values()
+    (_, named), (_, environment), *_ = roots
     monkeypatch.setenv(ENVIRONMENT, str(environment))
-    for path in roots.values():
+    (tmp_path / "datasets/a/code").mkdir(parents=True)
+    for _, path in roots:
         (path / below / "tile").mkdir(parents=True)
         (path / "npz_all" / "npz" / "layout").mkdir(parents=True, exist_ok=True)
-    for reason, path in roots.items():
+    for reason, path in roots:
         data = find_data_root(named if path == named else None)
         assert (data.path, data.npz) == (path, path / below) and reason in data.why
         if path == environment:
             monkeypatch.delenv(ENVIRONMENT)
         shutil.rmtree(path)
-
-
-def test_kaggle_mounts_competitions_and_datasets_in_folders_of_their_own(roots, tmp_path):
-    del roots["the default place"]
-    for place in ("competitions/kaggle/npz_all/npz", "datasets/a/code", "datasets/b/copy/npz"):
-        (tmp_path / place / "layout").mkdir(parents=True)
-    shutil.rmtree(tmp_path / "datasets/a/code/layout")
-    for place, npz in (("competitions/kaggle", "npz_all/npz"), ("datasets/b/copy", "npz")):
-        data = find_data_root()
-        assert (data.path, data.npz) == (tmp_path / place, tmp_path / place / npz)
-        assert data.why == "Kaggle's mount"
-        shutil.rmtree(tmp_path / place)
     assert find_data_root().path == SAMPLE
 
 
 def test_the_sample_is_the_last_data_root(roots, monkeypatch, tmp_path):
     """Also if permission is denied, and for a user id without a home, as in containers."""
-    home = tmp_path / "data/tpugraphs"
     monkeypatch.setenv(ENVIRONMENT, "")
     monkeypatch.setattr(tree, "HOME", Path("~/data/tpugraphs"))
     monkeypatch.setenv("HOME", str(tmp_path))
     data = find_data_root()
     assert (data.path, data.npz) == (SAMPLE, SAMPLE / "npz") and "the embedded sample" in data.why
-    (home / "tile").mkdir(parents=True)
-    data = find_data_root()
-    assert data.path == home and "~/data/tpugraphs" in data.why
+    (tmp_path / "data/tpugraphs/tile").mkdir(parents=True)
+    assert find_data_root().path == tmp_path / "data/tpugraphs"
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
     denied = mock.Mock(side_effect=PermissionError(13, "Permission denied"))  # unlike os.path.isdir
@@ -206,11 +200,11 @@ def test_a_named_root_without_a_tree_is_refused_although_a_later_path_has_one(
     home = tmp_path / "home"
     (home / "npz_all/layout").mkdir(parents=True)
     (home / "layout").write_text("")
-    problems = {
-        home: "is not a TpuGraphs root: found no layout/ or tile/",
-        home / "layout": "is not a folder",
-    }
-    for path, problem in {**problems, home / ("x" * 300): "does not exist"}.items():
+    for path, problem in (
+        (home, "is not a TpuGraphs root: found no layout/ or tile/"),
+        (home / "layout", "is not a folder"),
+        (home / ("x" * 300), "does not exist"),
+    ):
         monkeypatch.setenv(ENVIRONMENT, str(path))
         for origin, named in (("`data_root`", path), (ENVIRONMENT, None)):
             said = f"pass `data_root` or set {ENVIRONMENT}"
