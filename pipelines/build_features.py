@@ -193,16 +193,10 @@ def build_features(
 def _run(
     work: list[PartJob], request: BuildRequest, workers: int, progress: Progress | None
 ) -> dict[tuple[GraphFile, ...], PartJob]:
-    """Return the jobs that were begun in time, with their results, by files."""
-    deadline = None if request.timeout is None else time.monotonic() + request.timeout
-    if request.scheduler is not None:
-        results = _build_on_cluster(work, request.scheduler, request.jobs, deadline)
-    elif workers == 1:
-        results = _results(work, _build_now, lambda: 1, deadline)
-    else:
-        results = _build_in_processes(work, workers, deadline)
+    """Return the jobs that were complete or begun in time, with their results, by files."""
     built = {}
     files = sum(len(job.files) for job in work)
+    results = _results(work, request, workers)
     with steps_of(progress, "building features", files) as step, closing(results):
         for job in results:
             built[job.files] = job
@@ -211,17 +205,37 @@ def _run(
     return built
 
 
-def _build_now(job: PartJob) -> Future[PartJob]:
-    future: Future[PartJob] = Future()
-    try:
-        future.set_result(job.build())
-    except Exception as error:
-        future.set_exception(error)
-    return future
+def _results(work: list[PartJob], request: BuildRequest, workers: int) -> Results:
+    """Yield the jobs without missing rows, then the others as they are built."""
+    deadline = None if request.timeout is None else time.monotonic() + request.timeout
+    missing = []
+    for job in work:
+        if job.find_stored():
+            yield job
+        else:
+            missing.append(job)
+    if request.scheduler is not None:
+        yield from _build_on_cluster(missing, request.scheduler, request.jobs, deadline)
+    elif workers == 1:
+        yield from _build_here(missing, deadline)
+    else:
+        yield from _build_in_processes(missing, workers, deadline)
+
+
+def _build_here(work: list[PartJob], deadline: float | None) -> Results:
+    """Build the jobs one after the other and yield them."""
+    for job in work:
+        if deadline is not None and time.monotonic() >= deadline:
+            return
+        try:
+            job.build()
+        except Exception as error:
+            job.fail(error)
+        yield job
 
 
 def _build_in_processes(work: list[PartJob], workers: int, deadline: float | None) -> Results:
-    """Yield `_results` of processes on this machine; raises `XlarankError` if one dies."""
+    """Build the jobs in processes of this machine; raises `XlarankError` if one dies."""
     # a fork of a process with the threads of polars can hang
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, spawn, initializer=processes.end_with_parent)
@@ -235,7 +249,7 @@ def _build_in_processes(work: list[PartJob], workers: int, deadline: float | Non
             return pool.submit(PartJob.build, job)
 
     try:
-        yield from _results(work, submit, lambda: workers, deadline)
+        yield from _build_parallel(work, submit, lambda: workers, deadline)
     except BrokenProcessPool as error:
         do = f"run again with a smaller `jobs`; {_KEPT}"
         got = "a worker process died, most likely for want of memory"
@@ -247,8 +261,7 @@ def _build_in_processes(work: list[PartJob], workers: int, deadline: float | Non
 def _build_on_cluster(
     work: list[PartJob], scheduler: str, workers: int, deadline: float | None
 ) -> Results:
-    """Yield `_results` of the workers of a cluster, which do not see the workspace; raises
-    `ClusterError`.
+    """Build the jobs on a cluster, whose workers do not see the workspace; raises `ClusterError`.
 
     Parts of a dead worker are built by other workers; the graphs of a part that killed four workers
     are broken.
@@ -258,7 +271,7 @@ def _build_on_cluster(
         capacity = partial(processes.require_workers, client, _MAX_WAIT)
         submit = partial(pool.submit, building.build_remotely)
         try:
-            yield from _results(work, submit, capacity, deadline)
+            yield from _build_parallel(work, submit, capacity, deadline)
         except ImportError as error:
             got = f"a worker cannot import what it needs ({error})"
             raise ClusterError(got, do=processes.SAME_CODE) from error
@@ -269,14 +282,13 @@ def _build_on_cluster(
             pool.shutdown(wait=False)
 
 
-def _results(
+def _build_parallel(
     work: list[PartJob],
     submit: Callable[[PartJob], Future[PartJob]],
     capacity: Callable[[], int],
     deadline: float | None,
 ) -> Results:
-    """Yield jobs begun before the ``deadline`` (monotonic time), with their results, as they
-    finish.
+    """Yield jobs begun before the ``deadline`` (monotonic time) as they finish.
 
     The largest jobs are begun first, so that no single worker is left with one at the end; with a
     deadline, jobs are begun in the order of ``work``. Keeps ``capacity() + 1`` jobs in flight.
@@ -290,10 +302,7 @@ def _results(
             limit = capacity() + 1
         while queue and len(running) < limit and (deadline is None or time.monotonic() < deadline):
             job = queue.popleft()
-            if job.inspect():
-                yield job
-            else:
-                running[submit(job)] = job
+            running[submit(job)] = job
         if not running:
             return
         for future in wait(running, _POLL, FIRST_COMPLETED).done:

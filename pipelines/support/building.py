@@ -12,7 +12,7 @@ from pathlib import Path
 
 from xlarank.data import errors
 from xlarank.data.collection import Collection, GraphFile
-from xlarank.data.errors import ClusterError, FeatureStoreError, WorkspaceError, XlarankError
+from xlarank.data.errors import ClusterError, FeatureStoreError, XlarankError
 from xlarank.data.graph import GraphCounts, graph_size, read_graph
 from xlarank.data.workspace import Workspace, require_safe_name
 from xlarank.features import store
@@ -61,32 +61,25 @@ class PartJob:
 
     @property
     def size(self) -> int:
-        """Total bytes of the files; unreadable files count as 0."""
-        return sum(map(_bytes, self.files))
+        """Total bytes of the readable files."""
+        return sum(source.size for source in self.sources.values())
 
     @property
     def rows(self) -> Path:
         """File of the rows."""
         return self.workspace.rows(self.collection, self.split, self.part)
 
-    def inspect(self) -> bool:
-        """Find current rows and broken files; return whether nothing is to build or to remove."""
-        before: dict[str, StoredGraph] = {}
-        with suppress(WorkspaceError):  # bad name: each file is reported as broken
-            before = store.stored_graphs(self.rows, self.recipe)
-        for file in self.files:
-            try:
-                require_safe_name(file.name)
-                self.workspace.features(self.collection, self.split)
-                self.sources[file.name] = Source.of(file.path)
-                entry = before.get(file.name)
-                if entry is not None and entry.source == self.sources[file.name]:
-                    self.stored[file.name] = replace(entry, part=self.part)
-            except Exception as error:
-                self.broken[file.name] = why_broken([file], error)
+    def find_stored(self) -> bool:
+        """Find current rows; return whether nothing is to be built or removed."""
+        if not self.sources:
+            return True
+        before = store.stored_graphs(self.rows, self.recipe)
+        for name, source in self.sources.items():
+            entry = before.get(name)
+            if entry is not None and entry.source == source:
+                self.stored[name] = replace(entry, part=self.part)
         self.kept = len(self.stored)
-        known = self.stored.keys() | self.broken.keys()
-        return len(known) == len(self.files) and before.keys() <= known
+        return self.stored.keys() == self.sources.keys() == before.keys()
 
     def build(self) -> PartJob:
         """Compute missing or outdated rows, write them with the stored ones and return the job."""
@@ -128,37 +121,34 @@ class PartJob:
 
 
 def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) -> list[PartJob]:
-    """Return the jobs of a split: parts of consecutive files, then one per unreadable file."""
-    parts = list[list[GraphFile]]()
-    broken = list[list[GraphFile]]()
+    """Return the jobs of a split: parts of consecutive files, then one of unreadable files."""
+    parts = list[dict[GraphFile, tuple[GraphCounts, Source]]]()
+    broken: dict[GraphFile, str] = {}
     total = 0
-    sizes: dict[GraphFile, GraphCounts] = {}
     for file in files:
         try:
             require_safe_name(file.name)
             workspace.features(file.collection, file.split)
-            sizes[file] = size = graph_size(file.path, file.collection.kind)
-        except (XlarankError, OSError):
-            broken.append([file])
+            size = graph_size(file.path, file.collection.kind)
+            source = Source.of(file.path)
+        except (XlarankError, OSError) as error:
+            broken[file] = why_broken([file], error)
             continue
         configs = min(size.configs, recipe.max_configs or size.configs)
         total += configs
         if not parts or total > _PART_CONFIGS or len(parts[-1]) == _PART_GRAPHS:
-            parts.append([])
+            parts.append({})
             total = configs
-        parts[-1].append(file)
+        parts[-1][file] = size, source
     jobs = []
-    for part, members in enumerate(parts + broken):
-        counts = tuple(sizes[file] for file in members if file in sizes)
-        jobs.append(PartJob(tuple(members), part, workspace, recipe, counts))
+    for number, members in enumerate(parts):
+        sizes = tuple(size for size, _ in members.values())
+        sources = {file.name: source for file, (_, source) in members.items()}
+        jobs.append(PartJob(tuple(members), number, workspace, recipe, sizes, sources))
+    if broken:
+        reasons = {file.name: reason for file, reason in broken.items()}
+        jobs.append(PartJob(tuple(broken), len(parts), workspace, recipe, broken=reasons))
     return jobs
-
-
-def _bytes(file: GraphFile) -> int:
-    try:
-        return file.path.stat().st_size
-    except OSError:  # reading it will raise the error
-        return 0
 
 
 def why_broken(files: Sequence[GraphFile], error: Exception) -> str:
@@ -198,8 +188,8 @@ def build_remotely(job: PartJob) -> PartJob:
         raise ClusterError(got, expected=job.recipe.code_hash, do=SAME_CODE)
     broken = {**job.broken}
     for file in job.files:
-        source = job.sources.get(file.name)
-        if source is not None and _bytes(file) != source.size:
+        source = job.sources[file.name]
+        if not file.path.is_file() or file.path.stat().st_size != source.size:
             got = f"{worker} sees no {file.path} of {source.size:,} bytes"
             expected = "the same data root under the same path on all machines"
             do = "share its file system, or copy it to the same place"

@@ -250,9 +250,12 @@ def test_no_graph_is_begun_after_the_timeout_and_the_next_build_resumes(tree, tm
 
 
 def test_a_build_without_time_removes_no_rows(tree, built):
+    before = trees.contents(built, "*.parquet")
+    save_npz(graph_path(tree, LAYOUT, "train", "beta__a"), trees.layout_graph(99))
     report = build(tree, built, timeout=0.0)
-    assert sum(part.left for part in report.splits) == FILES
-    assert totals(build(tree, built)) == (0, FILES, 0)
+    assert [part.left for part in report.splits] == [5, 0, 0, 0, 0, 0], "the file of its rows"
+    assert trees.contents(built, "*.parquet") == before
+    assert totals(build(tree, built)) == (1, FILES - 1, 0)
 
 
 @pytest.mark.exhaustive
