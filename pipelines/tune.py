@@ -127,7 +127,10 @@ def tune(
     say(f"searched for {' and '.join(kinds)}: {searched}")
     tuning.forecasts = report is not None
     missing = each_collection(chosen, collections, left_out, tuning.plan)
-    tuning.warn_of_timeout(timeout)
+    expected = tuning.expected_seconds
+    if timeout is not None and expected > timeout:
+        fits = f"all trials take about {duration(expected)}, the time is {duration(timeout)}"
+        say(f"{fits}: pass fewer `trials`, a smaller `max_rows` or a longer `timeout`")
     tuning.began = time.monotonic()
     waiting = [collection for collection in chosen if str(collection) in missing]
     title = f"tuning {waiting[0] if len(waiting) == 1 else counted(len(waiting), 'collection')}"
@@ -141,10 +144,10 @@ def tune(
         for status in tuning.status.values():
             say(f"{status}: rerun to continue")
         raise
-    if not tuning.results:
+    tuned = [result for result in tuning.results.values() if result.params is not None]
+    if not tuned:
         raise CollectionError("; ".join(left_out.values()))
-    skipped = [TuneResult(name, skipped=reason) for name, reason in left_out.items()]
-    return [*tuning.results.values(), *skipped]
+    return tuned + [TuneResult(name, skipped=reason) for name, reason in left_out.items()]
 
 
 def _shares(deadline: float | None, count: int) -> Iterator[float | None]:
@@ -160,7 +163,6 @@ class _Tuning:
     Attributes:
         results, status: latest result, and description of the finished trials, by collection.
         forecast: functions that return the expected seconds, by collection (`study_seconds`).
-        expected: what they returned before the start, by collection.
         began: time at which the first trial began.
     """
 
@@ -174,8 +176,6 @@ class _Tuning:
     results: dict[Collection, TuneResult] = field(default_factory=dict)
     status: dict[Collection, str] = field(default_factory=dict)
     forecast: dict[Collection, Callable[[int, int], float]] = field(default_factory=dict)
-    expected: dict[Collection, float] = field(default_factory=dict)
-    done: dict[Collection, int] = field(default_factory=dict)
     began: float = 0.0
     _objective: Objective | None = None
 
@@ -208,31 +208,29 @@ class _Tuning:
     def plan(self, collection: Collection) -> int:
         """Return the number of missing trials; report a forecast of their time."""
         with self.opened(collection) as (objective, study):
-            done = self._update(collection, objective, study)
-        missing = max(0, self.trials - done)
+            missing = self._update(collection, objective, study)
         if missing and self.forecasts:
             self.forecast[collection] = objective.forecast()
-            seconds = self.forecast[collection](done, self.trials)
-            self.expected[collection] = seconds
+            seconds = self.forecast[collection](self.trials - missing, self.trials)
+            self.results[collection] = replace(self.results[collection], expected_seconds=seconds)
             rows = counted(len(objective.data.cost), "row")
             needed = duration(seconds)
             self.say(f"{collection}: {counted(missing, 'trial')} on {rows}, about {needed}")
         return missing
 
-    def warn_of_timeout(self, timeout: float | None) -> None:
-        """Report that not all trials fit into ``timeout`` seconds."""
-        total = sum(self.expected.values())
-        if timeout is not None and total > timeout:
-            fits = f"all trials take about {duration(total)}, the time is {duration(timeout)}"
-            self.say(f"{fits}: pass fewer `trials`, a smaller `max_rows` or a longer `timeout`")
+    @property
+    def expected_seconds(self) -> float:
+        """Forecast for all collections before the start."""
+        return sum(result.expected_seconds for result in self.results.values())
 
     def _update(self, collection: Collection, objective: Objective, study: Study) -> int:
-        """Store the number of finished trials and their description; return the number."""
+        """Store the number of finished trials and their description; return that of missing."""
         done = len(study.get_trials(deepcopy=False, states=FINISHED))
         best = _best_text(study, objective)
-        self.done[collection] = done
+        result = self.results.get(collection, TuneResult(str(collection)))
+        self.results[collection] = replace(result, trials=done)
         self.status[collection] = f"{collection}: {done} of {self.trials} trials done{best}"
-        return done
+        return max(0, self.trials - done)
 
     def lap(
         self, limits: Iterator[float | None], step: Callable[..., None], collection: Collection
@@ -240,7 +238,7 @@ class _Tuning:
         """Run up to `LAP` missing trials, saving the best; return whether there is more to do."""
         began = time.monotonic()
         timeout = next(limits)
-        before = self.results.get(collection, TuneResult(str(collection)))
+        before = self.results[collection]
         fresh = 0
         with self.opened(collection) as (objective, study):
 
@@ -257,8 +255,7 @@ class _Tuning:
                         self.say(self.status[collection])
                 step(f"{collection}{score}", self._left())
 
-            done = self._update(collection, objective, study)
-            missing = max(0, self.trials - done)
+            missing = self._update(collection, objective, study)
             if missing:
                 self._say_left(collection)
                 # Running trials of other processes count, too: otherwise each process would run
@@ -267,7 +264,7 @@ class _Tuning:
                 laps = min(LAP, missing)
                 study.optimize(objective, laps, timeout, callbacks=[save_best, stop])
             in_time = timeout is None or time.monotonic() - began < timeout
-            if self._update(collection, objective, study) >= self.trials and in_time:
+            if not self._update(collection, objective, study) and in_time:
                 unscored = objective.unscored(study)
                 if unscored:
                     self.say(f"{collection}: scoring the best trial and the defaults as train does")
@@ -278,23 +275,23 @@ class _Tuning:
             result,
             fresh=before.fresh + fresh,
             seconds=before.seconds + time.monotonic() - began,
-            expected_seconds=self.expected.get(collection, 0.0),
+            expected_seconds=before.expected_seconds,
         )
         return 0 < fresh < missing
 
     def _say_left(self, collection: Collection) -> None:
         """Report which collection is next, and the time left for all."""
-        number = [*self.done].index(collection) + 1
+        number = [*self.status].index(collection) + 1
         seconds = self._left()
         left = "" if seconds is None else f"; about {duration(seconds)} left for all"
-        self.say(f"collection {number} of {len(self.done)}, {self.status[collection]}{left}")
+        self.say(f"collection {number} of {len(self.status)}, {self.status[collection]}{left}")
 
     def _left(self) -> float | None:
         """Return the forecast of the seconds left, corrected by the speed so far."""
         if not self.forecast:
             return None
-        left = sum(of(self.done[name], self.trials) for name, of in self.forecast.items())
-        planned = sum(self.expected.values()) - left
+        left = sum(of(self.results[name].trials, self.trials) for name, of in self.forecast.items())
+        planned = self.expected_seconds - left
         passed = time.monotonic() - self.began
         return left * (_DAMPING + passed) / (_DAMPING + planned)
 

@@ -16,7 +16,6 @@ killed.
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -131,10 +130,8 @@ def workspace_lock(workspace: Workspace, progress: Progress | None = None) -> It
     path = workspace.root / LOCK
     with ExitStack() as stack:
         try:
-            acquired = False
-            while not acquired:
-                file = stack.enter_context(open(path, "ab", opener=regular_no_link))
-                acquired = _acquired(file, path, progress)
+            file = stack.enter_context(open(path, "ab", opener=regular_no_link))
+            _wait_for_lock(file, path, progress)
         except OSError as error:
             got = f"{path} cannot be locked ({error.strerror})"
             expected = "a regular file that can be written to"
@@ -154,8 +151,7 @@ def note_errors(notes: list[str]) -> Iterator[None]:
             notes.append(note)
 
 
-def _acquired(file: IO[bytes], path: Path, progress: Progress | None) -> bool:
-    """Wait for the lock; return False if the file was removed or replaced meanwhile."""
+def _wait_for_lock(file: IO[bytes], path: Path, progress: Progress | None) -> None:
     try:
         if sys.platform != "win32":
             import fcntl
@@ -168,6 +164,3 @@ def _acquired(file: IO[bytes], path: Path, progress: Progress | None) -> bool:
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    return False
