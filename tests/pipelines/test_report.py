@@ -260,18 +260,19 @@ def test_columns_are_found_by_name_or_pattern():
     meaning = block.columns["padding__output_waste__max"]
     assert meaning == "largest waste of output tensors of configurable nodes"
     assert (block.kinds, block.title, block.scope) == (("layout",), "Padding", Scope.CONFIG)
-    assert block.tier is Tier.FAST and "128 x 8" in block.about and not block.transductive
+    assert (
+        block.tier is Tier.FAST
+        and "8 sublanes x 128 lanes" in block.about
+        and not block.transductive
+    )
     (block,) = blocks_by_column("size__nodes__log").values()
-    # a column of both kinds is named once
-    assert (block.kinds, block.scope) == (("layout", "tile"), Scope.GRAPH)
+    assert (block.kinds, block.scope) == (("layout", "tile"), Scope.GRAPH), "one of both kinds"
     assert blocks_by_column("candidates__minority__share").popitem()[1].transductive
     declared = {name: type(block).__name__ for block in BLOCKS for name in block.columns}
     assert blocks_by_column("*").keys() == declared.keys()
-    names = [*blocks_by_column("violation__*")]
     in_order = [name for name, block in declared.items() if block == "Violation"]
-    assert names == in_order
+    assert [*blocks_by_column("violation__*")] == in_order
     typo = r"outptu_waste__max' is not a column.*padding__output_waste__max"
-    with pytest.raises(XlarankError, match=typo):
-        blocks_by_column("padding__outptu_waste__max")
-    with pytest.raises(XlarankError, match=r"expected one of [0-9]+ columns;"):
-        blocks_by_column("qqqqqq")
+    for name, message in (("padding__outptu_waste__max", typo), ("qqq", "one of [0-9]+ columns;")):
+        with pytest.raises(XlarankError, match=message):
+            blocks_by_column(name)

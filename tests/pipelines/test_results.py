@@ -126,15 +126,6 @@ def test_runs_of_one_ranker_are_lines_side_by_side(tmp_path):
     assert set(board["graphs"]) == {2}, "paired by graph"
 
 
-def test_results_of_an_earlier_version_are_read(tmp_path):
-    workspace = Workspace(tmp_path)
-    write(workspace, {"a": {"score": 0.1}}, "y")
-    path = workspace.results()
-    pl.read_parquet(path).drop("name", "settings", "blocks", "rows").write_parquet(path)
-    assert read_results(workspace).columns == COLUMNS
-    assert leaderboard(workspace)["ranker", "blocks"].rows() == [("y", None)]
-
-
 def test_a_name_of_the_training_is_that_of_its_evaluations(trained):
     workspace = Workspace(trained)
     chosen = {"collections": [LAYOUT]}
@@ -155,19 +146,23 @@ def test_a_name_of_the_training_is_that_of_its_evaluations(trained):
     }
 
 
-def test_results_that_are_missing_or_damaged(tmp_path):
+def test_results_that_are_old_missing_or_damaged(tmp_path):
     workspace = Workspace(tmp_path)
-    empty = "has no results; run train, evaluate or cross-validate first"
-    with pytest.raises(CollectionError, match=empty):
-        leaderboard(workspace)
+    path = workspace.results()
+
+    def refused(error, message, **options):
+        with pytest.raises(error, match=message):
+            leaderboard(workspace, **options)
+
+    refused(CollectionError, "has no results; run train, evaluate or cross-validate first")
     write(workspace, {"a": {"score": 0.1}}, "y")
-    with pytest.raises(XlarankError, match="`metric` is 'taw'; expected tau, "):
-        leaderboard(workspace, metric="taw")
-    with pytest.raises(CollectionError, match="did you mean tile:cpu"):
-        leaderboard(workspace, collections=["tile:cpus"])
-    (tmp_path / "results.parquet").write_bytes(b"PAR1 half")
-    with pytest.raises(WorkspaceError, match=r"results\.parquet cannot be read"):
-        leaderboard(workspace)
+    refused(XlarankError, "`metric` is 'taw'; expected tau, ", metric="taw")
+    refused(CollectionError, "did you mean tile:cpu", collections=["tile:cpus"])
+    pl.read_parquet(path).drop("name", "settings", "blocks", "rows").write_parquet(path)
+    assert read_results(workspace).columns == COLUMNS, "columns that an earlier version lacked"
+    assert leaderboard(workspace)["ranker", "blocks"].rows() == [("y", None)]
+    path.write_bytes(b"PAR1 half")
+    refused(WorkspaceError, r"results\.parquet cannot be read")
 
 
 def test_a_panic_of_polars_is_a_damaged_file(trained, tmp_path, monkeypatch):
@@ -177,9 +172,10 @@ def test_a_panic_of_polars_is_a_damaged_file(trained, tmp_path, monkeypatch):
         raise pl.exceptions.PanicException("index out of bounds")
 
     monkeypatch.setattr(pl, "read_parquet", panic)
-    with pytest.raises(WorkspaceError, match=r"results\.parquet cannot be read \(index out of"):
+    damaged = r"results\.parquet cannot be read \(index out of"
+    with pytest.raises(WorkspaceError, match=damaged):
         leaderboard(Workspace(trained))
-    with pytest.raises(SubmissionError, match=r"results\.parquet cannot be read \(index out of"):
+    with pytest.raises(SubmissionError, match=damaged):
         submitted(trained, tmp_path, [Workspace(trained).results()])
     write_predictions(Workspace(trained), LAYOUTS, "lambdarank", [before])
     monkeypatch.undo()
@@ -280,22 +276,17 @@ def test_columns_of_other_types_and_names(shared_built, tmp_path):
     right.with_columns(collection=pl.lit(LAYOUT), seed=0).write_csv(five)
     assert ScoreFiles.read([five], "test").tables[0].width == 6
     assert submitted(shared_built, tmp_path, [five]).rows
+    five.write_text("graph,configuration,score\n007,0,1.5\n")
+    assert ScoreFiles.read([five], "test").tables[0]["graph"].to_list() == ["007"]
     number = pl.col("configuration")
-    for wrong in (number.cast(pl.Date), number.cast(pl.Time), number > 0, pl.duration(days=number)):
-        for name in ("configuration", "score"):
-            right.with_columns(wrong.alias(name)).write_parquet(path)
-            with pytest.raises(SubmissionError, match=f"its column {name} is of type"):
-                ScoreFiles.read([path], "test")
-    for columns in ({"split": 3}, {"collection": 3}):
+    wrong = [number.cast(pl.Date), number.cast(pl.Time), number > 0, pl.duration(days=number)]
+    names = ("configuration", "score")
+    changes = [({name: kind}, f"its column {name} is of type") for name in names for kind in wrong]
+    changes += [({"split": pl.concat_list("score")}, "cannot be read")]
+    for columns, message in (*changes, ({"split": 3}, "."), ({"collection": 3}, ".")):
         right.with_columns(**columns).write_parquet(path)
-        with pytest.raises(XlarankError):
+        with pytest.raises(XlarankError, match=message):
             submitted(shared_built, tmp_path, [path])
-    (tmp_path / "digits.csv").write_text("graph,configuration,score\n007,0,1.5\n")
-    (digits,) = ScoreFiles.read([tmp_path / "digits.csv"], "test").tables
-    assert digits["graph"].to_list() == ["007"]
-    right.with_columns(split=pl.concat_list("score")).write_parquet(path)
-    with pytest.raises(SubmissionError, match="cannot be read"):
-        ScoreFiles.read([path], "test")
 
 
 def test_only_a_collections_own_model_leaves_its_scores(trained, tmp_path):
@@ -444,37 +435,37 @@ def test_all_splits_some_columns_and_lazily(shared_built):
 
 
 def test_rows_that_cannot_be_loaded_are_refused(tree, built):
+    def refused(error, message, *arguments, **options):
+        with pytest.raises(error, match=message):
+            xlarank.load_rows(built, *arguments, **options)
+
+    def rebuild(**options):
+        build(tree, built, collections=[TILE], splits=["train"], **options)
+
     shutil.rmtree(built / "features/tile/cpu/valid")
     no_valid = "tile:cpu has no valid split .*; expected train or test; pass another split"
-    for error, message, arguments in (
-        (CollectionError, f"no collection was named; expected {LAYOUT}, {TILE}", {}),
-        (CollectionError, "did you mean tile:cpu", {"collection": "tile:cpus"}),
-        (CollectionError, "'later' is not a split", {"collection": TILE, "split": "later"}),
-        (CollectionError, no_valid, {"collection": TILE, "split": "valid"}),
-    ):
-        with pytest.raises(error, match=message):
-            xlarank.load_rows(built, **arguments)
-    with pytest.raises(FeatureStoreError, match="no column 'kernel__is_dot'; did"):
-        xlarank.load_rows(built, TILE, columns=["kernel__is_dot"])
+    refused(CollectionError, f"no collection was named; expected {LAYOUT}, {TILE}")
+    refused(CollectionError, "did you mean tile:cpu", "tile:cpus")
+    refused(CollectionError, "'later' is not a split", TILE, "later")
+    refused(CollectionError, no_valid, TILE, "valid")
+    no_column = "no column 'kernel__is_dot'; did"
+    refused(FeatureStoreError, no_column, TILE, columns=["kernel__is_dot"])
+    again = "run build-features again"
     path = Workspace(built).rows(Collection.parse(TILE), "train", 0)
     manifest = path.with_name("manifest.json")
     before = manifest.read_bytes()
     trees.graph_path(tree, TILE, "train", TREE[TILE]["train"][0]).unlink()
-    build(tree, built, collections=[TILE], splits=["train"])
+    rebuild()
     manifest.write_bytes(before)  # as a killed build leaves it
-    for lazy in (False, True):
-        with pytest.raises(FeatureStoreError, match="run build-features again"):
-            xlarank.load_rows(built, TILE, lazy=lazy)
-    build(tree, built, collections=[TILE], splits=["train"])
+    refused(FeatureStoreError, again, TILE)
+    refused(FeatureStoreError, again, TILE, lazy=True)
+    rebuild()
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(FeatureStoreError, match="run build-features again"):
-        xlarank.load_rows(built, TILE)
+    refused(FeatureStoreError, again, TILE)
     path.unlink()
-    with pytest.raises(FeatureStoreError, match="run build-features again"):
-        xlarank.load_rows(built, TILE, lazy=True)
-    build(tree, built, collections=[TILE], splits=["train"], settings=trees.FULL)
-    with pytest.raises(FeatureStoreError, match="different columns"):
-        xlarank.load_rows(built, TILE)
+    refused(FeatureStoreError, again, TILE, lazy=True)
+    rebuild(settings=trees.FULL)
+    refused(FeatureStoreError, "different columns", TILE)
 
 
 def test_a_rule_without_scores_of_all_graphs_does_not_narrow_the_comparison():

@@ -208,28 +208,28 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
             got = f"{path} names {shown}, which is not {kind}"
             raise XlarankError(got, expected=", ".join(close), do="correct the file")
 
-    options = {command: _options_by_name(commands[command].params) for command in commands}
-    all_options = set().union(*options.values())
+    known = {command: _options_by_name(commands[command].params) for command in commands}
+    sections = {key: value for key, value in settings.items() if isinstance(value, dict)}
+    for key in sections:
+        require(key, commands, "a command", f"[{key}]")
+    shared = {key: value for key, value in settings.items() if key not in sections}
     given = {}
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            require(key, commands, "a command", f"[{key}]")
-        else:
+    for section, allowed, kind in (
+        (shared, set().union(*known.values()), "an option of any command"),
+        (sections.get(name, {}), known[name], f"an option of {name}"),
+    ):
+        for key, value in section.items():
+            require(_in_python(key), allowed, kind, key)
             given[_in_python(key)] = value
-            require(_in_python(key), all_options, "an option of any command", key)
-    given = {key: value for key, value in given.items() if key in options[name]}
-    for key, value in settings.get(name, {}).items():
-        given[_in_python(key)] = value
-        require(_in_python(key), options[name], f"an option of {name}", key)
     values = {}
-    for key, value in given.items():
-        option = options[name][key]
+    for key in given.keys() & known[name].keys():
+        option = known[name][key]
+        values[option.name] = value = given[key]
         entries = value if isinstance(value, list) else [value]
         if not option.is_flag and any(isinstance(entry, bool) for entry in entries):
             # an int to Typer
             got = f"{path} sets {key.replace('_', '-')} to {str(value).lower()}"
             raise XlarankError(got, expected="a number or text", do="correct the file")
-        values[option.name] = value
     return values
 
 
