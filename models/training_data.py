@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final, Self
 
 import numpy as np
@@ -134,14 +135,9 @@ class FitSettings:
     grows: bool = False
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("rounds", 0, MAX_ROUNDS),
-            ("seed", 0, MAX_SEED),
-            ("threads", -1, MAX_THREADS),
-        ):
-            object.__setattr__(
-                self, name, Interval(low, high, whole=True)(name, getattr(self, name))
-            )
+        Interval(0, MAX_ROUNDS, whole=True)("rounds", self.rounds)
+        Interval(0, MAX_SEED, whole=True)("seed", self.seed)
+        Interval(-1, MAX_THREADS, whole=True)("threads", self.threads)
         object.__setattr__(self, "threads", max(0, self.threads))
 
 
@@ -273,13 +269,11 @@ class TrainingData:
         if self.also is None:
             return training
         families = {self.families[group] for group in held_out}
-        kinds = {kind for group in held_out for kind in self.parts[group].kinds}
-        groups = enumerate(zip(self.also.families, self.also.parts, strict=True))
-        extra = [
-            g
-            for g, (family, part) in groups
-            if family not in families and kinds.isdisjoint(part.kinds)
-        ]
+        kinds = {*chain.from_iterable(self.parts[group].kinds for group in held_out)}
+        extra = []
+        for group, part in enumerate(self.also.parts):
+            if self.also.families[group] not in families and kinds.isdisjoint(part.kinds):
+                extra.append(group)
         return training.join(self.also.take(extra)) if extra else training
 
     def with_also(self) -> TrainingData:

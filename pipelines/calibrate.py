@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import chain
 
 import numpy as np
 
@@ -95,7 +96,7 @@ def _calibrate_model(
         settings = FitSettings(card.rounds, seed, threads)
         scores[seed] = out_of_fold_scores(model, data, plan.folds, settings)
         step(f"{collection}, seed {seed}")
-    graphs = sorted(graph for fold in plan.folds for graph in fold.scored)
+    graphs = sorted(chain.from_iterable(fold.scored for fold in plan.folds))
     families = data.families
     if plan.by == KIND:
         families = [" or ".join(part.kinds) for part in data.parts]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -126,8 +126,7 @@ def checked_json(text: str, empty: str) -> str:
         given = json.loads(text, parse_constant=lambda name: require(False, f"it holds {name}"))
         trees = given["learner"]["gradient_booster"]["model"]["trees"]
         require(isinstance(trees, list) and len(trees) <= MAX_TREES, "its trees are no list")
-        for number, tree in enumerate(trees):
-            _check_xgboost_tree(tree, number, features)
+        trees = [_xgboost_tree(tree, number, features) for number, tree in enumerate(trees)]
     except (KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise ValueError(f"it has another shape ({type(error).__name__}: {error})") from error
     model["learner"]["gradient_booster"]["model"] |= {
@@ -139,66 +138,46 @@ def checked_json(text: str, empty: str) -> str:
     return json.dumps(model)
 
 
-def _entries(value: Any, names: Collection[str]) -> dict[str, Any]:
-    valid = isinstance(value, dict) and {*names} == value.keys()
-    require(valid, f"it has other entries than {', '.join(names)}")
-    return dict(value)
-
-
-def _check_xgboost_tree(tree: Any, number: int, features: int) -> None:
-    nodes = _node_count(tree["tree_param"], features)
+def _xgboost_tree(tree: Mapping[str, Any], number: int, features: int) -> dict[str, Any]:
+    """Return a tree of the checked nodes; raises `ValueError` if any is invalid."""
+    nodes = len(tree["left_children"])
+    require(1 <= nodes < 2 * MAX_LEAVES, f"it has {nodes} nodes")
     child = (nodes, -1, nodes - 1)
     finite = (nodes, -_LARGEST, _LARGEST)
     fields: dict[str, Numbers] = {
         "left_children": child,
         "right_children": child,
-        "parents": (nodes, 0, INT_MAX),
         "split_indices": (nodes, 0, features - 1),
         "default_left": (nodes, 0, 1),
-        "split_type": (nodes, 0, 0),
         "base_weights": finite,
         "loss_changes": finite,
         "split_conditions": finite,
         "sum_hessian": finite,
-        **dict.fromkeys(
-            ("categories", "categories_nodes", "categories_segments", "categories_sizes"), (0, 0, 0)
-        ),
     }
-    require_numbers(_entries(tree, ("id", "tree_param", *fields)), fields)
-    require(type(tree["id"]) is int and tree["id"] == number, "it has another number")
-    left, right, parents = (
-        np.array(tree[name]) for name in ("left_children", "right_children", "parents")
-    )
+    require_numbers(tree, fields)
+    left = np.array(tree["left_children"])
+    right = np.array(tree["right_children"])
     is_split = left >= 0
     paired = np.array_equal(is_split, right >= 0)
     require(paired and (nodes == 1 or is_split[0]), "a split has one child")
     splits = np.flatnonzero(is_split)
-    consistent = (parents[left[splits]] == splits).all() and (
-        parents[right[splits]] == splits
-    ).all()
-    require(parents[0] == INT_MAX and consistent, "a child has another parent")
     # LightGBM numbers splits from 0 upwards and leaves from -1 downwards
     numbers = np.where(is_split, np.cumsum(is_split) - 1, -np.cumsum(~is_split, dtype=np.int64))
-    require_tree(
-        list(zip(numbers[left[splits]], numbers[right[splits]], strict=True)), nodes - len(splits)
-    )
-
-
-def _node_count(tree_param: Any, features: int) -> int:
-    names = ("num_deleted", "num_feature", "num_nodes", "size_leaf_vector")
-    texts = _entries(tree_param, names)
-    digits = all(
-        isinstance(text, str) and re.fullmatch("[0-9]{1,9}", text) for text in texts.values()
-    )
-    require(digits, "its counts are no numbers")
-    deleted, columns, nodes, leaf_vector = (int(texts[name]) for name in names)
-    # XGBoost's leaf vector has 1 entry, in older versions 0
-    valid = deleted == 0 and leaf_vector <= 1 and 1 <= nodes < 2 * MAX_LEAVES
-    require(
-        valid and columns == features,
-        f"it has {nodes} nodes of {columns} columns, or values of another kind",
-    )
-    return nodes
+    children = [*zip(numbers[left[splits]], numbers[right[splits]], strict=True)]
+    require_tree(children, nodes - len(splits))
+    parents = np.full(nodes, INT_MAX)
+    parents[left[splits]] = splits
+    parents[right[splits]] = splits
+    counts = {"num_deleted": 0, "num_feature": features, "num_nodes": nodes, "size_leaf_vector": 1}
+    categories = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
+    return {
+        "id": number,
+        "tree_param": {name: str(count) for name, count in counts.items()},
+        **{name: tree[name] for name in fields},
+        "parents": parents.tolist(),
+        "split_type": [0] * nodes,
+        **{name: [] for name in categories},
+    }
 
 
 def require(condition: object, problem: str) -> None:

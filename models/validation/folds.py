@@ -107,12 +107,9 @@ Fold(scored=[3], held=[2, 3]), Fold(scored=[1], held=[1])]
         count, a, b = min((len({*folds[a].held, *folds[b].held}), a, b) for a, b in pairs)
         if count == len(kinds):
             break
-        folds[a] = Fold(
-            *(
-                sorted({*first, *second})
-                for first, second in zip(folds[a], folds.pop(b), strict=True)
-            )
-        )
+        merged = folds.pop(b)
+        scored = sorted({*folds[a].scored, *merged.scored})
+        folds[a] = Fold(scored, sorted({*folds[a].held, *merged.held}))
     return folds
 
 
@@ -148,9 +145,11 @@ class Curves:
 
 def join_curves(parts: Sequence[Curves]) -> Curves:
     """Join the curves of several folds, all over the same rounds."""
-    metrics = {name: stages for part in parts for name, stages in part.metrics.items()}
-    scores = {name: stages for part in parts for name, stages in part.scores.items()}
-    return Curves(parts[0].rounds, metrics, scores)
+    joined = Curves(parts[0].rounds, {}, {})
+    for part in parts:
+        joined.metrics.update(part.metrics)
+        joined.scores.update(part.scores)
+    return joined
 
 
 @dataclass(frozen=True)
@@ -237,14 +236,15 @@ def evaluated(
     """Return the curves of a fitted model on some groups."""
     stages = [*range(0 if fitted.ranks_without_trees else STEP, rounds, STEP), rounds]
     curves = Curves(stages, {}, {})
-    for graph in (data.parts[group] for group in groups):
+    for group in groups:
+        graph = data.parts[group]
         staged = [*fitted.staged(graph, STEP)]
         if fallback:
             staged = [blend_default(graph, scores) for scores in staged]
-        values = [
-            graph_metrics(fitted.kind, scores[graph.group], graph.cost, graph.group)
-            for scores in staged
-        ]
+        values = []
+        for scores in staged:
+            score = scores[graph.group]
+            values.append(graph_metrics(fitted.kind, score, graph.cost, graph.group))
         missing = len(stages) - len(values)  # training stopped early: the last scores remain
         curves.metrics[graph.name] = values + values[-1:] * missing
         curves.scores[graph.name] = staged + staged[-1:] * missing
