@@ -8,14 +8,13 @@ from typing import Final
 import numpy as np
 
 from xlarank.data.collection import Collection
-from xlarank.data.graph import Kind
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Indices, Integers
 from xlarank.models.model import Model
 from xlarank.models.rules import RULE, rules_of
 from xlarank.models.stored import pretrained_model
 from xlarank.models.training_data import TPU, target_of
-from xlarank.models.validation.metrics import METRICS, graph_metrics
+from xlarank.models.validation.metrics import graph_metrics
 
 RANDOM: Final = "random"
 SHIPPED_RANKER: Final = "shipped ranker"
@@ -54,7 +53,7 @@ def baselines(
     file_order = np.arange(len(rows.ids), dtype=np.float64)
     metrics = {
         "file order": graph_metrics(kind, file_order[picked], cost, group),
-        RANDOM: _random(kind, cost, group),
+        RANDOM: graph_metrics(kind, *deduplicated(np.zeros(len(cost)), cost, group)),
     }
     for model in untrained_models(collection, rows):
         score = model.score(rows)[rows.group]
@@ -78,31 +77,6 @@ def untrained_models(collection: Collection, rows: GraphRows) -> list[Model]:
         if not is_known and {*shipped.columns} <= {*rows.columns}:
             models.append(shipped)
     return models
-
-
-def _random(kind: Kind, cost: Floats, group: Integers) -> dict[str, float]:
-    """Return the expected metrics of the random order."""
-    measured = np.isfinite(cost)
-    ascending = np.sort(deduplicated(cost[measured], cost[measured], group[measured])[1])
-    at_1, at_5 = (_expected_least(ascending, k) / ascending[0] - 1 for k in (1, 5))
-    score = 0.0 if kind == "layout" else 1 - at_5
-    return dict(zip(METRICS, (0.0, 0.5, at_1, at_5, score, 0.0), strict=True))
-
-
-def _expected_least(ascending: Floats, k: int) -> float:
-    """Return the expected minimum of ``k`` values drawn without replacement.
-
-    The i-th smallest of n is the minimum with probability C(n - i, k - 1) / C(n, k).
-
-    >>> [round(_expected_least(np.array([1.0, 2.0, 4.0]), k), 6) for k in (1, 2)]
-    [2.333333, 1.333333]
-    """
-    n = len(ascending)
-    if k >= n:
-        return float(ascending[0])
-    after = n - np.arange(1, n - k + 1)
-    chance = np.cumprod(np.concatenate([[k / n], (after - k + 1) / after]))
-    return float(chance @ ascending[: len(chance)])
 
 
 def deduplicated(score: Floats, cost: Floats, group: Integers) -> tuple[Floats, Floats, Integers]:
