@@ -135,6 +135,9 @@ def test_slowdowns_of_tied_scores_by_hand():
         assert (values["slowdown@1"], values["score"]) == pytest.approx((1, 1 - 0.6))
     values = graph_metrics("layout", np.zeros(3), np.array([10.0, 30.0, 20.0]), np.array([7, 7, 3]))
     assert values["slowdown@1"] == pytest.approx((10 / 4 + 30 / 4 + 20 / 2) / 10 - 1)
+    # two of three duplicates: without the lowest, P = 2 / 3 * 1 / 2
+    costs, chances = metrics.best_of_top(2, np.zeros(3), np.array([6.0, 1.0, 5.0]), np.zeros(3))
+    assert (costs.tolist(), chances.tolist()) == ([1.0, 5.0, 6.0], pytest.approx([2 / 3, 1 / 3, 0]))
     speedup = metrics.speedups(np.zeros(2), np.array([10.0, 20.0]), 20.0, np.arange(2))
     assert speedup == pytest.approx({"speedup@1": 1.5, "speedup@5": 2})
 
