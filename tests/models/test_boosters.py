@@ -11,10 +11,18 @@ import numpy as np
 import pytest
 import xgboost as xgb
 
-from tests.models.helpers import easy_data, easy_graph, fitted, graph_rows, saved, scores_of
+from tests.models.helpers import (
+    COLUMNS,
+    easy_data,
+    easy_graph,
+    fitted,
+    graph_rows,
+    saved,
+    scores_of,
+)
 from xlarank.data.errors import ModelError
 from xlarank.models.boosters.lightgbm import bin_rows, bin_sample, silence_lightgbm
-from xlarank.models.boosters.vetting import require_tree
+from xlarank.models.boosters.vetting import checked_text, require_tree
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.model import Model
 from xlarank.models.objectives import RankNetLoss, row_weights
@@ -132,6 +140,18 @@ def test_splits_that_are_no_tree():
     ):
         with pytest.raises(ValueError, match=r"two parents|one tree"):
             require_tree(children, leaves)
+
+
+def test_trees_with_other_entries_are_refused():
+    text = fitted("lambdarank", easy_data(3), rounds=2).members[0].booster.text()
+    assert checked_text(text, len(COLUMNS)) == text
+    for old, new in (
+        ("is_linear=0\n", "is_linear=0\nmore=0\n"),
+        ("is_linear=0\n", "other=0\n"),
+        ("\nTree=1\n", "\nTree=7\n"),
+    ):
+        with pytest.raises(ValueError, match="other entries"):
+            checked_text(text.replace(old, new, 1), len(COLUMNS))
 
 
 @pytest.mark.parametrize("model", ["lambdarank", "xgb-pairwise"])
