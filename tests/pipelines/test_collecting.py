@@ -18,6 +18,7 @@ from xlarank.data.errors import CompilerError
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.data.hlo.reading import module_graph
+from xlarank.data.schema import OPCODE
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs import candidates as drawn
 from xlarank.pipelines.programs.candidates import (
@@ -301,6 +302,15 @@ def test_a_single_program_has_no_order_to_test_again(tmp_path):
     assert read_graph(collected.path).runtime.tolist() == [10**6] * 3
 
 
+def tile(cycles, output, kernel=()):
+    """Return the backend configuration of an operation that uses 13,672 KiB."""
+    window = {"kernel_window_bounds": kernel, "output_window_bounds": output}
+    used = {"memory_space": "1", "offset": "0", "size": "14000000"}
+    config = {"window_config": window | {"estimated_cycles": str(cycles)}}
+    text = json.dumps(config | {"used_scoped_memory_configs": [used]}, separators=(",", ":"))
+    return {"backend_config": text.encode()}
+
+
 def module(limit=0):
     """Return a product whose tile has as many rows as fit, and a copy with one tile."""
     made = HloModuleProto(name="jit_f", entry_computation_id=2, entry_computation_name="main")
@@ -309,11 +319,7 @@ def module(limit=0):
     rows = (limit or 16384) // 64
     for number, opcode, bound in ((21, "negate", rows), (22, "copy", 4)):
         cycles = NO_ESTIMATE + 7 if rows < 10 else 940 + 94000 // bound
-        tile = {"output_window_bounds": [str(bound), "1"], "estimated_cycles": str(cycles)}
-        used = [{"memory_space": "1", "offset": "0", "size": "14000000"}]
-        config = {"window_config": tile, "used_scoped_memory_configs": used}
-        text = json.dumps(config, separators=(",", ":")).encode()
-        instruction(main, opcode, (4096, 128), (20,), id=number, backend_config=text)
+        instruction(main, opcode, (4096, 128), (20,), id=number, **tile(cycles, [str(bound), "1"]))
     return made
 
 
@@ -362,16 +368,49 @@ def test_a_kernels_tiles_are_those_met_and_the_first_is_the_compilers_own(tmp_pa
     assert [kernel["file"] for kernel in second.manifest["kernels"]] == [name, None]
 
 
+def kernels_of(made):
+    kernels = {}
+    add_tiles(kernels, made)
+    return list(kernels.values())
+
+
 def test_kernels_that_differ_in_shape_alone_are_two():
     made = module()
     (main,) = made.computations
-    _, negated, _ = main.instructions
     instruction(main, "parameter", (2048, 128), id=23)
-    config = negated.backend_config
-    instruction(main, "negate", (2048, 128), (23,), id=24, backend_config=config)
-    kernels = {}
-    add_tiles(kernels, made)
-    assert [kernel.opcode for kernel in kernels.values()] == ["negate", "copy", "negate"]
+    instruction(main, "negate", (2048, 128), (23,), id=24, **tile(9, ["1", "1"]))
+    assert [kernel.opcode for kernel in kernels_of(made)] == ["negate", "copy", "negate"]
+
+
+def with_fusion(cycles=700, placed=0, first=1):
+    """Return a fusion, a copy whose operand may be in vector memory, and a reshape."""
+    made = HloModuleProto(name="jit_f", entry_computation_id=2, entry_computation_name="main")
+    fused = made.computations.add(name="fused_computation", id=1, is_fusion_computation=True)
+    instruction(fused, "parameter", (64, 128), id=10)
+    instruction(fused, "add", (64, 128), (10, 10), id=11, **tile(1, ["9"]))
+    main = made.computations.add(name="main", id=2)
+    instruction(main, "parameter", (64, 128), id=20).shape.layout.memory_space = placed
+    copied = tile(cycles, ["2", "1"])
+    instruction(main, "copy", (64, 128), (20,), id=21, layout=(0, 1), **copied)
+    instruction(main, "reshape", (8192,), (21,), id=22)
+    added = tile(50, [str(first), "1"], ["4"])
+    instruction(main, "fusion", (64, 128), (21,), id=23, calls=(1,), **added)
+    return made
+
+
+def test_a_kernel_is_a_module_with_parameters_for_operands():
+    copy, fusion = kernels_of(with_fusion())
+    for kernel, opcodes in ((copy, "parameter copy"), (fusion, "parameter add parameter fusion")):
+        expected = [OPCODE[name] for name in opcodes.split()]
+        assert kernel.program["node_opcode"].tolist() == expected
+    assert fusion.program["edge_index"].tolist() == [[1, 0], [3, 1], [3, 2]]
+    assert fusion.tiles == {((4,), (1, 1)): 50}
+    other = kernels_of(with_fusion(cycles=NO_ESTIMATE, first=2))
+    digests = [kernel.digest for kernel in other]
+    assert digests == [copy.digest, fusion.digest], "independent of the tile"
+    assert copy.digest != fusion.digest
+    (kernel,) = kernels_of(with_fusion(placed=1))
+    assert kernel.opcode == "fusion", "not in vector memory"
 
 
 def test_interrupted_and_run_again_it_gives_the_same_files(tmp_path):

@@ -1,8 +1,10 @@
 """Import of programs into a data root, and proposed configurations: written or refused."""
 
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -181,50 +183,37 @@ def test_evolving_finds_what_the_model_ranks_higher(
     path = graph_path(shared_tree, LAYOUT, "valid", "delta__a")
     place = Workspace(shared_trained)
     random = SearchSettings(configs=20)
-    settings = replace(random, search="evolve", generations=4)
-    proposals = []
+    evolve = replace(random, search="evolve", generations=4)
     contents = []
-    for number, chosen in enumerate((settings, settings, random, random, replace(random, seed=1))):
-        out = tmp_path / f"{number}.npz"
+    for settings in (random, random, replace(random, seed=1), evolve, evolve):
+        out = tmp_path / "out.npz"
         options = {"workspace": place, "collection": LAYOUT, "min_elements": 0}
-        proposals.append(propose(path, out, chosen, **options))
+        proposal = propose(path, out, settings, **options)
         contents.append(out.read_bytes())
-    assert proposals[0].guided_by == f"the model of {LAYOUT}"
-    assert proposals[0].learned_from == f"graphs of {LAYOUT}, measured on CPU"
-    scores = rank(place, tmp_path / "0.npz", collection=LAYOUT).scores
-    assert int((scores < scores[0]).sum()) == proposals[0].default_place
-    evolved, again, drawn, same_seed, other_seed = contents
+    assert proposal.guided_by == f"the model of {LAYOUT}"
+    assert proposal.learned_from == f"graphs of {LAYOUT}, measured on CPU"
+    scores = rank(place, out, collection=LAYOUT).scores
+    assert int((scores < scores[0]).sum()) == proposal.default_place
+    drawn, same_seed, other_seed, evolved, again = contents
     assert evolved == again and drawn == same_seed
     assert len({evolved, drawn, other_seed}) == 3, "by the seed"
 
 
-class FakeCompiler:
-    """Compiler by which configuration ``best`` is faster, and the last one fails."""
-
-    best = 0
-
-    def __init__(self, target):
-        assert target.name == "tpu-v3"
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def compile(self, modules):
-        modules = list(modules)
+@pytest.mark.parametrize("best", [0, 2])
+def test_the_first_configurations_are_compiled(best, tmp_path, monkeypatch):
+    def compiled(modules):
+        """Yield a failure, then outcomes of which that of ``best`` is the fastest."""
         constrained = [len(module.computations[1].instructions) > 4 for module in modules]
         assert constrained == [False, True, True, True], "the first is the compiler's default"
         yield 3, Outcome(Status.FAILED, message="out of memory")
         for at in (2, 1, 0):
-            yield at, Outcome(Status.OK, 50 if at == self.best else 100)
+            yield at, Outcome(Status.OK, 50 if at == best else 100)
 
+    def compiler(chip):
+        assert chip.name == "tpu-v3"
+        return nullcontext(SimpleNamespace(compile=compiled))
 
-@pytest.mark.parametrize("best", [0, 2])
-def test_the_first_configurations_are_compiled(best, tmp_path, monkeypatch):
-    monkeypatch.setattr("xlarank.pipelines.programs.propose.Compiler", FakeCompiler)
-    monkeypatch.setattr(FakeCompiler, "best", best)
+    monkeypatch.setattr("xlarank.pipelines.programs.propose.Compiler", compiler)
     program = saved(tmp_path / "matmul.pb", matmul_module())
     proposal, _ = proposed(program, tmp_path, configs=9, tie="none", check=3)
     assert proposal.estimates == {0: 100, 1: 100, 2: 100, 3: None} | {best: 50}

@@ -1,6 +1,5 @@
 """Arrays of npz files encoded from programs, kernels and TpuGraphs' protobufs."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,7 @@ from xlarank.data.hlo.encoding import (
     unexpressed,
 )
 from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData
-from xlarank.data.schema import NODE_COLUMN, NODE_COLUMNS, OPCODE, OPCODES
-from xlarank.pipelines.programs.collect_tiles import NO_ESTIMATE, CollectedKernel, add_tiles
+from xlarank.data.schema import NODE_COLUMN, NODE_COLUMNS, OPCODE
 
 
 def check_columns(program: Arrays, node: int, expected: dict[str, list[int]]) -> None:
@@ -198,50 +196,6 @@ def test_inconsistent_modules_are_refused(fields: Any, words: str) -> None:
         fields(module.computations)
     with pytest.raises(HloError, match=words):
         encode_program(module)
-
-
-def window(cycles, output, kernel=()):
-    tile = {"kernel_window_bounds": kernel, "output_window_bounds": output}
-    return json.dumps({"window_config": tile | {"estimated_cycles": str(cycles)}}).encode()
-
-
-def compiled(cycles=700, placed=0, first=1):
-    """Return a fusion, a copy whose operand may be in vector memory, and a reshape."""
-    module = HloModuleProto(name="jit_f", entry_computation_id=2, entry_computation_name="main")
-    fused = module.computations.add(name="fused_computation", id=1, is_fusion_computation=True)
-    instruction(fused, "parameter", (64, 128), id=10)
-    instruction(fused, "add", (64, 128), (10, 10), id=11, backend_config=window(1, ["9"]))
-    main = module.computations.add(name="main", id=2)
-    instruction(main, "parameter", (64, 128), id=20).shape.layout.memory_space = placed
-    tile = window(cycles, ["2", "1"])
-    instruction(main, "copy", (64, 128), (20,), id=21, layout=(0, 1), backend_config=tile)
-    instruction(main, "reshape", (8192,), (21,), id=22)
-    tile = window(50, [str(first), "1"], ["4"])
-    instruction(main, "fusion", (64, 128), (21,), id=23, calls=(1,), backend_config=tile)
-    return module
-
-
-def kernels_of(module):
-    kernels: dict[str, CollectedKernel] = {}
-    add_tiles(kernels, module)
-    return list(kernels.values())
-
-
-def test_a_kernel_is_a_module_with_parameters_for_operands():
-    copy, fusion = kernels_of(compiled())
-    opcodes = [
-        " ".join(OPCODES[code] for code in kernel.program["node_opcode"])
-        for kernel in (copy, fusion)
-    ]
-    assert opcodes == ["parameter copy", "parameter add parameter fusion"]
-    assert fusion.program["edge_index"].tolist() == [[1, 0], [3, 1], [3, 2]]
-    assert fusion.tiles == {((4,), (1, 1)): 50}
-    other = kernels_of(compiled(cycles=NO_ESTIMATE, first=2))
-    digests = [kernel.digest for kernel in other]
-    assert digests == [copy.digest, fusion.digest], "independent of the tile"
-    assert copy.digest != fusion.digest
-    (kernel,) = kernels_of(compiled(placed=1))
-    assert kernel.opcode == "fusion", "not in vector memory"
 
 
 def layouts() -> ModuleTuningData:
