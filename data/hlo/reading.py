@@ -43,7 +43,7 @@ _EXAMINED: Final = 100
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]*")
 _EXPECTED: Final = (
     "an HloProto or HloModuleProto, HLO text, StableHLO, or TpuGraphs' ModuleTuningData or "
-    "TuningData"
+    "TuningData, perhaps compressed by gzip, bz2 or xz"
 )
 _MAX_NAME = 80
 _MAX_OP_NAME = 200
@@ -61,13 +61,12 @@ _NO_CODE: Final = re.compile(
 )
 _CONSTANT: Final = re.compile(rb"=([^=]*?)\bconstant\(")
 _DIMENSIONS: Final = re.compile(rb"\[([0-9,\s]*)\]")
-#: Compressed formats that are read, by their first bytes, and others that are only named.
+#: Compressed formats by their first bytes.
 _OPENERS: Final[dict[bytes, Callable[[Any], Any]]] = {
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
     b"\xfd7zXZ\0": lzma.open,
 }
-_ARCHIVES: Final = {b"\x28\xb5\x2f\xfd": "a zstd file", b"PK\x03\x04": "a zip archive"}
 _ENCODINGS: Final = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -82,7 +81,6 @@ _HEADER: Final = re.compile(rb"^[ \t]*+HloModule\b", re.MULTILINE)
 _INSTRUCTION: Final = re.compile(
     rb"^[ \t]*+(?:ROOT )?%?[\w.\-]+ = [(a-z][^=\n]*[\]})] [a-z][a-z0-9\-]*\(", re.MULTILINE
 )
-_TENSORS: Final = re.compile(rb"^IR \{", re.MULTILINE)
 #: Attributes that the parser rejects, in its errors, from the inside to the outside.
 _REJECTED: Final = re.compile(
     r'error: (?:unexpected attribute "|error parsing attribute |Invalid )([\w\-]+)'
@@ -269,18 +267,12 @@ def parse_program(data: bytes) -> Message:
         return module
     if _INSTRUCTION.search(text):
         return _parse_text(text)
-    if _TENSORS.search(text):
-        do = "set XLA_SAVE_TENSORS_FMT=hlo"
-        raise HloError("this is PyTorch/XLA's own form", expected=_EXPECTED, do=do)
-    raise NoProgramError(got, expected=_EXPECTED, do="copy or dump it again")
+    do = "copy, unpack or dump it again (PyTorch/XLA: with XLA_SAVE_TENSORS_FMT=hlo)"
+    raise NoProgramError(got, expected=_EXPECTED, do=do)
 
 
 def _unpacked(data: bytes) -> bytes:
     """Return the content of a compressed file, and other data unchanged; raises `HloError`."""
-    for mark, noun in _ARCHIVES.items():
-        if data.startswith(mark):
-            expected = "a program, or gzip, bz2 or xz"
-            raise HloError(f"this is {noun}", expected=expected, do="unpack it")
     for mark, opener in _OPENERS.items():
         if data.startswith(mark):
             try:

@@ -90,13 +90,7 @@ def propose(
     model is missing, `CompilerError` if ``check`` is set and the compiler is missing.
     """
     start = time.perf_counter()
-    if check and path.suffix == ".npz":
-        got = f"{path.name} holds a graph, and `check` compiles a program"
-        raise GraphFileError(got, expected="an HLO program", do="pass the file it was made from")
-    graph = read_graph(path) if path.suffix == ".npz" else read_hlo(path)
-    if not isinstance(graph, LayoutGraph):
-        got = f"{path.name} is a kernel with tile sizes"
-        raise GraphFileError(got, expected="a program with layouts")
+    graph = _read_graph(path, is_compiled=check > 0)
     rng = np.random.default_rng(settings.seed)
     candidates = settings.candidates(graph, rng, min_elements)
     if not len(candidates.free):
@@ -131,6 +125,20 @@ def propose(
         estimates=estimates,
         seconds=time.perf_counter() - start,
     )
+
+
+def _read_graph(path: Path, *, is_compiled: bool) -> LayoutGraph:
+    """Read a graph or program; only programs can be compiled."""
+    if path.suffix != ".npz":
+        return read_hlo(path)
+    if is_compiled:
+        got = f"{path.name} holds a graph, and `check` compiles a program"
+        raise GraphFileError(got, expected="an HLO program", do="pass the file it was made from")
+    graph = read_graph(path)
+    if not isinstance(graph, LayoutGraph):
+        got = f"{path.name} is a kernel with tile sizes"
+        raise GraphFileError(got, expected="a program with layouts")
+    return graph
 
 
 def _evolved(

@@ -113,27 +113,16 @@ def measure(
     rng = np.random.default_rng([seed, done])
     loaded: dict[str, _Loaded] = {}
     problems: dict[str, str] = {}
-
-    @contextmanager
-    def attempt(name: str) -> Iterator[None]:
-        (folder / PROGRAM_FILE).write_text(name, encoding="utf-8")
-        # without a handler: nothing else ends a loop on the device
-        signal.setitimer(signal.ITIMER_REAL, limit)
-        try:
-            yield
-        except Exception as error:  # any error of the compiler or the device
-            problems[name] = first_line(error)
-
     # the first, unconstrained, last: sources are imported once
     for name in reversed(list(programs)):
-        with attempt(name):
+        with _attempt(folder, name, problems, limit):
             loaded[name] = inputs.load(programs[name])
         with open(folder / LOADED_FILE, "ab") as counter:
             counter.write(b".")
     first = next(iter(programs))
     reference = None
     for name in [first, *loaded] if first in loaded else []:
-        with attempt(name):
+        with _attempt(folder, name, problems, limit):
             execute, arrays = loaded[name]
             outputs = _floats(execute(arrays))
             reference = reference or outputs
@@ -152,6 +141,20 @@ def measure(
             stream.write(json.dumps({**problems, **seconds}) + "\n")
             stream.flush()
     return f"{_MAX_ROUNDS} rounds"
+
+
+@contextmanager
+def _attempt(folder: Path, name: str, problems: dict[str, str], limit: float) -> Iterator[None]:
+    """Name the program that may end the process, by an alarm after ``limit`` seconds at the latest;
+    add the reason to ``problems`` if it raises an error.
+    """
+    (folder / PROGRAM_FILE).write_text(name, encoding="utf-8")
+    # without a handler: nothing else ends a loop on the device
+    signal.setitimer(signal.ITIMER_REAL, limit)
+    try:
+        yield
+    except Exception as error:  # any error of the compiler or the device
+        problems[name] = first_line(error)
 
 
 def _round(

@@ -268,32 +268,15 @@ class Compiler(AbstractContextManager["Compiler", None]):
             programs={name: _portable(program) for name, program in programs.items()},
         )
         job = self._start(work, float("inf"))
-        loaded = 0
-        offset = 0
-        answer = None
-        crashed = ""
         try:
-            while answer is None:
-                answer = job.answer()  # before the rounds are read, so that none can be overlooked
-                if (path := job.folder / measuring.LOADED_FILE).exists():
-                    while loaded < path.stat().st_size:
-                        loaded += 1
-                        step(f"{loaded} of {len(programs)} programs loaded")
-                if (path := job.folder / measuring.ROUNDS_FILE).exists():
-                    with open(path, "rb") as stream:
-                        stream.seek(offset)
-                        *lines, _ = stream.read().split(b"\n")
-                    offset += sum(len(line) + 1 for line in lines)
-                    yield from map(json.loads, lines)
-                self._wait()
+            answer, loaded = yield from self._rounds(job, len(programs), step)
             path = job.folder / measuring.PROGRAM_FILE
-            if isinstance(answer, Outcome) and path.exists():
-                crashed = path.read_text(encoding="utf-8")
+            crashed = path.read_text(encoding="utf-8") if path.exists() else ""
         finally:
             self._end(job)
         if isinstance(answer, XlarankError):
             raise answer
-        if crashed in [*programs][1:]:
+        if isinstance(answer, Outcome) and crashed in [*programs][1:]:
             remaining = {name: program for name, program in programs.items() if name != crashed}
             step(f"left out: {answer.message}", more=loaded)  # the others are loaded again
             for seconds in self.measure(plain, remaining, seed=seed, done=done, step=step):
@@ -303,6 +286,28 @@ class Compiler(AbstractContextManager["Compiler", None]):
             expected = "programs that run on one device"
             do = "measure fewer configurations; rounds measured so far are kept"
             raise CompilerError(got, expected=expected, do=do)
+
+    def _rounds(
+        self, job: _Compilation, programs: int, step: Step
+    ) -> Generator[dict[str, float | str], None, tuple[Any, int]]:
+        """Yield rounds as they are written; return the answer and the number of loaded programs."""
+        loaded = 0
+        offset = 0
+        answer = None
+        while answer is None:
+            answer = job.answer()  # before the rounds are read, so that none can be overlooked
+            if (path := job.folder / measuring.LOADED_FILE).exists():
+                while loaded < path.stat().st_size:
+                    loaded += 1
+                    step(f"{loaded} of {programs} programs loaded")
+            if (path := job.folder / measuring.ROUNDS_FILE).exists():
+                with open(path, "rb") as stream:
+                    stream.seek(offset)
+                    *lines, _ = stream.read().split(b"\n")
+                offset += sum(len(line) + 1 for line in lines)
+                yield from map(json.loads, lines)
+            self._wait()
+        return answer, loaded
 
     def under_limit(self, module: Message, kib: int, seconds: float) -> bytes | str:
         """Return the module compiled under a limit of vector memory (0: none), or the error."""
