@@ -96,6 +96,7 @@ class FakeCompiler:
         self.compiled = []
         self.pasted = []
         self.one_hot = []
+        self.limits = []
 
     def lower(self, *, one_hot=False, **_):
         self.one_hot.append(one_hot)
@@ -118,7 +119,8 @@ class FakeCompiler:
         while True:
             yield dict(zip(programs, (rng.uniform(0.9, 1.1), self.advised_seconds), strict=True))
 
-    def compile(self, modules, **_):
+    def compile(self, modules, limit=None, **_):
+        self.limits.append(limit)
         for at, module in enumerate(modules):
             if len(self.compiled) >= self.fails_after:
                 raise KeyboardInterrupt
@@ -159,6 +161,7 @@ def run(compiler, out, **settings):
 def test_entry_layouts_are_tried_first_and_the_search_continues_from_the_best(compiler, tmp_path):
     result = run(compiler, tmp_path, budget=8)
     assert compiler.compiled[:4] == ["default False", "auto False", "auto False", "default False"]
+    assert compiler.limits[:2] == [None, 30.0], "four times the second of the default is less"
     times = [result.default_ns, result.best_ns, result.module_ns]
     assert times == [*map(chip_named("tpu-v3").nanoseconds, (400, 50, 50))]
     (weight,) = result.inputs
