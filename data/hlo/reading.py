@@ -50,8 +50,6 @@ _MAX_OP_NAME = 200
 _SAME_MODULE: Final = "the module that the graph was made from"
 #: Modules of jaxlib that may hold the parser: in 0.10.2, and up to 0.9.0 at least.
 _PARSERS: Final = ("jaxlib._hlo", "jaxlib._jax")
-#: Maximum nesting of brackets: protobuf refuses 100 levels, the parser crashes at thousands.
-_MAX_NESTING: Final = 64
 #: Maximum number of values of constants, even elided ones: the parser allocates their size.
 _MAX_VALUES: Final = 2**26
 _DUMP: Final = "dump it as binary: XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_proto'"
@@ -309,7 +307,7 @@ def _parse_text(text: bytes) -> Message:
 
     Attributes that the parser rejects are left out if they say nothing about shapes or layouts.
     """
-    _require_bounds(_NO_CODE.sub(b" ", text))
+    _require_small_constants(_NO_CODE.sub(b" ", text))
     for _ in range(_MAX_DROPPED):
         module, reason = _run_parser(text, "HLO text")
         if module is not None:
@@ -370,16 +368,8 @@ def _run_parser(data: bytes, form: str) -> tuple[Message | None, str]:
     return None, f"its parser ended with {parser.returncode}, out of memory or by a crash"
 
 
-def _require_bounds(code: bytes) -> None:
-    """Raise `HloError` if text without strings and comments might crash the parser."""
-    depth = 0
-    deepest = 0
-    for bracket in re.finditer(rb"[][(){}]", code):
-        depth = depth + 1 if bracket[0] in b"([{" else max(0, depth - 1)
-        deepest = max(deepest, depth)
-    if deepest > _MAX_NESTING:
-        got = f"its brackets are nested {deepest:,} deep"
-        raise HloError(got, expected=f"at most {_MAX_NESTING}")
+def _require_small_constants(code: bytes) -> None:
+    """Raise `HloError` if text without strings and comments has more than `_MAX_VALUES`."""
     values = 0
     for constant in _CONSTANT.finditer(code):
         for shape in _DIMENSIONS.findall(constant[1]):

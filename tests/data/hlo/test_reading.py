@@ -110,7 +110,7 @@ def opcodes_of(text: str | bytes) -> list[str]:
 
 
 @needs_jaxlib
-def test_text_is_parsed_by_jaxlib(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_is_parsed_by_jaxlib() -> None:
     module = reading.module_of(reading.parse_program(TEXT.encode()))
     assert (module.name, module.computations[0].instructions[0].opcode) == ("jit_f", "parameter")
     with pytest.raises(HloError, match=r"XLA cannot parse the text \(INVALID_ARGUMENT"):
@@ -118,7 +118,6 @@ def test_text_is_parsed_by_jaxlib(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HloError, match="XLA cannot parse the text"):
         reading.parse_program(TEXT.encode() + b"\xff }")
     assert opcodes_of(ELIDED) == ["constant"]
-    monkeypatch.setattr(reading, "_MAX_NESTING", 100_000)
     for depth, words in ((20_000, r"its parser ended with -\d+"), (200, "XLA cannot parse")):
         text = TEXT.replace("f32[8,128]{1,0}", "(" * depth + "f32[]" + ")" * depth)
         with pytest.raises(HloError, match=words):  # protobuf reads no 100 levels
@@ -196,23 +195,20 @@ e = f32[] f(), barfoo=1"""
 
 @needs_jaxlib
 @pytest.mark.parametrize(
-    "attribute",
+    "operation",
     [
-        *("foo=bar", 'foo="}, {"', "foo={a={1,2}, b=[2]}", "sharding={weird}", "algorithm=new"),
-        *('metadata={op_name="a" foo=1}', "frontend_attributes={a=1}", "foo=1, bar=2"),
+        *("tanh(a), foo=bar", 'tanh(a), foo="}, {"', "tanh(a), foo={a={1,2}, b=[2]}"),
+        *("tanh(a), sharding={weird}", "tanh(a), algorithm=new", "tanh(a), foo=1, bar=2"),
+        *('tanh(a), metadata={op_name="a" foo=1}', "tanh(a), frontend_attributes={a=1}"),
+        'custom-call(a), custom_call_target="f", api_version=API_VERSION_ORIGINAL',
+        'custom-call(a), custom_call_target="f", api_version=API_VERSION_OF_THE_FUTURE',
     ],
 )
-def test_attributes_that_say_nothing_about_layouts_are_left_out(attribute: str) -> None:
-    text = TANH.replace("tanh(a)", f"tanh(a), {attribute}")
-    assert opcodes_of(text) == ["parameter", "tanh"]
-
-
-@needs_jaxlib
-@pytest.mark.parametrize("version", ["ORIGINAL", "UNSPECIFIED", "OF_THE_FUTURE"])
-def test_the_version_of_a_custom_call_is_not_needed(version: str) -> None:
-    call = f'custom-call(a), custom_call_target="f", api_version=API_VERSION_{version}'
-    module = reading.parse_program(TANH.replace("tanh(a)", call).encode())
-    assert module.computations[0].instructions[1].custom_call_target == "f"
+def test_attributes_that_say_nothing_about_layouts_are_left_out(operation: str) -> None:
+    module = reading.parse_program(TANH.replace("tanh(a)", operation).encode())
+    _, parsed = module.computations[0].instructions
+    assert parsed.opcode == operation.partition("(")[0]
+    assert parsed.custom_call_target == ("f" if "custom" in operation else "")
 
 
 @needs_jaxlib
@@ -225,27 +221,23 @@ def test_attributes_that_may_speak_of_layouts_are_refused(attribute: str) -> Non
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (TEXT.replace("f32[8,128]{1,0}", "(" * 9999 + ")" * 9999), "10,000 deep; .* at most 64"),
-        ("HloModule m" + ")" * 99 + "(" * 99, "nested 99 deep"),
         (ELIDED.replace("8,128", "268435456"), "have 268,435,456 values; .* at most 67,108,864"),
         (ELIDED.replace("8,128]{1,0}", "9999,9999] /* = */\n"), "constants have 99,980,001"),
         (ELIDED.replace("f32[8,128]{1,0}", "(f32[67108864], s8[1])"), "constants have 67,108,865"),
         (ELIDED.replace("8,128", "9" * 5000), "constants have"),
     ],
 )
-def test_text_that_would_crash_the_parser_never_reaches_it(
-    text: str, words: str, monkeypatch
-) -> None:
+def test_large_constants_never_reach_the_parser(text: str, words: str, monkeypatch) -> None:
     monkeypatch.setattr(reading.subprocess, "run", lambda *_, **__: pytest.fail("it was parsed"))
     with pytest.raises(HloError, match=words):
         reading.parse_program(text.encode())
 
 
 @pytest.mark.usefixtures("no_parser")
-def test_brackets_in_strings_and_comments_are_not_counted() -> None:
-    many = "(" * 1000
-    name = f'metadata={{op_name="{many} \\" {many}"}}'
-    parts = [f"/* {many} */", f"// {many}\n", name, f'"{many}']
+def test_constants_in_strings_and_comments_are_not_counted() -> None:
+    large = "= f32[999999999] constant("
+    name = f'metadata={{op_name="{large} \\" {large}"}}'
+    parts = [f"/* {large} */", f"// {large}\n", name, f'"{large}']
     texts = [TEXT.replace("parameter(0)", f"parameter(0) {part}") for part in parts]
     endless = ('"' + '\\"' * 200_000, "/*" * 200_000, '"' * 200_001)
     texts += [TEXT + part for part in endless]  # in linear time
