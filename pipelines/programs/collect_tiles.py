@@ -28,6 +28,7 @@ from xlarank.data.schema import OPCODE
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.compiler.chips import Chip
 from xlarank.pipelines.programs.compiler.session import Compiler
+from xlarank.pipelines.programs.compiler.xla import Program
 from xlarank.pipelines.programs.sources import (
     Collected,
     default_error,
@@ -36,6 +37,7 @@ from xlarank.pipelines.programs.sources import (
     label_settings,
     load_program,
 )
+from xlarank.pipelines.support.progress import Progress, steps_of
 
 MIN_TILES: Final = 5
 #: Arrays of a kernel that its digest is made from.
@@ -79,6 +81,7 @@ def collect_tiles(
     limit: float = 120.0,
     split: str = "train",
     name: str | None = None,
+    progress: Progress | None = None,
 ) -> Collected:
     """Write ``npz/tile/<source>/<split>/NAME_DIGEST.npz`` of every kernel, in ``out``.
 
@@ -104,7 +107,7 @@ def collect_tiles(
     smaller = np.geomspace(_MIN_LIMIT, _MAX_LIMIT, limits + 1)[:-1]
     all_limits = [_DEFAULT, *map(round, smaller.tolist())]
     scratch = folder / f".{loaded.name}.{digest_of(identity)}.sweep"
-    _sweep(compiler, loaded.module, scratch, all_limits, limit * len(all_limits))
+    _sweep(compiler, loaded, scratch, all_limits, limit * len(all_limits), progress)
     if (result := _result(scratch, _DEFAULT)) != "ok":
         do = f"try another `target`, or more seconds; to begin anew remove {scratch}"
         raise default_error(loaded.module, result, target.name, do)
@@ -130,17 +133,32 @@ def require_tiles(target: Chip) -> None:
 
 
 def _sweep(
-    compiler: Compiler, module: Message, folder: Path, limits: list[int], seconds: float
+    compiler: Compiler,
+    program: Program,
+    folder: Path,
+    limits: list[int],
+    seconds: float,
+    progress: Progress | None,
 ) -> None:
     """Compile under `remaining` limits; write ``LIMIT.pb``, or the error to ``LIMIT.txt``."""
     end = time.monotonic() + seconds
-    while limits_left := remaining(folder, limits):
-        result: bytes | str = f"not compiled within {seconds:.3g} s in all"
-        if (seconds_left := end - time.monotonic()) > 0:
-            result = compiler.under_limit(module, limits_left[0], seconds_left)
-        content, suffix = (result, "pb") if isinstance(result, bytes) else (result.encode(), "txt")
-        with atomic_write(folder / f"{limits_left[0]}.{suffix}") as partial:
-            partial.write_bytes(content)
+    waiting = remaining(folder, limits)
+    title = f"compiling {program.name} under limits of memory"
+    with steps_of(progress, title, len(waiting)) as step:
+        while waiting:
+            limit = waiting[0]
+            result: bytes | str = f"not compiled within {seconds:.3g} s in all"
+            if (seconds_left := end - time.monotonic()) > 0:
+                result = compiler.under_limit(program.module, limit, seconds_left)
+            path = folder / f"{limit}.pb"
+            if isinstance(result, str):
+                path = path.with_suffix(".txt")
+                result = result.encode()
+            with atomic_write(path) as partial:
+                partial.write_bytes(result)
+            planned = len(waiting) - 1
+            waiting = remaining(folder, limits)
+            step(f"{limit} KiB" if limit else "default", more=len(waiting) - planned)
 
 
 def remaining(folder: Path, limits: list[int]) -> list[int]:

@@ -418,9 +418,11 @@ def test_interrupted_and_run_again_it_gives_the_same_files(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         tiles(tmp_path / "killed", Compiler(dies=4))
     again = Compiler()
-    tiles(tmp_path / "killed", again)
+    listener = Listener()
+    tiles(tmp_path / "killed", again, progress=listener)
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
-    assert len(again.compiled) == 9 - 4
+    assert len(again.compiled) == len(listener.notes) == 9 - 4
+    assert listener.jobs == [("compiling prog under limits of memory", 9 - 4)]
     tiles(tmp_path / "whole").path.unlink()  # as if killed before the manifest was written
     assert tiles(tmp_path / "whole").statuses == {"written": 1, "fewer than 5 tiles": 1}
 

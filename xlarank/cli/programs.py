@@ -212,7 +212,9 @@ def collect(
     if tiles:
         require_tiles(chip)
         with Compiler(chip, limit=limit) as compiler:
-            labels = collect_tiles(program, out, compiler, limit=limit, split=split, name=name)
+            labels = collect_tiles(
+                program, out, compiler, limit=limit, split=split, name=name, progress=progress
+            )
     else:
         settings = SearchSettings(search, configs, seed, tie, per_node)
         with Compiler(chip, jobs=jobs, limit=limit, effort=effort) as compiler:
