@@ -82,10 +82,10 @@ def assemble(
     with naming_lines(graph.name, settings.block_files):
         context: LayoutContext | TileContext
         if isinstance(graph, LayoutGraph):
-            context = LayoutContext(graph, settings.hardware)
+            context = LayoutContext(graph, settings.tiling, settings.hardware)
             rows = compute_together(context, blocks, names)
         else:
-            context = TileContext(cast(TileGraph, graph))
+            context = TileContext(cast(TileGraph, graph), settings.tiling)
             rows = np.zeros((len(names), context.configs), np.float32).T
             kinds = kernel_kinds(context)
             normalizer = context.graph.normalizers

@@ -60,7 +60,7 @@ def walk_between(
     blocks = [block for block in settings.blocks("layout") if isinstance(block, LayoutBlock)]
     blocks = [block for block in blocks if not block.columns.keys().isdisjoint(needed)]
     names = [name for block in blocks for name in block.columns]
-    context = LayoutContext(graph, settings.hardware)
+    context = LayoutContext(graph, settings.tiling, settings.hardware)
     with naming_lines(graph.name, settings.block_files):
         values = compute_together(context, blocks, names, codes)
     computed = dict(zip(names, values.T, strict=True))

@@ -15,6 +15,7 @@ from xlarank.features.block_files import BlockFile, load_blocks
 from xlarank.features.catalogue import blocks_of, columns_in
 from xlarank.features.code_hash import source_hash
 from xlarank.features.layout.hardware import HARDWARE, hardware_of
+from xlarank.features.program import tensors
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class FeatureSettings:
 
     tier: Tier = Tier.FULL
     candidates: bool = True
+    tiling: tensors.Tiling = tensors.TPU
     block_files: tuple[BlockFile, ...] = ()
     hardware: str | None = None
 
@@ -72,5 +74,5 @@ class FeatureSettings:
         """Return a hash of everything that determines the values: code, settings and columns."""
         names = ",".join(replace(self, block_files=()).columns(kind))
         user_hashes = [file.source_hash for file in self.block_files]
-        text = "|".join([source_hash(), kind, names, *user_hashes])
+        text = "|".join([source_hash(), kind, str(self.tiling), names, *user_hashes])
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -10,6 +10,7 @@ from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.pairs import connected_pairs, requested_layouts
 from xlarank.features.layout.time_model import TimeModel
+from xlarank.features.program.tensors import TPU, Tiling
 
 
 class LayoutContext(LayoutFacts):
@@ -20,8 +21,10 @@ class LayoutContext(LayoutFacts):
         pairs: `Pairs` of consumer and producer, by distance in edges: 1, 2, and 3 to 8.
     """
 
-    def __init__(self, graph: LayoutGraph, hardware: str | None = None) -> None:
-        super().__init__(graph)
+    def __init__(
+        self, graph: LayoutGraph, tiling: Tiling = TPU, hardware: str | None = None
+    ) -> None:
+        super().__init__(graph, tiling)
         self.hardware: Hardware | None = None if hardware is None else HARDWARE[hardware]
 
     @cached_property

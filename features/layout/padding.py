@@ -170,7 +170,7 @@ class Outputs(LayoutBlock):
         tiled = 1 + output.now["packed"][context.row_type]
         default = 1 + output.default["packed"][context.row_type]
         tensors = context.dims[nodes], context.rank[nodes], context.element_bytes[nodes]
-        best = regions.least_waste(*tensors)[row_node]
+        best = regions.least_waste(*tensors, context.tiling)[row_node]
         least = np.minimum(default, 1 + best)
         stored = max(1.0, float(context.bytes[~context.fused].sum()))
         own_bytes = context.bytes[nodes[row_node]]

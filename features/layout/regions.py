@@ -19,7 +19,7 @@ from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.program.program_context import COARSE_CLASSES, OPCODE_CLASSES
 from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
-from xlarank.features.program.tensors import Floats, Ints, packed_waste
+from xlarank.features.program.tensors import Floats, Ints, Tiling, packed_waste
 
 #: Roles of the dimensions of configurable nodes, by coarse class.
 CLASS_ROLES: Final = dict(
@@ -82,12 +82,13 @@ def reduced_in_regions(facts: LayoutFacts, regions: Ints) -> NDArray[np.bool_]:
     return reduced
 
 
-def least_waste(dims: Ints, rank: Ints, element_bytes: Floats) -> Floats:
+def least_waste(dims: Ints, rank: Ints, element_bytes: Floats, tiling: Tiling) -> Floats:
     """Return the `packed_waste` of the layout that pads least, ``(tensors,)``; inf for a rank below
     2.
 
-    >>> dims = np.array([[4, 128, 8, 0, 0, 0]])  # 128 along the lanes, 8 along the sublanes
-    >>> least_waste(dims, np.array([3]), np.array([4.0])).tolist()
+    >>> dims, rank = np.array([[4, 128, 8, 0, 0, 0]]), np.array([3])
+    >>> least_waste(dims, rank, np.array([4.0]),
+    ...     Tiling()).tolist()  # 128 along the lanes, 8 along the sublanes
     [0.0]
     """
     least = np.full(len(dims), np.inf)
@@ -96,6 +97,6 @@ def least_waste(dims: Ints, rank: Ints, element_bytes: Floats) -> Floats:
     for pair in permutations(range(MAX_RANK), 2):
         fits = np.flatnonzero(rank > max(pair))
         layout[:, :2] = pair
-        waste = packed_waste(dims[fits], layout[fits], element_bytes[fits])
+        waste = packed_waste(dims[fits], layout[fits], element_bytes[fits], tiling)
         least[fits] = np.minimum(least[fits], waste)
     return least

@@ -29,6 +29,7 @@ from xlarank.features.block import Block, Cause, Scope, Tier
 from xlarank.features.catalogue import blocks_of
 from xlarank.features.code_hash import source_hash
 from xlarank.features.meanings import cause_of
+from xlarank.features.program.tensors import Tiling
 from xlarank.features.rows import Recipe, sample_rows
 from xlarank.features.settings import FeatureSettings
 from xlarank.models.training_data import (
@@ -53,15 +54,19 @@ def names(blocks):
 
 
 def test_the_hash_changes_with_every_setting_and_with_the_code(monkeypatch):
-    hashes = [settings.code_hash(kind) for kind in KINDS for settings in SETTINGS]
+    tilings = [Tiling(), Tiling(sublanes=16), Tiling(lanes=256)]
+    chosen = [replace(settings, tiling=tiling) for settings in SETTINGS for tiling in tilings]
+    hashes = [settings.code_hash(kind) for kind in KINDS for settings in chosen]
     assert len(set(hashes)) == len(hashes) and {len(text) for text in hashes} == {16}
-    assert FeatureSettings().code_hash("tile") in hashes
+    assert FeatureSettings().code_hash("tile") == FeatureSettings(
+        Tier.FULL, True, Tiling(8, 128)
+    ).code_hash("tile")
     monkeypatch.setattr("xlarank.features.settings.source_hash", lambda: "another version")
     assert FeatureSettings().code_hash("tile") not in hashes
 
 
 def test_a_recipe_leads_back_to_its_settings():
-    for settings in (*SETTINGS, FeatureSettings(hardware="cpu")):
+    for settings in (*SETTINGS, FeatureSettings(tiling=Tiling(16, 64, fewest_sublanes=4))):
         recipe = Recipe.of(settings, "layout", max_configs=5, seed=3)
         assert from_json(Recipe, json.loads(json.dumps(asdict(recipe)))) == recipe
     whole = asdict(recipe)

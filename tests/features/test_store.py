@@ -19,6 +19,7 @@ from xlarank.features import store
 from xlarank.features.assembly import assemble
 from xlarank.features.block import Tier
 from xlarank.features.block_files import BlockFile
+from xlarank.features.program.tensors import Tiling
 from xlarank.features.rows import GraphRows, Recipe, Source
 from xlarank.features.settings import FeatureSettings
 
@@ -155,7 +156,12 @@ def test_a_broken_file_is_neither_current_nor_read(tmp_path):
 
 def test_another_recipe_means_build_again(tmp_path):
     path = written(tmp_path / "a.parquet", LAYOUT)
-    settings = {"tier": Tier.FAST, "candidates": False, "hardware": "cpu"}
+    settings = {
+        "tier": Tier.FAST,
+        "candidates": False,
+        "tiling": Tiling(sublanes=16),
+        "hardware": "cpu",
+    }
     settings["block_files"] = (BlockFile("mine.py", "0123", {}),)
     changes = [{"code_hash": "f"}, {"max_configs": 1000}, {"seed": 1}]
     for name, value in settings.items():
