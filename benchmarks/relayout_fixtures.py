@@ -233,7 +233,6 @@ def collect(backend: str, cache: Path) -> dict[str, NDArray[Any]]:
         serialized = _lowered(lowerer, program, cache / f"{name}.{lowering}.pb")
         module = HloModuleProto.FromString(serialized)
         graph = module_graph(module, Path(f"{name}.pb"))
-        assert graph.dots is not None
         rng = np.random.default_rng(0)
         candidates = candidate_rows(graph, rng)
         rows = candidates.expand(random_configurations(candidates, CONFIGURATIONS, rng))
@@ -257,8 +256,8 @@ def collect(backend: str, cache: Path) -> dict[str, NDArray[Any]]:
             "node_splits": graph.splits[None],
             "node_config_ids": graph.configurable.astype(np.int32),
             "node_config_feat": rows,
-            "node_dot_operands": graph.dots.operands.astype(np.int32),
-            "node_dot_dimensions": graph.dots.dimensions.astype(np.int8),
+            "node_dot_operands": graph.dot_operands.astype(np.int32),
+            "node_dot_dimensions": graph.dot_dimensions.astype(np.int8),
         }
         arrays |= {f"graph/{lowering}/{name}/{key}": array for key, array in stored.items()}
         for key, array in (assigned_layouts(assigned) if assigned else {}).items():

@@ -20,14 +20,13 @@ from xlarank.data.npz import NpzReader
 from xlarank.data.schema import (
     DOT_DIMENSIONS,
     LAYOUT_COLUMNS,
-    LAYOUT_SLOTS,
     MAX_RANK,
     NODE_COLUMNS,
     OPCODE,
     OPCODES,
     TILE_COLUMNS,
 )
-from xlarank.data.structure import has_cycle
+from xlarank.data.structure import DEFAULT_LAYOUT, SIZES, check_layouts, fitting_dots, has_cycle
 
 Kind = Literal["layout", "tile"]
 
@@ -46,13 +45,11 @@ MAX_RUNTIME = 24 * 3600 * 10**9
 _RUNTIME_UNIT = "write whole nanoseconds (milliseconds times 1,000,000, rounded to int64)"
 _MEND = "mend or remove the file"
 
-_FIRST_COLUMNS = map(NODE_COLUMNS.index, ("shape_dimensions_0", "layout_minor_to_major_0"))
-_SIZES, _DEFAULT_LAYOUT = (slice(column, column + MAX_RANK) for column in _FIRST_COLUMNS)
 _CONVOLUTION = [i for i, name in enumerate(NODE_COLUMNS) if name.startswith("convolution_dim")]
 #: Columns of ``node_feat`` that must be whole numbers, and their maximum, if any.
 _INTEGER_COLUMNS: Final[tuple[tuple[str, Any, int | None], ...]] = (
-    ("the dimensions", _SIZES, None),
-    ("the default layouts", _DEFAULT_LAYOUT, MAX_RANK - 1),
+    ("the dimensions", SIZES, None),
+    ("the default layouts", DEFAULT_LAYOUT, MAX_RANK - 1),
     ("the convolution's dimension numbers", _CONVOLUTION, MAX_RANK - 1),
 )
 
@@ -127,24 +124,6 @@ class Graph(ABC):
         return np.where(self.measured, self.runtime.astype(np.float64), np.inf)
 
 
-@dataclass(frozen=True, eq=False)
-class Dots:
-    """Operands and dimension numbers of a program's dots; TpuGraphs' files do not have them.
-
-    Attributes:
-        operands: ``(dots, 2)`` left and right operand of each dot node, in the order of the nodes;
-            -1 if unknown.
-        dimensions: ``(dots, 4, 6)`` dimensions as in `xlarank.data.schema.DOT_DIMENSIONS`, padded
-            with -1.
-    """
-
-    operands: NDArray[np.int64]
-    dimensions: NDArray[np.int64]
-
-    def __post_init__(self) -> None:
-        protect_arrays(self)
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class LayoutGraph(Graph):
     """A program; configurations choose the layouts of its nodes.
@@ -152,14 +131,18 @@ class LayoutGraph(Graph):
     Attributes:
         splits: ``(k,)``; nodes ``splits[i]:splits[i + 1]`` are one or more whole computations.
         configurable: ``(configurable nodes,)`` node ids, ascending.
-        dots: operands and dimension numbers of the dots; None if the file does not have them.
+        dot_operands: ``(dots, 2)`` left and right operand of each dot node, in the order of the
+            nodes; -1 if unknown, as in TpuGraphs' files.
+        dot_dimensions: ``(dots, 4, 6)`` dimensions as in `xlarank.data.schema.DOT_DIMENSIONS`,
+            padded with -1.
     """
 
     kind = "layout"
     splits: NDArray[np.int64]
     configurable: NDArray[np.int64]
     table: ConfigTable
-    dots: Dots | None = None
+    dot_operands: NDArray[np.int64]
+    dot_dimensions: NDArray[np.int64]
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, {counted(len(self.configurable), 'configurable node')}>"
@@ -318,19 +301,6 @@ def _shape(
     return header.shape
 
 
-def _gaps(dimensions: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return whether rows of dimensions, padded with -1, have -1 before a dimension."""
-    named = dimensions >= 0
-    return np.asarray((named[..., 1:] & ~named[..., :-1]).any(axis=-1))
-
-
-def _repeats(dimensions: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return whether rows of dimensions, padded with -1, name a dimension twice."""
-    ordered = np.sort(dimensions, axis=-1)
-    equal = ordered[..., 1:] == ordered[..., :-1]
-    return np.asarray((equal & (ordered[..., 1:] >= 0)).any(axis=-1))
-
-
 def _read_layout(archive: NpzReader, name: str) -> LayoutGraph:
     program = _read_program(archive, name)
     nodes = len(program["node_feat"])
@@ -347,52 +317,36 @@ def _read_layout(archive: NpzReader, name: str) -> LayoutGraph:
     with closing(archive.stream("node_config_feat")) as blocks:
         rows = (block if in_order else block[:, order] for block in blocks)
         table = ConfigTable.from_blocks(rows, configs=len(program["runtime"]), nodes=len(order))
-    dots = _read_dots(archive, program) if "node_dot_operands" in archive.names else None
-    graph = LayoutGraph(**program, splits=splits, configurable=ids[order], table=table, dots=dots)
-    _check_layouts(graph)
-    return graph
+    check_layouts(program["node_feat"], program["edges"], ids[order][table.node], table.rows)
+    operands, dimensions = _read_dots(archive, program)
+    return LayoutGraph(
+        **program,
+        splits=splits,
+        configurable=ids[order],
+        table=table,
+        dot_operands=operands,
+        dot_dimensions=dimensions,
+    )
 
 
-def _read_dots(archive: NpzReader, program: dict[str, Any]) -> Dots:
+def _read_dots(
+    archive: NpzReader, program: dict[str, Any]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the operands and the dimensions of the dots, -1 if the file does not have them."""
     nodes = np.flatnonzero(program["opcode"] == OPCODE["dot"])
-    _shape(archive, "node_dot_operands", (len(nodes), 2))
-    _shape(archive, "node_dot_dimensions", (len(nodes), len(DOT_DIMENSIONS), MAX_RANK))
+    shapes = (len(nodes), 2), (len(nodes), len(DOT_DIMENSIONS), MAX_RANK)
+    if "node_dot_operands" not in archive.names:
+        return np.full(shapes[0], -1), np.full(shapes[1], -1)
+    for name, shape in zip(("node_dot_operands", "node_dot_dimensions"), shapes, strict=True):
+        _shape(archive, name, shape)
     operands = _integers(archive, "node_dot_operands", -1, len(program["node_feat"]) - 1)
-    dots = Dots(operands, _integers(archive, "node_dot_dimensions", -1, MAX_RANK - 1))
-    wrong = (operands >= 0).any(axis=1) & ~fitting_dots(dots, nodes, **program)
+    dimensions = _integers(archive, "node_dot_dimensions", -1, MAX_RANK - 1)
+    fits = fitting_dots(nodes, operands, dimensions, program["node_feat"], program["edges"])
+    wrong = (operands >= 0).any(axis=1) & ~fits
     if wrong.any():
         got = f"node_dot_dimensions of node {nodes[wrong.argmax()]} do not fit its operands"
         raise GraphFileError(got, expected="the dimension numbers of its dot")
-    return dots
-
-
-def fitting_dots(
-    dots: Dots,
-    nodes: NDArray[np.int64],
-    node_feat: NDArray[np.float32],
-    edges: NDArray[np.int64],
-    **_: Any,
-) -> NDArray[np.bool_]:
-    """Return whether each of the dots ``nodes`` has operands, and dimensions that fit them.
-
-    Contracted and batch dimensions are distinct dimensions of two operands of the node, as many
-    and of the same sizes on both sides. With the other dimensions they give the output's rank.
-    """
-    rank = tensor_ranks(node_feat)
-    sides = dots.dimensions.reshape(-1, 2, 2, MAX_RANK)  # contracted and batch, left and right
-    named = sides >= 0
-    fits = (dots.operands >= 0).all(axis=1)
-    fits &= ~_gaps(sides).any(axis=(1, 2))
-    fits &= (sides < rank[dots.operands][:, None, :, None]).all(axis=(1, 2, 3))
-    fits &= ~_repeats(sides.transpose(0, 2, 1, 3).reshape(-1, 2, 2 * MAX_RANK)).any(axis=1)
-    sizes = node_feat[dots.operands[:, None, :, None], sides + _SIZES.start]
-    left, right = np.where(named, sizes, -1).transpose(2, 0, 1, 3)
-    fits &= (left == right).all(axis=(1, 2))
-    contracted, batch = named[:, :, 0].sum(axis=2).T
-    fits &= rank[nodes] == rank[dots.operands].sum(axis=1) - 2 * contracted - batch
-    consumer, operand = edges.T
-    pairs = consumer * len(rank) + operand
-    return np.asarray(fits & np.isin(nodes[:, None] * len(rank) + dots.operands, pairs).all(axis=1))
+    return operands, dimensions
 
 
 def _read_tile(archive: NpzReader, name: str) -> TileGraph:
@@ -406,7 +360,7 @@ def _read_tile(archive: NpzReader, name: str) -> TileGraph:
 def _read_program(archive: NpzReader, name: str) -> dict[str, Any]:
     node_feat = _float32(archive, "node_feat")
     nodes = len(node_feat)
-    layouts = node_feat[:, _DEFAULT_LAYOUT]
+    layouts = node_feat[:, DEFAULT_LAYOUT]
     if ((layouts[:, :-1] == -1) & (layouts[:, 1:] >= 0)).any():
         got = "the default layouts in node_feat have -1 before a dimension"
         raise GraphFileError(got, expected="the padding at the end")
@@ -418,7 +372,7 @@ def _read_program(archive: NpzReader, name: str) -> dict[str, Any]:
         if len(fractions := values[values % 1 != 0]):
             got = f"{title} in node_feat hold {fractions[0]}"
             raise GraphFileError(got, expected="whole numbers")
-    elements = np.maximum(node_feat[:, _SIZES], 1).prod(axis=1, dtype=np.float64)
+    elements = np.maximum(node_feat[:, SIZES], 1).prod(axis=1, dtype=np.float64)
     if elements.max() > MAX_ELEMENTS:
         got = f"node {int(elements.argmax())} in node_feat has {elements.max():.3g} elements"
         raise GraphFileError(got, expected=f"at most {MAX_ELEMENTS:.3g}")
@@ -471,41 +425,3 @@ def _check_range(name: str, values: NDArray[Any], low: int, high: int | None = N
     if bad.size:
         expected = f"{low} or more" if high is None else f"{low} to {high}"
         raise GraphFileError(f"{name} holds {bad.flat[0]}", expected=expected)
-
-
-def tensor_ranks(node_feat: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return ``(nodes,)`` number of dimensions of each node's output.
-
-    The format has no rank column. The last dimension is the last one whose size is above 0 or that
-    the default layout names (size 0 is legal in HLO).
-    """
-    layout = node_feat[:, _DEFAULT_LAYOUT]
-    positions = np.arange(1, MAX_RANK + 1)
-    named = np.where(layout.any(axis=1), layout.max(axis=1) + 1, 0)
-    last = ((node_feat[:, _SIZES] > 0) * positions).max(axis=1)
-    rank: NDArray[np.int64] = np.maximum(last, named).astype(np.int64)
-    return rank
-
-
-def _check_layouts(graph: LayoutGraph) -> None:
-    """Check that layouts name dimensions of their tensors, each once, and are padded at the end."""
-    rank = tensor_ranks(graph.node_feat)
-    edges = graph.edges
-    operand_rank = np.full(len(rank), -1)
-    np.maximum.at(operand_rank, edges[:, 0], rank[edges[:, 1]])
-    operand_rank[operand_rank < 0] = MAX_RANK  # unknown for a node without operands
-    owner = graph.configurable[graph.table.node]
-    limits = (rank, operand_rank, operand_rank)
-    for index, (slot, limit) in enumerate(zip(LAYOUT_SLOTS, limits, strict=True)):
-        layout = graph.table.rows[:, MAX_RANK * index : MAX_RANK * (index + 1)]
-        beyond = layout.max(axis=1, initial=-1) >= limit[owner]
-        for wrong, problem, expected in (
-            (_repeats(layout), "names a dimension twice", "every dimension at most once"),
-            (_gaps(layout), "has -1 before a dimension", "the padding at the end"),
-            (beyond, "names a dimension beyond the rank", "dimensions of that tensor"),
-        ):
-            if wrong.any():
-                row = int(wrong.argmax())
-                text = ", ".join(str(entry) for entry in layout[row] if entry >= 0)
-                got = f"the {slot} layout ({text}) of node {owner[row]} {problem}"
-                raise GraphFileError(got, expected=expected)

@@ -1,11 +1,106 @@
-"""Structure of a program: cycles, levels of nodes, a hash."""
+"""Structure of programs: dimensions of their tensors, cycles, levels of nodes, a hash."""
 
 from __future__ import annotations
 
 from hashlib import blake2b
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from xlarank.data.errors import GraphFileError
+from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN
+
+#: Columns of ``node_feat`` with the sizes of the output, and its default layout.
+SIZES: Final = slice(
+    NODE_COLUMN["shape_dimensions_0"], NODE_COLUMN["shape_dimensions_0"] + MAX_RANK
+)
+DEFAULT_LAYOUT: Final = slice(NODE_COLUMN["layout_minor_to_major_0"], None)
+
+
+def _gaps(dimensions: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return whether rows of dimensions, padded with -1, have -1 before a dimension."""
+    named = dimensions >= 0
+    return np.asarray((named[..., 1:] & ~named[..., :-1]).any(axis=-1))
+
+
+def _repeats(dimensions: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return whether rows of dimensions, padded with -1, name a dimension twice."""
+    ordered = np.sort(dimensions, axis=-1)
+    equal = ordered[..., 1:] == ordered[..., :-1]
+    return np.asarray((equal & (ordered[..., 1:] >= 0)).any(axis=-1))
+
+
+def fitting_dots(
+    nodes: NDArray[np.int64],
+    operands: NDArray[np.int64],
+    dimensions: NDArray[np.int64],
+    node_feat: NDArray[np.float32],
+    edges: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """Return whether each of the dots ``nodes`` has operands, and dimensions that fit them.
+
+    Contracted and batch dimensions are distinct dimensions of two operands of the node, as many
+    and of the same sizes on both sides. With the other dimensions they give the output's rank.
+    """
+    rank = tensor_ranks(node_feat)
+    sides = dimensions.reshape(-1, 2, 2, MAX_RANK)  # contracted and batch, left and right
+    named = sides >= 0
+    fits = (operands >= 0).all(axis=1)
+    fits &= ~_gaps(sides).any(axis=(1, 2))
+    fits &= (sides < rank[operands][:, None, :, None]).all(axis=(1, 2, 3))
+    fits &= ~_repeats(sides.transpose(0, 2, 1, 3).reshape(-1, 2, 2 * MAX_RANK)).any(axis=1)
+    sizes = node_feat[operands[:, None, :, None], sides + SIZES.start]
+    left, right = np.where(named, sizes, -1).transpose(2, 0, 1, 3)
+    fits &= (left == right).all(axis=(1, 2))
+    contracted, batch = named[:, :, 0].sum(axis=2).T
+    fits &= rank[nodes] == rank[operands].sum(axis=1) - 2 * contracted - batch
+    pairs = edges[:, 0] * len(rank) + edges[:, 1]
+    return np.asarray(fits & np.isin(nodes[:, None] * len(rank) + operands, pairs).all(axis=1))
+
+
+def tensor_ranks(node_feat: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return ``(nodes,)`` number of dimensions of each node's output.
+
+    The format has no rank column. The last dimension is the last one whose size is above 0 or that
+    the default layout names (size 0 is legal in HLO).
+    """
+    layout = node_feat[:, DEFAULT_LAYOUT]
+    positions = np.arange(1, MAX_RANK + 1)
+    named = np.where(layout.any(axis=1), layout.max(axis=1) + 1, 0)
+    last = ((node_feat[:, SIZES] > 0) * positions).max(axis=1)
+    rank: NDArray[np.int64] = np.maximum(last, named).astype(np.int64)
+    return rank
+
+
+def check_layouts(
+    node_feat: NDArray[np.float32],
+    edges: NDArray[np.int64],
+    owner: NDArray[np.int64],
+    rows: NDArray[np.int8],
+) -> None:
+    """Check that layouts name dimensions of their tensors, each once, and are padded at the end.
+
+    ``rows`` are ``(R, 18)`` layouts of the nodes ``owner (R,)``; raises `GraphFileError`.
+    """
+    rank = tensor_ranks(node_feat)
+    operand_rank = np.full(len(rank), -1)
+    np.maximum.at(operand_rank, edges[:, 0], rank[edges[:, 1]])
+    operand_rank[operand_rank < 0] = MAX_RANK  # unknown for a node without operands
+    limits = (rank, operand_rank, operand_rank)
+    for index, (slot, limit) in enumerate(zip(LAYOUT_SLOTS, limits, strict=True)):
+        layout = rows[:, MAX_RANK * index : MAX_RANK * (index + 1)]
+        beyond = layout.max(axis=1, initial=-1) >= limit[owner]
+        for wrong, problem, expected in (
+            (_repeats(layout), "names a dimension twice", "every dimension at most once"),
+            (_gaps(layout), "has -1 before a dimension", "the padding at the end"),
+            (beyond, "names a dimension beyond the rank", "dimensions of that tensor"),
+        ):
+            if wrong.any():
+                row = int(wrong.argmax())
+                text = ", ".join(str(entry) for entry in layout[row] if entry >= 0)
+                got = f"the {slot} layout ({text}) of node {owner[row]} {problem}"
+                raise GraphFileError(got, expected=expected)
 
 
 def has_cycle(edges: NDArray[np.int64], nodes: int) -> bool:

@@ -20,7 +20,7 @@ def write_graph(path: Path, **arrays: NDArray[Any]) -> LayoutGraph | TileGraph:
     Both kinds of graphs have ``node_feat, node_opcode, edge_index, config_runtime``. Layout graphs
     add ``node_splits, node_config_ids, node_config_feat``, tile graphs ``config_feat,
     config_runtime_normalizers``. Configurations that were not measured have ``config_runtime`` 0.
-    Layout graphs may add ``node_dot_operands, node_dot_dimensions`` (`xlarank.data.graph.Dots`).
+    Layout graphs may add ``node_dot_operands, node_dot_dimensions``.
 
     Raises `GraphFileError` for arrays outside the format; ``path`` is then left as it was.
     """

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import XlarankError, did_you_mean
-from xlarank.data.graph import Graph, Kind, tensor_ranks
+from xlarank.data.graph import Graph, Kind
 from xlarank.data.schema import ELEMENT_BYTES, LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODES
+from xlarank.data.structure import tensor_ranks
 from xlarank.features.block import Block, Cause
 from xlarank.features.block_files import loaded_blocks
 from xlarank.features.candidates import rank_sources

@@ -84,9 +84,10 @@ def unconfigured(*nodes: Node, configurable: tuple[int, ...]) -> LayoutGraph:
     features, opcodes, edges = program_arrays(nodes).values()
     program = "p", features, opcodes.astype(np.int64), edges
     table = ConfigTable.from_blocks([], configs=0, nodes=len(configurable))
-    return LayoutGraph(
-        *program, np.zeros(0, np.int64), np.array([0, len(nodes)]), np.array(configurable), table
-    )
+    splits = np.array([0, len(nodes)])
+    dots = [np.full((list(opcodes).count(OPCODE["dot"]), *shape), -1) for shape in ((2,), (4, 6))]
+    runtime = np.zeros(0, np.int64)
+    return LayoutGraph(*program, runtime, splits, np.array(configurable), table, *dots)
 
 
 def layout_row(
@@ -220,8 +221,8 @@ def arrays_of(graph: Any) -> Arrays:
             "config_runtime_normalizers": graph.normalizers,
         }
     program |= {"node_splits": graph.splits[None], "node_config_ids": graph.configurable}
-    if graph.dots is not None:
-        program |= dict(zip(DOT_KEYS, (graph.dots.operands, graph.dots.dimensions), strict=True))
+    if (graph.dot_operands >= 0).any():
+        program |= dict(zip(DOT_KEYS, (graph.dot_operands, graph.dot_dimensions), strict=True))
     return program | {"node_config_feat": graph.table.rows[graph.table.codes]}
 
 

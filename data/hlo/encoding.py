@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from xlarank.data import schema
 from xlarank.data.errors import HloError
-from xlarank.data.graph import MAX_NODES, Dots, fitting_dots
+from xlarank.data.graph import MAX_NODES
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN, OPCODE, TILE_SLOTS
-from xlarank.data.structure import has_cycle
+from xlarank.data.structure import fitting_dots, has_cycle
 
 #: Arrays by name in the dataset's files.
 Arrays = dict[str, NDArray[Any]]
@@ -76,8 +76,8 @@ def encode_program(module: Message) -> Arrays:
 
     These are ``node_splits (1, k)`` and ``node_config_ids (configurable nodes,)``, both int64.
     Every convolution, dot and reshape outside fusion bodies is configurable if its rank fits the
-    format, as in all of Google's files that were checked. Also adds the two arrays of
-    `xlarank.data.graph.Dots`, int8 and int64, which Google's files do not have.
+    format, as in all of Google's files that were checked. Also adds
+    ``node_dot_operands`` and ``node_dot_dimensions``, which Google's files do not have.
     """
     arrays = encode_kernel(module)
     fused = fused_computations(module)
@@ -89,17 +89,17 @@ def encode_program(module: Message) -> Arrays:
     ends = np.cumsum([len(computation.instructions) for computation in module.computations])
     major = [bool(_MAJOR.search(computation.name)) for computation in module.computations]
     splits = {"node_splits": np.unique([0, *ends[major], ends[-1]])[None]}
-    dots = _dots(module, arrays)
+    operands, dimensions = _dots(module, arrays)
     return arrays | {
         **splits,
         "node_config_ids": np.array(configurable, np.int64),
-        "node_dot_operands": dots.operands,
-        "node_dot_dimensions": dots.dimensions.astype(np.int8),
+        "node_dot_operands": operands,
+        "node_dot_dimensions": dimensions.astype(np.int8),
     }
 
 
-def _dots(module: Message, arrays: Arrays) -> Dots:
-    """Return the dots of a module; those of tensors that the format cannot express are unknown."""
+def _dots(module: Message, arrays: Arrays) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return operands and dimensions of dots, -1 for those that the format cannot express."""
     node_of, _ = _index_nodes(module)
     nodes = np.flatnonzero(arrays["node_opcode"] == OPCODE["dot"])
     operands = np.full((len(nodes), 2), -1, np.int64)
@@ -118,12 +118,10 @@ def _dots(module: Message, arrays: Arrays) -> Dots:
             operands[number] = [local_nodes[operand] for operand in instruction.operand_ids]
             for side, values in enumerate(numbers):
                 dimensions[number, side, : len(values)] = values
-    fits = fitting_dots(
-        Dots(operands, dimensions), nodes, arrays["node_feat"], arrays["edge_index"]
-    )
-    return Dots(
-        np.where(fits[:, None], operands, -1), np.where(fits[:, None, None], dimensions, -1)
-    )
+    fits = fitting_dots(nodes, operands, dimensions, arrays["node_feat"], arrays["edge_index"])
+    operands[~fits] = -1
+    dimensions[~fits] = -1
+    return operands, dimensions
 
 
 def fused_computations(module: Message) -> set[int]:

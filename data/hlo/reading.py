@@ -30,7 +30,7 @@ from google.protobuf.message import DecodeError
 from xlarank.data.config_table import ConfigTable
 from xlarank.data.errors import HloError, naming
 from xlarank.data.files import read_bytes
-from xlarank.data.graph import Dots, Graph, GraphWarning, LayoutGraph
+from xlarank.data.graph import Graph, GraphWarning, LayoutGraph
 from xlarank.data.hlo import messages
 from xlarank.data.hlo.encoding import Arrays, encode_program, unexpressed
 from xlarank.data.hlo.messages import Message, instructions
@@ -163,7 +163,8 @@ def module_graph(module: Message, path: Path) -> LayoutGraph:
         arrays["node_splits"].reshape(-1),
         nodes,
         ConfigTable.from_blocks([rows], configs=1, nodes=len(nodes)),
-        Dots(arrays["node_dot_operands"], arrays["node_dot_dimensions"].astype(np.int64)),
+        arrays["node_dot_operands"],
+        arrays["node_dot_dimensions"].astype(np.int64),
     )
 
 

@@ -53,7 +53,7 @@ class LayoutProgram:
     Attributes:
         opcode, dims, element_bytes: name, output shape and bytes of an element.
         operands: nodes in operand order.
-        dots: index into ``facts.graph.dots`` of the dots whose dimension numbers are known.
+        dots: index into ``facts.graph.dot_operands`` of the dots whose dimension numbers are known.
         readers: number of operands that are a node's output.
         keeps: whether the operands and the output of a node have one layout.
         reshapes: nodes that reshape their operand.
@@ -94,9 +94,7 @@ class LayoutProgram:
         self.results = self._results()
 
     def _known_dots(self) -> dict[int, int]:
-        if self.facts.graph.dots is None:
-            return {}
-        known = self.facts.graph.dots.operands[:, 0] >= 0
+        known = self.facts.graph.dot_operands[:, 0] >= 0
         nodes = [node for node, opcode in enumerate(self.opcode) if opcode == "dot"]
         return {node: index for index, node in enumerate(nodes) if known[index]}
 
@@ -111,10 +109,9 @@ class LayoutProgram:
             if computation[consumer] == computation[operand]:
                 operands[consumer].append(operand)
         tensors = slot_tensors(self.facts, np.arange(graph.nodes))
-        dots = graph.dots
         for node, inputs in enumerate(operands):
-            if dots is not None and node in self.dots:
-                operands[node] = dots.operands[self.dots[node]].tolist()
+            if node in self.dots:
+                operands[node] = graph.dot_operands[self.dots[node]].tolist()
             elif self.opcode[node] in ("dot", "convolution"):
                 left, right = tensors[node, 1:].tolist()
                 both = left, right if right >= 0 else left  # x * x has one edge
@@ -188,8 +185,7 @@ class LayoutProgram:
 
     def _take_numbers(self, node: int, index: int) -> None:
         """Set what is known of a dot from its dimension numbers."""
-        assert self.facts.graph.dots is not None
-        numbers = self.facts.graph.dots.dimensions[index].reshape(2, 2, -1)
+        numbers = self.facts.graph.dot_dimensions[index].reshape(2, 2, -1)
         contracted_size = 1
         for side, tensor in enumerate(self.operands[node]):
             contracted, batch = (tuple(listed[listed >= 0].tolist()) for listed in numbers[:, side])

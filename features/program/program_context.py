@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from xlarank.data.graph import Graph, tensor_ranks
+from xlarank.data.graph import Graph
 from xlarank.data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN, OPCODE, OPCODES
-from xlarank.data.structure import node_levels
+from xlarank.data.structure import node_levels, tensor_ranks
 from xlarank.features.program.tensors import Floats, Ints
 
 _CLASSES: Final[dict[str, str]] = {

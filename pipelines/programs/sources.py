@@ -223,9 +223,9 @@ def write_configurations(
 ) -> None:
     """Write a graph file with ``rows (configs, nodes, 18)`` and runtimes, 0 if unknown."""
     dots = {}
-    if graph.dots is not None:
-        dots["node_dot_operands"] = graph.dots.operands
-        dots["node_dot_dimensions"] = graph.dots.dimensions.astype(np.int8)
+    if (graph.dot_operands >= 0).any():
+        dots["node_dot_operands"] = graph.dot_operands
+        dots["node_dot_dimensions"] = graph.dot_dimensions.astype(np.int8)
     write_graph(
         path,
         **dots,

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import XlarankError
-from xlarank.data.graph import Graph, LayoutGraph, tensor_ranks
+from xlarank.data.graph import Graph, LayoutGraph
 from xlarank.data.hlo.reading import NodeName
+from xlarank.data.structure import tensor_ranks
 from xlarank.features.attribution import walk_between
 from xlarank.features.layout.config_costs import ConfigRelayout, SlowNode, config_costs
 from xlarank.features.layout.time_model import config_times

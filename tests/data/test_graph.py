@@ -29,9 +29,10 @@ from tests.graphs import (
     tile_arrays,
 )
 from xlarank.data.errors import GraphFileError
-from xlarank.data.graph import MAX_RUNTIME, GraphWarning, LayoutGraph, read_graph, tensor_ranks
+from xlarank.data.graph import MAX_RUNTIME, GraphWarning, LayoutGraph, read_graph
 from xlarank.data.npz import NpzReader
 from xlarank.data.schema import MAX_RANK, NODE_COLUMN, NODE_COLUMNS, OPCODE
+from xlarank.data.structure import tensor_ranks
 from xlarank.data.writing import write_graph
 
 CONV, RESHAPE = 0, 1  # positions of the configurable nodes 2 and 4 in the layout graph
@@ -277,11 +278,11 @@ def with_dots(dimensions, operands=((0, 1),)):
 
 def test_dimension_numbers_of_dots_are_read(tmp_path):
     numbers = [[(1,), (0,), (), ()]]
-    dots = read_graph(save_npz(tmp_path / "d.npz", with_dots(numbers))).dots
-    assert dots.operands.tolist() == [[0, 1]]
-    assert dots.dimensions[0, :, 0].tolist() == [1, 0, -1, -1]
+    graph = read_graph(save_npz(tmp_path / "d.npz", with_dots(numbers)))
+    assert graph.dot_operands.tolist() == [[0, 1]]
+    assert graph.dot_dimensions[0, :, 0].tolist() == [1, 0, -1, -1]
     unknown = with_dots([[()] * 4], ((-1, -1),))
-    assert read_graph(save_npz(tmp_path / "u.npz", unknown)).dots.operands.tolist() == [[-1, -1]]
+    assert read_graph(save_npz(tmp_path / "u.npz", unknown)).dot_operands.tolist() == [[-1, -1]]
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,6 @@ def test_scores_have_baselines_and_the_spread_of_seeds_beside_them(shared_traine
     graphs = stored(shared_trained, LAYOUT, "valid").values()
     in_order = [kendall_tau(np.arange(len(graph.cost)), graph.cost) for graph in graphs]
     assert tau["baselines"]["file order"] == pytest.approx(np.mean(in_order))
-    assert tau["baselines"]["random"] == 0
     once = [kendall_tau(model.score(graph), graph.row_cost) for graph in graphs]
     assert tau["repeats_once"] == pytest.approx(np.mean(once))
     assert tau["repeats_once"] != tau["mean"]
@@ -102,9 +101,8 @@ def test_a_ceiling_stands_beside_tau_if_labels_are_measured_again(shared_trained
 
     monkeypatch.setattr(evaluation, "tau_ceiling", made_up)
     report = run(shared_trained).report
-    expected = {}
-    for name, graph in stored(shared_trained, LAYOUT, "valid").items():
-        expected[name] = graph.cost[0] / graph.cost[[0, -2, -1]].sum()
+    graphs = stored(shared_trained, LAYOUT, "valid").items()
+    expected = {name: graph.cost[0] / graph.cost[[0, -2, -1]].sum() for name, graph in graphs}
     assert report[LAYOUT]["tau"]["ceiling"] == expected
     assert "ceiling" not in report[TILE]["tau"] and "ceiling" not in report[LAYOUT]["slowdown@1"]
     rows = gather(Workspace(shared_trained), LAYOUTS, explained=False).score_rows()
@@ -166,10 +164,8 @@ def test_graphs_that_the_model_was_trained_on_are_no_result(trained, tmp_path, w
 def test_the_shipped_relayout_time_is_on_the_leaderboard_and_not_compared_with_itself(tmp_path):
     trees.write_tree(tmp_path / "tree", {LAYOUT: {"valid": ("delta__a", "delta__b", "zeta__a")}})
     build(tmp_path / "tree", tmp_path / "work", settings=trees.FULL)
-    result = run(tmp_path / "work", model_from="shipped", collections=[LAYOUT])
-    assert result.left_out == {}
-    assert "best other rule without learning (" in result.verdicts[LAYOUT]
-    assert "estimated time" not in result.verdicts[LAYOUT]
+    verdict = run(tmp_path / "work", model_from="shipped").verdicts[LAYOUT]
+    assert "best other rule without learning (" in verdict and "estimated time" not in verdict
     board = leaderboard(Workspace(tmp_path / "work"))
     row = board.filter(ranker="relayout time of the shipped ranker")
     assert row["settings"].to_list() == [None]
@@ -195,19 +191,21 @@ def test_the_ranker_in_use_is_named_beside_the_models_verdict(trained):
     assert run(trained, collections=[LAYOUT]).in_use == {LAYOUT: ""}
 
 
-def test_verdicts_on_the_same_numbers_agree_with_those_of_train():
+def test_verdicts():
     leads = (-0.3, 0.1, 0.05, -0.2, 0.04)
     model = {str(i): {"score": 0.5 + lead} for i, lead in enumerate(leads)}
     rule = {name: {"score": 0.5} for name in model}
-    same = verdicts.verdict(LAYOUT, {("lambdarank", None): rule, ("rule: x", None): rule})
-    level = "level with the best rule without learning (x, 0.500) on every graph: Kendall tau 0.500"
-    assert same.startswith(level)
-    text = verdicts.verdict(LAYOUT, {("lambdarank", None): model, ("rule: x", None): rule})
-    start = "behind the best rule without learning (x, 0.500), but not significantly: Kendall tau"
-    assert text.startswith(start) and "by -0.062 (95 % interval -" in text
-    counts = verdicts.count_verdicts([text, "on one graph alone, beside ...", "worse than ..."])
-    better = "0 better, 1 worse, 1 not significantly different, 1 on one graph alone"
-    assert counts.endswith(f"of 3 models: {better}.")
+    texts = []
+    for metrics in (rule, model):
+        rankings = {("lambdarank", None): metrics, ("rule: x", None): rule}
+        texts.append(verdicts.verdict(LAYOUT, rankings))
+    best = "the best rule without learning (x, 0.500)"
+    assert texts[0].startswith(f"level with {best} on every graph: Kendall tau 0.500")
+    assert texts[1].startswith(f"behind {best}, but not significantly: Kendall tau")
+    assert "by -0.062 (95 % interval -" in texts[1]
+    counts = verdicts.count_verdicts([*texts, "on one graph alone, beside ...", "worse than ..."])
+    better = "0 better, 1 worse, 2 not significantly different, 1 on one graph alone"
+    assert counts.endswith(f"of 4 models: {better}.")
 
 
 def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
@@ -401,9 +399,7 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built
     names = ("ranknet", "lambdarank")
     layouts = {"collections": [LAYOUT]}
     alone = {name: held_out(built, model=name, rounds=60, **layouts) for name in names}
-    assert len(fits) == 2 * 3, "a fit for each family"
-    assert alone["ranknet"].notes[0].startswith(f"{LAYOUT}: ranknet with default parameters, ")
-    assert not (built / "models").exists()
+    assert len(fits) == 2 * 3 and not (built / "models").exists(), "a fit for each family"
     result = held_out(built, model=[*names, "ranknet"], rounds=60, **layouts)
     comparison = {row["ranker"]: row for row in result.comparison[LAYOUT]}
     assert "rule: file order" in comparison
@@ -413,19 +409,10 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built
     for name, ranker in alone.items():
         scores = comparison[name]["score"]["graphs"]
         assert scores == ranker.report[LAYOUT]["score"]["graphs"]
-    assert result.graphs == UNSEEN_KINDS
     assert result.notes == [*alone["ranknet"].notes, *alone["lambdarank"].notes]
     verdicts = {f"{LAYOUT}, {name}": alone[name].verdicts[LAYOUT] for name in names}
     assert result.verdicts == verdicts, "each by name, with its own score"
     assert result.several == sorted(names, key=lambda name: -means[name])
-
-
-def test_named_collections_without_the_block_are_skipped(trained):
-    """What was computed for others is returned; a block that none has is an error (below)."""
-    options = {"collections": [TILE, LAYOUT], "without": ["Padding"]}
-    result = held_out(trained, rounds=5, model="lambdarank", **options)
-    assert result.left_out == {TILE: f"{TILE} has no columns of Padding"}
-    assert [*result.rankings] == [LAYOUT]
 
 
 def test_rules_are_beside_every_ranker(shared_trained):
@@ -459,11 +446,12 @@ def test_a_block_is_left_out_on_the_same_folds(trained, fits, models):
     """The worth by hand, graph by graph; without a ranker it is that of the trained model."""
     workspace = Workspace(trained)
     fit = FitSettings(25, threads=1)
-    result = cross_validate(workspace, models, without=["Padding", "SlotChange"], fit=fit)
+    options = {"collections": [LAYOUT, TILE], "without": ["Padding", "SlotChange"]}
+    result = cross_validate(workspace, models, fit=fit, **options)
     names = ("lambdarank", "lambdarank without Padding and SlotChange")
     comparison = {row["ranker"]: row for row in result.comparison[LAYOUT]}
     whole, rest = (comparison[name] for name in names)
-    assert "no columns of Padding or SlotChange" in result.left_out[TILE]
+    assert "no columns of Padding or SlotChange" in result.left_out[TILE], "though it was named"
     assert TILE not in result.report
     scores = [[*metrics["score"]["graphs"].items()] for metrics in (whole, rest)]
     assert [name for name, _ in scores[0]] == [name for name, _ in scores[1]]
