@@ -1,5 +1,6 @@
 """Options and output of every command: JSON, values from a file, help, tables and bars."""
 
+import inspect
 import io
 import json
 import os
@@ -21,7 +22,7 @@ from tests.cli.conftest import ROOT, environment, here, refused
 from tests.graphs import layout_arrays, save_npz, tile_arrays
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, write_tree
 from xlarank.cli import console
-from xlarank.cli.app import NEXT, commands, examples_of
+from xlarank.cli.app import NEXT, commands, documented, examples_of
 from xlarank.cli.dataset import LABELS, info_row
 from xlarank.cli.options import RANKERS, moved_to_front
 from xlarank.cli.scoring import score_rows
@@ -257,6 +258,9 @@ def test_every_command_and_ranker_has_its_words_and_options_of_one_name_mean_the
     for name in ("seed", "threads", "workspace", "data_root"):
         assert len({part.help for part in params if part.name == name}) == 1
     assert len({part.default for part in params if part.name == "target"}) == 1
+    for command in commands().commands.values():
+        _, described = documented(inspect.getdoc(command.callback))
+        assert described.keys() <= {part.name for part in command.params}
     names = commands().commands.keys()
     assert NEXT.keys() < names and all(map(examples_of, names)) and [*RANKERS] == rankers()
     shown = here("tune", "--help").out

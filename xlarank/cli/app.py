@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import signal
 import sys
 import threading
@@ -12,6 +13,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from inspect import getdoc
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn, get_type_hints
 
@@ -143,28 +145,22 @@ def _version(show: bool) -> None:
 @app.callback(result_callback=_say_next)
 def common(
     context: typer.Context,
-    version: Annotated[
-        bool, Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
-    quiet: Annotated[
-        bool, Option("--quiet", help="Print errors only (and JSON with --json -).")
-    ] = False,
-    verbose: Annotated[
-        bool, Option("--verbose", help="Print each step, and lists in full.")
-    ] = False,
-    log_file: Annotated[
-        Path | None, Option(help="Append all output to this file, with the time.")
-    ] = None,
-    config_file: Annotated[
-        Path | None,
-        Option(
-            help="TOML file with values of options: top level for all commands, \\[train] for one."
-        ),
-    ] = None,
+    version: Annotated[bool, Option(callback=_version, is_eager=True)] = False,
+    quiet: bool = False,
+    verbose: bool = False,
+    log_file: Path | None = None,
+    config_file: Path | None = None,
 ) -> None:
-    """Rank compiler configurations without running them: boosted trees on TpuGraphs data.
+    r"""Rank compiler configurations without running them: boosted trees on TpuGraphs data.
 
     --quiet, --verbose, --log-file and --config-file may stand before or after the command.
+
+    Args:
+        version: Show the version.
+        quiet: Print errors only (and JSON with --json -).
+        verbose: Print each step, and lists in full.
+        log_file: Append all output to this file, with the time.
+        config_file: TOML file with values of options: top level for all commands, \[train] for one.
     """
     if quiet and verbose:
         raise typer.BadParameter("--quiet and --verbose exclude each other")
@@ -187,18 +183,35 @@ def commands() -> Any:
     group: Any = get_command(app)
     for name, command in {"": group, **group.commands}.items():
         hints = get_type_hints(command.callback)
+        text, helps = documented(getdoc(command.callback) or "")
+        command.help = text if name else command.help
         for parameter in (*command.params, command.get_help_option(typer.Context(command))):
+            parameter.help = parameter.help or helps[parameter.name]
             if parameter.param_type_name == "argument":
                 parameter.display_type_rich = lambda ctx: None
                 continue
             hint = str(hints.get(parameter.name, bool))
             parameter.metavar = next(word for kind, word in _PLACEHOLDERS.items() if kind in hint)
             parameter._get_number_range_help_str = partial(number_span, parameter)
+            if parameter.default is False:  # a flag needs no negative
+                parameter.secondary_opts = []
         lines = ["Examples:", *(f"python run.py {example}" for example in examples_of(name))]
         if any(parameter.name == "model" for parameter in command.params):
             lines += ["", "Rankers:", *(f"{ranker}: {text}" for ranker, text in RANKERS.items())]
         command.epilog = "\n".join(lines) if name else None
     return group
+
+
+def documented(docstring: str) -> tuple[str, dict[str, str]]:
+    """Split the docstring of a command into its help and that of its parameters.
+
+    >>> documented("Rank a graph." + chr(10) * 2 + "Args:" + chr(10) + "    top: Number to show.")
+    ('Rank a graph.', {'top': 'Number to show.'})
+    """
+    text, _, section = docstring.partition("\n\nArgs:\n")
+    _, *entries = re.split(r"^    (\w+): ", section, flags=re.M)
+    texts = (" ".join(entry.split()) for entry in entries[1::2])
+    return text, dict(zip(entries[::2], texts, strict=True))
 
 
 def number_span(option: Any) -> str | None:

@@ -47,14 +47,16 @@ LABELS: Final = {
 
 @app.command()
 def info(
-    graph: Annotated[
-        Path | None, Argument(help="npz file of a graph: show its labels and their noise.")
-    ] = None,
+    graph: Annotated[Path | None, Argument()] = None,
     data_root: options.Root = None,
     collection: options.Collections = None,
     json_file: options.Json = None,
 ) -> None:
-    """Show collections, splits, counts, and broken or unrankable files of the data root."""
+    """Show collections, splits, counts, and broken or unrankable files of the data root.
+
+    Args:
+        graph: npz file of a graph: show its labels and their noise.
+    """
     from xlarank.data.collection import collection_of
     from xlarank.pipelines.info import file_info
     from xlarank.pipelines.info import info as run
@@ -132,31 +134,26 @@ def build_features(
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
-    split: Annotated[
-        list[str] | None, Option(help="train, valid or test; repeatable. Default: all.")
-    ] = None,
-    max_configs: Annotated[
-        int,
-        Option(
-            min=0,
-            max=2**31 - 1,
-            help="Maximum configurations of a train graph, drawn at random; 0: all.",
-        ),
-    ] = 0,
+    split: list[str] | None = None,
+    max_configs: Annotated[int, Option(min=0, max=2**31 - 1)] = 0,
     jobs: options.Jobs = 0,
-    tier: Annotated[str, Option(help="Columns: fast or full.")] = "full",
-    candidates: Annotated[
-        bool, Option(help="Include transductive columns (of all candidates of a graph).")
-    ] = True,
+    tier: str = "full",
+    candidates: bool = True,
     blocks: options.Blocks = None,
     seed: options.Seed = 0,
-    replace: Annotated[
-        bool, Option("--replace", help="Delete features and models of another data root.")
-    ] = False,
+    replace: bool = False,
     scheduler: options.Scheduler = None,
     json_file: options.Json = None,
 ) -> None:
-    """Compute and store the features of graph files; rerun to resume."""
+    """Compute and store the features of graph files; rerun to resume.
+
+    Args:
+        split: train, valid or test; repeatable. Default: all.
+        max_configs: Maximum configurations of a train graph, drawn at random; 0: all.
+        tier: Columns: fast or full.
+        candidates: Include transductive columns (of all candidates of a graph).
+        replace: Delete features and models of another data root.
+    """
     from xlarank.features.settings import FeatureSettings
     from xlarank.pipelines.build_features import BuildRequest
 
@@ -175,11 +172,12 @@ def build_features(
 
 
 @app.command()
-def explain_feature(
-    name: Annotated[str, Argument(help="Name of a column, or a pattern such as 'padding__*'.")],
-    json_file: options.Json = None,
-) -> None:
-    """Describe a feature column: meaning, unit, formula and source."""
+def explain_feature(name: str, json_file: options.Json = None) -> None:
+    """Describe a feature column: meaning, unit, formula and source.
+
+    Args:
+        name: Name of a column, or a pattern such as 'padding__*'.
+    """
     from xlarank.features.meanings import blocks_by_column
 
     columns = blocks_by_column(name)

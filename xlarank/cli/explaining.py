@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option, Typer
+from typer import Option, Typer
 
 from xlarank.cli import console, options
 from xlarank.cli.console import list_lines, list_reasons, progress, say, show_rows, write_json
@@ -18,16 +18,6 @@ if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
 app = Typer()
 #: Contributions below this are not shown.
 _SMALL = 5e-5
-_Graph = Annotated[Path, Argument(help="An npz file in TpuGraphs format.")]
-_Config = Annotated[int | None, Option(help="Configuration to explain. Default: the best.")]
-_Against = Annotated[
-    str | None, Option(help="Configuration to compare with, or default (sets no layout).")
-]
-_Top = Annotated[int, Option(min=1, help="Number of rows in each table.")]
-_Module = Annotated[Path | None, Option(help="HLO module of the graph, for names of nodes.")]
-_Svg = Annotated[
-    Path | None, Option(callback=options.out_file, help="Draw the largest segment into this file.")
-]
 
 
 def _show_copies(result: Explanation, top: int) -> None:
@@ -119,19 +109,28 @@ def _order(layout: Sequence[int] | None) -> str:
 
 @app.command()
 def explain(
-    graph: _Graph,
-    config: _Config = None,
-    against: _Against = None,
-    top: _Top = 10,
+    graph: Path,
+    config: int | None = None,
+    against: str | None = None,
+    top: Annotated[int, Option(min=1)] = 10,
     workspace: options.Work = options.WORK,
     collection: options.ModelOf = None,
     model_from: options.RankedBy = None,
     blocks: options.Blocks = None,
-    module: _Module = None,
-    svg: _Svg = None,
+    module: Path | None = None,
+    svg: Annotated[Path | None, Option(callback=options.out_file)] = None,
     json_file: options.Json = None,
 ) -> None:
-    """Explain why one configuration is ranked ahead of another: by node, pair, cause and column."""
+    """Explain why one configuration is ranked ahead of another: by node, pair, cause and column.
+
+    Args:
+        graph: An npz file in TpuGraphs format.
+        config: Configuration to explain. Default: the best.
+        against: Configuration to compare with, or default (sets no layout).
+        top: Number of rows in each table.
+        module: HLO module of the graph, for names of nodes.
+        svg: Draw the largest segment into this file.
+    """
     from xlarank.features.meanings import column_meanings
     from xlarank.pipelines.explain import explain as run
 
@@ -208,21 +207,20 @@ def calibrate(
 
 @app.command()
 def report(
-    out: Annotated[
-        Path | None,
-        Option(callback=options.out_file, help="Default: reports/report.html in the workspace."),
-    ] = None,
-    compare: Annotated[
-        Path | None, Option(help="Workspace to compare with, graph by graph (paired test).")
-    ] = None,
-    figures: Annotated[
-        Path | None, Option(help="Folder for the pictures as SVG files, as for a paper.")
-    ] = None,
+    out: Annotated[Path | None, Option(callback=options.out_file)] = None,
+    compare: Path | None = None,
+    figures: Path | None = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
     json_file: options.Json = None,
 ) -> Any:
-    """Write one HTML page: scores, baselines, certainty, explanations, importance of columns."""
+    """Write one HTML page: scores, baselines, certainty, explanations, importance of columns.
+
+    Args:
+        out: Default: reports/report.html in the workspace.
+        compare: Workspace to compare with, graph by graph (paired test).
+        figures: Folder for the pictures as SVG files, as for a paper.
+    """
     from xlarank.data.workspace import Workspace
     from xlarank.pipelines.report import report as run
     from xlarank.pipelines.support.workspaces import has_labels

@@ -21,51 +21,9 @@ if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
 
 app = Typer()
 _report = partial(say, style="dim")
-_AlsoFrom = Annotated[
-    list[str] | None,
-    Option(
-        help="Additional training collection of the same kind; repeatable. NAME=WEIGHT weights "
-        "its graphs (default 1). Only graphs of --collection are scored."
-    ),
-]
-_FineTune = Annotated[
-    str | None,
-    Option(
-        help="Fine-tune a model with up to --rounds more trees: shipped (the shipped ranker), "
-        "a collection with a model in the workspace, or the folder of a model."
-    ),
-]
 _ModelOrAuto = Annotated[
     str,
     Option(help=f"Ranker: {options.ANY_RANKER}; or auto: the one with the best out-of-fold score."),
-]
-_WithValid = Annotated[bool, Option("--with-valid", help="Train on the valid split, too.")]
-_MaxRows = Annotated[
-    int | None,
-    Option(
-        min=0,
-        help="Training rows of a collection, sampled evenly from its graphs; 0: all. Default: "
-        "100,000 for layouts, 500,000 for tiles.",
-    ),
-]
-_Engine = Annotated[
-    str,
-    Option(
-        help=("local, or dask: train each booster on all workers of --scheduler (lambdarank only).")
-    ),
-]
-_AllowConstant = Annotated[
-    bool, Option("--allow-constant", help="Save models with equal scores, too.")
-]
-_Storage = Annotated[
-    str | None,
-    Option(
-        help="Storage of studies: journal:PATH, postgresql+psycopg://USER@HOST/DATABASE or "
-        "another SQLAlchemy URL. Default: a journal in the workspace."
-    ),
-]
-_Worker = Annotated[
-    bool, Option("--worker", help="Join the study at --storage as another process.")
 ]
 
 
@@ -104,13 +62,10 @@ def tune(
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
     model: options.Model = "lambdarank",
-    storage: _Storage = None,
-    worker: _Worker = False,
+    storage: str | None = None,
+    worker: bool = False,
     timeout: options.Timeout = None,
-    max_rows: Annotated[
-        int,
-        Option(min=0, help="Rows of a trial, a sample; the best trial is scored on all. 0: all."),
-    ] = 20_000,
+    max_rows: Annotated[int, Option(min=0)] = 20_000,
     rounds: options.Rounds = 300,
     select: options.Select = "mean",
     seed: options.Seed = 0,
@@ -119,6 +74,12 @@ def tune(
 ) -> None:
     """Tune parameters with Optuna, cross-validated by family (tiles: kernel family), ten trials of
     each collection in turn. Rerun to resume.
+
+    Args:
+        storage: Storage of studies: journal:PATH, postgresql+psycopg://USER@HOST/DATABASE or
+            another SQLAlchemy URL. Default: a journal in the workspace.
+        worker: Join the study at --storage as another process.
+        max_rows: Rows of a trial, a sample; the best trial is scored on all. 0: all.
     """
     from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.training.studies import StudyOptions
@@ -173,23 +134,35 @@ def train(
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
-    also_from: _AlsoFrom = None,
-    fine_tune: _FineTune = None,
+    also_from: list[str] | None = None,
+    fine_tune: str | None = None,
     model: _ModelOrAuto = "lambdarank",
     seeds: options.Seeds = 3,
-    with_valid: _WithValid = False,
-    max_rows: _MaxRows = None,
+    with_valid: bool = False,
+    max_rows: Annotated[int | None, Option(min=0)] = None,
     rounds: options.Rounds = 300,
     select: options.Select = "mean",
     seed: options.Seed = 0,
     threads: options.Threads = 0,
-    engine: _Engine = "local",
+    engine: str = "local",
     scheduler: options.Scheduler = None,
-    allow_constant: _AllowConstant = False,
+    allow_constant: bool = False,
     name: options.RunName = "",
     json_file: options.Json = None,
 ) -> Any:
-    """Train the final models, with tuned parameters if there are any."""
+    """Train the final models, with tuned parameters if there are any.
+
+    Args:
+        also_from: Additional training collection of the same kind; repeatable. NAME=WEIGHT weights
+            its graphs (default 1). Only graphs of --collection are scored.
+        fine_tune: Fine-tune a model with up to --rounds more trees: shipped (the shipped ranker), a
+            collection with a model in the workspace, or the folder of a model.
+        with_valid: Train on the valid split, too.
+        max_rows: Training rows of a collection, sampled evenly from its graphs; 0: all. Default:
+            100,000 for layouts, 500,000 for tiles.
+        engine: local, or dask: train each booster on all workers of --scheduler (lambdarank only).
+        allow_constant: Save models with equal scores, too.
+    """
     from xlarank.data.collection import Collection
     from xlarank.features.store import read_manifest
     from xlarank.models.training_data import FitSettings

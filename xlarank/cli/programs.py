@@ -47,20 +47,21 @@ _Configs = Annotated[
 
 @app.command()
 def import_hlo(
-    files: Annotated[
-        list[Path], Argument(help="HLO (binary or text), StableHLO, TpuGraphs protobufs, folders.")
-    ],
-    out: Annotated[Path, Option(help="Data root to write to; graphs go into its npz/.")],
-    collection: Annotated[
-        str | None, Option("--collection", "-c", help="Default: layout:own:default, tile:own.")
-    ] = None,
+    files: list[Path],
+    out: Annotated[Path, Option()],
+    collection: Annotated[str | None, Option("--collection", "-c")] = None,
     split: options.Split = "test",
-    name: Annotated[
-        str | None, Option(help="Name of the graph, with a single file. Default: the file's.")
-    ] = None,
+    name: str | None = None,
     json_file: options.Json = None,
 ) -> None:
-    """Convert HLO programs or TpuGraphs protobufs to graph files in TpuGraphs format."""
+    """Convert HLO programs or TpuGraphs protobufs to graph files in TpuGraphs format.
+
+    Args:
+        files: HLO (binary or text), StableHLO, TpuGraphs protobufs, folders.
+        out: Data root to write to; graphs go into its npz/.
+        collection: Default: layout:own:default, tile:own.
+        name: Name of the graph, with a single file. Default: the file's.
+    """
     from xlarank.pipelines.import_hlo import import_hlo as run
 
     report = run(files, out, collection=collection, split=split, name=name, progress=progress)
@@ -90,28 +91,30 @@ def import_hlo(
 
 @app.command()
 def propose(
-    graph: Annotated[Path, Argument(help="A layout graph's npz file, or an HLO program.")],
+    graph: Path,
     out: options.Out,
-    search: Annotated[
-        str, Option(help="random, or evolve: a genetic search by a model's scores.")
-    ] = "random",
+    search: str = "random",
     configs: _Configs = 1000,
     workspace: options.Work = options.WORK,
     collection: options.ModelOf = None,
     blocks: options.Blocks = None,
     tie: _Tie = "rule",
     per_node: _PerNode = 8,
-    min_elements: Annotated[
-        int, Option(min=0, help="Leave outputs with fewer elements to the compiler.")
-    ] = 1024,
-    generations: Annotated[int, Option(min=1, help="Generations of evolve.")] = 12,
-    check: Annotated[
-        int, Option(min=0, help="Compile the first CHECK of them (HLO program, TPU v3, no TPU).")
-    ] = 0,
+    min_elements: Annotated[int, Option(min=0)] = 1024,
+    generations: Annotated[int, Option(min=1)] = 12,
+    check: Annotated[int, Option(min=0)] = 0,
     seed: options.Seed = 0,
     json_file: options.Json = None,
 ) -> None:
-    """Propose layout configurations for a program and write them as a graph file."""
+    """Propose layout configurations for a program and write them as a graph file.
+
+    Args:
+        graph: A layout graph's npz file, or an HLO program.
+        search: random, or evolve: a genetic search by a model's scores.
+        min_elements: Leave outputs with fewer elements to the compiler.
+        generations: Generations of evolve.
+        check: Compile the first CHECK of them (HLO program, TPU v3, no TPU).
+    """
     from xlarank.pipelines.programs.propose import propose as run
     from xlarank.pipelines.programs.sources import SearchSettings
 
@@ -164,41 +167,33 @@ def _show_check(proposal: Proposal) -> None:
 @app.command()
 def collect(
     program: Annotated[str, Option(help=_PROGRAM)],
-    out: Annotated[Path, Option(help="Data root to write to; graphs go below its npz/.")],
+    out: Annotated[Path, Option()],
     target: _Target = _DEFAULT_TARGET,
-    search: Annotated[
-        str, Option(help="random, or evolve: a genetic search by the labels.")
-    ] = "random",
+    search: str = "random",
     configs: _Configs = 64,
-    tiles: Annotated[
-        bool, Option("--tiles", help="Label tiles of each kernel instead of layouts (TPU).")
-    ] = False,
+    tiles: bool = False,
     split: options.Split = "train",
-    name: Annotated[
-        str | None, Option(help="Name of the graph; default: that of the program.")
-    ] = None,
+    name: str | None = None,
     jobs: _Jobs = 1,
-    limit: Annotated[
-        float,
-        Option(
-            min=1,
-            help="Maximum seconds to compile or run a configuration "
-            "(--tiles: mean per compilation).",
-        ),
-    ] = 120.0,
+    limit: Annotated[float, Option(min=1)] = 120.0,
     tie: _Tie = "rule",
     per_node: _PerNode = 8,
-    effort: Annotated[
-        float | None, Option(min=-1, max=1, help="XLA's effort; -1: faster, with other labels.")
-    ] = None,
-    minutes: Annotated[
-        float, Option(min=0, help="Maximum minutes to load and measure programs (cpu, device).")
-    ] = 10.0,
+    effort: Annotated[float | None, Option(min=-1, max=1)] = None,
+    minutes: Annotated[float, Option(min=0)] = 10.0,
     seed: options.Seed = 0,
     json_file: options.Json = None,
 ) -> None:
     """Label layouts of a program: estimated by the TPU compiler (no TPU needed) or measured on this
     machine.
+
+    Args:
+        out: Data root to write to; graphs go below its npz/.
+        search: random, or evolve: a genetic search by the labels.
+        tiles: Label tiles of each kernel instead of layouts (TPU).
+        name: Name of the graph; default: that of the program.
+        limit: Maximum seconds to compile or run a configuration (--tiles: mean per compilation).
+        effort: XLA's effort; -1: faster, with other labels.
+        minutes: Maximum minutes to load and measure programs (cpu, device).
     """
     from xlarank.data.collection import choose_splits
     from xlarank.pipelines.programs.collect import collect as run
@@ -257,31 +252,30 @@ def _show_labels(labels: Collected, tiles: bool, configs: int) -> None:
 def advise(
     program: Annotated[str, Argument(help=_PROGRAM)],
     target: _Target = _DEFAULT_TARGET,
-    budget: Annotated[int, Option(min=1, help="Number of compilations; 1: diagnosis only.")] = 20,
-    minutes: Annotated[float, Option(min=0, help="Stop after this many minutes.")] = 60.0,
-    out: Annotated[Path, Option(help="Folder for the advice and the edited module.")] = options.WORK
-    / "advice",
-    check: Annotated[
-        bool | None, Option(help="Compare outputs on this CPU. Default: if within a minute.")
-    ] = None,
-    measure: Annotated[
-        bool, Option("--measure", help="Run as written and as advised in turn; keep gains.")
-    ] = False,
-    apply: Annotated[
-        str | None, Option(help="FILE.npz:N: print and write configuration N instead.")
-    ] = None,
+    budget: Annotated[int, Option(min=1)] = 20,
+    minutes: Annotated[float, Option(min=0)] = 60.0,
+    out: Path = options.WORK / "advice",
+    check: bool | None = None,
+    measure: bool = False,
+    apply: str | None = None,
     jobs: _Jobs = 1,
-    limit: Annotated[
-        float, Option(min=1, help="Maximum seconds to compile one configuration.")
-    ] = 120.0,
-    per_node: Annotated[
-        int, Option(min=2, help="Candidate layouts of a node, the default included.")
-    ] = 8,
+    limit: Annotated[float, Option(min=1)] = 120.0,
+    per_node: Annotated[int, Option(min=2)] = 8,
     seed: options.Seed = 0,
     json_file: options.Json = None,
 ) -> None:
     """Show the copies that layouts force and search for faster layouts (TPUs: by the compiler, no
     TPU needed).
+
+    Args:
+        budget: Number of compilations; 1: diagnosis only.
+        minutes: Stop after this many minutes.
+        out: Folder for the advice and the edited module.
+        check: Compare outputs on this CPU. Default: if within a minute.
+        measure: Run as written and as advised in turn; keep gains.
+        apply: FILE.npz:N: print and write configuration N instead.
+        limit: Maximum seconds to compile one configuration.
+        per_node: Candidate layouts of a node, the default included.
     """
     from xlarank.pipelines.programs.advise.advice import AdviceSettings, apply_configuration
     from xlarank.pipelines.programs.advise.advice import advise as run

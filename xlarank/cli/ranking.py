@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, Exit, Option, Typer
+from typer import Exit, Option, Typer
 
 from xlarank.cli import console, options, roots
 from xlarank.cli.console import (
@@ -39,23 +39,22 @@ _SHIPPED = {
 
 @app.command()
 def rank(
-    graph: Annotated[
-        Path, Argument(help="npz file in TpuGraphs format, or a folder of such files.")
-    ],
-    top: Annotated[
-        int, Option(min=1, max=2**31 - 1, help="Number of configurations to show.")
-    ] = 10,
+    graph: Path,
+    top: Annotated[int, Option(min=1, max=2**31 - 1)] = 10,
     workspace: options.Work = options.WORK,
     collection: options.ModelOf = None,
     model_from: options.RankedBy = None,
     blocks: options.Blocks = None,
-    csv: Annotated[
-        Path | None,
-        Option(callback=options.out_file, help="Write distinct configurations to this file."),
-    ] = None,
+    csv: Annotated[Path | None, Option(callback=options.out_file)] = None,
     json_file: options.Json = None,
 ) -> None:
-    """Rank the configurations of a graph, or of each graph in a folder."""
+    """Rank the configurations of a graph, or of each graph in a folder.
+
+    Args:
+        graph: npz file in TpuGraphs format, or a folder of such files.
+        top: Number of configurations to show.
+        csv: Write distinct configurations to this file.
+    """
     from xlarank.pipelines.rank import rank as run
     from xlarank.pipelines.rank import rank_folder, write_rankings
 
@@ -188,21 +187,19 @@ def submit(
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
-    model_from: Annotated[
-        str | None,
-        Option(
-            help="Collection whose model ranks those without; shipped: the shipped ranker; "
-            "trained: the models, even if a rule is better out of fold."
-        ),
-    ] = None,
+    model_from: str | None = None,
     scores: options.ScoresOf = None,
     weights: options.Weights = None,
-    strict: Annotated[
-        bool, Option("--strict", help="Fail if a test graph is not ranked by a model.")
-    ] = False,
+    strict: bool = False,
     json_file: options.Json = None,
 ) -> None:
-    """Write the Kaggle submission: all test graphs, unranked ones in their default order."""
+    """Write the Kaggle submission: all test graphs, unranked ones in their default order.
+
+    Args:
+        model_from: Collection whose model ranks those without; shipped: the shipped ranker;
+            trained: the models, even if a rule is better out of fold.
+        strict: Fail if a test graph is not ranked by a model.
+    """
     from xlarank.data.collection import find_data_root, refuse_sample_on_kaggle
     from xlarank.data.workspace import Workspace
     from xlarank.features.store import stored_roots
@@ -254,10 +251,8 @@ def _show_submission(report: Submission) -> None:
 
 @app.command()
 def check_submission(
-    file: Annotated[Path, Argument(help="Submission to check.")],
-    sample: Annotated[
-        Path | None, Option(help="File with the expected ids. Default: the test graphs.")
-    ] = None,
+    file: Path,
+    sample: Path | None = None,
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
@@ -267,6 +262,10 @@ def check_submission(
 
     The test graphs are those of --data-root, else of the data root of --workspace, of XLARANK_DATA,
     or of the data root of the default workspace.
+
+    Args:
+        file: Submission to check.
+        sample: File with the expected ids. Default: the test graphs.
     """
     from xlarank.data.collection import ENVIRONMENT
     from xlarank.data.errors import DataRootError

@@ -27,27 +27,27 @@ app = Typer()
 
 @app.command()
 def run_all(
-    out: Annotated[
-        Path, Option(callback=options.out_file, help="Submission, improved later.")
-    ] = Path("submission.csv"),
+    out: Annotated[Path, Option(callback=options.out_file)] = Path("submission.csv"),
     budget_hours: options.Hours = 12.0,
     budget_ram_gb: options.Ram = 0.0,
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
     seeds: options.Seeds = 3,
-    trials: Annotated[
-        int, Option(min=0, max=MAX_TRIALS, help="Maximum tuning trials per collection.")
-    ] = 100,
+    trials: Annotated[int, Option(min=0, max=MAX_TRIALS)] = 100,
     jobs: options.Jobs = 0,
-    models: Annotated[
-        Path | None, Option(help="Workspace with trained models to use instead of training.")
-    ] = None,
+    models: Path | None = None,
     blocks: options.Blocks = None,
     seed: options.Seed = 0,
     json_file: options.Json = None,
 ) -> None:
-    """Build, tune, train and submit within a budget of time and memory; rerun to resume."""
+    """Build, tune, train and submit within a budget of time and memory; rerun to resume.
+
+    Args:
+        out: Submission, improved later.
+        trials: Maximum tuning trials per collection.
+        models: Workspace with trained models to use instead of training.
+    """
     from xlarank.data.collection import refuse_sample_on_kaggle
     from xlarank.pipelines.run_all import run_all as run
     from xlarank.pipelines.training.budget import RunSettings
@@ -119,20 +119,21 @@ def _show_run(run: RunAll) -> None:
 
 @app.command()
 def package_kaggle(
-    out: Annotated[Path, Option(help="Folder or .zip file to write.")] = Path(
-        "work/kaggle-dataset"
-    ),
-    models: Annotated[
-        Path | None, Option(help="Workspace whose trained models to include.")
-    ] = None,
+    out: Path = Path("work/kaggle-dataset"),
+    models: Path | None = None,
     blocks: options.Blocks = None,
-    wheelhouse: Annotated[
-        bool, Option("--wheelhouse", help="Include packages that Kaggle's image lacks.")
-    ] = False,
-    owner: Annotated[str, Option(help="Your Kaggle user name.")] = "YOUR-KAGGLE-NAME",
+    wheelhouse: bool = False,
+    owner: str = "YOUR-KAGGLE-NAME",
     json_file: options.Json = None,
 ) -> None:
-    """Make the Kaggle dataset for the notebook in kaggle/; needs a git clone."""
+    """Make the Kaggle dataset for the notebook in kaggle/; needs a git clone.
+
+    Args:
+        out: Folder or .zip file to write.
+        models: Workspace whose trained models to include.
+        wheelhouse: Include packages that Kaggle's image lacks.
+        owner: Your Kaggle user name.
+    """
     from xlarank.pipelines.package_kaggle import LACKING
     from xlarank.pipelines.package_kaggle import package_kaggle as run
 

@@ -23,13 +23,6 @@ if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
 app = Typer()
 
 _ShowGraphs = Annotated[bool, Option(help="Show a row for each graph.")]
-_By = Annotated[
-    str,
-    Option(
-        help="Unit to hold out: kind (a kernel family; layouts: family), family (a program) "
-        "or graph."
-    ),
-]
 _Models = Annotated[
     list[str] | None,
     Option(
@@ -38,14 +31,6 @@ _Models = Annotated[
         )
     ),
 ]
-_Without = Annotated[
-    list[str] | None,
-    Option(
-        help="Block of columns to leave out, by the name of its class: what it is worth; "
-        "repeatable."
-    ),
-]
-_WithValid = Annotated[bool, Option("--with-valid", help="With --model: fit on train and valid.")]
 
 
 @app.command()
@@ -54,13 +39,8 @@ def evaluate(
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
-    official_indices: Annotated[
-        Path | None, Option(help="Folder of <source>_<search>.json: configurations to score.")
-    ] = None,
-    model_from: Annotated[
-        str | None,
-        Option(help="Model that scores all collections: shipped, a collection, or a folder."),
-    ] = None,
+    official_indices: Path | None = None,
+    model_from: str | None = None,
     scores: options.ScoresOf = None,
     weights: options.Weights = None,
     name: options.RunName = "",
@@ -69,6 +49,10 @@ def evaluate(
 ) -> Any:
     """Score trained models on a split with labels: per graph, mean, spread and a bootstrap
     interval.
+
+    Args:
+        official_indices: Folder of <source>_<search>.json: configurations to score.
+        model_from: Model that scores all collections: shipped, a collection, or a folder.
     """
     from xlarank.pipelines.evaluate import evaluate as run
     from xlarank.pipelines.support.verdicts import with_interval
@@ -98,10 +82,10 @@ def evaluate(
 
 @app.command()
 def cross_validate(
-    by: _By = "kind",
+    by: str = "kind",
     model: _Models = None,
-    without: _Without = None,
-    with_valid: _WithValid = False,
+    without: list[str] | None = None,
+    with_valid: bool = False,
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
@@ -112,7 +96,14 @@ def cross_validate(
     json_file: options.Json = None,
     graphs: _ShowGraphs = True,
 ) -> None:
-    """Cross-validate: score each graph with a ranker fitted without it."""
+    """Cross-validate: score each graph with a ranker fitted without it.
+
+    Args:
+        by: Unit to hold out: kind (a kernel family; layouts: family), family (a program) or graph.
+        without: Block of columns to leave out, by the name of its class: what it is worth;
+            repeatable.
+        with_valid: With --model: fit on train and valid.
+    """
     from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.cross_validate import cross_validate as run
     from xlarank.pipelines.cross_validate import worth_of_blocks
@@ -218,15 +209,16 @@ def show_ranking(rows: Sequence[dict[str, Any]], collection: str) -> None:
 def leaderboard(
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
-    metric: Annotated[
-        str, Option(help="Metric to order by: score, tau, slowdown@1, slowdown@5, ...")
-    ] = "score",
-    csv: Annotated[
-        Path | None, Option(callback=options.out_file, help="Write the table to this file.")
-    ] = None,
+    metric: str = "score",
+    csv: Annotated[Path | None, Option(callback=options.out_file)] = None,
     json_file: options.Json = None,
 ) -> None:
-    """Show rankers and rules side by side, from all evaluations of the workspace."""
+    """Show rankers and rules side by side, from all evaluations of the workspace.
+
+    Args:
+        metric: Metric to order by: score, tau, slowdown@1, slowdown@5, ...
+        csv: Write the table to this file.
+    """
     from xlarank.pipelines.leaderboard import leaderboard as run
     from xlarank.pipelines.support.verdicts import score_name
 
