@@ -24,7 +24,7 @@ from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, write_
 from xlarank.cli import console
 from xlarank.cli.app import NEXT, commands, documented, examples_of
 from xlarank.cli.dataset import LABELS, info_row
-from xlarank.cli.options import RANKERS, moved_to_front
+from xlarank.cli.options import RANKERS, SHARED_HELP, moved_to_front
 from xlarank.cli.scoring import score_rows
 from xlarank.cli.tables import print_rows
 from xlarank.models.rankers import rankers
@@ -257,6 +257,7 @@ def test_every_command_and_ranker_has_its_words_and_options_of_one_name_mean_the
     params = [part for command in commands().commands.values() for part in command.params]
     for name in ("seed", "threads", "workspace", "data_root"):
         assert len({part.help for part in params if part.name == name}) == 1
+    assert SHARED_HELP.keys() <= {part.name for part in params}
     assert len({part.default for part in params if part.name == "target"}) == 1
     for command in commands().commands.values():
         _, described = documented(inspect.getdoc(command.callback))

@@ -23,7 +23,7 @@ from typer.main import get_command
 
 import xlarank
 from xlarank.cli import console, dataset, explaining, learning, programs, ranking, run_all, scoring
-from xlarank.cli.options import RANKERS, load_config, moved_to_front
+from xlarank.cli.options import RANKERS, SHARED_HELP, load_config, moved_to_front
 from xlarank.data.errors import MAX_ROUNDS, XlarankError
 
 #: Placeholders of option values in help, by type; a flag has none.
@@ -186,7 +186,7 @@ def commands() -> Any:
         text, helps = documented(getdoc(command.callback) or "")
         command.help = text if name else command.help
         for parameter in (*command.params, command.get_help_option(typer.Context(command))):
-            parameter.help = parameter.help or helps[parameter.name]
+            parameter.help = parameter.help or (SHARED_HELP | helps)[parameter.name]
             if parameter.param_type_name == "argument":
                 parameter.display_type_rich = lambda ctx: None
                 continue

@@ -142,7 +142,7 @@ def build_features(
     blocks: options.Blocks = None,
     seed: options.Seed = 0,
     replace: bool = False,
-    scheduler: options.Scheduler = None,
+    scheduler: str | None = None,
     json_file: options.Json = None,
 ) -> None:
     """Compute and store the features of graph files; rerun to resume.

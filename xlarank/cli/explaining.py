@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from typer import Option, Typer
+from typer import Typer
 
 from xlarank.cli import console, options
 from xlarank.cli.console import list_lines, list_reasons, progress, say, show_rows, write_json
@@ -112,13 +112,13 @@ def explain(
     graph: Path,
     config: int | None = None,
     against: str | None = None,
-    top: Annotated[int, Option(min=1)] = 10,
+    top: options.Positive = 10,
     workspace: options.Work = options.WORK,
     collection: options.ModelOf = None,
     model_from: options.RankedBy = None,
     blocks: options.Blocks = None,
     module: Path | None = None,
-    svg: Annotated[Path | None, Option(callback=options.out_file)] = None,
+    svg: options.OptionalOut = None,
     json_file: options.Json = None,
 ) -> None:
     """Explain why one configuration is ranked ahead of another: by node, pair, cause and column.
@@ -128,6 +128,7 @@ def explain(
         config: Configuration to explain. Default: the best.
         against: Configuration to compare with, or default (sets no layout).
         top: Number of rows in each table.
+        collection: Collection of the model.
         module: HLO module of the graph, for names of nodes.
         svg: Draw the largest segment into this file.
     """
@@ -207,7 +208,7 @@ def calibrate(
 
 @app.command()
 def report(
-    out: Annotated[Path | None, Option(callback=options.out_file)] = None,
+    out: options.OptionalOut = None,
     compare: Path | None = None,
     figures: Path | None = None,
     workspace: options.Work = options.WORK,

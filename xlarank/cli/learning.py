@@ -65,9 +65,9 @@ def tune(
     storage: str | None = None,
     worker: bool = False,
     timeout: options.Timeout = None,
-    max_rows: Annotated[int, Option(min=0)] = 20_000,
+    max_rows: options.NonNegative = 20_000,
     rounds: options.Rounds = 300,
-    select: options.Select = "mean",
+    select: str = "mean",
     seed: options.Seed = 0,
     threads: options.Threads = 0,
     json_file: options.Json = None,
@@ -79,6 +79,7 @@ def tune(
         storage: Storage of studies: journal:PATH, postgresql+psycopg://USER@HOST/DATABASE or
             another SQLAlchemy URL. Default: a journal in the workspace.
         worker: Join the study at --storage as another process.
+        timeout: Maximum seconds, for all collections.
         max_rows: Rows of a trial, a sample; the best trial is scored on all. 0: all.
     """
     from xlarank.models.training_data import FitSettings
@@ -141,13 +142,13 @@ def train(
     with_valid: bool = False,
     max_rows: Annotated[int | None, Option(min=0)] = None,
     rounds: options.Rounds = 300,
-    select: options.Select = "mean",
+    select: str = "mean",
     seed: options.Seed = 0,
     threads: options.Threads = 0,
     engine: str = "local",
-    scheduler: options.Scheduler = None,
+    scheduler: str | None = None,
     allow_constant: bool = False,
-    name: options.RunName = "",
+    name: str = "",
     json_file: options.Json = None,
 ) -> Any:
     """Train the final models, with tuned parameters if there are any.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-from typer import Argument, Option, Typer
+from typer import Option, Typer
 
 from xlarank.cli import console, options
 from xlarank.cli.console import finish, list_lines, progress, say, show_rows, write_json
@@ -27,22 +27,10 @@ _STATUS: Final = {
 #: Maximum number of operations and copies shown in a table; --json lists all.
 _SHOWN: Final = 10
 
-_Target = Annotated[
-    str, Option(help="tpu-v3, -v4, -v5e or -v6e, estimated; cpu or device (JAX's own), measured.")
-]
-_Jobs = Annotated[int, Option(min=1, max=64, help="Number of configurations compiled at a time.")]
-_Tie = Annotated[
-    str, Option(help="rule: set tied nodes together, as in Google's files; none: separately.")
-]
+_Jobs = Annotated[int, Option(min=1, max=64)]
+_PerNode = Annotated[int, Option(min=2)]
 #: `compiler.chips.DEFAULT_CHIP`, repeated because that module imports numpy.
 _DEFAULT_TARGET: Final = "tpu-v3"
-_PROGRAM: Final = "HLO file, or module:function that returns a JAX callable and its arguments."
-_PerNode = Annotated[
-    int, Option(min=2, help="Candidate layouts of a node with --tie none, the default included.")
-]
-_Configs = Annotated[
-    int, Option(min=1, help="Number of configurations, the compiler's default first.")
-]
 
 
 @app.command()
@@ -50,7 +38,7 @@ def import_hlo(
     files: list[Path],
     out: Annotated[Path, Option()],
     collection: Annotated[str | None, Option("--collection", "-c")] = None,
-    split: options.Split = "test",
+    split: str = "test",
     name: str | None = None,
     json_file: options.Json = None,
 ) -> None:
@@ -94,15 +82,15 @@ def propose(
     graph: Path,
     out: options.Out,
     search: str = "random",
-    configs: _Configs = 1000,
+    configs: options.Positive = 1000,
     workspace: options.Work = options.WORK,
     collection: options.ModelOf = None,
     blocks: options.Blocks = None,
-    tie: _Tie = "rule",
+    tie: str = "rule",
     per_node: _PerNode = 8,
-    min_elements: Annotated[int, Option(min=0)] = 1024,
-    generations: Annotated[int, Option(min=1)] = 12,
-    check: Annotated[int, Option(min=0)] = 0,
+    min_elements: options.NonNegative = 1024,
+    generations: options.Positive = 12,
+    check: options.NonNegative = 0,
     seed: options.Seed = 0,
     json_file: options.Json = None,
 ) -> None:
@@ -111,6 +99,7 @@ def propose(
     Args:
         graph: A layout graph's npz file, or an HLO program.
         search: random, or evolve: a genetic search by a model's scores.
+        collection: Collection of the model.
         min_elements: Leave outputs with fewer elements to the compiler.
         generations: Generations of evolve.
         check: Compile the first CHECK of them (HLO program, TPU v3, no TPU).
@@ -166,17 +155,17 @@ def _show_check(proposal: Proposal) -> None:
 
 @app.command()
 def collect(
-    program: Annotated[str, Option(help=_PROGRAM)],
+    program: Annotated[str, Option()],
     out: Annotated[Path, Option()],
-    target: _Target = _DEFAULT_TARGET,
+    target: str = _DEFAULT_TARGET,
     search: str = "random",
-    configs: _Configs = 64,
+    configs: options.Positive = 64,
     tiles: bool = False,
-    split: options.Split = "train",
+    split: str = "train",
     name: str | None = None,
     jobs: _Jobs = 1,
     limit: Annotated[float, Option(min=1)] = 120.0,
-    tie: _Tie = "rule",
+    tie: str = "rule",
     per_node: _PerNode = 8,
     effort: Annotated[float | None, Option(min=-1, max=1)] = None,
     minutes: Annotated[float, Option(min=0)] = 10.0,
@@ -191,6 +180,7 @@ def collect(
         search: random, or evolve: a genetic search by the labels.
         tiles: Label tiles of each kernel instead of layouts (TPU).
         name: Name of the graph; default: that of the program.
+        jobs: Number of configurations compiled at a time.
         limit: Maximum seconds to compile or run a configuration (--tiles: mean per compilation).
         effort: XLA's effort; -1: faster, with other labels.
         minutes: Maximum minutes to load and measure programs (cpu, device).
@@ -250,9 +240,9 @@ def _show_labels(labels: Collected, tiles: bool, configs: int) -> None:
 
 @app.command()
 def advise(
-    program: Annotated[str, Argument(help=_PROGRAM)],
-    target: _Target = _DEFAULT_TARGET,
-    budget: Annotated[int, Option(min=1)] = 20,
+    program: str,
+    target: str = _DEFAULT_TARGET,
+    budget: options.Positive = 20,
     minutes: Annotated[float, Option(min=0)] = 60.0,
     out: Path = options.WORK / "advice",
     check: bool | None = None,
@@ -260,7 +250,7 @@ def advise(
     apply: str | None = None,
     jobs: _Jobs = 1,
     limit: Annotated[float, Option(min=1)] = 120.0,
-    per_node: Annotated[int, Option(min=2)] = 8,
+    per_node: _PerNode = 8,
     seed: options.Seed = 0,
     json_file: options.Json = None,
 ) -> None:
@@ -274,6 +264,7 @@ def advise(
         check: Compare outputs on this CPU. Default: if within a minute.
         measure: Run as written and as advised in turn; keep gains.
         apply: FILE.npz:N: print and write configuration N instead.
+        jobs: Number of configurations compiled at a time.
         limit: Maximum seconds to compile one configuration.
         per_node: Candidate layouts of a node, the default included.
     """

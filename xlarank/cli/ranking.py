@@ -45,7 +45,7 @@ def rank(
     collection: options.ModelOf = None,
     model_from: options.RankedBy = None,
     blocks: options.Blocks = None,
-    csv: Annotated[Path | None, Option(callback=options.out_file)] = None,
+    csv: options.OptionalOut = None,
     json_file: options.Json = None,
 ) -> None:
     """Rank the configurations of a graph, or of each graph in a folder.
@@ -53,6 +53,7 @@ def rank(
     Args:
         graph: npz file in TpuGraphs format, or a folder of such files.
         top: Number of configurations to show.
+        collection: Collection of the model.
         csv: Write distinct configurations to this file.
     """
     from xlarank.pipelines.rank import rank as run
@@ -188,8 +189,8 @@ def submit(
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
     model_from: str | None = None,
-    scores: options.ScoresOf = None,
-    weights: options.Weights = None,
+    scores: list[Path] | None = None,
+    weights: list[float] | None = None,
     strict: bool = False,
     json_file: options.Json = None,
 ) -> None:

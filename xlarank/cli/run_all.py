@@ -27,7 +27,7 @@ app = Typer()
 
 @app.command()
 def run_all(
-    out: Annotated[Path, Option(callback=options.out_file)] = Path("submission.csv"),
+    out: options.Out = Path("submission.csv"),
     budget_hours: options.Hours = 12.0,
     budget_ram_gb: options.Ram = 0.0,
     data_root: options.Root = None,
@@ -45,6 +45,8 @@ def run_all(
 
     Args:
         out: Submission, improved later.
+        budget_hours: Time budget in hours.
+        budget_ram_gb: Gigabytes of memory; 0: 90 % of the machine's.
         trials: Maximum tuning trials per collection.
         models: Workspace with trained models to use instead of training.
     """

@@ -35,15 +35,15 @@ _Models = Annotated[
 
 @app.command()
 def evaluate(
-    split: options.Split = "valid",
+    split: str = "valid",
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
     official_indices: Path | None = None,
     model_from: str | None = None,
-    scores: options.ScoresOf = None,
-    weights: options.Weights = None,
-    name: options.RunName = "",
+    scores: list[Path] | None = None,
+    weights: list[float] | None = None,
+    name: str = "",
     json_file: options.Json = None,
     graphs: _ShowGraphs = True,
 ) -> Any:
@@ -92,7 +92,7 @@ def cross_validate(
     rounds: options.Rounds = 300,
     seed: options.Seed = 0,
     threads: options.Threads = 0,
-    name: options.RunName = "",
+    name: str = "",
     json_file: options.Json = None,
     graphs: _ShowGraphs = True,
 ) -> None:
@@ -210,7 +210,7 @@ def leaderboard(
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
     metric: str = "score",
-    csv: Annotated[Path | None, Option(callback=options.out_file)] = None,
+    csv: options.OptionalOut = None,
     json_file: options.Json = None,
 ) -> None:
     """Show rankers and rules side by side, from all evaluations of the workspace.
