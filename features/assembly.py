@@ -62,8 +62,7 @@ def compute_features(
 def assemble(
     graph: Graph, settings: FeatureSettings | None = None, only: Collection[str] | None = None
 ) -> GraphRows:
-    """Compute the columns of each *distinct* configuration of a graph; raises `BlockError` if a
-    user's block fails.
+    """Compute the columns of each *distinct* configuration; raise `BlockError` if a block fails.
 
     With ``only``, blocks that have none of these columns are left out, unless ranks or standard
     scores are needed.

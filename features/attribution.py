@@ -87,8 +87,7 @@ def walk_between(
 def position_among(
     values: NDArray[np.floating[Any]], candidates: NDArray[np.floating[Any]], rank: bool
 ) -> Floats:
-    """Return the rank of each value among candidates, 0 to 1 (halfway if between two), or its
-    standard score.
+    """Return the rank of each value among candidates, 0 to 1, or its standard score.
 
     >>> position_among(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 5.0]), True).tolist()
     [0.0, 0.25, 0.5]

@@ -69,8 +69,7 @@ _sources: dict[BlockFile, str] = {}
 
 
 def load_blocks(*names: str | Path) -> tuple[BlockFile, ...]:
-    """Run Python files, or import the modules of entry points of `GROUP`, and return references to
-    them.
+    """Run Python files or import entry points of `GROUP`; return references to them.
 
     Raises `BlockError` for a file that cannot be run or has no blocks, for a block without a
     docstring and for malformed or duplicate columns.

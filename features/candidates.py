@@ -40,8 +40,7 @@ _TILE_COLUMNS: Final = (
 
 
 def within_graph_rank(values: NDArray[np.floating]) -> Floats:
-    """Return average ranks scaled to 0..1; 0.5 for a single value. Values are rounded to float32 to
-    keep ties.
+    """Return average ranks of float32 values, scaled to 0..1; 0.5 for a single value.
 
     >>> within_graph_rank(np.array([3.0, 1.0, 3.0])).tolist()
     [0.75, 0.0, 0.75]
@@ -56,8 +55,7 @@ def within_graph_rank(values: NDArray[np.floating]) -> Floats:
 def standard_score(
     values: NDArray[np.floating], among: NDArray[np.floating] | None = None
 ) -> Floats:
-    """Return (x - mean) / std by the mean and std of ``among`` (default: values), 0 if std is 0 up
-    to rounding.
+    """Return (x - mean) / std, by those of ``among`` if given; 0 if std is 0 up to rounding.
 
     >>> standard_score(np.array([1.0, 3.0])).tolist()
     [-1.0, 1.0]

@@ -20,8 +20,7 @@ from xlarank.features.catalogue import BLOCKS, blocks_of
 
 
 def cause_of(column: str) -> Cause:
-    """Return the cause behind a column; a rank or standard score has the cause of its source
-    column.
+    """Return the cause behind a column; ranks and standard scores have that of their source.
 
     >>> cause_of("padding__output_waste__mean").value
     'padding to hardware tiles'
@@ -70,8 +69,7 @@ def describe_node(graph: Graph, node: int) -> tuple[str, str]:
 
 
 def layout_text(row: NDArray[np.integer[Any]], unset: str = "default") -> str:
-    """Return the layouts that a row of ``node_config_feat`` ``(18,)`` sets, by slot, as
-    minor-to-major text.
+    """Return the layouts that a row of ``node_config_feat`` ``(18,)`` sets, minor-to-major.
 
     >>> layout_text(np.array([1, 0, -1, -1, -1, -1, *[-1] * 12]))
     'output {1,0}'

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything except the source file that determines stored rows; rows of another recipe are
-    rebuilt.
+    """Everything but the source file that determines stored rows; others are rebuilt.
 
     Attributes:
         code_hash: `FeatureSettings.code_hash` of the kind.
@@ -177,8 +176,7 @@ KEYS: Final = (
 def rows_table(
     graphs: Sequence[GraphRows], collection: str | None = None, split: str | None = None
 ) -> pl.DataFrame:
-    """Return the rows of graphs with equal columns as one table: `KEYS`, then the features,
-    float32.
+    """Return rows of graphs with equal columns as a table: `KEYS`, then features, float32.
 
     ``configuration`` is the first of ``repeats`` identical configurations, ``label`` their smallest
     cost (runtime over normalizer) and ``runtime_ns`` that runtime; both are null if none was
@@ -220,12 +218,10 @@ def rows_table(
 
 
 def is_rankable(row_cost: NDArray[np.float64]) -> bool:
-    """Return whether there are two distinct configurations, of different cost if any was measured
-    (finite).
+    """Return whether there are two distinct configurations, of different cost if measured.
 
-    >>> is_rankable(np.array([1.0, 2.0])), is_rankable(np.array([1.0,
-    ...     np.inf])), is_rankable(np.full(2, np.inf))
-    (True, False, True)
+    >>> is_rankable(np.array([1.0, np.inf])), is_rankable(np.full(2, np.inf))
+    (False, True)
     """
     measured = row_cost[np.isfinite(row_cost)]
     return bool((measured != measured[:1]).any()) if len(measured) else len(row_cost) > 1

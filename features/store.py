@@ -283,8 +283,7 @@ def stored_roots(workspace: Workspace) -> set[str]:
 def each_graph(
     workspace: Workspace, collection: Collection, split: str, manifest: Manifest | None = None
 ) -> Iterator[GraphRows]:
-    """Yield the graphs of a split in the order of its manifest (read unless passed); none if
-    nothing was built.
+    """Yield the graphs of a split in the order of its manifest (read unless passed), if any.
 
     Raises `FeatureStoreError` for rows that differ from the manifest (written by another
     `build-features`) and for rows computed by other feature code.

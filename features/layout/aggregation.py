@@ -170,8 +170,7 @@ def compute_together(
     names: Sequence[str],
     codes: NDArray[np.int32] | None = None,
 ) -> NDArray[np.float32]:
-    """Compute the columns of the layout blocks among ``blocks``, ``(configs, names)``; 0 in all
-    other columns.
+    """Compute the columns of layout blocks, ``(configs, names)``; 0 in all other columns.
 
     ``codes`` ``(configs, K)`` are the configurations (default: the distinct candidates of the
     graph); transductive columns refer to the candidates in any case.

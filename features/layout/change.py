@@ -1,5 +1,4 @@
-"""Changes of a configuration from the compiler's default, by slot, opcode class and group of tied
-nodes.
+"""Changes from the compiler's default, by slot, opcode class and group of tied nodes.
 
 Arrays of ``context.slots`` are ``(T,)``, one entry per type (equal operation, tensors and layouts);
 those of ``context.table`` are ``(R,)``, one per distinct row of a node.

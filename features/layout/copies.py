@@ -34,8 +34,7 @@ _REACH: Final = range(1, 6)
 
 
 class Disagreement(LayoutBlock):
-    """Consumer-producer pairs whose layouts differ: shares of pairs and of their bytes, and
-    mismatched bytes by opcode class of either side.
+    """Consumer-producer pairs whose layouts differ, and their bytes, also by opcode class.
 
     Pairs are connected through operations that are not configurable themselves and keep a layout
     (such as elementwise ones) or permute it (transposes). A clash has a layout set on both sides, a

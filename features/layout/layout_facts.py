@@ -98,8 +98,7 @@ class SlotRows:
 
 
 class LayoutFacts(ProgramContext):
-    """Tensors and rows of one graph; configurations are the distinct ones, in order of first
-    appearance.
+    """Tensors and rows of a graph's distinct configurations, in order of first appearance.
 
     Attributes:
         configurable_nodes: number of configurable nodes, at least 1, as it is used as a divisor.

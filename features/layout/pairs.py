@@ -71,8 +71,7 @@ def _operands(facts: LayoutFacts) -> tuple[ConfigurableIndex, Ints, NodeIndex]:
 
 
 def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
-    """Return pairs of consumer and producer, 1, 2 and 3 to 8 edges apart, without a configurable
-    node between.
+    """Return pairs 1, 2 and 3 to 8 edges apart, without a configurable node between.
 
     If there are several paths, the shortest counts.
     """
@@ -96,8 +95,7 @@ def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
 
 
 def _passing(facts: LayoutFacts) -> Callable[[Ints, NodeIndex, Ints], tuple[Ints, Ints, Ints]]:
-    """Return a function that follows (start, node, permutation) along one more edge that keeps or
-    permutes layouts.
+    """Return a function that follows (start, node, permutation) along one more edge.
 
     If several paths lead from a start to a node, the lexicographically least permutation is kept.
     """
@@ -156,8 +154,7 @@ def pair_layouts(
 
 
 def requested_layouts(facts: LayoutFacts) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return the distinct layouts that nodes of one signature request for each slot: ``first``,
-    ``count``, ``number`` and ``types``.
+    """Return the distinct layouts that nodes of one signature request for each slot.
 
     Two rows request the same layout if their full layouts are equal, and both or neither are set.
     Layouts are concatenated over slots and signatures; ``first`` and ``count`` are the start and

@@ -83,12 +83,10 @@ def reduced_in_regions(facts: LayoutFacts, regions: Ints) -> NDArray[np.bool_]:
 
 
 def least_waste(dims: Ints, rank: Ints, element_bytes: Floats, tiling: Tiling) -> Floats:
-    """Return the `packed_waste` of the layout that pads least, ``(tensors,)``; inf for a rank below
-    2.
+    """Return the least `packed_waste` of any layout, ``(tensors,)``; inf for a rank below 2.
 
-    >>> dims, rank = np.array([[4, 128, 8, 0, 0, 0]]), np.array([3])
-    >>> least_waste(dims, rank, np.array([4.0]),
-    ...     Tiling()).tolist()  # 128 along the lanes, 8 along the sublanes
+    >>> dims = np.array([[4, 128, 8, 0, 0, 0]])  # 128 along the lanes, 8 along the sublanes
+    >>> least_waste(dims, np.array([3]), np.array([4.0]), Tiling()).tolist()
     [0.0]
     """
     least = np.full(len(dims), np.inf)

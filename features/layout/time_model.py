@@ -1,5 +1,4 @@
-"""Physical model of configurable nodes' times on a TPU: matrix-unit work and memory traffic, by
-layout.
+"""Times of configurable nodes on a TPU: matrix-unit work and memory traffic, by layout.
 
 The matrix unit multiplies tiles of 128 x 128. An output of 64 features along 128 lanes takes as
 long as one of 128, so the work of a convolution or dot is its floating-point operations times the
@@ -57,9 +56,8 @@ def output_padding(
 
     >>> dims = np.array([[3, 3, 1, 32, 0, 0]] * 2)
     >>> layout = np.array([[3, 2, 1, 0, -1, -1], [2, 3, 1, 0, -1, -1]])
-    >>> output_padding(dims, layout, np.array([4.0,
-    ...     4.0])).round(2).tolist()  # 128/32 * 8/1 and 128/32 * 8/3
-    [32.0, 10.67]
+    >>> output_padding(dims, layout, np.array([4.0, 4.0])).tolist()  # 128/32 * 8/1 and * 8/3
+    [32.0, 10.666666666666666]
     """
     tensor = np.arange(len(dims))
     sizes = np.where(layout >= 0, np.take_along_axis(dims, np.maximum(layout, 0), axis=1), 1)
@@ -176,8 +174,7 @@ class TimeModel:
     def _contracted_in_lanes(
         self, dimension: Ints, node: Ints, minor: Ints | None
     ) -> NDArray[np.bool_]:
-        """Return whether the operand that supplies a dimension of the output has its contracted
-        features in lanes.
+        """Return whether the operand behind an output's dimension contracts along its lanes.
 
         ``minor`` ``(n, 2)`` are the minor-most dimensions of input and kernel, which break ties of
         padding; None means the faster order.
@@ -201,8 +198,7 @@ class TimeModel:
     def nanoseconds(
         self, node: ConfigurableIndex, layout: Ints, minor: Ints | None = None
     ) -> Floats:
-        """Return the times of configurable nodes, ``(n,)``, whose outputs have full or partial
-        layouts ``(n, 6)``.
+        """Return the times of nodes, ``(n,)``, whose outputs have (partial) layouts ``(n, 6)``.
 
         ``minor`` ``(n, 2)`` are the minor-most dimensions of their inputs and kernels, if known.
         """

@@ -1,5 +1,4 @@
-"""Tensors of the slots of nodes, the roles of their dimensions, and the floating-point operations
-of nodes.
+"""Tensors of the slots of nodes, roles of their dimensions, and operations of nodes.
 
 The input and kernel slots lay out the first and second operand. The dataset's edges are not in
 operand order (half of real convolutions list the kernel first): it is inferred from layouts, then
@@ -37,8 +36,7 @@ _FREE: Final = [
 
 
 def slot_tensors(context: ProgramContext, nodes: Ints, table: ConfigTable | None = None) -> Ints:
-    """Return the nodes that produce the output, input and kernel tensors, ``(nodes, 3)``; -1 for
-    none.
+    """Return the nodes of the output, input and kernel tensors, ``(nodes, 3)``; -1 for none.
 
     ``table`` has the configurations of these nodes, whose layouts are further evidence.
     """
@@ -94,8 +92,7 @@ def _fit(
 
 
 def slot_roles(context: ProgramContext, tensors: Ints) -> Ints:
-    """Return the role of each dimension of output, input and kernel, ``(nodes, 3, 6)``; -1 for
-    none.
+    """Return the role of each dimension of each slot, ``(nodes, 3, 6)``; -1 for none.
 
     ``tensors`` is ``(nodes, 3)`` from `slot_tensors`. Roles are indices into `CONVOLUTION_ROLES` (a
     kernel's ``batch`` is the input feature and ``feature`` the output feature), `DOT_ROLES`
@@ -135,8 +132,7 @@ def dot_split(context: ProgramContext, tensors: Ints) -> Floats:
 def split_sizes(
     out: tuple[int, ...], left: tuple[int, ...], right: tuple[int, ...]
 ) -> tuple[int, int, float]:
-    """Return a dot's number of batch dimensions, number of row dimensions (left operand) and
-    contracted size K.
+    """Return a dot's batch dimensions, row dimensions (left operand) and contracted size K.
 
     With b batch and c contracted dimensions the ranks obey o = l + r - b - 2 c. The left operand
     has the output's first b sizes and the next l - b - c, the right one the first b and the rest;
@@ -172,8 +168,7 @@ def split_sizes(
 
 
 def _dot_roles(context: ProgramContext, tensors: Ints) -> Ints:
-    """Return the roles of dots: operand dimensions in the output are batch or rows, others
-    contracted.
+    """Return the roles of dots: batch or rows if in the output, others contracted.
 
     Rows are matched from the left operand's first dimension on, and from the right operand's last
     one back.

@@ -39,14 +39,13 @@ TPU: Final = Tiling()
 
 
 def complete_layout(layout: NDArray[np.integer], default: NDArray[np.integer]) -> Ints:
-    """Complete partial layouts: the named dimensions come first (minor-most), the others in default
-    order.
+    """Complete partial layouts: the named dimensions, minor-most, then others as by default.
 
     Real files name only the two minor-most dimensions of a convolution. An empty layout gives the
     default.
 
-    >>> complete_layout(np.array([[0, 3, -1, -1, -1, -1]]), np.array([[3, 2, 1, 0, -1,
-    ...     -1]])).tolist()
+    >>> layouts = np.array([[0, 3, -1, -1, -1, -1]]), np.array([[3, 2, 1, 0, -1, -1]])
+    >>> complete_layout(*layouts).tolist()
     [[0, 3, 2, 1, -1, -1]]
     """
     # Entries of -1 write to the last column.
@@ -83,8 +82,7 @@ def padding_waste(dims: Ints, layout: Ints, tiling: Tiling = TPU) -> Floats:
 
 
 def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling = TPU) -> Floats:
-    """Return `padding_waste` with narrow elements packed and smaller tiles for tensors with few
-    rows.
+    """Return `padding_waste` with packed narrow elements and smaller tiles for few rows.
 
     XLA packs two 16-bit or four 8-bit elements into a word, so tiles have 16 or 32 rows of them. A
     second minor-most size of at most 2 or 4 takes a tile of 2 or 4 rows, both times the packing. A
@@ -122,8 +120,7 @@ def _rounding(size: NDArray[np.integer] | Floats, multiple: int | Floats) -> Flo
 
 
 def contiguity(dims: Ints, layout: Ints, default: Ints) -> Floats:
-    """Return log(run) / log(tensor), in elements, of copies between two full layouts,
-    ``(tensors,)``.
+    """Return log(run) / log(elements) of copies between two full layouts, ``(tensors,)``.
 
     The minor-most dimensions that both layouts share form contiguous runs. Equal layouts give 1.
 
@@ -145,11 +142,10 @@ def layout_key(layout: Ints) -> Ints:
 
 
 def permutation_distance(left: Ints, right: Ints) -> Floats:
-    """Return the share of pairs of dimensions that two full layouts of one tensor order
-    differently, 0 to 1.
+    """Return the share of pairs of dimensions that two full layouts order differently.
 
-    >>> permutation_distance(np.array([[0, 1, 2, -1, -1, -1]]), np.array([[2, 1, 0, -1, -1,
-    ...     -1]])).tolist()
+    >>> layouts = np.array([[0, 1, 2, -1, -1, -1]]), np.array([[2, 1, 0, -1, -1, -1]])
+    >>> permutation_distance(*layouts).tolist()
     [1.0]
     """
     rank = (left >= 0).sum(axis=1)

@@ -335,8 +335,7 @@ class InnerLoop:
 
     @property
     def cycles(self) -> Floats:
-        """Cycles per register of multiply-adds: the slowest of issue, latency, loads and lines,
-        plus spilling.
+        """Cycles per register of multiply-adds: the slowest of four limits, plus spilling.
 
         The quantities are those of Low et al. 2016, *Analytical Modeling Is Enough for
         High-Performance BLIS*.
@@ -348,8 +347,7 @@ class InnerLoop:
 
 
 class TileInner(Block):
-    """The innermost loop of a vector tile on a CPU core with AVX2, and the kernel's time estimated
-    from it.
+    """Innermost loop of a vector tile on a core with AVX2, and the kernel's time by it.
 
     All columns are 0 without a vector tile. `InnerLoop` has the quantities and their sources. A
     multiply-add takes `InnerLoop.cycles` / ``lanes``. Memory time is the bytes of the main node and

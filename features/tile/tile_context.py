@@ -1,5 +1,4 @@
-"""Shared intermediate results of a tile graph: the dimensions and unit of its bounds, and its
-kernel kinds.
+"""Quantities of a tile graph: the dimensions and unit of its bounds, its kernel kinds.
 
 Bounds in Google's TPU files are in physical order (major to minor), the two minor-most in hardware
 tiles of 8 x 128: `copy` of ``[32, 5, 5, 256]`` with layout {3,0,2,1} has bounds up to ``(5, 5, 4,

@@ -260,8 +260,7 @@ class _Product:
 
 @dataclass(frozen=True)
 class Costs:
-    """Cycles of TPU v3 (940 MHz), fitted by `benchmarks.tile_time`, per unit of the quantities of
-    `WindowLoop`.
+    """Cycles of TPU v3 (940 MHz) per unit of `WindowLoop`, fitted by `benchmarks.tile_time`.
 
     Attributes:
         fixed: cycles per kernel.
