@@ -94,30 +94,20 @@ class Manifest:
         return {graph.part for graph in self.graphs.values()}
 
 
-def _checksum(content: bytes) -> tuple[int, bytes]:
-    """Return the position of a file's checksum, and the checksum of its content."""
-    mark = content.rfind(_MARK)
-    if mark < 0:
-        raise ValueError("it has no seal")
-    start = mark + len(_MARK)
+def _checksum(content: bytes) -> tuple[slice, bytes]:
+    """Return the place of a file's checksum, and the checksum of its content."""
+    start = content.rfind(_MARK) + len(_MARK)
+    place = slice(start, start + len(_BLANK))
     view = memoryview(content)
-    checksum = zlib.crc32(view[start + len(_BLANK) :], zlib.crc32(_BLANK, zlib.crc32(view[:start])))
-    return start, f"{checksum:08x}".encode()
-
-
-def _seal(path: Path) -> None:
-    """Replace the blank checksum of a written file."""
-    start, checksum = _checksum(path.read_bytes())
-    with path.open("r+b") as stream:
-        stream.seek(start)
-        stream.write(checksum)
+    checksum = zlib.crc32(view[place.stop :], zlib.crc32(_BLANK, zlib.crc32(view[:start])))
+    return place, f"{checksum:08x}".encode()
 
 
 def _read_verified(path: Path) -> bytes:
     """Return the content of a file; raise `ValueError` if it has changed since it was written."""
     content = read_bytes(path)
-    start, checksum = _checksum(content)
-    if content[start : start + len(_BLANK)] != checksum:
+    place, checksum = _checksum(content)
+    if content[place] != checksum:
         raise ValueError("its content has changed since it was written")
     return content
 
@@ -160,7 +150,10 @@ def write_rows(
     with atomic_write(path) as draft:
         str(draft).encode()  # readers reject paths that are not UTF-8
         write_parquet(draft, table, statistics=False, metadata={"xlarank": json.dumps(metadata)})
-        _seal(draft)
+        place, checksum = _checksum(draft.read_bytes())
+        with draft.open("r+b") as stream:
+            stream.seek(place.start)
+            stream.write(checksum)
 
 
 def read_rows(path: Path, recipe: Recipe | None = None) -> dict[str, tuple[GraphRows, Source]]:
@@ -172,30 +165,22 @@ def read_rows(path: Path, recipe: Recipe | None = None) -> dict[str, tuple[Graph
         features = schema[len(KEYS) + len(_LISTS) :]
         width = metadata["graph_columns"]
         table = pl.read_parquet(io.BytesIO(content), columns=[*_LISTS, *features[width:]])
+        values = table.select(features[width:]).to_numpy(order="c")
         entries: dict[str, dict[str, Any]] = metadata["graphs"]
         starts = [int(entry["start"]) for entry in entries.values()]
         # constants are in each graph's first row; for a single large graph, only that row is read
+        first_rows = starts[-1] + 1
         constants = pl.read_parquet(
-            io.BytesIO(content), columns=features[:width], n_rows=starts[-1] + 1
-        )[starts]
-        values = table.select(features[width:]).to_numpy(order="c")
+            io.BytesIO(content), columns=features[:width], n_rows=first_rows
+        )[starts].to_numpy()
         graphs = {}
-        for start, graph_values, (name, entry) in zip(
-            starts, constants.to_numpy(), entries.items(), strict=True
-        ):
-            rows = slice(start, start + int(entry["rows"]))
-            lists = (
-                table[rows]
-                .select(*_LISTS)
-                .with_row_index("row")
-                .explode(*_LISTS)
-                .sort("configurations")
-            )
-            group, ids, runtime, normalizer = (
-                column.to_numpy().astype(np.int64) for column in lists
-            )
-            arrays = graph_values, values[rows], group, ids, runtime, normalizer
-            graph = GraphRows(name, features, *arrays, kinds=tuple(entry["kinds"]))
+        for graph_values, (name, entry) in zip(constants, entries.items(), strict=True):
+            rows = slice(int(entry["start"]), int(entry["start"]) + int(entry["rows"]))
+            lists = table[rows].select(*_LISTS).with_row_index("row").explode(*_LISTS)
+            columns = lists.sort("configurations")
+            by_config = (column.to_numpy().astype(np.int64) for column in columns)
+            kinds = tuple(entry["kinds"])
+            graph = GraphRows(name, features, graph_values, values[rows], *by_config, kinds=kinds)
             graphs[name] = graph, Source(**entry["source"])
         return graphs
 
@@ -232,16 +217,16 @@ def scan_rows(
     Raises `FeatureStoreError` for missing files, for those of another build than the manifest's
     and, if ``verified``, for damaged ones.
     """
-    members: dict[int, dict[str, Any]] = {part: {} for part in sorted(manifest.parts)}
+    members: dict[int, dict[str, Source]] = {}
     for name, graph in manifest.graphs.items():
-        members[graph.part][name] = asdict(graph.source)
+        members.setdefault(graph.part, {})[name] = graph.source
     files = list[Any]()
-    for part, sources in members.items():
+    for part, sources in sorted(members.items()):
         path = workspace.rows(collection, split, part)
         with _reading(path):
             file = io.BytesIO(_read_verified(path)) if verified else path
             entries = _metadata(file, manifest.recipe)["graphs"]
-            if {name: entry["source"] for name, entry in entries.items()} != sources:
+            if {name: Source(**entry["source"]) for name, entry in entries.items()} != sources:
                 raise ValueError(_MISMATCH)
             files.append(file)
     return pl.scan_parquet(files, glob=False)
