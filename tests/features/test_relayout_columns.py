@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
+from tests.features import test_metamorphic
 from tests.features.helpers import GRAPHS, SAMPLE, by_name, fitting_graph, graph_of
 from tests.features.test_metamorphic import REWRITES
 from tests.features.test_relayouts import MACHINES, file_of, op, root
@@ -29,27 +30,16 @@ from xlarank.features.layout.relayout_quantities import QUANTITIES, relayout_qua
 from xlarank.features.rows import Recipe
 from xlarank.features.settings import FeatureSettings
 
+MLP = SAMPLE / "layout/cpu/random/valid/mlp__a.npz"
 FIXTURES = Path(__file__).with_name("relayout_fixtures.npz")
-
-
-@pytest.fixture
-def priced(monkeypatch):
-    """Make every graph's columns those of one machine."""
-
-    def price(machine):
-        settings = FeatureSettings(hardware=machine)
-        monkeypatch.setattr(
-            "tests.features.test_metamorphic.assemble", lambda graph: assemble(graph, settings)
-        )
-
-    return price
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", REWRITES)
-def test_columns_of_a_graph_in_other_words(name, machine, priced):
-    priced(machine)
+def test_columns_of_a_graph_in_other_words(name, machine, monkeypatch):
+    settings = FeatureSettings(hardware=machine)
+    monkeypatch.setattr(test_metamorphic, "assemble", lambda graph: assemble(graph, settings))
     may_move = name in (
         "nodes renumbered",  # propagation follows the order of the instructions
         "the default written for unset ones",  # a constraint stops propagation
@@ -64,11 +54,9 @@ def test_columns_of_a_graph_in_other_words(name, machine, priced):
 @examples(20)
 def test_columns_are_finite_and_the_time_is_at_least_that_without_relayouts(arrays, machine):
     rows = assemble(graph_of(arrays), FeatureSettings(hardware=machine))
-    values = {
-        name: rows.matrix()[:, rows.columns.index(name)]
-        for name in (*RelayoutCosts.columns, *RELAYOUT_PLACES.columns)
-    }
-    assert all(np.isfinite(column).all() for column in values.values())
+    values = by_name(rows)
+    for name in (*RelayoutCosts.columns, *RELAYOUT_PLACES.columns):
+        assert np.isfinite(values[name]).all()
     assert (values["relayout__time__ratio"] >= 0).all()
     assert (values[TIME] >= 0).all()
 
@@ -104,7 +92,7 @@ def test_costs_of_a_configuration():
     graph = graph_of(file_of(program, (1, 3), [(), ()], [(), (0, 1)], [(0, 1), ()]))
     assert config_costs(graph, 0, "nvidia-h200") == ([], [])
     size = 512 * 256 * 4
-    copy_ns = 1e9 * 2 * 512 * 256 * 4 / 4.8e12 + 1000
+    copy_ns = 1e9 * 2 * size / 4.8e12 + 1000
     ((copy,), _) = config_costs(graph, 1, "nvidia-h200")
     assert copy == ConfigRelayout(3, (0, 1), (1, 0), 3, (), size, pytest.approx(copy_ns))
     dot_ns = pytest.approx(0.87 * 1e9 * 2 * 512 * 128 * 256 / 494.7e12)
@@ -116,34 +104,25 @@ def test_costs_of_a_configuration():
 
 
 def test_steps_between_configurations_are_priced_too():
-    path = SAMPLE / "layout" / "cpu" / "random" / "valid" / "mlp__a.npz"
-    graph = read_graph(path)
+    graph = read_graph(MLP)
     settings = FeatureSettings(hardware="cpu")
     rows = assemble(graph, settings)
     walk = walk_between(graph, rows, settings, 3, 0)
-    time = rows.columns.index(TIME)
-    by_node = walk.by_node(walk.matrix[:, time].astype(np.float64))
-    matrix = rows.matrix()[rows.group]
-    assert sum(by_node.values()) == pytest.approx(
-        float(matrix[3, time] - matrix[0, time]), abs=1e-4
-    )
+    by_node = walk.by_node(walk.matrix[:, rows.columns.index(TIME)].astype(np.float64))
+    time = by_name(rows)[TIME][rows.group].astype(float)
+    assert sum(by_node.values()) == pytest.approx(time[3] - time[0], abs=1e-4)
 
 
 def test_without_hardware_the_columns_are_0_and_nothing_is_simulated(monkeypatch):
-    path = SAMPLE / "layout" / "cpu" / "random" / "valid" / "mlp__a.npz"
-    cpu, xla = (Collection.parse(name) for name in ("layout:cpu:random", "layout:xla:random"))
-    priced_rows = assemble(read_graph(path), FeatureSettings().for_collection(cpu))
+    names = ("layout:cpu:random", "layout:xla:random")
+    cpu, xla = (FeatureSettings().for_collection(Collection.parse(name)) for name in names)
+    priced = assemble(read_graph(MLP), cpu)
     monkeypatch.setattr("xlarank.features.layout.relayout_blocks.relayout_quantities", None)
-    plain = assemble(read_graph(path), FeatureSettings().for_collection(xla))
-    assert plain.columns == priced_rows.columns
+    plain = assemble(read_graph(MLP), xla)
+    assert plain.columns == priced.columns
     at = [plain.columns.index(name) for name in RelayoutCosts.columns]
-    assert not plain.matrix()[:, at].any()
-    assert priced_rows.matrix()[:, at].any()
-    recipes = [Recipe.of(FeatureSettings(hardware=name), "layout") for name in (None, "cpu")]
-    assert recipes[0] != recipes[1]
-
-
-def test_unknown_hardware_is_refused():
+    assert priced.matrix()[:, at].any() and not plain.matrix()[:, at].any()
+    assert Recipe.of(cpu, "layout") != Recipe.of(xla, "layout")
     with pytest.raises(XlarankError, match="abacus"):
         FeatureSettings(hardware="abacus")
 
@@ -157,11 +136,8 @@ def fixtures():
 
 def below(arrays, prefix):
     """Return the arrays whose names begin with a prefix, without it."""
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.items()
-        if name.startswith(prefix)
-    }
+    named = [name for name in arrays if name.startswith(prefix)]
+    return {name.removeprefix(prefix): arrays[name] for name in named}
 
 
 def programs_of(arrays, prefix):
@@ -171,26 +147,29 @@ def programs_of(arrays, prefix):
 @pytest.mark.parametrize(("backend", "programs"), [("cpu", 12), ("gpu", 9)])
 def test_simulated_layouts_are_those_of_xla(backend, programs, fixtures):
     """Of all tensors, in all configurations of all programs without library convolutions."""
-    machine = dict(zip(REACHED, MACHINES, strict=True))[backend]
     names = programs_of(fixtures, f"layouts/{backend}/")
     assert len(names) == programs
     for name in names:
         arrays = below(fixtures, f"layouts/{backend}/{name}/")
         assigned = arrays.pop("assigned")
-        graph = graph_of({**arrays, "config_runtime": np.ones(len(assigned), np.int64)})
-        facts = LayoutFacts(graph)
-        program = LayoutProgram(facts, HARDWARE[machine])
-        types = facts.row_type[facts.table.codes][graph.group]
+        program, types = simulated(arrays, len(assigned), backend)
         written = Assignment(program, types).written
         for node, dims in enumerate(program.dims):
             for config, layout in enumerate(assigned[:, node, : len(dims)].tolist()):
                 if len(dims) < 2 or layout[0] < 0:
                     continue
-                simulated = next(
-                    order for order, mask in written[node].items() if mask >> config & 1
-                )
-                orders = [element_order(order, dims) for order in (simulated, tuple(layout))]
-                assert orders[0] == orders[1], (name, config, node, program.opcode[node])
+                order = next(o for o, mask in written[node].items() if mask >> config & 1)
+                where = (name, config, node, program.opcode[node])
+                assert element_order(order, dims) == element_order(tuple(layout), dims), where
+
+
+def simulated(arrays, configs, backend):
+    """Return the program of a file as the compiler of a back end sees it, and types of rows."""
+    graph = graph_of({**arrays, "config_runtime": np.ones(configs, np.int64)})
+    machine = dict(zip(REACHED, MACHINES, strict=True))[backend]
+    facts = LayoutFacts(graph)
+    types = facts.row_type[facts.table.codes][graph.group]
+    return LayoutProgram(facts, HARDWARE[machine]), types
 
 
 #: Lowest mean over programs of Kendall's tau between simulated and real volume, by compiler.
@@ -200,7 +179,6 @@ REACHED = {"cpu": 0.97, "gpu": 0.94, "tpu": 0.8}
 @pytest.mark.parametrize("backend", REACHED)
 def test_simulated_volume_follows_real_compilations(backend, fixtures):
     """Bytes of copies and transposes in optimised modules (`benchmarks.relayout_fixtures`)."""
-    machine = dict(zip(REACHED, MACHINES, strict=True))[backend]
     prefix = "every_" if backend == "cpu" else ""  # a CPU's compiler does not simplify chains
     copied = [f"{prefix}transposed", f"{prefix}straight"]
     taus = {}
@@ -208,10 +186,7 @@ def test_simulated_volume_follows_real_compilations(backend, fixtures):
         lowering = "tpu" if backend == "tpu" else "cpu"
         file = below(fixtures, f"graph/{lowering}/{name}/")
         real = fixtures[f"volume/{backend}/{name}"]
-        graph = graph_of({**file, "config_runtime": np.arange(1, len(real) + 1)})
-        facts = LayoutFacts(graph)
-        types = facts.row_type[facts.table.codes][graph.group]
-        table = relayout_quantities(LayoutProgram(facts, HARDWARE[machine]), types)
+        table = relayout_quantities(*simulated(file, len(real), backend))
         volume = table[:, [name in copied for name in QUANTITIES]].sum(axis=1)
         compiled = real >= 0
         taus[name] = kendalltau(volume[compiled], real[compiled]).statistic
