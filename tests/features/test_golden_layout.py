@@ -160,9 +160,7 @@ OUTPUTS = {
 
 def test_a_set_output_and_its_region():
     rows = [[NONE], [layout_row(output=(1, 0))], [layout_row(output=(0, 1))]]
-    graph = graph_of(layout_file(REDUCED, [2], rows))
-    features = assemble(graph)
-    assert wrong_columns(features, OUTPUTS) == []
+    assert wrong_columns(assemble(graph_of(layout_file(REDUCED, [2], rows))), OUTPUTS) == []
 
 
 ROLES = (
@@ -245,8 +243,8 @@ def test_a_convolution_by_hand(roles, image, kernel, output, rows) -> None:
 def test_times_of_nodes_add_up_to_the_estimated_time_and_none_is_below_the_fastest() -> None:
     graph = read_graph(SAMPLE / "layout/tpu-estimate/random/valid/unet__a.npz", "layout")
     rows = assemble(graph, only=[OVER_FASTEST, FASTEST])
-    every = assemble(graph)
-    estimates = 2 ** (by_name(rows)[OVER_FASTEST].astype(float) + by_name(rows)[FASTEST])
+    columns = by_name(rows)
+    estimates = 2 ** (columns[OVER_FASTEST].astype(float) + columns[FASTEST])
     for config in range(graph.configs):
         nodes = config_times(graph, config)
         total = sum(node.nanoseconds for node in nodes)
@@ -254,21 +252,16 @@ def test_times_of_nodes_add_up_to_the_estimated_time_and_none_is_below_the_faste
         others = [node for node in nodes if graph.opcode[node.node] != OPCODE["convolution"]]
         assert others and all(node.fastest_ns <= node.nanoseconds * (1 + 1e-12) for node in others)
         assert all(node.lanes <= node.tile_lanes and node.tile_lanes % 128 == 0 for node in nodes)
-    assert len(rows.columns) < 20
-    at = [every.columns.index(name) for name in rows.columns]
-    assert np.array_equal(rows.matrix(), every.matrix()[:, at])
-
-
-def test_a_single_element_takes_one_row_of_lanes() -> None:
-    dims = np.array([[1, 1, 0, 0, 0, 0]])
-    layout = np.array([[1, 0, -1, -1, -1, -1]])
-    assert output_padding(dims, layout, np.array([4.0])).tolist() == [128.0]
+    assert len(columns) < 20
+    every = by_name(assemble(graph))
+    assert all(np.array_equal(values, every[name]) for name, values in columns.items())
 
 
 def test_the_default_layout_is_the_fastest_if_no_other_is_faster() -> None:
-    """Both orders of f32[128,128] fill all tiles."""
+    """Both orders of f32[128,128] fill all tiles; a single element takes one row of lanes."""
     program = (parameter(128, 128), parameter(128, 128), Node("dot", (128, 128), (0, 1)))
-    graph = graph_of(layout_file(program, (2,), [[layout_row((0, 1))]]))
-    (time,) = config_times(graph, 0)
+    (time,) = config_times(graph_of(layout_file(program, (2,), [[layout_row((0, 1))]])), 0)
     assert time.nanoseconds == time.fastest_ns
     assert (time.order, time.fastest_order) == ((0, 1), (1, 0))
+    layout = np.array([[1, 0, -1, -1, -1, -1]])
+    assert output_padding(np.array([[1, 1, 0, 0, 0, 0]]), layout, np.array([4.0])) == 128
