@@ -162,15 +162,12 @@ def test_vector_tiles_that_do_not_divide_and_operands_that_no_element_shares():
     assert (loop.chains, loop.loads, loop.depth) == (4, 1, 32)
 
 
-def test_kernels_that_outgrow_the_caches_move_their_bytes_more_slowly():
-    """An element read and one written, 8 bytes, in runs of 256 elements and the time of 64 more."""
+def test_larger_kernels_move_their_bytes_more_slowly_and_rows_collide_in_the_caches():
+    # an element read and one written, 8 bytes, in runs of 256 elements and the time of 64 more
     for elements, speed in ((2**16, 32), (2**18, 12), (2**22, 4)):
         nodes = parameter(elements), Node("tanh", (elements,), (0,), columns=ROOT)
         features = assemble(context_of(nodes, tile_row((), (256,), (8,))).graph)
         assert wrong_columns(features, {"estimate__memory__log": log2(8 / speed * 320 / 256)}) == []
-
-
-def test_rows_a_power_of_two_apart_do_not_fit_a_cache():
     for k, n, cycles in (
         (16, 1024, 2.0),  # 64 lines apart all fall into one set of 8
         (8, 1024, 0.5),  # 8 rows fit it
@@ -301,25 +298,22 @@ def test_the_time_is_the_longer_of_moving_and_computing_and_a_step_of_the_other(
     assert (np.diff(logs[:2]) > 0).all()
 
 
-#: Kinds of kernels -> the families of the sample that were written as such.
-_FAMILIES = {
-    "convolution": "conv3x3 conv3x3_bias_relu",
-    "convolution depthwise": "dwconv3x3 dwconv3x3_bias_relu",
-    **{"convolution strided": "conv3x3_s2", "convolution strided pointwise": "conv1x1_s2"},
-    "dot": "matmul matmul_bias_relu",
-    **{"dot left-transposed": "matmul_ta", "dot right-transposed": "matmul_tb"},
-    **{"dot batched": "bmm", "dot batched right-transposed": "bmm_tb"},
-    **{"reduce-window": "maxpool", "reduce": "reduce_mid", "reduce minor": "expsum"},
-    **{"elementwise": "swish", "transpose": "transpose"},
+#: Families of the sample -> the kind of kernel that they were written as.
+KINDS = {
+    **dict.fromkeys(("conv3x3", "conv3x3_bias_relu"), "convolution"),
+    **dict.fromkeys(("dwconv3x3", "dwconv3x3_bias_relu"), "convolution depthwise"),
+    **{"conv3x3_s2": "convolution strided", "conv1x1_s2": "convolution strided pointwise"},
+    **dict.fromkeys(("matmul", "matmul_bias_relu"), "dot"),
+    **{"matmul_ta": "dot left-transposed", "matmul_tb": "dot right-transposed"},
+    **{"bmm": "dot batched", "bmm_tb": "dot batched right-transposed"},
+    **{"maxpool": "reduce-window", "reduce_mid": "reduce", "expsum": "reduce minor"},
+    **{"swish": "elementwise", "transpose": "transpose"},
 }
-KINDS = {family: kind for kind, families in _FAMILIES.items() for family in families.split()}
 
 
 def test_the_sample_is_of_the_kinds_that_it_was_written_as():
-    paths = SAMPLE.glob("tile/cpu/*/*.npz")
+    paths = [*SAMPLE.glob("tile/cpu/*/*.npz")]
     kinds_of = {path.stem: kernel_kinds(TileContext(read_graph(path, "tile"))) for path in paths}
-    assert kinds_of
-    for name, kinds in kinds_of.items():
-        assert KINDS[name.split("__")[0]] in kinds, name
+    assert kinds_of and all(KINDS[name.split("__")[0]] in kinds_of[name] for name in kinds_of)
     # kernels with a square operand or result, in which either dimension could be the contracted one
     assert sum(len(kinds) > 1 for kinds in kinds_of.values()) == 13

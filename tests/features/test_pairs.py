@@ -26,14 +26,12 @@ def pairs_of(nodes, *configurable) -> list[Pairs]:
 
 def ends(nodes, *configurable) -> list[list[tuple[int, int]]]:
     """Consumer and producer of the pairs of an input and an output, by hops."""
-    return [
-        [
-            (configurable[left], configurable[right])
-            for left, right in zip(pairs.left, pairs.right, strict=True)
-        ]
-        for pairs in pairs_of(nodes, *configurable)
-        if {*pairs.left_slot} <= {1} and {*pairs.right_slot} <= {0}
-    ]
+    ends = []
+    for pairs in pairs_of(nodes, *configurable):
+        assert {*pairs.left_slot} <= {1} and {*pairs.right_slot} <= {0}
+        both = np.array(configurable)[np.stack([pairs.left, pairs.right], axis=1)]
+        ends.append([*map(tuple, both.tolist())])
+    return ends
 
 
 def chain(*between: Node | str, dims=(4, 8)) -> list[Node]:
@@ -46,9 +44,8 @@ def chain(*between: Node | str, dims=(4, 8)) -> list[Node]:
 
 
 def turning(dims, operand, *order) -> Node:
-    return Node(
-        "transpose", dims, operand, columns={f"dimensions_{i}": dim for i, dim in enumerate(order)}
-    )
+    columns = {f"dimensions_{i}": dim for i, dim in enumerate(order)}
+    return Node("transpose", dims, operand, columns=columns)
 
 
 def test_operations_that_hand_a_layout_on():
@@ -66,9 +63,8 @@ def test_operations_that_hand_a_layout_on():
     square = chain(Node("transpose", (4, 4), (0,)), dims=(4, 4))
     assert ends(square, 0, 2) == NONE, "a square is turned only where the transpose says how"
     # dimensions 0, 1 and 2 are 2, 0 and 1 of the parameter; then 1, 0 and 2 of those
-    cube = chain(
-        turning((16, 4, 8), (0,), 2, 0, 1), turning((4, 16, 8), (1,), 1, 0, 2), dims=(4, 8, 16)
-    )
+    turns = turning((16, 4, 8), (0,), 2, 0, 1), turning((4, 16, 8), (1,), 1, 0, 2)
+    cube = chain(*turns, dims=(4, 8, 16))
     assert pairs_of(cube, 0, 3)[2].permutation.tolist() == [[0, 2, 1, 3, 4, 5]]
 
 
@@ -118,10 +114,9 @@ def test_convolutions_of_one_shape_with_other_dimension_numbers_are_not_alike():
     lanes.
     """
     nodes = [Node("parameter", (4, 4, 4)), Node("parameter", (3, 4, 4))]
-    for numbers in ({"batch": 0, "feature": 2}, {"batch": 2, "feature": 0}):
-        columns = {
-            f"convolution_dim_numbers_output_{role}_dim": number for role, number in numbers.items()
-        }
+    for batch, feature in ((0, 2), (2, 0)):
+        stem = "convolution_dim_numbers_output"
+        columns = {f"{stem}_batch_dim": batch, f"{stem}_feature_dim": feature}
         nodes.append(Node("convolution", (4, 4, 4), (0, 1), window=(3,), columns=columns))
     columns = columns_of(nodes, (2, 3), [[layout_row(output=(2, 1, 0))] * 2])
     for role in ("feature", "batch"):
