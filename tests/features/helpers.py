@@ -29,9 +29,7 @@ def load(path: Path) -> Arrays:
 
 
 def by_name(features: GraphRows) -> dict[str, Any]:
-    """Float32 columns by name: a value of the graph, ``(distinct configurations,)`` values of
-    configurations.
-    """
+    """Float32 columns by name: a value of the graph, or one for each distinct configuration."""
     values = (*features.graph_values, *features.config_values.T)
     return dict(zip(features.columns, values, strict=True))
 
@@ -54,15 +52,12 @@ def wrong_columns(
 def layout_file(
     nodes: Sequence[Node], configurable: Sequence[int], configs: Sequence[Sequence[np.ndarray]]
 ) -> Arrays:
-    """A layout graph from rows ``configs[c][k]`` of configuration c and the k-th configurable
-    node.
-    """
+    """A layout graph from rows ``configs[c][k]`` of configuration c and k-th configurable node."""
+    shape = len(configs), len(configurable), 18
     return program_arrays(nodes) | {
         "node_splits": np.array([[0, len(nodes)]], np.int64),
         "node_config_ids": np.array(configurable, np.int64),
-        "node_config_feat": np.array(configs, np.float32).reshape(
-            len(configs), len(configurable), 18
-        ),
+        "node_config_feat": np.array(configs, np.float32).reshape(shape),
         "config_runtime": np.arange(1, len(configs) + 1),
     }
 
@@ -86,8 +81,7 @@ _MOST = 1 << 22
 
 
 class _Draft:
-    """Part of a random program with consistent shapes; a method adds nodes, or none if nothing
-    fits.
+    """Part of a random program with consistent shapes; a method adds nodes if some fit.
 
     Graphs come from seeds: hypothesis would draw small and simple ones far too often.
     """
@@ -185,9 +179,7 @@ class _Draft:
         self.add(self.random.choice(("reshape", "reshape", "bitcast")), dims, [operand])
 
     def dot(self) -> None:
-        """Batch dimensions lead, then the left operand's and the right one's; operands have any
-        order.
-        """
+        """Batch dimensions lead, then the left and the right operand's; operands have any order."""
         batch = self.sizes(0, 2)
         rows = self.sizes(0, 2)
         columns = self.sizes(0, 2)
@@ -283,9 +275,7 @@ def fitting_graph(seed: int) -> Arrays:
 
 
 def fitting_kernel(seed: int) -> Arrays:
-    """A random tile graph: output bounds within some tensor's extents, in elements or hardware
-    tiles.
-    """
+    """A random tile graph: output bounds within a tensor's extents, in elements or tiles."""
     random = Random(seed)
     draft = _Draft(random)
     for _ in range(random.randint(0, 5)):
@@ -299,10 +289,8 @@ def fitting_kernel(seed: int) -> Arrays:
         extents = [-(-size // multiple) for size, multiple in zip(sizes, tile, strict=False)][::-1]
     rows = []
     for _ in range(random.randint(1, 8)):
-        kernel, vector = (
-            [random.randint(0, 130) for _ in range(random.choice((0, 0, 1, 2, 6)))]
-            for _ in range(2)
-        )
+        ranks = (random.choice((0, 0, 1, 2, 6)) for _ in range(2))
+        kernel, vector = ([random.randint(0, 130) for _ in range(rank)] for rank in ranks)
         bounds = [random.choice((extent, random.randint(0, extent))) for extent in extents]
         rows.append(tile_row(kernel, bounds, vector))
     return tile_file(draft.nodes, random.choices(rows, k=random.randint(1, 10)))

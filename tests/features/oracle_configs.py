@@ -124,9 +124,7 @@ class Copies:
                     yield place, slot, tensor
 
     def turn_of(self, node: int, operand: int) -> tuple[int, ...] | None:
-        """Dimension of the operand for each of the node's, if the layout is handed on; else
-        None.
-        """
+        """Dimension of the operand for each of the node's, if the layout is handed on."""
         tensors = self.graph.tensors
         rank = self.graph.tensors[node].rank
         turn = tuple(range(rank))
@@ -141,9 +139,7 @@ class Copies:
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """Consumers and producers, by the shortest way; of several the one with the least turn at
-        every node.
-        """
+        """Consumers and producers by the shortest way, of several by the one of the least turn."""
         pairs = []
         for place, slot, tensor in self._operand_slots():
             level = {tensor: tuple(range(self.graph.tensors[tensor].rank))}

@@ -179,9 +179,7 @@ def group_columns(
 
 
 class OutputOracle:
-    """The regions of a graph: components along elementwise operations whose operand has their
-    shape.
-    """
+    """The regions of a graph: components along elementwise operations that keep the shape."""
 
     def __init__(self, graph: Configured) -> None:
         self.graph = graph

@@ -102,9 +102,7 @@ class Tensor:
         return ceil(rows / tile) * tile * LANES / minor - 1 if minor else 0.0
 
     def misfits(self, layout: Sequence[int]) -> dict[str, bool]:
-        """Whether the largest dimension is not minor-most, and the two minor-most are no multiples
-        of a tile.
-        """
+        """Whether the largest dimension is not minor-most, and the two minor-most misfit a tile."""
         minor, second, *_ = (*(self.dims[dimension] for dimension in layout), 0, 0)
         largest = max(self.dims, default=0)
         return {
@@ -122,9 +120,7 @@ class Tensor:
         return unlike / len(pairs) if pairs else 0.0
 
     def contiguity(self, layout: Sequence[int]) -> float:
-        """log(elements of a run) / log(elements) of the runs that a copy from the default moves
-        whole.
-        """
+        """log(run) / log(elements) of the runs that a copy from the default moves whole."""
         elements = prod(max(1, size) for size in self.dims)
         if tuple(layout) == self.default or elements == 1:
             return 1.0
@@ -167,8 +163,7 @@ class Choice:
 
 
 def dot_split(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
-    """Batch dimensions and dimensions from the left operand in the output, and the size summed
-    over.
+    """Batch and row dimensions of the output, and the size summed over.
 
     Every choice of contracted dimensions of the left operand is tried.
     """
@@ -219,9 +214,7 @@ def dot_roles(out: Sizes, left: Sizes, right: Sizes) -> list[list[str]]:
 
 
 def reshape_roles(out: Sizes, given: Sizes) -> tuple[list[str], list[str]]:
-    """Roles of the output's and the input's dimensions: both shapes are walked to where their
-    products meet.
-    """
+    """Roles of both sides' dimensions: the shapes are walked to where their products meet."""
     shapes = [out, given]
     roles = [["kept"] * len(out), ["kept"] * len(given)]
     left = [[d for d, size in enumerate(shape) if size > 1 and prod(shape) > 0] for shape in shapes]
@@ -367,9 +360,7 @@ class Program:
         return [() if operand is None else self.tensors[operand].dims for operand in operands]
 
     def _kernel_fits(self, node: int, _: int, kernel: int) -> float:
-        """A convolution's kernel has the window's size and the output's features in the named
-        dimensions.
-        """
+        """A kernel has the window's size and the output's features in the named dimensions."""
         stem = "convolution_dim_numbers"
         out = six(self.tensors[node].dims)
         dims = six(self.tensors[kernel].dims)
@@ -381,9 +372,7 @@ class Program:
         return features == out[self.entry(node, f"{stem}_output_feature_dim")]
 
     def _dot_fits(self, node: int, left: int, right: int) -> float:
-        """The right operand has the output's last size, the left one its first and the last but
-        one.
-        """
+        """The right operand has the output's last size, the left one its first and last but one."""
         dims = self.tensors[node].dims
         (ours, theirs) = (six(self.tensors[side].dims) for side in (left, right))
         leading = {dims[0], dims[max(0, len(dims) - 2)]} if dims else set()

@@ -35,16 +35,10 @@ class Relayouts(Simulation):
         one = self.code[at]
         if one.opcode == "constraint":
             return
-        if one.node in self.program.reduced:
-            numbers = [0]
-        elif one.opcode in SINKING:
-            numbers = [
-                number
-                for number, tensor in enumerate(self.program.operands[one.node])
-                if len(self.program.dims[tensor]) == len(one.dims) > 1
-            ]
-        else:
-            return
+        numbers = [0] if one.node in self.program.reduced else []
+        if one.opcode in SINKING:
+            ranks = [len(self.program.dims[tensor]) for tensor in self.program.operands[one.node]]
+            numbers = [n for n, rank in enumerate(ranks) if rank == len(one.dims) > 1]
         before = set()
         for number in numbers:
             source = self.laid[one.operands[number]]
@@ -107,18 +101,16 @@ class Relayouts(Simulation):
     def same(self, at: int, left: Layout | None, right: Layout | None) -> bool:
         if left is None or right is None:
             return False
-        return [d for d in left if self.code[at].dims[d] != 1] == [
-            d for d in right if self.code[at].dims[d] != 1
-        ]
+        orders = ([d for d in order if self.code[at].dims[d] != 1] for order in (left, right))
+        return next(orders) == next(orders)
 
     def reads_strided(self, at: int, number: int) -> bool:
         one = self.code[at]
         if one.wanted[number] is None:
             return False
         minor = self.minor(one.operands[number], one.wanted[number])
-        return minor >= 0 and self.program.roles[one.node][number + 1][minor] != DOT_ROLES.index(
-            "contracted"
-        )
+        contracted = DOT_ROLES.index("contracted")
+        return minor >= 0 and self.program.roles[one.node][number + 1][minor] != contracted
 
     def reads(self, layouts):
         """Reader's opcode, source, layout of everything that is read or returned."""
@@ -139,12 +131,11 @@ class Relayouts(Simulation):
             if opcode != "tuple" and written is not None and written != wanted:
                 found.add((source, written, wanted, wanted))
         for node in self.program.reshapes:
-            one = self.code[self.own[node]]
+            at = self.own[node]
+            one = self.code[at]
             if one.dims and one.written is not None and one.wanted[0] is not None:
-                if not self.same(
-                    self.own[node], self.program.to_output(node, one.wanted[0]), one.written
-                ):
-                    found.add((self.own[node], one.written, one.written, None))
+                if not self.same(at, self.program.to_output(node, one.wanted[0]), one.written):
+                    found.add((at, one.written, one.written, None))
         return found
 
     def chains(self):

@@ -78,9 +78,7 @@ class TileOracle(Program):
 
     @cached_property
     def reduces_minor(self) -> bool:
-        """A reduction whose output is the beginning of its operand's shape, and the minor-most is
-        not in it.
-        """
+        """A reduction's output is the beginning of its operand, without the minor-most."""
         if self.opcodes[self.main] != "reduce" or not self.main_operands:
             return False
         main = self.tensors[self.main]
@@ -105,9 +103,7 @@ class TileOracle(Program):
 
     @cached_property
     def walked(self) -> int:
-        """The tensor whose extents admit all bounds and equal most of them; ties: last root, main
-        node, largest.
-        """
+        """The tensor whose extents admit all bounds and equal most; then last root, main, largest."""
         tensors = [node for node in self.nodes if self.tensors[node].rank > 0]
         roots = [node for node in tensors if self.entry(node, "is_root") > 0]
         by_size = sorted(tensors, key=lambda node: (-self.tensors[node].bytes, node))
@@ -321,9 +317,7 @@ class TileOracle(Program):
         return values if self.vectorised else dict.fromkeys(values, 0.0)
 
     def _line_cycles(self, size: float) -> float:
-        """Cycles to load a line, by the first cache whose sets hold a panel's rows, ``apart`` lines
-        apart.
-        """
+        """Cycles to load a line, by the first cache whose sets hold a panel's rows."""
         apart = max(1, round(self.extents["output"][max(1, self.output_rank) - 1] * size / 64))
         for sets, cycles in ((64, 0.5), (1024, 2.0)):
             if (self.depth or 1.0) <= 8 * len({row * apart % sets for row in range(sets)}):

@@ -26,9 +26,7 @@ def rows(size: int) -> int:
 
 
 def padding(tensor: Tensor, layout: Sequence[int], batch: int = -1, *, skip: bool = True) -> float:
-    """Padded over true size: 128 lanes, 8 sublanes of as many elements as fit into 4 bytes, but for
-    a batch.
-    """
+    """Padded over true size: 128 lanes, 8 sublanes of words, but for a batch."""
     order = [*layout]
     while skip and len(order) > 1 and tensor.dims[order[0]] in (0, 1):
         order.pop(0)
@@ -59,8 +57,7 @@ class NodeOracle:
                 self.kind = "kernel_gradient"
 
     def holds_contracted(self, dimension: int, minor: Sequence[int | None] | None) -> bool:
-        """Whether an operand behind a dimension of the output has the contracted one along its
-        lanes.
+        """Whether an operand behind the output's dimension has the contracted one along its lanes.
 
         Both supply it if batch and feature are one dimension, which makes no sense.
         """
@@ -106,9 +103,7 @@ class NodeOracle:
 
     @property
     def fastest(self) -> float:
-        """Least time of all orders, or for convolutions of those with batch and feature
-        minor-most.
-        """
+        """Least time of all orders, of convolutions with batch and feature minor-most."""
         dims = self.tensor.dims
         rank = self.tensor.rank
         orders = [*permutations(range(rank))] if rank > 1 else []
