@@ -178,9 +178,11 @@ def read_rows(path: Path, recipe: Recipe | None = None) -> dict[str, tuple[Graph
             rows = slice(int(entry["start"]), int(entry["start"]) + int(entry["rows"]))
             lists = table[rows].select(*_LISTS).with_row_index("row").explode(*_LISTS)
             columns = lists.sort("configurations")
-            by_config = (column.to_numpy().astype(np.int64) for column in columns)
-            kinds = tuple(entry["kinds"])
-            graph = GraphRows(name, features, graph_values, values[rows], *by_config, kinds=kinds)
+            group, ids, runtime, normalizer = (
+                column.to_numpy().astype(np.int64) for column in columns
+            )
+            arrays = graph_values, values[rows], group, ids, runtime, normalizer
+            graph = GraphRows(name, features, *arrays, kinds=tuple(entry["kinds"]))
             graphs[name] = graph, Source(**entry["source"])
         return graphs
 

@@ -103,7 +103,7 @@ class TileOracle(Program):
 
     @cached_property
     def walked(self) -> int:
-        """The tensor whose extents admit all bounds and equal most; then last root, main, largest."""
+        """The tensor whose extents admit all bounds and equal most; or last root, main, largest."""
         tensors = [node for node in self.nodes if self.tensors[node].rank > 0]
         roots = [node for node in tensors if self.entry(node, "is_root") > 0]
         by_size = sorted(tensors, key=lambda node: (-self.tensors[node].bytes, node))
