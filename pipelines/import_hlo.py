@@ -68,7 +68,8 @@ def import_hlo(
     if name is not None and (len(files) != 1 or not _is_plain(name)):
         got = f"the name {name!r} for {len(files)} files"
         raise HloError(got, expected="a plain name for a single file")
-    in_folders = list(chain.from_iterable(map(_members, files)))
+    folders = [path for path in files if path.is_dir()]
+    in_folders = list(chain.from_iterable(map(_members, folders)))
     files = [path for path in files if not path.is_dir()] + in_folders
     root = out if out.name == "npz" else out / "npz"
     report = ImportReport()
@@ -96,7 +97,7 @@ def import_hlo(
                     report.graphs.append(_write(path, target, file, encode, message))
                     written[path] = file
             step(file.name)
-    if not (report.graphs or report.broken) and in_folders:
+    if folders and not (report.graphs or report.broken):
         raise HloError("the folder holds no program", expected="HLO files or TpuGraphs protobufs")
     return report
 
@@ -142,17 +143,12 @@ def _write(
 
 
 def _members(folder: Path) -> list[Path]:
-    """Return the visible files of a folder; raises `HloError` if there are none."""
-    if not folder.is_dir():
-        return []
+    """Return the visible files of a folder; raises `HloError` if it cannot be read."""
     try:
         paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except OSError as error:
         raise HloError(f"{folder} cannot be read ({error.strerror})", do="check it") from error
-    members = list(filter(Path.is_file, paths))
-    if not members:
-        raise HloError(f"{folder} holds no files", expected="HLO files or TpuGraphs protobufs")
-    return members
+    return list(filter(Path.is_file, paths))
 
 
 @contextmanager

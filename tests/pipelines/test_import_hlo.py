@@ -59,12 +59,12 @@ def test_a_folder_of_dumps_is_a_list_of_files(tmp_path):
     assert sorted(graph["graph"] for graph in report.graphs) == ["a", "a b (1)", "b"]
     assert not report.broken
     assert report.left_out == [f"{folder / 'b-buffer-assignment.txt'}: holds no program"]
-    for place in (folder / "inner" / "none", tmp_path / "reports"):
-        place.mkdir()
+    (tmp_path / "none").mkdir()
+    (tmp_path / "reports").mkdir()
     (tmp_path / "reports/a.txt").write_text("BufferAssignment:\n")
-    for place, words in ((folder / "inner/none", "no files"), (tmp_path / "reports", "no program")):
-        with pytest.raises(HloError, match=words):
-            import_hlo([place], tmp_path / "root")
+    for place in ("none", "reports"):
+        with pytest.raises(HloError, match="the folder holds no program"):
+            import_hlo([tmp_path / place], tmp_path / "root")
 
 
 def test_collection_split_and_name_are_the_caller_s(tmp_path):

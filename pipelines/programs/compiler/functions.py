@@ -237,14 +237,13 @@ def import_function(name: str, one_hot: bool) -> tuple[Any, Any]:
         expected = "module:function, importable from the current folder"
         raise CompilerError(got, expected=expected, do=do) from error
     program = make()
-    if not (isinstance(program, tuple) and len(program) == 2 and callable(program[0])):
-        expected = "(callable, arguments), arguments being arrays or jax.ShapeDtypeStruct"
+    parts = program if isinstance(program, tuple) else (program,)
+    if len(parts) != 2 or not callable(parts[0]) or not isinstance(parts[1], tuple | list):
+        got = f"{name} returned {', '.join(type(part).__name__ for part in parts)}"
+        expected = "a callable and a tuple of arguments, arrays or jax.ShapeDtypeStruct"
         do = "wrap the function: def program(): return step, (weights, batch)"
-        raise CompilerError(f"{name} returned {type(program).__name__}", expected=expected, do=do)
-    if not isinstance(program[1], tuple | list):
-        got = f"{name} returned arguments of type {type(program[1]).__name__}"
-        raise CompilerError(got, expected="a tuple", do="return step, (argument,)")
-    return program[0], tuple(program[1])
+        raise CompilerError(got, expected=expected, do=do)
+    return parts[0], tuple(parts[1])
 
 
 def _take_one_hot(array: Any, indices: Any, axis: int = -1, **_: Any) -> Any:
