@@ -12,7 +12,6 @@ import numpy as np
 from xlarank.data.collection import choose_splits
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
-from xlarank.data.hlo.messages import Message
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.programs import sources
 from xlarank.pipelines.programs.candidates import (
@@ -27,7 +26,7 @@ from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
 from xlarank.pipelines.programs.sources import Collected, Evaluator, SearchSettings
-from xlarank.pipelines.programs.timing import fastest, time_programs
+from xlarank.pipelines.programs.timing import Timings, fastest, time_programs
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Batch size of the genetic search, and number of best configurations used as parents.
@@ -84,13 +83,20 @@ def collect(
         else:
             rows = candidates.expand(codes[[*programs.values()]])
             modules = dict(zip(programs, map(loaded.constrained, rows), strict=True))
-            labels, facts = _measured_labels(
-                compiler, modules, minutes, settings.seed, journal, progress
+            timings = time_programs(
+                compiler,
+                modules[outcomes[0].fingerprint],
+                modules,
+                minutes=minutes,
+                seed=settings.seed,
+                journal=journal,
+                progress=progress,
             )
-            outcomes = _without_left_out(outcomes, facts["left_out"])
-    labelled = [at for at in order if outcomes[at].status is Status.OK]
+            labels = timings.nanoseconds()
+            facts = _facts(timings)
+    labelled = [at for at in order if outcomes[at].fingerprint in labels]
     manifest = identity | facts | {"distinct_programs": len(programs), "source": target.labels}
-    manifest["configurations"] = _records(labelled, outcomes)
+    manifest["configurations"] = _records(labelled, outcomes, facts.get("left_out", {}))
     with atomic_write(path.with_suffix(".pb")) as partial:
         partial.write_bytes(loaded.serialized)
     runtime = np.array([labels[outcomes[at].fingerprint] for at in labelled], np.int64)
@@ -165,17 +171,6 @@ def _shuffled(outcomes: list[Outcome], rng: np.random.Generator) -> list[int]:
     return [0, *rng.permutation(compiled[1:]).tolist()]
 
 
-def _without_left_out(outcomes: list[Outcome], reasons: dict[str, str]) -> list[Outcome]:
-    """Return outcomes in which programs that could not be measured have failed."""
-    checked = []
-    for outcome in outcomes:
-        if outcome.status is Status.OK and outcome.fingerprint in reasons:
-            reason = reasons[outcome.fingerprint]
-            outcome = replace(outcome, status=Status.FAILED, message=reason)
-        checked.append(outcome)
-    return checked
-
-
 def _estimated_labels(
     target: Chip, outcomes: list[Outcome]
 ) -> tuple[dict[str, int], dict[str, Any]]:
@@ -188,30 +183,14 @@ def _estimated_labels(
     return labels, {"loops_counted_once": max(one.unknown_loops for one in outcomes)}
 
 
-def _measured_labels(
-    compiler: Compiler,
-    modules: dict[str, Message],
-    minutes: float,
-    seed: int,
-    journal: Journal,
-    progress: Progress | None,
-) -> tuple[dict[str, int], dict[str, Any]]:
-    """Return the measured nanoseconds of programs, and entries for the manifest."""
-    timings = time_programs(
-        compiler,
-        next(iter(modules.values())),
-        modules,
-        minutes=minutes,
-        seed=seed,
-        journal=journal,
-        progress=progress,
-    )
+def _facts(timings: Timings) -> dict[str, Any]:
+    """Return entries of measurements for the manifest."""
     rounds = timings.seconds.shape[1]
     retest = None
     if min(timings.seconds.shape) > 1:  # tau between labels of the even and the odd rounds
         halves = (fastest(timings.seconds[:, start::2]) for start in (0, 1))
         retest = round(float(kendall_tau(*halves)), 4)
-    return timings.nanoseconds(), {
+    return {
         "label": f"mean of the fastest sixth of {rounds} shuffled rounds",
         "standard_errors": timings.standard_errors(),
         "rounds": rounds,
@@ -221,14 +200,19 @@ def _measured_labels(
     }
 
 
-def _records(order: list[int], outcomes: list[Outcome]) -> list[dict[str, Any]]:
-    """Return a record per configuration in the order of rows, then of those that failed."""
-    failed = [at for at, outcome in enumerate(outcomes) if outcome.status is not Status.OK]
+def _records(
+    labelled: list[int], outcomes: list[Outcome], left_out: dict[str, str]
+) -> list[dict[str, Any]]:
+    """Return a record per configuration in the order of rows, then of those without a label."""
+    others = [at for at in range(len(outcomes)) if at not in labelled]
     records = []
-    for row, at in enumerate([*order, *failed]):
+    for row, at in enumerate([*labelled, *others]):
         outcome = outcomes[at]
+        if row >= len(labelled) and outcome.status is Status.OK:  # it could not be measured
+            message = left_out[outcome.fingerprint]
+            outcome = replace(outcome, status=Status.FAILED, message=message)
         record = {
-            "row": row if row < len(order) else None,
+            "row": row if row < len(labelled) else None,
             "status": str(outcome.status),
             "program": outcome.fingerprint,
             "code_generated": outcome.status is Status.OK and not outcome.shared,

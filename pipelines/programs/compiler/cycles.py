@@ -292,9 +292,7 @@ def read_operations(text: str) -> list[Operation]:
     for computation, runs in runs_of.items():
         for op in computations[computation]:
             op.runs = runs
-            source = re.search(r'\bsource_file="([^"]*)" source_line=(\d+)', op.rest)
-            frame = sources.get(op.attribute("stack_frame_id"), "")
-            op.source = ":".join(source.groups()) if source else frame
+            op.source = sources.get(op.attribute("stack_frame_id"), "")
             operations.append(op)
     return operations
 
