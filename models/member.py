@@ -98,10 +98,12 @@ class Member:
 
     def fit(self, data: TrainingData, settings: FitSettings) -> Member:
         """Return a fitted copy; raises `ModelError` for unsuitable data or number of rounds."""
-        weight = self.params.get("init_score_weight", 0.0)
-        if data.target and self.kind not in data.target.starts and not self.loss.predicts_times:
-            weight = 0.0
-        init_score = ColumnSum.find(data.columns, weight, data.target, self.kind)
+        init_score = self.init_score  # of the trees that are continued
+        if not self.warm_start:
+            weight = self.params.get("init_score_weight", 0.0)
+            if data.target and self.kind not in data.target.starts and not self.loss.predicts_times:
+                weight = 0.0
+            init_score = ColumnSum.find(data.columns, weight, data.target, self.kind)
         prepared = replace(
             self,
             seed=settings.seed,
@@ -167,7 +169,10 @@ class Member:
         """
         if self.warm_start:
             do = "build features with the settings of that model, or fine-tune another"
-            return column_indices(self.used_columns, columns, "the model to fine-tune", do)
+            owner = "the model to fine-tune"
+            for name in self.init_score.columns if self.init_score else ():
+                column_indices([name], columns, owner, do)
+            return column_indices(self.used_columns, columns, owner, do)
         return chosen_columns(columns, self.params.get("columns", "all"), target)
 
     def score(self, rows: GraphRows) -> Floats:
@@ -265,9 +270,8 @@ class Member:
             raise ValueError(f"{state['loss']!r} is not a loss")
         loss = losses[state["loss"]]
         used = state["used"]
-        if any(type(index) is not int for index in used) or used != sorted(
-            {*used} & {*range(len(columns))}
-        ):
+        valid = all(type(index) is int and 0 <= index < len(columns) for index in used)
+        if not valid or used != sorted({*used}):
             raise ValueError(f"the chosen columns do not ascend within its {len(columns)}")
         init_score = None
         if state["init_score"] is not None:

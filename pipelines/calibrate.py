@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -92,9 +93,10 @@ def _calibrate_model(
     if not plan.folds:
         raise CollectionError(f"{collection} has one program family, so none can be held out")
     scores = np.empty((seeds, len(data.cost)))
-    for seed in range(seeds):
+    for seed, members in enumerate(model.by_seed):
         settings = FitSettings(card.rounds, seed, threads)
-        scores[seed] = out_of_fold_scores(model, data, plan.folds, settings)
+        of_seed = replace(model, members=members)  # may continue trees of its own
+        scores[seed] = out_of_fold_scores(of_seed, data, plan.folds, settings)
         step(f"{collection}, seed {seed}")
     graphs = sorted(chain.from_iterable(fold.scored for fold in plan.folds))
     families = data.families

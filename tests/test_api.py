@@ -203,11 +203,14 @@ def test_scikit_learn_clones_a_ranker_and_searches_its_parameters(kernels):
 def test_graph_ranker_of_a_gpu_is_saved_loaded_and_ranks_in_a_workspace(tmp_path):
     folder = SAMPLE / "npz/layout/nvidia-h200/random"
     *graphs, other = sorted((folder / "train").glob("*.npz"))
-    ranker = xlarank.GraphRanker(n_estimators=3, n_jobs=1, target="nvidia-h200").fit(graphs[:3])
+    ranker = xlarank.GraphRanker(
+        n_estimators=3, random_state=4, n_jobs=-1, target="nvidia-h200"
+    ).fit(graphs[:3])
     place = tmp_path / "work/models/layout/nvidia-h200/random"
     ranker.save(place, "layout:nvidia-h200:random")
     again = xlarank.GraphRanker.load(place)
     assert (again.target, again.graphs_) == ("nvidia-h200", sorted(ranker.graphs_))
+    assert again.get_params() == ranker.get_params() | again.params
     scores = ranker.predict(other)
     assert again.predict(other).tolist() == scores.tolist() and np.ptp(scores) > 0
     ranking = xlarank.rank(other, tmp_path / "work")

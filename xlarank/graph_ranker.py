@@ -167,6 +167,7 @@ class GraphRanker:
         ranker = cls(
             model.name,
             n_estimators=max(1, card.rounds),
+            random_state=model.members[0].seed if model.members else 0,
             tier=settings.tier.value,
             candidates=settings.candidates,
             target=_target_in(card),

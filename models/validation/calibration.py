@@ -119,7 +119,7 @@ class Calibration:
             return None
         threshold, *shares, graphs, families, seeds, by = astuple(calibration)
         in_range = all(share is None or 0 <= share <= 1 for share in shares)
-        positive = min(graphs, families, seeds) >= 1 and (threshold is None or threshold >= 0)
+        positive = min(graphs, families, seeds) >= 1 and (threshold is None or threshold > 0)
         return calibration if in_range and positive and by in FOLDS_OF else None
 
 
@@ -224,7 +224,8 @@ def _threshold(pairs: Sequence[tuple[Floats, Flags]]) -> float:
     order = np.argsort(-t, kind="stable")
     total = np.cumsum(weight[order])
     concordant = np.cumsum((weight * correct)[order])
-    enough = np.flatnonzero((concordant >= CERTAIN * total) & (total >= 0.05 * total[-1]))
+    is_enough = (concordant >= CERTAIN * total) & (total >= 0.05 * total[-1])
+    enough = np.flatnonzero(is_enough & (t[order] > 0))  # ties are never certain
     return float(t[order][enough[-1]]) if len(enough) else float("inf")
 
 

@@ -141,6 +141,17 @@ def test_pure_noise_is_never_certain():
     assert trust.lines()[0] == "no pair is certain: out of fold none reached 95% (20 graphs)"
 
 
+def test_ties_are_never_certain():
+    """The mean scores are the costs but for one tie, whose pair is neither right nor wrong."""
+    scores = np.arange(40.0) + np.array([[-0.01], [0.01]]) * np.arange(40) % 3
+    scores[:, 1] = scores[:, 0]
+    graphs = [(f"family{n % 3}", scores, np.arange(1.0, 41.0)) for n in range(12)]
+    calibration = calibrated(graphs)
+    assert 0 < calibration.threshold
+    trust = Trust(calibration, scores, np.arange(40))
+    assert trust.certain <= 1 and trust.ahead_of.max() <= 39
+
+
 def test_the_first_hold_the_best_of_as_many_graphs_as_promised(tmp_path):
     # of ten graphs the best stands second in nine, behind one that is nearly as good, and last in
     # one

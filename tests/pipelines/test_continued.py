@@ -25,6 +25,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.models.stored import pretrained_model
+from xlarank.models.validation.folds import out_of_fold_scores
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
@@ -133,14 +134,26 @@ def test_a_graph_that_the_start_has_seen_is_not_cross_validated(two):
 
 
 @pytest.mark.parametrize(("known", "judged"), [("elsewhere__a", 5), ("alpha__z", 3)])
-def test_only_families_new_to_the_start_calibrate_a_fine_tuned_model(two, known, judged):
+def test_only_families_new_to_the_start_calibrate_a_fine_tuned_model(
+    two, known, judged, monkeypatch
+):
     edit_json(two.model(OTHERS) / "model.json", trained_on={"train": [known]})
-    tune(two, OTHER, seeds=2, with_valid=True, rounds=5)
+    _, model = tune(two, OTHER, seeds=2, with_valid=True, rounds=5)
+    refitted = []
+
+    def spy(model, *rest):
+        refitted.extend(model.members)
+        return out_of_fold_scores(model, *rest)
+
+    monkeypatch.setattr("xlarank.pipelines.calibrate.out_of_fold_scores", spy)
     data = read_training_set(two, LAYOUTS, ("train", "valid"))
     plan, _ = continued_contenders(*find_model(OTHER, two, "layout"), data, TrainSettings())
     calibrated = calibrate(two, collections=[LAYOUT], threads=1)[0][LAYOUT]
     assert calibrated.graphs == sum(len(fold.scored) for fold in plan.folds) == judged + 2
     assert calibrated.families == len(plan.folds)
+    first, second = ([tree.text() for tree in member.warm_start] for member in refitted)
+    assert [first, second] == [[tree.text() for tree in own.warm_start] for own in model.members]
+    assert first != second, "each seed continues trees of its own"
 
 
 def test_too_few_folds_of_new_families_do_not_calibrate(two):
@@ -263,7 +276,7 @@ def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_ran
     folds = [fit["data"] for fit in fits]
     assert all(lacks_a_family(fold) and set(fold.group_weight) == {0.5, 1.0} for fold in folds)
     ranking = rank(pair, path, **chosen)
-    assert ranking.trust.calibration.as_json() == calibrations[LAYOUT].as_json()
+    assert ranking.trust.calibration == calibrations[LAYOUT]
     shown = json.loads(json.dumps(ranking.as_json()))["trust"]
     assert shown["best_among_first"] is ranking.trust.first is None, "of five graphs"
     assert len(ranking.trust.lines()) == 1
