@@ -112,10 +112,10 @@ def lambdarank(member: Member, data: TrainingData, settings: FitSettings) -> Tas
     """
     params = member.params
     # split larger graphs into as few query groups as possible, of even size
-    sizes = []
+    sizes: list[int] = []
     for part in data.parts:
         groups = -(-len(part) // params["max_group"])
-        sizes += [len(group) for group in np.array_split(np.empty(len(part)), groups)]
+        sizes += map(len, np.array_split(np.arange(len(part)), groups))
     if len(sizes) > data.groups:
         data = data.shuffled(settings.seed)
 

@@ -80,7 +80,7 @@ class Model:
 
     @property
     def is_rule(self) -> bool:
-        """Whether the model is one of `xlarank.models.rules`; False for a time model."""
+        """Whether the model is one of `xlarank.models.rules`, by its name."""
         return self.name.startswith(RULE)
 
     @property
@@ -134,11 +134,9 @@ class Model:
 
     def continued(self, rate: float = 1.0) -> Model:
         """Return an unfitted model that is warm-started from this one's trees or, without trees,
-        from its estimated time; raises `ModelError` for a rule and unless all trees are LightGBM's.
+        from its estimated time; raises `ModelError` unless all trees are LightGBM's.
         """
         self._require_fitted()
-        if self.is_rule:
-            raise ModelError(f"{self.name} has no trees to continue", do="train a model anew")
         members = [member.continued(rate) for member in self.members]
         if not members:
             learning_rate = self.params["learning_rate"] * rate

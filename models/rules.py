@@ -7,8 +7,7 @@ from typing import Final
 
 from xlarank.data.graph import Kind
 from xlarank.models.column_sum import ColumnSum
-from xlarank.models.model import RULE as RULE
-from xlarank.models.model import Model
+from xlarank.models.model import RULE, Model
 from xlarank.models.training_data import Target
 from xlarank.models.validation.metrics import LAYOUTS_SET
 

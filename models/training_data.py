@@ -265,7 +265,7 @@ class TrainingData:
 
         Groups of other collections are included unless their program or kernel family is held out.
         """
-        training = self.take([group for group in range(self.groups) if group not in {*held_out}])
+        training = self.take(sorted({*range(self.groups)} - {*held_out}))
         if self.also is None:
             return training
         families = {self.families[group] for group in held_out}

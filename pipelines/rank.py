@@ -37,10 +37,9 @@ def rank(
     *,
     collection: str | None = None,
     model_from: str | None = None,
-    model: Model | None = None,
 ) -> Ranking:
-    """Rank every configuration of a graph or of an npz file, with ``model`` or the choice of
-    `model_for_graph`.
+    """Rank every configuration of a graph or of an npz file by the model that `model_for_graph`
+    chooses.
 
     Raises `GraphFileError` for the file, `WorkspaceError` for a workspace that does not exist,
     `ModelError` if the model is missing or ambiguous, and `ArgumentError` for an argument that is
@@ -48,9 +47,7 @@ def rank(
     """
     path = Path(graph) if isinstance(graph, str | Path) else None
     graph = as_graph(graph)
-    model = model or model_for_graph(
-        workspace, graph, path, collection=collection, model_from=model_from
-    )
+    model = model_for_graph(workspace, graph, path, collection=collection, model_from=model_from)
     return Ranking(graph, rows_for_model(graph, model), model)
 
 

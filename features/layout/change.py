@@ -49,7 +49,7 @@ class SlotChange(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
-        parts: list[tuple[NDArray[Any], float]] = []
+        parts: list[tuple[NDArray[Any], float]] = []  # in the order of `_SLOT_COLUMNS`
         nodes = context.configurable_nodes
         for slot in context.slots.values():
             total = slot.total_bytes

@@ -253,7 +253,7 @@ def train_booster(params: dict[str, Any], train: lgb.Dataset, settings: FitSetti
         def unlock(_: Any) -> None:
             construction.close()
 
-        vars(unlock)["before_iteration"] = True
+        unlock.before_iteration = True  # type: ignore[attr-defined]
         keep = settings.grows
         return lgb.train(
             params, train, settings.rounds, callbacks=[unlock], keep_training_booster=keep

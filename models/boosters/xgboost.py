@@ -29,9 +29,7 @@ _MAX_BIN: Final = 64
 
 @dataclass(frozen=True, eq=False)
 class XGBoostBooster:
-    """An ``xgboost.Booster`` with the interface of `LightGBMBooster`, without ``grow`` and warm
-    starts.
-    """
+    """An ``xgboost.Booster`` with the interface of `LightGBMBooster`, without warm starts."""
 
     trees: Any
 

@@ -1,6 +1,4 @@
-"""Folds of graphs, the fallback for unseen kernel families, and out-of-fold scores by boosting
-round.
-"""
+"""Folds of graphs, and out-of-fold scores by boosting round."""
 
 from __future__ import annotations
 
@@ -214,7 +212,7 @@ class FoldPlan:
         def run(fold: Fold, settings: FitSettings) -> Curves:
             return validate_fold(data, fold, model, settings, self.fallback)
 
-        for fold, curves in zip(self.folds, in_turn(run, self.folds, settings), strict=True):
+        for fold, curves in zip(self.folds, map_folds(run, self.folds, settings), strict=True):
             parts.append(curves)
             step(fold)
         joined = join_curves(parts)
@@ -251,7 +249,7 @@ def evaluated(
     return curves
 
 
-def in_turn(
+def map_folds(
     run: Callable[[S, FitSettings], T], folds: Sequence[S], settings: FitSettings
 ) -> Iterator[T]:
     """Yield ``run(fold, settings)`` in order, with ``settings.threads`` folds (0: one per core) in
@@ -283,8 +281,8 @@ def in_turn(
         _LEFT_RUNNING.extend(future for future in running if not future.cancelled())
 
 
-def rows_in_turn(data: TrainingData, folds: Sequence[Fold], threads: int) -> float:
-    """Return the rows that the busiest thread of `in_turn` fits."""
+def rows_per_worker(data: TrainingData, folds: Sequence[Fold], threads: int) -> float:
+    """Estimate the rows that a thread of `map_folds` fits."""
     rows = np.diff(data.indptr)
     fitted = sum(float(rows.sum() - rows[fold.held].sum()) for fold in folds)
     return fitted / len(folds) * math.ceil(len(folds) / (threads or os.cpu_count() or 1))
@@ -326,7 +324,7 @@ def climb(
 
     for rounds in rungs:
         on_rung = replace(settings, rounds=rounds, grows=rounds != rungs[-1])
-        yield join_curves([*in_turn(run, range(len(folds)), on_rung)])
+        yield join_curves([*map_folds(run, range(len(folds)), on_rung)])
 
 
 def out_of_fold_scores(
@@ -340,5 +338,5 @@ def out_of_fold_scores(
         for group in fold.scored:
             scores[data.rows_of(group)] = fitted.score(data.parts[group])
 
-    deque(in_turn(run, folds, settings), maxlen=0)
+    deque(map_folds(run, folds, settings), maxlen=0)
     return scores

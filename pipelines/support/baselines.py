@@ -10,8 +10,8 @@ import numpy as np
 from xlarank.data.collection import Collection
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Indices, Integers
-from xlarank.models.model import Model
-from xlarank.models.rules import RULE, rules_of
+from xlarank.models.model import RULE, Model
+from xlarank.models.rules import rules_of
 from xlarank.models.stored import pretrained_model
 from xlarank.models.training_data import TPU, target_of
 from xlarank.models.validation.metrics import graph_metrics

@@ -15,7 +15,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.arrays import Floats, Indices
 from xlarank.models.card import ModelCard
-from xlarank.models.rules import RULE
+from xlarank.models.model import RULE
 from xlarank.models.validation.label_noise import tau_ceiling
 from xlarank.models.validation.metrics import (
     METRICS,

@@ -20,7 +20,14 @@ from xlarank.models.model import Model
 from xlarank.models.params import suggest_params
 from xlarank.models.rankers import params_of, specs_of
 from xlarank.models.training_data import FitSettings, TrainingData
-from xlarank.models.validation.folds import FACTOR, Curves, FoldPlan, climb, rows_in_turn, rungs_of
+from xlarank.models.validation.folds import (
+    FACTOR,
+    Curves,
+    FoldPlan,
+    climb,
+    rows_per_worker,
+    rungs_of,
+)
 from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.training.fit_cost import study_seconds, time_fits
 from xlarank.pipelines.training.studies import PROCESS
@@ -117,10 +124,10 @@ class Objective:
         model = Model.of(self.model, self.training.kind)
         fit_seconds = time_fits(data, model, self.settings, self.plan.fallback)
         threads = self.settings.threads
-        rows = rows_in_turn(data, self.plan.folds, threads)
+        rows = rows_per_worker(data, self.plan.folds, threads)
         last_rows = 0.0
         if not self.is_as_train:
-            last_rows = 2 * rows_in_turn(self.training.data, self.train_plan.folds, threads)
+            last_rows = 2 * rows_per_worker(self.training.data, self.train_plan.folds, threads)
         return study_seconds(fit_seconds, rows, last_rows, rungs_of(self.settings.rounds))
 
     def identity(self) -> dict[str, str]:
