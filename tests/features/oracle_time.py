@@ -1,6 +1,4 @@
-"""Times of nodes: hypot(operations / peak rate, bytes / bandwidth); only convolutions and dots move
-bytes.
-"""
+"""Times of nodes: hypot(operations / peak, bytes / bandwidth); others than products move none."""
 
 from collections.abc import Sequence
 from itertools import permutations

@@ -109,9 +109,7 @@ def test_code_counts_and_comments_and_names_do_not(tmp_path: Path) -> None:
 def test_a_file_is_run_only_after_it_was_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A recipe of a stranger names `mine.py`; the hash of the code of its rows is known without
-    it.
-    """
+    """A stranger's recipe names `mine.py`; the hash of its rows is known without the file."""
     path = written(tmp_path)
     recipe = Recipe.of(FeatureSettings(block_files=load_blocks(path)), "tile")
     monkeypatch.setattr(block_files, "_loaded", {})

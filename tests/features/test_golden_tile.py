@@ -208,9 +208,7 @@ def test_the_tensor_walked_over():
 
 
 def test_the_main_node_and_what_it_sums_over():
-    """The costliest operation, then the most bytes, then the last; operands with more bytes
-    first.
-    """
+    """The costliest operation, then the most bytes, then the last; larger operands first."""
     columns = {**ROOT, "convolution_dim_numbers_kernel_output_feature_dim": 3}
     loops = (
         parameter(64),

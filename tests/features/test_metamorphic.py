@@ -1,6 +1,4 @@
-"""Columns that stay when a graph is written in another way, and that may move when it changes a
-little.
-"""
+"""Columns that stay if a graph is written in another way, or that may move if it changes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -227,9 +225,7 @@ def test_shares_lie_between_0_and_1_and_configurations_may_be_permuted(arrays, s
 
 
 def test_tensors_without_elements_scalars_and_the_largest_that_can_be_written_down():
-    """A dimension of size 0 is legal in HLO; the reader admits so many elements, spread or nearly
-    all in one.
-    """
+    """A size of 0 is legal in HLO; the reader admits so many elements, even in one dimension."""
     root = {"is_root": 1}
     empty = parameter(0, 128), parameter(), Node("add", (0, 128), (0, 1))
     nodes = (*empty, Node("reshape", (4, 0), (2,), columns=root))

@@ -1,6 +1,4 @@
-"""Every column but those of relayouts and the TPU's time against a slow reference, on random
-programs and on files of the sample.
-"""
+"""Columns, but relayouts and the TPU's time, against slow references, on any programs."""
 
 from fnmatch import fnmatch
 

@@ -1,6 +1,4 @@
-"""Pairs of slots, followed down by hand; sums over nodes and pairs, in any batches; types of
-nodes.
-"""
+"""Pairs of slots by hand; sums over nodes and pairs, in any batches; types of nodes."""
 
 import numpy as np
 import pytest
@@ -79,9 +77,7 @@ def test_distance():
 
 
 def test_layouts_are_compared_in_the_dimensions_of_the_consumer():
-    """Dimensions 0, 1 and 2 of what the reshape reads are 2, 0 and 1 of the parameter, whose 0,1,2
-    is its 1,2,0.
-    """
+    """Dimensions 0, 1, 2 of the reshaped are 2, 0, 1 of the parameter, whose 0,1,2 is 1,2,0."""
     start = chain(turning((16, 4, 8), (0,), 2, 0, 1), dims=(4, 8, 16))[:2]
     nodes = (*start, Node("reshape", (16, 32), (1,)))
     rows = [(layout_row((0, 1, 2)), layout_row(input=order)) for order in ((1, 2, 0), (2, 0, 1))]
@@ -110,9 +106,7 @@ def test_batches_do_not_show(monkeypatch):
 
 
 def test_convolutions_of_one_shape_with_other_dimension_numbers_are_not_alike():
-    """[4,4,4] with the features last or first: the same layout puts features or a batch along the
-    lanes.
-    """
+    """[4,4,4], features last or first: one layout puts features or a batch along the lanes."""
     nodes = [Node("parameter", (4, 4, 4)), Node("parameter", (3, 4, 4))]
     for batch, feature in ((0, 2), (2, 0)):
         stem = "convolution_dim_numbers_output"

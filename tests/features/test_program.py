@@ -1,6 +1,4 @@
-"""Padding of tensors, operands of slots, roles of dimensions, fused and tied nodes of a program
-graph.
-"""
+"""Operands of slots, roles of dimensions, fused and tied nodes of a program graph."""
 
 from dataclasses import replace
 from itertools import product
@@ -60,9 +58,7 @@ def test_fusion_by_hand():
 
 
 def slots_of(nodes, *rows, **arrays):
-    """(output, input, kernel) of the last node, which is the configurable one; one row a
-    configuration.
-    """
+    """Slots of the last node, the configurable one; one row a configuration."""
     file = layout_file(nodes, [len(nodes) - 1], [[row] for row in rows or (layout_row(),)])
     return tuple(LayoutContext(graph_of(file | arrays)).slot_tensor[0].tolist())
 
@@ -115,9 +111,7 @@ def test_shapes_tell_the_operands_apart_in_any_order():
 
 
 def test_layouts_say_more_than_shapes():
-    """x * x has one edge, which serves both operands once a kernel layout is named, be it in one
-    configuration.
-    """
+    """x * x has one edge, for both operands if any configuration names a kernel layout."""
     square = (*given((4, 8)), Node("multiply", (4, 8), (0,)))
     added = (*given((4, 8), (2, 3, 4, 8)), Node("add", (2, 3, 4, 8), (0, 1)))
     # by its shape [2,16,32] is the left operand, but the kernel layout has three dimensions
@@ -138,9 +132,7 @@ def test_layouts_say_more_than_shapes():
 
 
 def test_a_reduction_lays_out_its_array_whether_configured_or_not():
-    """Its edges also name the applied computation and the initial value, both scalars, in any
-    order.
-    """
+    """Its edges also name the applied computation and the initial value, in any order."""
     rows = layout_row(), layout_row(input=(2, 0, 1))
     for kind, position in product(("reduce", "reduce-window"), range(3)):
         nodes = [Node("constant", ()), Node("constant", ()), Node(kind, (4, 8), (0, 1, 2))]
@@ -159,9 +151,7 @@ def context_and_slots(*nodes: Node) -> tuple[ProgramContext, np.ndarray]:
 
 
 def roles_of(*nodes: Node) -> list[str]:
-    """First letters of the output's, input's and kernel's roles of the last node; past the rank
-    they must be -1.
-    """
+    """First letters of the roles of the last node's slots; past the rank they must be -1."""
     context, tensors = context_and_slots(*nodes)
     names = ROLES[nodes[-1].opcode]
     roles = slots.slot_roles(context, tensors)[0].tolist()
@@ -229,9 +219,7 @@ def test_roles_of_a_reshape():
 
 
 def test_roles_of_a_convolution_are_its_dimension_numbers_and_other_operations_have_none():
-    """Output [features, batch, height], image [height, features, batch], kernel [features out,
-    width, in].
-    """
+    """Output [features, batch, height], image and kernel in other orders."""
     columns = {
         **{f"{STEM}_output_batch_dim": 1, f"{STEM}_output_feature_dim": 0},
         **{f"{STEM}_input_batch_dim": 2, f"{STEM}_input_feature_dim": 1},

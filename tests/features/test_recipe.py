@@ -1,6 +1,4 @@
-"""Recipes: settings and how they are stored, the hash of the code, sampled rows; blocks, causes and
-targets.
-"""
+"""Recipes, the hash of the code, sampled rows; blocks, causes and targets."""
 
 import json
 import subprocess

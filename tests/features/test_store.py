@@ -60,9 +60,7 @@ def test_rows_survive_the_file(arrays, data, next_path):
 
 
 def test_kept_rows_bring_all_their_configurations(tmp_path):
-    """The first, the second (configurations 1 and 3) and the last of five distinct
-    configurations.
-    """
+    """The first, the second (configurations 1 and 3) and the last of five."""
     kept = LAYOUT.take(np.array([0, 1, 4]))
     entry = store.StoredGraph(4, 3, kinds=[], labelled=True, rankable=True, part=0, source=SOURCE)
     assert store.stored_graphs(written(tmp_path / "a.parquet", kept), RECIPE) == {kept.name: entry}
@@ -88,9 +86,7 @@ def test_the_same_rows_give_the_same_bytes_and_a_failed_write_leaves_the_old_fil
 
 
 def test_a_file_is_read_without_this_package(tmp_path):
-    """A row for each distinct configuration: keys, lists of the identical ones, then the
-    features.
-    """
+    """A row for each distinct configuration: keys, lists of identical ones, features."""
     other = LAYOUT.take(np.array([2, 3]))
     other = replace(other, name="other__b", graph_values=LAYOUT.graph_values + 1)
     path = written(tmp_path / "a.parquet", LAYOUT, other)
