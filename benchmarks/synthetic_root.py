@@ -23,7 +23,7 @@ from xlarank.data.collection import Collection, discover, find_data_root
 from xlarank.data.graph import Graph, LayoutGraph, TileGraph, read_graph
 from xlarank.data.schema import LAYOUT_COLUMNS, MAX_RANK, NODE_COLUMN
 from xlarank.data.writing import write_graph
-from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.time_model import TimeModel
 from xlarank.features.tile.tile_context import TileContext
 from xlarank.features.tile.tpu_time import COSTS, WindowLoop
@@ -43,7 +43,7 @@ class LayoutTemplate:
 
     def __init__(self, graph: LayoutGraph) -> None:
         self.graph = graph
-        self.row_ns = TimeModel(LayoutFacts(graph)).row_ns
+        self.row_ns = TimeModel(LayoutContext(graph)).row_ns
         groups: dict[bytes, int] = {}
         self.tied = np.zeros(graph.table.nodes, np.int64)
         for node, codes in enumerate(graph.table.codes.T):

@@ -24,7 +24,7 @@ import matplotlib.pyplot as plt
 from xlarank.data.collection import find_data_root, graph_files
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.schema import MAX_RANK
-from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.time_model import TimeModel
 from xlarank.features.program.tensors import complete_layout
 from xlarank.models.validation.metrics import graph_metrics
@@ -47,9 +47,9 @@ def points(path: Path, title: str) -> Points:
     """Compare one measured layout file with the model."""
     graph = read_graph(path, "layout")
     assert isinstance(graph, LayoutGraph)
-    facts = LayoutFacts(graph)
-    times = TimeModel(facts).row_ns[facts.table.codes].sum(axis=1)[graph.group].round(3)
-    default = facts.default_layout[graph.configurable[graph.table.node]]
+    context = LayoutContext(graph)
+    times = TimeModel(context).row_ns[context.table.codes].sum(axis=1)[graph.group].round(3)
+    default = context.default_layout[graph.configurable[graph.table.node]]
     orders = complete_layout(graph.table.rows[:, :MAX_RANK].astype(np.int64), default)
     _, group = np.unique(
         orders[graph.table.codes].reshape(graph.configs, -1), axis=0, return_inverse=True

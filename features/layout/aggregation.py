@@ -2,13 +2,14 @@
 
 Configurations are aggregated batch by batch. A sum over nodes is a sparse product ``counts
 (configs, T) @ quantities (T, n)``, and all blocks share the counts. Shapes are those of
-`xlarank.features.layout.layout_facts`: K configurable nodes, R distinct rows, T types of rows.
+`xlarank.features.layout.layout_context`: K configurable nodes, R distinct rows, T types of rows.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from xlarank.data.config_table import code_counts, group_codes
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Block
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.pairs import Pairs
+from xlarank.features.layout.pairs import Pairs, requested_layouts
 from xlarank.features.program.tensors import Floats, Ints
 
 Codes = NDArray[np.integer[Any]]
@@ -71,6 +72,10 @@ class Aggregation:
     def __init__(self, context: LayoutContext) -> None:
         self._context = context
 
+    @cached_property
+    def _requested(self) -> tuple[Ints, Ints, Ints, Ints]:
+        return requested_layouts(self._context)
+
     def sum(
         self,
         values: Sequence[NDArray[Any]],
@@ -107,7 +112,7 @@ class Aggregation:
         * width + right``, with indices of the layouts requested on both sides.
         """
         context = self._context
-        first, counts, numbers, layout_types = context.requested
+        first, counts, numbers, layout_types = self._requested
         signatures = len(first) // len(LAYOUT_SLOTS)
         slots = (pairs.left_slot, pairs.left), (pairs.right_slot, pairs.right)
         left, right = (slot * signatures + context.signature[node] for slot, node in slots)

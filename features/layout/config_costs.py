@@ -8,7 +8,7 @@ from typing import Final
 from xlarank.data.graph import LayoutGraph
 from xlarank.features.layout.hardware import HARDWARE
 from xlarank.features.layout.layout_assignment import Assignment
-from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_mapping import Layout
 from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.relayout_quantities import chained_amounts, every_amounts, node_amounts
@@ -67,11 +67,11 @@ def config_costs(
     graph: LayoutGraph, config: int, hardware: str
 ) -> tuple[list[ConfigRelayout], list[SlowNode]]:
     """Return the copies and the slow nodes of a configuration, both in descending order of time."""
-    facts = LayoutFacts(graph)
+    context = LayoutContext(graph)
     machine = HARDWARE[hardware]
-    program = LayoutProgram(facts, machine)
-    rows = facts.table.codes[graph.group[[config]]]
-    assignment = Assignment(program, facts.row_type[rows])
+    program = LayoutProgram(context, machine)
+    rows = context.table.codes[graph.group[[config]]]
+    assignment = Assignment(program, context.row_type[rows])
     relayouts = Relayouts(assignment)
     readers: dict[int, list[int]] = {}
     for node, inputs in enumerate(program.operands):

@@ -15,7 +15,7 @@ from scipy import sparse
 from xlarank.features.block import Block, Cause, Scope, Tier
 from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.pairs import FARTHEST, Pairs, pair_layouts
+from xlarank.features.layout.pairs import FARTHEST, Pairs, connected_pairs, pair_layouts
 from xlarank.features.program.program_context import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints, log2p
 
@@ -59,9 +59,10 @@ class Disagreement(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
-        all_bytes = max(1.0, float(sum(pairs.bytes.sum() for pairs in context.pairs)))
+        pairs_by_hop = connected_pairs(context)
+        all_bytes = max(1.0, float(sum(pairs.bytes.sum() for pairs in pairs_by_hop)))
         requests = []
-        for pairs in context.pairs:
+        for pairs in pairs_by_hop:
             count = max(1.0, len(pairs))
             total = max(1.0, float(pairs.bytes.sum()))
             over = [*[count, total] * 3, count, *[all_bytes] * 2 * len(OPCODE_CLASSES)]

@@ -77,14 +77,14 @@ class Assignment:
     ) -> tuple[dict[int, Choices], dict[Operand, Choices]]:
         """Return the constraints of outputs, by node, and of operands."""
         program = self.program
-        facts = self.program.facts
+        context = self.program.context
         outputs: dict[int, Choices] = {}
         operands: dict[Operand, Choices] = {}
-        for index, node in enumerate(facts.graph.configurable.tolist()):
-            tensors = facts.slot_tensor[index].tolist()
+        for index, node in enumerate(context.graph.configurable.tolist()):
+            tensors = context.slot_tensor[index].tolist()
             for row_type in np.unique(types[:, index]).tolist():
                 mask = mask_of(types[:, index] == row_type)
-                for number, rows in enumerate(facts.slots.values(), OUTPUT):
+                for number, rows in enumerate(context.slots.values(), OUTPUT):
                     tensor = tensors[number + 1]
                     if tensor < 0 or not program.dims[tensor] or not rows.is_set[row_type]:
                         continue

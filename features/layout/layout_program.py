@@ -13,7 +13,7 @@ import numpy as np
 
 from xlarank.data.schema import MAX_RANK, OPCODES
 from xlarank.features.layout.hardware import Hardware
-from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_mapping import (
     Layout,
     Sizes,
@@ -53,7 +53,7 @@ class LayoutProgram:
     Attributes:
         opcode, dims, element_bytes: name, output shape and bytes of an element.
         operands: nodes in operand order.
-        dots: index into ``facts.graph.dot_operands`` of the dots whose dimension numbers are known.
+        dots: index into ``graph.dot_operands`` of the dots whose dimension numbers are known.
         readers: number of operands that are a node's output.
         keeps: whether the operands and the output of a node have one layout.
         reshapes: nodes that reshape their operand.
@@ -69,13 +69,13 @@ class LayoutProgram:
         results: nodes (no attribute of one) that the program returns.
     """
 
-    def __init__(self, facts: LayoutFacts, hardware: Hardware) -> None:
-        self.facts = facts
+    def __init__(self, context: LayoutContext, hardware: Hardware) -> None:
+        self.context = context
         self.hardware = hardware
-        shapes = zip(facts.dims.tolist(), facts.rank.tolist(), strict=True)
-        self.opcode = [OPCODES[number] for number in facts.graph.opcode]
+        shapes = zip(context.dims.tolist(), context.rank.tolist(), strict=True)
+        self.opcode = [OPCODES[number] for number in context.graph.opcode]
         self.dims: list[Sizes] = [tuple(sizes[:rank]) for sizes, rank in shapes]
-        self.element_bytes = [int(size) for size in facts.element_bytes]
+        self.element_bytes = [int(size) for size in context.element_bytes]
         self.dots = self._known_dots()
         self.operands = self._operands()
         self.readers = Counter(tensor for inputs in self.operands for tensor in inputs)
@@ -85,22 +85,22 @@ class LayoutProgram:
         self.reduced: dict[int, frozenset[int]] = {}
         self.kept: dict[int, Layout] = {}
         self._describe_moves()
-        is_elementwise = facts.opcode_class == OPCODE_CLASSES.index("elementwise")
+        is_elementwise = context.opcode_class == OPCODE_CLASSES.index("elementwise")
         self.elementwise: list[bool] = is_elementwise.tolist()
-        self.preferred = [self._preferred(node) for node in range(facts.graph.nodes)]
+        self.preferred = [self._preferred(node) for node in range(context.graph.nodes)]
         self._describe_products()
         self.merged = self._merged()
         self.activations = self._activations() if hardware.fuses_activations else {}
         self.results = self._results()
 
     def _known_dots(self) -> dict[int, int]:
-        known = self.facts.graph.dot_operands[:, 0] >= 0
+        known = self.context.graph.dot_operands[:, 0] >= 0
         nodes = [node for node, opcode in enumerate(self.opcode) if opcode == "dot"]
         return {node: index for index, node in enumerate(nodes) if known[index]}
 
     def _operands(self) -> list[list[int]]:
         """Return the operands of each node; the dataset's edges are not in operand order."""
-        graph = self.facts.graph
+        graph = self.context.graph
         dims = self.dims
         splits = np.unique(np.concatenate([[0], graph.splits, [graph.nodes]]))
         computation = np.searchsorted(splits, np.arange(graph.nodes), side="right")
@@ -108,7 +108,7 @@ class LayoutProgram:
         for consumer, operand in graph.edges.tolist():
             if computation[consumer] == computation[operand]:
                 operands[consumer].append(operand)
-        tensors = slot_tensors(self.facts, np.arange(graph.nodes))
+        tensors = slot_tensors(self.context, np.arange(graph.nodes))
         for node, inputs in enumerate(operands):
             if node in self.dots:
                 operands[node] = graph.dot_operands[self.dots[node]].tolist()
@@ -123,7 +123,7 @@ class LayoutProgram:
 
     def _describe_moves(self) -> None:
         """Find the nodes that reshape, permute, broadcast or reduce their first operand."""
-        listed = self.facts.column("dimensions_0", MAX_RANK).astype(int).tolist()
+        listed = self.context.column("dimensions_0", MAX_RANK).astype(int).tolist()
         for node, opcode in enumerate(self.opcode):
             if not self.operands[node]:
                 continue
@@ -148,24 +148,24 @@ class LayoutProgram:
     def _preferred(self, node: int) -> Layout:
         """Return the module's layout if it is not row-major, as then someone has chosen it."""
         dims = self.dims[node]
-        layout = tuple(self.facts.default_layout[node, : len(dims)].tolist())
+        layout = tuple(self.context.default_layout[node, : len(dims)].tolist())
         if layout == row_major(len(dims)) and self.hardware.compacts:
             return compact(dims, self.element_bytes[node], self.hardware.tiling)
         return layout
 
     def _describe_products(self) -> None:
         """Set the roles of dots and convolutions, and the splits and operations of dots."""
-        facts = self.facts
+        context = self.context
         is_product = [opcode in ("dot", "convolution") for opcode in self.opcode]
         nodes = np.flatnonzero(is_product)
-        tensors = slot_tensors(facts, nodes)
+        tensors = slot_tensors(context, nodes)
         tensors[:, 2] = np.where(tensors[:, 2] < 0, tensors[:, 1], tensors[:, 2])
-        roles: list[list[list[int]]] = slot_roles(facts, tensors).tolist()
+        roles: list[list[list[int]]] = slot_roles(context, tensors).tolist()
         self.roles = dict(zip(nodes.tolist(), roles, strict=True))
         is_dot = np.array([self.opcode[node] == "dot" for node in nodes], bool)
-        batch, rows, contracted = dot_split(facts, tensors[is_dot])
+        batch, rows, contracted = dot_split(context, tensors[is_dot])
         dots = nodes[is_dot].tolist()
-        flops = np.rint(2 * contracted * facts.volume[nodes[is_dot]])
+        flops = np.rint(2 * contracted * context.volume[nodes[is_dot]])
         splits = zip(batch.astype(int), rows.astype(int), strict=True)
         self.split = dict(zip(dots, splits, strict=True))
         self.flops: dict[int, float] = dict(zip(dots, flops.tolist(), strict=True))
@@ -185,7 +185,7 @@ class LayoutProgram:
 
     def _take_numbers(self, node: int, index: int) -> None:
         """Set what is known of a dot from its dimension numbers."""
-        numbers = self.facts.graph.dot_dimensions[index].reshape(2, 2, -1)
+        numbers = self.context.graph.dot_dimensions[index].reshape(2, 2, -1)
         contracted_size = 1
         for side, tensor in enumerate(self.operands[node]):
             contracted, batch = (tuple(listed[listed >= 0].tolist()) for listed in numbers[:, side])
@@ -255,7 +255,7 @@ class LayoutProgram:
 
     def _results(self) -> list[int]:
         results: dict[int, None] = {}
-        for root in np.flatnonzero(self.facts.column("is_root")).tolist():
+        for root in np.flatnonzero(self.context.column("is_root")).tolist():
             returned = self.operands[root] if self.opcode[root] == "tuple" else [root]
             results |= dict.fromkeys(node for node in returned if self.dims[node])
         return [*results]

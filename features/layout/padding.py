@@ -15,7 +15,7 @@ from xlarank.features.layout import regions
 from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.regions import CLASS_ROLES, POSITIONS, ROLE_NAMES
-from xlarank.features.layout.time_model import KINDS, PEAK_FLOPS
+from xlarank.features.layout.time_model import KINDS, PEAK_FLOPS, TimeModel
 from xlarank.features.program.program_context import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats
 
@@ -272,7 +272,7 @@ class FastestTime(Block):
     columns = {FASTEST: "sum of the configurable nodes' least estimated nanoseconds, log2"}
 
     def compute(self, context: LayoutContext) -> Floats:
-        return np.array([log2(max(float(context.times.fastest_ns.sum()), _SHORTEST))])
+        return np.array([log2(max(float(TimeModel(context).fastest_ns.sum()), _SHORTEST))])
 
 
 class EstimatedTime(LayoutBlock):
@@ -296,7 +296,7 @@ class EstimatedTime(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
-        model = context.times
+        model = TimeModel(context)
         node = context.type_configurable
         sums = (float(ns.sum()) for ns in (model.default_ns, model.fastest_ns))
         default, fastest = (max(ns, _SHORTEST) for ns in sums)

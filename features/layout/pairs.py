@@ -2,7 +2,7 @@
 
 Elementwise operations and `_PASSING` keep a layout, transposes permute it, and all others (reshape,
 dot, reduce, ...) choose anew. From a slot, operands are followed through operations that keep or
-permute a layout to configurable nodes. Shapes are those of `xlarank.features.layout.layout_facts`.
+permute a layout to configurable nodes. Shapes are those of `LayoutContext`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
-from xlarank.features.layout.layout_facts import (
+from xlarank.features.layout.layout_context import (
     ConfigurableIndex,
-    LayoutFacts,
+    LayoutContext,
     NodeIndex,
     TypeIndex,
 )
@@ -63,57 +63,58 @@ class Pairs:
         return np.asarray((self.permutation == np.arange(MAX_RANK)).all(axis=1))
 
 
-def _operands(facts: LayoutFacts) -> tuple[ConfigurableIndex, Ints, NodeIndex]:
+def _operands(context: LayoutContext) -> tuple[ConfigurableIndex, Ints, NodeIndex]:
     """Return operand slots whose tensor has dimensions: (configurable node, slot, tensor)."""
-    present = (facts.slot_tensor >= 0) & (facts.rank[facts.slot_tensor] > 0)
+    present = (context.slot_tensor >= 0) & (context.rank[context.slot_tensor] > 0)
     node, slot = np.nonzero(present[:, 1:])
-    return node, slot + 1, facts.slot_tensor[node, slot + 1]
+    return node, slot + 1, context.slot_tensor[node, slot + 1]
 
 
-def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
+def connected_pairs(context: LayoutContext) -> list[Pairs]:
     """Return pairs 1, 2 and 3 to 8 edges apart, without a configurable node between.
 
     If there are several paths, the shortest counts.
     """
-    consumer, slot, tensor = _operands(facts)
-    follow = _passing(facts)
+    consumer, slot, tensor = _operands(context)
+    follow = _passing(context)
     state = np.arange(len(tensor)), tensor, np.tile(np.arange(MAX_RANK), (len(tensor), 1))
     reached = []
     for distance in range(1, FARTHEST + 1):
-        configurable = facts.configurable_index[state[1]] >= 0
+        configurable = context.configurable_index[state[1]] >= 0
         hops = np.full(configurable.sum(), min(distance, HOPS))
         reached.append((*(part[configurable] for part in state), hops))
         state = follow(*(part[~configurable] for part in state))
     start, node, permutation, hops = (np.concatenate(part) for part in zip(*reached, strict=True))
-    _, first = np.unique(start * facts.graph.nodes + node, return_index=True)
+    _, first = np.unique(start * context.graph.nodes + node, return_index=True)
     start = start[first]
-    node = facts.configurable_index[node[first]]
+    node = context.configurable_index[node[first]]
     output = np.full(len(start), LAYOUT_SLOTS.index("output"))
     ends = consumer[start], node, slot[start], output
-    pairs = Pairs(*ends, facts.bytes[tensor[start]], permutation[first])
+    pairs = Pairs(*ends, context.bytes[tensor[start]], permutation[first])
     return [pairs.take(np.flatnonzero(hops[first] == hop)) for hop in range(1, HOPS + 1)]
 
 
-def _passing(facts: LayoutFacts) -> Callable[[Ints, NodeIndex, Ints], tuple[Ints, Ints, Ints]]:
+def _passing(context: LayoutContext) -> Callable[[Ints, NodeIndex, Ints], tuple[Ints, Ints, Ints]]:
     """Return a function that follows (start, node, permutation) along one more edge.
 
     If several paths lead from a start to a node, the lexicographically least permutation is kept.
     """
-    edges = facts.graph.edges
-    dims = facts.dims
-    opcode = facts.graph.opcode
+    edges = context.graph.edges
+    dims = context.dims
+    opcode = context.graph.opcode
     transposes = opcode == OPCODE["transpose"]
-    keeps = (facts.opcode_class == OPCODE_CLASSES.index("elementwise")) | np.isin(opcode, _PASSING)
-    listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64).clip(0, MAX_RANK - 1)
-    inside = transposes[:, None] & (np.arange(MAX_RANK) < facts.rank[:, None])
+    keeps = context.opcode_class == OPCODE_CLASSES.index("elementwise")
+    keeps |= np.isin(opcode, _PASSING)
+    listed = context.column("dimensions_0", MAX_RANK).astype(np.int64).clip(0, MAX_RANK - 1)
+    inside = transposes[:, None] & (np.arange(MAX_RANK) < context.rank[:, None])
     axes = np.where(inside, listed, np.arange(MAX_RANK))
     valid = (np.sort(axes, axis=1) == np.arange(MAX_RANK)).all(axis=1)  # permutations
     nodes, operands = edges.T
     turned_dims = np.take_along_axis(dims[operands], axes[nodes], axis=1)
-    passes = ((keeps | transposes) & valid & (facts.rank > 0))[nodes] & (
+    passes = ((keeps | transposes) & valid & (context.rank > 0))[nodes] & (
         turned_dims == dims[nodes]
     ).all(axis=1)
-    passes &= facts.rank[nodes] == facts.rank[operands]  # ranks differ only if sizes are 0
+    passes &= context.rank[nodes] == context.rank[operands]  # ranks differ only if sizes are 0
     order = np.lexsort((operands[passes], nodes[passes]))
     operands = operands[passes][order]
     first_edge = np.searchsorted(nodes[passes][order], np.arange(len(dims) + 1))
@@ -133,12 +134,12 @@ def _passing(facts: LayoutFacts) -> Callable[[Ints, NodeIndex, Ints], tuple[Ints
 
 
 def pair_layouts(
-    facts: LayoutFacts, pairs: Pairs, pair: Ints, left: TypeIndex, right: TypeIndex
+    context: LayoutContext, pairs: Pairs, pair: Ints, left: TypeIndex, right: TypeIndex
 ) -> tuple[Ints, Ints, Ints]:
     """Return the full layouts that both sides of pairs request, as keys in the left tensor's
     dimensions, and how many are set, 0 to 2.
     """
-    key, is_set, layout = (facts.by_slot[name] for name in ("key", "is_set", "layout"))
+    key, is_set, layout = (context.by_slot[name] for name in ("key", "is_set", "layout"))
     left_slot = pairs.left_slot[pair]
     right_slot = pairs.right_slot[pair]
     right_key = key[right_slot, right]
@@ -153,7 +154,7 @@ def pair_layouts(
     return key[left_slot, left], right_key, sides_set
 
 
-def requested_layouts(facts: LayoutFacts) -> tuple[Ints, Ints, Ints, Ints]:
+def requested_layouts(context: LayoutContext) -> tuple[Ints, Ints, Ints, Ints]:
     """Return the distinct layouts that nodes of one signature request for each slot.
 
     Two rows request the same layout if their full layouts are equal, and both or neither are set.
@@ -162,11 +163,11 @@ def requested_layouts(facts: LayoutFacts) -> tuple[Ints, Ints, Ints, Ints]:
     the layout that each type of row requests, counted from ``first``; ``types`` are an example type
     of row for each layout.
     """
-    signature = facts.signature[facts.type_configurable]
-    signatures = int(facts.signature.max(initial=-1)) + 1
+    signature = context.signature[context.type_configurable]
+    signatures = int(context.signature.max(initial=-1)) + 1
     keys = [
         ((slot * signatures + signature) * 2 + rows.is_set) * 7**MAX_RANK + rows.key
-        for slot, rows in enumerate(facts.slots.values())
+        for slot, rows in enumerate(context.slots.values())
     ]
     key = np.concatenate(keys)
     distinct, example, requested = np.unique(key, return_index=True, return_inverse=True)
@@ -175,4 +176,4 @@ def requested_layouts(facts: LayoutFacts) -> tuple[Ints, Ints, Ints, Ints]:
     first = np.searchsorted(owner, np.arange(owners))
     count = np.bincount(owner, minlength=owners)
     number = requested - first[owner[requested]]
-    return first, count, number, example % max(1, len(facts.type_configurable))
+    return first, count, number, example % max(1, len(context.type_configurable))

@@ -16,7 +16,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
-from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.program_context import COARSE_CLASSES, OPCODE_CLASSES
 from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
 from xlarank.features.program.tensors import Floats, Ints, Tiling, packed_waste
@@ -33,13 +33,13 @@ _ELEMENTWISE = OPCODE_CLASSES.index("elementwise")
 _REDUCE = OPCODE_CLASSES.index("reduce")
 
 
-def node_regions(facts: LayoutFacts) -> Ints:
+def node_regions(context: LayoutContext) -> Ints:
     """Return the region of each node's output, ``(nodes,)``."""
-    graph = facts.graph
+    graph = context.graph
     consumer, operand = graph.edges.T
-    linked = (facts.opcode_class[consumer] == _ELEMENTWISE) & (facts.rank[consumer] > 0)
-    linked &= (facts.dims[consumer] == facts.dims[operand]).all(axis=1)
-    linked &= facts.rank[consumer] == facts.rank[operand]
+    linked = (context.opcode_class[consumer] == _ELEMENTWISE) & (context.rank[consumer] > 0)
+    linked &= (context.dims[consumer] == context.dims[operand]).all(axis=1)
+    linked &= context.rank[consumer] == context.rank[operand]
     links = sparse.coo_array(
         (linked[linked], (consumer[linked], operand[linked])), shape=(graph.nodes,) * 2
     )
@@ -47,7 +47,7 @@ def node_regions(facts: LayoutFacts) -> Ints:
 
 
 def roles_in_regions(
-    facts: LayoutFacts, regions: Ints
+    context: LayoutContext, regions: Ints
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return whether a dimension has a role in a configurable node that makes, and in one that
     reads a tensor: ``(regions, ROLE_NAMES, 6)``.
@@ -58,25 +58,25 @@ def roles_in_regions(
     for number, (kind, roles) in enumerate(CLASS_ROLES.items()):
         first = ROLE_NAMES.index(f"{kind}_{roles[0]}")
         for slot in range(2 if kind == "reshape" else len(LAYOUT_SLOTS)):
-            tensor = facts.slot_tensor[:, slot]
-            role = facts.roles[:, slot]
-            present = (facts.coarse_class == number) & (tensor >= 0)
+            tensor = context.slot_tensor[:, slot]
+            role = context.roles[:, slot]
+            present = (context.coarse_class == number) & (tensor >= 0)
             node, dim = np.nonzero((role >= 0) & present[:, None])
             table = read if slot else made
             table[regions[tensor[node]], first + role[node, dim], dim] = True
     return made, read
 
 
-def reduced_in_regions(facts: LayoutFacts, regions: Ints) -> NDArray[np.bool_]:
+def reduced_in_regions(context: LayoutContext, regions: Ints) -> NDArray[np.bool_]:
     """Return whether a reduction that reads a tensor removes a dimension, ``(regions, 6)``.
 
     A reduction lists what it removes; its other operand, the initial value, has no dimensions.
     """
     reduced = np.zeros((int(regions.max()) + 1, MAX_RANK), bool)
-    consumer, operand = facts.graph.edges.T
-    fewer = facts.rank[operand] - facts.rank[consumer]
-    at = np.flatnonzero((facts.opcode_class[consumer] == _REDUCE) & (fewer > 0))
-    listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64)[consumer[at]]
+    consumer, operand = context.graph.edges.T
+    fewer = context.rank[operand] - context.rank[consumer]
+    at = np.flatnonzero((context.opcode_class[consumer] == _REDUCE) & (fewer > 0))
+    listed = context.column("dimensions_0", MAX_RANK).astype(np.int64)[consumer[at]]
     removed = (np.arange(MAX_RANK) < fewer[at, None]) & (listed >= 0) & (listed < MAX_RANK)
     reduced[regions[operand[at[np.nonzero(removed)[0]]]], listed[removed]] = True
     return reduced

@@ -11,7 +11,6 @@ from xlarank.features.block import Cause, Column
 from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
 from xlarank.features.layout.hardware import HARDWARE, Hardware
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.relayout_quantities import QUANTITIES, relayout_quantities
 from xlarank.features.program.tensors import Floats, log2p
@@ -58,10 +57,10 @@ def program_ns(context: LayoutContext, hardware: Hardware) -> float:
 
 def relayout_ns(graph: LayoutGraph, hardware: str) -> Floats:
     """Return the estimated nanoseconds of all configurations' relayouts, ``(configs,)``."""
-    facts = LayoutFacts(graph)
+    context = LayoutContext(graph)
     machine = HARDWARE[hardware]
-    types = facts.row_type[facts.table.codes]
-    quantities = relayout_quantities(LayoutProgram(facts, machine), types)
+    types = context.row_type[context.table.codes]
+    quantities = relayout_quantities(LayoutProgram(context, machine), types)
     return np.asarray((quantities @ _unit_costs(machine))[graph.group])
 
 
@@ -89,10 +88,10 @@ class RelayoutCosts(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
-        hardware = context.hardware
-        if hardware is None:
+        if context.hardware is None:
             return lambda batch: np.zeros((len(batch), len(self.columns)))
-        program = context.layout_program
+        hardware = HARDWARE[context.hardware]
+        program = LayoutProgram(context, hardware)
         total_bytes = max(1.0, float(context.bytes.sum()))
         dot_flops = max(1.0, sum(program.flops.values()))
         divisors = np.array(

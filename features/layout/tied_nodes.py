@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.config_table import group_codes
 from xlarank.data.schema import MAX_RANK, OPCODES
-from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, reshape_blocks
 from xlarank.features.program.tensors import TPU
 
@@ -59,14 +59,15 @@ class TiedNode:
     optional: bool = False
 
 
-def tied_nodes(facts: LayoutFacts) -> list[TiedNode]:
+def tied_nodes(context: LayoutContext) -> list[TiedNode]:
     """Return the possible layouts and the signature of each configurable node."""
-    nodes = facts.graph.configurable
-    operand_ranks = np.zeros((facts.graph.nodes, MAX_RANK + 1), np.int64)
-    consumer, operand = facts.graph.edges.T
-    np.add.at(operand_ranks, (consumer, facts.rank[operand]), 1)
-    examples, group = group_codes(np.column_stack([facts.signature, operand_ranks[nodes]]))
-    distinct = [_tied(facts, k, tuple(operand_ranks[nodes[k]].tolist())) for k in examples.tolist()]
+    nodes = context.graph.configurable
+    operand_ranks = np.zeros((context.graph.nodes, MAX_RANK + 1), np.int64)
+    consumer, operand = context.graph.edges.T
+    np.add.at(operand_ranks, (consumer, context.rank[operand]), 1)
+    examples, group = group_codes(np.column_stack([context.signature, operand_ranks[nodes]]))
+    ranks = map(tuple, operand_ranks[nodes[examples]].tolist())
+    distinct = [_tied(context, *node) for node in zip(examples.tolist(), ranks, strict=True)]
     return [distinct[number] for number in group]
 
 
@@ -76,15 +77,17 @@ def groups_of(tied: Sequence[TiedNode]) -> NDArray[np.intp]:
     return np.array([numbers.setdefault(node.signature, len(numbers)) for node in tied], np.intp)
 
 
-def _tied(facts: LayoutFacts, k: int, operand_ranks: tuple[int, ...]) -> TiedNode:
-    tensors = facts.slot_tensor[k]
-    opcode = OPCODES[int(facts.graph.opcode[facts.graph.configurable[k]])]
+def _tied(context: LayoutContext, k: int, operand_ranks: tuple[int, ...]) -> TiedNode:
+    tensors = context.slot_tensor[k]
+    opcode = OPCODES[int(context.graph.opcode[context.graph.configurable[k]])]
     output, *operands = (
-        tuple(facts.dims[t, : facts.rank[t]].tolist()) if t >= 0 else () for t in tensors
+        tuple(context.dims[t, : context.rank[t]].tolist()) if t >= 0 else () for t in tensors
     )
     if opcode == "reshape" and tensors[1] >= 0:
-        return _reshape(output, operands[0], reshape_blocks(facts, tensors[None])[0].tolist())
-    pairs = _at_stake(opcode, [output, *operands], facts.roles[k]) if (tensors >= 0).all() else None
+        return _reshape(output, operands[0], reshape_blocks(context, tensors[None])[0].tolist())
+    pairs = None
+    if (tensors >= 0).all():
+        pairs = _at_stake(opcode, [output, *operands], context.roles[k])
     if pairs is None:  # another opcode, a missing operand, or sizes that do not fit
         first = cheaper(output, tuple(reversed(range(len(output))))[:2])
         key: tuple[Any, ...] = (operand_ranks, first)

@@ -9,6 +9,7 @@ parameters (docs/explanation/tpu-time.md).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import permutations
 from typing import Final
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
-from xlarank.features.layout.layout_facts import ConfigurableIndex, LayoutFacts
+from xlarank.features.layout.layout_context import ConfigurableIndex, LayoutContext
 from xlarank.features.program.tensors import TPU, Floats, Ints, tile_sublanes
 
 # A core of TPU v3 (Google Cloud, *TPU v3*).
@@ -123,35 +124,41 @@ class TimeModel:
 
     Attributes:
         kind, work: ``(K,)`` index into `KINDS`, and operations without padding.
-        type_ns, row_ns: ``(T,)`` and ``(R,)`` times of every type of row, and of every distinct row
-            of the table.
         default_ns: ``(K,)`` times under the compiler's default layouts.
         fastest_ns: ``(K,)`` least times under layouts that need no copy, candidates or not.
         fastest_order: ``(K, 2)`` first dimensions of such a layout, minor to major; -1 for none.
     """
 
-    def __init__(self, facts: LayoutFacts) -> None:
-        self._facts = facts
-        self._nodes = facts.graph.configurable
+    def __init__(self, context: LayoutContext) -> None:
+        self._context = context
+        self._nodes = context.graph.configurable
         self.kind = self._kind()
-        volume = facts.volume[self._nodes]
-        self.work: Floats = np.where(self.kind == _OTHER, volume, facts.flops[self._nodes])
-        output, *operands = (rows.layout for rows in facts.slots.values())
-        minor = np.stack([layout[:, 0] for layout in operands], axis=1)
-        self.type_ns = self.nanoseconds(facts.type_configurable, output, minor)
-        self.row_ns = self.type_ns[facts.row_type]
-        default = facts.default_layout[facts.slot_tensor]
+        volume = context.volume[self._nodes]
+        self.work: Floats = np.where(self.kind == _OTHER, volume, context.flops[self._nodes])
+        default = context.default_layout[context.slot_tensor]
         every = np.arange(len(self._nodes))
         self.default_ns = self.nanoseconds(every, default[:, 0], default[:, 1:, 0])
         self.fastest_ns, self.fastest_order = self._fastest()
 
+    @cached_property
+    def type_ns(self) -> Floats:
+        """``(T,)`` times of every type of row."""
+        output, *operands = (rows.layout for rows in self._context.slots.values())
+        minor = np.stack([layout[:, 0] for layout in operands], axis=1)
+        return self.nanoseconds(self._context.type_configurable, output, minor)
+
+    @property
+    def row_ns(self) -> Floats:
+        """``(R,)`` times of every distinct row of the table."""
+        return self.type_ns[self._context.row_type]
+
     def _dimension(self, role: str) -> Ints:
-        return self._facts.convolution_dimension(role)[self._nodes]
+        return self._context.convolution_dimension(role)[self._nodes]
 
     def _size(self, role: str) -> Ints:
         """Return the size of a dimension such as ``input_batch``, ``(K,)``; 1 for none."""
-        tensor = self._facts.slot_tensor[:, LAYOUT_SLOTS.index(role.partition("_")[0])]
-        size = np.maximum(self._facts.dims[tensor, self._dimension(role)], 1)
+        tensor = self._context.slot_tensor[:, LAYOUT_SLOTS.index(role.partition("_")[0])]
+        size = np.maximum(self._context.dims[tensor, self._dimension(role)], 1)
         return np.where(tensor >= 0, size, 1)
 
     def _kind(self) -> Ints:
@@ -160,12 +167,12 @@ class TimeModel:
         The gradient of a kernel operand is a convolution with a window larger than its output, as
         one activation slides over another.
         """
-        facts = self._facts
-        opcode = facts.graph.opcode[self._nodes]
-        spatial = np.arange(MAX_RANK) < (facts.rank[self._nodes] - 2)[:, None]
-        sizes = facts.column("window_size_0", MAX_RANK)[self._nodes]
+        context = self._context
+        opcode = context.graph.opcode[self._nodes]
+        spatial = np.arange(MAX_RANK) < (context.rank[self._nodes] - 2)[:, None]
+        sizes = context.column("window_size_0", MAX_RANK)[self._nodes]
         window = np.where(spatial, sizes, 1.0).prod(axis=1)
-        positions = facts.volume[self._nodes] / self._size("output_batch")
+        positions = context.volume[self._nodes] / self._size("output_batch")
         positions = positions / self._size("output_feature")
         convolution = opcode == OPCODE["convolution"]
         conditions = convolution & (window > positions), convolution, opcode == OPCODE["dot"]
@@ -192,7 +199,7 @@ class TimeModel:
                 requested = minor[:, operand] == self._dimension(contracted_role)[node]
                 along |= (in_lanes == across) & requested
             result |= along & (dimension == self._dimension(supplied)[node])
-        complete = (self._facts.slot_tensor[node] >= 0).all(axis=1)
+        complete = (self._context.slot_tensor[node] >= 0).all(axis=1)
         return result & (self.kind[node] <= _GRADIENT) & complete
 
     def nanoseconds(
@@ -202,11 +209,11 @@ class TimeModel:
 
         ``minor`` ``(n, 2)`` are the minor-most dimensions of their inputs and kernels, if known.
         """
-        facts = self._facts
+        context = self._context
         tensor = self._nodes[node]
         kind = self.kind[node]
-        dims = facts.dims[tensor]
-        element = facts.element_bytes[tensor]
+        dims = context.dims[tensor]
+        element = context.element_bytes[tensor]
         batch = np.where(kind == 0, self._dimension("output_batch")[node], -2)
         padding = output_padding(dims, layout, element, batch)
         sizes = np.where(layout >= 0, np.take_along_axis(dims, np.maximum(layout, 0), axis=1), 1)
@@ -220,9 +227,9 @@ class TimeModel:
         with_ones = output_padding(dims, layout, element, batch, skip=False)
         paddings = [with_ones * to_lanes, padding * to_lanes]
         total = np.select([by_first, by_lanes], paddings, padding * to_sublanes)
-        operands = facts.slot_tensor[node, 1:]
-        read = np.where(operands >= 0, facts.bytes[operands], 0.0).sum(axis=1)
-        moved = padding * facts.bytes[tensor] + read
+        operands = context.slot_tensor[node, 1:]
+        read = np.where(operands >= 0, context.bytes[operands], 0.0).sum(axis=1)
+        moved = padding * context.bytes[tensor] + read
         moving = np.where(kind == _OTHER, 0.0, moved / BANDWIDTH)
         return np.asarray(1e9 * np.hypot(self.work[node] * total / PEAK_FLOPS, moving))
 
@@ -234,11 +241,11 @@ class TimeModel:
         convolution's output lie along lanes and sublanes: the compiler copies the result into any
         other order.
         """
-        facts = self._facts
-        _, example, of_node = np.unique(facts.signature, return_index=True, return_inverse=True)
+        context = self._context
+        _, example, of_node = np.unique(context.signature, return_index=True, return_inverse=True)
         nodes = self._nodes[example]
-        rank = facts.rank[nodes]
-        sizes = np.maximum(facts.dims[nodes], 1)
+        rank = context.rank[nodes]
+        sizes = np.maximum(context.dims[nodes], 1)
         single = (sizes != 1).sum(axis=1) <= 1
         free = np.tile(self.kind[example] > _GRADIENT, (MAX_RANK, 1)).T
         for role in ("output_batch", "output_feature"):
@@ -251,7 +258,7 @@ class TimeModel:
         layout[single[at], 1] = -1
         times = self.nanoseconds(example[at], layout)
         fastest = self.default_ns[example]
-        order = facts.default_layout[nodes][:, :2]
+        order = context.default_layout[nodes][:, :2]
         by_time = np.lexsort((times, at))
         first = by_time[np.unique(at[by_time], return_index=True)[1]]
         first = first[times[first] < fastest[at[first]]]
@@ -262,13 +269,13 @@ class TimeModel:
 
 def config_times(graph: LayoutGraph, config: int) -> list[NodeTime]:
     """Return the time of every configurable node of a graph in one of its configurations."""
-    facts = LayoutFacts(graph)
-    model = TimeModel(facts)
-    rows = facts.table.codes[graph.group[config]]
-    layout = facts.slots["output"].layout[facts.row_type[rows]]
+    context = LayoutContext(graph)
+    model = TimeModel(context)
+    rows = context.table.codes[graph.group[config]]
+    layout = context.slots["output"].layout[context.row_type[rows]]
     times = []
     for k, node in enumerate(graph.configurable.tolist()):
-        sizes = facts.dims[node, layout[k, layout[k] >= 0]].tolist()
+        sizes = context.dims[node, layout[k, layout[k] >= 0]].tolist()
         size = next((size for size in sizes if size != 1), 1)
         dimensions = layout[k, :2], model.fastest_order[k]
         orders = (tuple(order[order >= 0].tolist()) for order in dimensions)

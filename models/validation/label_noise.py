@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import MAX_RANK
-from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.time_model import TimeModel
 from xlarank.features.program.tensors import complete_layout, layout_key
 from xlarank.models.arrays import Floats, Integers
@@ -108,11 +108,11 @@ def describe_labels(graph: LayoutGraph, of_tpu: bool = True) -> dict[str, float 
     ``set_std`` are the `relative_std` within identical configurations and within output sets; the
     rest are results of the functions of this module.
     """
-    facts = LayoutFacts(graph)
-    default = facts.default_layout[graph.configurable[facts.table.node]]
-    layouts = complete_layout(facts.table.rows[:, :MAX_RANK].astype(np.int64), default)
+    context = LayoutContext(graph)
+    default = context.default_layout[graph.configurable[context.table.node]]
+    layouts = complete_layout(context.table.rows[:, :MAX_RANK].astype(np.int64), default)
     keys = np.unique(layout_key(layouts), return_inverse=True)[1]
-    groups = tied_groups(keys.astype(np.int32)[facts.table.codes])
+    groups = tied_groups(keys.astype(np.int32)[context.table.codes])
     sets = np.unique(groups, axis=0, return_inverse=True)[1].reshape(-1)
     measured = graph.measured
     group = graph.group[measured]
@@ -124,7 +124,7 @@ def describe_labels(graph: LayoutGraph, of_tpu: bool = True) -> dict[str, float 
         "measured": int(measured.sum()),
         "distinct": len(groups),
         "output_sets": int(sets.max()) + 1,
-        **({"model_times": _model_times(facts)} if of_tpu else {}),
+        **({"model_times": _model_times(context)} if of_tpu else {}),
         "repeat_std": relative_std(cost, group),
         "set_std": relative_std(cost, sets[group]),
         "run_tau": run_tau(cost, group),
@@ -134,10 +134,10 @@ def describe_labels(graph: LayoutGraph, of_tpu: bool = True) -> dict[str, float 
     }
 
 
-def _model_times(facts: LayoutFacts) -> int:
-    row_ns = TimeModel(facts).row_ns
+def _model_times(context: LayoutContext) -> int:
+    row_ns = TimeModel(context).row_ns
     # All at once would take gigabytes.
-    times = np.array([row_ns[rows].sum() for rows in facts.table.codes])
+    times = np.array([row_ns[rows].sum() for rows in context.table.codes])
     return len(np.unique(np.log2(np.maximum(times, 1e-3)).round(12)))
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.config_table import ConfigTable
 from xlarank.data.graph import LayoutGraph
-from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.tied_nodes import groups_of, tied_nodes
 from xlarank.pipelines.programs.compiler.constrain import row_of
 
@@ -85,12 +85,12 @@ def candidate_rows(
     made no difference on a TPU, and outputs of fewer than two dimensions or ``min_elements``
     elements are left to the compiler.
     """
-    facts = LayoutFacts(graph)
+    context = LayoutContext(graph)
     rows = []
-    for node, settable in zip(graph.configurable, _settable(facts, min_elements), strict=True):
+    for node, settable in zip(graph.configurable, _settable(context, min_elements), strict=True):
         choices: dict[tuple[int, ...], None] = {(): None}
         if settable:
-            default = tuple(facts.default_layout[node, : facts.rank[node]].tolist())
+            default = tuple(context.default_layout[node, : context.rank[node]].tolist())
             for order in _orders(default, rng):
                 if len(choices) >= per_node:
                     break
@@ -101,9 +101,9 @@ def candidate_rows(
 
 def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> CandidateLayouts:
     """Return candidate rows of groups of tied nodes (`tied_nodes`); small outputs have none."""
-    facts = LayoutFacts(graph)
-    tied = tied_nodes(facts)
-    settable = np.flatnonzero(_settable(facts, min_elements))
+    context = LayoutContext(graph)
+    tied = tied_nodes(context)
+    settable = np.flatnonzero(_settable(context, min_elements))
     group = np.full(len(tied), -1, np.intp)
     group[settable] = groups_of([tied[at] for at in settable])
     _, first = np.unique(group[settable], return_index=True)
@@ -117,10 +117,10 @@ def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> Candidat
     return CandidateLayouts(rows, group, np.array(least, np.int64))
 
 
-def _settable(facts: LayoutFacts, min_elements: int) -> NDArray[np.bool_]:
+def _settable(context: LayoutContext, min_elements: int) -> NDArray[np.bool_]:
     """Return whether each output is large and has an order, ``(configurable nodes,)``."""
-    large = facts.column("shape_dimensions_product") >= min_elements
-    return (large & (facts.rank > 1))[facts.graph.configurable]
+    large = context.column("shape_dimensions_product") >= min_elements
+    return (large & (context.rank > 1))[context.graph.configurable]
 
 
 def _orders(default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tuple[int, ...]]:

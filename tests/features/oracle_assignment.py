@@ -96,13 +96,13 @@ class Simulation:
 
     def layouts_set(self, rows: list[int]):
         """Layouts set for outputs, by node, and for operands, by node and number."""
-        facts = self.program.facts
+        context = self.program.context
         program = self.program
         outputs: dict[int, Layout] = {}
         operands: dict[tuple[int, int], Layout] = {}
-        for k, node in enumerate(facts.graph.configurable.tolist()):
-            for slot, choices in enumerate(facts.slots.values()):
-                tensor = int(facts.slot_tensor[k, slot])
+        for k, node in enumerate(context.graph.configurable.tolist()):
+            for slot, choices in enumerate(context.slots.values()):
+                tensor = int(context.slot_tensor[k, slot])
                 if tensor < 0 or not choices.is_set[rows[k]] or not program.dims[tensor]:
                     continue
                 layout = tuple(choices.layout[rows[k], : len(program.dims[tensor])].tolist())

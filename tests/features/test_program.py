@@ -10,7 +10,6 @@ import pytest
 from tests.features.helpers import graph_of, layout_file
 from tests.graphs import LAYOUT_PROGRAM, Node, layout_row, parameter, unconfigured
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.layout_facts import LayoutFacts
 from xlarank.features.layout.tied_nodes import TiedNode, groups_of, tied_nodes
 from xlarank.features.program import slots
 from xlarank.features.program.program_context import ProgramContext
@@ -235,7 +234,7 @@ def test_roles_of_a_convolution_are_its_dimension_numbers_and_other_operations_h
 
 
 def tied_to(*nodes: Node, configurable: tuple[int, ...]) -> list[TiedNode]:
-    return tied_nodes(LayoutFacts(unconfigured(*nodes, configurable=configurable)))
+    return tied_nodes(LayoutContext(unconfigured(*nodes, configurable=configurable)))
 
 
 def test_dots_are_tied_by_the_cheaper_order_of_their_output():

@@ -22,7 +22,7 @@ from xlarank.features.candidates import RELAYOUT_PLACES
 from xlarank.features.layout.config_costs import ConfigRelayout, SlowNode, config_costs
 from xlarank.features.layout.hardware import HARDWARE
 from xlarank.features.layout.layout_assignment import Assignment
-from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_mapping import element_order
 from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.relayout_blocks import TIME, RelayoutCosts
@@ -167,9 +167,9 @@ def simulated(arrays, configs, backend):
     """Return the program of a file as the compiler of a back end sees it, and types of rows."""
     graph = graph_of({**arrays, "config_runtime": np.ones(configs, np.int64)})
     machine = dict(zip(REACHED, MACHINES, strict=True))[backend]
-    facts = LayoutFacts(graph)
-    types = facts.row_type[facts.table.codes][graph.group]
-    return LayoutProgram(facts, HARDWARE[machine]), types
+    context = LayoutContext(graph)
+    types = context.row_type[context.table.codes][graph.group]
+    return LayoutProgram(context, HARDWARE[machine]), types
 
 
 #: Lowest mean over programs of Kendall's tau between simulated and real volume, by compiler.

@@ -12,7 +12,7 @@ from tests.features.oracle_relayout import Relayouts
 from tests.graphs import Node, dot_arrays, examples, layout_row, parameter
 from xlarank.features.layout.hardware import HARDWARE
 from xlarank.features.layout.layout_assignment import Assignment
-from xlarank.features.layout.layout_facts import LayoutFacts
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_mapping import inverse, permuted, reshaped, without
 from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.relayout_quantities import QUANTITIES, relayout_quantities
@@ -22,13 +22,13 @@ MACHINES = ("cpu", "nvidia-h200", "tpu-v3")
 
 def program_of(arrays, machine):
     """Return the program of a file as a machine's compiler sees it."""
-    return LayoutProgram(LayoutFacts(graph_of(arrays)), HARDWARE[machine])
+    return LayoutProgram(LayoutContext(graph_of(arrays)), HARDWARE[machine])
 
 
 def quantities(arrays, machine):
     """Return the quantities of the distinct configurations by name."""
     program = program_of(arrays, machine)
-    table = relayout_quantities(program, program.facts.row_type[program.facts.table.codes])
+    table = relayout_quantities(program, program.context.row_type[program.context.table.codes])
     return dict(zip(QUANTITIES, table.T, strict=True))
 
 
@@ -233,7 +233,7 @@ def test_parameters_of_a_tpu_are_compact_and_propagated_before_demands():
     assert program_of(arrays, "cpu").preferred[0] == (2, 1, 0)
     program = program_of(arrays, "tpu-v3")
     assert program.preferred[0] == (0, 2, 1)
-    assignment = Assignment(program, program.facts.row_type[program.facts.table.codes])
+    assignment = Assignment(program, program.context.row_type[program.context.table.codes])
     (read,) = assignment.wanted[3, 0]
     assert [*assignment.written[1]] == [*assignment.wanted[1, 0]] == [(0, 2, 1)]
     assert read[-1] == 0, "the batch dimension is major-most"
@@ -277,7 +277,7 @@ def test_dimension_numbers_of_the_file_are_used():
 def compare(arrays):
     for machine in MACHINES:
         program = program_of(arrays, machine)
-        types = program.facts.row_type[program.facts.table.codes]
+        types = program.context.row_type[program.context.table.codes]
         table = relayout_quantities(program, types)
         for config, rows in enumerate(types.tolist()):
             expected = Relayouts(program, HARDWARE[machine], rows).quantities()
