@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.cli.conftest import ROOT, environment, here, refused
@@ -23,12 +25,11 @@ from tests.graphs import layout_arrays, save_npz, tile_arrays
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, write_tree
 from xlarank.cli import console
 from xlarank.cli.app import NEXT, commands, documented, examples_of
-from xlarank.cli.dataset import LABELS, info_row
+from xlarank.cli.dataset import LABELS
 from xlarank.cli.options import RANKERS, SHARED_HELP, moved_to_front
 from xlarank.cli.scoring import score_rows
 from xlarank.cli.tables import print_rows
 from xlarank.models.rankers import rankers
-from xlarank.pipelines.info import SplitInfo
 from xlarank.pipelines.programs.sources import Collected
 
 
@@ -277,27 +278,8 @@ def shown(rows, width=100, **options):
     return stream.getvalue()
 
 
-def info(*collections):
-    part = SplitInfo("", "train", graphs=198, labelled=198, configs=13_300_000, distinct=12_000_000)
-    part.families = set(map(str, range(99)))
-    part.siblings = 190
-    part.bytes = 900_000_000
-    part.nodes = [1013, 43_615]
-    part.configurable = [20, 3143]
-    return [info_row(part) | {"collection": name} for name in collections or [f"layout:{'x' * 40}"]]
-
-
-def tuned():
-    row = {"collection": "layout:long-source:default", ">trials": "200", ">new": "8"}
-    row |= {">pruned": "2", ">out-of-fold score": "0.463 ± 0.094", ">rounds": "200"}
-    row["~best parameters"] = ", ".join(f"parameter_number_{i}=0.{i}" for i in range(12))
-    return [row | {">s": "11"}]
-
-
-def scores(graph="a" * 40, **metrics):
+def scores(graph, **metrics):
     values = {"mean": 0.5, "std": 0.1, "low": 0.4, "high": 0.6, "graphs": {graph: 0.4, "b": 0.6}}
-    names = ("tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score")
-    metrics = metrics or {name: {} for name in names}
     return score_rows({name: values | metrics[name] for name in metrics}, True)
 
 
@@ -307,26 +289,35 @@ def test_scores_have_a_column_of_ceilings_and_a_lone_graph_has_no_spread():
     assert re.search(r"mean +0.500 +0.500 *\n", table), "the ceiling is not of the same graphs"
     assert "ceiling" not in shown(scores("a", tau={"ceiling": None}))
     lone = {"std": 0.0, "low": 0.5, "high": 0.5, "graphs": {"a": 0.5}}
-    assert re.search(r"std +- *\n *95 % low +- *\n *95 % high +-", shown(scores(score=lone)))
+    assert re.search(r"std +- *\n *95 % low +- *\n *95 % high +-", shown(scores("a", score=lone)))
 
 
-@pytest.mark.parametrize("width", [60, 100, 200])
-@pytest.mark.parametrize("make", [info, tuned, scores])
-def test_no_cell_or_head_is_cut_and_no_line_is_wider_than_the_window(make, width):
-    rows = make()
+PHRASES = st.lists(st.text("abc123", min_size=1, max_size=20), min_size=1, max_size=6)
+HEADS = st.tuples(st.sampled_from(["", ">", "~"]), PHRASES)
+
+
+@given(
+    heads=st.lists(HEADS, min_size=2, max_size=9, unique_by=str),
+    cells=st.lists(st.lists(PHRASES, min_size=9, max_size=9), min_size=1, max_size=3),
+    width=st.integers(50, 200),
+)
+def test_no_cell_or_head_is_cut_and_no_line_is_wider_than_the_window(heads, cells, width):
+    """Unless the name of a group is wider."""
+    names = ["first", *(f"{mark}{' '.join(words)}" for mark, words in heads)]
+    rows = [dict(zip(names, ["x", *map(" ".join, row)], strict=False)) for row in cells]
     text = shown(rows, width)
     assert "…" not in text and all(len(line) <= width for line in text.splitlines()), text
-    for head in [*rows[0]][1:]:
-        cells = " ".join(row[head] for row in rows if row).split()
-        assert not set(cells) - set(text.split()), text
-        assert not cells or all(word in text for word in head.strip(">~").split()), text
+    expected = {word for row in cells for phrase in row[: len(heads)] for word in phrase}
+    assert expected <= set(text.split()), text
+    assert all(word in text for _, words in heads for word in words), text
 
 
 def test_a_narrow_window_wraps_heads_folds_long_names_and_drops_columns():
     rows = [{">rank": "1", ">score (lower is faster)": "0.5"}]
     heads = [line.split() for line in shown(rows, 22).splitlines()[:2]]
     assert heads == [["score", "(lower", "is"], ["rank", "faster)"]]
-    name, rest, *_ = shown(scores(), 80).splitlines()[2:]
+    rows = [{"~graph": "a" * 40} | {f">slowdown@{k}": "0.123" for k in range(4)}]
+    name, rest, *_ = shown(rows, 80).splitlines()[2:]
     assert name.split()[0] + rest.strip() == "a" * 40
     rows = [{"graph": name, ">tau": "0.5", "~empty": "", "version": "v" * 30} for name in "ab"]
     for width, expected in ((80, ["graph", "tau", "version"]), (25, ["graph", "tau"])):
@@ -334,11 +325,13 @@ def test_a_narrow_window_wraps_heads_folds_long_names_and_drops_columns():
 
 
 def test_a_wide_window_gets_a_grid_a_narrow_one_groups_or_blocks():
-    assert shown(info("tile:cpu"), 200).startswith("collection  split  graphs")
-    assert shown(info("tile:cpu"), 60).startswith("tile:cpu\n  split: train  graphs: 198")
+    row = {"collection": "tile:cpu", "split": "train"}
+    row |= {f">number {i}": f"{i}3,300,000" for i in range(7)}
+    assert shown([row], 200).startswith("collection  split    number 0")
+    assert shown([row], 50).startswith("tile:cpu\n  split: train  number 0: 03,300,000\n  number")
     long = "layout:" + "x" * 80 + ":random"
-    assert shown(info(long), 60).splitlines()[0] == long
-    grouped = shown(info("tile:cpu", "tile:cpu", "tile:xla")).splitlines()
+    assert shown([row | {"collection": long}], 50).splitlines()[0] == long
+    grouped = shown([row, row, row | {"collection": "tile:xla"}], 100).splitlines()
     assert grouped[0] == "tile:cpu" and grouped[1].startswith("split")
     assert grouped[3] == grouped[4] and grouped[5:] == ["tile:xla", grouped[3]]
     rows = [{">contribution": "-0.2", "operation": "two other nodes"}]
