@@ -363,8 +363,8 @@ def test_a_short_job_prints_nothing_unless_verbose_and_a_terminal_has_bars(monke
 
     def printed(verbose=False):
         monkeypatch.setattr(console, "current_run", console.Run(verbose=verbose))
-        with console.progress("reading", 2) as step:
-            step("a")
+        with console.progress("reading", 1) as step:
+            step("a", more=1)
             step("b\nerror: no")
         return capsys.readouterr().err
 
