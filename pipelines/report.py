@@ -263,24 +263,17 @@ def _data_rows(all_facts: Iterable[CollectionFacts]) -> tuple[list[Row], list[Ro
 def _board(workspace: Workspace, collections: Sequence[str]) -> list[Row]:
     rows = leaderboard(read_results(workspace).filter(pl.col("collection").is_in(collections)))
     held_out = pl.concat_str(pl.lit(", held out by "), "held_out_by").fill_null("")
-    tuned = pl.when(pl.col("tuned")).then(pl.lit(" (tuned)")).otherwise(pl.lit(""))
-    return rows.select(
-        "collection",
-        (pl.col("split") + held_out).alias("scored on"),
-        pl.col("ranker") + tuned,
-        "name",
-        "settings",
-        "blocks",
-        "rows",
-        "graphs",
-        pl.col("mean").alias("mean (layouts: Kendall tau, tiles: 1 - slowdown@5)"),
-        pl.col("standard_error").alias("standard error"),
-        pl.col("difference").alias("to the first"),
-        pl.col("difference_error").alias("its standard error"),
-        "seconds",
-        "version",
-        pl.col("time").dt.strftime("%Y-%m-%d %H:%M"),
-    ).to_dicts()
+    tuned = pl.when("tuned").then(pl.lit(" (tuned)")).otherwise(pl.lit(""))
+    time = pl.col("time").dt.strftime("%Y-%m-%d %H:%M")
+    rows = rows.with_columns(pl.col("split") + held_out, pl.col("ranker") + tuned, time)
+    headings = {
+        "split": "scored on",
+        "mean": "mean (layouts: Kendall tau, tiles: 1 - slowdown@5)",
+        "standard_error": "standard error",
+        "difference": "to the first",
+        "difference_error": "its standard error",
+    }
+    return rows.drop("held_out_by", "tuned").rename(headings).to_dicts()
 
 
 def _runs(workspace: Workspace) -> list[Row]:

@@ -1,7 +1,6 @@
 """Bad input and interruptions: one clear line, a telling exit code, and finished work is kept."""
 
 import contextlib
-import errno
 import io
 import json
 import os
@@ -145,21 +144,6 @@ def test_errors_are_one_short_line(capsys):
         console.error_line(str(error))
         line = capsys.readouterr().err
         assert line.count("\n") == 1 and len(line) < 2100
-
-
-def test_the_table_of_the_leaderboard_is_written_whole_or_not_at_all(job, tmp_path, monkeypatch):
-    target = tmp_path / "board.csv"
-    words = ["leaderboard", "--workspace", job.work, "--csv", target]
-    assert here(*words).code == 0
-    before = target.read_bytes()
-
-    def fill(path, *_, **__):
-        path.write_bytes(b"half")
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_text", fill)
-    refused(words, "board.csv .No space left on device")
-    assert target.read_bytes() == before and list(tmp_path.iterdir()) == [target]
 
 
 @pytest.mark.slow
