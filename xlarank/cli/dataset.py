@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from typer import Argument, Option, Typer
 
-from xlarank.cli import console, options, roots
+from xlarank.cli import console, options
 from xlarank.cli.console import (
     finish,
     headline,
@@ -80,19 +80,19 @@ def info(
         )
         write_json(json_file, values)
         return
-    root = roots.data_root_of(data_root)
+    root = options.data_root_of(data_root)
     parts = run(root, collections=collection or [], progress=progress)
     show_rows(map(info_row, parts), extra=2)
-    list_lines("note", roots.substitutions(part.collection for part in parts))
+    list_lines("note", options.substitutions(part.collection for part in parts))
     for part in parts:
-        unrankable = dict.fromkeys(part.unrankable, roots.UNRANKABLE)
+        unrankable = dict.fromkeys(part.unrankable, options.UNRANKABLE)
         list_reasons(f"cannot be ranked ({part.collection} {part.split})", unrankable)
     broken = {
         f"{part.collection} {part.split} {name}": text
         for part in parts
         for name, text in part.broken.items()
     }
-    broken |= roots.warn_of_skipped_files(root)
+    broken |= options.warn_of_skipped_files(root)
     write_json(json_file, parts)
     finish(broken)
 
@@ -168,7 +168,9 @@ def build_features(
         replace=replace,
         scheduler=scheduler,
     )
-    roots.build(roots.data_root_of(data_root), options.workspace_at(workspace), request, json_file)
+    options.build(
+        options.data_root_of(data_root), options.workspace_at(workspace), request, json_file
+    )
 
 
 @app.command()

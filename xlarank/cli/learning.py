@@ -10,7 +10,7 @@ from typer import Exit, Option, Typer
 
 from xlarank.cli import console, options
 from xlarank.cli.console import list_lines, progress, say, show_rows, write_json
-from xlarank.cli.roots import built_workspace
+from xlarank.cli.options import built_workspace
 from xlarank.cli.scoring import show_ranking
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast

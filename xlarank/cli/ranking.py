@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Exit, Option, Typer
 
-from xlarank.cli import console, options, roots
+from xlarank.cli import console, options
 from xlarank.cli.console import (
     error_line,
     finish,
@@ -209,7 +209,7 @@ def submit(
     if data_root is None:
         stored = sorted(stored_roots(Workspace(workspace)))
         refuse_sample_on_kaggle(map(Path, stored) if stored else [find_data_root().path])
-    work = roots.built_workspace(
+    work = options.built_workspace(
         data_root, workspace, collection, trained=not scores and model_from != "shipped"
     )
     report = run(
@@ -217,7 +217,7 @@ def submit(
         out,
         collections=collection or (),
         model_from=model_from,
-        scores=roots.read_scores(scores, weights, "test"),
+        scores=options.read_scores(scores, weights, "test"),
         progress=progress,
     )
     console.current_run.keep(out)
@@ -280,9 +280,9 @@ def check_submission(
     stored = set() if data_root is not None or from_environment else stored_roots(work)
     if stored:
         with suppress(DataRootError):  # moved: the workspace has the test graphs, too
-            root = roots.data_root_of(Path(min(stored)), f"of the workspace {workspace}")
+            root = options.data_root_of(Path(min(stored)), f"of the workspace {workspace}")
     elif data_root is not None or from_environment or sample is None:
-        root = roots.data_root_of(data_root)
+        root = options.data_root_of(data_root)
     checked = run(
         file,
         sample=sample,

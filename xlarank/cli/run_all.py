@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Option, Typer
 
-from xlarank.cli import console, options, roots
+from xlarank.cli import console, options
 from xlarank.cli.console import finish, headline, list_lines, progress, say, show_rows, write_json
 from xlarank.cli.explaining import report
 from xlarank.cli.learning import spread, train, tune
@@ -54,7 +54,7 @@ def run_all(
     from xlarank.pipelines.run_all import run_all as run
     from xlarank.pipelines.training.budget import RunSettings
 
-    root = roots.data_root_of(data_root)
+    root = options.data_root_of(data_root)
     if data_root is None:
         refuse_sample_on_kaggle([root.path])
     opened = options.workspace_at(workspace)
@@ -160,7 +160,7 @@ def demo(workspace: options.Work = Path("work/demo"), trials: options.Trials = 8
     work = options.workspace_at(workspace)
     headline("1. build-features")
     say("layouts and tiles measured on a CPU (data/sample/README.md)")
-    roots.build(root, work, BuildRequest(collections=DEMO))
+    options.build(root, work, BuildRequest(collections=DEMO))
     names = list(DEMO)
     headline("2. tune")
     tune(trials=trials, workspace=workspace, collection=names)

@@ -13,7 +13,7 @@ from typer import Option, Typer
 
 from xlarank.cli import console, options
 from xlarank.cli.console import list_lines, list_reasons, progress, say, show_rows, write_json
-from xlarank.cli.roots import built_workspace, read_scores
+from xlarank.cli.options import built_workspace, read_scores
 from xlarank.data.errors import counted
 from xlarank.data.files import atomic_write
 
