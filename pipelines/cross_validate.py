@@ -222,8 +222,6 @@ class _CrossValidation:
     def _kept_by_train(self, model: Model, card: ModelCard) -> Rankings:
         """Return the metrics in the card; a new name adds them to the leaderboard."""
         name = str(self.collection)
-        if not card.folds:
-            raise CollectionError(f"{name} was trained without folds (one program family)")
         if card.fallback:
             self._note(f"fallback for unseen kernel families: {FALLBACK}")
         rankings = out_of_fold(self.workspace, self.collection, card)

@@ -18,7 +18,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.arrays import Floats, Indices
-from xlarank.models.card import CARD, FOLDS_OF
+from xlarank.models.card import FOLDS_OF
 from xlarank.models.model import Model
 from xlarank.models.stored import model_of
 from xlarank.pipelines.ranking.model_choice import SHIPPED, find_model, model_named
@@ -104,35 +104,20 @@ def _in_folder(model_from: str) -> bool:
 def _model(workspace: Workspace, collection: Collection, model_from: str | None) -> Model:
     """Return the model that scores a collection."""
     if model_from is None:
-        return _own_model(workspace, collection)
+        return model_of(workspace, collection)
     if _in_folder(model_from):
         return find_model(model_from, workspace, collection.kind, collection)[0]
     return model_of(workspace, model_named(workspace, model_from))
 
 
-def _own_model(workspace: Workspace, collection: Collection) -> Model:
-    """Return the trained model of a collection; raises `ModelError` if it is missing."""
-    if not (workspace.model(collection) / CARD).exists():
-        do = "run train first, or pass `model_from=COLLECTION` or `model_from=shipped`"
-        raise ModelError(f"{collection} has no trained model", do=do)
-    return model_of(workspace, collection)
-
-
 def _out_of_fold(workspace: Workspace, collection: Collection, evaluation: Evaluation) -> Rankings:
     """Return the out-of-fold metrics in the card, as a model knows the graphs of train."""
-    model = _own_model(workspace, collection)
+    model = model_of(workspace, collection)
     card = model.require_card()
-    if not card.folds:
-        got = f"{collection} was trained without folds, so it has no held-out scores on train"
-        do = "evaluate on valid, or train on two program families or more"
-        if card.continues:
-            got += ": fewer than 3 families are new to the model that was fine-tuned"
-            do = "evaluate on valid, or train on graphs of three new families or more"
-        raise CollectionError(got, do=do)
+    rankings = out_of_fold(workspace, collection, card)
     manifest = read_manifest(workspace, collection, "train")
     for name in manifest.graphs.keys() - card.folds if manifest else ():
         evaluation.left_out[f"{collection} {name}"] = "it was not scored out of fold"
-    rankings = out_of_fold(workspace, collection, card)
     evaluation.in_use[str(collection)] = in_use(str(collection), rankings, *best_of(model))
     units = FOLDS_OF[card.folds_by]
     evaluation.notes.append(f"{collection}: scores are out of fold, with {units} held out")

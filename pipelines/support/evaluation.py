@@ -175,8 +175,14 @@ def add_untrained(
 def out_of_fold(workspace: Workspace, collection: Collection, card: ModelCard) -> Rankings:
     """Return the out-of-fold metrics that a card stores, and those of rules on the same graphs.
 
-    Graphs that were removed are left out; raises `CollectionError` if none is left.
+    Graphs that were removed are left out; raises `CollectionError` if there is none.
     """
+    if not card.folds:
+        families = "two program families"
+        if card.continues:
+            families = "three families new to the model that was fine-tuned"
+        do = f"evaluate on valid, or train on {families} or more"
+        raise CollectionError(f"{collection} was trained without folds", do=do)
     rankings: Rankings = {(card.model, None): {}}
     for split in card.trained_on:
         if manifest := read_manifest(workspace, collection, split):
@@ -185,9 +191,9 @@ def out_of_fold(workspace: Workspace, collection: Collection, card: ModelCard) -
                 rankings[card.model, None][rows.name] = card.folds[rows.name]
                 add_untrained(rankings, collection, rows)
     if not rankings[card.model, None]:
-        got = f"{collection} has no graph with out-of-fold scores"
-        do = "train on two program families or more, or train again"
-        raise CollectionError(got, do=do)
+        raise CollectionError(
+            f"{collection} has no graph with out-of-fold scores", do="train again"
+        )
     return rankings
 
 

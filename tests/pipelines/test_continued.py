@@ -161,7 +161,7 @@ def test_too_few_folds_of_new_families_do_not_calibrate(two):
     tune(two, OTHER, seeds=2, rounds=5)
     with pytest.raises(ModelError, match=r"too few families of .* are new .*; expected 3 or more"):
         calibrate(two, collections=[LAYOUT], threads=1)
-    with pytest.raises(CollectionError, match="fewer than 3 families are new to the model"):
+    with pytest.raises(CollectionError, match="train on three families new to the model"):
         evaluate(two, split="train", collections=[LAYOUT])
 
 
