@@ -75,17 +75,16 @@ def folder(workspace, collection=TILE):
     return Workspace(workspace).study(Collection.parse(collection))
 
 
-def trials_of(workspace, storage=None):
-    with open_storage(StudyOptions(storage), folder(workspace)) as opened:
+def trials_of(workspace, storage=None, collection=TILE):
+    """Return the trials of the only study of a collection."""
+    with open_storage(StudyOptions(storage), folder(workspace, collection)) as opened:
         (name,) = optuna.get_all_study_names(opened)
         return optuna.load_study(study_name=name, storage=opened).trials
 
 
-def states(workspace):
-    """Return the first letters of the trials' states: complete, pruned, failed, running,
-    waiting.
-    """
-    return "".join(trial.state.name[0] for trial in trials_of(workspace))
+def states(workspace, collection=TILE):
+    """Return the first letters of states: complete, pruned, failed, running, waiting."""
+    return "".join(trial.state.name[0] for trial in trials_of(workspace, None, collection))
 
 
 @pytest.fixture(autouse=True)
@@ -136,9 +135,6 @@ def test_a_study_in_two_calls_leaves_what_one_does_and_pictures(
         picture = result.pictures[0].read_text()
         assert picture.startswith("<svg") and f"{result.collection}, lambdarank" in picture
         assert "defaults ± standard error over graphs" in picture
-        _, _, axes = picture.partition('id="matplotlib.axis_1"')
-        trials_axis, _, _ = axes.partition('id="matplotlib.axis_2"')
-        assert trials_axis and not re.search(r"\d\.\d+<", trials_axis)
     assert len(layout.pictures) == 1 and "learning_rate" in more.pictures[1].read_text()
 
 
@@ -244,7 +240,7 @@ def test_collections_take_turns_and_an_interruption_shows_what_is_done(built, mo
     lines = []
     with pytest.raises(KeyboardInterrupt):
         run(built, 6, collections=[], progress=Listener(stop_at=5), report=lines.append)
-    assert [len(points_of(built, name)) for name in (LAYOUT, TILE)] == [3, 2]
+    assert [states(built, name) for name in (LAYOUT, TILE)] == ["CCC", "CC"]
     space = r"searched for layouts and tiles: learning_rate 0.02 to 0.2, .*labels rank \| log"
     assert re.match(space, lines[0])
     assert re.fullmatch(rf"{LAYOUT}: 6 trials on 110 rows, about \d+ s", lines[1])
@@ -267,14 +263,12 @@ def test_the_forecast_counts_the_rounds_of_all_rungs():
     assert [seconds(done, 3) for done in range(4)] == pytest.approx([270, 170, 100, 0])
 
 
-def test_too_little_time_is_told_before_the_first_trial(built, monkeypatch):
-    monkeypatch.setattr(CLIMB, made_up(lambda params: 0.5))
+def test_too_little_time_is_told_before_the_first_trial(built, by_learning_rate, monkeypatch):
     slow = "xlarank.pipelines.training.objective.time_fits"
     monkeypatch.setattr(slow, lambda *_: lambda rows, rounds: 10.0 * rows)
     lines: list[str] = []
     (result,) = run(built, 2, timeout=600.0, report=lines.append)
-    told = "all trials take about .*, the time is 10 min.*: pass fewer `trials`, a smaller `max_r.*"
-    assert any(re.fullmatch(told, line) for line in lines), lines
+    assert re.match("all trials take about .*, the time is 10 min.*: pass fewer `tri", lines[2])
     assert result.trials == 2 and result.expected_seconds > 600
 
 
@@ -380,14 +374,6 @@ def start(workspace, storage, seconds):
     command = [sys.executable, "-m", __name__, str(workspace), storage or "", str(seconds)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(command, cwd=ROOT, **pipes)
-
-
-def points_of(workspace, collection):
-    """Return the finished trials of the only study of a collection."""
-    with open_storage(StudyOptions(), folder(workspace, collection)) as opened:
-        (name,) = optuna.get_all_study_names(opened)
-        study = optuna.load_study(study_name=name, storage=opened)
-        return study.get_trials(states=FINISHED)
 
 
 def points(workspace, storage, *states):
