@@ -1,10 +1,9 @@
 """Compact configuration table: the layouts of each configurable node in each configuration.
 
-``node_config_feat`` is ``(configs, nodes, 18)`` and unpacks to gigabytes, yet a node has only a
-handful of distinct rows over all configurations (1-9 in Google's files). The table stores each
-node's distinct rows once and an integer code per (configuration, node). It is built block by block,
-so the full array is never in memory. Features are computed on the distinct rows and gathered
-through the codes.
+``node_config_feat`` is ``(configs, nodes, 18)`` and unpacks to gigabytes, yet a node has only a few
+distinct rows over all configurations (1-9 in Google's files). The table stores each node's distinct
+rows once and an integer code per (configuration, node). It is built block by block, so the full
+array is never in memory. Features are computed on the distinct rows and gathered by the codes.
 """
 
 from __future__ import annotations
@@ -153,8 +152,7 @@ class ConfigTable:
 def group_minimum(values: NDArray[Any], group: NDArray[np.int64], groups: int) -> NDArray[Any]:
     """Return the minimum of each group, ``(groups,)``; the largest possible number if empty.
 
-    Repeated measurements of a configuration are reduced to the fastest, because noise only adds to
-    a runtime.
+    Repeated measurements are reduced to the fastest, because noise only adds to a runtime.
     """
     largest = np.inf if values.dtype.kind == "f" else np.iinfo(values.dtype).max
     smallest = np.full(groups, largest, values.dtype)

@@ -1,8 +1,7 @@
 """Families of programs, by the names of their files.
 
-A family is a program at any size, precision or batch. Folds hold out whole families, and families
-that are too narrow inflate scores. An ambiguous name therefore belongs to the broader family (all
-sizes of BERT are one).
+A family is a program at any size, precision or batch. Folds hold out whole families, and too narrow
+ones inflate scores, so an ambiguous name belongs to the broader family (all sizes of BERT are one).
 """
 
 from __future__ import annotations

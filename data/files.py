@@ -115,8 +115,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def write_parquet(partial: Path, table: pl.DataFrame, **options: Any) -> None:
-    """Write a table to the path that `atomic_write` yields; ``options`` go to
-    `polars.DataFrame.write_parquet`.
+    """Write a table to the path of `atomic_write`, with ``options`` of polars.
 
     Raises `OSError` if the disk is full, unlike polars, which raises an error about the table.
     """
@@ -149,9 +148,8 @@ def sweep_partial(folder: Path) -> None:
 def from_json(cls: type[T], value: Any, where: str = "it") -> T:
     """Return a dataclass from the JSON of `dataclasses.asdict`.
 
-    Fields may be numbers, booleans, text, None, enums, lists, ``tuple[T, ...]``, ``dict[str,
-    ...]``, dataclasses, ``Any``, or a union of these; with a default, they may be missing. Raises
-    `TypeError` naming the wrong entry.
+    Fields are numbers, booleans, text, None, enums, lists, ``tuple[T, ...]``, ``dict[str, ...]``,
+    dataclasses, ``Any``, or a union of these. Raises `TypeError` naming the wrong entry.
     """
     if not isinstance(value, dict):
         raise TypeError(f"{where} is no JSON object")

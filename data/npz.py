@@ -1,7 +1,7 @@
 """Reader for untrusted npz archives: never unpickles, checks sizes before it allocates.
 
-`numpy.load` allocates a whole array before it reads the data. `NpzReader` first checks each header
-against the size of the data, and can stream an array in blocks of rows.
+Unlike `numpy.load`, `NpzReader` checks each header against the size of the data before it allocates
+an array, and can stream an array in blocks of rows.
 """
 
 from __future__ import annotations

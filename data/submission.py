@@ -48,8 +48,7 @@ def check_submission(path: Path, configs: Mapping[str, int]) -> None:
 def submission_problems(
     path: Path, configs: Mapping[str, int | None], *, fewest: Mapping[str, int] | None = None
 ) -> Iterator[SubmissionError]:
-    """Yield the problems of a file in line order, at most one per line; the last one counts missing
-    ids.
+    """Yield the problems of a file in line order, at most one per line, then that of missing ids.
 
     Every id must be listed exactly once, with every configuration exactly once (layout) or at least
     5 different ones (tile; fewer if the graph has fewer). ``configs`` maps ids to numbers of
@@ -97,12 +96,10 @@ def complete_submission(
     *,
     keep: bool = True,
 ) -> dict[str, str]:
-    """Write a file with a row for each of ``configs``, atomically, and return the origin of each
-    row.
+    """Write a file with a row for each of ``configs``, atomically; return the rows' origins.
 
     A row comes from ``ranked`` ("ranked"), else with ``keep`` from the existing file if it is valid
-    there ("kept"); else it lists the first configurations of the graph's file, as many as required
-    ("default").
+    there ("kept"), else it lists the first configurations of the graph's file ("default").
     """
     try:
         existing = read_submission(path) if keep and path.exists() else {}

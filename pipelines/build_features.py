@@ -64,8 +64,7 @@ class SplitReport:
     """Result of one split of a collection.
 
     Attributes:
-        built, kept, left: number of graphs computed now, already stored, and not begun before the
-            timeout.
+        built, kept, left: graphs computed now, already stored, and not begun before the timeout.
     """
 
     collection: str
@@ -86,7 +85,7 @@ class BuildReport:
 
     Attributes:
         columns: number per graph and per configuration, by kind.
-        removed: collections and splits whose stored rows were removed, as they have no files now.
+        removed: collections and splits without files, whose stored rows were removed.
     """
 
     splits: list[SplitReport]
@@ -145,8 +144,7 @@ def build_features(
     ``on_plan`` gets a line about memory, disk and time before missing rows are built.
 
     Raises `DataRootError` and `CollectionError` for missing input, `WorkspaceError` for an unusable
-    workspace or one with rows of another data root, and `ClusterError` for a cluster that cannot be
-    used or is lost.
+    workspace or one with rows of another data root, `ClusterError` for an unusable or lost cluster.
     """
     request = request or BuildRequest()
     require_ranges(max_configs=request.max_configs, jobs=request.jobs, seed=request.seed)
@@ -263,8 +261,7 @@ def _build_on_cluster(
 ) -> Results:
     """Build the jobs on a cluster, whose workers do not see the workspace; raises `ClusterError`.
 
-    Parts of a dead worker are built by other workers; the graphs of a part that killed four workers
-    are broken.
+    Other workers build the parts of a dead one; a part that killed four workers is broken.
     """
     with processes.connected(scheduler, workers) as client:
         pool = client.get_executor(pure=False)

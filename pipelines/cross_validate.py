@@ -60,12 +60,10 @@ def cross_validate(
     name: str = "",
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Score training graphs out of fold, and write the scores to ``predictions/`` if the workspace
-    is writable.
+    """Score training graphs out of fold; write the scores to ``predictions/`` if possible.
 
     Without ``model``, each collection's trained model is scored with its parameters and rounds. The
-    scores kept by `train` are reused if its folds held out the same unit; otherwise rankers are
-    refitted.
+    scores kept by `train` are reused if its folds held out the same unit.
 
     Args:
         model: ranker to fit instead of the trained model's, with tuned parameters if any and the
@@ -79,9 +77,8 @@ def cross_validate(
             collections that have none of them are left out.
         name: name of the run in the leaderboard.
 
-    Raises `CollectionError` if nothing could be scored, or a collection named in ``collections``
-    could not; `ModelError` for an unknown ranker or a missing model; `XlarankError` for an invalid
-    argument.
+    Raises `CollectionError` if nothing, or not a named collection, could be scored; `ModelError`
+    for an unknown ranker or a missing model; `XlarankError` for an invalid argument.
     """
     if by not in HELD_OUT:
         raise XlarankError(f"`by` is {by!r}", expected=" or ".join(HELD_OUT))
@@ -151,8 +148,7 @@ def _columns_of(workspace: Workspace, collection: Collection, blocks: Sequence[s
 
 @dataclass(frozen=True)
 class _CrossValidation:
-    """Cross-validation of one collection, which adds its notes and the graphs that it leaves out to
-    ``evaluation``.
+    """Cross-validation of one collection, which adds notes and graphs left out to ``evaluation``.
 
     Scores kept by `train` are taken if ``reuses`` and if they fit.
     """

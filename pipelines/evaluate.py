@@ -53,8 +53,7 @@ def evaluate(
     name: str = "",
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Evaluate the models of the chosen collections, or ``scores`` instead, on all configurations
-    of a split.
+    """Evaluate the models of collections, or ``scores`` instead, on all configurations of a split.
 
     Scores of a collection's own model are written to ``predictions/`` if the workspace is writable.
 
@@ -66,8 +65,7 @@ def evaluate(
         name: name of the run in the leaderboard, by default that of the training.
 
     Raises `CollectionError` if nothing could be evaluated; that or `ModelError` if ``model_from``
-    has no model or a collection named in ``collections`` fails; `XlarankError` for an unknown
-    split.
+    has no model or a named collection fails; `XlarankError` for an unknown split.
     """
     if split not in SPLITS:
         raise XlarankError(f"{split!r} is not a split", expected=", ".join(SPLITS))

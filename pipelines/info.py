@@ -19,8 +19,7 @@ from xlarank.pipelines.support.progress import Progress, steps_of
 
 @dataclass
 class SplitInfo:
-    """Counts of one split; ``nodes`` has an entry per readable graph, ``configurable`` per readable
-    layout graph.
+    """Counts of one split; ``nodes`` and ``configurable`` (layouts) have an entry per graph.
 
     ``siblings`` is the number of layout graphs with the structure of another graph in train.
     """

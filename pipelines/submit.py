@@ -109,8 +109,7 @@ def submit(
         scores: scores to rank by; graphs without scores are ranked by models, unless ``keep``.
 
     Raises `CollectionError` if there is nothing to rank, if ``model_from`` has no model, or for a
-    named collection without test graphs; `ModelError` for a named collection without a model that
-    fits.
+    named collection without test graphs; `ModelError` for one without a model that fits.
     """
     report = Submission(out)
     ranked: dict[str, list[int]] = {}
@@ -252,8 +251,7 @@ def check_submission(
     workspace: Workspace | None = None,
     collections: Sequence[str] = (),
 ) -> Checked:
-    """Return all problems of a submission; raises `SubmissionError` for the sample, `DataRootError`
-    without graphs.
+    """Return all problems of a submission.
 
     Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``, or
     without one of the ``workspace``, in all or the named collections. A layout row lists every

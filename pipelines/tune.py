@@ -59,8 +59,7 @@ class TuneResult:
     """Best parameters of one collection, or the reason why there are none.
 
     Attributes:
-        trials, fresh, pruned: finished trials of the study, those of this call, and those stopped
-            early.
+        trials, fresh, pruned: finished trials, those of this call, and those stopped early.
         defaults: mean score of the default parameters.
         tuned: whether ``params`` are not the defaults.
         note: reason why the chosen trial is not the best one, or why `train` has another score.
@@ -96,8 +95,7 @@ def tune(
     progress: Progress | None = None,
     report: Callable[[str], object] | None = None,
 ) -> list[TuneResult]:
-    """Continue the study of each collection up to ``trials`` finished trials, `LAP` trials of each
-    in turn, and write the best parameters.
+    """Continue studies up to ``trials`` finished trials, `LAP` of each in turn; write the best.
 
     The value of a trial is its mean out-of-fold score on a sample of the rows, with families
     (tiles: kernel families) held out, at the best number of rounds; ``study.select`` "robust"

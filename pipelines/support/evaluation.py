@@ -45,10 +45,8 @@ class Evaluation:
 
     Attributes:
         graphs: description of the evaluated graphs: a split, or how they were held out.
-        rankings: metrics by collection; first the evaluated ranker, or the reference of a
-            comparison.
-        in_use: collection -> which ranker `rank` and `submit` use instead of the collection's own
-            model, with its score; empty if they use that model.
+        rankings: metrics by collection, first those of the evaluated ranker.
+        in_use: collection -> which ranker `rank` and `submit` use instead of the model, if another.
         left_out: collection (or ``collection graph``) -> reason why it was not evaluated.
     """
 

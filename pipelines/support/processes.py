@@ -83,12 +83,11 @@ def isolated(
     progress: Progress | None,
     **named: Any,
 ) -> Any:
-    """Return ``function(*arguments, progress=..., **named)``, called in a fresh interpreter;
-    forward its progress.
+    """Call ``function(*arguments, progress=..., **named)`` in a fresh interpreter.
 
-    The function must be importable by name, its arguments and result picklable. Raises its
-    `XlarankError`, `XlarankError` for lack of memory, after ``limit`` seconds or if its process
-    ends, else `RuntimeError`.
+    The function must be importable by name, its arguments and result picklable. Raises
+    `XlarankError` as the function does, for lack of memory, after ``limit`` seconds or if its
+    process ends; else `RuntimeError`.
     """
     context = multiprocessing.get_context("spawn")  # threads do not survive a fork
     receiver, sender = context.Pipe(duplex=False)

@@ -1,16 +1,12 @@
-"""Collections of a workspace, all from one data root, and the lock that lets commands run
-concurrently.
+"""Collections of a workspace, all from one data root, and the lock of concurrent commands.
 
 - Files are replaced atomically (`xlarank.data.files.atomic_write`), so readers take no lock.
-- Commands hold the lock while they save or remove models, studies, results and manifests, not while
-  they compute.
+- Commands hold the lock while they save or remove files, not while they compute.
 - Stored rows record their recipe and source file, so rows of concurrent builds are refused, not
   mixed. A model is saved only if the manifests still list its training rows.
-- A model's card names its folder of members; a reader whose members were deleted reads the new
-  card.
+- A model's card names its folder of members; a reader whose members are gone reads the new card.
 
-The lock is `flock` on a file in the workspace; the kernel releases it when its holder exits or is
-killed.
+The lock is `flock` on a file in the workspace; the kernel releases it when its holder ends.
 """
 
 from __future__ import annotations

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 
 class _Costs(NamedTuple):
-    """Measured costs on a core, per file, part, node, row (configuration) or choice (configurable
-    node, row).
+    """Measured costs on a core, per file, part, node, row or choice (configurable node, row).
 
     A fit takes ``row_bytes`` per row, plus ``fold_bytes`` per row and fold fitted in parallel;
     building takes the other ``*_seconds``, ``*_bytes`` of memory and
@@ -135,10 +134,8 @@ class CollectionPlan:
     """Rows that a model of one collection is trained on.
 
     Attributes:
-        max_configs, most_configs: configurations kept per training graph, and how many fit into
-            memory.
-        rows: training rows, valid included; 0 without training graphs, test graphs or enough
-            memory.
+        max_configs, most_configs: configurations per training graph: kept, and that fit in memory.
+        rows: training rows, with valid; 0 without training or test graphs, or enough memory.
         first_seconds: expected duration of the first model.
     """
 

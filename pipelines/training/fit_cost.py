@@ -80,8 +80,7 @@ def typical_fit(kind: Kind, settings: FitSettings) -> float:
 def study_seconds(
     fit_seconds: FitSeconds, rows: float, last_rows: float, rungs: Sequence[int]
 ) -> Callable[[int, int], float]:
-    """Return the expected seconds from a number of done trials to all trials, as a function of
-    both.
+    """Return the expected seconds as a function of the numbers of done trials and of all.
 
     A trial fits ``rows``; the final comparison with the defaults fits ``last_rows``. The first
     trial has all rounds; of the others a `FACTOR`-th continues on each rung.
@@ -102,10 +101,9 @@ def study_seconds(
 def training_seconds(
     workspace: Workspace, collection: Collection, settings: TrainSettings, models: Sequence[Model]
 ) -> float:
-    """Return the expected seconds to cross-validate ``models`` on the stored rows of a collection
-    and to fit one of them; 0 if it has none.
+    """Return the expected seconds to cross-validate ``models`` and to fit one; 0 without rows.
 
-    Raises `CollectionError` if they do not fit into memory.
+    Raises `CollectionError` if the rows do not fit into memory.
     """
     first, *others = (read_manifest(workspace, collection, split) for split in settings.splits)
     if first is None:

@@ -40,8 +40,7 @@ _AS_TRAIN: Final = "as train, trial "
 
 @dataclass(frozen=True)
 class Objective:
-    """Out-of-fold score of a ranker with the parameters of a trial at the best number of rounds,
-    for Optuna.
+    """Out-of-fold score of a ranker by the parameters of a trial, at the best number of rounds.
 
     A trial grows few trees at first; successive halving lets the best quarter of the trials grow
     more. The defaults always grow all trees, because the best trial is compared with them.
@@ -146,8 +145,7 @@ class Objective:
 
 
 def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]:
-    """Return the trial to train with (None before one is complete), and why it is not the best (""
-    if it is).
+    """Return the trial to train with, if one is complete, and why it is not the best.
 
     The best of many trials is partly luck, so the defaults stay unless it beats them by two
     standard errors.

@@ -55,8 +55,7 @@ _LIBPQ: Final = {
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """Storage of a study, the rows and the comparison of its trials; raises `XlarankError` for
-    invalid settings.
+    """Storage of a study, and rows and comparison of its trials; raises `XlarankError`.
 
     ``storage`` is ``journal:PATH`` or a database URL, by default a journal in the workspace. A
     ``worker`` joins a study that several machines share. Trials use a sample of at most
@@ -210,11 +209,9 @@ def _retry() -> dict[str, Any]:
 
 
 class NumberedTPESampler(TPESampler):
-    """TPE seeded for each trial by the number of earlier trials, so that later calls do not repeat
-    the first draws.
+    """TPE seeded for each trial by the number of earlier ones, so that calls do not repeat draws.
 
-    Failed trials count only if their retries are exhausted, so an interrupted study draws the same
-    parameters as an uninterrupted one.
+    Failed trials count only if their retries are exhausted: an interruption changes no draw.
     """
 
     def __init__(self, seed: int) -> None:
@@ -242,12 +239,11 @@ def open_study(
     defaults: Mapping[str, Any],
     seed: int,
 ) -> Study:
-    """Load or create the study of these rows and settings; the default parameters are its first
-    trial.
+    """Load or create the study of these rows and settings; its first trial is the defaults.
 
-    ``identity`` has the values that all trials of a study share, by their description in error
-    messages; ``family`` is the name prefix of studies that differ only in them. Raises
-    `XlarankError` for a worker that finds only studies of other identities.
+    ``identity`` has the values that all trials share, by their description; ``family`` is the name
+    prefix of studies that differ only in them. Raises `XlarankError` for a worker that finds only
+    studies of other identities.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     name = family + "/".join(identity.values())

@@ -136,16 +136,14 @@ def read_training_set(
     fit: FitSettings | None = None,
     max_rows: int | None = None,
 ) -> StoredTrainingSet:
-    """Return the labelled, rankable graphs of some splits; ``extra`` has the weights of other
-    collections.
+    """Return the labelled, rankable graphs of splits; ``extra``: weights of other collections.
 
     Graphs are sampled to the sizes of `training_sizes`: the maximum number of configurations that
     the first split was built with also limits the graphs of the other splits, which are stored
     completely (otherwise a few validation graphs of 100,000 rows would dominate), and each
     collection has at most about ``max_rows`` rows.
 
-    Raises `CollectionError` if a collection lacks rows, exceeds the memory or differs in kind or
-    feature code.
+    Raises `CollectionError` for a lack of rows or memory, and for other kinds or feature code.
     """
     weights = {other: weight for other, weight in (extra or {}).items() if other != collection}
     for other in weights:
