@@ -330,8 +330,7 @@ def _write_manifests(
         broken: dict[str, str] = {}
         for job in begun:
             stored |= job.stored
-            names = [file.name for file in job.files]
-            broken |= {name: job.broken[name] for name in names if name in job.broken}
+            broken |= job.broken
         manifest = Manifest(
             recipe,
             str(data_root.path.resolve()),
