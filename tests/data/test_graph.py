@@ -5,6 +5,7 @@ accepted.
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
@@ -145,10 +146,12 @@ def test_runtimes_of_failed_runs_count_as_not_measured(graph_file, kind):
         r"^failed: not measured: 1 runtime above a day \(1,000,000,000,000,000,000 ns\); "
         "write 0 for a configuration without a runtime$"
     )
-    with pytest.warns(GraphWarning, match=words):
-        graph = read_graph(graph_file({**arrays, "config_runtime": runtime}, "failed"), kind)
-    assert graph.runtime.tolist() == [0, *runtime[1:]]
-    assert np.isinf(graph.cost[0]) and np.isfinite(graph.cost[1])
+    path = graph_file({**arrays, "config_runtime": runtime}, "failed")
+    for make in (partial(read_graph, path), partial(write_graph, path, **np.load(path))):
+        with pytest.warns(GraphWarning, match=words) as warned:
+            graph = make()
+        assert len(warned) == 1 and graph.runtime.tolist() == [0, *runtime[1:]]
+        assert np.isinf(graph.cost[0]) and np.isfinite(graph.cost[1])
 
 
 @pytest.mark.parametrize("kind", GOOD)
