@@ -26,6 +26,7 @@ PROVENANCE: Final = re.compile(
     r'\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*\}'
 )
 NAME: Final = re.compile(r"%[\w.\-]+")
+_COMPUTATION: Final = re.compile(r"^(?:ENTRY )?%", re.MULTILINE)
 
 
 class Status(StrEnum):
@@ -69,7 +70,8 @@ class Outcome:
 
 def fingerprint(text: str) -> str:
     """Hash an HLO module's text, ignoring names and origins of instructions."""
-    body = "\n".join(line for line in text.splitlines() if not line.startswith("HloModule "))
+    first = _COMPUTATION.search(text)  # after the module's name and the tables of source lines
+    body = text[first.start() :] if first else text
     return hashlib.sha256(numbered(PROVENANCE.sub("", body)).encode()).hexdigest()[:24]
 
 

@@ -198,6 +198,8 @@ def test_layouts_change_a_fingerprint_but_names_and_origins_do_not():
         assert old in text and fingerprint(text.replace(old, new)) == fingerprint(text)
     for old, new in (("{0}", "{0:T(128)}"), ("%a, %b", "%a, %a"), ("replicated", "maximal")):
         assert fingerprint(text.replace(old, new)) != fingerprint(text)
+    moved = RELAID.replace("/home/me/step.py", "/tmp/a.py").replace("line=31", "line=32")
+    assert moved != RELAID and fingerprint(moved) == fingerprint(RELAID)
 
 
 def test_constraints_replace_outputs_under_new_ids():
