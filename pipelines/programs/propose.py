@@ -168,14 +168,12 @@ def _evolved(
 
 def _labels_of(model: Model) -> str:
     """Return the origin of the labels that a model learned from."""
-    if model.shipped and not model.is_time_model and not model.members:
-        return "no labels"
-    if model.shipped:
-        return (
-            "TpuGraphs' programs, measured on TPU v3" if model.is_time_model else "no measurements"
-        )
-    collection = Collection.parse(model.require_card().collection)
-    return f"graphs of {collection}, {collection.label_source}"
+    if not model.shipped:
+        collection = Collection.parse(model.require_card().collection)
+        return f"graphs of {collection}, {collection.label_source}"
+    if model.is_time_model:
+        return "TpuGraphs' programs, measured on TPU v3"
+    return "no measurements" if model.members else "no labels"
 
 
 def _estimates(

@@ -121,34 +121,22 @@ class Journal(AbstractContextManager["Journal", None]):
             if "round" in line:
                 self.rounds.append(line["round"])
                 continue
-            status = Status(line["status"])
-            key = line["fingerprint"]
-            if "cycles" in line:
-                self.estimates[key] = int(line["cycles"]), int(line["unknown_loops"])
-            is_ok = status is Status.OK
-            cycles, unknown_loops = self.estimates[key] if is_ok else (line.get("predicted", 0), 0)
-            text = zlib.decompress(base64.b64decode(line["text"])) if "text" in line else b""
-            others = (line["shared"], line["seconds"], line["message"], text.decode())
-            outcome = Outcome(status, cycles, unknown_loops, key, *others)
-            self.outcomes[line["configuration"]] = outcome
+            configuration = line.pop("configuration")
+            text = zlib.decompress(base64.b64decode(line.pop("text"))).decode()
+            outcome = Outcome(Status(line.pop("status")), line.pop("cycles"), text=text, **line)
+            self._remember(configuration, outcome)
+
+    def _remember(self, configuration: str, outcome: Outcome) -> None:
+        self.outcomes[configuration] = outcome
+        if outcome.status is Status.OK:
+            self.estimates.setdefault(outcome.fingerprint, outcome.estimate)
 
     def add(self, configuration: str, outcome: Outcome) -> None:
         """Append an outcome and flush it to the file."""
-        line = {
-            "configuration": configuration,
-            **asdict(outcome),
-            "seconds": round(outcome.seconds, 3),
-        }
-        estimate = {name: line.pop(name) for name in ("cycles", "unknown_loops")}
-        text = line.pop("text")
-        if outcome.status is Status.OK and outcome.fingerprint not in self.estimates:
-            self.estimates[outcome.fingerprint] = outcome.estimate
-            line |= estimate
-        if outcome.status is Status.SCREENED:
-            line["predicted"] = outcome.cycles
-        if text:
-            line["text"] = base64.b64encode(zlib.compress(text.encode())).decode()
-        self.outcomes[configuration] = outcome
+        self._remember(configuration, outcome)
+        line = {"configuration": configuration, **asdict(outcome)}
+        line["seconds"] = round(outcome.seconds, 3)
+        line["text"] = base64.b64encode(zlib.compress(outcome.text.encode())).decode()
         self._append(line)
 
     def add_round(self, seconds: dict[str, float | str]) -> None:
