@@ -146,8 +146,7 @@ def _search(
         codes: Codes = np.zeros((1, len(candidates.rows)), np.int32)
         outcomes = outcomes_of(codes)
         if outcomes[0].status is not Status.OK:
-            do = sources.remedy(outcomes[0].status)
-            raise sources.default_error(program.module, outcomes[0].message, target.name, do)
+            raise sources.default_error(program.module, outcomes[0], target.name)
         if settings.search == "random":
             codes = random_configurations(candidates, count, rng)
             return codes, outcomes + outcomes_of(codes[1:])

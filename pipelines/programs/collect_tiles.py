@@ -27,6 +27,7 @@ from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.data.schema import OPCODE
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.compiler.chips import Chip
+from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
 from xlarank.pipelines.programs.sources import (
@@ -110,7 +111,8 @@ def collect_tiles(
     _sweep(compiler, loaded, scratch, all_limits, limit * len(all_limits), progress)
     if (result := _result(scratch, _DEFAULT)) != "ok":
         do = f"try another `target`, or more seconds; to begin anew remove {scratch}"
-        raise default_error(loaded.module, result, target.name, do)
+        default = Outcome(Status.FAILED, message=result)
+        raise default_error(loaded.module, default, target.name, do)
     kernels: dict[str, CollectedKernel] = {}
     for kib in [_DEFAULT, *reversed(all_limits[1:])]:  # from the largest down
         if (file := scratch / f"{kib}.pb").exists():

@@ -32,6 +32,10 @@ from xlarank.pipelines.support.progress import Step, no_step
 
 #: Error of libtpu for operations that it has no code for without a TPU.
 NO_CODE: Final = re.compile(r"Custom emitter .*not found")
+_REMEDIES: Final = {
+    Status.TIMEOUT: "give it more seconds with `limit`",
+    Status.CRASHED: "the compiler itself failed: try another `target` or version of libtpu",
+}
 
 
 @dataclass(frozen=True)
@@ -99,11 +103,12 @@ def load_program(
     return replace(loaded, serialized=restored.SerializeToString(), name=name)
 
 
-def default_error(module: Message, reason: str, target: str, do: str) -> CompilerError:
+def default_error(module: Message, default: Outcome, target: str, do: str = "") -> CompilerError:
     """Return the error for a default that fails; it names the operations that have no code.
 
     Custom calls that compute the indices of gathers and scatters are the compiler's own.
     """
+    reason = default.message or "no operation has cycles"
     nodes = [instruction for _, instruction in instructions(module)]
     indexing = [node for node in nodes if node.opcode in ("gather", "scatter")]
     own = set(chain.from_iterable(node.operand_ids for node in indexing))
@@ -123,16 +128,8 @@ def default_error(module: Message, reason: str, target: str, do: str) -> Compile
         expected = "operations that libtpu can generate code for without a TPU"
         return CompilerError(got, expected=expected, do=do)
     got = f"the compiler's default fails for {target} ({reason})"
+    do = do or _REMEDIES.get(default.status, "check that it compiles in JAX")
     return CompilerError(got, expected="a program that compiles within the limit", do=do)
-
-
-def remedy(status: Status) -> str:
-    """Return what to do if the compiler's default has this status."""
-    if status is Status.TIMEOUT:
-        return "give it more seconds with `limit`, or a smaller program"
-    if status is Status.CRASHED:
-        return "the compiler itself failed: try another `target` or version of libtpu"
-    return "check that it compiles in JAX, or try another `target`"
 
 
 def source_line(module: Message, instruction: Message) -> tuple[str, int]:

@@ -297,13 +297,16 @@ def test_custom_calls_of_the_compiler_itself_are_not_blamed_on_the_program():
     module = product_module()
     indices, _, user = module.computations[0].instructions
     indices.custom_call_target = "Indices"
-    for reason in ("Indices2 not found", "no MyIndices"):
-        assert default_error(module, reason, "tpu-v3", "").got.startswith("the compiler's default")
-    reason = "Custom emitter for Indices not found"
-    error = default_error(module, reason, "tpu-v3", "")
-    assert error.got == "the custom call Indices has no code for tpu-v3"
+
+    def got(message):
+        return default_error(module, Outcome(Status.FAILED, message=message), "tpu-v3").got
+
+    for message in ("Indices2 not found", "no MyIndices"):
+        assert got(message) == f"the compiler's default fails for tpu-v3 ({message})"
+    message = "Custom emitter for Indices not found"
+    assert got(message) == "the custom call Indices has no code for tpu-v3"
     user.opcode = "gather"
-    assert "the compiler itself fails" in default_error(module, reason, "tpu-v3", "").got
+    assert got(message).startswith(f"the compiler itself fails ({message}), with gather or scatter")
 
 
 def test_a_default_that_does_not_compile_is_explained(compiler, tmp_path):

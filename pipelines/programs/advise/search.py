@@ -32,7 +32,7 @@ from xlarank.pipelines.programs.compiler.cycles import read_operations
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
-from xlarank.pipelines.programs.sources import Evaluator, configuration_key, default_error, remedy
+from xlarank.pipelines.programs.sources import Evaluator, configuration_key, default_error
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Configurations compiled per step: fewer adapt sooner, more keep several processes busy.
@@ -269,10 +269,8 @@ class LayoutSearch:
     def _check_default(self) -> None:
         default = self.outcomes[0]
         if default.status is not Status.OK or not default.cycles:
-            reason = default.message or "no operation has cycles"
-            do = remedy(default.status)
-            target = self.compiler.target.name
-            raise default_error(self.space.program.module, reason, target, do)
+            module = self.space.program.module
+            raise default_error(module, default, self.compiler.target.name)
         self._step(f"{default.seconds:.1f} s a compilation")
 
     @property
