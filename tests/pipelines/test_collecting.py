@@ -144,7 +144,11 @@ PLAIN = matmul_module()
 
 
 class Device:
-    """Device on which a program takes the milliseconds of its name, with relative ``noise``."""
+    """Device on which a program takes the milliseconds of its name, with relative ``noise``; the
+    one named ``fails`` does not run.
+    """
+
+    fails = "0"
 
     def __init__(self, noise=0.0):
         self.noise = noise
@@ -161,7 +165,7 @@ class Device:
             seconds = {}
             for name in programs:
                 slower = 1 + self.noise * random.exponential()
-                seconds[name] = "no memory" if name == "0" else int(name) / 1e3 * slower
+                seconds[name] = "no memory" if name == self.fails else int(name) / 1e3 * slower
             yield seconds
 
 
@@ -292,6 +296,20 @@ def test_a_timed_search_shows_what_is_compiled_and_what_is_timed(tmp_path):
     collect("mine:prog", tmp_path, Searched("cpu"), settings, progress=listener)
     assert listener.jobs == [("compiling and timing prog for cpu", 2 * 3)], "rounds are known"
     assert len(listener.notes) == 2 * 3
+
+
+def test_programs_that_cannot_be_measured_are_left_out(tmp_path):
+    compiler = Searched("cpu")
+    compiler.fails = "2"
+    collected = collect("mine:prog", tmp_path, compiler, SearchSettings(configs=3))
+    assert read_graph(collected.path).runtime.tolist() == [10**6, 3 * 10**6]
+    assert collected.manifest["left_out"] == {"2": "no memory"}
+    records = [[*record.values()] for record in collected.manifest["configurations"]]
+    assert records == [
+        [0, "ok", "1", True, 0.0, ""],
+        [1, "ok", "3", True, 0.0, ""],
+        [None, "failed", "2", False, 0.0, "no memory"],
+    ]
 
 
 def test_a_single_program_has_no_order_to_test_again(tmp_path):
