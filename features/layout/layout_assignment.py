@@ -161,8 +161,8 @@ class Assignment:
         ]
         for step in reversed(steps) if self.program.hardware.demands_last else steps:
             step()
-        for instruction in filter(self.constraint.__contains__, self.order):
-            for layout, mask in self.constraint[instruction].items():
+        for instruction in self.order:
+            for layout, mask in self.constraint.get(instruction, {}).items():
                 self._set((instruction, OUTPUT), layout, mask)
                 self._set((instruction, 0), layout, mask)
         self._propagate()
@@ -249,12 +249,13 @@ class Assignment:
             return
         choices = self.written[instruction] if is_output else self.wanted[place]
         taken = choices.add(layout, mask, mandatory=mandatory)
-        if taken:
-            event = partial(self._from_output if is_output else self._from_operand, place)
-            queue = self._queue.append if last else self._queue.appendleft
-            queue(partial(event, layout, taken))
-            for other in self.program.merged.get(instruction, ()) if is_output else ():
-                self._set((other, OUTPUT), layout, taken)  # slices of one output
+        if not taken:
+            return
+        propagate = self._from_output if is_output else self._from_operand
+        queue = self._queue.append if last else self._queue.appendleft
+        queue(partial(propagate, place, layout, taken))
+        for other in self.program.merged.get(instruction, ()) if is_output else ():
+            self._set((other, OUTPUT), layout, taken)  # slices of one output
 
     def _from_output(self, place: Operand, layout: Layout, mask: Mask) -> None:
         """Propagate the layout of an output to the instruction's operands and to its readers."""
