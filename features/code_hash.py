@@ -33,14 +33,12 @@ def source_hash(root: Path = _ROOT) -> str:
             tree = ast.parse(root.joinpath(name).read_bytes())
             texts[name] = _text(tree)
             pending += _imported(tree, root)
-    features = {
-        path.relative_to(root).as_posix() for path in root.joinpath("features").rglob("*.py")
-    }
-    remaining = features - {*texts, *_PRESENTATION}
-    texts |= {name: _text(ast.parse(root.joinpath(name).read_bytes())) for name in remaining}
-    return hashlib.sha256(
-        "".join(f"{name}\0{texts[name]}\0" for name in sorted(texts)).encode()
-    ).hexdigest()
+    for path in root.joinpath("features").rglob("*.py"):
+        name = path.relative_to(root).as_posix()
+        if name not in texts and name not in _PRESENTATION:
+            texts[name] = _text(ast.parse(path.read_bytes()))
+    code = "".join(f"{name}\0{texts[name]}\0" for name in sorted(texts))
+    return hashlib.sha256(code.encode()).hexdigest()
 
 
 def _imported(tree: ast.Module, root: Path) -> Iterator[str]:

@@ -12,7 +12,7 @@ from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_mapping import Layout
 from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.relayout_quantities import chained_amounts, every_amounts, node_amounts
-from xlarank.features.layout.relayouts import Relayout, Relayouts
+from xlarank.features.layout.relayouts import Relayouts
 
 
 @dataclass(frozen=True)
@@ -73,30 +73,20 @@ def config_costs(
     rows = context.table.codes[graph.group[[config]]]
     assignment = Assignment(program, context.row_type[rows])
     relayouts = Relayouts(assignment)
-    readers: dict[int, list[int]] = {}
-    for node, inputs in enumerate(program.operands):
-        for tensor in dict.fromkeys(inputs):
-            readers.setdefault(tensor, []).append(node)
-
-    def priced(relayout: Relayout, last: int, amounts: dict[str, int]) -> ConfigRelayout:
-        read = assignment.tensor[last]
-        return ConfigRelayout(
-            node=assignment.tensor[relayout.instruction],
-            before=relayout.before,
-            after=relayout.after,
-            read=read,
-            readers=tuple(readers.get(read, ())),
-            bytes=relayouts.bytes(relayout),
+    copies = []
+    for copy in relayouts.chained if machine.simplifies else relayouts.every:
+        last = relayouts.last[copy] if machine.simplifies else copy.instruction
+        amounts = (chained_amounts if machine.simplifies else every_amounts)(relayouts, copy)
+        priced = ConfigRelayout(
+            node=assignment.tensor[copy.instruction],
+            before=copy.before,
+            after=copy.after,
+            read=assignment.tensor[last],
+            readers=tuple(dict.fromkeys(program.readers[assignment.tensor[last]])),
+            bytes=relayouts.bytes(copy),
             nanoseconds=sum(machine.costs.get(name, 0.0) * n for name, n in amounts.items()),
         )
-
-    copies = []
-    if machine.simplifies:
-        for copy, last in relayouts.last.items():
-            copies.append(priced(copy, last, chained_amounts(relayouts, copy)))
-    else:
-        for copy in relayouts.every:
-            copies.append(priced(copy, copy.instruction, every_amounts(relayouts, copy)))
+        copies.append(priced)
     nodes = []
     for node, (name, amount, mask) in node_amounts(relayouts):
         ns = machine.costs.get(name, 0.0) * amount

@@ -103,7 +103,7 @@ def dot_order(program: LayoutProgram, transpose: int) -> Layout | None:
         return None
     dot = program.operands[transpose][0]
     rank = len(order)
-    if program.opcode[dot] != "dot" or program.readers[dot] != 1:
+    if program.opcode[dot] != "dot" or len(program.readers[dot]) != 1:
         return None
     last = tuple(range(rank))
     groups = last[: max(0, rank - 2)], last[max(0, rank - 2) : rank - 1], last[rank - 1 :]

@@ -6,7 +6,6 @@ Edges into called computations are left out, as layouts of each computation are 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import Final
 
 import numpy as np
@@ -54,7 +53,7 @@ class LayoutProgram:
         opcode, dims, element_bytes: name, output shape and bytes of an element.
         operands: nodes in operand order.
         dots: index into ``graph.dot_operands`` of the dots whose dimension numbers are known.
-        readers: number of operands that are a node's output.
+        readers: nodes that read a node's output, twice if as two operands.
         keeps: whether the operands and the output of a node have one layout.
         reshapes: nodes that reshape their operand.
         permutation, reduced: permutation of a transpose, dimensions that a reduction removes.
@@ -78,7 +77,10 @@ class LayoutProgram:
         self.element_bytes = [int(size) for size in context.element_bytes]
         self.dots = self._known_dots()
         self.operands = self._operands()
-        self.readers = Counter(tensor for inputs in self.operands for tensor in inputs)
+        self.readers: list[list[int]] = [[] for _ in self.dims]
+        for node, inputs in enumerate(self.operands):
+            for tensor in inputs:
+                self.readers[tensor].append(node)
         self.keeps = [opcode in _KEEPING for opcode in self.opcode]
         self.reshapes: set[int] = set()
         self.permutation: dict[int, Layout] = {}
@@ -247,7 +249,7 @@ class LayoutProgram:
         activations = {}
         for node, inputs in enumerate(self.operands):
             if self.opcode[node] == "maximum":
-                own = [tensor for tensor in inputs if self.readers[tensor] == 1]
+                own = [tensor for tensor in inputs if len(self.readers[tensor]) == 1]
                 convolutions = [tensor for tensor in own if self.opcode[tensor] == "convolution"]
                 if len(convolutions) == 1:
                     activations[node] = convolutions[0]
