@@ -79,12 +79,8 @@ class RelayoutCosts(LayoutBlock):
     cause = Cause.COPIES
     columns = {
         **_columns(),
-        TIME: Column(
-            "log2 of the estimated time of the program with its relayouts, in ns", Cause.ESTIMATE
-        ),
-        "relayout__time__ratio": Column(
-            "estimated time of the relayouts, over that of the program without them", Cause.ESTIMATE
-        ),
+        TIME: Column("estimated ns of the program with its relayouts, log2", Cause.ESTIMATE),
+        "relayout__time__ratio": Column("ns of relayouts over those without", Cause.ESTIMATE),
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
@@ -94,9 +90,7 @@ class RelayoutCosts(LayoutBlock):
         program = LayoutProgram(context, hardware)
         total_bytes = max(1.0, float(context.bytes.sum()))
         dot_flops = max(1.0, sum(program.flops.values()))
-        divisors = np.array(
-            [dot_flops if name in _OPERATIONS else total_bytes for name in QUANTITIES]
-        )
+        divisors = [dot_flops if name in _OPERATIONS else total_bytes for name in QUANTITIES]
         is_count = np.array([name in _COUNTS for name in QUANTITIES])
         costs = _unit_costs(hardware)
         least = program_ns(context, hardware)

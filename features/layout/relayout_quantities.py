@@ -6,8 +6,8 @@ All are whole numbers, so that sums do not depend on their order.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
-from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -51,24 +51,22 @@ def relayout_quantities(program: LayoutProgram, types: NDArray[np.integer]) -> F
 
     ``types`` ``(configs, K)`` are the types of their rows.
     """
-    relayouts = Relayouts(Assignment(program, types))
-    amounts: dict[Mask, Floats] = {}
-    of_nodes = (amount for _, amount in node_amounts(relayouts))
-    for name, amount, mask in chain(_copies(relayouts), of_nodes):
-        if mask not in amounts:
-            amounts[mask] = np.zeros(len(QUANTITIES))
+    amounts: dict[Mask, Floats] = defaultdict(lambda: np.zeros(len(QUANTITIES)))
+    for name, amount, mask in _amounts(Relayouts(Assignment(program, types))):
         amounts[mask][_NUMBER[name]] += amount
     table = np.array([*amounts.values()]).reshape(-1, len(QUANTITIES))
     return np.asarray(unpacked([*amounts], len(types)) @ table)
 
 
-def _copies(relayouts: Relayouts) -> Iterator[Amount]:
+def _amounts(relayouts: Relayouts) -> Iterator[Amount]:
     for relayout, mask in relayouts.chained.items():
         for name, amount in chained_amounts(relayouts, relayout).items():
             yield name, amount, mask
     for relayout, mask in relayouts.every.items():
         for name, amount in every_amounts(relayouts, relayout).items():
             yield name, amount, mask
+    for _, of_node in node_amounts(relayouts):
+        yield of_node
 
 
 def chained_amounts(relayouts: Relayouts, relayout: Relayout) -> dict[str, int]:

@@ -271,6 +271,21 @@ def test_rows_of_weights_that_only_fill_up_a_tile_are_not_multiplied():
     assert loop.passes.tolist() == [2]
 
 
+def test_tiles_of_a_strided_convolution_share_a_part_of_the_input():
+    """Two tiles of 2 positions read 2 + 3 of 9 each; one position of 8 x 128 takes 4096 bytes."""
+    names = {"output_feature_dim": 2, "input_feature_dim": 2, "input_spatial_dims_0": 1}
+    names |= {"kernel_input_feature_dim": 1, "kernel_output_feature_dim": 2}
+    columns = {f"convolution_dim_numbers_{name}": number for name, number in names.items()}
+    columns |= {**ROOT, "window_stride_0": 2}
+    image = Node("parameter", (8, 9, 128), layout=(2, 0, 1))
+    convolution = replace(image, opcode="convolution", dims=(8, 4, 128), operands=(0, 1))
+    convolution = replace(convolution, window=(3,), columns=columns)
+    nodes = image, parameter(3, 128, 128), convolution
+    loop = WindowLoop(context_of(nodes, tile_row((3, 16, 1), (2, 1, 1))))
+    assert loop.kind == "product" and loop.tiles == 2
+    assert loop.moved == 2 * 5 * 4096 + 3 * 128 * 128 * 4 + 4 * 4096
+
+
 def test_other_kernels_stream_their_operands_through():
     loop = WindowLoop(TANH)
     assert loop.kind == "elementwise"
