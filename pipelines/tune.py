@@ -115,20 +115,18 @@ def tune(
     specs_of(model)
     workspace.require_writable()
     deadline = None if timeout is None else time.monotonic() + timeout
-    say = report or (lambda line: None)
-    tuning = _Tuning(workspace, trials, model, fit or FitSettings(ROUNDS), options, say)
+    tuning = _Tuning(workspace, trials, model, fit or FitSettings(ROUNDS), options, report)
     left_out = dict[str, str]()
     chosen = chosen_collections(workspace, collections)
     kinds = sorted({f"{collection.kind}s" for collection in chosen})
     space = space_of(specs_of(model)).items()
     searched = ", ".join(f"{name} {values}" for name, values in space)
-    say(f"searched for {' and '.join(kinds)}: {searched}")
-    tuning.forecasts = report is not None
+    tuning.say(f"searched for {' and '.join(kinds)}: {searched}")
     missing = each_collection(chosen, collections, left_out, tuning.plan)
     expected = tuning.expected_seconds
     if timeout is not None and expected > timeout:
         fits = f"all trials take about {duration(expected)}, the time is {duration(timeout)}"
-        say(f"{fits}: pass fewer `trials`, a smaller `max_rows` or a longer `timeout`")
+        tuning.say(f"{fits}: pass fewer `trials`, a smaller `max_rows` or a longer `timeout`")
     tuning.began = time.monotonic()
     waiting = [collection for collection in chosen if str(collection) in missing]
     title = f"tuning {waiting[0] if len(waiting) == 1 else counted(len(waiting), 'collection')}"
@@ -140,7 +138,7 @@ def tune(
                 waiting = [collection for collection in waiting if laps.get(str(collection))]
     except (KeyboardInterrupt, SystemExit):
         for status in tuning.status.values():
-            say(f"{status}: rerun to continue")
+            tuning.say(f"{status}: rerun to continue")
         raise
     tuned = [result for result in tuning.results.values() if result.params is not None]
     if not tuned:
@@ -169,13 +167,16 @@ class _Tuning:
     model: str
     fit: FitSettings
     options: StudyOptions
-    say: Callable[[str], object]
-    forecasts: bool = False
+    report: Callable[[str], object] | None
     results: dict[Collection, TuneResult] = field(default_factory=dict)
     status: dict[Collection, str] = field(default_factory=dict)
     forecast: dict[Collection, Callable[[int, int], float]] = field(default_factory=dict)
     began: float = 0.0
     _objective: Objective | None = None
+
+    def say(self, line: str) -> None:
+        if self.report is not None:
+            self.report(line)
 
     @contextmanager
     def opened(self, collection: Collection) -> Iterator[tuple[Objective, Study]]:
@@ -207,7 +208,7 @@ class _Tuning:
         """Return the number of missing trials; report a forecast of their time."""
         with self.opened(collection) as (objective, study):
             missing = self._update(collection, objective, study)
-        if missing and self.forecasts:
+        if missing and self.report is not None:
             self.forecast[collection] = objective.forecast()
             seconds = self.forecast[collection](self.trials - missing, self.trials)
             self.results[collection] = replace(self.results[collection], expected_seconds=seconds)
@@ -255,7 +256,11 @@ class _Tuning:
 
             missing = self._update(collection, objective, study)
             if missing:
-                self._say_left(collection)
+                number = [*self.status].index(collection) + 1
+                status = f"collection {number} of {len(self.status)}, {self.status[collection]}"
+                seconds = self._left()
+                left = "" if seconds is None else f"; about {duration(seconds)} left for all"
+                self.say(status + left)
                 # Running trials of other processes count, too: otherwise each process would run
                 # one too many.
                 stop = MaxTrialsCallback(self.trials, states=(*FINISHED, TrialState.RUNNING))
@@ -269,20 +274,9 @@ class _Tuning:
                 for trial in unscored:
                     objective.score_as_train(study, trial)
             result = self._result(collection, objective, study)
-        self.results[collection] = replace(
-            result,
-            fresh=before.fresh + fresh,
-            seconds=before.seconds + time.monotonic() - began,
-            expected_seconds=before.expected_seconds,
-        )
+        seconds = before.seconds + time.monotonic() - began
+        self.results[collection] = replace(result, fresh=before.fresh + fresh, seconds=seconds)
         return 0 < fresh < missing
-
-    def _say_left(self, collection: Collection) -> None:
-        """Report which collection is next, and the time left for all."""
-        number = [*self.status].index(collection) + 1
-        seconds = self._left()
-        left = "" if seconds is None else f"; about {duration(seconds)} left for all"
-        self.say(f"collection {number} of {len(self.status)}, {self.status[collection]}{left}")
 
     def _left(self) -> float | None:
         """Return the forecast of the seconds left, corrected by the speed so far."""
@@ -308,9 +302,9 @@ class _Tuning:
         robust = ("robust",) if objective.select == "robust" else ()
         picture = "-".join(("tune", *collection.parts, objective.model, *robust)) + ".svg"
         states = [trial.state for trial in study.get_trials(deepcopy=False, states=FINISHED)]
-        return TuneResult(
-            str(collection),
-            len(states),
+        return replace(
+            self.results[collection],
+            trials=len(states),
             pruned=states.count(TrialState.PRUNED),
             mean=result["mean"],
             std=result["std"],
