@@ -56,13 +56,11 @@ def test_values_of_wrong_types_are_refused_by_name(change: Any, message: str) ->
 
 
 def test_numbers_out_of_range_are_refused() -> None:
-    wrong = {
-        "seed": (-1, 2**31, 1.0, "1", None, True),
-        "threads": (-2, 100_000),
-        "rounds": (0, 10**9),
-    }
-    wrong |= {"trials": (0,), "seeds": (0,), "jobs": (-1, 100_000), "max_configs": (-1,)}
-    for name, values in wrong.items():
+    for name, *values in (
+        ("seed", -1, 2**31, 1.0, "1", None, True),
+        *(("threads", -2, 100_000), ("rounds", 0, 10**9), ("trials", 0), ("seeds", 0)),
+        *(("jobs", -1, 100_000), ("max_configs", -1)),
+    ):
         for value in values:
             with pytest.raises(XlarankError, match=f"`{name}` is .*; expected a whole number from"):
                 require_ranges(**{name: value})
