@@ -120,8 +120,8 @@ class Frequency(LayoutBlock):
         "candidates__log_frequency__mean": "mean over nodes of log(frequency of the node's row)",
         "candidates__log_frequency__sum": "sum over nodes of log(frequency of the node's row)",
         "candidates__log_frequency__min": "smallest log(frequency of a node's row)",
-        "candidates__hamming__mean": "share of nodes unlike another candidate's, mean over these",
-        "candidates__minority__share": "share of nodes whose row is not their most common one",
+        "candidates__hamming__mean": "mean share of nodes that differ from another candidate",
+        "candidates__minority__share": "share of nodes with a row less common than another of theirs",
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:

@@ -24,15 +24,15 @@ _SLOT_COLUMNS: Final = {
     "changed__share": "share of configurable nodes whose full {} layout differs from the default",
     "changed_bytes__share": "share of the {} bytes laid out unlike the default",
     "distance__mean": "mean share of dimension pairs of the {} ordered unlike the default",
-    "minor_changed__share": "share of configurable nodes with another minor-most {} dimension",
-    "minor_changed_bytes__share": "share of the {} bytes with another minor-most dimension",
+    "minor_changed__share": "share of configurable nodes whose minor-most {} dimension changed",
+    "minor_changed_bytes__share": "share of the {} bytes whose minor-most dimension changed",
     "scattered_bytes__share": "{0} bytes times (1 - contiguity), over all {0} bytes; contiguity is "
     "log(run) / log(elements) of the runs that a copy from the default moves whole",
 }
 _GROUPS: Final = {
     "turned__share": "share of {} nodes with a turned output, mean over groups of tied nodes",
-    "turned_bytes__share": "bytes of turned outputs of {} nodes, over those of all outputs",
-    "set_bytes__share": "bytes of set outputs of {} nodes, over those of all outputs",
+    "turned_bytes__share": "share of configurable nodes' bytes in turned outputs of {} nodes",
+    "set_bytes__share": "share of configurable nodes' bytes in set outputs of {} nodes",
 }
 
 
@@ -103,7 +103,7 @@ class TiedGroups(LayoutBlock):
     columns = {
         "groups__set__share": "share of nodes with a set output, mean over groups of tied nodes",
         "groups__turned__share": "share of nodes with a turned output, mean over groups",
-        "groups__turned_bytes__share": "bytes of turned outputs, over those of all outputs",
+        "groups__turned_bytes__share": "share of configurable nodes' bytes in turned outputs",
         **{
             f"groups__{kind}_{what}": text.format(kind)
             for kind in CLASS_ROLES

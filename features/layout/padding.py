@@ -292,7 +292,8 @@ class EstimatedTime(LayoutBlock):
         },
         "time__node_change__ratio": "largest increase of a node's time, over the default's time",
         "time__idle__share": "share of the time beyond the unpadded work at the peak rate",
-        "time__slower_nodes__log": "nodes 0.1 % of the least time slower than theirs, log2(1 + x)",
+        "time__slower_nodes__log": "nodes slower than their least time by 0.1 % of the program's, "
+        "log2(1 + x)",
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:

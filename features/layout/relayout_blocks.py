@@ -80,7 +80,7 @@ class RelayoutCosts(LayoutBlock):
     columns = {
         **_columns(),
         TIME: Column("estimated ns of the program with its relayouts, log2", Cause.ESTIMATE),
-        "relayout__time__ratio": Column("ns of relayouts over those without", Cause.ESTIMATE),
+        "relayout__time__ratio": Column("time of relayouts over that without them", Cause.ESTIMATE),
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:

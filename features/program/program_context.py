@@ -22,15 +22,11 @@ _CLASSES: Final[dict[str, str]] = {
     "batch-norm-training",
     "broadcast": "broadcast iota constant rng rng-bit-generator rng-get-and-update-state",
     "slice": "slice dynamic-slice dynamic-update-slice concatenate pad gather scatter",
-    "elementwise": (
-        "abs add atan2 ceil clamp count-leading-zeros compare complex convert cosine divide "
-        "exponential exponential-minus-one floor imag is-finite log log-plus-one and not or "
-        "xor maximum minimum "
-        "multiply negate popcnt power real reduce-precision remainder round-nearest-afz rsqrt "
-        "select shift-left "
-        "shift-right-arithmetic shift-right-logical sign sine sqrt subtract tanh cbrt logistic "
-        "round-nearest-even stochastic-convert tan map"
-    ),
+    "elementwise": "abs add atan2 ceil clamp count-leading-zeros compare complex convert cosine "
+    "divide exponential exponential-minus-one floor imag is-finite log log-plus-one and not "
+    "or xor maximum minimum multiply negate popcnt power real reduce-precision remainder "
+    "round-nearest-afz rsqrt select shift-left shift-right-arithmetic shift-right-logical "
+    "sign sine sqrt subtract tanh cbrt logistic round-nearest-even stochastic-convert tan map",
 }
 #: Class names in column order; "other" has all else: parameters, tuples, fusions, control flow,
 #: collectives, ...

@@ -212,20 +212,17 @@ class Traffic(Block):
 
 
 class Kernel(Block):
-    """Class, sizes and work of the kernel's main node; sizes as log2(1 + x)."""
+    """Class, sizes and work of the main node, and the extents that the output bounds divide.
+
+    Sizes are log2(1 + x).
+    """
 
     kinds = ("tile",)
     scope = Scope.GRAPH
     columns = {
         **{f"kernel__is_{name}__flag": f"1 if the main node is {name}" for name in OPCODE_CLASSES},
-        **{
-            f"kernel__extent_{i}__log": f"extent of dimension {i} that the output bounds divide"
-            for i in range(MAX_RANK)
-        },
-        **{
-            f"kernel__extent_last{i}__log": f"extent of dimension {i} from the last"
-            for i in range(3)
-        },
+        **{f"kernel__extent_{i}__log": f"output extent of dimension {i}" for i in range(MAX_RANK)},
+        **{f"kernel__extent_last{i}__log": f"output extent {i} from the last" for i in range(3)},
         "kernel__contracted__log": "elements summed over for one output element",
         "kernel__work__log": "multiply-adds",
         "kernel__read_bytes__log": "bytes of the parameters",
