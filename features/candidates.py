@@ -121,7 +121,7 @@ class Frequency(LayoutBlock):
         "candidates__log_frequency__sum": "sum over nodes of log(frequency of the node's row)",
         "candidates__log_frequency__min": "smallest log(frequency of a node's row)",
         "candidates__hamming__mean": "mean share of nodes that differ from another candidate",
-        "candidates__minority__share": "share of nodes with a row less common than another of theirs",
+        "candidates__minority__share": "share of nodes with a row less common than another one",
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
