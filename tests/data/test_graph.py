@@ -90,7 +90,8 @@ DEFECTS: dict[str, list[tuple[Change, *tuple[str, ...]]]] = {
     "edge_index": [
         (lambda a: np.vstack([a, [[a.max() + 1, 0]]]), "edge_index holds"),
         (put((0, 1), 2**40 + 1), "edge_index holds 1099511627777"),  # in full
-        (put((0, 1), 2**63 + 5, "u8"), "9223372036854775813"),
+        (put((0, 1), 2**63 + 5, "u8"), "9223372036854775813", "64 signed bits"),
+        (put((0, 1), 2**63 - 1, "u8"), "9223372036854775807", "0 to "),
         (lambda a: np.hstack([a, a[:, :1]]), ", 3)"),
         (put(0, (2, 2)), "cycle"),
         (lambda a: np.vstack([a, [[0, 3]]]), "cycle"),
@@ -286,6 +287,8 @@ def test_dimension_numbers_of_dots_are_read(tmp_path):
     assert graph.dot_dimensions[0, :, 0].tolist() == [1, 0, -1, -1]
     unknown = with_dots([[()] * 4], ((-1, -1),))
     assert read_graph(save_npz(tmp_path / "u.npz", unknown)).dot_operands.tolist() == [[-1, -1]]
+    with pytest.raises(GraphFileError, match="node_dot_operands holds 3; expected -1 to 2"):
+        read_graph(save_npz(tmp_path / "w.npz", with_dots(numbers, ((0, 3),))))
 
 
 @pytest.mark.parametrize(
