@@ -214,5 +214,9 @@ def _row_keys(block: NDArray[Any]) -> NDArray[np.int64]:
 
 def _rows_of(keys: NDArray[np.int64]) -> NDArray[np.int8]:
     """Return the rows ``(R, 18)`` of keys; inverse of `_row_keys`."""
-    digits = keys[:, None] // _BASE ** np.arange(_WIDTH) % _BASE
-    return (digits - 1).astype(np.int8)
+    quotient = keys
+    rows = np.empty((len(keys), _WIDTH), np.int8)
+    for entry in range(_WIDTH):
+        quotient, digit = np.divmod(quotient, _BASE)
+        rows[:, entry] = digit - 1
+    return rows
