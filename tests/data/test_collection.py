@@ -49,6 +49,8 @@ def test_invented_sources_and_searches_are_found_in_order(tmp_path):
     assert [file.path for file in files] == [tmp_path / path for path in paths]
     second = (str(files[1].collection), files[1].split, files[1].name)
     assert second == ("layout:my-gpu:beam", "train", "a")
+    assert [tree.collection_of(file.path) for file in files] == [of.collection for of in files]
+    assert tree.collection_of(tmp_path / "layout/my-gpu/train/a.npz") is None
     with pytest.raises(DataRootError, match="here has no graph files; expected npz/layout/<sour"):
         tree.graph_files(tmp_path / "absent", [], where="here")
 

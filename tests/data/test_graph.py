@@ -271,6 +271,8 @@ def test_a_graph_may_have_no_configurable_nodes_and_retired_and_unknown_opcodes(
     graph = read_graph(graph_file(arrays))
     assert graph.opcode.tolist() == [0, 97, 101, 120, 2] and graph.table.codes.shape == (6, 0)
     assert len(graph.first) == 1, "all configurations are identical"
+    set_to_0 = changed("layout", "node_config_feat", row(CONV, 1, output=(0,)))
+    assert read_graph(graph_file(set_to_0)).unset.tolist() == [0]
 
 
 def with_dots(dimensions, operands=((0, 1),)):
