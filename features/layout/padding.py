@@ -272,7 +272,7 @@ class FastestTime(Block):
     columns = {FASTEST: "sum of the configurable nodes' least estimated nanoseconds, log2"}
 
     def compute(self, context: LayoutContext) -> Floats:
-        return np.array([log2(max(float(TimeModel(context).fastest_ns.sum()), _SHORTEST))])
+        return np.array([log2(max(float(context.shared(TimeModel).fastest_ns.sum()), _SHORTEST))])
 
 
 class EstimatedTime(LayoutBlock):
@@ -297,7 +297,7 @@ class EstimatedTime(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
-        model = TimeModel(context)
+        model = context.shared(TimeModel)
         node = context.type_configurable
         sums = (float(ns.sum()) for ns in (model.default_ns, model.fastest_ns))
         default, fastest = (max(ns, _SHORTEST) for ns in sums)

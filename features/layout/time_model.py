@@ -9,7 +9,6 @@ parameters (docs/explanation/tpu-time.md).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import permutations
 from typing import Final
 
@@ -124,6 +123,7 @@ class TimeModel:
 
     Attributes:
         kind, work: ``(K,)`` index into `KINDS`, and operations without padding.
+        type_ns, row_ns: ``(T,)`` and ``(R,)`` times of every type of row and of every row.
         default_ns: ``(K,)`` times under the compiler's default layouts.
         fastest_ns: ``(K,)`` least times under layouts that need no copy, candidates or not.
         fastest_order: ``(K, 2)`` first dimensions of such a layout, minor to major; -1 for none.
@@ -135,22 +135,14 @@ class TimeModel:
         self.kind = self._kind()
         volume = context.volume[self._nodes]
         self.work: Floats = np.where(self.kind == _OTHER, volume, context.flops[self._nodes])
+        output, *operands = (rows.layout for rows in context.slots.values())
+        minor = np.stack([layout[:, 0] for layout in operands], axis=1)
+        self.type_ns = self.nanoseconds(context.type_configurable, output, minor)
+        self.row_ns = self.type_ns[context.row_type]
         default = context.default_layout[context.slot_tensor]
         every = np.arange(len(self._nodes))
         self.default_ns = self.nanoseconds(every, default[:, 0], default[:, 1:, 0])
         self.fastest_ns, self.fastest_order = self._fastest()
-
-    @cached_property
-    def type_ns(self) -> Floats:
-        """``(T,)`` times of every type of row."""
-        output, *operands = (rows.layout for rows in self._context.slots.values())
-        minor = np.stack([layout[:, 0] for layout in operands], axis=1)
-        return self.nanoseconds(self._context.type_configurable, output, minor)
-
-    @property
-    def row_ns(self) -> Floats:
-        """``(R,)`` times of every distinct row of the table."""
-        return self.type_ns[self._context.row_type]
 
     def _dimension(self, role: str) -> Ints:
         return self._context.convolution_dimension(role)[self._nodes]

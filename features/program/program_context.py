@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import Final
+from typing import Any, Final, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from xlarank.data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN, OPCODE, OP
 from xlarank.data.structure import node_levels, tensor_ranks
 from xlarank.features.program.tensors import Floats, Ints
 
+T = TypeVar("T")
 _CLASSES: Final[dict[str, str]] = {
     **{name: name for name in ("convolution", "dot")},
     "reshape": "reshape bitcast bitcast-convert dynamic-reshape",
@@ -76,6 +78,13 @@ class ProgramContext:
         self.bytes = self.volume * self.element_bytes
         self.opcode_class: Ints = CLASS_OF_OPCODE[graph.opcode]
         self.columns: dict[str, NDArray[np.float32]] = {}
+        self._shared: dict[Callable[[Self], Any], Any] = {}
+
+    def shared(self, make: Callable[[Self], T]) -> T:
+        """Return ``make(self)``, computed once for all blocks."""
+        if make not in self._shared:
+            self._shared[make] = make(self)
+        return cast(T, self._shared[make])
 
     def column(self, name: str, count: int = 1) -> NDArray[np.float32]:
         """Return ``count`` node columns from ``name`` on: ``(nodes,)`` or ``(nodes, count)``."""
