@@ -238,6 +238,8 @@ def test_the_next_command_keeps_options(job, tmp_path, monkeypatch):
     assert next_words(done) == ["explain", str(graph), "--workspace", str(job.work), "-c", TILE]
     done = here("rank", graph.parent, "--workspace", job.work)
     assert next_words(done) == [], "explain takes one graph"
+    trained = here("rank", graph, "--workspace", job.work, "--model-from", "trained").out
+    assert "unseen kernel family (dot batched right-transposed): weight " in trained
 
 
 def test_a_narrow_leaderboard_is_a_table(job, monkeypatch):

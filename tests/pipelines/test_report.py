@@ -62,6 +62,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(
         facts = gather(Workspace(shared_trained), Collection.parse(collection), explained=False)
         assert sum(facts.importance.values()) == pytest.approx(1.0 - facts.ranker.is_rule)
         shown = {row["graph"]: row["slowdown@1"] for row in facts.score_rows()}
+        assert "ceiling of tau" not in facts.score_rows()[0], "no graph was measured twice"
         used = evaluated.rankings[collection][ranking_name(facts.ranker), None]
         assert shown == {name: values["slowdown@1"] for name, values in used.items()}
         for row in comparison_cells(evaluated.comparison[collection]):
@@ -188,6 +189,9 @@ def test_intervals_and_the_paired_test(shared_trained):
     assert "p = 0.00195, more than chance" in paired_test(np.linspace(0.01, 0.1, 10))
     assert "no more than chance" in paired_test(np.array([0.1, -0.1, 0.2, -0.2, 0.3, -0.3, 0.05]))
     assert paired_test(np.array([0.1, 0.0, 0.2])) == "Too few graphs differ for a test: 2."
+    graph = next(iter(ours.metrics))
+    ours.metrics[graph]["tau_ceiling"] = 0.75
+    assert [row["ceiling of tau"] for row in ours.score_rows()] == [0.75, None]
     rows = [{"graph": "a", "n": 3, "tau": 0.5}, {"graph": "b", "n": 4, "tau": 0.5}]
     assert [*mean_row(rows).values()] == ["mean, 95 % interval", None, "0.500 (0.500 to 0.500)"]
 
