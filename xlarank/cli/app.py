@@ -181,12 +181,14 @@ def examples_of(command: str) -> list[str]:
 def commands() -> Any:
     """Return all commands; their help has plain words instead of Python's types, and examples."""
     group: Any = get_command(app)
+    names = " or ".join(", ".join(RANKERS).rsplit(", ", 1))
     for name, command in {"": group, **group.commands}.items():
         hints = get_type_hints(command.callback)
         text, helps = documented(getdoc(command.callback) or "")
         command.help = text if name else command.help
         for parameter in (*command.params, command.get_help_option(typer.Context(command))):
-            parameter.help = parameter.help or (SHARED_HELP | helps)[parameter.name]
+            words = parameter.help or (SHARED_HELP | helps)[parameter.name]
+            parameter.help = words.replace("RANKERS", names)
             if parameter.param_type_name == "argument":
                 parameter.display_type_rich = lambda ctx: None
                 continue

@@ -21,10 +21,6 @@ if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
 
 app = Typer()
 _report = partial(say, style="dim")
-_ModelOrAuto = Annotated[
-    str,
-    Option(help=f"Ranker: {options.ANY_RANKER}; or auto: the one with the best out-of-fold score."),
-]
 
 
 def spread(score: dict[str, Any] | None) -> str:
@@ -137,7 +133,7 @@ def train(
     collection: options.Collections = None,
     also_from: list[str] | None = None,
     fine_tune: str | None = None,
-    model: _ModelOrAuto = "lambdarank",
+    model: str = "lambdarank",
     seeds: options.Seeds = 3,
     with_valid: bool = False,
     max_rows: Annotated[int | None, Option(min=0)] = None,
@@ -154,6 +150,7 @@ def train(
     """Train the final models, with tuned parameters if there are any.
 
     Args:
+        model: Ranker: RANKERS; or auto: the one with the best out-of-fold score.
         also_from: Additional training collection of the same kind; repeatable. NAME=WEIGHT weights
             its graphs (default 1). Only graphs of --collection are scored.
         fine_tune: Fine-tune a model with up to --rounds more trees: shipped (the shipped ranker), a

@@ -120,9 +120,8 @@ RANKERS: Final = {
     "time-trees": "trees that begin at an estimated time, of TPU layouts or of tiles",
     "ensemble": "rank average of lambdarank, ranknet and xgb-pairwise",
 }
-ANY_RANKER: Final = " or ".join(", ".join(RANKERS).rsplit(", ", 1))
 #: Help of options that several commands share, by parameter; the docstring of a command has the
-#: others, and those that mean something else in it.
+#: others, and those that mean something else in it. RANKERS stands for their names.
 SHARED_HELP: Final = {
     "blocks": "File with blocks, which is run; repeatable.",
     "collection": "layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); repeatable. "
@@ -131,8 +130,9 @@ SHARED_HELP: Final = {
     "data_root": "Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, ~/data/tpugraphs, "
     "the sample.",
     "jobs": "Number of processes; 0: by cores and sizes of graphs.",
+    "graphs": "Show a row for each graph.",
     "json_file": "Write JSON to this file; -: standard output.",
-    "model": f"Ranker: {ANY_RANKER}.",
+    "model": "Ranker: RANKERS.",
     "model_from": "trained: the model, even if the shipped ranker or a rule is better out of fold; "
     "shipped: the shipped ranker.",
     "name": "Name of this run in the leaderboard.",

@@ -7,9 +7,9 @@ from functools import reduce
 from operator import getitem
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from typer import Option, Typer
+from typer import Typer
 
 from xlarank.cli import console, options
 from xlarank.cli.console import list_lines, list_reasons, progress, say, show_rows, write_json
@@ -21,16 +21,6 @@ if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.pipelines.support.evaluation import Evaluation
 
 app = Typer()
-
-_ShowGraphs = Annotated[bool, Option(help="Show a row for each graph.")]
-_Models = Annotated[
-    list[str] | None,
-    Option(
-        help=(
-            f"Ranker to fit instead of that of the model: {options.ANY_RANKER}. Repeat to compare."
-        )
-    ),
-]
 
 
 @app.command()
@@ -45,7 +35,7 @@ def evaluate(
     weights: list[float] | None = None,
     name: str = "",
     json_file: options.Json = None,
-    graphs: _ShowGraphs = True,
+    graphs: bool = True,
 ) -> Any:
     """Score trained models on a split with labels: per graph, mean, spread and a bootstrap
     interval.
@@ -83,7 +73,7 @@ def evaluate(
 @app.command()
 def cross_validate(
     by: str = "kind",
-    model: _Models = None,
+    model: list[str] | None = None,
     without: list[str] | None = None,
     with_valid: bool = False,
     data_root: options.Root = None,
@@ -94,12 +84,13 @@ def cross_validate(
     threads: options.Threads = 0,
     name: str = "",
     json_file: options.Json = None,
-    graphs: _ShowGraphs = True,
+    graphs: bool = True,
 ) -> None:
     """Cross-validate: score each graph with a ranker fitted without it.
 
     Args:
         by: Unit to hold out: kind (a kernel family; layouts: family), family (a program) or graph.
+        model: Ranker to fit instead of that of the model: RANKERS. Repeat to compare.
         without: Block of columns to leave out, by the name of its class: what it is worth;
             repeatable.
         with_valid: With --model: fit on train and valid.
