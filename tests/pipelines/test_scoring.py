@@ -18,9 +18,8 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.layout.change import SlotChange
 from xlarank.features.layout.padding import Padding
 from xlarank.models.card import FALLBACK
-from xlarank.models.model import Model
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.folds import Fold, FoldPlan, validate_fold
+from xlarank.models.validation.folds import Fold, validate_fold
 from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
 from xlarank.pipelines.cross_validate import cross_validate, worth_of_blocks
 from xlarank.pipelines.evaluate import evaluate
@@ -380,18 +379,6 @@ def test_the_graphs_are_those_that_the_model_learned_from(tree, built):
             held_out(built, by=by, collections=[collection], model="ranknet")
 
 
-def test_a_ranker_by_name_needs_no_model_and_is_scored_at_its_best_number_of_rounds(built):
-    result = held_out(built, model="lambdarank", rounds=110, collections=[TILE])
-    data = read_training_set(Workspace(built), trees.TILES).data
-    model = Model.of("lambdarank", "tile")
-    curves = FoldPlan.of(data).curves(data, model, FitSettings(110, threads=1), id)
-    stage = curves.best_stage()
-    expected = graphs_of(summarise(curves.at(stage)))
-    assert stage < len(curves.rounds) - 1 and graphs_of(result.report[TILE]) == expected
-    rounds = f"{curves.rounds[stage]} rounds, the best on these folds"
-    assert result.notes == [f"{TILE}: lambdarank with default parameters, {rounds}"]
-
-
 @pytest.mark.slow
 def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built, fits):
     names = ("ranknet", "lambdarank")
@@ -551,6 +538,8 @@ def test_training_and_cross_validation_go_by_kinds(kernels):
         assert graphs_of(found.report[TILE]) == graphs_of(result.folds)
         assert f"{TILE}: fallback for unseen kernel families: {FALLBACK}" in found.notes
     assert f"{TILE}: 3 kernel families in 3 folds" in found.notes
+    rounds = f"{result.rounds} round{'s' * (result.rounds > 1)}, the best on these folds"
+    assert found.notes[-1] == f"{TILE}: lambdarank with default parameters, {rounds}"
     assert set(read_results(workspace)["held_out_by"]) == {"kind"}
     again = held_out(workspace.root, rounds=3, model="lambdarank", with_valid=True)
     assert set(again.report[TILE]["score"]["graphs"]) == {*KERNELS["train"], "expsum__b"}
