@@ -69,8 +69,9 @@ def evaluate(
     """
     if split not in SPLITS:
         raise XlarankError(f"{split!r} is not a split", expected=", ".join(SPLITS))
-    if model_from is not None and not _in_folder(model_from):
-        model_named(workspace, model_from)
+    named = None
+    if model_from not in (None, SHIPPED) and not Path(model_from).is_dir():
+        named = model_named(workspace, model_from)
     evaluation = Evaluation(split)
     chosen = labelled_collections(workspace, collections)
     if scores is not None:
@@ -82,7 +83,13 @@ def evaluate(
             step(str(collection))
             if split == "train" and scores is None and model_from is None:
                 return _out_of_fold(workspace, collection, evaluation)
-            ranker = scores if scores is not None else _model(workspace, collection, model_from)
+            ranker: Model | ScoreFiles
+            if scores is not None:
+                ranker = scores
+            elif model_from is None or named is not None:
+                ranker = model_of(workspace, named or collection)
+            else:
+                ranker, _ = find_model(model_from, workspace, collection.kind, collection)
             indices = files.get(collection)
             return _evaluate(workspace, collection, evaluation, ranker, indices, name)
 
@@ -93,19 +100,6 @@ def evaluate(
         do = "pass `split=train` for out-of-fold scores, or run cross-validate"
         raise CollectionError(got, do=do if lacks_valid and not (scores or model_from) else "")
     return evaluation
-
-
-def _in_folder(model_from: str) -> bool:
-    return model_from == SHIPPED or Path(model_from).is_dir()
-
-
-def _model(workspace: Workspace, collection: Collection, model_from: str | None) -> Model:
-    """Return the model that scores a collection."""
-    if model_from is None:
-        return model_of(workspace, collection)
-    if _in_folder(model_from):
-        return find_model(model_from, workspace, collection.kind, collection)[0]
-    return model_of(workspace, model_named(workspace, model_from))
 
 
 def _out_of_fold(workspace: Workspace, collection: Collection, evaluation: Evaluation) -> Rankings:
