@@ -26,7 +26,7 @@ from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.program import tensors
 from xlarank.features.program.program_context import COARSE_CLASSES, ProgramContext
-from xlarank.features.program.slots import node_flops, slot_roles, slot_tensors
+from xlarank.features.program.slots import slot_roles, slot_tensors
 from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling, layout_key, minor_sizes
 
 NodeIndex = Ints
@@ -155,8 +155,6 @@ class LayoutContext(ProgramContext):
         _, self.type_row, self.row_type = types
         self.type_configurable: ConfigurableIndex = self.table.node[self.type_row].astype(np.int64)
         self.type_coarse_class = self.coarse_class[self.type_configurable]
-
-    flops = cached_property(node_flops)
 
     @cached_property
     def slots(self) -> dict[str, SlotRows]:

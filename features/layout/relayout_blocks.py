@@ -13,6 +13,7 @@ from xlarank.features.layout.hardware import HARDWARE, Hardware
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.relayout_quantities import QUANTITIES, relayout_quantities
+from xlarank.features.program.slots import node_flops
 from xlarank.features.program.tensors import Floats, log2p
 
 #: Column of log2 of the estimated time.
@@ -51,7 +52,9 @@ def program_ns(context: LayoutContext, hardware: Hardware) -> float:
     Tensors that a fusing compiler stores are written and read once.
     """
     stored = float(context.bytes[~context.fused].sum())
-    seconds = float(context.flops.sum()) / hardware.peak + 2 * stored / hardware.bandwidth
+    seconds = (
+        float(context.shared(node_flops).sum()) / hardware.peak + 2 * stored / hardware.bandwidth
+    )
     return max(1.0, 1e9 * seconds)
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
 from xlarank.features.layout.layout_context import ConfigurableIndex, LayoutContext
+from xlarank.features.program.slots import node_flops
 from xlarank.features.program.tensors import TPU, Floats, Ints, tile_sublanes
 
 # A core of TPU v3 (Google Cloud, *TPU v3*).
@@ -134,7 +135,8 @@ class TimeModel:
         self._nodes = context.graph.configurable
         self.kind = self._kind()
         volume = context.volume[self._nodes]
-        self.work: Floats = np.where(self.kind == _OTHER, volume, context.flops[self._nodes])
+        flops = context.shared(node_flops)[self._nodes]
+        self.work: Floats = np.where(self.kind == _OTHER, volume, flops)
         output, *operands = (rows.layout for rows in context.slots.values())
         minor = np.stack([layout[:, 0] for layout in operands], axis=1)
         self.type_ns = self.nanoseconds(context.type_configurable, output, minor)

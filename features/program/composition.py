@@ -151,7 +151,7 @@ class Work(Block):
     }
 
     def compute(self, context: ProgramContext) -> Floats:
-        flops = node_flops(context)
+        flops = context.shared(node_flops)
         total = max(1.0, flops.sum())
         members = [context.opcode_class == OPCODE_CLASSES.index(part) for part in _CLASSES]
         parts = [flops[subset].sum() for subset in (*members, ~np.any(members, axis=0))]
