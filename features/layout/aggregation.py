@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -72,10 +71,6 @@ class Aggregation:
     def __init__(self, context: LayoutContext) -> None:
         self._context = context
 
-    @cached_property
-    def _requested(self) -> tuple[Ints, Ints, Ints, Ints]:
-        return requested_layouts(self._context)
-
     def sum(
         self,
         values: Sequence[NDArray[Any]],
@@ -112,7 +107,7 @@ class Aggregation:
         * width + right``, with indices of the layouts requested on both sides.
         """
         context = self._context
-        first, counts, numbers, layout_types = self._requested
+        first, counts, numbers, layout_types = context.shared(requested_layouts)
         signatures = len(first) // len(LAYOUT_SLOTS)
         slots = (pairs.left_slot, pairs.left), (pairs.right_slot, pairs.right)
         left, right = (slot * signatures + context.signature[node] for slot, node in slots)

@@ -59,7 +59,7 @@ class Disagreement(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
-        pairs_by_hop = connected_pairs(context)
+        pairs_by_hop = context.shared(connected_pairs)
         all_bytes = max(1.0, float(sum(pairs.bytes.sum() for pairs in pairs_by_hop)))
         requests = []
         for pairs in pairs_by_hop:
