@@ -167,15 +167,20 @@ def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree, tmp_path):
     # half-written, or made by a file manager
     skipped = ("..", "..evil__a", ".hidden__a", "._alpha__a")
     harmless = ("with space__a", "-dash__a", "ünïcode__a", "dots.in.it__a")
-    unreadable = ("folder__a", "dangling__a", "tile__a", "text__a")
+    unreadable = ("folder__a", "dangling__a", "tile__a", "text__a", "damaged__a")
     for name in (*unsafe, *skipped, *harmless):
         odd = save_npz(graph_path(tree, LAYOUT, "valid", "odd"), trees.layout_graph(len(name)))
         odd.rename(odd.with_name(f"{name}.npz"))
-    folder, dangling, tile, text = (graph_path(tree, LAYOUT, "valid", name) for name in unreadable)
+    paths = (graph_path(tree, LAYOUT, "valid", name) for name in unreadable)
+    folder, dangling, tile, text, damaged = paths
     folder.mkdir()
     dangling.symlink_to(tmp_path / "nowhere.npz")
     save_npz(tile, trees.tile_graph(0))
     text.write_text("hello")
+    save_npz(damaged, trees.layout_graph(2), compressed=False)
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 255  # its headers are whole
+    damaged.write_bytes(content)
     save_npz(graph_path(tree, LAYOUT, "valid", "alike__a"), trees.identical(trees.layout_graph(0)))
     save_npz(graph_path(tree, LAYOUT, "valid", "even__a"), trees.even(trees.layout_graph(1)))
     # refused for itself; the collections beside it have their manifests
