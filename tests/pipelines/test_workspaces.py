@@ -24,6 +24,7 @@ from xlarank.models.card import CARD
 from xlarank.models.member import Member
 from xlarank.models.model import Model
 from xlarank.models.stored import model_of
+from xlarank.models.training_data import FitSettings
 from xlarank.models.tuned import load_best
 from xlarank.pipelines import build_features
 from xlarank.pipelines.calibrate import calibrate
@@ -79,12 +80,17 @@ def test_a_training_that_saves_while_another_one_does_destroys_nothing(built, mo
 def test_a_simultaneous_build_of_another_root_stays_and_no_model_is_saved(
     tree, built, second, monkeypatch
 ):
-    for root, changes in ((tree, {"settings": trees.NO_CANDIDATES}), (second, {"replace": True})):
+    search = partial(tune, trials=1, fit=FitSettings(5, threads=1), collections=[TILE])
+    for root, changes, command in (
+        (tree, {"max_configs": 20}, lambda work: search(Workspace(work))),
+        (tree, {"settings": trees.NO_CANDIDATES}, fit),
+        (second, {"replace": True}, fit),
+    ):
         call_first(monkeypatch, Member, "fit", partial(build, root, built, **changes))
         replaced = r"train rows of tile:cpu were replaced .* the same command"
         with pytest.raises(FeatureStoreError, match=replaced):
-            fit(built)
-        assert not list(built.rglob(CARD))
+            command(built)
+        assert not [*built.rglob(CARD), *built.rglob("best-*.json")]
     moved = shutil.copytree(tree, second.parent / "moved")
     for root, replace in ((tree, True), (moved, False)):  # a root that was moved is the same
         build(root, built, replace=replace)
