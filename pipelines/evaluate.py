@@ -154,8 +154,11 @@ def _evaluate(
         predictions.append(results.prediction_table(graph, scores, split))
         add_metrics(rankings, collection, graph, name, scores, picked)
     evaluation.left_out |= {f"{collection} {graph}": reason for graph, reason in left_out.items()}
+    if not rankings and known & left_out.keys():
+        got = f"{name} was trained on all labelled, rankable graphs of {collection} in {split}"
+        raise CollectionError(got, do="evaluate on another split, or run cross-validate")
     if not rankings:
-        raise _nothing_scored(name, collection, split, known & left_out.keys())
+        raise CollectionError(f"{collection} has no labelled, rankable graph in {split}")
     shown = split if official is None else f"{split}, official configurations"
     scope = (str(collection), shown, None)
     if model is None:
@@ -172,15 +175,6 @@ def _evaluate(
         if own_model is not None:
             results.write_predictions(workspace, collection, name, predictions)
     return rankings
-
-
-def _nothing_scored(
-    name: str, collection: Collection, split: str, known: Set[str]
-) -> CollectionError:
-    if not known:
-        return CollectionError(f"{collection} has no labelled, rankable graph in {split}")
-    got = f"{name} was trained on all labelled, rankable graphs of {collection} in {split}"
-    return CollectionError(got, do="evaluate on another split, or run cross-validate")
 
 
 def _name_of(model: Model, collection: Collection, manifest: Manifest) -> str:

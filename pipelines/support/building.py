@@ -95,7 +95,7 @@ class PartJob:
             if file.name in self.broken:
                 continue
             try:
-                rows = before[file.name][0] if file.name in current else self._build_graph(file)
+                rows = before[file.name][0] if file.name in current else self._compute(file)
                 self.stored[file.name] = StoredGraph.of(rows, self.part, self.sources[file.name])
                 graphs.append(rows)
             except Exception as error:
@@ -112,8 +112,7 @@ class PartJob:
         self.stored = {}
         self.kept = 0
 
-    def _build_graph(self, file: GraphFile) -> GraphRows:
-        """Compute the rows of a graph, sampled as in the recipe."""
+    def _compute(self, file: GraphFile) -> GraphRows:
         if self.collection.kind == "layout":
             gc.collect()  # the previous graph's context, up to a gigabyte, is in reference cycles
         graph = read_graph(file.path, self.collection.kind)
