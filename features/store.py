@@ -254,6 +254,14 @@ def read_manifest(workspace: Workspace, collection: Collection, split: str) -> M
         return from_json(Manifest, json.loads(read_text(path)))
 
 
+def read_manifests(
+    workspace: Workspace, collection: Collection, splits: Sequence[str] = SPLITS
+) -> dict[str, Manifest]:
+    """Return the manifests of the splits that were built; raises as `read_manifest`."""
+    manifests = {split: read_manifest(workspace, collection, split) for split in splits}
+    return {split: manifest for split, manifest in manifests.items() if manifest is not None}
+
+
 def stored_collections(workspace: Workspace) -> list[Collection]:
     """Return the collections that have a manifest for at least one split."""
     root = workspace.root / "features"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
-from xlarank.data.collection import SPLITS, Collection, choose_splits
+from xlarank.data.collection import Collection, choose_splits
 from xlarank.data.errors import CollectionError, FeatureStoreError, did_you_mean
 from xlarank.data.graph import Graph
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
@@ -135,10 +135,10 @@ def load_rows(
 
 
 def _missing_split(workspace: Workspace, collection: Collection, split: str) -> CollectionError:
-    from xlarank.features.store import read_manifest
+    from xlarank.features.store import read_manifests
 
-    manifests = {name: read_manifest(workspace, collection, name) for name in SPLITS}
-    built = [name for name, manifest in manifests.items() if manifest and manifest.graphs]
+    manifests = read_manifests(workspace, collection)
+    built = [name for name, manifest in manifests.items() if manifest.graphs]
     got = f"{collection} has no {split} split in {workspace.root}"
     do = f"pass another split, or build-features from a data root with {split} graphs"
     return CollectionError(got, expected=" or ".join(built), do=do)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from xlarank.data.collection import SPLITS, Collection, find_data_root
+from xlarank.data.collection import Collection, find_data_root
 from xlarank.data.errors import XlarankError, counted
 from xlarank.data.files import read_bytes
 from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
-from xlarank.features.store import Manifest, StoredGraph, read_manifest
+from xlarank.features.store import Manifest, StoredGraph, read_manifests
 from xlarank.models.arrays import Floats
 from xlarank.models.card import CARD
 from xlarank.models.model import Model
@@ -119,10 +119,7 @@ def gather(
     workspace: Workspace, collection: Collection, *, explained: bool = True
 ) -> CollectionFacts:
     """Evaluate the model of a collection on valid and return its results; write nothing."""
-    manifests = {}
-    for split in SPLITS:
-        if manifest := read_manifest(workspace, collection, split):
-            manifests[split] = manifest
+    manifests = read_manifests(workspace, collection)
     facts = CollectionFacts(str(collection), collection, manifests)
     for path in sorted(workspace.reports().glob(f"tune-{'-'.join(collection.parts)}-*.svg")):
         with suppress(OSError, ValueError):

@@ -12,7 +12,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import Manifest, each_graph, read_manifest
+from xlarank.features.store import Manifest, each_graph, read_manifests
 from xlarank.models.arrays import Floats, Indices
 from xlarank.models.card import ModelCard
 from xlarank.models.model import RULE
@@ -182,12 +182,11 @@ def out_of_fold(workspace: Workspace, collection: Collection, card: ModelCard) -
         do = f"evaluate on valid, or train on {families} or more"
         raise CollectionError(f"{collection} was trained without folds", do=do)
     rankings: Rankings = {(card.model, None): {}}
-    for split in card.trained_on:
-        if manifest := read_manifest(workspace, collection, split):
-            others = dict.fromkeys(manifest.graphs.keys() - card.folds.keys(), "")
-            for rows in graphs_to_score(workspace, collection, split, manifest, {}, others):
-                rankings[card.model, None][rows.name] = card.folds[rows.name]
-                add_untrained(rankings, collection, rows)
+    for split, manifest in read_manifests(workspace, collection, [*card.trained_on]).items():
+        others = dict.fromkeys(manifest.graphs.keys() - card.folds.keys(), "")
+        for rows in graphs_to_score(workspace, collection, split, manifest, {}, others):
+            rankings[card.model, None][rows.name] = card.folds[rows.name]
+            add_untrained(rankings, collection, rows)
     if not rankings[card.model, None]:
         raise CollectionError(
             f"{collection} has no graph with out-of-fold scores", do="train again"

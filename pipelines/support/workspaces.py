@@ -23,7 +23,7 @@ from xlarank.data.collection import SPLITS, Collection, DataRoot, GraphFile, cho
 from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, WorkspaceError
 from xlarank.data.files import regular_no_link
 from xlarank.data.workspace import Workspace
-from xlarank.features.store import read_manifest, stored_collections
+from xlarank.features.store import read_manifest, read_manifests, stored_collections
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 T = TypeVar("T")
@@ -48,10 +48,8 @@ def labelled_collections(workspace: Workspace, names: Sequence[str]) -> list[Col
 
 def has_labels(workspace: Workspace, collection: Collection) -> bool:
     """Return whether a collection has a graph to train on or to evaluate."""
-    for split in SPLITS:
-        manifest = read_manifest(workspace, collection, split)
-        graphs = manifest.graphs.values() if manifest else ()
-        if any(graph.labelled and graph.rankable for graph in graphs):
+    for manifest in read_manifests(workspace, collection).values():
+        if any(graph.labelled and graph.rankable for graph in manifest.graphs.values()):
             return True
     return False
 

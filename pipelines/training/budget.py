@@ -19,7 +19,7 @@ from xlarank.data.families import program_family
 from xlarank.data.files import read_text
 from xlarank.data.graph import GraphCounts, Kind
 from xlarank.data.workspace import Workspace
-from xlarank.features.store import Manifest, read_manifest
+from xlarank.features.store import Manifest, read_manifests
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import MOST_FOLDS
 
@@ -251,8 +251,7 @@ def forecast(
     max_rows: int | None = None,
 ) -> str:
     """Describe the rows and the memory of training; raises as `required_memory`."""
-    stored = (read_manifest(workspace, collection, split) for split in splits)
-    manifests = [manifest for manifest in stored if manifest is not None]
+    manifests = [*read_manifests(workspace, collection, splits).values()]
     sizes = training_sizes(collection, manifests, max_rows)
     if not sizes:
         return f"{collection}: no labelled rows"

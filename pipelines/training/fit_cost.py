@@ -17,7 +17,7 @@ from xlarank.data.families import program_family
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import each_graph, read_manifest
+from xlarank.features.store import each_graph, read_manifests
 from xlarank.models.model import Model
 from xlarank.models.rankers import DEFAULT
 from xlarank.models.training_data import FitSettings, TrainingData, target_of
@@ -105,11 +105,11 @@ def training_seconds(
 
     Raises `CollectionError` if the rows do not fit into memory.
     """
-    first, *others = (read_manifest(workspace, collection, split) for split in settings.splits)
+    manifests = read_manifests(workspace, collection, settings.splits)
+    first = manifests.get(settings.splits[0])
     if first is None:
         return 0.0
-    manifests = [first, *(manifest for manifest in others if manifest is not None)]
-    sizes = training_sizes(collection, manifests, settings.max_rows)
+    sizes = training_sizes(collection, [*manifests.values()], settings.max_rows)
     if not sizes:
         return 0.0
     fit = FitSettings(settings.rounds, settings.seed, settings.threads)

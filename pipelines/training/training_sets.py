@@ -14,7 +14,7 @@ from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, 
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows, graph_generator
-from xlarank.features.store import Manifest, each_graph, read_manifest
+from xlarank.features.store import Manifest, each_graph, read_manifest, read_manifests
 from xlarank.models.arrays import Floats
 from xlarank.models.model import Model
 from xlarank.models.training_data import FitSettings, TrainingData, target_of
@@ -183,8 +183,7 @@ def read_training_set(
 def _read_manifests(
     workspace: Workspace, collection: Collection, splits: Sequence[str]
 ) -> dict[str, Manifest]:
-    stored = {split: read_manifest(workspace, collection, split) for split in splits}
-    manifests = {split: manifest for split, manifest in stored.items() if manifest is not None}
+    manifests = read_manifests(workspace, collection, splits)
     first = manifests.get(splits[0])
     if first is not None and first.broken and not first.graphs:
         reason = next(iter(first.broken.values()))
