@@ -452,22 +452,20 @@ def test_the_stage_before_new_trees_is_the_continued_model():
     assert not np.allclose(first, last)
 
 
-def test_continued_trees_keep_their_start_for_other_hardware():
+def test_continued_trees_begin_at_the_estimate_for_their_own_hardware():
+    """On tiles of a CPU that is far better than the estimate for the hardware of the start."""
     names = [*TPU_NAMES, ESTIMATE]
     graphs = []
     for graph in kernels(4, columns=TPU_NAMES).parts:
         other = np.c_[graph.config_values, -graph.config_values[:, 0]]
         graphs.append(replace(graph, columns=names, config_values=other))
-    rows = graphs[0]
     model = on_tiles("time-trees", TrainingData.from_graphs(graphs, TPU), 20)
     more = model.continued().fit(TrainingData.from_graphs(graphs, CPU), FitSettings(5, 1, 1))
-    assert np.allclose(next(more.staged(rows, 5)), model.score(rows))
-    bare = [
-        replace(graph.only(np.array([0, 2, 3])), columns=["size", "wrong", ESTIMATE])
-        for graph in graphs
-    ]
-    with pytest.raises(ModelError, match=rf"lack 1 columns of the model to fine-tune \({CYCLES}"):
-        model.continued().fit(TrainingData.from_graphs(bare, CPU), FitSettings(5, 1, 1))
+    (before,), (member,) = model.members, more.members
+    assert before.init_score.columns == (CYCLES,) and member.init_score.columns == (ESTIMATE,)
+    first = next(more.staged(graphs[0], 5))
+    difference = graphs[0].config_values[:, 2] - graphs[0].config_values[:, 0]
+    assert first == pytest.approx(model.score(graphs[0]) + difference, abs=1e-4)
 
 
 def test_time_trees_predict_times_of_kernels_larger_than_any_learned_from(tmp_path):
