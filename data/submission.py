@@ -99,7 +99,8 @@ def complete_submission(
     """Write a file with a row for each of ``configs``, atomically; return the rows' origins.
 
     A row comes from ``ranked`` ("ranked"), else with ``keep`` from the existing file if it is valid
-    there ("kept"), else it lists the first configurations of the graph's file ("default").
+    there and not the default ("kept"), else it lists the first configurations of the graph's file
+    ("default").
     """
     try:
         existing = read_submission(path) if keep and path.exists() else {}
@@ -108,13 +109,15 @@ def complete_submission(
     rows = dict[str, Sequence[int]]()
     origin = {}
     for row_id, count in configs.items():
-        rows[row_id] = range(required_count(row_id, count))
+        default = [*range(required_count(row_id, count))]
+        rows[row_id] = default
         origin[row_id] = "default"
+        kept = existing.get(row_id, default)
         if row_id in ranked:
             rows[row_id] = ranked[row_id]
             origin[row_id] = "ranked"
-        elif row_id in existing and _order_problem(row_id, existing[row_id], count) is None:
-            rows[row_id] = existing[row_id]
+        elif kept != default and _order_problem(row_id, kept, count) is None:
+            rows[row_id] = kept
             origin[row_id] = "kept"
     with atomic_write(path) as partial:
         write_submission(partial, rows)

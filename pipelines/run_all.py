@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from xlarank.data.collection import Collection, DataRoot, GraphFile, discover, graph_files, survey
-from xlarank.data.errors import CollectionError, GraphFileError, XlarankError, counted
+from xlarank.data.errors import (
+    CollectionError,
+    GraphFileError,
+    WorkspaceError,
+    XlarankError,
+    counted,
+)
 from xlarank.data.files import write_json
 from xlarank.data.graph import graph_size
 from xlarank.data.submission import complete_submission, submission_id
@@ -266,10 +272,12 @@ class RunAll:
 
     def rank(self, plan: CollectionPlan, source: str) -> None:
         """Update the collection's rows in the submission, and its outcome."""
-        self.put_rows(plan.collection, max(self.last, time.monotonic() + 60))
+        report = self.put_rows(plan.collection, max(self.last, time.monotonic() + 60))
         folds = read_card(self.workspace.model(plan.collection)).folds
         outcome = self.outcomes[plan.collection]
-        outcome.ranked_by = source
+        ranker = report.models[str(plan.collection)]
+        outcome.ranked_by = source if ranker == str(plan.collection) else ranker
+        outcome.notes += [why for why in report.choices if why not in outcome.notes]
         outcome.folds = summarise(folds) if folds else {}
         outcome.valid = read_first_scores(self.workspace, plan.collection).get("report", {})
 
@@ -280,21 +288,35 @@ class RunAll:
         return report
 
     def card(self, plan: CollectionPlan) -> ModelCard | None:
-        """Return the card of the collection's model if it fits the stored rows."""
+        """Return the card of the collection's model if it was trained on all stored rows."""
         with suppress(XlarankError):  # a broken model is retrained
-            manifest = read_manifest(self.workspace, plan.collection, "train")
             model = model_of(self.workspace, plan.collection)
             card = model.require_card()
-            if manifest is not None and card.recipe == manifest.recipe:
-                model.require(manifest)
-                return card
+            manifest = read_manifest(self.workspace, plan.collection, "train")
+            if manifest is None or card.recipe != manifest.recipe:
+                return None
+            model.require(manifest)
+            for split, names in card.trained_on.items():
+                manifest = read_manifest(self.workspace, plan.collection, split)
+                graphs = manifest.graphs.items() if manifest else ()
+                if {*names} != {
+                    name for name, graph in graphs if graph.labelled and graph.rankable
+                }:
+                    return None
+            return card
         return None
 
     def attach(self, source: Workspace, collection: Collection) -> ModelCard:
-        """Copy another workspace's model, unloaded because it may be damaged; return its card."""
+        """Copy another workspace's model, unloaded because it may be damaged; return its card.
+
+        Raises `WorkspaceError` if the workspace has another model of the collection.
+        """
         card = read_card(source.model(collection))
         if source.root.resolve() != self.workspace.root.resolve():
             target = self.workspace.model(collection)
+            if target.exists() and read_card(target).fingerprint != card.fingerprint:
+                got = f"the workspace {self.workspace.root} has another model of {collection}"
+                raise WorkspaceError(got, do="pass another `workspace`")
             with workspace_lock(self.workspace, self.progress):
                 shutil.copytree(source.model(collection), target, dirs_exist_ok=True)
                 if scores := read_first_scores(source, collection):

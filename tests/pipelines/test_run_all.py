@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -14,7 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli import conftest as cli
-from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, data_root, graph_path, write_tree
+from tests.pipelines.trees import (
+    LAYOUT,
+    TILE,
+    TREE,
+    Listener,
+    data_root,
+    edit_json,
+    graph_path,
+    model_of,
+    write_tree,
+)
 from xlarank.data.collection import Collection, GraphFile
 from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.graph import GraphCounts
@@ -106,7 +117,8 @@ def test_a_failing_collection_does_not_lose_the_other(tmp_path, same_process):
     graph_path(tmp_path / "tree", TILE, "test", "broken__a").write_bytes(b"no zip")
     run = job(tmp_path / "tree", tmp_path)
     layout, tile = run.outcomes.values()
-    assert (layout.ranked_by, tile.ranked_by) == ("the shipped ranker", FINAL), "as submit ranks it"
+    assert (layout.ranked_by, tile.ranked_by) == ("the shipped ranker", "rule: largest output tile")
+    assert any("out of fold" in note for note in tile.notes), "why no model ranks it"
     assert "none of which can be trained" in layout.notes[-1]
     again = submit(Workspace(tmp_path / "work"), tmp_path / "again.csv", model_from="shipped")
     assert again.models == {LAYOUT: "the shipped ranker", TILE: "rule: largest output tile"}
@@ -117,7 +129,9 @@ def test_a_failing_collection_does_not_lose_the_other(tmp_path, same_process):
 
 
 @pytest.mark.slow
-def test_models_from_elsewhere_rank_without_learning(tree, tmp_path, same_process):
+def test_models_from_elsewhere_rank_without_learning(tree, tmp_path, same_process, monkeypatch):
+    best_of = "xlarank.pipelines.ranking.model_choice.best_of"
+    monkeypatch.setattr(best_of, lambda model: (model, ""))  # no rule takes a model's place
     there = tmp_path / "there"
     learned = tmp_path / "learned"
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -140,6 +154,29 @@ def test_models_from_elsewhere_rank_without_learning(tree, tmp_path, same_proces
     assert outcome_of(tree, learned, hours=1e-9).ranked_by == EARLIER
     assert right(learned, tree)
     assert (there / "out.csv").read_bytes() == (learned / "out.csv").read_bytes()
+    edit_json(model, members={})
+    (other,) = outcome_of(tree, there, models=learned / "work").notes
+    assert "has another model of tile:cpu" in other, "it is not replaced"
+
+
+def test_a_model_of_some_of_the_stored_graphs_is_trained_again(shared_trained, tree):
+    """As the time was over before the rest was built."""
+    run = RunAll(
+        data_root(tree), Workspace(shared_trained), Path("out.csv"), RunSettings(), None, 1e9
+    )
+    plan = plan_of(100)
+    card = run.card(plan)
+    assert card is not None and len(card.trained_on["train"]) > 1
+    fewer = replace(card, trained_on={"train": card.trained_on["train"][1:]})
+    model = replace(model_of(shared_trained, TILE), card=fewer)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("xlarank.pipelines.run_all.model_of", lambda *_: model)
+        assert run.card(plan) is None
+
+
+def test_the_default_order_of_an_interrupted_run_is_no_ranking(tree, tmp_path):
+    for _ in range(2):
+        assert outcome_of(tree, tmp_path, hours=1e-9).ranked_by == DEFAULT_ORDER
 
 
 def run_of(tree, folder, seeds=1):

@@ -194,7 +194,7 @@ def test_collections_without_rows_or_model_are_left_out(tree, trained, tmp_path)
         for name in TREE[TILE]["test"]:
             assert rows[f"{TILE}:{name}"] == [0, 1, 2, 3, 4], "Kaggle needs all"
         assert report.unranked() == {"default": 2}, "rows of the older file are not taken over"
-        assert run(trained, out, keep=True).unranked() == {"kept": 2}
+        assert run(trained, out, keep=True).unranked() == {"default": 2}
         if error is not None:
             with pytest.raises(error, match=why):
                 run(trained, named, collections=[TILE])
@@ -290,7 +290,7 @@ def test_a_file_is_completed_from_what_is_there(tmp_path):
     assert read_submission(path) == {NET: [0, 1, 2, 3], DOT: [0, 1, 2, 3, 4], SMALL: [0, 1, 2]}
     assert complete_submission(path, {NET: [3, 2, 1, 0]}, CONFIGS)[NET] == "ranked"
     origin = complete_submission(path, {DOT: [8, 7, 6, 5, 4]}, CONFIGS)
-    assert origin == {NET: "kept", DOT: "ranked", SMALL: "kept"}
+    assert origin == {NET: "kept", DOT: "ranked", SMALL: "default"}
     assert read_submission(path)[NET] == [3, 2, 1, 0]
 
 
