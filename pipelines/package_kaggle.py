@@ -18,6 +18,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.card import CARD
 from xlarank.models.model import Model
 from xlarank.models.stored import trained_collections
+from xlarank.models.validation.calibration import CALIBRATION
 from xlarank.pipelines.training.budget import first_scores
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -109,7 +110,7 @@ def _add_models(root: Path, content: dict[str, bytes]) -> list[str]:
         study = workspace.study(collection)
         model = Model.load(folder)
         model.require()
-        paths = [folder / CARD, first_scores(workspace, collection)]
+        paths = [folder / CARD, folder / CALIBRATION, first_scores(workspace, collection)]
         for member in model.require_card().members:
             paths += (folder / member).rglob("*")
         paths += [*study.glob("best-*.json"), *study.glob("trials-*.csv")]
@@ -148,7 +149,8 @@ def _write_zip(out: Path, content: Mapping[str, bytes]) -> None:
 
 
 def _write_folder(out: Path, content: Mapping[str, bytes]) -> None:
-    if out.exists() and not (out / METADATA).is_file() and (not out.is_dir() or any(out.iterdir())):
+    is_package = all((out / name).is_file() for name in (METADATA, "run.py"))
+    if out.exists() and not is_package and (not out.is_dir() or any(out.iterdir())):
         got = f"{out} is there already and is no package"
         raise WorkspaceError(got, expected="a new or empty folder", do="pass another `out`")
     try:

@@ -58,6 +58,7 @@ def test_a_package_replaces_a_package_but_nothing_else(tmp_path, few_files, monk
     package_kaggle(package)
     assert not (package / "old.txt").exists()
     (tmp_path / "mine" / "thesis").mkdir(parents=True)
+    (tmp_path / "mine" / METADATA).write_text("{}")  # another dataset
     with pytest.raises(WorkspaceError, match="is there already and is no package"):
         package_kaggle(tmp_path / "mine")
     assert (tmp_path / "mine" / "thesis").exists()
@@ -177,7 +178,7 @@ def test_the_source_runs_from_a_package(tmp_path):
     assert "none attached, so they are trained" in out
     assert re.search(rf"tuning {TILE}.*: 2 of 2 in", out) and "TypeError" not in out
     assert "submission.csv: 2 rows, 0 problems" in out
-    assert re.search(rf"{TILE} +final model", out)
+    assert re.search(rf"{TILE} +(final model|rule: )", out)
     assert re.search(rf"{LAYOUT} +the shipped ranker", out)
     assert f"own.csv: 1 graphs of {TILE} ranked by LightGBM, 2 rows" in out
     rows = (tmp_path / "working" / "submission.csv").read_bytes()
@@ -185,6 +186,6 @@ def test_the_source_runs_from_a_package(tmp_path):
     assert "pool__a" in picture and "rank by label" in picture
     package_kaggle(tmp_path / "input" / "xlarank", models=tmp_path / "working" / "xlarank")
     out = execute(tmp_path, "inference")
-    assert re.search(rf"{TILE} +attached model", out)
+    assert re.search(rf"{TILE} +(attached model|rule: )", out)
     assert "training" not in out and "tuning" not in out
     assert (tmp_path / "inference" / "submission.csv").read_bytes() == rows
