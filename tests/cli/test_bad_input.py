@@ -99,6 +99,10 @@ def test_a_broken_file_makes_commands_fail_after_their_work(tree, trained, tmp_p
         outcome = here(*words, "--data-root", tree)
         assert outcome.code == 1 and "swish__a: cannot be opened" in outcome.errors[0]
         assert "1 broken file; the others were dealt with" in outcome.errors[-1]
+    few = ("-c", TILE, "--rounds", "2", "--seeds", "1", "--allow-constant")
+    outcome = here("train", "--workspace", tmp_path / "new", "--data-root", tree, *few)
+    assert outcome.code == 1 and "swish__a" in outcome.errors[0], "built first"
+    assert (tmp_path / "new/models/tile/cpu/model.json").exists()
     outcome = here("submit", "--workspace", trained, "--out", tmp_path / "out.csv")
     assert outcome.code == 1 and "swish__a" in outcome.errors[0]
     assert f"{LAYOUT}:gru__a" in (tmp_path / "out.csv").read_text()

@@ -130,7 +130,10 @@ for group in (dataset, learning, scoring, ranking, explaining, programs, run_all
 
 
 def _say_next(result: object, **values: object) -> None:
-    """Print the next command after one that succeeded."""
+    """Print the next command after one that succeeded; exit with code 1 if it built features and
+    files were broken.
+    """
+    console.finish(console.current_run.broken)
     with suppress(KeyError):  # nothing follows, or no file was recorded
         then = NEXT[console.current_run.command].format_map(console.current_run.words)
         console.say(f"next: python run.py {then}", "dim")

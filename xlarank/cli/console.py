@@ -50,6 +50,7 @@ class Run:
     Attributes:
         json_on_stdout: whether all but JSON goes to standard error.
         words: options and the file of the next command (`xlarank.cli.app.NEXT`).
+        broken: files that were left out when features were built first, with the reasons.
     """
 
     quiet: bool = False
@@ -60,6 +61,7 @@ class Run:
     config: dict[str, Any] | None = None
     workspace: Path | None = None
     words: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
     arguments: list[str] = field(default_factory=lambda: sys.argv[1:])
     began: float = field(default_factory=time.time)
 

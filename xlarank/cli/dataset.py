@@ -168,9 +168,8 @@ def build_features(
         replace=replace,
         scheduler=scheduler,
     )
-    options.build(
-        options.data_root_of(data_root), options.workspace_at(workspace), request, json_file
-    )
+    root = options.data_root_of(data_root)
+    finish(options.build(root, options.workspace_at(workspace), request, json_file))
 
 
 @app.command()

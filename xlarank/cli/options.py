@@ -18,15 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from typer import BadParameter, CallbackParam, Option
 
 from xlarank.cli import console
-from xlarank.cli.console import (
-    finish,
-    list_lines,
-    list_reasons,
-    progress,
-    say,
-    show_rows,
-    write_json,
-)
+from xlarank.cli.console import list_lines, list_reasons, progress, say, show_rows, write_json
 from xlarank.data.errors import (
     MAX_HOURS,
     MAX_ROUNDS,
@@ -304,7 +296,8 @@ def built_workspace(
         if data_root is None and root.path == SAMPLE:
             note = "no data root was given: these results are for the embedded sample"
             list_lines("note", [note])
-        build(root, work, BuildRequest(collections=tuple(missing or collections or ())))
+        request = BuildRequest(collections=tuple(missing or collections or ()))
+        console.current_run.broken = build(root, work, request)
     return work
 
 
@@ -327,8 +320,8 @@ def read_scores(
 
 def build(
     root: DataRoot, workspace: Workspace, request: BuildRequest, json_file: Path | None = None
-) -> None:
-    """Build features and print the result."""
+) -> dict[str, str]:
+    """Build features and print the result; return the broken files with their reasons."""
     from xlarank.pipelines.build_features import build_features as run
 
     report = run(root, workspace, request, progress=progress, on_plan=lambda plan: say(plan, "dim"))
@@ -355,4 +348,4 @@ def build(
         list_reasons(title, dict.fromkeys(part.unrankable, reason))
     list_lines("no file in the data root any more, rows removed", report.removed)
     write_json(json_file, report)
-    finish(report.broken | warn_of_skipped_files(root))
+    return report.broken | warn_of_skipped_files(root)
