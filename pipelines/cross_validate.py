@@ -170,7 +170,9 @@ class _CrossValidation:
         if ranker is None:
             model = model_of(self.workspace, self.collection)
             card = model.require_card()
-            if self.reuses and self.by in (KIND, card.folds_by):
+            # a fine-tuned model is folded over the families that are new to its start
+            as_trained = self.by == KIND and card.continues is None
+            if self.reuses and (as_trained or self.by == card.folds_by):
                 return self._kept_by_train(model, card)
             training = training_set_of(self.workspace, self.collection, model)
             tuned = card.tuned
@@ -197,10 +199,12 @@ class _CrossValidation:
             parameters = f"{'tuned' if tuned else 'default'} parameters"
             best = f"{counted(rounds, 'round')}, the best on these folds"
             self._note(f"{label} with {parameters}, {best}")
-        elif card.folds and not without:
-            mean = np.mean([card.folds[graph]["score"] for graph in curves.metrics])
-            count = len(curves.metrics)
+        elif not without and (common := card.folds.keys() & curves.metrics.keys()):
+            mean = np.mean([card.folds[graph]["score"] for graph in common])
+            count = len(common)
             graphs = "this graph" if count == 1 else f"these {count} graphs"
+            if count < len(curves.metrics):
+                graphs = f"{count} of these graphs"
             self._note(f"{graphs} by folds of {FOLDS_OF[card.folds_by]}: score {mean:.3f}")
         rankings = Rankings({(label, None): curves.at(stage)})
         for graph in data.parts:

@@ -18,7 +18,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.arrays import Floats, Indices
-from xlarank.models.card import FOLDS_OF
+from xlarank.models.card import CARD, FOLDS_OF, read_card
 from xlarank.models.model import Model
 from xlarank.models.stored import model_of
 from xlarank.pipelines.ranking.model_choice import SHIPPED, find_model, model_named
@@ -65,10 +65,18 @@ def evaluate(
         name: name of the run in the leaderboard, by default that of the training.
 
     Raises `CollectionError` if nothing could be evaluated; that or `ModelError` if ``model_from``
-    has no model or a named collection fails; `XlarankError` for an unknown split.
+    has no model or a named collection fails; `XlarankError` for an unknown split and for arguments
+    that would have no effect.
     """
     if split not in SPLITS:
         raise XlarankError(f"{split!r} is not a split", expected=", ".join(SPLITS))
+    if scores is not None and model_from is not None:
+        raise XlarankError("both `scores` and `model_from` are given", expected="one of them")
+    kept_by_train = split == "train" and scores is None and model_from is None
+    if kept_by_train and (official_indices is not None or name):
+        option = "name" if official_indices is None else "official_indices"
+        got = f"`{option}` has no effect on the out-of-fold scores that train kept"
+        raise XlarankError(got, do="leave it out, or pass another `split`")
     named = None
     if model_from not in (None, SHIPPED) and not Path(model_from).is_dir():
         named = model_named(workspace, model_from)
@@ -81,7 +89,7 @@ def evaluate(
 
         def run(collection: Collection) -> Rankings:
             step(str(collection))
-            if split == "train" and scores is None and model_from is None:
+            if kept_by_train:
                 return _out_of_fold(workspace, collection, evaluation)
             ranker: Model | ScoreFiles
             if scores is not None:
@@ -130,7 +138,7 @@ def _evaluate(
     if manifest is None:
         raise CollectionError(f"{collection} has no {split} split in {workspace.root}")
     model = ranker if isinstance(ranker, Model) else None
-    name = ranker.name if model is None else _name_of(model, collection, manifest)
+    name = ranker.name if model is None else _name_of(workspace, model, collection, manifest)
     official = None if indices_file is None else _official_indices(indices_file)
     rankings = Rankings()
     left_out = dict[str, str]()
@@ -177,9 +185,12 @@ def _evaluate(
     return rankings
 
 
-def _name_of(model: Model, collection: Collection, manifest: Manifest) -> str:
-    """Return the name of a model in results; raises `ModelError` if it does not fit the rows."""
-    source = model.require_card().collection
+def _name_of(workspace: Workspace, model: Model, collection: Collection, manifest: Manifest) -> str:
+    """Return the name of a model in results, with its source unless it is the collection's own;
+    raises `ModelError` if it does not fit the rows.
+    """
+    card = model.require_card()
+    source = card.collection
     if model.kind != collection.kind:
         theirs = f"{collection} has {collection.kind} graphs"
         got = f"the model of {source} ranks {model.kind} graphs, {theirs}"
@@ -188,7 +199,9 @@ def _name_of(model: Model, collection: Collection, manifest: Manifest) -> str:
         model.require(manifest)
     if model.shipped:
         return f"{model.name} of the shipped ranker"
-    return model.name if source == str(collection) else f"{model.name} of {source}"
+    folder = workspace.model(collection)
+    is_own = (folder / CARD).exists() and read_card(folder).fingerprint == card.fingerprint
+    return model.name if is_own and source == str(collection) else f"{model.name} of {source}"
 
 
 def _run_of(model: Model, name: str) -> dict[str, Any]:
@@ -206,7 +219,12 @@ def _training_graphs(model: Model, collection: Collection, split: str) -> set[st
     """
     card = model.require_card()
     is_own = card.collection == str(collection)
-    return card.known_graphs if is_own or split == "train" else set()
+    if is_own or split == "train":
+        return card.known_graphs
+    known = {*card.also_from.get(str(collection), ())}
+    if card.continues is not None and card.continues.collection == str(collection):
+        known.update(card.continues.graphs)
+    return known
 
 
 def _overlap_notes(model: Model, collection: Collection, graphs: Set[str]) -> list[str]:
