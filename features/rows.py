@@ -241,7 +241,12 @@ def sample_rows(rows: GraphRows, recipe: Recipe) -> GraphRows:
     """Return all rows, or a sample of ``max_configs``: of the measured ones if there are any."""
     limit = recipe.max_configs or len(rows)
     rows = rows.measured() if len(rows) > limit and rows.labelled else rows
-    if len(rows) <= limit:
-        return rows
-    rng = graph_generator(recipe.seed, rows.name)
-    return rows.take(np.sort(rng.choice(len(rows), limit, replace=False)))
+    return rows if len(rows) <= limit else random_rows(rows, limit, recipe.seed)
+
+
+def random_rows(graph: GraphRows, rows: int, seed: int) -> GraphRows:
+    """Return random rows and that of the first configuration, the compiler's default of tiles."""
+    drawn = graph_generator(seed, graph.name).choice(len(graph), rows, replace=False)
+    first = graph.group[graph.ids == 0]
+    others = drawn[~np.isin(drawn, first)]
+    return graph.take(np.sort(np.concatenate([first, others])[:rows]))

@@ -195,7 +195,8 @@ class _Tuning:
 
     def _read(self, collection: Collection) -> Objective:
         training = read_training_set(self.workspace, collection, fit=self.fit)
-        data = training.sampled(self.options.max_rows, self.fit.seed)
+        seed = training.manifest.recipe.seed  # the same rows for all trials of a study
+        data = training.sampled(self.options.max_rows, seed)
         plan = FoldPlan.of(data, limit=_FOLDS)
         if not plan.folds:
             got = f"{collection} has one program family ({training.data.families[0]}) in train"

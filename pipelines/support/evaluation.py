@@ -12,7 +12,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import Manifest, each_graph, read_manifests
+from xlarank.features.store import Manifest, each_graph
 from xlarank.models.arrays import Floats, Indices
 from xlarank.models.card import ModelCard
 from xlarank.models.model import RULE
@@ -37,6 +37,7 @@ from xlarank.pipelines.support.baselines import (
     untrained,
 )
 from xlarank.pipelines.support.verdicts import mean_over_collections, verdict
+from xlarank.pipelines.training.training_sets import training_rows
 
 
 @dataclass
@@ -171,7 +172,7 @@ def add_untrained(
 
 
 def out_of_fold(workspace: Workspace, collection: Collection, card: ModelCard) -> Rankings:
-    """Return the out-of-fold metrics that a card stores, and those of rules on the same graphs.
+    """Return the out-of-fold metrics that a card stores, and those of rules on the same rows.
 
     Graphs that were removed are left out; raises `CollectionError` if there is none.
     """
@@ -182,9 +183,8 @@ def out_of_fold(workspace: Workspace, collection: Collection, card: ModelCard) -
         do = f"evaluate on valid, or train on {families} or more"
         raise CollectionError(f"{collection} was trained without folds", do=do)
     rankings: Rankings = {(card.model, None): {}}
-    for split, manifest in read_manifests(workspace, collection, [*card.trained_on]).items():
-        others = dict.fromkeys(manifest.graphs.keys() - card.folds.keys(), "")
-        for rows in graphs_to_score(workspace, collection, split, manifest, {}, others):
+    for rows in training_rows(workspace, collection, card):
+        if rows.name in card.folds:
             rankings[card.model, None][rows.name] = card.folds[rows.name]
             add_untrained(rankings, collection, rows)
     if not rankings[card.model, None]:

@@ -117,7 +117,8 @@ def training_seconds(
     few: list[GraphRows] = []
     for graph in each_graph(workspace, collection, settings.splits[0], first):
         if graph.labelled and graph.rankable:
-            few.append(graph.measured().take(np.arange(min(len(graph), sizes[graph.name]))))
+            measured = graph.measured()
+            few.append(measured.take(np.arange(min(len(measured), sizes[graph.name]))))
         if sum(map(len, few)) >= _PROBE_ROWS:
             break
     if not few:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -13,9 +13,10 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, counted
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
-from xlarank.features.rows import GraphRows, graph_generator
+from xlarank.features.rows import GraphRows, random_rows
 from xlarank.features.store import Manifest, each_graph, read_manifest, read_manifests
 from xlarank.models.arrays import Floats
+from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
 from xlarank.models.training_data import FitSettings, TrainingData, target_of
 from xlarank.models.validation.folds import FoldPlan
@@ -227,14 +228,26 @@ def _read_graphs(
 
 
 def _sample(graph: GraphRows, rows: int, seed: int) -> GraphRows:
-    """Return random rows and the first configuration's; all rows if these cannot be ranked."""
+    """Return `random_rows`; all rows if these cannot be ranked."""
     if len(graph) <= rows:
         return graph
-    index = graph_generator(seed, graph.name).choice(len(graph), rows, replace=False)
-    first = graph.group[graph.ids == 0]
-    others = index[~np.isin(index, first)]
-    sample = graph.take(np.sort(np.concatenate([first, others])[:rows]))
+    sample = random_rows(graph, rows, seed)
     return sample if sample.rankable else graph
+
+
+def training_rows(
+    workspace: Workspace, collection: Collection, card: ModelCard
+) -> Iterator[GraphRows]:
+    """Yield the rows of the graphs of a collection that its model was trained on."""
+    manifests = read_manifests(workspace, collection, [*card.trained_on])
+    if not manifests:
+        return
+    sizes = training_sizes(collection, [*manifests.values()], card.max_rows)
+    seed = next(iter(manifests.values())).recipe.seed
+    for split, manifest in manifests.items():
+        for graph in each_graph(workspace, collection, split, manifest):
+            if graph.labelled and graph.rankable and graph.name in card.trained_on[split]:
+                yield _sample(graph.measured(), sizes[graph.name], seed)
 
 
 def training_set_of(

@@ -155,6 +155,7 @@ def test_measured_rows_are_sampled_by_the_graphs_name():
         sampled(replace(unlabelled, name=name), 10).ids.tolist() for name in "aab"
     )
     assert len(first) == 10 and sorted(first) == first == again != other
+    assert first[0] == other[0] == 0, "the compiler's default"
 
 
 def test_every_declared_block_is_listed():

@@ -10,7 +10,17 @@ import pytest
 
 from tests.graphs import save_npz
 from tests.pipelines import trees
-from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TREE, build, graph_path, model_of, stored
+from tests.pipelines.trees import (
+    LAYOUT,
+    LAYOUTS,
+    TILE,
+    TREE,
+    build,
+    edit_json,
+    graph_path,
+    model_of,
+    stored,
+)
 from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.submission import read_submission
@@ -30,6 +40,7 @@ from xlarank.pipelines.report import report
 from xlarank.pipelines.reporting.facts import gather
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support import evaluation, verdicts
+from xlarank.pipelines.support.evaluation import out_of_fold
 from xlarank.pipelines.support.results import read_results
 from xlarank.pipelines.training.training_sets import read_training_set
 
@@ -350,6 +361,49 @@ def test_graphs_are_held_out_while_their_family_stays(trained, fits):
         assert result.report[LAYOUT]["tau"]["graphs"][name] == tau
     board = leaderboard(Workspace(trained)).drop_nulls("held_out_by")
     assert {"family", "graph"} == set(table["held_out_by"]) == set(board["held_out_by"])
+
+
+def test_graphs_that_train_did_not_score_are_cross_validated(trained):
+    card = trained / "models/layout/cpu/random/model.json"
+    folds = json.loads(card.read_text())["folds"]
+    edit_json(card, folds={name: folds[name] for name in folds if name != "alpha__a"})
+    result = held_out(trained, by="graph", collections=[LAYOUT])
+    assert "alpha__a" in result.report[LAYOUT]["tau"]["graphs"]
+    assert any("3 of these graphs by folds of families" in note for note in result.notes)
+
+
+def test_rules_are_scored_on_the_rows_of_the_folds(trained):
+    """A model of a sample is compared with rules on the same sample."""
+    trees.train_models(trained, collections=[LAYOUT], max_rows=80, rounds=3, allow_constant=True)
+    card = model_of(trained).card
+    for (name, _), metrics in out_of_fold(Workspace(trained), LAYOUTS, card).items():
+        scores = {graph: values["score"] for graph, values in metrics.items()}
+        assert scores == card.others.get(name, scores)
+
+
+def test_graphs_of_other_collections_that_a_model_knows_are_not_scored(trained):
+    card = trained / "models/layout/cpu/random/model.json"
+    edit_json(card, collection="layout:cpu:default", also_from={LAYOUT: ["delta__a"]})
+    result = run(trained, model_from=str(card.parent), collections=[LAYOUT])
+    assert result.left_out == {f"{LAYOUT} delta__a": "the model was trained on it"}
+
+
+def test_a_model_in_a_folder_is_not_the_own_one(trained, tmp_path):
+    folder = shutil.copytree(trained / "models/tile/cpu", tmp_path / "model")
+    (name, _), *_ = run(trained, model_from=str(folder), collections=[TILE]).rankings[TILE]
+    assert name == "lambdarank", "a copy is the same"
+    trees.train_models(trained, collections=[TILE], rounds=7, allow_constant=True)
+    (name, _), *_ = run(trained, model_from=str(folder), collections=[TILE]).rankings[TILE]
+    assert name == f"lambdarank of {TILE}"
+
+
+def test_arguments_without_effect_are_refused(shared_trained, tmp_path):
+    for options, message in (
+        ({"official_indices": tmp_path}, "`official_indices` has no effect"),
+        ({"name": "first"}, "`name` has no effect"),
+    ):
+        with pytest.raises(XlarankError, match=message):
+            run(shared_trained, split="train", **options)
 
 
 @pytest.mark.slow

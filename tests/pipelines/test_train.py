@@ -355,6 +355,18 @@ def test_a_collection_without_a_train_split_has_no_forecast(tmp_path):
     assert len(lines) == 1 and LAYOUT not in lines[0]
 
 
+def test_the_time_of_partly_measured_graphs_is_told(tmp_path):
+    arrays = tile_graph(3)
+    arrays["config_runtime"][:5] = 0
+    for name in ("conv__a", "dot__a"):
+        save_npz(graph_path(tmp_path / "tree", TILE, "train", name), arrays)
+    build(tmp_path / "tree", tmp_path / "work")
+    lines: list[str] = []
+    settings = TrainSettings(seeds=1, rounds=5, allow_constant=True)
+    train(Workspace(tmp_path / "work"), settings, report=lines.append)
+    assert len(lines) == 1
+
+
 def test_training_rows_are_a_sample(built):
     """Evenly from all graphs, the same in every process, and those of the card."""
     work = Workspace(built)
