@@ -79,9 +79,8 @@ def _options(command: Any) -> Iterator[str]:
         value = " ".join(
             filter(None, [part.metavar, f"({span})" if (span := number_span(part)) else ""])
         )
-        default = (
-            "" if part.default in (None, False) or callable(part.default) else f"`{part.default}`"
-        )
+        no_default = part.default is None or part.default is False or callable(part.default)
+        default = "" if no_default else f"`{part.default}`"
         help_text = (part.help or "").replace("|", "\\|").replace("\\[", "[")
         yield f"| {names} | {value} | {'required' if part.required else default} | {help_text} |"
 

@@ -33,7 +33,7 @@ def cause_of(column: str) -> Cause:
 @cache
 def _causes(user_blocks: tuple[Block, ...]) -> dict[str, Cause]:
     return {
-        name: getattr(meaning, "cause", None) or block.cause
+        name: Cause(getattr(meaning, "cause", None) or block.cause)
         for block in (*BLOCKS, *user_blocks)
         for name, meaning in block.columns.items()
     }

@@ -40,8 +40,8 @@ class ConfigRelayout:
 
 #: Why a node is slow, by the name of a quantity.
 REASONS: Final = {
-    "constrained_turned": "is set to a layout other than row-major",
-    "constrained_padded": "has a set layout, padded to tiles",
+    "constrained_turned": "is written or read in a set layout other than row-major",
+    "constrained_padded": "is written or read in a set layout, padded to tiles",
     "strided_dots": "reads both operands across the contracted dimension",
     "half_strided_dots": "reads an operand across the contracted dimension",
     "turned": "writes in another order than row-major",

@@ -87,8 +87,9 @@ class NodeTime:
 
     Attributes:
         node: number in the graph.
-        nanoseconds, fastest_ns: times under its layout, and under the fastest one that needs no
-            copy.
+        nanoseconds, fastest_ns: times under its layouts, and under the fastest output layout that
+            needs no copy.
+        output_ns: time under its output layout and the faster layouts of its operands.
         lanes, tile_lanes: elements along the lanes, and the lanes that they take.
         order, fastest_order: the two minor-most dimensions of its layout and of the fastest one,
             minor to major.
@@ -97,6 +98,7 @@ class NodeTime:
     node: int
     nanoseconds: float
     fastest_ns: float
+    output_ns: float
     lanes: int
     tile_lanes: int
     order: tuple[int, ...]
@@ -267,12 +269,13 @@ def config_times(graph: LayoutGraph, config: int) -> list[NodeTime]:
     model = TimeModel(context)
     rows = context.table.codes[graph.group[config]]
     layout = context.slots["output"].layout[context.row_type[rows]]
+    output_ns = model.nanoseconds(np.arange(len(rows)), layout)
     times = []
     for k, node in enumerate(graph.configurable.tolist()):
         sizes = context.dims[node, layout[k, layout[k] >= 0]].tolist()
         size = next((size for size in sizes if size != 1), 1)
         dimensions = layout[k, :2], model.fastest_order[k]
         orders = (tuple(order[order >= 0].tolist()) for order in dimensions)
-        ns = float(model.row_ns[rows[k]]), float(model.fastest_ns[k])
+        ns = float(model.row_ns[rows[k]]), float(model.fastest_ns[k]), float(output_ns[k])
         times.append(NodeTime(node, *ns, size, -(-size // TPU.lanes) * TPU.lanes, *orders))
     return times

@@ -176,12 +176,14 @@ def in_fixed_colours(svg: str) -> str:
 def metric_chart(
     name: str, graphs: Sequence[str], values: Mapping[str, Floats], label: str, order: Integers
 ) -> str:
-    """Draw a mark per ranking for the last `_MAX_NAMES` graphs in ``order``.
+    """Draw a mark per ranking for the first `_MAX_NAMES` graphs in ``order``.
 
     Rules are hollow and, unless `IN_USE`, small. Each ranking is a little lower than the one
     before, so that equal values show. Slowdowns, which begin at 0, have a logarithmic axis.
     """
-    order = order[-_MAX_NAMES:]
+    if len(order) > _MAX_NAMES:
+        label += f", the worst {_MAX_NAMES} of {len(order)} graphs"
+        order = order[:_MAX_NAMES]
     row = max(0.2, 0.06 * len(values))
     from matplotlib.ticker import PercentFormatter
 

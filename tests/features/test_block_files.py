@@ -83,12 +83,14 @@ def test_own_columns_stand_beside_the_others_which_do_not_change(tmp_path: Path)
 
 
 def test_the_cause_that_a_block_declares_is_the_cause_of_its_columns(tmp_path: Path) -> None:
-    text = TEXT.replace("import Block, ", "import Block, Cause, ")
+    text = TEXT.replace("import Block, ", "import Block, Cause, Column, ")
     text = text.replace('"""Largest bound."""', '"""Largest bound."""\n    cause = Cause.TRAFFIC')
+    text = text.replace('"twice as many"', 'Column("twice as many", "the inner loop")')
     assert cause_of("mine__most__max") is Cause.PROGRAM
     load_blocks(written(tmp_path, text))
     assert cause_of("mine__most__max") is Cause.TRAFFIC
     assert cause_of("mine__nodes__count") is Cause.PROGRAM
+    assert cause_of("mine__twice__count") is Cause.INNER, "given as text"
     assert column_meanings()["mine__nodes__count"] == "nodes"
 
 

@@ -155,8 +155,12 @@ def test_equal_scores_do_not_hide_each_other(monkeypatch):
     styles = {name: line.get_fillstyle() for name, line in lines.items()}
     assert styles == dict.fromkeys(rankings, "none") | {"lambdarank": "full"}
     charts.ranks_chart("x", "a graph", predicted=np.array([0.0, 0.5]), measured=np.ones(2))
-    points = drawn[1].get_lines()[-1]
+    points = drawn.pop().get_lines()[-1]
     assert (*points.get_xdata(), *points.get_ydata()) == (1, 1, 0, 0.5), "labels along x"
+    many = {"lambdarank": np.arange(70) / 100}
+    charts.metric_chart("x", list(map(str, range(70))), many, "tau", np.arange(70))
+    (line,) = drawn.pop().get_lines()
+    assert line.get_xdata().tolist() == many["lambdarank"][:60].tolist(), "the worst"
 
 
 def test_without_models_and_with_names_that_look_like_html(built, tmp_path):

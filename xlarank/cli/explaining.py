@@ -57,10 +57,10 @@ def _show_copies(result: Explanation, top: int) -> None:
 
 def _show_difference(result: Explanation) -> None:
     """Print which configuration is ahead, by how much, and the causes."""
+    first, second = result.ranks
     relation = "level with"
     if result.difference:
-        relation = "ahead of" if result.difference < 0 else "behind"
-    first, second = result.ranks
+        relation = "ahead of" if first < second else "behind"
     against = f", {result.against}" if result.against != f"configuration {result.then}" else ""
     now = f"configuration {result.now}"
     ranked = f"{now} (rank {first} of {result.configurations:,}) is ranked {relation}"
@@ -121,7 +121,7 @@ def explain(
     svg: options.OptionalOut = None,
     json_file: options.Json = None,
 ) -> None:
-    """Explain why one configuration is ranked ahead of another: by node, pair, cause and column.
+    """Explain why one configuration is ranked ahead of another: by node, cause and column.
 
     Args:
         graph: An npz file in TpuGraphs format.

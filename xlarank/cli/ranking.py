@@ -139,10 +139,12 @@ def _show_losses(ranking: Ranking) -> None:
         share = (node.nanoseconds - node.fastest_ns) / total if total else 0.0
         if share >= 0.001:
             cause = "an operand has the contracted dimension along its lanes"
-            if node.order != node.fastest_order:
-                lanes = f"{node.lanes} of {node.tile_lanes} lanes are used"
+            if node.output_ns > node.fastest_ns:
                 order = ",".join(map(str, node.fastest_order))
-                cause = f"{lanes}; output {{{order},...}} saves it"
+                cause = "its sublanes are padded"
+                if node.order[:1] != node.fastest_order[:1] and node.lanes < node.tile_lanes:
+                    cause = f"{node.lanes} of {node.tile_lanes} lanes are used"
+                cause += f"; output {{{order},...}} saves it"
             lost = f"{share:.1%} of the estimated {total / 1e6:.3f} ms is lost"
             name = " ".join(describe_node(graph, node.node))
             say(f"configuration {first}: {lost} by node {node.node}, {name}: {cause}")
