@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -256,7 +256,7 @@ def progress(title: str, total: int) -> Iterator[Callable[..., None]]:
     title = plain(title)
     verbose = current_run.verbose
     has_bar = sys.stderr.isatty() and not (current_run.quiet or verbose)
-    bars = _bars(disable=not has_bar)
+    bars = _bars()  # also the state of the job if nothing is drawn
     bars.add_task(title, total=total, note="", left="")
     (task,) = bars.tasks
     ended = threading.Event()
@@ -294,7 +294,7 @@ def progress(title: str, total: int) -> Iterator[Callable[..., None]]:
     clock = threading.Thread(target=watch, daemon=True)
     clock.start()
     try:
-        with bars:
+        with bars if has_bar else nullcontext():
             yield step
     finally:
         ended.set()
@@ -304,7 +304,7 @@ def progress(title: str, total: int) -> Iterator[Callable[..., None]]:
             write(f"{title}: {task.completed} of {total} in {duration(seconds)}")
 
 
-def _bars(disable: bool) -> rich_progress.Progress:
+def _bars() -> rich_progress.Progress:
     """Return bars with description, count, time and note; names are cut in a narrow window."""
     description, note = (Column(ratio=ratio, no_wrap=True, overflow="ellipsis") for ratio in (3, 2))
     fixed = Column(no_wrap=True)
@@ -320,5 +320,4 @@ def _bars(disable: bool) -> rich_progress.Progress:
         console=console(stderr=True),
         refresh_per_second=4,
         expand=True,
-        disable=disable,
     )
