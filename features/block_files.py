@@ -166,7 +166,7 @@ def _converting_errors(
 ) -> Iterator[None]:
     """Convert errors in these files (name and path in tracebacks), with ``always`` all errors.
 
-    What the files print goes to standard error.
+    Output of the files goes to standard error.
     """
     try:
         with redirect_stdout(sys.stderr) if files else nullcontext():

@@ -3,7 +3,7 @@
 Both trust their text: they follow children out of range, rely on stated sizes, and loop forever
 over cyclic children. So every count, index and number of a tree is checked first, and only the form
 of trees that these rankers grow is accepted: one value per leaf, no categories, no linear leaves.
-What surrounds the trees is not read but written anew.
+Everything around the trees is written anew.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ def info(
         values = file_info(graph)
         if (of := collection_of(graph)) is not None:
             npz = graph.resolve().parents[len(of.parts) + 1]
-            found = npz.parent if npz.name == "npz" else npz
-            console.current_run.words["data_root"] = f" --data-root {shlex.quote(str(found))}"
+            data_root = npz.parent if npz.name == "npz" else npz
+            console.current_run.words["data_root"] = f" --data-root {shlex.quote(str(data_root))}"
         show_rows(
             {"~quantity": head, ">value": f"{values[name]:{form}}"}
             for name, (head, form) in LABELS.items()
