@@ -106,7 +106,7 @@ class CollectionFacts:
         ceilings = evaluation.ceilings_of(self.metrics)
         rows = []
         for name, metrics in self.used_metrics.items():
-            row: Row = {"graph": name, "configurations": graphs[name].rows}
+            row: Row = {"graph": name, "distinct rows": graphs[name].rows}
             row[verdicts.score_name(self.name)] = metrics["score"]
             row |= {metric: metrics[metric] for metric in METRICS[1:]}
             if ceilings:
