@@ -142,12 +142,15 @@ def test_pure_noise_is_never_certain():
 
 
 def test_ties_are_never_certain():
-    """The mean scores are the costs but for one tie, whose pair is neither right nor wrong."""
-    scores = np.arange(40.0) + np.array([[-0.01], [0.01]]) * np.arange(40) % 3
-    scores[:, 1] = scores[:, 0]
+    """The mean scores are the costs but for one tie, whose pair is neither right nor wrong.
+
+    Seeds are 3 above and below them in turn: differences disagree by 6, neighbours are 1/6 apart.
+    """
+    scores = np.arange(40.0) + 3 * np.array([[1.0], [-1.0]]) * np.tile([1, -1], 20)
+    scores[:, 1] = scores[::-1, 0]
     graphs = [(f"family{n % 3}", scores, np.arange(1.0, 41.0)) for n in range(12)]
     calibration = calibrated(graphs)
-    assert 0 < calibration.threshold
+    assert calibration.threshold == pytest.approx(1 / 6), "all pairs but the tie"
     trust = Trust(calibration, scores, np.arange(40))
     assert trust.certain <= 1 and trust.ahead_of.max() <= 39
 
