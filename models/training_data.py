@@ -135,9 +135,10 @@ class FitSettings:
     grows: bool = False
 
     def __post_init__(self) -> None:
-        Interval(0, MAX_ROUNDS, whole=True)("rounds", self.rounds)
-        Interval(0, MAX_SEED, whole=True)("seed", self.seed)
-        Interval(-1, MAX_THREADS, whole=True)("threads", self.threads)
+        limits = {"rounds": (0, MAX_ROUNDS), "seed": (0, MAX_SEED), "threads": (-1, MAX_THREADS)}
+        for name, (low, high) in limits.items():
+            value = Interval(low, high, whole=True)(name, getattr(self, name))
+            object.__setattr__(self, name, value)  # an int: numpy's are not valid JSON
         object.__setattr__(self, "threads", max(0, self.threads))
 
 

@@ -132,14 +132,12 @@ def verdict(collection: str, rankings: Rankings, ranker: str = "") -> str:
     label = ranker or next(iter(rankings))[0]
     metrics = rankings[label, None]
     score = f"{score_name(collection)} {_mean_score(metrics)}"
-    same: tuple[
-        str, ...
-    ] = ()  # names, among rules and the shipped ranker, of an evaluated shipped ranker
+    same = ""  # name of an evaluated shipped ranker among rules and the shipped ranker
     if label.endswith(SHIPPED_RANKER):
-        same = (ESTIMATED_TIME if label.startswith(RELAYOUT_TIME) else SHIPPED_RANKER,)
+        same = ESTIMATED_TIME if label.startswith(RELAYOUT_TIME) else SHIPPED_RANKER
     rules = {}
     for name, scored in untrained(rankings).items():
-        if name not in (RANDOM, *same) and metrics.keys() <= scored.keys():
+        if name not in (RANDOM, same) and metrics.keys() <= scored.keys():
             rules[name] = np.array([scored[graph]["score"] for graph in metrics])
     rule = max(rules, key=lambda name: rules[name].mean())
     leads = column(metrics) - rules[rule]

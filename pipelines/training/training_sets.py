@@ -207,24 +207,34 @@ def _read_graphs(
     sizes: dict[str, int],
 ) -> tuple[TrainingData, dict[str, list[str]]]:
     """Return the query groups, of ``sizes`` rows, and the names of their graphs by split."""
-    seed = manifests[splits[0]].recipe.seed
-    total = 0
     names = {split: list[str]() for split in splits}
     usable: list[GraphRows] = []
-    for split, manifest in manifests.items():
-        for graph in each_graph(workspace, collection, split, manifest):
-            total += 1
-            if graph.labelled and graph.rankable:
-                if usable and graph.columns == usable[0].columns:  # share one list of names
-                    graph = replace(graph, columns=usable[0].columns)
-                usable.append(_sample(graph.measured(), sizes[graph.name], seed))
-                names[split].append(graph.name)
+    for split, graph in _sampled_graphs(workspace, collection, manifests, sizes):
+        if usable and graph.columns == usable[0].columns:  # share one list of names
+            graph = replace(graph, columns=usable[0].columns)
+        usable.append(graph)
+        names[split].append(graph.name)
     if not usable:
+        total = sum(len(manifest.graphs) for manifest in manifests.values())
         count = f"{counted(total, 'graph')} in {' and '.join(splits)}"
         got = f"{collection} has {count}, none of which can be trained on"
         expected = "a graph with measured runtimes and two configurations that differ"
         raise CollectionError(got, expected=expected, do=f"leave {collection} out")
     return TrainingData.from_graphs(usable, target_of(collection)), names
+
+
+def _sampled_graphs(
+    workspace: Workspace,
+    collection: Collection,
+    manifests: Mapping[str, Manifest],
+    sizes: Mapping[str, int],
+) -> Iterator[tuple[str, GraphRows]]:
+    """Yield the split and the rows, sampled to ``sizes``, of each graph to train on."""
+    seed = next(iter(manifests.values())).recipe.seed
+    for split, manifest in manifests.items():
+        for graph in each_graph(workspace, collection, split, manifest):
+            if graph.labelled and graph.rankable:
+                yield split, _sample(graph.measured(), sizes[graph.name], seed)
 
 
 def _sample(graph: GraphRows, rows: int, seed: int) -> GraphRows:
@@ -243,11 +253,9 @@ def training_rows(
     if not manifests:
         return
     sizes = training_sizes(collection, [*manifests.values()], card.max_rows)
-    seed = next(iter(manifests.values())).recipe.seed
-    for split, manifest in manifests.items():
-        for graph in each_graph(workspace, collection, split, manifest):
-            if graph.labelled and graph.rankable and graph.name in card.trained_on[split]:
-                yield _sample(graph.measured(), sizes[graph.name], seed)
+    for split, graph in _sampled_graphs(workspace, collection, manifests, sizes):
+        if graph.name in card.trained_on[split]:
+            yield graph
 
 
 def training_set_of(

@@ -120,6 +120,8 @@ def test_settings_of_a_fit_are_whole_numbers_and_values_are_plain_ones_for_json(
         with pytest.raises(ModelError, match=said):
             FitSettings(*settings)
     assert [FitSettings(5, 0, n).threads for n in (-1, 0, 1)] == [0, 0, 1], "-1: all cores"
+    settings = FitSettings(*np.array([5, 3, 1]))
+    assert {type(settings.rounds), type(settings.seed), type(settings.threads)} == {int}
     parsed = (
         Interval(0)("name", np.float32(0.5)),
         Interval()("name", -3),

@@ -19,6 +19,7 @@ from tests.features.helpers import graph_of, layout_file
 from tests.graphs import Node, layout_row, save_npz
 from tests.pipelines import trees
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, stored, tile_graph
+from xlarank.cli.explaining import _show_difference
 from xlarank.cli.explaining import explain as explain_command
 from xlarank.cli.ranking import rank as command
 from xlarank.data.collection import SAMPLE, Collection
@@ -322,6 +323,9 @@ def test_nodes_causes_and_columns_add_up_to_the_difference(shared_trained, path,
     shown = " ".join(capsys.readouterr().out.split())
     assert re.search(r" 13 \(rank \d+\), by the ", shown)
     assert "configuration 13" not in shown, "named once"
+    behind = replace(explained(shared_trained, path, config=2, against=13), difference=0.5)
+    _show_difference(replace(behind, ranks=(1, 2)))
+    assert "is ranked ahead of" in capsys.readouterr().out, "a fallback may decide"
     for config in (0, 5, 11):
         result = explained(shared_trained, path, config=config, against=20)
         assert result.difference == pytest.approx(ranking.scores[config] - ranking.scores[20])

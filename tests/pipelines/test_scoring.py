@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import polars as pl
@@ -404,6 +405,8 @@ def test_arguments_without_effect_are_refused(shared_trained, tmp_path):
     ):
         with pytest.raises(XlarankError, match=message):
             run(shared_trained, split="train", **options)
+    with pytest.raises(XlarankError, match="both `scores` and `model_from` are given"):
+        run(shared_trained, scores=Mock(), model_from="shipped")
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
+from unittest.mock import Mock
 
 import optuna
 import pytest
@@ -44,7 +45,7 @@ from xlarank.models.validation.folds import Curves, FoldPlan, climb, rungs_of
 from xlarank.pipelines.training.fit_cost import study_seconds
 from xlarank.pipelines.training.objective import RESULT, Objective, choose
 from xlarank.pipelines.training.studies import FINISHED, StudyOptions, open_storage
-from xlarank.pipelines.training.training_sets import read_training_set
+from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_training_set
 from xlarank.pipelines.tune import tune
 
 DEFAULTS = params_of("lambdarank", "tile")
@@ -96,6 +97,14 @@ def _no_pictures(request, monkeypatch):
 @pytest.fixture
 def by_learning_rate(monkeypatch):
     monkeypatch.setattr(CLIMB, made_up(lambda params: params["learning_rate"]))
+
+
+def test_trials_of_any_seed_have_the_same_rows(built, by_learning_rate, monkeypatch):
+    sampled = Mock(wraps=StoredTrainingSet.sampled)
+    monkeypatch.setattr(StoredTrainingSet, "sampled", lambda *args: sampled(*args))
+    for seed in (0, 5):
+        run(built, 2 + seed, fit=FitSettings(10, seed, 1))
+    assert {call.args[2] for call in sampled.call_args_list} == {0}
 
 
 @pytest.mark.slow
