@@ -33,7 +33,19 @@ def write_model(folder: Path, members: Sequence[Member], card: ModelCard) -> Mod
         card = replace(card, versions=library_versions(), members=checksums)
         read_members(folder, card)
         write_json(folder / CARD, asdict(card))
+    _remove_old_members(folder)
     return card
+
+
+def _remove_old_members(folder: Path) -> None:
+    """Remove the members of earlier models: all folders of members that the stored card, read back
+    whole, does not name.
+    """
+    card, _ = read_model(folder)
+    kept = {Path(name).parts[0] for name in card.members}
+    for old in [*folder.glob(f"{_PREFIX}*"), *folder.glob("boosters-*")]:
+        if old.name not in kept:
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def read_model(folder: Path) -> tuple[ModelCard, list[Member]]:
@@ -51,8 +63,8 @@ def read_model(folder: Path) -> tuple[ModelCard, list[Member]]:
 def _new_members(folder: Path, members: Sequence[Member]) -> Iterator[dict[str, str]]:
     """Write members into a new folder of a model and yield their checksums by folder.
 
-    On leaving, the members of an earlier model are removed, or the new ones if an error was raised.
-    Raises `WorkspaceError` if the folder cannot be written.
+    The new folder is removed if an error was raised. Raises `WorkspaceError` if the folder cannot
+    be written.
     """
     new_folder = None
     try:
@@ -74,8 +86,6 @@ def _new_members(folder: Path, members: Sequence[Member]) -> Iterator[dict[str, 
         got = f"cannot write {folder} ({error.strerror or error})"
         do = "choose another workspace or change permissions"
         raise WorkspaceError(got, expected="a folder that can be written to", do=do) from error
-    for old in {*folder.glob(f"{_PREFIX}*"), *folder.glob("boosters-*")} - {new_folder}:
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def read_members(folder: Path, card: ModelCard) -> list[Member]:

@@ -3,8 +3,10 @@
 import os
 import shutil
 import stat
+import tempfile
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -51,6 +53,17 @@ def scores(folder):
 def folder(tmp_path):
     saved(small(seeds=2), tmp_path / "model")
     return tmp_path / "model"
+
+
+def test_a_model_is_replaced_in_a_relative_folder(tmp_path, monkeypatch):
+    """Since Python 3.12 `tempfile.mkdtemp` returns an absolute path for a relative folder."""
+    monkeypatch.chdir(tmp_path)
+    mkdtemp = tempfile.mkdtemp
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda **kwargs: os.path.abspath(mkdtemp(**kwargs)))
+    for seeds in (1, 2):
+        saved(small(seeds=seeds), Path("work/model"))
+        assert len(Model.load(Path("work/model")).members) == seeds
+        assert len([*Path("work/model").glob("members-*")]) == 1
 
 
 def test_a_saved_model_is_replaced_as_a_whole(folder, monkeypatch):
