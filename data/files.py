@@ -121,7 +121,8 @@ def write_parquet(partial: Path, table: pl.DataFrame, **options: Any) -> None:
     """
     stream = io.BytesIO()
     table.write_parquet(stream, **options)
-    partial.write_bytes(stream.getbuffer())
+    with stream.getbuffer() as buffer:  # released even if the write fails
+        partial.write_bytes(buffer)
 
 
 def new_mode(mode: int) -> int:
