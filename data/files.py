@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import shutil
 import stat
 import sys
 import tempfile
@@ -121,8 +122,9 @@ def write_parquet(partial: Path, table: pl.DataFrame, **options: Any) -> None:
     """
     stream = io.BytesIO()
     table.write_parquet(stream, **options)
-    with stream.getbuffer() as buffer:  # released even if the write fails
-        partial.write_bytes(buffer)
+    stream.seek(0)
+    with partial.open("wb") as file:
+        shutil.copyfileobj(stream, file)
 
 
 def new_mode(mode: int) -> int:
