@@ -25,7 +25,6 @@ from xlarank.models.member import Member
 from xlarank.models.objectives import blend, mean_rank
 from xlarank.models.rankers import members_of, params_of
 from xlarank.models.training_data import TARGETS, TPU, FitSettings, Target, TrainingData
-from xlarank.models.validation.calibration import Calibration
 
 #: Name prefix of rules among rankers.
 RULE: Final = "rule: "
@@ -46,7 +45,7 @@ class Model:
         columns: columns of the training rows; empty before `fit`.
         rule: sum of columns that ranks in place of members: an estimated time, or one of
             `xlarank.models.rules`.
-        card, calibration: description, and certainty of rankings; None unless saved or loaded.
+        card: description; None unless saved or loaded.
         shipped: whether the model comes with the package, or is an estimated time; it uses a subset
             of the rows' columns.
         choice: why it ranks instead of a trained model, or what limits it; empty by default.
@@ -59,7 +58,6 @@ class Model:
     columns: list[str] = field(default_factory=list)
     rule: ColumnSum | None = None
     card: ModelCard | None = None
-    calibration: Calibration | None = None
     shipped: bool = False
     choice: str = ""
 
@@ -290,8 +288,7 @@ class Model:
         card, members = read_model(folder)
         params = params_of(card.model, card.kind, card.params)
         rule = ColumnSum(tuple(card.rule), card.rule_weight) if card.rule else None
-        calibration = Calibration.load(folder, card.fingerprint)
-        return cls(card.model, card.kind, params, members, card.columns, rule, card, calibration)
+        return cls(card.model, card.kind, params, members, card.columns, rule, card)
 
     def _require_fitted(self) -> None:
         if not self.columns:

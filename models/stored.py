@@ -19,7 +19,6 @@ from xlarank.models.card import CARD, ModelCard
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.model import Model
 from xlarank.models.training_data import TPU, target_of
-from xlarank.models.validation.calibration import CALIBRATION
 from xlarank.models.validation.metrics import LAYOUTS_SET
 
 #: Models for collections without one, made by ``python -m benchmarks.pretrain``.
@@ -37,7 +36,7 @@ def model_of(workspace: Workspace, collection: Collection) -> Model:
     folder = workspace.model(collection)
     if not (folder / CARD).exists():
         raise ModelError(f"{collection} has no trained model", do="run train first")
-    model = _load(folder, _stamp(folder / CARD), _stamp(folder / CALIBRATION))
+    model = _load(folder, _stamp(folder / CARD))
     owner = model.require_card().collection
     if owner != str(collection):
         move = f"pass `model_from={owner}` with that model in its own folder"
@@ -48,7 +47,7 @@ def model_of(workspace: Workspace, collection: Collection) -> Model:
 
 
 @lru_cache(maxsize=4)
-def _load(folder: Path, *stamps: tuple[int, int] | None) -> Model:
+def _load(folder: Path, stamp: tuple[int, int] | None) -> Model:
     return Model.load(folder)
 
 

@@ -18,7 +18,6 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.card import CARD
 from xlarank.models.model import Model
 from xlarank.models.stored import trained_collections
-from xlarank.models.validation.calibration import CALIBRATION
 from xlarank.pipelines.training.budget import first_scores
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -110,7 +109,7 @@ def _add_models(root: Path, content: dict[str, bytes]) -> list[str]:
         study = workspace.study(collection)
         model = Model.load(folder)
         model.require()
-        paths = [folder / CARD, folder / CALIBRATION, first_scores(workspace, collection)]
+        paths = [folder / CARD, first_scores(workspace, collection)]
         for member in model.require_card().members:
             paths += (folder / member).rglob("*")
         paths += [*study.glob("best-*.json"), *study.glob("trials-*.csv")]

@@ -19,7 +19,6 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.layout.time_model import NodeTime, config_times
 from xlarank.features.rows import GraphRows
 from xlarank.models.model import Model
-from xlarank.models.validation.calibration import Trust
 from xlarank.models.validation.metrics import compiler_cost, graph_metrics, order_of, speedups
 from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_model
 from xlarank.pipelines.support.progress import Progress, steps_of
@@ -94,8 +93,6 @@ class Ranked:
         rank: from 1, among distinct configurations.
         configuration: id in the file; the first of identical configurations.
         runtime_ns: None if not measured.
-        certainly_ahead_of: number of distinct configurations certainly slower; None without
-            `Ranking.trust`.
         speedup: as in `Ranking`; None if unknown.
         estimated_ns: runtime predicted by the model; None if it only ranks.
     """
@@ -106,14 +103,13 @@ class Ranked:
     runtime_ns: int | None
     identical: list[int]
     identical_runtime_ns: list[int | None]
-    certainly_ahead_of: int | None = None
     speedup: float | None = None
     estimated_ns: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return JSON values; unknown optional ones are left out."""
         values = asdict(self)
-        for name in ("certainly_ahead_of", "speedup", "estimated_ns"):
+        for name in ("speedup", "estimated_ns"):
             if values[name] is None:
                 del values[name]
         return values
@@ -131,7 +127,6 @@ class Ranking:
         same_as: ``(configs,)`` lowest id of an identical configuration.
         runtime: ``(configs,)`` measured nanoseconds, 0 if not measured.
         metrics: `graph_metrics`; None unless two distinct configurations differ in runtime.
-        trust: certainty; None without calibration or with a ``fallback``.
         fallback: description of the fallback for an unseen kernel family, if it was used; else
             empty.
         speedup: ``(configs,)`` runtime of the compiler's default over that of each configuration,
@@ -149,15 +144,13 @@ class Ranking:
     """
 
     metrics: dict[str, float] | None = None
-    trust: Trust | None = None
     speedup: NDArray[np.float64] | None = None
     speedups: dict[str, float] | None = None
     estimated: NDArray[np.float64] | None = None
 
     def __init__(self, graph: Graph, rows: GraphRows, model: Model) -> None:
         card = model.require_card()
-        by_seed = model.scores_by_seed(rows)
-        scores: NDArray[np.float64] = by_seed.mean(axis=0)
+        scores = model.score(rows)
         kind = model.kind
         group = rows.group
         self.graph = graph.name
@@ -178,9 +171,6 @@ class Ranking:
         self.same_as = graph.first[group]
         if rows.labelled and rows.rankable:
             self.metrics = graph_metrics(kind, self.scores, rows.cost, group)
-        # Calibrations are for scores without fallback.
-        if model.calibration and not self.fallback:
-            self.trust = Trust(model.calibration, by_seed, group)
         if rows.labelled and (compiler := compiler_cost(kind, rows)) is not None:
             row_cost = rows.row_cost[group]
             self.speedup = np.where(np.isfinite(row_cost), compiler / row_cost, np.nan)
@@ -219,7 +209,6 @@ class Ranking:
                 self._runtime_of(config),
                 identical,
                 list(map(self._runtime_of, identical)),
-                certainly_ahead_of=None if self.trust is None else int(self.trust.ahead_of[config]),
                 speedup=self._speedup_of(config),
                 estimated_ns=None if self.estimated is None else float(self.estimated[config]),
             )
@@ -295,7 +284,6 @@ class Ranking:
             "best": [entry.as_json() for entry in self.best(top)],
             "metrics": self.metrics,
             "speedups": self.speedups,
-            "trust": self.trust.as_json() if self.trust else None,
         }
 
 

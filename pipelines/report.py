@@ -18,7 +18,6 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.meanings import cause_of, column_meanings
 from xlarank.models.arrays import Floats
 from xlarank.models.contributions import sum_by_key
-from xlarank.models.validation import calibration
 from xlarank.models.validation.metrics import summary
 from xlarank.pipelines.reporting import charts
 from xlarank.pipelines.reporting.facts import METRICS, NO_MODEL, CollectionFacts, Row, gather
@@ -132,11 +131,7 @@ def _template() -> Template:
     functions = [metric_charts, ranks_charts, causes_chart, mean_row]
     functions += [compared, paired_test, counted]
     environment.globals |= {function.__name__: function for function in functions}
-    environment.globals |= {
-        "calibration": calibration,
-        "evaluation": evaluation,
-        "verdicts": verdicts,
-    }
+    environment.globals |= {"evaluation": evaluation, "verdicts": verdicts}
     environment.filters["cell"] = _cell
     return environment.get_template("report.html.jinja")
 

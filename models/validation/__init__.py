@@ -1,1 +1,1 @@
-"""Metrics of rankings, cross-validation, and calibrated certainty."""
+"""Metrics of rankings, cross-validation, and noise of labels."""

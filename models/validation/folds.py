@@ -325,18 +325,3 @@ def climb(
     for rounds in rungs:
         on_rung = replace(settings, rounds=rounds, grows=rounds != rungs[-1])
         yield join_curves([*map_folds(run, range(len(folds)), on_rung)])
-
-
-def out_of_fold_scores(
-    model: Model, data: TrainingData, folds: Sequence[Fold], settings: FitSettings
-) -> Floats:
-    """Return ``(rows,)`` out-of-fold scores, 0 for graphs that no fold scores."""
-    scores = np.zeros(len(data.cost))
-
-    def run(fold: Fold, settings: FitSettings) -> None:
-        fitted = model.fit(data.without(fold.held), settings)
-        for group in fold.scored:
-            scores[data.rows_of(group)] = fitted.score(data.parts[group])
-
-    deque(map_folds(run, folds, settings), maxlen=0)
-    return scores

@@ -1,4 +1,4 @@
-"""Results of a collection that a report shows: scores, ranks, certainty, an explanation."""
+"""Results of a collection that a report shows: scores, ranks, an explanation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from xlarank.models.card import CARD
 from xlarank.models.model import Model
 from xlarank.models.objectives import mean_rank
 from xlarank.models.stored import model_of
-from xlarank.models.validation.calibration import Trust
 from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph
 from xlarank.pipelines.ranking.winner import best_of
 from xlarank.pipelines.reporting import charts
@@ -44,7 +43,6 @@ class CollectionFacts:
         reason: why the model has no scores; empty if it has some or all graphs are in ``left_out``.
         ranks: graph -> ``(configs,)`` ranks by ``ranker`` and by cost, from 0 (fastest) to 1; empty
             if scores are out of fold, because no valid graph can be scored.
-        certain: graph -> share of certain pairs; empty without calibration.
         importance: column -> share of the gain, mean over seeds, largest first; empty for rules.
         studies: plots of studies as data URLs, because inline SVG could run scripts.
         explained: explanation of the median-score graph, and its picture if there is a segment to
@@ -60,7 +58,6 @@ class CollectionFacts:
     in_use: str = ""
     rankings: baselines.Rankings = field(default_factory=dict)
     ranks: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
-    certain: dict[str, float] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     importance: dict[str, float] = field(default_factory=dict)
     studies: list[str] = field(default_factory=list)
@@ -111,7 +108,7 @@ class CollectionFacts:
             row |= {metric: metrics[metric] for metric in METRICS[1:]}
             if ceilings:
                 row["ceiling of tau"] = ceilings.get(name)
-            rows.append(row | {"pairs certain": self.certain.get(name)})
+            rows.append(row)
         return rows
 
 
@@ -148,21 +145,17 @@ def gather(
 
 
 def _score_valid(workspace: Workspace, facts: CollectionFacts, model: Model, ranker: Model) -> None:
-    """Add metrics of valid graphs that the model does not know, their ranks and certainty."""
+    """Add metrics of valid graphs that the model does not know, and their ranks."""
     manifest = facts.manifests[SPLIT]
     model.require(manifest)
     trained = dict.fromkeys(model.require_card().known_graphs, "in the training set of the model")
     for rows in evaluation.graphs_to_score(
         workspace, facts.collection, SPLIT, manifest, facts.left_out, trained
     ):
-        by_seed = ranker.scores_by_seed(rows)
-        used = by_seed.mean(axis=0)
+        used = ranker.score(rows)
         scores = used if ranker is model else model.score(rows)
         evaluation.add_metrics(facts.rankings, facts.collection, rows, model.name, scores[None])
         facts.ranks[rows.name] = mean_rank(used[rows.group]), mean_rank(rows.cost)
-        if ranker.calibration is not None and not ranker.require_card().needs_fallback(rows):
-            trust = Trust(ranker.calibration, by_seed, rows.group)
-            facts.certain[rows.name] = trust.certain
 
 
 def _explain_median(facts: CollectionFacts, ranker: Model) -> tuple[Explanation, str]:

@@ -82,7 +82,7 @@ def test_saved_and_read_back_it_can_be_fitted_again_from_the_same_start(base, tm
     saved(tuned, tmp_path)
     loaded = Model.load(tmp_path)
     assert np.array_equal(scores(loaded), scores(tuned))
-    for again in (tuned, loaded):  # as calibrate and cross-validate do
+    for again in (tuned, loaded):  # as cross-validate does
         assert np.allclose(scores(again.fit(MORE, settings)), scores(tuned), atol=1e-9)
     longer = loaded.continued().fit(MORE, FitSettings(5, 0, 1))  # once more, from all of its trees
     saved(longer, tmp_path / "longer")
@@ -101,7 +101,7 @@ def test_seeds_continue_those_of_the_model_in_turn():
 def test_a_continued_model_is_unfitted_and_another_one(tmp_path):
     base = saved(fitted("lambdarank", easy_data(graphs=2), rounds=2), tmp_path)
     continued = replace(base, shipped=True).continued()
-    assert (continued.card, continued.calibration, continued.shipped) == (None, None, False)
+    assert (continued.card, continued.shipped) == (None, False)
     with pytest.raises(ModelError, match="was not trained"):
         continued.score(JUDGED)
 

@@ -8,15 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from tests.models.helpers import (
-    COLUMNS,
-    easy_data,
-    easy_graph,
-    fitted,
-    graph_rows,
-    kernel,
-    scores_of,
-)
+from tests.models.helpers import COLUMNS, easy_data, easy_graph, fitted, graph_rows, kernel
 from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
 from xlarank.models.member import Loss, Member
@@ -268,19 +260,6 @@ def test_large_graphs_are_scored_in_pieces(monkeypatch):
     assert validated(data, fold, model, settings) == at_once
     assert np.array_equal(whole.score(data.parts[0]), scores)
     assert max(sizes) == 20
-
-
-def test_out_of_fold_scores_of_a_family_are_those_of_the_others():
-    data = easy_data(graphs=6, configs=20)
-    settings = FitSettings(5, 2, 1)
-    model = Model.of("lambdarank", "layout")
-    scores = folds.out_of_fold_scores(model, data, family_folds(data.families, 3), settings)
-    for first in (0, 2, 4):
-        others = data.take([g for g in range(6) if g not in (first, first + 1)])
-        held = slice(data.indptr[first], data.indptr[first + 2])
-        fold = fitted("lambdarank", others, seed=2, rounds=5)
-        assert np.array_equal(scores[held], scores_of(fold, data.take([first, first + 1])))
-    assert not folds.out_of_fold_scores(model, data, [], settings).any()
 
 
 def test_a_lonely_peak_is_not_chosen():

@@ -25,11 +25,8 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.models.stored import pretrained_model
-from xlarank.models.validation.folds import out_of_fold_scores
 from xlarank.models.validation.metrics import kendall_tau
-from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
-from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.ranking.model_choice import find_model
@@ -133,38 +130,6 @@ def test_a_graph_that_the_start_has_seen_is_not_cross_validated(two):
     assert reason == "the model that was fine-tuned was trained on it"
 
 
-@pytest.mark.parametrize(("known", "judged"), [("elsewhere__a", 5), ("alpha__z", 3)])
-def test_only_families_new_to_the_start_calibrate_a_fine_tuned_model(
-    two, known, judged, monkeypatch
-):
-    edit_json(two.model(OTHERS) / "model.json", trained_on={"train": [known]})
-    _, model = tune(two, OTHER, seeds=2, with_valid=True, rounds=5)
-    refitted = []
-
-    def spy(model, *rest):
-        refitted.extend(model.members)
-        return out_of_fold_scores(model, *rest)
-
-    monkeypatch.setattr("xlarank.pipelines.calibrate.out_of_fold_scores", spy)
-    data = read_training_set(two, LAYOUTS, ("train", "valid"))
-    plan, _ = continued_contenders(*find_model(OTHER, two, "layout"), data, TrainSettings())
-    calibrated = calibrate(two, collections=[LAYOUT], threads=1)[0][LAYOUT]
-    assert calibrated.graphs == sum(len(fold.scored) for fold in plan.folds) == judged + 2
-    assert calibrated.families == len(plan.folds)
-    first, second = ([tree.text() for tree in member.warm_start] for member in refitted)
-    assert [first, second] == [[tree.text() for tree in own.warm_start] for own in model.members]
-    assert first != second, "each seed continues trees of its own"
-
-
-def test_too_few_folds_of_new_families_do_not_calibrate(two):
-    edit_json(two.model(OTHERS) / "model.json", trained_on={"train": ["alpha__z"]})
-    tune(two, OTHER, seeds=2, rounds=5)
-    with pytest.raises(ModelError, match=r"too few families of .* are new .*; expected 3 or more"):
-        calibrate(two, collections=[LAYOUT], threads=1)
-    with pytest.raises(CollectionError, match="train on three families new to the model"):
-        evaluate(two, split="train", collections=[LAYOUT])
-
-
 @pytest.mark.slow
 def test_a_model_in_a_folder_and_one_that_continues_another_are_continued(two, tmp_path):
     elsewhere = shutil.move(two.model(OTHERS), tmp_path / "elsewhere")
@@ -257,44 +222,6 @@ def test_other_collections_are_learned_from_by_weight_and_not_judged_on(pair, fi
     assert card.also_weights == {OTHER: 0.25} and set(card.folds) == set(names)
     card = learn(pair, OTHER, rounds=2).card
     assert card.also_weights == {OTHER: 1.0} and set(fits[-1]["data"].group_weight) == {1.0}
-
-
-@pytest.mark.slow
-def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_rank(
-    pair, shared_tree, fits
-):
-    path = graph_path(shared_tree, LAYOUT, "valid", "delta__a")
-    learn(pair, f"{OTHER}=0.5", seeds=2)
-    assert cross_validate(pair, collections=[LAYOUT], by="graph").report[LAYOUT]
-    chosen = {"collection": LAYOUT, "model_from": "trained"}
-    assert rank(pair, path, **chosen).trust is None
-    fits.clear()
-    calibrations, left_out = calibrate(pair, collections=[LAYOUT], threads=1)
-    # only graphs of the collection itself are judged
-    assert not left_out and calibrations[LAYOUT].graphs == 5
-    assert (calibrations[LAYOUT].seeds, calibrations[LAYOUT].families, len(fits)) == (2, 3, 2 * 3)
-    folds = [fit["data"] for fit in fits]
-    assert all(lacks_a_family(fold) and set(fold.group_weight) == {0.5, 1.0} for fold in folds)
-    ranking = rank(pair, path, **chosen)
-    assert ranking.trust.calibration == calibrations[LAYOUT]
-    shown = json.loads(json.dumps(ranking.as_json()))["trust"]
-    assert shown["best_among_first"] is ranking.trust.first is None, "of five graphs"
-    assert len(ranking.trust.lines()) == 1
-    ahead = [entry.certainly_ahead_of for entry in ranking.best()]
-    # the better the rank, the more lie behind
-    assert ahead == sorted(ahead, key=lambda count: -(count or 0))
-    others = ["alpha__z", *TREE[LAYOUT]["train"][1:]]
-    edit_json(pair.model(LAYOUTS) / "model.json", also_from={OTHER: others})
-    with pytest.raises(ModelError, match="are of other graphs than its model was trained on"):
-        calibrate(pair, collections=[LAYOUT], threads=1)
-    # that of another model is not used
-    assert learn(pair, OTHER, seeds=2, rounds=2).calibration is None
-    shutil.rmtree(pair.root / "features/layout/tpu-estimate")
-    with pytest.raises(CollectionError, match=f"{OTHER} has no train split"):
-        calibrate(pair, collections=[LAYOUT], threads=1)
-    shutil.rmtree(pair.root / "models")
-    with pytest.raises(ModelError, match="there is no trained model"):
-        calibrate(pair)
 
 
 def test_weights_that_are_refused(pair):

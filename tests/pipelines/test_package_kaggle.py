@@ -70,11 +70,9 @@ def test_a_package_replaces_a_package_but_nothing_else(tmp_path, few_files, monk
 
 
 def test_models_come_along_if_they_are_of_this_code(trained, tmp_path, few_files):
-    (trained / "models/tile/cpu/calibration.json").write_text("{}")
     _, models = package_kaggle(tmp_path / "package", models=trained)
     assert models == [LAYOUT, TILE]
     names = contents(tmp_path / "package").keys()
-    assert "workspace/models/tile/cpu/calibration.json" in names
     assert "workspace/models/tile/cpu/model.json" in names
     assert not [name for name in names if name.startswith("workspace/features")]
     card = trained / "models/tile/cpu/model.json"

@@ -27,7 +27,6 @@ from xlarank.models.stored import model_of
 from xlarank.models.training_data import FitSettings
 from xlarank.models.tuned import load_best
 from xlarank.pipelines import build_features
-from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.rank import rank
@@ -175,7 +174,6 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(
         partial(submit, out=tmp_path / "out.csv"),
         partial(submit, out=tmp_path / "out.csv", collections=[TILE]),
         partial(cross_validate, by="graph", collections=[TILE]),
-        partial(calibrate, collections=[TILE]),
         partial(tune, trials=1, collections=[TILE]),
     ]
     message = r"rows of .* by other feature code; .*; run build-features `data_root="

@@ -73,8 +73,6 @@ check-submission submission.csv
 check-submission submission.csv --sample sample_submission.csv
 explain net__a.npz --against default
 explain net__a.npz --config 17 --svg why.svg
-calibrate
-calibrate -c layout:cpu:random --threads 2
 report
 report --out report.html --compare other-workspace
 import-hlo step.hlo.pb --out own
@@ -110,7 +108,6 @@ NEXT: Final = {
     ),
     "submit": _CHECK,
     "explain": "explain-feature {file} # the meaning of a column",
-    "calibrate": "report{workspace}{collection} # shows how certain rankings are, as rank does",
     "import-hlo": "propose {file} --out candidates.npz",
     "propose": "rank {file}{workspace}{collection}{blocks}",
     "collect": "build-features --data-root {file} # then train",

@@ -1,4 +1,4 @@
-"""Commands that explain rankings: explain, calibrate, report."""
+"""Commands that explain rankings: explain, report."""
 
 from __future__ import annotations
 
@@ -167,46 +167,6 @@ def explain(
 
 
 @app.command()
-def calibrate(
-    workspace: options.Work = options.WORK,
-    collection: options.Collections = None,
-    threads: options.Threads = 0,
-    json_file: options.Json = None,
-) -> None:
-    """Measure out of fold how certain rankings are; rank and report then show it."""
-    from xlarank.models.card import FOLDS_OF
-    from xlarank.pipelines.calibrate import calibrate as run
-
-    work = options.workspace_at(workspace)
-    calibrations, left_out = run(
-        work, collections=collection or (), threads=threads, progress=progress
-    )
-
-    def share(value: float | None) -> str:
-        return "-" if value is None else f"{value:.0%}"
-
-    rows = []
-    for name, trust in calibrations.items():
-        right = "-"
-        if trust.right is not None:
-            right = f"{trust.right:.1%} ({trust.right_low:.1%} to {trust.right_high:.1%})"
-        row = {
-            "collection": name,
-            ">graphs": trust.graphs,
-            ">held out": f"{trust.families} {FOLDS_OF[trust.by]}",
-            ">seeds": trust.seeds,
-            ">pairs certain": f"{trust.certain:.1%}",
-            ">of these right": right,
-            ">best in first": share(trust.first),
-            ">nearly best in first": share(trust.first_nearly),
-        }
-        rows.append(row)
-    show_rows(rows)
-    list_reasons("left out", left_out)
-    write_json(json_file, calibrations)
-
-
-@app.command()
 def report(
     out: options.OptionalOut = None,
     compare: Path | None = None,
@@ -215,7 +175,7 @@ def report(
     collection: options.Collections = None,
     json_file: options.Json = None,
 ) -> Any:
-    """Write one HTML page: scores, baselines, certainty, explanations, importance of columns.
+    """Write one HTML page: scores, baselines, explanations, importance of columns.
 
     Args:
         out: Default: reports/report.html in the workspace.

@@ -122,8 +122,6 @@ def _show_ranking(ranking: Ranking, top: int, asked: bool) -> None:
         first, five = ranking.speedups.values()
         best = f"best of the first five {five:.3f}"
         say(f"{first:.3f} times as fast as the compiler's default, {best}")
-    for line in ranking.trust.lines() if ranking.trust else ():
-        say(line)
 
 
 def _show_losses(ranking: Ranking) -> None:
