@@ -11,20 +11,13 @@ import fnmatch
 import glob
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from xlarank.data.errors import (
-    CollectionError,
-    DataRootError,
-    GraphFileError,
-    counted,
-    did_you_mean,
-)
+from xlarank.data.errors import CollectionError, DataRootError, counted, did_you_mean
 from xlarank.data.families import program_family
-from xlarank.data.graph import GraphCounts, Kind, graph_size
+from xlarank.data.graph import Kind
 
 SPLITS: Final = ("train", "valid", "test")
 #: Prefixes of the sources of labels that were measured on GPUs.
@@ -191,16 +184,6 @@ def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
             if graphs:
                 skipped[folder] = f"{counted(len(graphs), 'file')} not read: {reason}"
     return skipped, locked
-
-
-def survey(files: Iterable[GraphFile]) -> dict[Collection, dict[GraphFile, GraphCounts]]:
-    """Return the counts of readable graphs by collection; takes about a millisecond per file."""
-    counts: dict[Collection, dict[GraphFile, GraphCounts]] = {}
-    for file in sorted(files):
-        graphs = counts.setdefault(file.collection, {})
-        with suppress(GraphFileError):
-            graphs[file] = graph_size(file.path, file.collection.kind)
-    return counts
 
 
 @dataclass(frozen=True)

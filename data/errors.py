@@ -193,7 +193,6 @@ MAX_SEED: Final = 2**31 - 1  # limit of the underlying libraries
 MAX_ROUNDS: Final = 100_000
 MAX_TRIALS: Final = 1_000_000
 MAX_SEEDS: Final = 1_000  # one booster per seed
-MAX_HOURS: Final = 24.0 * 366  # a year; more is probably a wrong unit
 #: More threads (or processes) do not help, and thousands crash the underlying libraries.
 MAX_THREADS: Final = max(64, 4 * (os.cpu_count() or 1))
 

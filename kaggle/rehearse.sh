@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Run the notebook as Kaggle would: folders like Kaggle's, the code from package-kaggle, no network.
+# Run the notebook as Kaggle would: folders like Kaggle's, the code from a wheel, no network.
 #
-#   kaggle/rehearse.sh OUT [NPZ] [MODELS]
+#   kaggle/rehearse.sh OUT [NPZ] [WORKSPACE]
 #
-# OUT     folder for the executed notebook, its pictures and the submission
-# NPZ     folder that holds layout/ or tile/; default: the embedded sample
-# MODELS  a workspace with trained models, to rehearse inference alone
+# OUT        folder for the executed notebook and the submission
+# NPZ        folder that holds layout/ or tile/; default: the embedded sample
+# WORKSPACE  a workspace with trained models, to rehearse inference alone
 #
 # PYTHON names the interpreter, which needs the extra "kaggle" (and Kaggle's versions, if these are to be rehearsed).
-# XLARANK_HOURS, XLARANK_TRIALS, XLARANK_COLLECTIONS, ... reach the notebook; see its first cell. Linux only: the
-# network is cut with a namespace of its own.
+# XLARANK_SEEDS, XLARANK_COLLECTIONS, ... reach the notebook; see its first cell. Linux only: the network is cut with a
+# namespace of its own.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=$(command -v "${PYTHON:-python3}") || { echo "error: ${PYTHON:-python3} is not there; set PYTHON to a Python" >&2; exit 1; }
@@ -24,10 +24,15 @@ trap 'rm -rf "$place"' EXIT
 
 mkdir -p "$place/kaggle/input/predict-ai-model-runtime/npz_all" "$place/kaggle/working"
 ln -s "$npz" "$place/kaggle/input/predict-ai-model-runtime/npz_all/npz"
-models=()
-if [ -n "${3:-}" ]; then models=(--models "$(cd "$3" && pwd)"); fi
-(cd "$root" && "$python" run.py package-kaggle --out "$place/kaggle/input/xlarank" "${models[@]}")
-cp "$place/kaggle/input/xlarank/kaggle/xlarank_submission.ipynb" "$place/kaggle/working/"
+# A copy of the code is built: pip leaves build/ and xlarank.egg-info/ where it works.
+mkdir "$place/clone"
+(cd "$root" && cp -a pyproject.toml README.md LICENSE data features models pipelines xlarank "$place/clone/")
+(cd "$place/clone" && "$python" -m pip wheel --quiet --no-deps --wheel-dir "$place/kaggle/input/xlarank" .)
+if [ -n "${3:-}" ]; then
+  cp -a "$(cd "$3" && pwd)" "$place/kaggle/input/workspace"
+  export XLARANK_WORKSPACE=$place/kaggle/input/workspace
+fi
+cp "$root/kaggle/xlarank_submission.ipynb" "$place/kaggle/working/"
 
 export XLARANK_INPUT=$place/kaggle/input XLARANK_WORKING=$place/kaggle/working
 unset XLARANK_DATA PYTHONPATH
@@ -45,19 +50,13 @@ sys.exit("the network is not cut")
 ' -m nbconvert --to notebook --execute --ExecutePreprocessor.timeout=-1 --output executed.ipynb \
   xlarank_submission.ipynb
 
-"$python" - executed.ipynb "$out" <<'PYTHON'
+"$python" - executed.ipynb <<'PYTHON'
 import json, sys
 from pathlib import Path
 
-out, number = Path(sys.argv[2]), 0
 for cell in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["cells"]:
     for output in cell.get("outputs", []):
         print("".join(output.get("text", [])), end="")
-        picture = "".join(output.get("data", {}).get("image/svg+xml", []))
-        if picture:
-            number += 1
-            (out / f"picture-{number}.svg").write_text(picture, encoding="utf-8")
-print(f"{number} pictures in {out}")
 PYTHON
 cp executed.ipynb submission.csv "$out/"
 "$python" "$root/run.py" check-submission submission.csv --data-root "$place/kaggle/input/predict-ai-model-runtime"

@@ -24,13 +24,7 @@ from xlarank.data.collection import (
     discover,
     graph_files,
 )
-from xlarank.data.errors import (
-    ClusterError,
-    WorkspaceError,
-    XlarankError,
-    require_ranges,
-    require_seconds,
-)
+from xlarank.data.errors import ClusterError, WorkspaceError, XlarankError, require_ranges
 from xlarank.data.files import atomic_write, sweep_partial
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import Recipe
@@ -64,7 +58,7 @@ class SplitReport:
     """Result of one split of a collection.
 
     Attributes:
-        built, kept, left: graphs computed now, already stored, and not begun before the timeout.
+        built, kept: graphs computed now, and already stored.
     """
 
     collection: str
@@ -76,7 +70,6 @@ class SplitReport:
     kept: int
     unrankable: list[str]
     broken: dict[str, str]
-    left: int
 
 
 @dataclass(frozen=True)
@@ -111,8 +104,6 @@ class BuildRequest:
             ``seed``; 0 keeps all. Validation and test graphs are always complete, as every
             configuration must be ranked.
         jobs: number of processes; 0 chooses by the size of the files.
-        timeout: seconds after which no further part is begun. A second call continues the build;
-            until then, other commands use the graphs that were built.
         replace: drop the rows, studies and models of another data root.
         scheduler: address of a Dask scheduler, or "local" for a cluster that is started here, with
             ``jobs`` workers (0: one per core). Workers read the data root under the same path.
@@ -124,7 +115,6 @@ class BuildRequest:
     max_configs: int = 0
     jobs: int = 0
     seed: int = 0
-    timeout: float | None = None
     replace: bool = False
     scheduler: str | None = None
 
@@ -148,7 +138,6 @@ def build_features(
     """
     request = request or BuildRequest()
     require_ranges(max_configs=request.max_configs, jobs=request.jobs, seed=request.seed)
-    require_seconds("timeout", request.timeout)
     workspace.require_writable()
     sweep_partial(workspace.root)
     files = graph_files(data_root.npz, request.collections, where=str(data_root.path))
@@ -191,7 +180,7 @@ def build_features(
 def _run(
     work: list[PartJob], request: BuildRequest, workers: int, progress: Progress | None
 ) -> dict[tuple[GraphFile, ...], PartJob]:
-    """Return the jobs that were complete or begun in time, with their results, by files."""
+    """Return the jobs with their results, by files."""
     built = {}
     files = sum(len(job.files) for job in work)
     results = _results(work, request, workers)
@@ -205,7 +194,6 @@ def _run(
 
 def _results(work: list[PartJob], request: BuildRequest, workers: int) -> Results:
     """Yield the jobs without missing rows, then the others as they are built."""
-    deadline = None if request.timeout is None else time.monotonic() + request.timeout
     missing = []
     for job in work:
         if job.find_stored():
@@ -213,18 +201,16 @@ def _results(work: list[PartJob], request: BuildRequest, workers: int) -> Result
         else:
             missing.append(job)
     if request.scheduler is not None:
-        yield from _build_on_cluster(missing, request.scheduler, request.jobs, deadline)
+        yield from _build_on_cluster(missing, request.scheduler, request.jobs)
     elif workers == 1:
-        yield from _build_here(missing, deadline)
+        yield from _build_here(missing)
     else:
-        yield from _build_in_processes(missing, workers, deadline)
+        yield from _build_in_processes(missing, workers)
 
 
-def _build_here(work: list[PartJob], deadline: float | None) -> Results:
+def _build_here(work: list[PartJob]) -> Results:
     """Build the jobs one after the other and yield them."""
     for job in work:
-        if deadline is not None and time.monotonic() >= deadline:
-            return
         try:
             job.build()
         except Exception as error:
@@ -232,7 +218,7 @@ def _build_here(work: list[PartJob], deadline: float | None) -> Results:
         yield job
 
 
-def _build_in_processes(work: list[PartJob], workers: int, deadline: float | None) -> Results:
+def _build_in_processes(work: list[PartJob], workers: int) -> Results:
     """Build the jobs in processes of this machine; raises `XlarankError` if one dies."""
     # a fork of a process with the threads of polars can hang
     spawn = multiprocessing.get_context("spawn")
@@ -247,7 +233,7 @@ def _build_in_processes(work: list[PartJob], workers: int, deadline: float | Non
             return pool.submit(PartJob.build, job)
 
     try:
-        yield from _build_parallel(work, submit, lambda: workers, deadline)
+        yield from _build_parallel(work, submit, lambda: workers)
     except BrokenProcessPool as error:
         do = f"run again with a smaller `jobs`; {_KEPT}"
         got = "a worker process died, most likely for want of memory"
@@ -256,9 +242,7 @@ def _build_in_processes(work: list[PartJob], workers: int, deadline: float | Non
         pool.shutdown(cancel_futures=True)
 
 
-def _build_on_cluster(
-    work: list[PartJob], scheduler: str, workers: int, deadline: float | None
-) -> Results:
+def _build_on_cluster(work: list[PartJob], scheduler: str, workers: int) -> Results:
     """Build the jobs on a cluster, whose workers do not see the workspace; raises `ClusterError`.
 
     Other workers build the parts of a dead one; a part that killed four workers is broken.
@@ -268,7 +252,7 @@ def _build_on_cluster(
         capacity = partial(processes.require_workers, client, _MAX_WAIT)
         submit = partial(pool.submit, building.build_remotely)
         try:
-            yield from _build_parallel(work, submit, capacity, deadline)
+            yield from _build_parallel(work, submit, capacity)
         except ImportError as error:
             got = f"a worker cannot import what it needs ({error})"
             raise ClusterError(got, do=processes.SAME_CODE) from error
@@ -280,28 +264,19 @@ def _build_on_cluster(
 
 
 def _build_parallel(
-    work: list[PartJob],
-    submit: Callable[[PartJob], Future[PartJob]],
-    capacity: Callable[[], int],
-    deadline: float | None,
+    work: list[PartJob], submit: Callable[[PartJob], Future[PartJob]], capacity: Callable[[], int]
 ) -> Results:
-    """Yield jobs begun before the ``deadline`` (monotonic time) as they finish.
-
-    The largest jobs are begun first, so that no single worker is left with one at the end; with a
-    deadline, jobs are begun in the order of ``work``. Keeps ``capacity() + 1`` jobs in flight.
-    """
-    queue = deque(work if deadline is not None else sorted(work, key=lambda job: -job.size))
+    """Yield the jobs as they finish, the largest begun first; keep ``capacity() + 1`` in flight."""
+    queue = deque(sorted(work, key=lambda job: -job.size))
     running: dict[Future[PartJob], PartJob] = {}
     limit = 0
     while queue or running:
         # a lost scheduler cancels jobs before it fails to answer
         if not any(map(Future.done, running)):
             limit = capacity() + 1
-        while queue and len(running) < limit and (deadline is None or time.monotonic() < deadline):
+        while queue and len(running) < limit:
             job = queue.popleft()
             running[submit(job)] = job
-        if not running:
-            return
         for future in wait(running, _POLL, FIRST_COMPLETED).done:
             job = running.pop(future)
             try:
@@ -325,10 +300,10 @@ def _write_manifests(
     for (collection, split), members in groupby(work, key=lambda job: (job.collection, job.split)):
         jobs = [*members]
         recipe = jobs[0].recipe
-        begun = [built[job.files] for job in jobs if job.files in built]
+        done = [built[job.files] for job in jobs]
         stored: dict[str, StoredGraph] = {}
         broken: dict[str, str] = {}
-        for job in begun:
+        for job in done:
             stored |= job.stored
             broken |= job.broken
         manifest = Manifest(
@@ -339,19 +314,17 @@ def _write_manifests(
             stored,
             broken,
         )
-        graphs = sum(len(job.files) for job in jobs)
-        kept = sum(job.kept for job in begun)
+        kept = sum(job.kept for job in done)
         report = SplitReport(
             collection=str(collection),
             split=split,
-            graphs=graphs,
+            graphs=sum(len(job.files) for job in jobs),
             configs=sum(graph.configs for graph in stored.values()),
             rows=sum(graph.rows for graph in stored.values()),
             built=len(stored) - kept,
             kept=kept,
             unrankable=[name for name, graph in stored.items() if not graph.rankable],
             broken=broken,
-            left=graphs - len(stored) - len(broken),
         )
         reports.append(report)
         try:
@@ -359,8 +332,7 @@ def _write_manifests(
         except WorkspaceError:  # invalid name: each of its files is reported as broken
             continue
         write_manifest(workspace, collection, split, manifest)
-        if not report.left:
-            remove_other_rows(workspace, collection, split, manifest)
+        remove_other_rows(workspace, collection, split, manifest)
     return reports
 
 

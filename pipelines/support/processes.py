@@ -8,17 +8,13 @@ import os
 import signal
 import sys
 import threading
-import time
-import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Final
 
-from xlarank.data.errors import ClusterError, XlarankError
-from xlarank.pipelines.support.progress import Progress, Step, steps_of
+from xlarank.data.errors import ClusterError
 
 if TYPE_CHECKING:  # optional dependency, imported only if a cluster is used
     from distributed import Client, LocalCluster
@@ -74,79 +70,6 @@ def end_with_parent() -> None:
 
 def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     print(f"note: {' '.join(str(message).split())}", file=sys.stderr)
-
-
-def isolated(
-    function: Callable[..., Any],
-    *arguments: Any,
-    limit: float,
-    progress: Progress | None,
-    **named: Any,
-) -> Any:
-    """Call ``function(*arguments, progress=..., **named)`` in a fresh interpreter.
-
-    The function must be importable by name, its arguments and result picklable. Raises
-    `XlarankError` as the function does, for lack of memory, after ``limit`` seconds or if its
-    process ends; else `RuntimeError`.
-    """
-    context = multiprocessing.get_context("spawn")  # threads do not survive a fork
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_run_child, args=(sender, function, arguments, named))
-    deadline = time.monotonic() + limit
-    with interrupts_held_back():
-        process.start()
-    sender.close()
-    job = ExitStack()
-    try:
-        while receiver.poll(max(0.0, deadline - time.monotonic())):
-            message, value = receiver.recv()
-            if message == "result":
-                process.join(10.0)  # time to release shared resources
-                return value
-            if message == "error":
-                raise value
-            if message == "begin":
-                step = job.enter_context(steps_of(progress, *value))
-            elif message == "step":
-                step(*value)
-            else:
-                job.close()
-        raise XlarankError(f"{function.__name__} was not done in time")
-    except (EOFError, OSError):  # OSError: the process ended within a message
-        process.join()
-        code = process.exitcode or 0
-        reason = f"exit code {code}"
-        if code < 0:
-            reason = f"signal {-code}, most likely for want of memory"
-        raise XlarankError(f"its process ended with {reason}") from None
-    finally:
-        process.kill()
-        process.join()
-        receiver.close()
-        job.close()
-
-
-def _run_child(
-    parent: Connection, function: Callable[..., Any], arguments: Any, named: Any
-) -> None:
-    """Call the function; send its progress and result."""
-
-    @contextmanager
-    def progress(title: str, total: int) -> Iterator[Step]:
-        parent.send(("begin", (title, total)))
-        yield lambda *values: parent.send(("step", values))
-        parent.send(("end", ()))
-
-    end_with_parent()
-    try:
-        answer: tuple[str, Any] = ("result", function(*arguments, progress=progress, **named))
-    except XlarankError as error:
-        answer = ("error", error)
-    except MemoryError:
-        answer = ("error", XlarankError("it does not fit into memory"))
-    except Exception as error:  # a bug: its traceback would be lost with the process
-        answer = ("error", RuntimeError("".join(traceback.format_exception(error))))
-    parent.send(answer)
 
 
 @contextmanager

@@ -1,23 +1,19 @@
-"""Estimates of time and memory, and plans of `run-all` within its budget."""
+"""Estimates of time and memory, and limits of training rows."""
 
 from __future__ import annotations
 
-import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from xlarank.data.collection import Collection, GraphFile
-from xlarank.data.errors import CollectionError, XlarankError, counted, duration, require_ranges
+from xlarank.data.collection import Collection
+from xlarank.data.errors import CollectionError, counted, duration
 from xlarank.data.families import program_family
-from xlarank.data.files import read_text
-from xlarank.data.graph import GraphCounts, Kind
+from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import Manifest, read_manifests
 from xlarank.models.training_data import FitSettings
@@ -93,94 +89,6 @@ def machine_memory() -> float:
         with suppress(OSError, ValueError):
             sizes.append(float(Path(path).read_text(encoding="ascii")))
     return min(sizes)
-
-
-@dataclass
-class RunSettings:
-    """Settings of `run_all`.
-
-    Attributes:
-        ram_gb: memory in 1e9 bytes; 0 for nine tenths of the machine's.
-        cores: number of cores; 0 for all that this process may use.
-        jobs: maximum processes that build features, limited by memory; 0: all cores.
-        models: workspace whose trained models rank the test graphs, without tuning or training.
-    """
-
-    hours: float = 12.0
-    ram_gb: float = 0.0
-    cores: int = 0
-    seeds: int = 3
-    trials: int = 100
-    jobs: int = 0
-    models: Path | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        require_ranges(seeds=self.seeds, seed=self.seed, jobs=self.jobs, trials=max(self.trials, 1))
-        cores = (
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
-        )
-        self.ram_gb = self.ram_gb or 0.9e-9 * machine_memory()
-        self.cores = self.cores or cores
-        for name, value in (("hours", self.hours), ("ram_gb", self.ram_gb)):
-            if not (value > 0 and math.isfinite(value)):
-                raise XlarankError(f"`{name}` is {value}", expected="a number above 0")
-
-
-@dataclass(frozen=True)
-class CollectionPlan:
-    """Rows that a model of one collection is trained on.
-
-    Attributes:
-        max_configs, most_configs: configurations per training graph: kept, and that fit in memory.
-        rows: training rows, with valid; 0 without training or test graphs, or enough memory.
-        first_seconds: expected duration of the first model.
-    """
-
-    collection: Collection
-    max_configs: int
-    most_configs: int
-    rows: int
-    first_seconds: float
-    memory_gb: float
-    jobs: int
-
-
-def plan_collection(
-    collection: Collection,
-    graphs: Mapping[GraphFile, GraphCounts],
-    settings: RunSettings,
-    hours: float,
-    fit_seconds: float,
-) -> CollectionPlan:
-    """Limit the rows of a collection to the memory and to its ``hours``.
-
-    ``fit_seconds`` are those of a fit on one core, per row.
-    """
-    cost = _COSTS[collection.kind]
-    usable = 1e9 * settings.ram_gb * _MEMORY_SHARE - _PROCESS
-    configs, _, configurable = np.array([*graphs.values()], np.int64).reshape(-1, 3).T
-    graph_bytes = configs * (cost.config_bytes + cost.choice_bytes * configurable)
-    largest = _PROCESS + graph_bytes.max(initial=0.0)
-    jobs = max(1, min(settings.jobs or settings.cores, int(usable / largest)))
-    split = np.array([file.split for file in graphs])
-    families = {file.family for file in graphs if file.split == "train"}
-    folds = min(settings.cores, MOST_FOLDS, max(1, len(families)))
-    row_bytes = cost.row_bytes + folds * cost.fold_bytes
-    row_seconds = _SAFETY * fit_seconds / settings.cores
-    fitted = max(1, int((split != "test").sum()))
-    in_memory = int(usable / row_bytes / fitted)
-    in_time = int(3600 * hours / (_ALL_FITS * row_seconds * fitted))
-    max_configs = max(MIN_CONFIGS, min(cost.max_configs, in_memory, in_time))
-    rows = int(np.minimum(configs, max_configs)[split != "test"].sum())
-    rows = min(rows, MAX_ROWS[collection.kind])
-    if in_memory < MIN_CONFIGS or not {"train", "test"} <= {*split.tolist()}:
-        rows = 0
-    memory = 1e-9 * (rows * row_bytes + _PROCESS)
-    first_seconds = _FIRST_FITS * row_seconds * rows
-    return CollectionPlan(collection, max_configs, in_memory, rows, first_seconds, memory, jobs)
 
 
 def forecast_building(jobs: Sequence[PartJob], processes: int) -> str:
@@ -287,20 +195,3 @@ def required_memory(
         do = f"{smaller}, train with a smaller `max_rows`, or with fewer `threads`"
         raise CollectionError(got, expected=expected, do=do)
     return size
-
-
-def first_scores(workspace: Workspace, collection: Collection) -> Path:
-    """Return the path of the scores of a collection's first model, trained on train alone."""
-    return workspace.reports() / f"first-{'-'.join(collection.parts)}.json"
-
-
-def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str, Any]:
-    """Return the ``report`` and ``seconds`` of a first model; {} if unreadable."""
-    try:
-        scores = dict(json.loads(read_text(first_scores(workspace, collection))))
-        if "report" in scores:
-            score = scores["report"]["score"]
-            float(score["mean"]) + float(score["std"]) + len(score["graphs"])  # raises if damaged
-        return scores
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return {}

@@ -19,7 +19,6 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph, read_manifests
 from xlarank.models.model import Model
-from xlarank.models.rankers import DEFAULT
 from xlarank.models.training_data import FitSettings, TrainingData, target_of
 from xlarank.models.validation.folds import FACTOR, MOST_FOLDS, Fold, validate_fold
 from xlarank.pipelines.training.budget import required_memory, training_sizes
@@ -53,28 +52,6 @@ def time_fits(
     by_round = max(0.0, second - first) / (high - low)
     constant = max(0.0, first - low * by_round)
     return lambda rows, rounds: rows * (constant + by_round * rounds)
-
-
-def typical_fit(kind: Kind, settings: FitSettings) -> float:
-    """Return the seconds per row of a default fit on one thread, timed on random rows."""
-    rng = np.random.default_rng(0)
-    columns = [f"column_{number}" for number in range(_WIDTHS[kind])]
-    ids = np.arange(_PROBE_ROWS // 4)
-    graphs = [
-        GraphRows(
-            f"graph{number}__a",
-            columns,
-            np.empty(0, np.float32),
-            rng.standard_normal((len(ids), len(columns)), np.float32),
-            group=ids,
-            ids=ids,
-            runtime=rng.integers(1, 1000, len(ids)),
-            normalizer=np.ones(len(ids), np.int64),
-        )
-        for number in range(4)
-    ]
-    fit_seconds = time_fits(TrainingData.from_graphs(graphs), Model.of(DEFAULT, kind), settings)
-    return fit_seconds(1, settings.rounds)
 
 
 def study_seconds(

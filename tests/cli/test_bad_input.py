@@ -65,7 +65,7 @@ def test_names_and_paths_that_cannot_be_used_are_refused(job, trained, tmp_path,
 @pytest.mark.slow
 def test_usage_errors_exit_with_2(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    seeded = ("build-features", "train", "run-all")
+    seeded = ("build-features", "train")
     for words in (
         "bild-features",
         "info --nonsense",
@@ -73,8 +73,6 @@ def test_usage_errors_exit_with_2(tmp_path, monkeypatch):
         "tune --trials many",
         "tune --timeout -1",
         "tune --timeout nan",
-        "run-all --budget-hours nan",
-        "run-all --budget-ram-gb nan",
         "train --seeds 0",
         "build-features --max-configs -1",
         "build-features --jobs -1",
@@ -289,14 +287,13 @@ def test_an_interruption_that_a_library_hides_is_still_reported(monkeypatch, cap
 
 
 KILLS = int(os.environ.get("XLARANK_KILLS", "2"))
-#: Options by command; the last is independent of the others, in another workspace.
+#: Options by command.
 COMMANDS = {
     "build-features": "--tier fast",
     "tune": "--trials 3 --rounds 10 --threads 1",
     "train": "--seeds 1 --rounds 10 --threads 1",
     "evaluate": "--json out.json",
     "submit": "--out out.csv",
-    "run-all": "--budget-hours 0.05 --seeds 1 --trials 0 --workspace all",
 }
 
 
@@ -312,7 +309,7 @@ def result(command, folder):
         return [(params["params"], params["mean"], params["graphs"]) for params in best]
     if command == "train":
         return [path.read_text() for path in sorted(work.rglob("booster.txt"))]
-    name = {"evaluate": "out.json", "submit": "out.csv", "run-all": "submission.csv"}[command]
+    name = {"evaluate": "out.json", "submit": "out.csv"}[command]
     return sorted((folder / name).read_text().splitlines())
 
 

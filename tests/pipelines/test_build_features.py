@@ -240,29 +240,6 @@ def test_two_processes_store_the_same_bytes(tree, tmp_path, monkeypatch):
     assert listener.ended == 1
 
 
-@pytest.mark.slow
-def test_no_graph_is_begun_after_the_timeout_and_the_next_build_resumes(tree, tmp_path):
-    for jobs in (1, 2):
-        work = tmp_path / str(jobs)
-        report = build(tree, work, jobs=jobs, timeout=0.0 if jobs == 1 else 0.05)
-        left = sum(part.left for part in report.splits)
-        begun = sum(part.left < part.graphs for part in report.splits)
-        assert begun <= 2 * jobs + 1, "workers may have begun a few files of rows"
-        manifests = [manifest(work, part.collection, part.split) for part in report.splits]
-        listed = sum(len(one.graphs) for one in manifests)
-        assert listed == FILES - left and not report.broken
-    assert totals(build(tree, work)) == (left, listed, 0)
-
-
-def test_a_build_without_time_removes_no_rows(tree, built):
-    before = trees.contents(built, "*.parquet")
-    save_npz(graph_path(tree, LAYOUT, "train", "beta__a"), trees.layout_graph(99))
-    report = build(tree, built, timeout=0.0)
-    assert [part.left for part in report.splits] == [5, 0, 0, 0, 0, 0], "the file of its rows"
-    assert trees.contents(built, "*.parquet") == before
-    assert totals(build(tree, built, timeout=600.0)) == (1, FILES - 1, 0)
-
-
 @pytest.mark.exhaustive
 def test_a_killed_build_leaves_no_workers(tmp_path):
     """Each worker would hold its memory until the machine is started again."""

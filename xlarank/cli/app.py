@@ -22,7 +22,7 @@ from typer import Option
 from typer.main import get_command
 
 import xlarank
-from xlarank.cli import console, dataset, explaining, learning, programs, ranking, run_all, scoring
+from xlarank.cli import console, dataset, demo, explaining, learning, programs, ranking, scoring
 from xlarank.cli.options import RANKERS, SHARED_HELP, load_config, moved_to_front
 from xlarank.data.errors import MAX_ROUNDS, XlarankError
 
@@ -83,14 +83,9 @@ collect --program mynet:program --configs 64 --out own
 collect --tiles --program step.hlo.pb --out own
 advise mynet:program --budget 1
 advise step.hlo.pb --budget 20 --minutes 30 --out advice
-run-all --budget-hours 11
-run-all --models trained --out submission.csv
-package-kaggle --owner NAME
-package-kaggle --out xlarank.zip --models work
 demo
 demo --trials 20 --workspace work/demo
 """
-_CHECK: Final = "check-submission {file}{workspace}{collection} # then upload the file"
 #: Next command. ``{file}`` stands for what the finished command recorded, the other words for
 #: its options; without a file, no command is shown.
 NEXT: Final = {
@@ -106,13 +101,12 @@ NEXT: Final = {
         "explain {file}{workspace}{collection}{model_from}{blocks} "
         "# why the first is first; measure the first five"
     ),
-    "submit": _CHECK,
+    "submit": "check-submission {file}{workspace}{collection} # then upload the file",
     "explain": "explain-feature {file} # the meaning of a column",
     "import-hlo": "propose {file} --out candidates.npz",
     "propose": "rank {file}{workspace}{collection}{blocks}",
     "collect": "build-features --data-root {file} # then train",
     "advise": "advise {file} # searches; measure before you keep a layout",
-    "run-all": _CHECK,
 }
 
 app = typer.Typer(
@@ -122,7 +116,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Rank compiler configurations without running them: boosted trees on TpuGraphs data.",
 )
-for group in (dataset, learning, scoring, ranking, explaining, programs, run_all):
+for group in (dataset, learning, scoring, ranking, explaining, programs, demo):
     app.add_typer(group.app)
 
 

@@ -38,7 +38,7 @@ _MAX_PAUSE = 15.0
 #: A parameter in a message, perhaps with a value.
 _PARAMETER: Final = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
 #: Parameters whose options have another name.
-_OPTIONS: Final = {"collections": "collection", "hours": "budget-hours", "ram_gb": "budget-ram-gb"}
+_OPTIONS: Final = {"collections": "collection"}
 #: Value of ``--json`` for standard output.
 STDOUT: Final = Path("-")
 

@@ -20,7 +20,6 @@ from typer import BadParameter, CallbackParam, Option
 from xlarank.cli import console
 from xlarank.cli.console import list_lines, list_reasons, progress, say, show_rows, write_json
 from xlarank.data.errors import (
-    MAX_HOURS,
     MAX_ROUNDS,
     MAX_SEED,
     MAX_SEEDS,
@@ -69,7 +68,7 @@ def recorded(param: CallbackParam, value: Any) -> Any:
 
 def _number(value: float | None) -> float | None:
     if value is not None and math.isnan(value):
-        raise BadParameter("nan is not a number of seconds, hours or gigabytes")
+        raise BadParameter("nan is not a number of seconds")
     return value
 
 
@@ -100,8 +99,6 @@ Seeds = Annotated[int, Option(min=1, max=MAX_SEEDS)]
 Trials = Annotated[int, Option(min=1, max=MAX_TRIALS)]
 Jobs = Annotated[int, Option(min=0, max=MAX_THREADS)]
 Timeout = Annotated[float | None, Option(min=0, callback=_number)]
-Hours = Annotated[float, Option(min=0, max=MAX_HOURS, callback=_number)]
-Ram = Annotated[float, Option(min=0, callback=_number)]
 Positive = Annotated[int, Option(min=1)]
 NonNegative = Annotated[int, Option(min=0)]
 

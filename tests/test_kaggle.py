@@ -1,0 +1,74 @@
+"""The notebook for Kaggle: equal to its source, and run from a wheel in folders like Kaggle's."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import run
+from tests.pipelines.trees import LAYOUT, TILE, write_tree
+
+ROOT = Path(run.__file__).parent
+SOURCE, NOTEBOOK = (ROOT / "kaggle" / f"xlarank_submission{suffix}" for suffix in (".py", ".ipynb"))
+
+
+@pytest.mark.slow
+def test_the_notebook_is_its_source():
+    jupytext = pytest.importorskip("jupytext", reason="the notebook is compared with its source")
+    kept, made = (
+        [(cell.cell_type, cell.source) for cell in jupytext.read(path).cells]
+        for path in (NOTEBOOK, SOURCE)
+    )
+    assert kept == made, "run: jupytext --to ipynb --update kaggle/xlarank_submission.py"
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    assert all(not cell.get("outputs") for cell in cells), "outputs are not kept in git"
+    assert cells[1]["metadata"]["tags"] == ["parameters"]
+
+
+@pytest.mark.parametrize(("missing", "code"), [("1", 1), ("0", 7)])
+def test_the_rehearsal_takes_a_python_relative_to_where_it_is_started(tmp_path, missing, code):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\n[ "$1" = -c ] && exit "$MISSING"\necho "$*"\nexit 7\n')
+    python.chmod(0o755)
+    command = ["bash", str(ROOT / "kaggle" / "rehearse.sh"), "out"]
+    env = {**os.environ, "PYTHON": "./python", "MISSING": missing}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    message = "pip install -e '.[kaggle]'" if code == 1 else "-m pip wheel"
+    assert done.returncode == code and message in done.stdout + done.stderr
+
+
+def execute(place, working, **settings):
+    """Run the source as a script and return what it prints."""
+    folder = place / working
+    folder.mkdir()
+    settings |= {"INPUT": place / "input", "WORKING": folder, "SEEDS": 1}
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    env |= {f"XLARANK_{name}": str(value) for name, value in settings.items()}
+    pipes = {"capture_output": True, "text": True}
+    done = subprocess.run([sys.executable, SOURCE], cwd=folder, timeout=600, env=env, **pipes)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_source_runs_from_a_wheel_and_begins_with_a_workspace(tmp_path):
+    train = ["conv__a", "conv__b", "dot__a", "dot__b"]
+    splits = {"train": train, "valid": ["pool__a"], "test": ["sort__a"]}
+    tree = {LAYOUT: {"test": ["omega__a"]}, TILE: splits}
+    write_tree(tmp_path / "input" / "predict-ai-model-runtime" / "npz_all", tree)
+    clone = tmp_path / "clone"  # a build leaves files in it
+    ignored = shutil.ignore_patterns(".*", "work", "build", "tests", "*.egg-info")
+    shutil.copytree(ROOT, clone, symlinks=True, ignore=ignored)
+    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
+    subprocess.run([*wheel, tmp_path / "input" / "xlarank", clone], check=True)
+    out = execute(tmp_path, "working")
+    assert f"to train: {LAYOUT}, {TILE}" in out and f"{TILE}: 5 graphs, score out of fold" in out
+    assert f"{LAYOUT} is not trained: " in out and "submission.csv: 2 rows, 0 problems" in out
+    rows = (tmp_path / "working" / "submission.csv").read_bytes()
+    out = execute(tmp_path, "again", WORKSPACE=tmp_path / "working" / "xlarank")
+    assert f"to train: {LAYOUT}\n" in out
+    assert (tmp_path / "again" / "submission.csv").read_bytes() == rows
