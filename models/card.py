@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,29 +48,11 @@ def blend_default(rows: GraphRows, scores: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Continued:
-    """Model that another was warm-started from.
-
-    Attributes:
-        where: "shipped" or a folder.
-        rate: learning rate of the added trees, as a multiple of its own.
-        graphs, kinds: names of its training graphs, and its known kernel families.
-    """
-
-    where: str
-    collection: str
-    fingerprint: str
-    rate: float
-    graphs: list[str]
-    kinds: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
 class ModelCard:
     """Description of a trained model, as written to ``model.json``.
 
     Attributes:
-        rounds: number of rounds, excluding those of the model that it ``continues``, if any.
+        rounds: number of rounds.
         folds: out-of-fold metrics, ``{graph: {metric: value}}``; empty without folds.
         folds_by: unit that folds hold out, a key of `FOLDS_OF`.
         others: score of the shipped ranker and of rules on the graphs of ``folds``,
@@ -104,7 +86,6 @@ class ModelCard:
     select: str = "mean"
     also_from: dict[str, list[str]] = field(default_factory=dict)
     also_weights: dict[str, float] = field(default_factory=dict)
-    continues: Continued | None = None
     versions: dict[str, str] = field(default_factory=dict)
     seeds: int = 1
     members: dict[str, str] = field(default_factory=dict)
@@ -120,10 +101,8 @@ class ModelCard:
 
     @property
     def known_graphs(self) -> set[str]:
-        """Names of all training graphs from any collection, including those of the continued
-        model.
-        """
-        names = set(self.continues.graphs) if self.continues else set()
+        """Names of all training graphs from any collection."""
+        names = set[str]()
         for graphs in (*self.trained_on.values(), *self.also_from.values()):
             names.update(graphs)
         return names
@@ -148,6 +127,9 @@ class ModelCard:
         return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
 
+_FIELDS: Final = {field.name for field in fields(ModelCard)}
+
+
 def read_card(folder: Path) -> ModelCard:
     """Read the card of a model; raises `ModelError` if it is missing or damaged."""
     path = folder / CARD
@@ -155,8 +137,8 @@ def read_card(folder: Path) -> ModelCard:
         raise ModelError(f"there is no model at {folder}", expected=CARD, do="run train first")
     try:
         values = json.loads(read_text(path))
-        if isinstance(values, dict) and isinstance(values.get("seeds"), dict):
-            raise ValueError("it was written by an earlier version of xlarank")
+        if isinstance(values, dict) and not values.keys() <= _FIELDS:
+            raise ValueError("it was written by another version of xlarank")
         card = from_json(ModelCard, values)
         Collection.parse(card.collection)
     except (OSError, ValueError, TypeError, RecursionError, CollectionError) as error:

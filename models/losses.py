@@ -187,8 +187,7 @@ def log_time(member: Member, data: TrainingData, settings: FitSettings) -> Task:
     label = -np.log2(times)
     if init_score:
         label = label + init_score.training_values(data)
-    is_centred = init_score is None or member.kind == "layout"
-    if is_centred:
+    if init_score is None or member.kind == "layout":
         label = data.centred(label)
     sizes = np.diff(data.indptr)
     weight = np.repeat(data.group_weight / sizes, sizes) * sizes.mean()
@@ -196,7 +195,7 @@ def log_time(member: Member, data: TrainingData, settings: FitSettings) -> Task:
     if member.params["monotone"] and data.target and data.target.times:
         columns = [data.columns[index] for index in member.used]
         params["monotone_constraints"] = [-(name in data.target.times) for name in columns]
-    return Task(data, label, params, weight, centred=is_centred)
+    return Task(data, label, params, weight)
 
 
 _LOSSES: Final = (

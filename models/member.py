@@ -19,10 +19,10 @@ from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.boosters.lightgbm import LightGBMBooster
 from xlarank.models.boosters.xgboost import XGBoostBooster
 from xlarank.models.column_sum import ColumnSum
-from xlarank.models.columns import chosen_columns, column_indices
+from xlarank.models.columns import chosen_columns
 from xlarank.models.contributions import Contributions, largest_first, sum_by_key
 from xlarank.models.params import Interval, Specs, complete_params
-from xlarank.models.training_data import FitSettings, Target, Task, TrainingData
+from xlarank.models.training_data import FitSettings, Task, TrainingData
 
 #: Maximum number of rows scored at once.
 PIECE: Final = 16_384
@@ -65,8 +65,6 @@ class Member:
         columns: columns of the training rows.
         used: ascending indices into ``columns``.
         init_score: score before the first tree; None for 0.
-        warm_start: earlier trees, on the columns ``used``, that those of ``booster`` continue.
-        rate: factor of the learning rate of trees that continue a warm start.
     """
 
     loss: Loss
@@ -78,8 +76,6 @@ class Member:
     used: Indices = field(default_factory=lambda: np.empty(0, np.intp))
     booster: Any = None
     init_score: ColumnSum | None = None
-    warm_start: Sequence[LightGBMBooster] = ()
-    rate: float = 1.0
 
     @property
     def used_columns(self) -> list[str]:
@@ -101,76 +97,23 @@ class Member:
         weight = self.params.get("init_score_weight", 0.0)
         if data.target and self.kind not in data.target.starts and not self.loss.predicts_times:
             weight = 0.0
-        # also of trees that continue those for other hardware: CPU tiles score 0.96 out of fold
-        # from the estimate for a CPU and the shipped trees, and 0.36 from that for a TPU
-        init_score = ColumnSum.find(data.columns, weight, data.target, self.kind)
-        prepared = replace(
+        loss = self.loss
+        unfitted = replace(
             self,
             seed=settings.seed,
             columns=data.columns,
-            used=self._choose_columns(data.columns, data.target),
-            init_score=init_score,
-            warm_start=[replace(earlier, threads=settings.threads) for earlier in self.warm_start],
+            used=chosen_columns(data.columns, self.params.get("columns", "all"), data.target),
+            init_score=ColumnSum.find(data.columns, weight, data.target, self.kind),
         )
-        if not settings.rounds and not prepared.ranks_without_trees:
-            raise ModelError(f"{self.loss.name} has 0 rounds", expected="1 or more")
-        return replace(prepared, booster=prepared._grown(data, settings))
-
-    def _grown(self, data: TrainingData, settings: FitSettings) -> Booster:
-        """Grow trees from the initial score and the warm start, if any."""
-        task = self.loss.task(self, data, settings)
-        params = {**self.loss.booster.tree_params(self.params, settings), **task.params}
-        params["learning_rate"] *= self.rate
-        task = replace(task, params=params, start=self._start(task))
-        return self.loss.booster.fit(task, self.used, settings)
-
-    def _start(self, task: Task) -> Floats | None:
-        """Return the relevance to which new trees are added, ``(rows,)``; None if it is 0."""
-        data = task.data
-        starts = []
-        if self.init_score and not self.loss.predicts_times:
-            starts.append(data.centred(-self.init_score.training_values(data)))
-        for earlier in self.warm_start:
-            matrices = (data.group_matrix(group, used=self.used) for group in range(data.groups))
-            relevance = np.concatenate([earlier.relevance(matrix) for matrix in matrices])
-            starts.append(data.centred(relevance) if task.centred else relevance)
-        return np.sum(starts, axis=0) if starts else None
-
-    def grow(self, data: TrainingData, settings: FitSettings) -> Member:
-        """Return a copy with ``settings.rounds`` rounds; equivalent to `fit` on the same data and
-        seed.
-        """
-        booster = self.booster and self.booster.grow(settings)
-        return replace(self, booster=booster) if booster else self.fit(data, settings)
-
-    def continued(self, rate: float) -> Member:
-        """Return an unfitted, warm-started copy; raises `ModelError` unless trees are LightGBM's.
-
-        Rounds and stages count the added trees only; their learning rate is multiplied by ``rate``.
-        Columns are matched by name; extra columns are ignored.
-        """
-        if self.loss.booster is not LightGBMBooster:
-            raise ModelError(
-                f"{self.loss.name} cannot be fine-tuned",
-                expected="trees of LightGBM",
-                do="fine-tune another model, or train with `also_from`",
-            )
-        rate = Interval(0, above=True)("rate", rate)
-        with_trees = [booster for booster in self._boosters if booster.rounds]
-        return replace(self, booster=None, warm_start=with_trees, rate=rate)
-
-    @property
-    def _boosters(self) -> list[Any]:
-        return [*self.warm_start, self.booster]
-
-    def _choose_columns(self, columns: Sequence[str], target: Target | None) -> Indices:
-        """Return the columns of the warm start if it has trees, else those that the parameters
-        choose.
-        """
-        if self.warm_start:
-            do = "build features with the settings of that model, or fine-tune another"
-            return column_indices(self.used_columns, columns, "the model to fine-tune", do)
-        return chosen_columns(columns, self.params.get("columns", "all"), target)
+        if not settings.rounds and not unfitted.ranks_without_trees:
+            raise ModelError(f"{loss.name} has 0 rounds", expected="1 or more")
+        task = loss.task(unfitted, data, settings)
+        params = {**loss.booster.tree_params(self.params, settings), **task.params}
+        start = None
+        if unfitted.init_score and not loss.predicts_times:
+            start = task.data.centred(-unfitted.init_score.training_values(task.data))
+        task = replace(task, params=params, start=start)
+        return replace(unfitted, booster=loss.booster.fit(task, unfitted.used, settings))
 
     def score(self, rows: GraphRows) -> Floats:
         """Return ``(rows,)`` scores of a graph; lower is faster."""
@@ -179,7 +122,7 @@ class Member:
     def score_matrix(self, matrix: Matrix) -> Floats:
         """Return ``(rows,)`` scores of a matrix with all ``columns``."""
         values = matrix[:, self.used]
-        return np.asarray(self._first_scores(matrix, values) - self.booster.relevance(values))
+        return np.asarray(self._first_scores(matrix) - self.booster.relevance(values))
 
     def staged(self, rows: GraphRows, every: int) -> Iterator[Floats]:
         """Yield scores every ``every`` rounds and after the last, of 0 rounds if these rank."""
@@ -187,18 +130,15 @@ class Member:
         stages = []
         for piece in _pieces(rows):
             values = piece[:, self.used]
-            scores = self._first_scores(piece, values)
+            scores = self._first_scores(piece)
             stages.append([*self.booster.stages(values, scores, every, from_zero=from_zero)])
         yield from map(np.concatenate, zip(*stages, strict=True))
 
-    def _first_scores(self, matrix: Matrix, values: Matrix) -> Floats:
-        """Return the scores before the first new tree; ``values`` are those of the used columns."""
-        scores = np.zeros(len(matrix))
-        if self.init_score:
-            scores = self.init_score.values(matrix, self.columns)
-        for earlier in self.warm_start:
-            scores = scores - earlier.relevance(values)
-        return scores
+    def _first_scores(self, matrix: Matrix) -> Floats:
+        """Return the scores before the first tree."""
+        if self.init_score is None:
+            return np.zeros(len(matrix))
+        return self.init_score.values(matrix, self.columns)
 
     def contributions(
         self, rows: GraphRows, now: int, then: int, walk: ChangePath | None = None
@@ -223,8 +163,8 @@ class Member:
         """Return the contributions of the used columns to the scores, ``(rows, used columns)``, up
         to a constant; raise `ModelError` if they do not add up.
         """
-        parts = sum(booster.contributions(values) for booster in self._boosters)
-        total = sum(booster.relevance(values) for booster in self._boosters)
+        parts = self.booster.contributions(values)
+        total = self.booster.relevance(values)
         error = float(np.abs(parts.sum(axis=1) - total).max(initial=0.0))
         if not error <= 1e-3 * float(np.abs(total).max(initial=1.0)):  # XGBoost uses float32
             name = self.loss.name
@@ -234,16 +174,15 @@ class Member:
 
     def importance(self) -> dict[str, float]:
         """Return the share of the total gain by used column, largest first."""
-        gains = sum(booster.gains() for booster in self._boosters)
+        gains = self.booster.gains()
         shares = gains / max(gains.sum(), 1e-12)
         named = nonzero_by_name(shares, self.used_columns)
         return largest_first(named)
 
     def save(self, folder: Path) -> None:
         """Write the member into an empty folder as text and JSON, never pickles."""
-        names = [*_warm_start_files(len(self.warm_start)), self.loss.booster.file_name]
-        for name, booster in zip(names, self._boosters, strict=True):
-            folder.joinpath(name).write_text(booster.text(), encoding="utf-8")
+        trees = folder / self.loss.booster.file_name
+        trees.write_text(self.booster.text(), encoding="utf-8")
         state: dict[str, Any] = {
             "loss": self.loss.name,
             "params": dict(self.params),
@@ -252,8 +191,6 @@ class Member:
             "used": self.used.tolist(),
             "init_score": self.init_score and [*self.init_score.columns],
             "init_score_weight": self.init_score and self.init_score.weight,
-            "warm_starts": len(self.warm_start),
-            "rate": self.rate,
         }
         folder.joinpath(_STATE).write_text(json.dumps(state), encoding="utf-8")
 
@@ -275,15 +212,11 @@ class Member:
             estimate = tuple(columns[columns.index(name)] for name in state["init_score"])
             weight = Interval(0)("init_score_weight", state["init_score_weight"])
             init_score = ColumnSum(estimate, weight)
-        # absent from members of earlier versions
-        count = Interval(0, whole=True)("warm_starts", state.get("warm_starts", 0))
-        boosters: list[Any] = []
-        for file in (*_warm_start_files(count), loss.booster.file_name):
-            try:
-                boosters.append(loss.booster.read(read_text(folder / file), len(used)))
-            except ValueError as error:
-                raise ValueError(f"{file}: {error}") from error
-        *warm_start, booster = boosters
+        file = loss.booster.file_name
+        try:
+            booster = loss.booster.read(read_text(folder / file), len(used))
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from error
         return cls(
             loss,
             complete_params(loss.name, loss.params, kind, state["params"]),
@@ -294,13 +227,7 @@ class Member:
             np.array(used, np.intp),
             booster,
             init_score,
-            warm_start,
-            Interval(0, above=True)("rate", state.get("rate", 1.0)),
         )
-
-
-def _warm_start_files(count: int) -> list[str]:
-    return [f"warm-start-{number}.txt" for number in range(count)]
 
 
 def nonzero_by_name(values: Floats, columns: Sequence[str]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from xlarank.data.errors import MAX_SEED, ModelError, counted
+from xlarank.data.errors import ModelError, counted
 from xlarank.data.graph import Kind
 from xlarank.features.attribution import ChangePath
 from xlarank.features.rows import GraphRows
@@ -41,7 +41,7 @@ class Model:
     Attributes:
         name, params: ranker (`xlarank.models.rankers`) and its parameters.
         kind: kind of graphs that it ranks.
-        members: unfitted or fitted members, grouped by seed.
+        members: fitted members, grouped by seed; empty before `fit`.
         columns: columns of the training rows; empty before `fit`.
         rule: sum of columns that ranks in place of members: an estimated time, or one of
             `xlarank.models.rules`.
@@ -69,8 +69,7 @@ class Model:
     @classmethod
     def of(cls, name: str, kind: Kind, params: Mapping[str, Any] | None = None) -> Model:
         """Return an unfitted model; raises `ParameterError` for an unknown name or parameter."""
-        complete = params_of(name, kind, params)
-        return cls(name, kind, complete, members_of(name, kind, complete))
+        return cls(name, kind, params_of(name, kind, params))
 
     @property
     def by_seed(self) -> list[list[Member]]:
@@ -107,40 +106,17 @@ class Model:
         """Return a model fitted with ``seeds`` seeds from ``settings.seed`` on; call ``step`` with
         each. If no tree was grown, and the initial score ranks, that score is the model's rule.
 
-        If a model with k seeds is continued, the i-th new seed starts from its seed i mod k. Raises
-        `ModelError` for unsuitable data or number of rounds.
+        Raises `ModelError` for unsuitable data or number of rounds.
         """
-        unfitted = self.by_seed or Model.of(self.name, self.kind, self.params).by_seed
         members: list[Member] = []
-        for number in range(seeds):
-            seed = (settings.seed + number) % (MAX_SEED + 1)
-            for member in unfitted[number % len(unfitted)]:
-                members.append(member.fit(data, replace(settings, seed=seed)))
+        for seed in range(settings.seed, settings.seed + seeds):
+            for unfitted in members_of(self.name, self.kind, self.params):
+                members.append(unfitted.fit(data, replace(settings, seed=seed)))
             step(seed)
         model = Model(self.name, self.kind, self.params, members, data.columns)
-        trees = any(member.booster.rounds or member.warm_start for member in members)
-        if trees or not model.ranks_without_trees:
+        if any(member.booster.rounds for member in members) or not model.ranks_without_trees:
             return model
         return replace(model, members=(), rule=members[0].init_score)
-
-    def grow(self, data: TrainingData, settings: FitSettings) -> Model:
-        """Return a model with trees of one seed after ``settings.rounds`` rounds, as `fit` returns
-        it on the same data.
-        """
-        members = [member.grow(data, settings) for member in self.members]
-        return replace(self, members=members, columns=data.columns)
-
-    def continued(self, rate: float = 1.0) -> Model:
-        """Return an unfitted model that is warm-started from this one's trees or, without trees,
-        from its estimated time; raises `ModelError` unless all trees are LightGBM's.
-        """
-        self._require_fitted()
-        members = [member.continued(rate) for member in self.members]
-        if not members:
-            learning_rate = self.params["learning_rate"] * rate
-            params = {**self.params, "learning_rate": learning_rate}
-            members = members_of(self.name, self.kind, params)
-        return Model(self.name, self.kind, self.params, members)
 
     def score(self, rows: GraphRows) -> Floats:
         """Return ``(rows,)`` scores of the distinct configurations of a graph: means over seeds.

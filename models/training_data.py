@@ -124,15 +124,12 @@ class FitSettings:
         threads: number of threads; 0 and -1 mean all cores.
         cluster: function of (task, used columns, rounds) that grows LightGBM's trees on a cluster;
             for `lambdarank` only. None to grow them in this process.
-        grows: whether to keep the state that `xlarank.models.model.Model.grow` needs, mostly the
-            binned rows.
     """
 
     rounds: int
     seed: int = 0
     threads: int = 0
     cluster: Any = field(default=None, compare=False, repr=False)
-    grows: bool = False
 
     def __post_init__(self) -> None:
         limits = {"rounds": (0, MAX_ROUNDS), "seed": (0, MAX_SEED), "threads": (-1, MAX_THREADS)}
@@ -293,8 +290,6 @@ class Task:
         weight: ``(rows,)`` weights, for XGBoost ``(groups,)``; None for 1.
         sizes: number of rows of each query group of LightGBM; None if its objective has no groups.
         start: ``(rows,)`` relevance to which trees are added; None for 0.
-        centred: whether labels are comparable only within a graph; relevances to start from are
-            then centred.
     """
 
     data: TrainingData
@@ -303,7 +298,6 @@ class Task:
     weight: Floats | None = None
     sizes: list[int] | None = None
     start: Floats | None = None
-    centred: bool = True
 
 
 def _require_equal_columns(name: str, columns: list[str], first: str, expected: list[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -11,7 +11,6 @@ import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError, counted, did_you_mean, reasons
-from xlarank.data.families import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import BLOCKS
 from xlarank.features.store import read_manifest
@@ -71,8 +70,7 @@ def cross_validate(
             compared with the first.
         by: unit held out with a graph. "kind": as in `FoldPlan.of`, with a fallback. "family": its
             program family, as for a new program. "graph": nothing else, as for a new variant of a
-            known program; graphs that are alone in their family are left out, and so are those that
-            the start of a fine-tuned model was trained on.
+            known program; graphs that are alone in their family are left out.
         without: names of block classes. The ranker is compared with itself without their columns;
             collections that have none of them are left out.
         name: name of the run in the leaderboard.
@@ -166,19 +164,14 @@ class _CrossValidation:
     def score(self, ranker: str | None, without: Sequence[str]) -> Rankings:
         """Return the metrics of a ranker, or of the trained model, and those of rules."""
         settings = self.settings
-        known_graphs: Sequence[str] = ()
         if ranker is None:
             model = model_of(self.workspace, self.collection)
             card = model.require_card()
-            # a fine-tuned model is folded over the families that are new to its start
-            as_trained = self.by == KIND and card.continues is None
-            if self.reuses and (as_trained or self.by == card.folds_by):
+            if self.reuses and self.by in (KIND, card.folds_by):
                 return self._kept_by_train(model, card)
             training = training_set_of(self.workspace, self.collection, model)
             tuned = card.tuned
             settings = replace(settings, rounds=card.rounds)
-            if card.continues is not None:
-                known_graphs = card.continues.graphs
         else:
             splits = ("train", "valid") if self.with_valid else ("train",)
             training = read_training_set(self.workspace, self.collection, splits)
@@ -187,10 +180,9 @@ class _CrossValidation:
         data = training.data
         if without:
             data = data.drop(_columns_of(self.workspace, self.collection, without))
-        seen = self._seen(data.names, known_graphs)
-        plan = self._plan(data, seen)
+        plan = self._plan(data)
         began = time.perf_counter()
-        curves = self._curves(data, plan, model, settings, seen)
+        curves = self._curves(data, plan, model, settings)
         seconds = time.perf_counter() - began
         stage = -1 if ranker is None else curves.best_stage()
         rounds = curves.rounds[stage]
@@ -242,14 +234,7 @@ class _CrossValidation:
         with note_errors(self.evaluation.notes), workspace_lock(self.workspace, self.progress):
             write_results(self.workspace, results_table(rankings, scope, run, seconds))
 
-    def _seen(self, names: Sequence[str], known_graphs: Sequence[str]) -> set[str]:
-        """Return the graphs (or those of families) that a fine-tuned model had seen."""
-        if self.by == GRAPH:
-            return {*names} & {*known_graphs}
-        families = {program_family(name) for name in known_graphs}
-        return {name for name in names if program_family(name) in families}
-
-    def _plan(self, data: TrainingData, seen: Set[str]) -> FoldPlan:
+    def _plan(self, data: TrainingData) -> FoldPlan:
         plan = FoldPlan.of(data)
         expected = "graphs of two or more program families"
         if self.by == FAMILY:
@@ -257,13 +242,6 @@ class _CrossValidation:
         elif self.by == GRAPH:
             plan = FoldPlan(GRAPH, folds.graph_folds(data.families, MOST_FOLDS))
             expected = "two or more graphs of one family"
-        if seen:
-            expected += ", unknown to the model that was fine-tuned"
-            kept = []
-            for fold in plan.folds:
-                if scored := [graph for graph in fold.scored if data.names[graph] not in seen]:
-                    kept.append(fold._replace(scored=scored))
-            plan = replace(plan, folds=kept)
         if not plan.folds:
             graphs = f"{counted(data.groups, 'graph')} of {self.collection}"
             got = f"there is nothing to hold out by {plan.by} of the {graphs}"
@@ -278,12 +256,7 @@ class _CrossValidation:
         return plan
 
     def _curves(
-        self,
-        data: TrainingData,
-        plan: FoldPlan,
-        model: Model,
-        settings: FitSettings,
-        seen: Set[str],
+        self, data: TrainingData, plan: FoldPlan, model: Model, settings: FitSettings
     ) -> Curves:
         """Fit a model on each fold; name the graphs that no fold scores."""
         graphs = counted(data.groups, "graph")
@@ -293,14 +266,11 @@ class _CrossValidation:
                 data, model, settings, lambda fold: step(f"held out {len(fold.held)} of {graphs}")
             )
         reason = "all graphs may be of its kernel family"
-        known = "the model that was fine-tuned was trained on it or its family"
         if plan.by == GRAPH:
             reason = "no other graph is of its family"
-            known = "the model that was fine-tuned was trained on it"
         for name in data.names:
             if name not in curves.metrics:
-                why = known if name in seen else reason
-                self.evaluation.left_out[f"{self.collection} {name}"] = why
+                self.evaluation.left_out[f"{self.collection} {name}"] = reason
         return curves
 
     def _note(self, text: str) -> None:

@@ -221,10 +221,7 @@ def _training_graphs(model: Model, collection: Collection, split: str) -> set[st
     is_own = card.collection == str(collection)
     if is_own or split == "train":
         return card.known_graphs
-    known = {*card.also_from.get(str(collection), ())}
-    if card.continues is not None and card.continues.collection == str(collection):
-        known.update(card.continues.graphs)
-    return known
+    return {*card.also_from.get(str(collection), ())}
 
 
 def _overlap_notes(model: Model, collection: Collection, graphs: Set[str]) -> list[str]:

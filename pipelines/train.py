@@ -27,11 +27,6 @@ from xlarank.pipelines.support.results import results_table, run_of, write_resul
 from xlarank.pipelines.support.workspaces import chosen_collections, each_collection, workspace_lock
 from xlarank.pipelines.training.budget import MAX_ROWS
 from xlarank.pipelines.training.contender import Contender, new_contenders
-from xlarank.pipelines.training.continued import (
-    continued_contenders,
-    describe_continued,
-    starting_models,
-)
 from xlarank.pipelines.training.fit_cost import training_seconds
 from xlarank.pipelines.training.settings import AUTO, TrainSettings, fit_settings
 from xlarank.pipelines.training.training_sets import (
@@ -49,10 +44,9 @@ class TrainResult:
     """Result of training on one collection; ``skipped`` is the reason if it was left out.
 
     Attributes:
-        why: how "auto" chose the ranker, or which model was continued; else empty.
+        why: how "auto" chose the ranker; else empty.
         note: warning about the training.
-        rounds, chosen_by: boosting rounds (added ones of a continued model), and how the number was
-            chosen.
+        rounds, chosen_by: number of boosting rounds, and how it was chosen.
         folds: out-of-fold summary (`xlarank.models.validation.metrics.summarise`); empty without
             folds.
         comparison: the model, the shipped ranker and rules on the graphs of the folds, as in
@@ -96,14 +90,11 @@ def train(
     with the compiler's default (`xlarank.models.card.blend_default`). A model whose scores are all
     equal is not saved unless ``allow_constant``. With ``model`` "auto", every ranker is validated
     on the same folds and the best is trained, per collection; its score, the best of several, is
-    slightly optimistic. With ``fine_tune``, trees are added to the model that it names; their
-    number and learning rate are cross-validated on families unknown to that model. ``report`` is
-    called with a forecast of the time, measured on short fits.
+    slightly optimistic. ``report`` is called with a forecast of the time, measured on short fits.
 
     Raises `CollectionError` or `ModelError` for a collection named in the settings (others are left
-    out with their reason) and for a model that cannot be continued, `CollectionError` if nothing
-    could be trained, and `ClusterError` for an unusable cluster. Models that were saved before an
-    error stay.
+    out with their reason), `CollectionError` if nothing could be trained, and `ClusterError` for an
+    unusable cluster. Models that were saved before an error stay.
     """
     settings = settings or TrainSettings()
     if settings.model != AUTO:
@@ -111,8 +102,6 @@ def train(
     workspace.require_writable()
     extra = extra_collections(workspace, settings.also_from)
     chosen = chosen_collections(workspace, settings.collections)
-    # Loaded before the loop, which may replace the model that is continued.
-    starts = starting_models(workspace, settings, chosen)
     left_out: dict[str, str] = {}
     expected = _forecast(workspace, chosen, settings, report) if report else {}
     with fit_settings(settings) as fit:
@@ -122,8 +111,7 @@ def train(
             splits = settings.splits
             max_rows = settings.max_rows
             training = read_training_set(workspace, collection, splits, extra, fit, max_rows)
-            start = starts.get(collection.kind)
-            result = _train(workspace, training, start, settings, fit, progress)
+            result = _train(workspace, training, settings, fit, progress)
             seconds = time.monotonic() - began
             forecast = expected.get(str(collection), 0.0)
             return replace(result, seconds=seconds, expected_seconds=forecast)
@@ -141,10 +129,8 @@ def _forecast(
     settings: TrainSettings,
     report: Callable[[str], object],
 ) -> dict[str, float]:
-    """Return the expected seconds by collection and report them; none of a model to continue or on
-    a cluster.
-    """
-    if settings.fine_tune is not None or settings.scheduler is not None:
+    """Return the expected seconds by collection and report them; none on a cluster."""
+    if settings.scheduler is not None:
         return {}
 
     def run(collection: Collection) -> float:
@@ -164,19 +150,15 @@ def _forecast(
 def _train(
     workspace: Workspace,
     training: StoredTrainingSet,
-    start: tuple[Model, str] | None,
     settings: TrainSettings,
     fit: FitSettings,
     progress: Progress | None,
 ) -> TrainResult:
     """Cross-validate the requested models, fit the best on all rows and save it."""
     data = training.data
-    if start is None:
-        plan = FoldPlan.of(data)
-        has_folds = bool(plan.folds)
-        contenders = new_contenders(workspace, training.collection, settings, has_folds=has_folds)
-    else:
-        plan, contenders = continued_contenders(*start, training, settings)
+    plan = FoldPlan.of(data)
+    has_folds = bool(plan.folds)
+    contenders = new_contenders(workspace, training.collection, settings, has_folds=has_folds)
     validated: list[Contender] = []
     failed: list[str] = []
     total = len(contenders) * len(plan.folds) + settings.seeds
@@ -200,10 +182,7 @@ def _train(
             lambda seed: step(f"seed {seed}, {rounds}"),
         )
     why = ""
-    if start is not None:
-        validated = [best]  # the others differ in the learning rate only
-        why = describe_continued(start[0], best, training, settings.select)
-    elif settings.model == AUTO:
+    if settings.model == AUTO:
         why = _chosen_from(validated, failed, plan)
     result = _save(workspace, training, plan, model, validated, settings, progress)
     return replace(result, why=why)
@@ -241,8 +220,7 @@ def _save(
     importance = model.importance() if model.members else {}
     note = ""
     if not importance:
-        may_be_equal = settings.allow_constant or best.continues is not None
-        note = _require_scores_that_differ(training, model, may_be_equal)
+        note = _require_scores_that_differ(training, model, settings.allow_constant)
     others = _untrained(training, best)
     card = _card(training, plan, best, settings, others)
     tables = _tables(card, validated, others)
@@ -283,8 +261,6 @@ def _card(
     data = training.data.with_also()
     # only kernels whose family is certain; none for layouts
     kernel_families = {part.kinds[0] for part in data.parts if len(part.kinds) == 1}
-    if best.continues is not None:
-        kernel_families.update(best.continues.kinds)
     return ModelCard(
         collection=str(training.collection),
         model=best.model.name,
@@ -296,7 +272,6 @@ def _card(
         trained_on=training.splits,
         also_from=training.also_from,
         also_weights=training.also_weights,
-        continues=best.continues,
         folds=best.metrics,
         folds_by=plan.by,
         others=scores_of_untrained(others),

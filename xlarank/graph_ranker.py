@@ -147,7 +147,7 @@ class GraphRanker:
         return float(np.mean(scores))
 
     def save(self, folder: str | Path, collection: str | None = None) -> Model:
-        """Write the model into a folder, which `load`, ``--model-from`` and ``--fine-tune`` take.
+        """Write the model into a folder, which `load` and ``--model-from`` take.
 
         Saved into ``models/<collection>`` of a workspace, it is the model of that collection. The
         name of the ``collection`` is kept in its card. Raises `ModelError` before `fit`, and

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import Any, Final, Self
@@ -25,8 +25,6 @@ from xlarank.models.boosters.vetting import MAX_DEPTH, checked_text, lightgbm_te
 from xlarank.models.training_data import FitSettings, Task, TrainingData, in_batches
 
 Objective = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
-#: Booster with its training data, its custom objective if any, and its number of rounds.
-Growing = tuple[lgb.Booster, Objective | None, int]
 
 #: Parameters of trees that a loss declares.
 TREE_PARAMS: Final = (
@@ -51,7 +49,6 @@ class LightGBMBooster:
 
     trees: lgb.Booster
     threads: int = 0
-    growing: Growing | None = None
 
     file_name = "booster.txt"
 
@@ -77,32 +74,15 @@ class LightGBMBooster:
             return cls(settings.cluster(task, used, settings.rounds), settings.threads)
         params = task.params
         train = bin_rows(task, used, settings.threads)
-        objective: Objective | None = params["objective"] if callable(params["objective"]) else None
         # If no column can be split, LightGBM refuses custom objectives; built-in ones grow empty
         # stumps.
-        if objective and not can_split(train):
+        if callable(params["objective"]) and not can_split(train):
             params = params | {"objective": "regression", "boost_from_average": False}
-            objective = None
-        grown = train_booster(params, train, settings)
-        growing = (grown, objective, settings.rounds) if settings.grows else None
-        return cls(grown, settings.threads, growing)
+        return cls(train_booster(params, train, settings.rounds), settings.threads)
 
     @property
     def rounds(self) -> int:
         return int(self.trees.num_trees())
-
-    def grow(self, settings: FitSettings) -> Self | None:
-        """Return the trees after more rounds on the same data; None if `fit` must be called
-        again.
-        """
-        if self.growing is None or settings.rounds < self.growing[2]:
-            return None
-        grown, objective, rounds = self.growing
-        silence_lightgbm(settings.threads)
-        for _ in range(settings.rounds - rounds):
-            grown.update(fobj=objective)
-        growing = (grown, objective, settings.rounds) if settings.grows else None
-        return replace(self, trees=grown if growing else reread(grown), growing=growing)
 
     def relevance(self, values: Matrix) -> Floats:
         """Return the sum of the trees, ``(rows,)``."""
@@ -144,11 +124,6 @@ class LightGBMBooster:
             return cls(lgb.Booster(model_str=checked_text(text, features)))
         except lgb.basic.LightGBMError as error:
             raise ValueError(str(error)) from error
-
-
-def reread(booster: lgb.Booster) -> lgb.Booster:
-    """Return the trees of a booster without its data, like `lightgbm.train`."""
-    return lgb.Booster(model_str=booster.model_to_string())
 
 
 class RowSequence(lgb.Sequence):
@@ -241,23 +216,20 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_use_one_thread)
 
 
-def train_booster(params: dict[str, Any], train: lgb.Dataset, settings: FitSettings) -> lgb.Booster:
+def train_booster(params: dict[str, Any], train: lgb.Dataset, rounds: int) -> lgb.Booster:
     """Train a booster; concurrent calls construct boosters one at a time and grow them in
     parallel.
     """
     with ExitStack() as construction:
         construction.enter_context(_CONSTRUCTION)
-        if not settings.rounds:
+        if not rounds:
             return lgb.Booster(params, train)
 
         def unlock(_: Any) -> None:
             construction.close()
 
         unlock.before_iteration = True  # type: ignore[attr-defined]
-        keep = settings.grows
-        return lgb.train(
-            params, train, settings.rounds, callbacks=[unlock], keep_training_booster=keep
-        )
+        return lgb.train(params, train, rounds, callbacks=[unlock])
 
 
 def silence_lightgbm(threads: int) -> None:

@@ -29,7 +29,7 @@ _MAX_BIN: Final = 64
 
 @dataclass(frozen=True, eq=False)
 class XGBoostBooster:
-    """An ``xgboost.Booster`` with the interface of `LightGBMBooster`, without warm starts."""
+    """An ``xgboost.Booster`` with the interface of `LightGBMBooster`."""
 
     trees: Any
 
@@ -59,9 +59,6 @@ class XGBoostBooster:
     @property
     def rounds(self) -> int:
         return int(self.trees.num_boosted_rounds())
-
-    def grow(self, settings: FitSettings) -> None:
-        """Return None: trees are fitted again for more rounds."""
 
     def relevance(self, values: Matrix, rounds: int = 0) -> Floats:
         total = self.trees.inplace_predict(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
@@ -26,8 +26,6 @@ T = TypeVar("T")
 #: Number of rounds between stages.
 STEP: Final = 25
 MOST_FOLDS: Final = 10
-#: Minimum number of families that a fine-tuned model's start does not know, for folds over them.
-MIN_NEW_FAMILIES: Final = 3
 #: Reduction factor of successive halving.
 FACTOR: Final = 4
 #: Folds still running after their caller stopped early.
@@ -175,19 +173,6 @@ class FoldPlan:
         return cls.of_graphs(data.names, [graph.kinds for graph in data.parts], limit)
 
     @classmethod
-    def of_new(cls, data: TrainingData, known_graphs: Iterable[str]) -> FoldPlan:
-        """Return folds over the graphs of families that no known graph belongs to; none for fewer
-        than `MIN_NEW_FAMILIES`.
-        """
-        known = {program_family(name) for name in known_graphs}
-        new = [group for group, family in enumerate(data.families) if family not in known]
-        families = [data.families[group] for group in new]
-        if len(set(families)) < MIN_NEW_FAMILIES:
-            return cls(FAMILY, [])
-        held = [[new[index] for index in fold.held] for fold in family_folds(families, MOST_FOLDS)]
-        return cls(FAMILY, [Fold(groups, groups) for groups in held])
-
-    @classmethod
     def of_graphs(
         cls, names: Sequence[str], kinds: Sequence[Sequence[str]], limit: int = MOST_FOLDS
     ) -> FoldPlan:
@@ -311,17 +296,9 @@ def climb(
     fallback: bool = False,
 ) -> Generator[Curves, None, None]:
     """Yield the joined curves of all folds at each rung; the last equal `FoldPlan.curves`."""
-    fitted = dict[int, Model]()
 
-    def run(number: int, settings: FitSettings) -> Curves:
-        fold = folds[number]
-        training = data.without(fold.held)
-        earlier = fitted.get(number)
-        fitted[number] = (
-            earlier.grow(training, settings) if earlier else model.fit(training, settings)
-        )
-        return evaluated(data, fold.scored, fitted[number], settings.rounds, fallback)
+    def run(fold: Fold, settings: FitSettings) -> Curves:
+        return validate_fold(data, fold, model, settings, fallback)
 
     for rounds in rungs:
-        on_rung = replace(settings, rounds=rounds, grows=rounds != rungs[-1])
-        yield join_curves([*map_folds(run, range(len(folds)), on_rung)])
+        yield join_curves([*map_folds(run, folds, replace(settings, rounds=rounds))])

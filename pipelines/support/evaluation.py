@@ -177,10 +177,7 @@ def out_of_fold(workspace: Workspace, collection: Collection, card: ModelCard) -
     Graphs that were removed are left out; raises `CollectionError` if there is none.
     """
     if not card.folds:
-        families = "two program families"
-        if card.continues:
-            families = "three families new to the model that was fine-tuned"
-        do = f"evaluate on valid, or train on {families} or more"
+        do = "evaluate on valid, or train on two program families or more"
         raise CollectionError(f"{collection} was trained without folds", do=do)
     rankings: Rankings = {(card.model, None): {}}
     for rows in training_rows(workspace, collection, card):

@@ -10,7 +10,6 @@ from typing import Any, Final
 from xlarank.data.collection import Collection
 from xlarank.data.workspace import Workspace
 from xlarank.models.arrays import Floats
-from xlarank.models.card import Continued
 from xlarank.models.model import Model
 from xlarank.models.rankers import DEFAULT, rankers
 from xlarank.models.training_data import FitSettings, TrainingData
@@ -29,7 +28,6 @@ class Contender:
 
     Attributes:
         rounds, chosen_by: number of rounds, and how it was chosen.
-        continues: model whose training it continues, if any.
         metrics, scores: out-of-fold values by graph, of one seed; empty without folds.
         value: aggregate of the out-of-fold scores by ``TrainSettings.select``.
         seconds: time that the folds took.
@@ -39,7 +37,6 @@ class Contender:
     tuned: bool
     rounds: int
     chosen_by: str
-    continues: Continued | None = None
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
     scores: dict[str, Floats] = field(default_factory=dict)
     value: float = 0.0

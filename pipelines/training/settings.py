@@ -28,7 +28,6 @@ class TrainSettings:
             ``NAME=WEIGHT``, the weight of each graph (default 1). Families held out by a fold are
             held out in them, too.
         model: ranker, or "auto" for the best out of fold.
-        fine_tune: model to continue: "shipped", a collection or a folder; None to start anew.
         with_valid: also train on the valid split; afterwards, scores on it are meaningless.
         rounds: maximum number of boosting rounds; cross-validation chooses.
         select: criterion by which cross-validation chooses, one of
@@ -46,7 +45,6 @@ class TrainSettings:
     collections: Sequence[str] = ()
     also_from: Sequence[str] = ()
     model: str = DEFAULT
-    fine_tune: str | None = None
     seeds: int = 3
     with_valid: bool = False
     rounds: int = 300

@@ -411,8 +411,6 @@ def test_without_trees_the_estimate_ranks_saved_and_fitted_again(kind, tmp_path)
     assert (card.members, card.rule, card.seeds) == ({}, [*estimate], 1)
     assert np.array_equal(loaded.score(rows), scores) and loaded.importance() == {}
     assert loaded.fit(data, FitSettings(3, 0, 1)).members[0].booster.rounds == 3
-    (member,) = loaded.continued(0.5).fit(data, FitSettings(3, 0, 1)).members
-    assert member.params["learning_rate"] == loaded.params["learning_rate"] / 2
 
 
 def test_times_of_layouts_are_learned_up_to_a_factor_per_graph():
@@ -440,34 +438,6 @@ def test_trees_of_layouts_begin_at_the_relayout_time_but_not_on_measured_tpus():
         assert member.init_score is not None, "its trees learn the ratio to the estimate"
 
 
-def test_the_stage_before_new_trees_is_the_continued_model():
-    data = kernels(4, TPU, columns=TPU_NAMES)
-    rows = data.parts[0]
-    model = on_tiles("time-trees", data, 20)
-    assert model.ranks_without_trees
-    more = model.continued().fit(data, FitSettings(10, 1, 1))
-    first, *_, last = more.staged(rows, 5)
-    assert np.allclose(first, model.score(rows))
-    assert np.allclose(last, more.score(rows))
-    assert not np.allclose(first, last)
-
-
-def test_continued_trees_begin_at_the_estimate_for_their_own_hardware():
-    """On tiles of a CPU that is far better than the estimate for the hardware of the start."""
-    names = [*TPU_NAMES, ESTIMATE]
-    graphs = []
-    for graph in kernels(4, columns=TPU_NAMES).parts:
-        other = np.c_[graph.config_values, -graph.config_values[:, 0]]
-        graphs.append(replace(graph, columns=names, config_values=other))
-    model = on_tiles("time-trees", TrainingData.from_graphs(graphs, TPU), 20)
-    more = model.continued().fit(TrainingData.from_graphs(graphs, CPU), FitSettings(5, 1, 1))
-    (before,), (member,) = model.members, more.members
-    assert before.init_score.columns == (CYCLES,) and member.init_score.columns == (ESTIMATE,)
-    first = next(more.staged(graphs[0], 5))
-    difference = graphs[0].config_values[:, 2] - graphs[0].config_values[:, 0]
-    assert first == pytest.approx(model.score(graphs[0]) + difference, abs=1e-4)
-
-
 def test_time_trees_predict_times_of_kernels_larger_than_any_learned_from(tmp_path):
     """Times of a kernel are 3/2 of the estimate, a third less if the last column says so."""
 
@@ -484,9 +454,8 @@ def test_time_trees_predict_times_of_kernels_larger_than_any_learned_from(tmp_pa
     model = on_tiles("time-trees", data, 150, min_data_in_leaf=5)
     unseen = timed("unseen__a", 9, 20.0)
     saved(model, tmp_path)
-    models = model, Model.load(tmp_path), model.continued().fit(data, FitSettings(20, 1, 1))
-    times, loaded, later = (one.nanoseconds(one.score(unseen)) for one in models)
+    models = model, Model.load(tmp_path)
+    times, loaded = (one.nanoseconds(one.score(unseen)) for one in models)
     assert np.array_equal(times, loaded)
     assert 2**21 < times.max() < 2**24, "the largest that it learned from takes a tenth of it"
-    for predicted in (times, later):
-        assert np.median(np.abs(predicted / unseen.runtime - 1)) < 0.05, "its level counts once"
+    assert np.median(np.abs(times / unseen.runtime - 1)) < 0.05, "its level counts once"

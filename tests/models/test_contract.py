@@ -89,20 +89,15 @@ def test_it_learns_an_easy_order_and_the_lower_score_is_the_faster(name, data):
     assert shares == sorted(shares, reverse=True)
 
 
-def test_one_seed_gives_one_model_on_any_threads_and_grown_in_steps(model, data, tmp_path):
+def test_one_seed_gives_one_model_on_any_threads(model, data, tmp_path):
     unfitted = Model.of(model.name, "layout")
     two = unfitted.fit(data, FitSettings(ROUNDS, 0, threads=2))
     again = fitted(model.name, easy_data())
     files = [saved(one, tmp_path / str(n)).card for n, one in enumerate((model, again, two))]
     assert files[0].fingerprint == files[1].fingerprint == files[2].fingerprint
-    grown = unfitted.fit(data, FitSettings(3, 0, 1, grows=True))
-    for rounds in (7, 5):  # and fitted again for fewer
-        grown = grown.grow(data, FitSettings(rounds, 0, 1, grows=True))
-        assert len([*grown.staged(data.parts[0], 1)]) == rounds
-    grown = grown.grow(data, FitSettings(ROUNDS, 0, 1))
-    assert grown.importance() == model.importance()
+    refitted = model.fit(data, FitSettings(ROUNDS, 0, 1))
     scores = scores_of(model, data)
-    assert np.array_equal(scores_of(grown, data), scores)
+    assert np.array_equal(scores_of(refitted, data), scores)
     assert not np.array_equal(scores_of(fitted(model.name, data, seed=1), data), scores)
 
 
@@ -151,7 +146,6 @@ def test_before_fit_it_says_that_it_was_not_trained(name, tmp_path):
         lambda: [*model.staged(rows, 5)],
         lambda: model.contributions(rows, 0, 1),
         model.importance,
-        model.continued,
         lambda: model.save(tmp_path, card_of(model)),
     ):
         with pytest.raises(ModelError, match="was not trained"):

@@ -162,7 +162,7 @@ def test_the_folder_of_members_follows_the_mask_of_the_process(folder):
         ({"model": "pickle"}, "'pickle' is not a model"),
         ({"model": "sibling"}, "'sibling' is not a model.*run train again"),
         ({"params": {"depth": 3}}, "'depth' is not a parameter of lambdarank"),
-        ({"seeds": {"boosters-x/seed-0": "0"}}, "written by an earlier version of xlarank.*again"),
+        ({"continues": None}, "written by another version of xlarank.*run train again"),
         ({"members": {}}, "no members"),
         ({"members": {}, "rule": ["speed"]}, "its rule is of other columns"),
         ({"members": []}, "cannot be used"),

@@ -11,7 +11,8 @@ import pytest
 from tests.models.helpers import COLUMNS, easy_data, easy_graph, fitted, graph_rows, kernel
 from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
-from xlarank.models.member import Loss, Member
+from xlarank.models.losses import LOSSES
+from xlarank.models.member import Loss
 from xlarank.models.model import Model
 from xlarank.models.objectives import mean_rank
 from xlarank.models.rankers import rankers
@@ -132,10 +133,15 @@ class Fits:
 
 
 FITS = Fits()
-SPY = Model("spy", "layout", members=[Member(Loss("spy", FITS.task, {}, SpyBooster), {}, "layout")])
+SPY = Model("spy", "layout")
 NAMES = ("cnn__a", "mlp__a", "cnn_train__b", "rnn__a", "mlp__b", "gan__a")
 GRAPHS = [easy_graph(name, 8 + number, seed=number) for number, name in enumerate(NAMES)]
 TRAINING = TrainingData.from_graphs(GRAPHS)
+
+
+@pytest.fixture(autouse=True)
+def spy(monkeypatch):
+    monkeypatch.setitem(LOSSES, "spy", Loss("spy", FITS.task, {}, SpyBooster))
 
 
 def validated(data, fold, model, settings):

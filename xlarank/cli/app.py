@@ -58,7 +58,6 @@ explain-feature 'disagreement__*'
 tune --trials 200
 tune --trials 20 -c tile:xla --model ranknet
 train --seeds 5
-train -c layout:mine:random --fine-tune shipped
 evaluate
 evaluate --official-indices eval_indices --json scores.json
 cross-validate --model lambdarank --model ranknet

@@ -132,7 +132,6 @@ def train(
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
     also_from: list[str] | None = None,
-    fine_tune: str | None = None,
     model: str = "lambdarank",
     seeds: options.Seeds = 3,
     with_valid: bool = False,
@@ -153,8 +152,6 @@ def train(
         model: Ranker: RANKERS; or auto: the one with the best out-of-fold score.
         also_from: Additional training collection of the same kind; repeatable. NAME=WEIGHT weights
             its graphs (default 1). Only graphs of --collection are scored.
-        fine_tune: Fine-tune a model with up to --rounds more trees: shipped (the shipped ranker), a
-            collection with a model in the workspace, or the folder of a model.
         with_valid: Train on the valid split, too.
         max_rows: Training rows of a collection, sampled evenly from its graphs; 0: all. Default:
             100,000 for layouts, 500,000 for tiles.
@@ -173,7 +170,6 @@ def train(
         collections=collection or (),
         also_from=also_from or (),
         model=model,
-        fine_tune=fine_tune,
         seeds=seeds,
         with_valid=with_valid,
         rounds=rounds,
