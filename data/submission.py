@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -51,7 +52,7 @@ def submission_problems(
     """Yield the problems of a file in line order, at most one per line, then that of missing ids.
 
     Every id must be listed exactly once, with every configuration exactly once (layout) or at least
-    5 different ones (tile; fewer if the graph has fewer). ``configs`` maps ids to numbers of
+    5 different ones (tile; fewer if the graph has fewer). Blank lines are skipped. ``configs`` maps ids to numbers of
     configurations, None if unknown; ``fewest`` maps ids with an unknown number to the number that
     must be listed at least, by default 1.
     """
@@ -62,14 +63,20 @@ def submission_problems(
         return
     missing = dict.fromkeys(configs)
     fewest = fewest or {}
-    for number, line in enumerate(lines, start=2):
+    for number, line in lines:
+        if tuple(line) == HEADER:
+            got = f"line {number} of {path} repeats the header"
+            yield SubmissionError(got, expected="it on the first line alone", do="remove the line")
+            continue
         if len(line) != 2:
-            yield SubmissionError(f"line {number} of {path} has {len(line)} fields", expected="2")
+            yield SubmissionError(f"line {number} of {path} has {counted(len(line), 'field')}", expected="2")
             continue
         row_id, listed = line
         if row_id not in configs:
             got = f"{row_id} in {path} is not a test graph"
-            yield SubmissionError(got, expected="only known ids")
+            similar = _similar_id(row_id, configs)
+            do = f"write {similar}" if similar else ""
+            yield SubmissionError(got, expected="only known ids", do=do)
         elif row_id not in missing:
             yield SubmissionError(f"{row_id} is listed twice in {path}", expected="every id once")
         elif (order := _order(listed)) is None:
@@ -85,7 +92,7 @@ def submission_problems(
 
 def read_submission(path: Path) -> dict[str, list[int]]:
     """Return the rows of a file unchecked, without malformed ones; raises `SubmissionError`."""
-    rows = (line for line in _lines(path) if len(line) == 2)
+    rows = (line for _, line in _lines(path) if len(line) == 2)
     return {row_id: order for row_id, listed in rows if (order := _order(listed)) is not None}
 
 
@@ -125,17 +132,44 @@ def complete_submission(
     return origin
 
 
-def _lines(path: Path) -> list[list[str]]:
+def _lines(path: Path) -> list[tuple[int, list[str]]]:
+    """Return number and fields of each line after the header, without blank lines."""
     try:
         csv.field_size_limit(2**31 - 1)  # 100,000 configurations make a field of 590 kB
         with open(path, encoding="utf-8-sig", newline="", opener=regular_only) as stream:
-            lines = list(csv.reader(stream))
+            reader = csv.reader(stream)
+            lines = [(reader.line_num, line) for line in reader if not _is_blank(line)]
     except (OSError, ValueError, csv.Error) as error:
         raise SubmissionError(f"{path} cannot be read ({error})", expected="a CSV file") from error
-    if not lines or tuple(lines[0]) != HEADER:
-        got = f"{path} starts with {','.join(lines[0]) if lines else 'nothing'}"
-        raise SubmissionError(got, expected=",".join(HEADER))
+    header = lines[0][1] if lines else []
+    if tuple(header) != HEADER:
+        got = f"{path} starts with {','.join(header) or 'nothing'}"
+        do = "write these two columns alone" if {*HEADER} < {*header} else ""
+        raise SubmissionError(got, expected=",".join(HEADER), do=do)
     return lines[1:]
+
+
+def _is_blank(line: Sequence[str]) -> bool:
+    """Return whether pandas skips a line: it is empty, or of spaces and tabs alone."""
+    return not line or (len(line) == 1 and line[0] != "" and not line[0].strip(" \t"))
+
+
+def _similar_id(row_id: str, ids: Iterable[str]) -> str | None:
+    """Return the only id that differs in separators, folders, letter case or ``.npz`` alone.
+
+    >>> _similar_id("npz/layout/xla/default/test/net.npz", ["layout:xla:default:net", "tile:xla:a"])
+    'layout:xla:default:net'
+    """
+    words = _words_of(row_id)
+    similar = [known for known in ids if _words_of(known)[-len(words) :] == words]
+    return similar[0] if len(similar) == 1 else None
+
+
+@cache
+def _words_of(row_id: str) -> list[str]:
+    words = re.split(r"[:/\\]", row_id.strip().casefold().removesuffix(".npz"))
+    folders = ("", ".", "npz", "npz_all", "train", "valid", "test")
+    return [word.strip() for word in words if word.strip() not in folders]
 
 
 def _order(listed: str) -> list[int] | None:

@@ -108,8 +108,11 @@ class ModelCard:
         return names
 
     def needs_fallback(self, rows: GraphRows) -> bool:
-        """Return whether a graph is of an unseen kernel family and has the compiler's default."""
-        if not (self.fallback and rows.unseen_kinds(self.kinds)):
+        """Return whether a graph may be of an unseen kernel family and has the compiler's default.
+
+        A training graph is never unseen, although its family is not in ``kinds`` if it is ambiguous.
+        """
+        if not (self.fallback and rows.unseen_kinds(self.kinds)) or rows.name in self.known_graphs:
             return False
         return default_ranks(rows) is not None
 
@@ -118,7 +121,10 @@ class ModelCard:
         if not self.needs_fallback(rows):
             return ""
         unseen = " or ".join(rows.unseen_kinds(self.kinds))
-        return f"unseen kernel family ({unseen}): {FALLBACK}, the rest on the model"
+        family = f"unseen kernel family ({unseen})"
+        if len(rows.kinds) > 1:
+            family = f"perhaps an unseen kernel family ({unseen})"
+        return f"{family}: {FALLBACK}, the rest on the model"
 
     @property
     def fingerprint(self) -> str:

@@ -239,16 +239,20 @@ def test_only_kinds_never_seen_fall_back(tmp_path):
     model.save(tmp_path, card_of(model, kinds=["dot"], fallback=True))
     model = Model.load(tmp_path)
     assert (model.card.kinds, model.card.fallback, model.kind) == (["dot"], True, "tile")
-    said = "unseen kernel family ({}): weight 0.5 on the compiler's default, the rest on the model"
+    weights = "weight 0.5 on the compiler's default, the rest on the model"
+    perhaps = f"perhaps an unseen kernel family (dot left-transposed): {weights}"
     for kinds, order, fallback in (
         (("dot",), [1, 3, 2, 0], ""),
-        (("dot", "dot left-transposed"), [0, 1, 3, 2], said.format("dot left-transposed")),
-        (("copy",), [0, 1, 3, 2], said.format("copy")),
+        (("dot", "dot left-transposed"), [0, 1, 3, 2], perhaps),
+        (("copy",), [0, 1, 3, 2], f"unseen kernel family (copy): {weights}"),
     ):
         graph = kernel("c__a", [8, 1, 5, 3], [1, 1, 1, 1], kinds=kinds)
         assert np.argsort(model.score(graph), kind="stable").tolist() == order
         assert model.scores_by_seed(graph).shape == (2, 4)
         assert model.card.fallback_note(graph) == fallback
+    trained_on = replace(graph, name="family0__a")
+    assert model.card.fallback_note(trained_on) == ""
+    assert np.argsort(model.score(trained_on), kind="stable").tolist() == [1, 3, 2, 0]
     without_default = graph.take(np.array([1, 2]))
     assert model.card.fallback_note(without_default) == "", "the compiler's choice is missing"
 

@@ -237,6 +237,10 @@ def test_the_file_is_what_kaggle_asks_for(tmp_path):
     write_submission(out, {NET: [3, 1, 0, 2], DOT: [8, 0, 3, 1, 7], SMALL: [2, 0, 1]})
     assert out.read_bytes() == GOOD.encode()
     check_submission(out, CONFIGS)
+    for blank in (GOOD + "\n", GOOD.replace("\n", "\n\r\n \t\n"), "\n" + GOOD):
+        marked.write_text(blank)
+        check_submission(marked, CONFIGS)
+        assert len(read_submission(marked)) == 3
     header, *lines = GOOD.splitlines()
     marked.write_bytes("\r\n".join([header, *reversed(lines)]).encode())
     check_submission(marked, CONFIGS)
@@ -267,7 +271,10 @@ def test_malformed_files_are_refused(tmp_path):
         (GOOD.replace("3;1;0;2", "3;1;0;-2"), f"{NET} lists configuration -2"),
         (GOOD.replace("3;1;0;2", ""), f"{NET} lists ''"),
         (GOOD.replace("3;1;0;2", "3,1,0,2"), "line 2 .* has 5 fields; expected 2"),
-        (GOOD + "\n", "line 5 .* has 0 fields"),
+        (GOOD.replace("\n", "\n\n\n") + "x\n", "line 13 .* has 1 field;"),
+        (GOOD + '""\n', "line 5 .* has 1 field;"),
+        (GOOD + "ID,TopConfigs\n", "line 5 .* repeats the header; .*remove the line"),
+        ("," + GOOD, "starts with ,ID,TopConfigs; .* these two columns alone"),
         (GOOD.encode("utf-16"), "cannot be read|starts with"),
         (b"\xff\xfe\x00ID", "cannot be read"),
     ]
@@ -280,6 +287,25 @@ def test_malformed_files_are_refused(tmp_path):
         (tmp_path / "out.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
         with pytest.raises(SubmissionError, match=message):
             check_submission(tmp_path / "out.csv", CONFIGS)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        f"{SMALL}.npz",
+        "tile/xla/small",
+        "npz_all/npz/tile/xla/test/small.npz",
+        "tile:xla/small",
+        " tile:xla:Small",
+        r"tile\xla\small",
+        "small",
+    ],
+)
+def test_a_mistyped_id_is_corrected(wrong, tmp_path):
+    path = tmp_path / "out.csv"
+    path.write_text(GOOD.replace(f"\n{SMALL},", f"\n{wrong},"))
+    with pytest.raises(SubmissionError, match=f"not a test graph; .*; write {SMALL}$"):
+        check_submission(path, CONFIGS)
 
 
 def test_a_file_is_completed_from_what_is_there(tmp_path):
