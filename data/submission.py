@@ -52,9 +52,9 @@ def submission_problems(
     """Yield the problems of a file in line order, at most one per line, then that of missing ids.
 
     Every id must be listed exactly once, with every configuration exactly once (layout) or at least
-    5 different ones (tile; fewer if the graph has fewer). Blank lines are skipped. ``configs`` maps ids to numbers of
-    configurations, None if unknown; ``fewest`` maps ids with an unknown number to the number that
-    must be listed at least, by default 1.
+    5 different ones (tile; fewer if the graph has fewer). Blank lines are skipped. ``configs``
+    maps ids to numbers of configurations, None if unknown; ``fewest`` maps ids with an unknown
+    number to the number that must be listed at least, by default 1.
     """
     try:
         lines = _lines(path)
@@ -69,7 +69,9 @@ def submission_problems(
             yield SubmissionError(got, expected="it on the first line alone", do="remove the line")
             continue
         if len(line) != 2:
-            yield SubmissionError(f"line {number} of {path} has {counted(len(line), 'field')}", expected="2")
+            yield SubmissionError(
+                f"line {number} of {path} has {counted(len(line), 'field')}", expected="2"
+            )
             continue
         row_id, listed = line
         if row_id not in configs:

@@ -110,7 +110,7 @@ class ModelCard:
     def needs_fallback(self, rows: GraphRows) -> bool:
         """Return whether a graph may be of an unseen kernel family and has the compiler's default.
 
-        A training graph is never unseen, although its family is not in ``kinds`` if it is ambiguous.
+        A training graph is never unseen, although ``kinds`` lacks its family if it is ambiguous.
         """
         if not (self.fallback and rows.unseen_kinds(self.kinds)) or rows.name in self.known_graphs:
             return False
