@@ -52,19 +52,17 @@ def within_graph_rank(values: NDArray[np.floating]) -> Floats:
     return mean[index] / (len(values) - 1)
 
 
-def standard_score(
-    values: NDArray[np.floating], among: NDArray[np.floating] | None = None
-) -> Floats:
-    """Return (x - mean) / std, by those of ``among`` if given; 0 if std is 0 up to rounding.
+def standard_score(values: NDArray[np.floating]) -> Floats:
+    """Return (x - mean) / std; 0 if std is 0 up to rounding.
 
     >>> standard_score(np.array([1.0, 3.0])).tolist()
     [-1.0, 1.0]
     """
-    among = (values if among is None else among).astype(np.float64)
-    spread = among.std()
-    if spread <= 1e-6 * np.abs(among).max(initial=0.0):
+    values = values.astype(np.float64)
+    spread = values.std()
+    if spread <= 1e-6 * np.abs(values).max(initial=0.0):
         return np.zeros(len(values))
-    return np.asarray((values.astype(np.float64) - among.mean()) / spread)
+    return np.asarray((values - values.mean()) / spread)
 
 
 class CandidatePlaces(Block):

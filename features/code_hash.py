@@ -11,7 +11,7 @@ from typing import Any, Final
 
 _ROOT: Final = Path(__file__).parent.parent
 #: Files that do not affect computed columns.
-_PRESENTATION: Final = ("data/errors.py", "features/attribution.py", "features/meanings.py")
+_PRESENTATION: Final = ("data/errors.py", "features/meanings.py")
 
 
 def text_hash(source: str) -> str:

@@ -64,7 +64,9 @@ def describe_node(graph: Graph, node: int) -> tuple[str, str]:
     row = graph.node_feat[node]
     first = NODE_COLUMN[f"shape_element_type_is_{next(iter(ELEMENT_BYTES))}"]
     types = (name for at, name in enumerate(ELEMENT_BYTES, first) if row[at] > 0)
-    sizes = ",".join(map(str, _dimensions(graph, node, "shape_dimensions_0")))
+    rank = int(tensor_ranks(graph.node_feat[node : node + 1])[0])
+    start = NODE_COLUMN["shape_dimensions_0"]
+    sizes = ",".join(str(int(size)) for size in row[start : start + rank])
     return OPCODES[int(graph.opcode[node])], f"{next(types, '?')}[{sizes}]"
 
 
@@ -83,15 +85,3 @@ def order_text(layout: NDArray[Any]) -> str:
     """Return a layout as text such as ``{1,0}``, empty if no dimension is set."""
     dimensions = ",".join(str(int(dimension)) for dimension in layout if dimension >= 0)
     return f"{{{dimensions}}}" if dimensions else ""
-
-
-def default_layout_text(graph: Graph, node: int) -> str:
-    """Return the default layout of a node's output, minor-to-major, such as ``{1,0}``."""
-    return "{" + ",".join(map(str, _dimensions(graph, node, "layout_minor_to_major_0"))) + "}"
-
-
-def _dimensions(graph: Graph, node: int, column: str) -> list[int]:
-    """Return a node's values from ``column`` on, one for each dimension of the output."""
-    rank = int(tensor_ranks(graph.node_feat[node : node + 1])[0])
-    start = NODE_COLUMN[column]
-    return [int(value) for value in graph.node_feat[node, start : start + rank]]

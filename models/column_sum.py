@@ -9,7 +9,6 @@ from typing import Self
 import numpy as np
 
 from xlarank.data.graph import Kind
-from xlarank.features.attribution import ChangePath
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Matrix
 from xlarank.models.contributions import Contributions
@@ -49,16 +48,13 @@ class ColumnSum:
         used = np.sort(np.array([rows.columns.index(name) for name in self.columns], np.intp))
         return self.values(rows.matrix(used=used), [rows.columns[index] for index in used])
 
-    def contributions(
-        self, rows: GraphRows, now: int, then: int, walk: ChangePath | None, name: str
-    ) -> Contributions:
-        """Decompose the difference of two scores, ``now`` minus ``then``, of the model ``name``."""
-        matrix = rows.matrix(np.array([now, then]))
+    def contributions(self, rows: GraphRows, first: int, second: int, name: str) -> Contributions:
+        """Decompose the difference of two scores of a model, ``first`` minus ``second``."""
+        matrix = rows.matrix(np.array([first, second]))
         scores = self.values(matrix, rows.columns)
         difference = float(scores[0] - scores[1])
         columns = self.column_contributions(matrix, rows.columns)
-        nodes = walk.by_node(self.values(walk.matrix, rows.columns)) if walk else {}
-        return Contributions(difference, columns, losses={name: difference}, nodes=nodes)
+        return Contributions(difference, columns, losses={name: difference})
 
     def column_contributions(self, pair: Matrix, columns: Sequence[str]) -> dict[str, float]:
         """Return the nonzero differences of the terms of a score between two rows."""

@@ -16,18 +16,16 @@ class Contributions:
 
     They are exact TreeSHAP contributions of columns (Lundberg et al. 2018, *Consistent
     Individualized Feature Attribution for Tree Ensembles*). Up to rounding, ``difference ==
-    sum(columns)`` and, if there is a walk, ``sum(columns) == sum(nodes)``.
+    sum(columns)``.
 
     Attributes:
         columns: nonzero contributions by column of the rows.
         losses: part of the difference by loss of the members.
-        nodes: contributions of ``columns``, by node of the graph; empty without a walk.
     """
 
     difference: float
     columns: dict[str, float] = field(default_factory=dict)
     losses: dict[str, float] = field(default_factory=dict)
-    nodes: dict[int, float] = field(default_factory=dict)
 
     @classmethod
     def total(cls, parts: Iterable[Contributions], factor: float = 1.0) -> Contributions:
@@ -37,7 +35,6 @@ class Contributions:
             sum(part.difference * factor for part in parts),
             sum_by_key((part.columns for part in parts), factor),
             sum_by_key((part.losses for part in parts), factor),
-            sum_by_key((part.nodes for part in parts), factor),
         )
 
     def scaled_to(self, difference: float) -> Contributions:

@@ -13,7 +13,6 @@ import numpy as np
 from xlarank.data.errors import ModelError
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
-from xlarank.features.attribution import ChangePath
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.boosters.lightgbm import LightGBMBooster
@@ -140,14 +139,9 @@ class Member:
             return np.zeros(len(matrix))
         return self.init_score.values(matrix, self.columns)
 
-    def contributions(
-        self, rows: GraphRows, now: int, then: int, walk: ChangePath | None = None
-    ) -> Contributions:
-        """Decompose the difference of the scores of two rows, ``now`` minus ``then``.
-
-        With a ``walk``, contributions are also given by node.
-        """
-        matrix = rows.matrix(np.array([now, then]))
+    def contributions(self, rows: GraphRows, first: int, second: int) -> Contributions:
+        """Decompose the difference of the scores of two rows, ``first`` minus ``second``."""
+        matrix = rows.matrix(np.array([first, second]))
         scores = self.score_matrix(matrix)
         values = self._tree_contributions(matrix[:, self.used])
         columns = nonzero_by_name(values[0] - values[1], self.used_columns)
@@ -155,9 +149,7 @@ class Member:
             start = self.init_score.column_contributions(matrix, self.columns)
             columns = sum_by_key([columns, start])
         difference = float(scores[0] - scores[1])
-        nodes = walk.by_node(self.score_matrix(walk.matrix)) if walk else {}
-        losses = {self.loss.name: difference}
-        return Contributions(difference, columns, losses=losses, nodes=nodes)
+        return Contributions(difference, columns, losses={self.loss.name: difference})
 
     def _tree_contributions(self, values: Matrix) -> Floats:
         """Return the contributions of the used columns to the scores, ``(rows, used columns)``, up

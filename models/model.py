@@ -12,7 +12,6 @@ import numpy as np
 
 from xlarank.data.errors import ModelError, counted
 from xlarank.data.graph import Kind
-from xlarank.features.attribution import ChangePath
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest
 from xlarank.models.arrays import Floats
@@ -168,24 +167,20 @@ class Model:
             predicts = all(member.predicts_times for member in self.members)
         return np.exp2(np.minimum(scores, 100.0)) if predicts else None
 
-    def contributions(
-        self, rows: GraphRows, now: int, then: int, walk: ChangePath | None = None
-    ) -> Contributions:
-        """Decompose the difference of two scores, ``now`` minus ``then``, ignoring the fallback.
-
-        With a ``walk``, contributions of columns are also given by node.
-        """
+    def contributions(self, rows: GraphRows, first: int, second: int) -> Contributions:
+        """Decompose the difference of two scores, ``first`` minus ``second``, without fallback."""
         rows = self.select(rows)
         if self.rule is not None:
-            return self.rule.contributions(rows, now, then, walk, self.name)
+            return self.rule.contributions(rows, first, second, self.name)
         parts = []
         for members in self.by_seed:
             total = sum(member.weight for member in members)
             for member in members:
-                part = member.contributions(rows, now, then, walk)
+                part = member.contributions(rows, first, second)
                 if len(members) > 1:  # from differences of scores to weighted differences of ranks
                     ranks = mean_rank(member.score(rows))
-                    part = part.scaled_to(float(ranks[now] - ranks[then]) * member.weight / total)
+                    difference = float(ranks[first] - ranks[second])
+                    part = part.scaled_to(difference * member.weight / total)
                 parts.append(part)
         return Contributions.total(parts, 1 / len(self.by_seed))
 

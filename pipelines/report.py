@@ -55,7 +55,7 @@ def report(
         for collection in chosen:
             all_facts.append(gather(workspace, collection))
             if compare is not None:
-                compared_facts[str(collection)] = gather(compare, collection, explained=False)
+                compared_facts[str(collection)] = gather(compare, collection)
             step(str(collection))
     other_name = compare.root.name if compare else ""
     text = _page(workspace, all_facts, compared_facts, other_name)
@@ -99,7 +99,7 @@ def _page(
 
 
 def _write_pictures(all_facts: Iterable[CollectionFacts], folder: Path) -> list[Path]:
-    """Write the charts of metrics, causes and ranks, and explanations."""
+    """Write the charts of metrics, causes and ranks."""
     pictures = {}
     for facts in all_facts:
         name = "-".join(facts.collection.parts)
@@ -110,8 +110,6 @@ def _write_pictures(all_facts: Iterable[CollectionFacts], folder: Path) -> list[
             pictures[folder / f"causes-{name}.svg"] = causes_chart(facts)
         for position, picture in ranks_charts(facts).items():
             pictures[folder / f"ranks-{name}-{position}.svg"] = picture
-        if facts.explained and facts.explained[1]:
-            pictures[folder / f"explanation-{name}.svg"] = facts.explained[1]
     for path, picture in pictures.items():
         charts.write_picture(path, picture)
     return [*pictures]

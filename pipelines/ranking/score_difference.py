@@ -1,10 +1,10 @@
-"""Contributions to the difference of two scores: by node, cause, column and segment."""
+"""Explanation of the difference of two scores: by cause and column, and by exact costs of nodes."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Graph, LayoutGraph
-from xlarank.data.hlo.reading import NodeName
 from xlarank.data.structure import tensor_ranks
-from xlarank.features.attribution import walk_between
 from xlarank.features.layout.config_costs import ConfigRelayout, SlowNode, config_costs
 from xlarank.features.layout.time_model import config_times
 from xlarank.features.meanings import cause_of, describe_node, layout_text
@@ -28,87 +26,72 @@ from xlarank.pipelines.ranking.model_choice import rows_for_model
 if TYPE_CHECKING:
     import polars as pl
 
-#: The configuration that sets no layout.
+#: The compiler's default, in place of a number.
 DEFAULT: Final = "default"
-#: Fraction of the sum of absolute contributions that the nodes of segments must cover.
+#: Fraction of the sum of absolute changes that the nodes of segments must cover.
 _COVERED: Final = 0.8
 #: Maximum distance in edges between connected nodes of a segment.
 _MAX_DISTANCE: Final = 2
-#: Attributes of an explanation with other names in its JSON.
-_KEYS: Final = {
-    "now": "configuration",
-    "then": "against",
-    "against": "against_is",
-    "runtime": "runtime_ns",
-}
+_Cost = TypeVar("_Cost", ConfigRelayout, SlowNode)
 _Key = TypeVar("_Key", int, str, tuple[int, ...])
 
 
 @dataclass(frozen=True)
-class NodePart:
-    """Contribution of one node's layouts ``now`` and ``then`` to the difference.
+class NodeCost:
+    """Exact change of a node's estimated time between two configurations.
 
     Attributes:
-        name, op_name: names in the HLO module and in the framework's program; None without a
-            module.
-        nanoseconds: estimated time ``now`` minus ``then``, if the model is the time model.
+        layouts, layouts_against: layouts that each configuration sets; empty if not configurable.
+        nanoseconds: time of the node and of copies of its output, first minus second.
     """
 
     node: int
-    name: str | None
-    op_name: str | None
     opcode: str
     shape: str
-    now: str
-    then: str
-    value: float
-    nanoseconds: float | None = None
+    layouts: str
+    layouts_against: str
+    nanoseconds: float
 
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """Contributions to the difference of the scores of configurations ``now`` and ``then``, the
-    largest first.
+    """Difference of the scores of two configurations, ``configuration`` minus ``against``, in
+    parts; the largest first.
 
-    ``difference == sum(nodes) + rest == sum(causes) == sum(columns)``, up to the rounding of
-    floats. Contributions below 0 make ``now`` the faster of the two.
+    ``difference == sum(causes) == sum(columns)``, up to the rounding of floats. Contributions below
+    0 make ``configuration`` the faster of the two.
 
     Attributes:
-        against: description of ``then``.
+        against_is: description of ``against``.
         ranks: 1-based ranks of both among all configurations, fastest first.
-        runtime: labels of both in nanoseconds, 0 if not measured; None if all labels are withheld.
-        nodes: nodes with a contribution; empty for tiles.
-        rest: part of the difference without a node; all of it for tiles.
+        runtime_ns: labels of both, 0 if not measured; None if all labels are withheld.
+        estimated_ns: times of both that the model predicts; None if it only ranks.
         members: contributions by loss of an ensemble.
-        segments: sums of contributions, by the ascending numbers of connected nodes.
-        names: names of all nodes in the HLO module; empty without one.
-        estimated: nanoseconds of both, if the model is the time model; those of ``nodes`` sum to
-            their difference.
+        nodes: nodes with another estimated time; empty for hardware without a simulation. Their
+            changes sum to the difference of the estimated times, also if another model ranks.
+        segments: sums of changes, by the ascending numbers of connected nodes.
         copies, copies_against: copies that the compiler must insert under one of the configurations
-            alone, ``now`` and ``then``, the slowest first; empty for hardware without a simulation.
+            alone, the slowest first.
         slow_nodes, slow_nodes_against: likewise, nodes that are slower because of their layouts.
-            With the copies, their times sum to the difference of the estimated times.
     """
 
     graph: str
     collection: str
     model: str
-    now: int
-    then: int
-    against: str
+    configuration: int
+    against: int
+    against_is: str
     ranks: tuple[int, int]
     configurations: int
     difference: float
-    runtime: tuple[int, int] | None
-    nodes: tuple[NodePart, ...]
-    rest: float
+    runtime_ns: tuple[int, int] | None
+    estimated_ns: tuple[float, float] | None
     causes: dict[str, float]
     columns: dict[str, float]
     members: dict[str, float]
-    segments: dict[tuple[int, ...], float]
     notes: tuple[str, ...]
-    names: tuple[NodeName, ...] = ()
-    estimated: tuple[float, float] | None = None
+    nodes: tuple[NodeCost, ...] = ()
+    segments: dict[tuple[int, ...], float] = field(default_factory=dict)
     copies: tuple[ConfigRelayout, ...] = ()
     copies_against: tuple[ConfigRelayout, ...] = ()
     slow_nodes: tuple[SlowNode, ...] = ()
@@ -118,122 +101,126 @@ class Explanation:
         largest = [f"{cause} {value:+z.4f}" for cause, value in [*self.causes.items()][:3]]
         return (
             f"<Explanation of {self.graph!r} by the {self.model} of {self.collection}: "
-            f"configuration {self.now} (rank {self.ranks[0]:,}) against {self.then} (rank "
-            f"{self.ranks[1]:,}), {self.difference:+z.4f}: {', '.join(largest)}>"
+            f"configuration {self.configuration} (rank {self.ranks[0]:,}) against {self.against} "
+            f"(rank {self.ranks[1]:,}), {self.difference:+z.4f}: {', '.join(largest)}>"
         )
 
     def to_polars(self) -> pl.DataFrame:
-        """Return a table of the contributions; those of one ``part`` (cause, column or node)
-        overlap those of another.
+        """Return a table of the contributions by cause and by column, each with the same sum.
 
-        Columns: ``part``, ``name``, ``now`` and ``then`` (layouts; null for causes and columns),
-        ``contribution``.
+        Columns: ``part`` (cause or column), ``name``, ``contribution``.
         """
         import polars as pl
 
-        rows: list[tuple[object, ...]] = []
-        for part, values in (("cause", self.causes), ("column", self.columns)):
-            rows += [(part, name, None, None, value) for name, value in values.items()]
-        for node in self.nodes:
-            rows.append(("node", self.called(node.node), node.now, node.then, node.value))
-        text = dict.fromkeys(("part", "name", "now", "then"), pl.String)
-        return pl.DataFrame(rows, {**text, "contribution": pl.Float64}, orient="row")
-
-    def called(self, node: int) -> str:
-        """Return a node's number and its name in the HLO module, if given."""
-        return f"{node} {self.names[node].name}" if self.names else str(node)
+        rows = [("cause", *item) for item in self.causes.items()]
+        rows += [("column", *item) for item in self.columns.items()]
+        schema = {"part": pl.String, "name": pl.String, "contribution": pl.Float64}
+        return pl.DataFrame(rows, schema, orient="row")
 
     def as_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        values = {_KEYS.get(name, name): value for name, value in asdict(self).items()}
-        del values["names"]
-        segments = [{"nodes": nodes, "value": value} for nodes, value in self.segments.items()]
-        return values | {"segments": segments}
+        values = asdict(replace(self, segments={}))
+        segments = self.segments.items()
+        values["segments"] = [{"nodes": nodes, "nanoseconds": ns} for nodes, ns in segments]
+        return values
 
 
 def explain_graph(
-    graph: Graph,
-    model: Model,
-    *,
-    config: int | None = None,
-    against: str | int | None = None,
-    names: Sequence[NodeName] = (),
+    graph: Graph, model: Model, *, config: int | None = None, against: str | int | None = None
 ) -> Explanation:
-    """Attribute the difference of the scores of ``config`` (by default the best) and another.
+    """Explain the difference of the scores of ``config`` (by default the best) and another.
 
-    ``against`` is a configuration, or "default" for one that sets no layout; None is the default
-    or, if there is none or ``config`` equals it, the middle of the ranking.
-    `xlarank.data.hlo.reading.node_names` gives ``names``. Raises `ModelError` if the model cannot
-    rank the graph, and `XlarankError` for an unknown configuration.
+    ``against`` is a configuration, or "default" for the compiler's default: a configuration that
+    sets no layout, or the first tile. None is the default too, but the middle of the ranking if
+    there is no default or ``config`` equals it. Raises `ModelError` if the model cannot rank the
+    graph, and `XlarankError` for an unknown configuration.
     """
     card = model.require_card()
     rows = rows_for_model(graph, model)
     scores = model.score(rows)
     order = order_of(scores[rows.group])
     rank = np.argsort(order) + 1
-    now = _configuration(graph, int(order[0]) if config is None else config)
-    then, description = _reference(graph, now, order, against)
-    layout_graph = graph if isinstance(graph, LayoutGraph) else None
-    settings = card.recipe.settings
-    walk = walk_between(layout_graph, rows, settings, now, then) if layout_graph else None
-    parts = model.contributions(rows, int(rows.group[now]), int(rows.group[then]), walk)
-    changes: dict[int, float] = {}
-    estimated = None
-    if layout_graph and model.is_time_model:
-        changes, estimated = _estimated_times(layout_graph, now, then)
-    nodes = _node_parts(layout_graph, parts, now, then, names, changes) if layout_graph else ()
-    values = {part.node: part.value for part in nodes}
+    first = _configuration(graph, int(order[0]) if config is None else config)
+    second, description = _reference(graph, first, order, against)
+    pair = rows.group[[first, second]]
+    parts = model.contributions(rows, int(pair[0]), int(pair[1]))
+    runtimes = int(graph.runtime[first]), int(graph.runtime[second])
+    fallback = card.fallback_note(rows)
+    times = None if fallback else model.nanoseconds(scores[pair])
     causes = sum_by_key({cause_of(name).value: value} for name, value in parts.columns.items())
-    return Explanation(
+    explanation = Explanation(
         graph=graph.name,
         collection=card.collection,
         model=model.name,
-        now=now,
-        then=then,
-        against=description,
-        ranks=(int(rank[now]), int(rank[then])),
+        configuration=first,
+        against=second,
+        against_is=description,
+        ranks=(int(rank[first]), int(rank[second])),
         configurations=graph.configs,
         difference=parts.difference,
-        runtime=(int(graph.runtime[now]), int(graph.runtime[then])) if graph.labelled else None,
-        nodes=nodes,
-        rest=parts.difference - sum(values.values()),
+        runtime_ns=runtimes if graph.labelled else None,
+        estimated_ns=None if times is None else (float(times[0]), float(times[1])),
         causes=_largest_first(causes),
         columns=_largest_first(parts.columns),
         members=parts.losses,
-        segments=segments_of(graph, values),
-        notes=_notes(model, card.fallback_note(rows), parts, rows.group[now] == rows.group[then]),
-        names=tuple(names),
-        estimated=estimated,
-        **_own_costs(layout_graph, settings.hardware, now, then),
+        notes=_notes(model, fallback, parts, identical=pair[0] == pair[1]),
     )
+    if not isinstance(graph, LayoutGraph):
+        return explanation
+    if hardware := card.recipe.settings.hardware:
+        return _with_copies(explanation, graph, hardware)
+    if model.is_time_model:
+        before = {time.node: time.nanoseconds for time in config_times(graph, second)}
+        after = {time.node: time.nanoseconds for time in config_times(graph, first)}
+        changes = {node: after[node] - before[node] for node in after}
+        return _with_nodes(explanation, graph, changes)
+    return explanation
 
 
-def _estimated_times(
-    graph: LayoutGraph, now: int, then: int
-) -> tuple[dict[int, float], tuple[float, float]]:
-    """Return each node's nanoseconds under ``now`` minus ``then``, and the sums under both."""
-    new, old = (config_times(graph, config) for config in (now, then))
-    changes = {}
-    for node, before in zip(new, old, strict=True):
-        changes[node.node] = node.nanoseconds - before.nanoseconds
-    return changes, (sum(n.nanoseconds for n in new), sum(n.nanoseconds for n in old))
+def _with_copies(explanation: Explanation, graph: LayoutGraph, hardware: str) -> Explanation:
+    """Add the copies and slow nodes that only one of the configurations has."""
+    copies, nodes = config_costs(graph, explanation.configuration, hardware)
+    copies_against, nodes_against = config_costs(graph, explanation.against, hardware)
+    explanation = replace(
+        explanation,
+        copies=_only_in(copies, copies_against),
+        copies_against=_only_in(copies_against, copies),
+        slow_nodes=_only_in(nodes, nodes_against),
+        slow_nodes_against=_only_in(nodes_against, nodes),
+    )
+    changes = defaultdict[int, float](float)
+    costs: list[ConfigRelayout | SlowNode] = [*explanation.copies, *explanation.slow_nodes]
+    for cost in costs:
+        changes[cost.node] += cost.nanoseconds
+    costs = [*explanation.copies_against, *explanation.slow_nodes_against]
+    for cost in costs:
+        changes[cost.node] -= cost.nanoseconds
+    return _with_nodes(explanation, graph, changes)
 
 
-def _own_costs(
-    graph: LayoutGraph | None, hardware: str | None, now: int, then: int
-) -> dict[str, Any]:
-    """Return the copies and slow nodes under each configuration that the other one lacks, by
-    attribute of `Explanation`.
-    """
-    if graph is None or hardware is None:
-        return {}
-    names = ("copies", "slow_nodes")
-    costs = {}
-    both = (config_costs(graph, config, hardware) for config in (now, then))
-    for name, first, second in zip(names, *both, strict=True):
-        costs[name] = tuple((Counter(first) - Counter(second)).elements())
-        costs[f"{name}_against"] = tuple((Counter(second) - Counter(first)).elements())
-    return costs
+def _only_in(costs: Iterable[_Cost], others: Iterable[_Cost]) -> tuple[_Cost, ...]:
+    return tuple((Counter(costs) - Counter(others)).elements())
+
+
+def _with_nodes(
+    explanation: Explanation, graph: LayoutGraph, changes: Mapping[int, float]
+) -> Explanation:
+    """Add nodes and segments with ``changes`` of their estimated times in nanoseconds."""
+    first = _layout_texts(graph, explanation.configuration)
+    second = _layout_texts(graph, explanation.against)
+    nodes = []
+    for node, change in _largest_first(changes).items():
+        if change:
+            opcode, shape = describe_node(graph, node)
+            layouts = first.get(node, "")
+            nodes.append(NodeCost(node, opcode, shape, layouts, second.get(node, ""), change))
+    return replace(explanation, nodes=tuple(nodes), segments=segments_of(graph, changes))
+
+
+def _layout_texts(graph: LayoutGraph, config: int) -> dict[int, str]:
+    """Return the layouts that a configuration sets, by configurable node."""
+    rows = graph.table.rows[graph.table.codes[config]]
+    return dict(zip(graph.configurable.tolist(), map(layout_text, rows), strict=True))
 
 
 def _configuration(graph: Graph, name: str | int) -> int:
@@ -246,56 +233,20 @@ def _configuration(graph: Graph, name: str | int) -> int:
 
 
 def _reference(
-    graph: Graph, now: int, order: NDArray[np.intp], against: str | int | None
+    graph: Graph, first: int, order: NDArray[np.intp], against: str | int | None
 ) -> tuple[int, str]:
     """Return the configuration to compare with, and its description."""
     if against is not None and against != DEFAULT:
         number = _configuration(graph, against)
         return number, f"configuration {number}"
-    defaults = graph.unset.tolist() if isinstance(graph, LayoutGraph) else []
-    group = graph.group
-    if against is None and (not defaults or group[defaults[0]] == group[now]):
+    defaults = graph.unset.tolist() if isinstance(graph, LayoutGraph) else [0]
+    if against is None and (not defaults or graph.group[defaults[0]] == graph.group[first]):
         return int(order[len(order) // 2]), "the middle of the ranking"
     if not defaults:
         got = f"no candidate of {graph.name} is the compiler's default"
         do = "pass the number of another configuration to `against`"
         raise XlarankError(got, expected="a configuration that sets no layout", do=do)
     return defaults[0], "the compiler's default"
-
-
-def set_layouts(graph: LayoutGraph, config: int) -> dict[int, NDArray[np.int8]]:
-    """Return the layouts ``(18,)`` of a configuration by configurable node."""
-    rows = graph.table.rows[graph.table.codes[config]]
-    return dict(zip(graph.configurable.tolist(), rows, strict=True))
-
-
-def _node_parts(
-    graph: LayoutGraph,
-    parts: Contributions,
-    now: int,
-    then: int,
-    names: Sequence[NodeName],
-    changes: Mapping[int, float],
-) -> tuple[NodePart, ...]:
-    """Return contributions by node: its step of the walk."""
-    now_layouts = set_layouts(graph, now)
-    then_layouts = set_layouts(graph, then)
-    nodes = []
-    for node, value in _largest_first(parts.nodes).items():
-        opcode, shape = describe_node(graph, node)
-        part = NodePart(
-            node,
-            names[node].name if names else None,
-            names[node].op_name if names else None,
-            opcode,
-            shape,
-            now=layout_text(now_layouts[node]),
-            then=layout_text(then_layouts[node]),
-            value=value,
-            nanoseconds=changes.get(node),
-        )
-        nodes.append(part)
-    return tuple(nodes)
 
 
 def _notes(model: Model, fallback: str, parts: Contributions, identical: bool) -> tuple[str, ...]:
@@ -327,30 +278,23 @@ def _largest_first(values: Mapping[_Key, float]) -> dict[_Key, float]:
     return dict(sorted(values.items(), key=lambda item: (-abs(item[1]), item[0])))
 
 
-def program_graph(graph: Graph) -> nx.DiGraph:
-    """Return the program as a graph, with an edge from producer to consumer for tensors of rank 2
-    or more.
+def segments_of(graph: Graph, changes: Mapping[int, float]) -> dict[tuple[int, ...], float]:
+    """Return sums of up to five groups of connected nodes with large ``changes``.
 
-    Tensors of lower rank have one layout, and a shared scalar would connect half a program.
+    Nodes are connected over tensors of rank 2 or more: those of lower rank have one layout, and a
+    shared scalar would connect half a program.
     """
-    program = nx.empty_graph(graph.nodes, nx.DiGraph)
-    has_layouts = tensor_ranks(graph.node_feat)[graph.edges[:, 1]] > 1
-    program.add_edges_from(graph.edges[has_layouts, ::-1].tolist())
-    return program
-
-
-def segments_of(graph: Graph, values: Mapping[int, float]) -> dict[tuple[int, ...], float]:
-    """Return sums of up to five groups of connected nodes with large ``values`` of one sign."""
-    by_size = _largest_first(values)
+    by_size = _largest_first(changes)
     covered = np.cumsum([0.0, *map(abs, by_size.values())])
     largest = [*by_size][: int((covered[:-1] < _COVERED * covered[-1]).sum())]
-    program = program_graph(graph).to_undirected(as_view=True)
+    program = nx.empty_graph(graph.nodes)
+    has_layouts = tensor_ranks(graph.node_feat)[graph.edges[:, 1]] > 1
+    program.add_edges_from(graph.edges[has_layouts].tolist())
     connected = nx.empty_graph(largest)
     for node in largest:
-        near = nx.single_source_shortest_path_length(program, node, _MAX_DISTANCE).keys() & largest
-        same_sign = (other for other in near if (values[other] > 0) == (values[node] > 0))
-        connected.add_edges_from((node, other) for other in same_sign)
+        near = nx.single_source_shortest_path_length(program, node, _MAX_DISTANCE)
+        connected.add_edges_from((node, other) for other in near.keys() & largest)
     sums = {}
     for part in nx.connected_components(connected):
-        sums[tuple(sorted(part))] = sum(values[node] for node in part)
+        sums[tuple(sorted(part))] = sum(changes[node] for node in part)
     return dict(islice(_largest_first(sums).items(), 5))

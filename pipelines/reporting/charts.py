@@ -9,31 +9,20 @@ from __future__ import annotations
 
 import io
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import networkx as nx
 import numpy as np
 
-from xlarank.data.errors import XlarankError
 from xlarank.data.files import atomic_write
-from xlarank.data.graph import Graph, LayoutGraph
-from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
-from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.meanings import default_layout_text, describe_node, order_text
 from xlarank.models.arrays import Floats, Integers
 from xlarank.models.model import RULE
-from xlarank.pipelines.ranking.score_difference import Explanation, program_graph, set_layouts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-Places = Mapping[int, tuple[float, float]]
 
 INK = "#010203"
 SOFT = "#040506"
@@ -76,26 +65,6 @@ _MARKERS: Final = "os^DvP*X<>p"
 IN_USE: Final = " (ranks)"
 _MAX_POINTS = 500
 _MAX_NAMES = 60
-#: Legend of pictures of segments: the colours of contributions and of clashing layouts.
-_LEGEND: Final = {
-    "makes it faster": BLUE,
-    "makes it slower": ORANGE,
-    "layouts that clash: a copy": "#c23b3b",
-}
-_FASTER, _SLOWER, _CLASH = _LEGEND.values()
-#: Maximum number of nodes in total, and per row unless in the segment; maximum distance from the
-#: segment in edges.
-_MAX_NODES = 18
-_MAX_PER_ROW = 5
-_RADIUS = 2
-_SWEEPS = 4
-_MAX_CHARACTERS = 22
-#: Distances between columns and between rows of nodes, and the width and height of a node, in
-#: inches.
-_COLUMN = 1.8
-_ROW = 0.9
-_WIDTH = 1.5
-_HEIGHT = 0.48
 
 
 def short(name: str, length: int = 26) -> str:
@@ -245,143 +214,3 @@ def bars_chart(
     axes.margins(x=0.12)
     axes.set(**texts)
     return _to_svg(axes, name)
-
-
-@_styled()
-def segment_picture(graph: Graph, explanation: Explanation) -> str:
-    """Draw the largest segment; raises `XlarankError` if there is none."""
-    from matplotlib.patches import Patch
-
-    if not isinstance(graph, LayoutGraph) or not explanation.segments:
-        got = f"{explanation.graph} has no segment to draw"
-        raise XlarankError(got, expected="a layout graph with two configurations that differ")
-    centres = _place_nodes(graph, explanation)
-    right, bottom = (max(values) for values in zip(*centres.values(), strict=True))
-    axes = _new_axes(max(4.2, right + 1.3 * _COLUMN), bottom + 1.2)
-    axes.set_axis_off()
-    axes.set(xlim=(-_COLUMN / 2, right + _COLUMN * 0.8), ylim=(bottom + _ROW / 2, -_ROW / 2))
-    compared = f"configuration {explanation.now} against {explanation.then}"
-    axes.set_title(f"{explanation.graph}\n{compared}, segment 1", parse_math=False)
-    _draw_edges(axes, graph, explanation, centres)
-    _draw_nodes(axes, graph, explanation, centres)
-    keys = [Patch(color=colour, label=text) for text, colour in _LEGEND.items()]
-    axes.figure.legend(
-        handles=keys, loc="outside lower left", ncols=3, fontsize=7, frameon=False, labelcolor=INK
-    )
-    return _to_svg(axes, f"segment-{explanation.collection}")
-
-
-def _place_nodes(graph: LayoutGraph, explanation: Explanation) -> Places:
-    """Return the centres, in inches, of nodes in and around the segment, with few crossings."""
-    program = program_graph(graph)
-    configurable = set(graph.configurable.tolist())
-    largest = next(iter(explanation.segments))
-    segment = [part.node for part in explanation.nodes if part.node in largest]
-    segment = segment[: _MAX_NODES * 2 // 3]  # those with the largest contributions
-    undirected = program.to_undirected(as_view=True)
-    distance = nx.multi_source_dijkstra_path_length(undirected, set(segment), _RADIUS)
-    nearby = sorted(
-        distance.keys() - segment, key=lambda node: (distance[node], node not in configurable, node)
-    )
-    chosen = [*segment, *nearby][:_MAX_NODES]
-    part = program.subgraph(chosen)
-    layer: dict[int, int] = {}
-    for depth, nodes in enumerate(nx.topological_generations(part)):
-        layer |= dict.fromkeys(nodes, depth)
-    for node in sorted(chosen, key=lambda n: -layer[n]):
-        # Place sources just above their first consumer.
-        if not part.in_degree(node) and part.out_degree(node):
-            layer[node] = min(layer[consumer] for consumer in part.successors(node)) - 1
-    row_at = defaultdict[int, list[int]](list)
-    for node in chosen:
-        if node in segment or len(row_at[layer[node]]) < _MAX_PER_ROW:
-            row_at[layer[node]].append(node)
-    rows = [row for _, row in sorted(row_at.items())]
-    x = {node: float(column) for row in rows for column, node in enumerate(sorted(row))}
-    neighbours = part.subgraph(x).to_undirected()
-    for row in _SWEEPS * [*rows, *reversed(rows)]:
-        row.sort(key=lambda node: float(np.mean([x[n] for n in neighbours[node]] or [x[node]])))
-        x.update({node: column - (len(row) - 1) / 2 for column, node in enumerate(row)})
-    left = min(x.values())
-    centres: dict[int, tuple[float, float]] = {}
-    for y, row in enumerate(rows):
-        centres |= {node: ((x[node] - left) * _COLUMN, y * _ROW) for node in row}
-    return centres
-
-
-def _draw_edges(axes: Axes, graph: LayoutGraph, explanation: Explanation, centres: Places) -> None:
-    from matplotlib import path as paths
-    from matplotlib.patches import PathPatch
-
-    right = max(x for x, _ in centres.values()) + _COLUMN * 0.6
-    now = set_layouts(graph, explanation.now)
-    then = set_layouts(graph, explanation.then)
-    tensors = LayoutContext(graph).slot_tensor
-    requests = {}  # layouts that configurable consumers request of their operands
-    for at, (node, row) in enumerate(now.items()):
-        for slot in range(1, len(LAYOUT_SLOTS)):
-            request = row[slot * MAX_RANK : (slot + 1) * MAX_RANK]
-            requests[node, int(tensors[at, slot])] = order_text(request)
-    for producer, consumer in program_graph(graph).subgraph(centres).edges:
-        x1, y1 = centres[producer]
-        x2, y2 = centres[consumer]
-        y1 = y1 + _HEIGHT / 2
-        y2 = y2 - _HEIGHT / 2
-        order = _output_order(graph, now, producer)
-        before = _output_order(graph, then, producer)
-        requested = requests.get((consumer, producer), "")
-        clash = not order.startswith(requested[:-1])
-        text = f"{order} ≠ {requested}" if clash else order
-        if before != order:
-            text += f", was {before}"
-        colour = _CLASH if clash else SOFT
-        # edges that skip a row pass right of all nodes; a cubic reaches 3/4 of its control points'
-        # offset
-        bend = (y2 - y1) / 2
-        aside = (right - (x1 + x2) / 2) / 0.75 if y2 - y1 > _ROW else 0.0
-        points = [(x1, y1), (x1 + aside, y1 + bend), (x2 + aside, y2 - bend), (x2, y2)]
-        curve = paths.Path(points, [1, 4, 4, 4])
-        axes.add_patch(PathPatch(curve, fill=False, edgecolor=colour))
-        # labels near the producer: those of one consumer's operands would overlap
-        share, down = (0.5, 0.5) if aside else (0.2, 0.33)
-        axes.text(
-            x1 + (x2 - x1) * share + 0.75 * aside,
-            y1 + (y2 - y1) * down,
-            text,
-            fontsize=6,
-            ha="center",
-            va="center",
-            color=colour,
-            bbox={"facecolor": PAGE, "edgecolor": "none", "pad": 0.5},
-        )
-
-
-def _output_order(graph: LayoutGraph, layouts: Mapping[int, Any], node: int) -> str:
-    """Return the layout of a node's output as text: the one it is set to, or the default."""
-    chosen = order_text(layouts[node][:MAX_RANK]) if node in layouts else ""
-    return chosen or default_layout_text(graph, node)
-
-
-def _draw_nodes(axes: Axes, graph: LayoutGraph, explanation: Explanation, centres: Places) -> None:
-    from matplotlib.patches import FancyBboxPatch
-
-    values = {part.node: part.value for part in explanation.nodes}
-    largest = max(map(abs, values.values()))
-    for node, (x, y) in centres.items():
-        value = values.get(node, 0.0)
-        opcode, shape = describe_node(graph, node)
-        lines = [explanation.names[node].name if explanation.names else f"{opcode} {node}", shape]
-        shade: Any = "none"
-        if value:
-            lines.append(f"{value:+.3f}")
-            shade = (_FASTER if value < 0 else _SLOWER, 0.15 + 0.7 * abs(value) / largest)
-        border: dict[str, Any] = {"linewidth": 0.5, "linestyle": "--"}
-        if node in graph.configurable:
-            border = {"linewidth": 1.2}
-        corner = (x - _WIDTH / 2, y - _HEIGHT / 2)
-        box = partial(FancyBboxPatch, corner, _WIDTH, _HEIGHT, "round,pad=0,rounding_size=0.06")
-        # shades are translucent: edges must not show through
-        axes.add_patch(box(facecolor=PAGE, edgecolor="none", **border))
-        axes.add_patch(box(facecolor=shade, edgecolor=INK, **border))
-        text = "\n".join(short(line, _MAX_CHARACTERS) for line in lines)
-        axes.text(x, y, text, fontsize=7, ha="center", va="center", color=INK, parse_math=False)

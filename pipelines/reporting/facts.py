@@ -5,13 +5,11 @@ from __future__ import annotations
 from base64 import b64encode
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
-from xlarank.data.collection import Collection, find_data_root
+from xlarank.data.collection import Collection
 from xlarank.data.errors import XlarankError, counted
 from xlarank.data.files import read_bytes
-from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import Manifest, StoredGraph, read_manifests
 from xlarank.models.arrays import Floats
@@ -19,9 +17,7 @@ from xlarank.models.card import CARD
 from xlarank.models.model import Model
 from xlarank.models.objectives import mean_rank
 from xlarank.models.stored import model_of
-from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph
 from xlarank.pipelines.ranking.winner import best_of
-from xlarank.pipelines.reporting import charts
 from xlarank.pipelines.support import baselines, evaluation, verdicts
 
 #: A table row: cell by column heading.
@@ -45,8 +41,6 @@ class CollectionFacts:
             if scores are out of fold, because no valid graph can be scored.
         importance: column -> share of the gain, mean over seeds, largest first; empty for rules.
         studies: plots of studies as data URLs, because inline SVG could run scripts.
-        explained: explanation of the median-score graph, and its picture if there is a segment to
-            draw.
     """
 
     name: str
@@ -61,7 +55,6 @@ class CollectionFacts:
     left_out: dict[str, str] = field(default_factory=dict)
     importance: dict[str, float] = field(default_factory=dict)
     studies: list[str] = field(default_factory=list)
-    explained: tuple[Explanation, str] | None = None
 
     @property
     def metrics(self) -> dict[str, dict[str, float]]:
@@ -112,9 +105,7 @@ class CollectionFacts:
         return rows
 
 
-def gather(
-    workspace: Workspace, collection: Collection, *, explained: bool = True
-) -> CollectionFacts:
+def gather(workspace: Workspace, collection: Collection) -> CollectionFacts:
     """Evaluate the model of a collection on valid and return its results; write nothing."""
     manifests = read_manifests(workspace, collection)
     facts = CollectionFacts(str(collection), collection, manifests)
@@ -136,9 +127,6 @@ def gather(
             facts.rankings = evaluation.out_of_fold(workspace, collection, model.require_card())
             facts.left_out.clear()
         facts.in_use = verdicts.in_use(facts.name, facts.rankings, facts.ranker, why)
-        if facts.ranks and explained:
-            with suppress(XlarankError):  # the graph's file cannot be read
-                facts.explained = _explain_median(facts, facts.ranker)
     except XlarankError as error:
         facts.reason = str(error)
     return facts
@@ -156,13 +144,3 @@ def _score_valid(workspace: Workspace, facts: CollectionFacts, model: Model, ran
         scores = used if ranker is model else model.score(rows)
         evaluation.add_metrics(facts.rankings, facts.collection, rows, model.name, scores[None])
         facts.ranks[rows.name] = mean_rank(used[rows.group]), mean_rank(rows.cost)
-
-
-def _explain_median(facts: CollectionFacts, ranker: Model) -> tuple[Explanation, str]:
-    graphs = facts.worst_first()
-    name = graphs[len(graphs) // 2]
-    npz = find_data_root(Path(facts.manifests[SPLIT].data_root)).npz
-    path = npz.joinpath(*facts.collection.parts, SPLIT, f"{name}.npz")
-    graph = read_graph(path, facts.collection.kind)
-    explanation = explain_graph(graph, ranker)
-    return explanation, charts.segment_picture(graph, explanation) if explanation.segments else ""

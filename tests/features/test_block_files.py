@@ -20,7 +20,6 @@ from xlarank.data.files import from_json
 from xlarank.data.graph import TileGraph
 from xlarank.features import block_files
 from xlarank.features.assembly import assemble
-from xlarank.features.attribution import walk_between
 from xlarank.features.block import Cause
 from xlarank.features.block_files import load_blocks
 from xlarank.features.catalogue import BLOCKS
@@ -140,15 +139,6 @@ def test_a_worker_gets_the_code_with_the_settings(tmp_path: Path) -> None:
         assert pool.submit(own_value, TILE, settings).result() == 7.0
 
 
-def test_a_column_of_candidates_alone_moves_in_equal_steps(tmp_path: Path) -> None:
-    values = "np.arange(context.table.configs)[:, None] * 6.0"
-    settings = settings_of(tmp_path, TEXT.replace(MOST, values))
-    rows = assemble(LAYOUT, settings)
-    walk = walk_between(LAYOUT, rows, settings, 1, 0)
-    steps = walk.matrix[: len(walk.nodes) + 1, rows.columns.index("mine__most__max")]
-    assert steps.tolist() == np.linspace(0.0, 6.0, len(walk.nodes) + 1).astype(np.float32).tolist()
-
-
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -262,15 +252,6 @@ def test_too_little_memory_is_no_fault_of_a_block(tmp_path: Path) -> None:
     text = TEXT.replace(MOST, "(0 for _ in ()).throw(MemoryError)")
     with pytest.raises(MemoryError):
         assemble(TILE, settings_of(tmp_path, text))
-
-
-def test_errors_on_the_way_between_configurations_name_the_line(tmp_path: Path) -> None:
-    text = SUMS.replace("* 2)", ")").replace("    columns", "    calls = 0\n    columns")
-    failing = "        type(self).calls = 1 // (1 - self.calls)\n        return"
-    settings = settings_of(tmp_path, text.replace("        return", failing))
-    rows = assemble(LAYOUT, settings)
-    with pytest.raises(BlockError, match=r"^mine.py, line 9, fails on .*ZeroDivisionError"):
-        walk_between(LAYOUT, rows, settings, 1, 0)
 
 
 def test_an_entry_point_names_an_installed_package(

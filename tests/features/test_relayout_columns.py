@@ -17,7 +17,6 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import read_graph
 from xlarank.features.assembly import assemble
-from xlarank.features.attribution import walk_between
 from xlarank.features.candidates import RELAYOUT_PLACES
 from xlarank.features.layout.config_costs import ConfigRelayout, SlowNode, config_costs
 from xlarank.features.layout.hardware import HARDWARE
@@ -101,16 +100,6 @@ def test_costs_of_a_configuration():
     assert turned_dot == SlowNode(3, "constrained_turned", pytest.approx(0.3 / 4 * size))
     orders = {(copy.before, copy.after) for copy in (there, back)}
     assert orders == {((1, 0), (0, 1)), ((0, 1), (1, 0))}
-
-
-def test_steps_between_configurations_are_priced_too():
-    graph = read_graph(MLP)
-    settings = FeatureSettings(hardware="cpu")
-    rows = assemble(graph, settings)
-    walk = walk_between(graph, rows, settings, 3, 0)
-    by_node = walk.by_node(walk.matrix[:, rows.columns.index(TIME)].astype(np.float64))
-    time = by_name(rows)[TIME][rows.group].astype(float)
-    assert sum(by_node.values()) == pytest.approx(time[3] - time[0], abs=1e-4)
 
 
 def test_without_hardware_the_columns_are_0_and_nothing_is_simulated(monkeypatch):

@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
 
-from tests.features.helpers import SAMPLE, SCRAMBLED_GRAPHS, graph_of
-from tests.graphs import Arrays, examples, layout_arrays
+from tests.features.helpers import SAMPLE, graph_of
+from tests.graphs import layout_arrays
 from xlarank.data.errors import GraphFileError
 from xlarank.features.assembly import assemble
-from xlarank.features.attribution import position_among, walk_between, walk_codes, walk_steps
 from xlarank.features.rows import GraphRows
 from xlarank.features.settings import FeatureSettings
 
@@ -70,57 +68,6 @@ def test_measured_in_part_and_what_can_be_ranked() -> None:
 
 
 SETTINGS = FeatureSettings()
-
-
-def test_a_walk_goes_in_order_and_in_reverse() -> None:
-    codes = walk_codes(np.array([0, 1, 2]), np.array([5, 1, 7]), np.array([0, 2]))
-    assert codes.tolist() == [[0, 1, 2], [5, 1, 2], [5, 1, 7], [0, 1, 2], [0, 1, 7], [5, 1, 7]]
-    # forward the first node brings 3 and the second 1, in reverse 2 and 2: on average 2.5 and 1.5
-    assert walk_steps(np.array([0.0, 3.0, 4.0, 0.0, 2.0, 4.0])).tolist() == [2.5, 1.5]
-    rank = position_among(np.array([2 + 1e-6]), np.array([1.0, 2.0, 3.0]), True)
-    assert rank == 0.5, "equal up to rounding"
-
-
-def test_steps_by_hand() -> None:
-    """Configuration 2 changes the convolution (node 2) and the reshape (node 4), 4 the reshape
-    alone.
-
-    The reshape reads the convolution over an addition: a clash appears only with the second of two
-    unlike layouts, whichever way is walked, so each brings half of it.
-    """
-    arrays = layout_arrays()
-    rows = arrays["node_config_feat"]
-    rows[2] = rows[1][0], rows[4][1]
-    graph = graph_of(arrays)
-    rows = assemble(graph, SETTINGS)
-    clash = "disagreement__clash_2hop__share"
-    changed = "change__output_set__share"
-    for now, column, steps in ((2, clash, {2: 0.5, 4: 0.5}), (4, changed, {4: 0.5})):
-        walk = walk_between(graph, rows, SETTINGS, now, 0)
-        assert walk.by_node(walk.matrix[:, rows.columns.index(column)].astype(float)) == steps
-
-
-@pytest.mark.slow
-@examples(15)
-@given(SCRAMBLED_GRAPHS.filter(lambda arrays: len(arrays["node_config_ids"]) > 1))
-def test_a_candidate_on_the_way_has_its_row_and_the_ends_have_theirs_to_the_bit(
-    arrays: Arrays,
-) -> None:
-    graph = graph_of(arrays)
-    rows = assemble(graph, SETTINGS)
-    codes = graph.table.codes
-    matrix = rows.matrix()
-    for now in range(min(3, graph.configs)):
-        walk = walk_between(graph, rows, SETTINGS, now, 0)
-        half = len(walk.matrix) // 2
-        assert half == len(walk.nodes) + 1
-        assert (walk.matrix[[0, half]] == matrix[rows.group[0]]).all()
-        assert (walk.matrix[[half - 1, -1]] == matrix[rows.group[now]]).all()
-        changed = np.flatnonzero(codes[0] != codes[now])
-        for step, code in enumerate(walk_codes(codes[0], codes[now], changed)):
-            for candidate in np.flatnonzero((codes == code).all(axis=1))[:1]:
-                expected = matrix[rows.group[candidate]]
-                np.testing.assert_allclose(walk.matrix[step], expected, rtol=2e-4, atol=2e-4)
 
 
 def test_a_rank_is_computed_with_the_column_that_it_ranks() -> None:

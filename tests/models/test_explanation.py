@@ -3,15 +3,10 @@
 import pytest
 
 from tests.models.helpers import easy_data, easy_graph, fitted
-from tests.pipelines.trees import FAST, layout_graph
 from xlarank.data.errors import ModelError
-from xlarank.data.graph import read_graph
-from xlarank.features.assembly import assemble
-from xlarank.features.attribution import walk_between
 from xlarank.models.boosters.lightgbm import LightGBMBooster
 from xlarank.models.contributions import Contributions
 from xlarank.models.rankers import rankers
-from xlarank.models.training_data import TrainingData
 
 #: XGBoost's contributions are float32; all other sums differ by the last bits of a float64.
 ROUNDING = {"xgb-pairwise": 1e-5, "ensemble": 1e-4}
@@ -53,23 +48,10 @@ def test_contributions_that_do_not_add_up_are_refused(monkeypatch):
         model.contributions(easy_graph("unseen__a", 40, seed=5), 0, 1)
 
 
-@pytest.mark.parametrize("name", ["lambdarank", "xgb-pairwise", "ensemble"])
-def test_nodes_add_up_to_the_columns(name, graph_file):
-    graph = read_graph(graph_file(layout_graph(3)))
-    rows = assemble(graph, FAST)
-    model = fitted(name, TrainingData.from_graphs([rows]), rounds=10)
-    for now, then in ((0, 1), (5, 2), (9, 9)):
-        walk = walk_between(graph, rows, FAST, now, then)
-        parts = model.contributions(rows, int(rows.group[now]), int(rows.group[then]), walk)
-        check_sums(parts, name)
-        assert set(parts.nodes) <= set(walk.nodes.tolist())
-        assert sum(parts.nodes.values()) == pytest.approx(sum(parts.columns.values()), abs=1e-4)
-
-
 def test_contributions_are_summed_and_scaled():
     def contributions(factor):
         columns = {"a": -factor, "c": -factor}
-        return Contributions(-2 * factor, columns, {"x": -2 * factor}, {5: -factor})
+        return Contributions(-2 * factor, columns, {"x": -2 * factor})
 
     one = contributions(1.0)
     half = Contributions.total([one], 0.5)

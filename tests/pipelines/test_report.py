@@ -54,11 +54,10 @@ def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(
     assert "withheld" in words, "labels of the test split"
     assert "Beside the best rule without learning, of 2 models: " in words
     assert "Leaderboard" in words and "train, held out by family" in words
-    assert re.search(r"configuration \d+ against \d+, segment 1", words)
     evaluated = evaluate(Workspace(shared_trained), split="valid")
     for collection in (LAYOUT, TILE):
         assert evaluated.verdicts[collection] in words
-        facts = gather(Workspace(shared_trained), Collection.parse(collection), explained=False)
+        facts = gather(Workspace(shared_trained), Collection.parse(collection))
         assert sum(facts.importance.values()) == pytest.approx(1.0 - facts.ranker.is_rule)
         shown = {row["graph"]: row["slowdown@1"] for row in facts.score_rows()}
         assert "ceiling of tau" not in facts.score_rows()[0], "no graph was measured twice"
@@ -110,7 +109,7 @@ def test_pictures_are_files_that_stand_alone(shared_trained, tmp_path):
     options = {"collections": [LAYOUT], "figures": tmp_path / "figures"}
     _, pictures = report(Workspace(shared_trained), tmp_path / "report.html", **options)
     names = {path.stem for path in pictures}
-    kinds = ("scores", "slowdown1", "slowdown5", "causes", "explanation")
+    kinds = ("scores", "slowdown1", "slowdown5", "causes")
     assert {f"{kind}-layout-cpu-random" for kind in kinds} <= names
     assert "ranks-layout-cpu-random-worst" in names
     for path in pictures:
@@ -129,7 +128,6 @@ def test_the_report_describes_the_rule_that_ranks(trained, tmp_path):
     trees.edit_json(card, others={rule: dict.fromkeys(folds, 2.0)})
     facts = gather(place, LAYOUTS)
     assert facts.ranker.name == rule and not facts.importance
-    assert facts.explained[0].model == rule
     for row in facts.score_rows():
         assert row["slowdown@1"] == facts.rankings[rule, None][row["graph"]]["slowdown@1"]
     report(place, tmp_path / "report.html", collections=[LAYOUT])
@@ -180,7 +178,7 @@ def test_without_models_and_with_names_that_look_like_html(built, tmp_path):
 
 
 def test_intervals_and_the_paired_test(shared_trained):
-    ours = gather(Workspace(shared_trained), LAYOUTS, explained=False)
+    ours = gather(Workspace(shared_trained), LAYOUTS)
     swapped = dict(zip(ours.metrics, reversed(ours.metrics.values()), strict=True))
     first, second = (row["Kendall tau"] for row in ours.score_rows())
     theirs = replace(ours, rankings={("lambdarank", None): swapped})

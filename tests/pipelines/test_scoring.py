@@ -115,7 +115,7 @@ def test_a_ceiling_stands_beside_tau_if_labels_are_measured_again(shared_trained
     expected = {name: graph.cost[0] / graph.cost[[0, -2, -1]].sum() for name, graph in graphs}
     assert report[LAYOUT]["tau"]["ceiling"] == expected
     assert "ceiling" not in report[TILE]["tau"] and "ceiling" not in report[LAYOUT]["slowdown@1"]
-    rows = gather(Workspace(shared_trained), LAYOUTS, explained=False).score_rows()
+    rows = gather(Workspace(shared_trained), LAYOUTS).score_rows()
     assert {row["graph"]: row["ceiling of tau"] for row in rows} == expected
 
 
@@ -615,7 +615,7 @@ def test_a_kind_never_seen_falls_back_and_is_named(kernels, tmp_path):
     assert rank(workspace, seen, model_from="trained").fallback == ""
     own = "ranks are of both, contributions of the model alone"
     assert explained.notes[0] == f"{unseen.fallback}; {own}"
-    assert (explained.now, explained.ranks[0]) == (0, 1)
+    assert (explained.configuration, explained.ranks[0]) == (0, 1)
     submit(workspace, tmp_path / "out.csv", collections=[TILE], model_from="trained")
     for name in KERNELS["test"]:
         path = graph_path(SAMPLE, TILE, "test", name)

@@ -71,7 +71,7 @@ submit --model-from layout:xla:random --strict
 check-submission submission.csv
 check-submission submission.csv --sample sample_submission.csv
 explain net__a.npz --against default
-explain net__a.npz --config 17 --svg why.svg
+explain net__a.npz --config 17 --against 3
 report
 report --out report.html --compare other-workspace
 import-hlo step.hlo.pb --out own

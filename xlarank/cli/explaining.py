@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from typer import Typer
 
@@ -16,43 +16,12 @@ if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.pipelines.ranking.score_difference import Explanation
 
 app = Typer()
-#: Contributions below this are not shown.
-_SMALL = 5e-5
+#: Number of rows in each table.
+_TOP: Final = 10
 
 
-def _show_copies(result: Explanation, top: int) -> None:
-    """Print the copies and the slow nodes that only one of two configurations has."""
-    from xlarank.features.layout.config_costs import REASONS
-
-    def total(costs: Sequence[Any]) -> str:
-        return f"estimated {sum(cost.nanoseconds for cost in costs) / 1e3:.3f} µs"
-
-    for config, copies, nodes in (
-        (result.now, result.copies, result.slow_nodes),
-        (result.then, result.copies_against, result.slow_nodes_against),
-    ):
-        if copies:
-            say(f"only {config} needs {counted(len(copies), 'copy')}, {total(copies)}")
-        show_rows(
-            {
-                ">output of node": copy.node,
-                "layout": f"{_order(copy.before)} to {_order(copy.after)}",
-                "read by": ", ".join(map(str, copy.readers[:4])) or "the result",
-                ">kB": f"{copy.bytes / 1e3:,.1f}",
-                ">µs": f"{copy.nanoseconds / 1e3:.3f}",
-            }
-            for copy in copies[:top]
-        )
-        if nodes:
-            say(f"only {config} has {counted(len(nodes), 'slow node')}, {total(nodes)} more")
-        show_rows(
-            {
-                ">node": node.node,
-                "reason": REASONS[node.quantity],
-                ">µs": f"{node.nanoseconds / 1e3:.3f}",
-            }
-            for node in nodes[:top]
-        )
+def _microseconds(nanoseconds: float, sign: str = "") -> str:
+    return f"{nanoseconds / 1e3:{sign},.3f}"
 
 
 def _show_difference(result: Explanation) -> None:
@@ -61,46 +30,90 @@ def _show_difference(result: Explanation) -> None:
     relation = "level with"
     if result.difference:
         relation = "ahead of" if first < second else "behind"
-    against = f", {result.against}" if result.against != f"configuration {result.then}" else ""
-    now = f"configuration {result.now}"
-    ranked = f"{now} (rank {first} of {result.configurations:,}) is ranked {relation}"
-    by = f"by the {result.model} of {result.collection}"
-    say(f"{result.graph}: {ranked} {result.then} (rank {second}{against}), {by}")
-    say(f"score difference {result.difference:+z.4f} (below 0: {now} is faster)")
-    for title, pair in (("estimated", result.estimated), ("runtimes", result.runtime)):
+    against = str(result.against)
+    if result.against_is != f"configuration {against}":
+        against += f", {result.against_is}"
+    name = f"configuration {result.configuration}"
+    say(
+        f"{result.graph}: {name} (rank {first} of {result.configurations:,}) is ranked {relation} "
+        f"{against} (rank {second}), by the {result.model} of {result.collection}"
+    )
+    say(f"score difference {result.difference:+z.4f} (below 0: {name} is faster)")
+    for title, pair in (("estimated", result.estimated_ns), ("in the file", result.runtime_ns)):
         if pair:
-            say(f"{title} {pair[0] / 1e6:.4f} against {pair[1] / 1e6:.4f} ms")
-    causes = result.causes.items()
-    show_rows({">contribution": f"{value:+z.4f}", "cause": name} for name, value in causes)
-
-
-def _show_nodes(result: Explanation, top: int) -> None:
-    """Print the contributions of nodes, and those of the others together."""
+            say(f"{title}: {_microseconds(pair[0])} against {_microseconds(pair[1])} µs")
     rows = []
-    for node in result.nodes[:top]:
-        if abs(node.value) < _SMALL:
-            break
-        text = f"{node.opcode} {node.shape}"
-        if node.name:
-            text = f"{node.name}: {text} {node.op_name}".rstrip()
+    for cause, value in result.causes.items():
+        rows.append({">contribution": f"{value:+z.4f}", "cause": cause})
+    show_rows(rows)
+
+
+def _show_columns(result: Explanation) -> None:
+    from xlarank.features.meanings import column_meanings
+
+    meanings = column_meanings()
+    rows = []
+    for name, value in list(result.columns.items())[:_TOP]:
+        meaning = meanings.get(name, "")
+        rows.append({">contribution": f"{value:+z.4f}", "column": name, "~meaning": meaning})
+    show_rows(rows)
+
+
+def _show_nodes(result: Explanation) -> None:
+    """Print the nodes whose estimated time differs, and segments: sums over connected nodes."""
+    if not result.nodes:
+        return
+    total = _microseconds(sum(node.nanoseconds for node in result.nodes), "+")
+    say(f"estimated time changes by {total} µs in {counted(len(result.nodes), 'node')}")
+    rows = []
+    for node in result.nodes[:_TOP]:
         row = {
-            ">contribution": f"{node.value:+z.4f}",
-            ">estimated µs": "" if node.nanoseconds is None else f"{node.nanoseconds / 1000:+z.3f}",
-            ">node": str(node.node),
-            "~operation": text,
-            "~now": node.now,
-            "~then": node.then,
+            ">µs": _microseconds(node.nanoseconds, "+"),
+            ">node": node.node,
+            "~operation": f"{node.opcode} {node.shape}",
+            f"~set by {result.configuration}": node.layouts,
+            f"~set by {result.against}": node.layouts_against,
         }
         rows.append(row)
-    remaining = {}
-    if other_nodes := result.nodes[len(rows) :]:
-        remaining[counted(len(other_nodes), "other node")] = sum(node.value for node in other_nodes)
-    if rows and abs(result.rest) >= _SMALL:
-        remaining["not attributed to a single node"] = result.rest
-    empty = dict.fromkeys(rows[0] if rows else (), "")
-    for text, value in remaining.items():
-        rows.append(empty | {">contribution": f"{value:+z.4f}", "~operation": text})
     show_rows(rows)
+    rows = []
+    for nodes, nanoseconds in result.segments.items():
+        if len(nodes) > 1:
+            listed = ", ".join(map(str, nodes[:12])) + ", ..." * (len(nodes) > 12)
+            rows.append({">µs": _microseconds(nanoseconds, "+"), "connected nodes": listed})
+    show_rows(rows)
+
+
+def _show_copies(result: Explanation) -> None:
+    """Print the copies and the slow nodes that only one of two configurations has."""
+    from xlarank.features.layout.config_costs import REASONS
+
+    for config, copies, nodes in (
+        (result.configuration, result.copies, result.slow_nodes),
+        (result.against, result.copies_against, result.slow_nodes_against),
+    ):
+        if copies:
+            total = _microseconds(sum(copy.nanoseconds for copy in copies))
+            say(f"only {config} needs {counted(len(copies), 'copy')}, estimated {total} µs")
+        rows = []
+        for copy in copies[:_TOP]:
+            row = {
+                ">µs": _microseconds(copy.nanoseconds),
+                ">output of node": copy.node,
+                "layout": f"{_order(copy.before)} to {_order(copy.after)}",
+                "read by": ", ".join(map(str, copy.readers[:4])) or "the result",
+                ">kB": f"{copy.bytes / 1e3:,.1f}",
+            }
+            rows.append(row)
+        show_rows(rows)
+        if nodes:
+            total = _microseconds(sum(node.nanoseconds for node in nodes))
+            say(f"only {config} has {counted(len(nodes), 'slow node')}, estimated {total} µs more")
+        rows = []
+        for node in nodes[:_TOP]:
+            ns = _microseconds(node.nanoseconds)
+            rows.append({">µs": ns, ">node": node.node, "reason": REASONS[node.quantity]})
+        show_rows(rows)
 
 
 def _order(layout: Sequence[int] | None) -> str:
@@ -112,27 +125,20 @@ def explain(
     graph: Path,
     config: int | None = None,
     against: str | None = None,
-    top: options.Positive = 10,
     workspace: options.Work = options.WORK,
     collection: options.ModelOf = None,
     model_from: options.RankedBy = None,
     blocks: options.Blocks = None,
-    module: Path | None = None,
-    svg: options.OptionalOut = None,
     json_file: options.Json = None,
 ) -> None:
-    """Explain why one configuration is ranked ahead of another: by node, cause and column.
+    """Explain why one configuration is ranked ahead of another: causes, columns, nodes, copies.
 
     Args:
         graph: An npz file in TpuGraphs format.
         config: Configuration to explain. Default: the best.
-        against: Configuration to compare with, or default (sets no layout).
-        top: Number of rows in each table.
+        against: Configuration to compare with. Default: default, the compiler's own choice.
         collection: Collection of the model.
-        module: HLO module of the graph, for names of nodes.
-        svg: Draw the largest segment into this file.
     """
-    from xlarank.features.meanings import column_meanings
     from xlarank.pipelines.explain import explain as run
 
     result = run(
@@ -142,27 +148,14 @@ def explain(
         against=against,
         collection=collection,
         model_from=model_from,
-        svg=svg,
-        module=module,
     )
     _show_difference(result)
-    _show_copies(result, top)
-    _show_nodes(result, top)
-    meanings = column_meanings()
-    columns = list(result.columns.items())[:top]
-    if columns and not blocks:
-        console.current_run.keep(columns[0][0])
-    show_rows(
-        {">contribution": f"{value:+z.4f}", "column": name, "~meaning": meanings.get(name, "")}
-        for name, value in columns
-    )
-    for number, (nodes, value) in enumerate(result.segments.items(), 1):
-        inside = ", ".join(map(result.called, nodes[:12]))
-        inside += " ..." if len(nodes) > 12 else ""
-        say(f"segment {number} (connected nodes): {value:+z.4f}, nodes {inside}")
+    _show_columns(result)
+    _show_nodes(result)
+    _show_copies(result)
+    if result.columns and not blocks:
+        console.current_run.keep(next(iter(result.columns)))
     list_lines("note", list(result.notes))
-    if svg is not None:
-        say(f"wrote {svg}")
     write_json(json_file, result.as_json())
 
 
