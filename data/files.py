@@ -29,6 +29,8 @@ if TYPE_CHECKING:  # slow import, not needed for reading files
 T = TypeVar("T")
 
 _PARTIAL: Final = ".partial-"
+#: Number of bytes that distinguish binary files from text.
+_MAGIC: Final = 512
 #: Seconds after which a temporary file counts as abandoned.
 _ABANDONED: Final = 24 * 3600.0
 
@@ -80,6 +82,20 @@ def output_target(path: Path) -> Path:
         got = f"cannot write {path} ({reason})"
         raise OutputError(got, expected="a file that may be replaced", do=do)
     return Path(os.path.realpath(path))
+
+
+def require_replaceable(path: Path) -> Path:
+    """Return the `output_target` of a text; raises `OutputError` also for one that would replace a
+    binary file: a graph, a table, a database.
+    """
+    target = output_target(path)
+    start = b""
+    with suppress(OSError), target.open("rb") as stream:  # there may be none
+        start = stream.read(_MAGIC)
+    if b"\0" in start or start.startswith(b"PAR1"):
+        got = f"cannot write {path} (it is a binary file, such as a graph)"
+        raise OutputError(got, expected="a text file, or none", do="name another file")
+    return target
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from typing import get_type_hints
 from unittest import mock
 
 import pytest
@@ -21,6 +22,7 @@ from tests.graphs import save_npz
 from tests.pipelines.conftest import need
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, write_tree
 from xlarank.cli import app, console
+from xlarank.cli.options import WRITTEN
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import GraphWarning
 
@@ -59,6 +61,56 @@ def test_names_and_paths_that_cannot_be_used_are_refused(job, trained, tmp_path,
     assert not Path("work").exists()
     monkeypatch.setenv("XLARANK_DATA", "absent")
     refused(["info"], r"absent \(XLARANK_DATA\) does not exist")
+
+
+def test_no_output_replaces_an_input_or_another_output(job, trained, tmp_path, monkeypatch):
+    """The first graph is named by links, too; no command begins to work."""
+    monkeypatch.chdir(tmp_path)
+    data = tmp_path / "data"
+    shutil.copytree(job.tree / "npz", data / "npz")
+    graph = graph_path(data, LAYOUT, "valid", "mlp__a")
+    inputs = {path: path.read_bytes() for path in (*data.rglob("*.npz"), *trained.rglob("*.json"))}
+    for name, link in (("soft.npz", os.symlink), ("hard.npz", os.link)):
+        link(graph, name)
+    for name in ("scores.csv", "mine.py", "step.hlo", "xla_default.json", "settings.toml"):
+        path = tmp_path / name
+        path.write_text("# kept\n")
+        inputs[path] = path.read_bytes()
+    binary = "it is a binary file, such as a graph"
+    folder = os.path.relpath(graph.parent)
+    for line, why in (
+        (f"rank {graph} --csv {graph}", binary),
+        (f"rank {graph} --csv soft.npz", binary),
+        (f"rank soft.npz --json hard.npz", binary),
+        (f"rank {folder} --csv {folder}/mlp__a.npz", binary),
+        (f"rank {graph} --log-file hard.npz", binary),
+        (f"submit --workspace {trained} --out {graph}", binary),
+        (f"explain {graph} --svg {graph}", binary),
+        (f"propose {graph} --out soft.npz", "--out soft.npz is the same file as the graph to read"),
+        (f"evaluate --official-indices . --json xla_default.json", "same file as --official-ind"),
+        ("evaluate --scores scores.csv --json ./scores.csv", "same file as --scores scores.csv"),
+        ("check-submission scores.csv --json scores.csv", "same file as the file to read"),
+        ("advise mine:program --json mine.py", "same file as the program to read mine.py"),
+        ("collect --program step.hlo --out o --json step.hlo", "same file as --program step.hlo"),
+        ("info --config-file settings.toml --json settings.toml", "same file as --config-file"),
+        ("info --log-file scores.csv --json scores.csv", "is the same file as"),
+        (f"rank {graph} --csv one --json ./one", "--json one is the same file as --csv one"),
+        (f"rank {graph} --csv {trained}/models/a --workspace {trained}", "keeps its own files"),
+    ):
+        refused(line.split(), re.escape(why))
+    assert {path: path.read_bytes() for path in inputs} == inputs
+    assert not (tmp_path / "one").exists() and not (tmp_path / "work").exists()
+
+
+def test_each_path_of_a_command_is_an_input_or_an_output():
+    """`require_separate_files` has to know new outputs."""
+    inputs = {"data_root", "workspace", "compare", "official_indices", "scores", "sample", "file"}
+    inputs |= {"graph", "files", "module", "config_file"}
+    group = app.commands()
+    for command in (group, *group.commands.values()):
+        for name, hint in get_type_hints(command.callback).items():
+            if "Path" in str(hint):
+                assert name in {*inputs, *WRITTEN}, f"{command.name} {name}"
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from inspect import getdoc
@@ -23,8 +23,14 @@ from typer.main import get_command
 
 import xlarank
 from xlarank.cli import console, dataset, demo, explaining, learning, programs, ranking, scoring
-from xlarank.cli.options import RANKERS, SHARED_HELP, load_config, moved_to_front
-from xlarank.data.errors import MAX_ROUNDS, XlarankError
+from xlarank.cli.options import (
+    RANKERS,
+    SHARED_HELP,
+    load_config,
+    moved_to_front,
+    require_separate_files,
+)
+from xlarank.data.errors import MAX_ROUNDS, OutputError, XlarankError
 
 #: Placeholders of option values in help, by type; a flag has none.
 _PLACEHOLDERS: Final = {"Path": "PATH", "str": "TEXT", "bool": "", "int": "N", "float": "N"}
@@ -194,7 +200,20 @@ def commands() -> Any:
         if any(parameter.name == "model" for parameter in command.params):
             lines += ["", "Rankers:", *(f"{ranker}: {text}" for ranker, text in RANKERS.items())]
         command.epilog = "\n".join(lines) if name else None
+        if name:
+            command.invoke = partial(_invoke, command.invoke)
     return group
+
+
+def _invoke(invoke: Callable[[Any], Any], context: Any) -> Any:
+    """Run a command after a check of the files that its line and its configuration name."""
+    params = [*context.parent.command.params, *context.command.params]
+    try:
+        require_separate_files(params, context.parent.params | context.params)
+    except OutputError:
+        console.current_run.close_log()  # the log may be an input
+        raise
+    return invoke(context)
 
 
 def documented(docstring: str) -> tuple[str, dict[str, str]]:

@@ -69,13 +69,16 @@ class Run:
         """Record a file, a name or an option for the next command."""
         self.words["file"] = shlex.join(map(str, words))
 
+    def close_log(self) -> None:
+        if self.log is not None:
+            self.log.close()
+            self.log = None
+
     def end(self, code: object) -> None:
         """Close the log, and append the record to ``reports/runs.jsonl`` of the workspace; ignore
         write errors.
         """
-        if self.log is not None:
-            self.log.close()
-            self.log = None
+        self.close_log()
         if self.workspace is None or not os.path.isdir(self.workspace):
             return
         entry = {
@@ -126,7 +129,7 @@ def configure(*, quiet: bool = False, verbose: bool = False, log_file: Path | No
     current_run.quiet = quiet
     current_run.verbose = verbose
     if log_file is not None:
-        target = files.output_target(log_file)
+        target = files.require_replaceable(log_file)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             current_run.log = target.open("a", encoding="utf-8", buffering=1)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
+import os
 import shlex
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,9 +26,10 @@ from xlarank.data.errors import (
     MAX_SEEDS,
     MAX_THREADS,
     MAX_TRIALS,
+    OutputError,
     XlarankError,
 )
-from xlarank.data.files import output_target, read_text
+from xlarank.data.files import output_target, read_text, require_replaceable
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 
 if TYPE_CHECKING:
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
 #: Why a graph cannot be ranked, with and without runtimes.
 UNRANKABLE: Final = "one distinct configuration, or equal runtimes"
 _SAME: Final = "one distinct configuration"
+#: Parameters that name a file to write, and folders of a workspace that none of them may be in.
+WRITTEN: Final = ("out", "csv", "json_file", "svg", "figures", "log_file")
+_KEPT: Final = ("features", "models", "studies")
 
 
 def _json(param: CallbackParam, path: Path | None) -> Path | None:
@@ -53,8 +58,64 @@ def out_file(param: CallbackParam, path: Path | None) -> Path | None:
         do = "standard output is for --json -"
         raise XlarankError(f"{param.opts[0]} is -", expected="the name of a file", do=do)
     if path is not None:
-        output_target(path)
+        require_replaceable(path)
     return path
+
+
+def graph_out(param: CallbackParam, path: Path) -> Path:
+    """Return the path of a graph file to write, which may replace another one."""
+    output_target(path)
+    return path
+
+
+def require_separate_files(params: Iterable[Any], given: Mapping[str, Any]) -> None:
+    """Raise `OutputError` if an output of a command is one of its inputs, another output, or a file
+    that the workspace keeps for itself; ``given`` has the values of the parameters by name.
+    """
+    outputs: dict[str, Path] = {}
+    inputs: dict[str, Path] = {}
+    for param in params:
+        value = given.get(param.name)
+        entries = value if isinstance(value, list | tuple) else [value]
+        option = param.opts[0] if param.opts[0].startswith("-") else f"the {param.name} to read"
+        if param.name in WRITTEN:
+            outputs |= {option: path for path in entries if path not in (None, console.STDOUT)}
+            continue
+        for entry in entries:
+            paths = _named_files(entry)
+            if param.name == "official_indices" and entry is not None:
+                paths = sorted(entry.glob("*.json"))
+            inputs |= {f"{option} {path}": path for path in paths}
+    named: dict[str, Path] = {}
+    for option, path in outputs.items():
+        for other, other_path in (inputs | named).items():
+            if _same_file(path, other_path):
+                got = f"{option} {path} is the same file as {other}"
+                raise OutputError(got, expected="a file of its own", do="name another file")
+        named[f"{option} {path}"] = path
+        for folder in _KEPT:
+            own = Path(given.get("workspace") or WORK, folder)
+            if Path(os.path.realpath(own)) in Path(os.path.realpath(path)).parents:
+                got = f"{option} {path} is below {own}, where the workspace keeps its own files"
+                raise OutputError(got, expected="another folder", do="name another file")
+
+
+def _named_files(value: object) -> list[Path]:
+    """Return the existing files that a value names: a path, ``module:function``, ``FILE:N`` or the
+    URL of a database.
+    """
+    if not isinstance(value, str | Path):
+        return []
+    text = str(value)
+    module = text.partition(":")[0].replace(".", os.sep)
+    names = {text, text.rpartition(":")[0], f"{module}.py", text.removeprefix("sqlite:///")} - {""}
+    return [Path(name) for name in sorted(names) if os.path.isfile(name)]
+
+
+def _same_file(path: Path, other: Path) -> bool:
+    if os.path.realpath(path) == os.path.realpath(other):
+        return True
+    return os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other)
 
 
 def recorded(param: CallbackParam, value: Any) -> Any:
@@ -91,6 +152,7 @@ Model = Annotated[str, Option(callback=recorded)]
 Blocks = Annotated[list[str] | None, Option(callback=_load_blocks)]
 Json = Annotated[Path | None, Option("--json", callback=_json)]
 Out = Annotated[Path, Option(callback=out_file)]
+GraphOut = Annotated[Path, Option(callback=graph_out)]
 OptionalOut = Annotated[Path | None, Option(callback=out_file)]
 Seed = Annotated[int, Option(min=0, max=MAX_SEED)]
 Threads = Annotated[int, Option(min=-1, max=MAX_THREADS)]

@@ -80,7 +80,7 @@ def import_hlo(
 @app.command()
 def propose(
     graph: Path,
-    out: options.Out,
+    out: options.GraphOut,
     search: str = "random",
     configs: options.Positive = 1000,
     workspace: options.Work = options.WORK,
