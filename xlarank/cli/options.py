@@ -79,7 +79,8 @@ def require_separate_files(params: Iterable[Any], given: Mapping[str, Any]) -> N
         entries = value if isinstance(value, list | tuple) else [value]
         option = param.opts[0] if param.opts[0].startswith("-") else f"the {param.name} to read"
         if param.name in WRITTEN:
-            outputs |= {option: path for path in entries if path not in (None, console.STDOUT)}
+            if value not in (None, console.STDOUT):
+                outputs[option] = value
             continue
         for entry in entries:
             paths = _named_files(entry)
