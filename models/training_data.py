@@ -122,14 +122,11 @@ class FitSettings:
 
     Attributes:
         threads: number of threads; 0 and -1 mean all cores.
-        cluster: function of (task, used columns, rounds) that grows LightGBM's trees on a cluster;
-            for `lambdarank` only. None to grow them in this process.
     """
 
     rounds: int
     seed: int = 0
     threads: int = 0
-    cluster: Any = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         limits = {"rounds": (0, MAX_ROUNDS), "seed": (0, MAX_SEED), "threads": (-1, MAX_THREADS)}

@@ -40,7 +40,6 @@ from xlarank.pipelines.support import building, processes
 from xlarank.pipelines.support.building import PartJob
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspaces import require_one_root, workspace_lock
-from xlarank.pipelines.training.budget import forecast_building
 
 #: Below this many bytes of npz, starting processes costs more than it saves.
 _WORTH_PROCESSES: Final = 20 * 2**20
@@ -125,13 +124,11 @@ def build_features(
     request: BuildRequest | None = None,
     *,
     progress: Progress | None = None,
-    on_plan: Callable[[str], None] = lambda plan: None,
 ) -> BuildReport:
     """Compute and store the rows of every graph of the chosen collections and splits.
 
     Complete, current rows are kept, so an interrupted build can be continued. A broken file is
     recorded and does not stop the build; rows without a file in the data root are removed.
-    ``on_plan`` gets a line about memory, disk and time before missing rows are built.
 
     Raises `DataRootError` and `CollectionError` for missing input, `WorkspaceError` for an unusable
     workspace or one with rows of another data root, `ClusterError` for an unusable or lost cluster.
@@ -161,10 +158,6 @@ def build_features(
     large = request.scheduler is not None or sum(job.size for job in work) >= _WORTH_PROCESSES
     default_jobs = (os.cpu_count() or 1) if large else 1
     workers = min(request.jobs or default_jobs, max(1, len(work)))
-    readable = [job for job in work if job.sizes]
-    missing = [job for job in readable if not job.rows.exists()]
-    if missing:
-        on_plan(forecast_building(missing, workers))
     built = _run(work, request, workers, progress)
     with workspace_lock(workspace, progress):
         # another command may have changed the root meanwhile

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, ModelError, counted, duration
+from xlarank.data.errors import CollectionError, ModelError, counted
 from xlarank.data.workspace import Workspace
 from xlarank.models.card import FALLBACK, ModelCard
 from xlarank.models.model import Model
@@ -25,11 +25,10 @@ from xlarank.pipelines.support.evaluation import add_untrained, compared
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import results_table, run_of, write_results
 from xlarank.pipelines.support.workspaces import chosen_collections, each_collection, workspace_lock
-from xlarank.pipelines.training.budget import MAX_ROWS
 from xlarank.pipelines.training.contender import Contender, new_contenders
-from xlarank.pipelines.training.fit_cost import training_seconds
-from xlarank.pipelines.training.settings import AUTO, TrainSettings, fit_settings
+from xlarank.pipelines.training.settings import AUTO, TrainSettings
 from xlarank.pipelines.training.training_sets import (
+    MAX_ROWS,
     StoredTrainingSet,
     extra_collections,
     read_training_set,
@@ -52,7 +51,6 @@ class TrainResult:
         comparison: the model, the shipped ranker and rules on the graphs of the folds, as in
             `xlarank.pipelines.support.evaluation.compared`.
         ranked_by: why `rank` and `submit` use another ranker than the model; empty if they do not.
-        seconds, expected_seconds: duration, and its forecast before the start; 0 without one.
     """
 
     collection: str
@@ -72,16 +70,11 @@ class TrainResult:
     comparison: list[dict[str, Any]] = field(default_factory=list)
     ranked_by: str = ""
     seconds: float = 0.0
-    expected_seconds: float = 0.0
     skipped: str = ""
 
 
 def train(
-    workspace: Workspace,
-    settings: TrainSettings | None = None,
-    *,
-    progress: Progress | None = None,
-    report: Callable[[str], object] | None = None,
+    workspace: Workspace, settings: TrainSettings | None = None, *, progress: Progress | None = None
 ) -> list[TrainResult]:
     """For each collection, cross-validate the number of rounds, then fit and save a model, with
     tuned parameters if there are any.
@@ -90,11 +83,11 @@ def train(
     with the compiler's default (`xlarank.models.card.blend_default`). A model whose scores are all
     equal is not saved unless ``allow_constant``. With ``model`` "auto", every ranker is validated
     on the same folds and the best is trained, per collection; its score, the best of several, is
-    slightly optimistic. ``report`` is called with a forecast of the time, measured on short fits.
+    slightly optimistic.
 
     Raises `CollectionError` or `ModelError` for a collection named in the settings (others are left
-    out with their reason), `CollectionError` if nothing could be trained, and `ClusterError` for an
-    unusable cluster. Models that were saved before an error stay.
+    out with their reason), and `CollectionError` if nothing could be trained. Models that were
+    saved before an error stay.
     """
     settings = settings or TrainSettings()
     if settings.model != AUTO:
@@ -103,48 +96,20 @@ def train(
     extra = extra_collections(workspace, settings.also_from)
     chosen = chosen_collections(workspace, settings.collections)
     left_out: dict[str, str] = {}
-    expected = _forecast(workspace, chosen, settings, report) if report else {}
-    with fit_settings(settings) as fit:
+    fit = FitSettings(settings.rounds, settings.seed, settings.threads)
 
-        def run(collection: Collection) -> TrainResult:
-            began = time.monotonic()
-            splits = settings.splits
-            max_rows = settings.max_rows
-            training = read_training_set(workspace, collection, splits, extra, fit, max_rows)
-            result = _train(workspace, training, settings, fit, progress)
-            seconds = time.monotonic() - began
-            forecast = expected.get(str(collection), 0.0)
-            return replace(result, seconds=seconds, expected_seconds=forecast)
+    def run(collection: Collection) -> TrainResult:
+        began = time.monotonic()
+        splits = settings.splits
+        training = read_training_set(workspace, collection, splits, extra, settings.max_rows)
+        result = _train(workspace, training, settings, fit, progress)
+        return replace(result, seconds=time.monotonic() - began)
 
-        results = each_collection(chosen, settings.collections, left_out, run)
+    results = each_collection(chosen, settings.collections, left_out, run)
     if not results:
         raise CollectionError("; ".join(left_out.values()))
     skipped = [TrainResult(collection, skipped=reason) for collection, reason in left_out.items()]
     return [*results.values(), *skipped]
-
-
-def _forecast(
-    workspace: Workspace,
-    chosen: Sequence[Collection],
-    settings: TrainSettings,
-    report: Callable[[str], object],
-) -> dict[str, float]:
-    """Return the expected seconds by collection and report them; none on a cluster."""
-    if settings.scheduler is not None:
-        return {}
-
-    def run(collection: Collection) -> float:
-        contenders = new_contenders(workspace, collection, settings, has_folds=True)
-        models = [contender.model for contender in contenders]
-        return training_seconds(workspace, collection, settings, models)
-
-    # collections that cannot be read are left out here, and named by the training itself
-    expected = each_collection(chosen, (), {}, run)
-    parts = [f"{name} {duration(seconds)}" for name, seconds in expected.items() if seconds]
-    listed = f" ({', '.join(parts)})" if len(parts) > 1 else ""
-    if parts:
-        report(f"training takes about {duration(sum(expected.values()))}{listed}")
-    return expected
 
 
 def _train(

@@ -194,7 +194,7 @@ class _Tuning:
             yield objective, study
 
     def _read(self, collection: Collection) -> Objective:
-        training = read_training_set(self.workspace, collection, fit=self.fit)
+        training = read_training_set(self.workspace, collection)
         seed = training.manifest.recipe.seed  # the same rows for all trials of a study
         data = training.sampled(self.options.max_rows, seed)
         plan = FoldPlan.of(data, limit=_FOLDS)

@@ -29,7 +29,7 @@ from benchmarks.results.stored import Cell, Table
 from benchmarks.synthetic_root import write_collection
 from xlarank.data.collection import Collection, GraphFile, discover
 from xlarank.data.graph import graph_size
-from xlarank.pipelines.training.budget import MAX_ROWS
+from xlarank.pipelines.training.training_sets import MAX_ROWS
 
 if TYPE_CHECKING:
     from benchmarks.results.tables import Job

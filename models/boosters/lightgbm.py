@@ -70,8 +70,6 @@ class LightGBMBooster:
     @classmethod
     def fit(cls, task: Task, used: Indices, settings: FitSettings) -> Self:
         """Grow a tree per round on the columns ``used``, ascending."""
-        if settings.cluster is not None:
-            return cls(settings.cluster(task, used, settings.rounds), settings.threads)
         params = task.params
         train = bin_rows(task, used, settings.threads)
         # If no column can be split, LightGBM refuses custom objectives; built-in ones grow empty

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from xlarank.data.errors import ClusterError, ModelError, require_ranges
-from xlarank.models.cluster import grow_on_cluster
+from xlarank.data.errors import require_ranges
 from xlarank.models.rankers import DEFAULT
-from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import require_selection
-from xlarank.pipelines.support.processes import connected
 
 #: Name that selects the ranker with the best out-of-fold score, for each collection.
 AUTO: Final = "auto"
@@ -32,13 +27,10 @@ class TrainSettings:
         rounds: maximum number of boosting rounds; cross-validation chooses.
         select: criterion by which cross-validation chooses, one of
             `xlarank.models.validation.metrics.SELECTIONS`.
-        threads: cores, 0 for all; with ``scheduler`` "local" the number of worker processes.
-        engine: "local", or "dask" to grow all trees on the workers of a cluster, whose number
-            changes the trees.
-        scheduler: address of the cluster, or "local" to start one on this machine.
+        threads: cores, 0 for all.
         allow_constant: whether to save models whose scores are all equal.
         max_rows: training rows of a collection, sampled evenly from its graphs; 0: all, None: the
-            default of the kind of graphs, `xlarank.pipelines.training.budget.MAX_ROWS`.
+            default of the kind of graphs, `xlarank.pipelines.training.training_sets.MAX_ROWS`.
         name: name of the run in the leaderboard.
     """
 
@@ -51,8 +43,6 @@ class TrainSettings:
     select: str = "mean"
     seed: int = 0
     threads: int = 0
-    engine: str = "local"
-    scheduler: str | None = None
     allow_constant: bool = False
     max_rows: int | None = None
     name: str = ""
@@ -65,28 +55,3 @@ class TrainSettings:
         require_ranges(seeds=self.seeds, rounds=self.rounds, seed=self.seed, threads=self.threads)
         require_ranges(max_rows=self.max_rows or 0)
         require_selection("select", self.select)
-        if self.engine not in ("local", "dask"):
-            raise ModelError(f"`engine` is {self.engine!r}", expected="local or dask")
-        if (self.engine == "dask") != (self.scheduler is not None):
-            expected = "`engine=dask` with `scheduler=host:port`, or local for one on this machine"
-            got = f"`engine` is {self.engine} and `scheduler` is {self.scheduler}"
-            raise ClusterError(got, expected=expected)
-        if self.scheduler is not None and self.model != DEFAULT:
-            others = "LightGBM distributes its own losses, not those of other rankers"
-            got = f"`engine=dask` with `model={self.model}`"
-            do = "leave out `engine`, or `model`"
-            raise ModelError(got, expected=f"{DEFAULT}: {others}", do=do)
-
-
-@contextmanager
-def fit_settings(settings: TrainSettings) -> Iterator[FitSettings]:
-    """Yield the settings of all fits, connected to a cluster if requested; raises
-    `ClusterError`.
-    """
-    fit = FitSettings(settings.rounds, settings.seed, settings.threads)
-    if settings.scheduler is None:
-        yield fit
-        return
-    with connected(settings.scheduler, fit.threads) as client:
-        # one thread: each booster uses all workers, so folds run one after another
-        yield replace(fit, threads=1, cluster=partial(grow_on_cluster, client))

@@ -18,17 +18,17 @@ from xlarank.features.store import Manifest, each_graph, read_manifest, read_man
 from xlarank.models.arrays import Floats
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
-from xlarank.models.training_data import FitSettings, TrainingData, target_of
+from xlarank.models.training_data import TrainingData, target_of
 from xlarank.models.validation.folds import FoldPlan
 from xlarank.pipelines.support.results import prediction_table, write_predictions
 from xlarank.pipelines.support.workspaces import chosen_collections
-from xlarank.pipelines.training.budget import (
-    MIN_CONFIGS,
-    even_limit,
-    required_memory,
-    training_sizes,
-)
 
+#: Minimum number of configurations per graph; with fewer, a model ranks no better than the default
+#: order.
+MIN_CONFIGS: Final = 16
+#: Maximum training rows of a collection, by default; more configurations of a graph hardly raise
+#: the score (docs/explanation/tuning.md).
+MAX_ROWS: Final[dict[Kind, int]] = {"layout": 100_000, "tile": 500_000}
 #: Largest weight of an extra collection.
 MAX_WEIGHT: Final = 1000.0
 #: Minimum number of graphs in a sample.
@@ -110,6 +110,42 @@ class StoredTrainingSet:
                     raise FeatureStoreError(got, do="run the same command again")
 
 
+def even_limit(sizes: Sequence[int], total: int) -> int:
+    """Return the largest number of rows per graph with which graphs of these ``sizes`` have at most
+    ``total`` rows.
+
+    >>> even_limit([10, 50, 90], 150), even_limit([10, 50, 90], 70), even_limit([10, 50, 90], 25)
+    (90, 30, 8)
+    """
+    left = total
+    for number, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - number)
+        if share < size:
+            return share
+        left -= size
+    return max(sizes)
+
+
+def training_sizes(
+    collection: Collection, manifests: Sequence[Manifest], max_rows: int | None
+) -> dict[str, int]:
+    """Return the number of training rows of each labelled graph.
+
+    The graphs of all splits have at most as many rows as those of the first, and `even_limit` for
+    ``max_rows`` in total (0: all, None: the default of the kind), but `MIN_CONFIGS` or more.
+    """
+    graphs: dict[str, int] = {}
+    for manifest in manifests:
+        for name, graph in manifest.graphs.items():
+            if graph.labelled:
+                graphs[name] = min(graph.rows, manifests[0].recipe.max_configs or graph.rows)
+    total = MAX_ROWS[collection.kind] if max_rows is None else max_rows
+    if not total or sum(graphs.values()) <= total:
+        return graphs
+    limit = max(MIN_CONFIGS, even_limit([*graphs.values()], total))
+    return {name: min(rows, limit) for name, rows in graphs.items()}
+
+
 def extra_collections(workspace: Workspace, names: Sequence[str]) -> dict[Collection, float]:
     """Return the weights of collections by ``NAME`` (weight 1) or ``NAME=WEIGHT``."""
     weights: dict[Collection, float] = {}
@@ -134,7 +170,6 @@ def read_training_set(
     collection: Collection,
     splits: Sequence[str] = ("train",),
     extra: Mapping[Collection, float] | None = None,
-    fit: FitSettings | None = None,
     max_rows: int | None = None,
 ) -> StoredTrainingSet:
     """Return the labelled, rankable graphs of splits; ``extra``: weights of other collections.
@@ -144,7 +179,7 @@ def read_training_set(
     completely (otherwise a few validation graphs of 100,000 rows would dominate), and each
     collection has at most about ``max_rows`` rows.
 
-    Raises `CollectionError` for a lack of rows or memory, and for other kinds or feature code.
+    Raises `CollectionError` for a lack of rows, and for other kinds or feature code.
     """
     weights = {other: weight for other, weight in (extra or {}).items() if other != collection}
     for other in weights:
@@ -165,8 +200,6 @@ def read_training_set(
         member: training_sizes(member, [*by_split.values()], max_rows)
         for member, by_split in manifests.items()
     }
-    for member, by_name in sizes.items():
-        required_memory(member, by_name, fit)
     own = (manifests[collection], sizes[collection])
     data, names = _read_graphs(workspace, collection, splits, *own)
     also = None

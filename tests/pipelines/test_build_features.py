@@ -1,7 +1,6 @@
 """npz files to stored rows: what is built or kept, and what a broken file or a kill leaves."""
 
 import os
-import re
 import resource
 import shutil
 import signal
@@ -23,7 +22,6 @@ from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import Recipe, Source
 from xlarank.features.store import StoredGraph, read_manifest, stored_collections
-from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.submit import check_submission, submit
 from xlarank.pipelines.support import building
 
@@ -256,16 +254,6 @@ def test_a_killed_build_leaves_no_workers(tmp_path):
         for _ in range(200):
             os.killpg(process.pid, 0)
             time.sleep(0.05)
-
-
-def test_memory_disk_and_time_are_announced_before_a_build(tree, tmp_path):
-    plans = []
-    request = BuildRequest(settings=FAST, **VALID)
-    for _ in range(2):
-        build_features(trees.data_root(tree), Workspace(tmp_path), request, on_plan=plans.append)
-    (plan,) = plans  # nothing is left to build the second time
-    costs = r".* GB of memory, .* MB of disk and .* s"
-    assert re.fullmatch(rf"2 graphs, at most 48 rows: about {costs}", plan)
 
 
 def test_bad_requests(tree, tmp_path):

@@ -1,12 +1,8 @@
 """Training of final boosters: their data and parameters, and what is stored about them."""
 
-import re
-import shutil
-
 import numpy as np
 import pytest
 
-from tests.cli.conftest import here
 from tests.graphs import save_npz
 from tests.pipelines import trees
 from tests.pipelines.trees import (
@@ -24,14 +20,10 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.models.rankers import DEFAULT, params_of, rankers
-from xlarank.models.training_data import FitSettings
 from xlarank.models.tuned import BestParams
 from xlarank.models.validation.folds import Curves
 from xlarank.models.validation.metrics import METRICS, summarise
-from xlarank.pipelines.train import train
-from xlarank.pipelines.training import budget
-from xlarank.pipelines.training.settings import TrainSettings
-from xlarank.pipelines.training.training_sets import read_training_set, training_set_of
+from xlarank.pipelines.training.training_sets import MIN_CONFIGS, read_training_set, training_set_of
 
 
 def run(workspace, *, progress=None, **options):
@@ -259,7 +251,7 @@ def test_collections_that_cannot_be_learned_from(tmp_path):
     assert [*work.glob("models/tile/*")] == [work / "models/tile/cpu"]
 
 
-def test_bad_requests(built, tmp_path, monkeypatch):
+def test_bad_requests(built, tmp_path):
     also = {"collections": [LAYOUT], "also_from": [TILE]}
     for options, error, message in (
         ({"seeds": 0}, XlarankError, "`seeds` is 0"),
@@ -271,14 +263,6 @@ def test_bad_requests(built, tmp_path, monkeypatch):
             run(built, **options)
     with pytest.raises(CollectionError, match="holds no collections"):
         run(tmp_path / "empty")
-    limit = tmp_path / "memory.max"  # of a container
-    monkeypatch.setattr(budget, "_LIMITS", (str(limit),))
-    limit.write_text("1000\n")
-    message = r"takes .* GB; expected no more than the 1e-06 .*`max_configs="
-    with pytest.raises(CollectionError, match=message):
-        run(built)
-    limit.write_text("max")
-    assert budget.machine_memory() > 1e6
 
 
 def test_an_interruption_and_a_model_that_learned_nothing_keep_the_model_there_was(trained):
@@ -298,75 +282,6 @@ def test_an_interruption_and_a_model_that_learned_nothing_keep_the_model_there_w
     assert "no tree has a split" in result.note and card.read_bytes() != before
 
 
-def test_rows_and_memory_are_told_before_training(shared_built, monkeypatch):
-    """A row of a tile takes 12,800 bytes."""
-    rows = Workspace(shared_built), trees.TILES, ["train"]
-    number = len(read_training_set(*rows[:2]).data.cost)
-    fit = FitSettings(300, threads=1)
-    plan = budget.forecast(*rows, fit)
-    assert plan == f"{TILE}: {number:,} rows, about 0.4 GB of memory"
-    fewer = number - 10
-    sampled = len(read_training_set(*rows[:2], max_rows=fewer).data.cost)
-    told = budget.forecast(*rows, fit, fewer)
-    assert told.startswith(f"{TILE}: {sampled} rows of {number},") and fewer - 4 < sampled <= fewer
-    monkeypatch.setattr(
-        budget, "machine_memory", lambda: 350e6 + 20 * len(TREE[TILE]["train"]) * 12_800
-    )
-    with pytest.raises(CollectionError, match=r"takes about 0.35.* GB; .*`max_configs=20`"):
-        budget.forecast(*rows, fit)
-    budget.forecast(*rows, fit, max_rows=20 * len(TREE[TILE]["train"]))
-
-
-def test_folds_that_are_fitted_side_by_side_take_memory():
-    """A row of a layout takes 7,200 bytes and 16,400 in each fold, the libraries 350 MB."""
-    collection = Collection.parse(LAYOUT)
-    for names, threads, folds in (
-        (("alpha__a", "alpha__b"), 8, 1),
-        (("alpha__a", "beta__a"), 8, 2),
-        (("alpha__a", "beta__a"), 1, 1),
-    ):
-        sizes = dict.fromkeys(names, 50)
-        memory = budget.required_memory(collection, sizes, FitSettings(300, threads=threads))
-        assert memory == 350e6 + 100 * (7_200 + folds * 16_400)
-    assert budget.required_memory(collection, sizes, None) == 350e6 + 100 * 7_200
-
-
-def test_the_time_is_told_before_training(shared_built, tmp_path):
-    """Short fits are timed, for all collections together; the result has time and forecast."""
-    shutil.copytree(shared_built, tmp_path / "work")
-    lines: list[str] = []
-    settings = TrainSettings(seeds=1, rounds=20, allow_constant=True)
-    results = train(Workspace(tmp_path / "work"), settings, report=lines.append)
-    (line,) = lines
-    assert re.fullmatch(rf"training takes about \S+ s \({LAYOUT} \S+ s, {TILE} \S+ s\)", line)
-    for result in results:
-        assert 0 < result.expected_seconds < 100 * result.seconds
-
-
-def test_a_collection_without_a_train_split_has_no_forecast(tmp_path):
-    """Otherwise the rows of its valid split would be looked for in train."""
-    trees.write_tree(tmp_path / "tree", {LAYOUT: {"valid": ("alpha__a",)}, TILE: TREE[TILE]})
-    build(tmp_path / "tree", tmp_path / "work")
-    lines: list[str] = []
-    settings = TrainSettings(seeds=1, rounds=10, with_valid=True, allow_constant=True)
-    results = train(Workspace(tmp_path / "work"), settings, report=lines.append)
-    layout, tile = sorted(results, key=lambda result: result.collection)
-    assert "has no train split" in layout.skipped and tile.expected_seconds > 0
-    assert len(lines) == 1 and LAYOUT not in lines[0]
-
-
-def test_the_time_of_partly_measured_graphs_is_told(tmp_path):
-    arrays = tile_graph(3)
-    arrays["config_runtime"][:5] = 0
-    for name in ("conv__a", "dot__a"):
-        save_npz(graph_path(tmp_path / "tree", TILE, "train", name), arrays)
-    build(tmp_path / "tree", tmp_path / "work")
-    lines: list[str] = []
-    settings = TrainSettings(seeds=1, rounds=5, allow_constant=True)
-    train(Workspace(tmp_path / "work"), settings, report=lines.append)
-    assert len(lines) == 1
-
-
 def test_training_rows_are_a_sample(built):
     """Evenly from all graphs, the same in every process, and those of the card."""
     work = Workspace(built)
@@ -376,7 +291,7 @@ def test_training_rows_are_a_sample(built):
     assert sample.data.names == every.data.names
     assert all(0 in part.ids for part in sample.data.parts), "the compiler's default is kept"
     sizes = np.diff(sample.data.indptr)
-    assert sizes.max() - sizes.min() <= 1 and sizes.min() >= budget.MIN_CONFIGS
+    assert sizes.max() - sizes.min() <= 1 and sizes.min() >= MIN_CONFIGS
     (result,) = run(built, collections=[TILE], max_rows=fewer)
     assert result.rows == len(sample.data.cost)
     model = model_of(built, TILE)
@@ -384,21 +299,3 @@ def test_training_rows_are_a_sample(built):
     assert [part.ids.tolist() for part in again.parts] == [
         part.ids.tolist() for part in sample.data.parts
     ]
-
-
-def test_a_collection_too_large_for_the_memory_does_not_stop_the_others(built, monkeypatch):
-    """A row of a layout takes 23,600 bytes with one fold, a row of a tile 12,800."""
-    rows = len(read_training_set(Workspace(built), trees.LAYOUTS).data.cost)
-    monkeypatch.setattr(budget, "machine_memory", lambda: 350e6 + 23_000 * rows)
-    few = ("--workspace", built, "--threads", "1", "--rounds", "2")
-    for words in (
-        ("train", *few, "--seeds", "1", "--allow-constant"),
-        ("tune", *few, "--trials", "1"),
-    ):
-        done = here(*words)
-        assert done.code == 1
-        assert f"training on the {rows:,} rows of {LAYOUT} takes about" in done.out
-        models = [path.parent for path in built.rglob("models/**/model.json")]
-        assert models == [built / "models/tile/cpu"]
-        # a named collection stops the command
-        assert "--max-configs" in here(*words, "-c", LAYOUT).errors[0]

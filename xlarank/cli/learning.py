@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Exit, Option, Typer
+from typer import Option, Typer
 
 from xlarank.cli import console, options
 from xlarank.cli.console import list_lines, progress, say, show_rows, write_json
@@ -14,8 +14,6 @@ from xlarank.cli.options import built_workspace
 from xlarank.cli.scoring import show_ranking
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
-    from xlarank.data.workspace import Workspace
-    from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.train import TrainResult
     from xlarank.pipelines.tune import TuneResult
 
@@ -28,27 +26,6 @@ def spread(score: dict[str, Any] | None) -> str:
     if score is None:
         return "-"
     return f"{score['mean']:.3f}" + (f" ± {score['std']:.3f}" if len(score["graphs"]) > 1 else "")
-
-
-def _announce(
-    workspace: Workspace,
-    named: Sequence[str],
-    splits: Sequence[str],
-    fit: FitSettings,
-    max_rows: int | None = None,
-) -> dict[str, str]:
-    """Print the rows and memory of each collection; return why some do not fit into memory."""
-    from xlarank.data.collection import Collection
-    from xlarank.pipelines.support.workspaces import chosen_collections, each_collection
-    from xlarank.pipelines.training.budget import forecast
-
-    too_large: dict[str, str] = {}
-
-    def run(collection: Collection) -> None:
-        say(forecast(workspace, collection, splits, fit, max_rows), "dim")
-
-    each_collection(chosen_collections(workspace, named), named, too_large, run)
-    return too_large
 
 
 @app.command()
@@ -84,7 +61,6 @@ def tune(
 
     work = built_workspace(data_root, workspace, collection)
     fit = FitSettings(rounds, seed, threads)
-    too_large = _announce(work, collection or (), ("train",), fit)
     results = run(
         work,
         trials=trials,
@@ -98,8 +74,6 @@ def tune(
     )
     _show_tuned(results)
     write_json(json_file, results)
-    if too_large:
-        raise Exit(1)
 
 
 def _show_tuned(results: Sequence[TuneResult]) -> None:
@@ -140,8 +114,6 @@ def train(
     select: str = "mean",
     seed: options.Seed = 0,
     threads: options.Threads = 0,
-    engine: str = "local",
-    scheduler: str | None = None,
     allow_constant: bool = False,
     name: str = "",
     json_file: options.Json = None,
@@ -155,12 +127,10 @@ def train(
         with_valid: Train on the valid split, too.
         max_rows: Training rows of a collection, sampled evenly from its graphs; 0: all. Default:
             100,000 for layouts, 500,000 for tiles.
-        engine: local, or dask: train each booster on all workers of --scheduler (lambdarank only).
         allow_constant: Save models with equal scores, too.
     """
     from xlarank.data.collection import Collection
     from xlarank.features.store import read_manifest
-    from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.train import train as run
     from xlarank.pipelines.training.settings import TrainSettings
 
@@ -176,25 +146,17 @@ def train(
         select=select,
         seed=seed,
         threads=threads,
-        engine=engine,
-        scheduler=scheduler,
         allow_constant=allow_constant,
         max_rows=max_rows,
         name=name,
     )
-    too_large: dict[str, str] = {}
-    if scheduler is None:
-        fit = FitSettings(rounds, seed, threads)
-        too_large = _announce(work, collection or (), settings.splits, fit, max_rows)
-    results = run(work, settings, progress=progress, report=_report)
+    results = run(work, settings, progress=progress)
     names = [result.collection for result in results if not result.skipped]
     has_valid = any(read_manifest(work, Collection.parse(of), "valid") for of in names)
     following = "evaluate" if has_valid and not with_valid else "cross-validate"
     console.current_run.words["scored_by"] = following
     _show_trained(results)
     write_json(json_file, results)
-    if too_large:
-        raise Exit(1)
     return results
 
 

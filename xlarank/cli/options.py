@@ -384,7 +384,7 @@ def build(
     """Build features and print the result; return the broken files with their reasons."""
     from xlarank.pipelines.build_features import build_features as run
 
-    report = run(root, workspace, request, progress=progress, on_plan=lambda plan: say(plan, "dim"))
+    report = run(root, workspace, request, progress=progress)
     show_rows(
         {
             "collection": part.collection,
