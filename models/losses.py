@@ -9,11 +9,10 @@ import numpy as np
 
 from xlarank.models import objectives
 from xlarank.models.arrays import Floats
-from xlarank.models.boosters.vetting import MAX_LEAVES
 from xlarank.models.boosters.xgboost import XGBoostBooster
 from xlarank.models.columns import CHOICES
 from xlarank.models.member import Loss, Member
-from xlarank.models.params import Interval, OneOf, ParamSpec, Specs
+from xlarank.models.params import MAX_LEAVES, Interval, OneOf, ParamSpec, Specs
 from xlarank.models.training_data import FitSettings, Task, TrainingData
 
 #: One of `CHOICES`. Tiles leave out ranks among a kernel's few candidates, which do not transfer to

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 #: Largest integer that boosters store, in 32 bits.
 INT_MAX: Final = 2**31 - 1
+#: Maximum number of leaves of a tree.
+MAX_LEAVES: Final = 131_072
+#: Maximum number of splits from the root to a leaf: contributions recurse as deep and take
+#: quadratic time.
+MAX_DEPTH: Final = 128
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.boosters.vetting import MAX_DEPTH, checked_text, lightgbm_text
+from xlarank.models.params import MAX_DEPTH
 from xlarank.models.training_data import FitSettings, Task, TrainingData, in_batches
 
 Objective = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
@@ -119,9 +119,34 @@ class LightGBMBooster:
     def read(cls, text: str, features: int) -> Self:
         """Read trees on ``features`` columns; raises `ValueError`."""
         try:
-            return cls(lgb.Booster(model_str=checked_text(text, features)))
+            trees = lgb.Booster(model_str=text)
         except lgb.basic.LightGBMError as error:
             raise ValueError(str(error)) from error
+        if trees.num_feature() != features:
+            raise ValueError(f"its trees are on {trees.num_feature()} columns, not {features}")
+        return cls(trees)
+
+
+def lightgbm_text(text: str, features: int) -> str:
+    """Return LightGBM's text with a header of its own, without parameters of training.
+
+    Equal trees on the same number of columns give equal texts.
+    """
+    end = "\nend of trees\n"
+    trees = text.partition(end)[0]
+    blocks = [f"Tree={block}\n" for block in trees.split("\nTree=")[1:]]
+    header = {
+        "version": "v4",
+        "num_class": 1,
+        "num_tree_per_iteration": 1,
+        "label_index": 0,
+        "max_feature_idx": features - 1,
+        "feature_names": " ".join(f"Column_{column}" for column in range(features)),
+        "feature_infos": " ".join(["none"] * features),
+        "tree_sizes": " ".join(str(len(block)) for block in blocks),
+    }
+    lines = ["tree", *(f"{name}={value}" for name, value in header.items()), "\n"]
+    return ("\n".join(lines) + "".join(blocks)).removesuffix("\n") + end
 
 
 class RowSequence(lgb.Sequence):

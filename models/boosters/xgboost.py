@@ -12,7 +12,7 @@ import numpy as np
 
 from xlarank.data.errors import ModelError
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.boosters.vetting import MAX_DEPTH, checked_json
+from xlarank.models.params import MAX_DEPTH
 from xlarank.models.training_data import FitSettings, Task, in_batches
 
 #: Parameters of trees that a loss declares.
@@ -86,27 +86,20 @@ class XGBoostBooster:
 
     def text(self) -> str:
         """Return the trees as JSON for `read`; equal trees give equal texts."""
-        return checked_json(_json(self.trees), _empty_json(self.trees.num_features()))
+        return str(self.trees.save_raw("json").decode("utf-8"))
 
     @classmethod
     def read(cls, text: str, features: int) -> Self:
-        content = checked_json(text, _empty_json(features)).encode("utf-8")
+        """Read trees on ``features`` columns; raises `ValueError`."""
         module = _xgboost()
-        with module.config_context(verbosity=0):
-            return cls(module.Booster(model_file=bytearray(content)))
-
-
-def _json(trees: Any) -> str:
-    return str(trees.save_raw("json").decode("utf-8"))
-
-
-def _empty_json(features: int) -> str:
-    """Return the JSON of a booster without trees."""
-    module = _xgboost()
-    params = {"objective": "rank:pairwise", "base_score": 0.0}
-    with module.config_context(verbosity=0):
-        row = module.DMatrix(np.zeros((1, features)), np.zeros(1))
-        return _json(module.train(params, row, 0))
+        try:
+            with module.config_context(verbosity=0):
+                trees = module.Booster(model_file=bytearray(text.encode("utf-8")))
+        except module.core.XGBoostError as error:
+            raise ValueError(str(error).split("\n", 1)[0]) from error
+        if trees.num_features() != features:
+            raise ValueError(f"its trees are on {trees.num_features()} columns, not {features}")
+        return cls(trees)
 
 
 def _xgboost() -> ModuleType:

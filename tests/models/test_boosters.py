@@ -11,18 +11,9 @@ import numpy as np
 import pytest
 import xgboost as xgb
 
-from tests.models.helpers import (
-    COLUMNS,
-    easy_data,
-    easy_graph,
-    fitted,
-    graph_rows,
-    saved,
-    scores_of,
-)
+from tests.models.helpers import easy_data, easy_graph, fitted, graph_rows, saved, scores_of
 from xlarank.data.errors import ModelError
 from xlarank.models.boosters.lightgbm import bin_rows, bin_sample, silence_lightgbm
-from xlarank.models.boosters.vetting import checked_text, require_tree
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.model import Model
 from xlarank.models.objectives import RankNetLoss, row_weights
@@ -126,47 +117,6 @@ def test_larger_graphs_are_dealt_into_query_groups_by_the_seed(fits):
     assert not np.array_equal(call["rows"], other["rows"])
     alone = data.take([1]).shuffled(3).orders[0]
     assert np.array_equal(data.shuffled(3).orders[1], alone), "by the seed and the graph alone"
-
-
-def test_splits_that_are_no_tree():
-    """LightGBM would follow a loop of splits for ever. Splits count from 0, leaf i is -1 - i."""
-    require_tree([], 1)
-    require_tree([(1, -1), (-2, -3)], 3)
-    for children, leaves in (
-        ([(1, -1), (0, -2)], 2),
-        ([(-1, -1)], 1),
-        ([(-1, -2), (-3, -4)], 4),
-        ([(-1, -2)], 3),
-    ):
-        with pytest.raises(ValueError, match=r"two parents|one tree"):
-            require_tree(children, leaves)
-
-
-def test_trees_with_other_entries_are_refused():
-    text = fitted("lambdarank", easy_data(3), rounds=2).members[0].booster.text()
-    assert checked_text(text, len(COLUMNS)) == text
-    for old, new in (
-        ("is_linear=0\n", "is_linear=0\nmore=0\n"),
-        ("is_linear=0\n", "other=0\n"),
-        ("\nTree=1\n", "\nTree=7\n"),
-    ):
-        with pytest.raises(ValueError, match="other entries"):
-            checked_text(text.replace(old, new, 1), len(COLUMNS))
-
-
-@pytest.mark.parametrize("model", ["lambdarank", "xgb-pairwise"])
-def test_no_tree_grows_deeper_than_can_be_read(model, monkeypatch, tmp_path):
-    """Contributions of a chain of 10,000 leaves take a minute and have no correct digit; longer
-    ones crash.
-    """
-    for module in ("lightgbm", "xgboost"):
-        monkeypatch.setattr(f"xlarank.models.boosters.{module}.MAX_DEPTH", 3)
-    leaves = "num_leaves" if model == "lambdarank" else "max_leaves"
-    saved(fitted(model, easy_data(), **{leaves: 30}), tmp_path)
-    Model.load(tmp_path)
-    monkeypatch.setattr("xlarank.models.boosters.vetting.MAX_DEPTH", 2)
-    with pytest.raises(ModelError, match="deeper than 2 splits"):
-        Model.load(tmp_path)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -1,10 +1,8 @@
-"""Collected graphs that join the sample, and a short run of the fuzzer of models."""
+"""Collected graphs that join the sample."""
 
 import numpy as np
-import pytest
 
 from benchmarks.adopt import adopt
-from benchmarks.fuzz_models import fuzz
 from tests.graphs import save_npz
 from xlarank.data.collection import SAMPLE
 
@@ -47,10 +45,3 @@ def test_a_kernel_is_adopted_once(tmp_path):
     taken, left_out = adopt(folder, sample, 8)
     assert taken == [f"tile:tpu-estimate {first}"]
     assert [*left_out.values()] == [*["its family is reserved"] * 2, "it is there"]
-
-
-@pytest.mark.slow
-def test_no_edited_booster_ends_the_process(tmp_path):
-    for model, counts in fuzz(tmp_path, 120).items():
-        assert set(counts) <= {"refused", "ranked", "no numbers"}, (model, counts)
-        assert counts["refused"] > 24, "most edits are seen"
