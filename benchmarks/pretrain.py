@@ -1,13 +1,10 @@
-"""Make a ranker that comes with xlarank.
+"""Make the shipped ranker of tiles of TPUs.
 
-    python -m benchmarks.pretrain [--kind layout|tile] [--data-root D] [--out FOLDER] [--seeds N]
-    [--rounds N]
+    python -m benchmarks.pretrain [--data-root D] [--out FOLDER] [--seeds N] [--rounds N]
 
-Layouts are ranked by the time model (`time-trees` without trees), in which nothing is learned: no
-labels at hand make trees that rank programs measured on a TPU better
-(docs/explanation/tpu-time.md). The ranker of tiles learns absolute times (`time-trees`) from what
-the TPU's compiler estimated. AlexNets are left out, since measured ones are held out. Its card
-holds metrics out of fold by family, whose means are printed.
+The ranker of tiles learns absolute times (`time-trees`) from what the TPU's compiler estimated.
+AlexNets are left out, since measured ones are held out. Its card holds metrics out of fold by
+family, whose means are printed.
 """
 
 from __future__ import annotations
@@ -26,15 +23,14 @@ from benchmarks.adopt import MEASURED
 from xlarank.data.collection import SAMPLE, Collection, find_data_root, graph_files
 from xlarank.data.graph import Kind, read_graph
 from xlarank.features.assembly import assemble
-from xlarank.features.layout.padding import FASTEST, OVER_FASTEST
 from xlarank.features.rows import GraphRows, Recipe
 from xlarank.features.settings import FeatureSettings
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
-from xlarank.models.stored import SHIPPED_COLLECTION, SHIPPED_MODELS
+from xlarank.models.stored import SHIPPED_MODELS
 from xlarank.models.training_data import TPU, FitSettings, TrainingData
 from xlarank.models.validation.folds import family_folds
-from xlarank.models.validation.metrics import LAYOUTS_SET, graph_metrics
+from xlarank.models.validation.metrics import graph_metrics
 
 TILE_ROUNDS = 200
 _FOLDS = 8
@@ -92,19 +88,6 @@ def out_of_fold(graphs: list[GraphRows], settings: FitSettings) -> list[NDArray[
     return [scores[number] for number in range(len(graphs))]
 
 
-def time_model() -> tuple[Model, ModelCard]:
-    """Return the model of layouts; its rows only determine the columns."""
-    columns = [FASTEST, LAYOUTS_SET, OVER_FASTEST]
-    path = next((SAMPLE / "npz/layout/tpu-estimate").rglob("train/*.npz"))
-    rows = assemble(read_graph(path), FeatureSettings(), columns)
-    rows = rows.only(
-        np.array([number for number, name in enumerate(rows.columns) if name in columns])
-    )
-    data = TrainingData.from_graphs([rows], TPU)
-    model = Model.of("time-trees", "layout").fit(data, FitSettings(0))
-    return model, card_of(model, SHIPPED_COLLECTION, 0)
-
-
 def tile_ranker(data_root: Path, rounds: int, seeds: int, threads: int) -> tuple[Model, ModelCard]:
     """Return the model of tiles, and print its metrics out of fold."""
     graphs = estimated_tiles(data_root)
@@ -142,23 +125,19 @@ def card_of(model: Model, collection: str, rounds: int) -> ModelCard:
         columns=model.columns,
         trained_on={},
         folds={},
-        target=TPU.name,
+        target="tpu-v3",
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--kind", choices=["layout", "tile"], default="layout")
     parser.add_argument("--data-root", type=Path, default=SAMPLE)
     parser.add_argument("--out", type=Path, help="default: where the shipped rankers are")
     for name, default in {"seeds": 2, "rounds": TILE_ROUNDS, "threads": 0}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     args = parser.parse_args()
-    tile = args.kind == "tile"
-    model, card = (
-        tile_ranker(args.data_root, args.rounds, args.seeds, args.threads) if tile else time_model()
-    )
-    out = args.out or SHIPPED_MODELS / args.kind
+    model, card = tile_ranker(args.data_root, args.rounds, args.seeds, args.threads)
+    out = args.out or SHIPPED_MODELS / "tile"
     model.save(out, card)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     print(f"wrote {out}: {size / 1e6:.2f} MB")

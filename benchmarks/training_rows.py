@@ -85,7 +85,7 @@ def compare(collection: Collection, graphs: Sequence[GraphRows], seeds: int, sha
     """Print the scores with the paired differences to most configurations and their standard
     errors.
     """
-    target = target_of(collection)
+    target = target_of(collection.hardware)
     scored = TrainingData.from_graphs(sampled(graphs, _SCORED, 77), target)
     plan = FoldPlan.of(scored, limit=5)
     largest = max(map(len, graphs))

@@ -18,12 +18,10 @@ from typing import Final
 from xlarank.data.errors import CollectionError, DataRootError, counted, did_you_mean
 from xlarank.data.families import program_family
 from xlarank.data.graph import Kind
+from xlarank.data.hardware import TPUGRAPHS, collection_parts, hardware_of
+from xlarank.data.schema import LEVELS
+from xlarank.data.schema import SPLITS as SPLITS
 
-SPLITS: Final = ("train", "valid", "test")
-#: Prefixes of the sources of labels that were measured on GPUs.
-GPUS: Final = ("nvidia-", "amd-", "gpu-")
-#: Folders from ``layout/`` or ``tile/`` down to the files.
-_LEVELS: Final = {"layout": "<source>/<search>/<split>", "tile": "<source>/<split>"}
 #: Deepest level that is searched for skipped files, as links may form a cycle.
 _DEEPEST: Final = 7
 
@@ -55,16 +53,18 @@ class Collection:
     @property
     def label_source(self) -> str:
         """Origin of the labels in words, by the collection's name."""
-        source = self.parts[1]
-        if "estimate" in source:
+        if "estimate" in self.parts[1]:
             return "estimated by the TPU's compiler, not measured"
-        if source == "cpu" or source.startswith("cpu-"):
-            return "measured on CPU"
-        if source in ("xla", "nlp"):
+        if self.hardware == TPUGRAPHS:
             return "measured on TPU"
-        if source.startswith(("tpu-", *GPUS)):
-            return f"measured on {source}"
-        return "as the files say"
+        if self.hardware == "cpu":
+            return "measured on CPU"
+        return f"measured on {self.hardware}" if self.hardware else "as the files say"
+
+    @property
+    def hardware(self) -> str:
+        """Hardware that the source names (`xlarank.data.hardware`); empty if it names none."""
+        return hardware_of(self.parts[1])
 
     def __str__(self) -> str:
         return ":".join(self.parts)
@@ -77,12 +77,8 @@ def collection_of(path: Path) -> Collection | None:
     layout:nvidia-h200:random
     >>> collection_of(Path("train/x__a.npz"))
     """
-    parts = path.resolve().parts
-    for kind, levels in _LEVELS.items():
-        tree = parts[-2 - levels.count("/") - 1 : -2]
-        if tree[:1] == (kind,) and parts[-2] in SPLITS:
-            return Collection(tree)
-    return None
+    parts = collection_parts(path)
+    return None if parts is None else Collection(parts)
 
 
 @dataclass(frozen=True, order=True)
@@ -120,7 +116,7 @@ def graph_files(npz: Path, names: Sequence[str], *, where: str) -> list[GraphFil
     """
     files = discover(npz)
     if not files:
-        expected = " or ".join(f"npz/{kind}/{levels}/*.npz" for kind, levels in _LEVELS.items())
+        expected = " or ".join(f"npz/{kind}/{levels}/*.npz" for kind, levels in LEVELS.items())
         do = "check what was unpacked, or pass another `data_root`"
         raise DataRootError(f"{where} has no graph files", expected=expected, do=do)
     selected = set(choose(names, (file.collection for file in files), where=where))
@@ -163,7 +159,7 @@ def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
         if not isinstance(error, FileNotFoundError):  # the root has no folder of this kind
             locked[Path(error.filename)] = f"cannot be read ({error.strerror or error})"
 
-    for kind, levels in _LEVELS.items():
+    for kind, levels in LEVELS.items():
         for root, folders, files in os.walk(npz / kind, onerror=unreadable, followlinks=True):
             folder = Path(root)
             level = len(folder.relative_to(npz / kind).parts)

@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NamedTuple
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.config_table import ConfigTable, group_codes, protect_arrays, read_only
 from xlarank.data.errors import ArgumentError, GraphFileError, counted, naming
+from xlarank.data.hardware import WORDS, collection_parts, hardware_of, is_hardware
 from xlarank.data.npz import NpzReader
 from xlarank.data.schema import (
     DOT_DIMENSIONS,
@@ -44,6 +45,8 @@ MAX_FEATURE = 1e18
 MAX_RUNTIME = 24 * 3600 * 10**9
 _RUNTIME_UNIT = "write whole nanoseconds (milliseconds times 1,000,000, rounded to int64)"
 _MEND = "mend or remove the file"
+#: Longest name of hardware in a file, 4 bytes a character.
+_MAX_TARGET_BYTES = 4 * 64
 
 _CONVOLUTION = [i for i, name in enumerate(NODE_COLUMNS) if name.startswith("convolution_dim")]
 #: Columns of ``node_feat`` that must be whole numbers, and their maximum, if any.
@@ -68,6 +71,9 @@ class Graph(ABC):
         opcode: ``(nodes,)`` ids as in `xlarank.data.schema.OPCODES`.
         edges: ``(edges, 2)``; ``[u, v]`` means that u consumes the output of v.
         runtime: ``(configs,)`` nanoseconds; 0 if not measured (not compiled, or withheld).
+        target: hardware that the configurations are for (`xlarank.data.hardware`): that of the
+            collection whose folder holds the file, else of the file's array ``target``; empty if
+            neither is known.
     """
 
     kind: ClassVar[Kind]
@@ -76,6 +82,7 @@ class Graph(ABC):
     opcode: NDArray[np.int64]
     edges: NDArray[np.int64]
     runtime: NDArray[np.int64]
+    target: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         protect_arrays(self)
@@ -212,7 +219,11 @@ def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | Tile
     """
     path = Path(path)
     with NpzReader(path) as archive, naming(path.name, _MEND):
-        return read_archive(archive, path.name, kind)
+        graph = read_archive(archive, path.name, kind)
+    parts = collection_parts(path)
+    if parts is not None and (hardware := hardware_of(parts[1])):
+        graph = replace(graph, target=hardware)
+    return graph
 
 
 def read_archive(
@@ -393,7 +404,21 @@ def _read_program(archive: NpzReader, name: str) -> dict[str, Any]:
         "opcode": opcode,
         "edges": edges,
         "runtime": runtime,
+        "target": _read_target(archive),
     }
+
+
+def _read_target(archive: NpzReader) -> str:
+    """Return the name of hardware in an array of text; empty without the array."""
+    if "target" not in archive.names:
+        return ""
+    header = archive.header("target")
+    if header.dtype.kind != "U" or header.size != 1 or header.dtype.itemsize > _MAX_TARGET_BYTES:
+        raise GraphFileError(f"target has type {header.dtype}", expected="one short text")
+    target = str(archive.read("target").reshape(-1)[0])
+    if not is_hardware(target):
+        raise GraphFileError(f"target holds {target!r}", expected=WORDS)
+    return target
 
 
 def _integers(

@@ -113,3 +113,8 @@ OPCODES: Final[tuple[str, ...]] = tuple(_OPCODE_LIST.split())
 OPCODE: Final[dict[str, int]] = {name: i for i, name in enumerate(OPCODES)}
 #: Opcodes that left HLO; their ids stay reserved.
 RETIRED_OPCODES: Final[frozenset[int]] = frozenset({OPCODE["trace"], OPCODE["tuple-select"]})
+
+#: Splits of a collection.
+SPLITS: Final = ("train", "valid", "test")
+#: Folders of a data root from ``layout/`` or ``tile/`` down to the files.
+LEVELS: Final = {"layout": "<source>/<search>/<split>", "tile": "<source>/<split>"}

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.collection import collection_of
 from xlarank.data.config_table import read_only
-from xlarank.data.errors import GraphFileError
-from xlarank.data.graph import Graph, LayoutGraph, TileGraph, read_graph
+from xlarank.data.errors import GraphFileError, ParameterError
+from xlarank.data.graph import Graph, LayoutGraph, TileGraph, as_graph
+from xlarank.data.hardware import WORDS, require_hardware
 from xlarank.features.block import Block, Scope
 from xlarank.features.block_files import naming_lines
 from xlarank.features.candidates import rank_sources
 from xlarank.features.catalogue import BLOCKS, columns_in
 from xlarank.features.layout.aggregation import LayoutBlock, columns_of, compute_together
+from xlarank.features.layout.hardware import copy_hardware
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.rows import GraphRows, rows_table
 from xlarank.features.settings import FeatureSettings
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 def compute_features(
     graph: Graph | str | Path,
     *,
+    target: str | None = None,
     tier: str = "full",
     candidates: bool = True,
     blocks: Sequence[str | Path] = (),
@@ -37,12 +40,12 @@ def compute_features(
     """Compute the rows of a graph or of an npz file, one for each *distinct* configuration.
 
     The columns are those of `xlarank.load_rows` without the folds; ``collection`` and ``split`` are
-    null. Relayouts are priced for the hardware that the file's folders name
-    (npz/layout/SOURCE/...), and are 0 for other files and for a graph. The "fast" tier omits
+    null. The copies of layouts are priced for the hardware ``target`` (`xlarank.data.hardware`), by
+    default that of the graph. The "fast" tier omits
     expensive columns; ``candidates=False`` omits those computed from all configurations of the
     graph; ``blocks`` are files that define your own columns and are executed. Raises
-    `GraphFileError` for a broken file, `BlockError` for a failing block and `XlarankError` for an
-    unknown tier.
+    `GraphFileError` for a broken file, `BlockError` for a failing block, `ParameterError` for
+    layouts for unknown hardware and `XlarankError` for an unknown tier.
 
     Examples:
         >>> import xlarank
@@ -52,10 +55,13 @@ def compute_features(
         ('bmm_tb__a', 0, 1, 569144)
     """
     settings = FeatureSettings.of(tier, candidates, blocks)
-    if not isinstance(graph, Graph):
-        if (collection := collection_of(Path(graph))) is not None:
-            settings = settings.for_collection(collection)
-        graph = read_graph(graph)
+    graph = as_graph(graph)
+    hardware = graph.target if target is None else require_hardware(target)
+    if graph.kind == "layout":
+        if not hardware:
+            got = f"{graph.name} does not say its hardware"
+            raise ParameterError(got, expected=WORDS, do="pass target=")
+        settings = replace(settings, hardware=copy_hardware(hardware))
     return rows_table([assemble(graph, settings)])
 
 

@@ -14,7 +14,7 @@ from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.block_files import BlockFile, load_blocks
 from xlarank.features.catalogue import blocks_of, columns_in
 from xlarank.features.code_hash import source_hash
-from xlarank.features.layout.hardware import HARDWARE, hardware_of
+from xlarank.features.layout.hardware import HARDWARE, copy_hardware
 from xlarank.features.program import tensors
 
 
@@ -54,7 +54,7 @@ class FeatureSettings:
         """Return the settings with the hardware that explains a collection's labels, unless set."""
         if self.hardware is not None or collection.kind != "layout":
             return self
-        return replace(self, hardware=hardware_of(collection.parts[1]))
+        return replace(self, hardware=copy_hardware(collection.hardware))
 
     def blocks(self, kind: Kind) -> list[Block]:
         """Return the blocks in column order; raise `BlockError` if a file is not loaded."""

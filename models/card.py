@@ -55,8 +55,9 @@ class ModelCard:
         rounds: number of rounds.
         folds: out-of-fold metrics, ``{graph: {metric: value}}``; empty without folds.
         folds_by: unit that folds hold out, a key of `FOLDS_OF`.
-        others: score of the shipped ranker and of rules on the graphs of ``folds``,
+        others: scores of rankers that need no training on the graphs of ``folds``,
             ``{name: {graph: score}}``.
+        target: hardware that it ranks for (`xlarank.data.hardware`); empty if unknown.
         kinds: kernel families known to be in the training data; empty for layouts.
         fallback: whether graphs of unseen kernel families are scored by `blend_default`, as out of
             fold.

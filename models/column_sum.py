@@ -12,7 +12,7 @@ from xlarank.data.graph import Kind
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Matrix
 from xlarank.models.contributions import Contributions
-from xlarank.models.training_data import CPU, Target, TrainingData
+from xlarank.models.training_data import Target, TrainingData
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,11 @@ class ColumnSum:
     weight: float = 1.0
 
     @classmethod
-    def find(
-        cls, columns: Sequence[str], weight: float, target: Target | None, kind: Kind
-    ) -> Self | None:
-        """Return the target's estimate (default: CPU); None if it has none, the weight is 0 or a
-        column is missing.
+    def find(cls, columns: Sequence[str], weight: float, target: Target, kind: Kind) -> Self | None:
+        """Return the target's estimate; None if it has none, the weight is 0 or a column is
+        missing.
         """
-        names = (target or CPU).estimate.get(kind, ())
+        names = target.estimate.get(kind, ())
         return cls(names, weight) if weight and names and {*names} <= {*columns} else None
 
     def values(self, matrix: Matrix, columns: Sequence[str]) -> Floats:

@@ -11,14 +11,14 @@ from xlarank.data.errors import ModelError
 from xlarank.features.block import Scope
 from xlarank.features.catalogue import BLOCKS
 from xlarank.models.arrays import Indices
-from xlarank.models.training_data import Target, foreign_columns
+from xlarank.models.training_data import UNKNOWN, Target, foreign_columns
 
 #: Choices of columns: ``no_graph`` omits those that are constant within a graph, ``no_candidates``
 #: the transductive ones, ``alone`` both.
 CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
 
 
-def chosen_columns(columns: Sequence[str], choice: str, target: Target | None = None) -> Indices:
+def chosen_columns(columns: Sequence[str], choice: str, target: Target = UNKNOWN) -> Indices:
     """Return the ascending indices of the columns that ``choice``, one of `CHOICES`, keeps.
 
     Columns that describe other hardware than the target are omitted, too.

@@ -191,7 +191,7 @@ def log_time(member: Member, data: TrainingData, settings: FitSettings) -> Task:
     sizes = np.diff(data.indptr)
     weight = np.repeat(data.group_weight / sizes, sizes) * sizes.mean()
     params: dict[str, Any] = {"objective": "regression"}
-    if member.params["monotone"] and data.target and data.target.times:
+    if member.params["monotone"] and data.target.times:
         columns = [data.columns[index] for index in member.used]
         params["monotone_constraints"] = [-(name in data.target.times) for name in columns]
     return Task(data, label, params, weight)

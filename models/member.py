@@ -94,7 +94,7 @@ class Member:
     def fit(self, data: TrainingData, settings: FitSettings) -> Member:
         """Return a fitted copy; raises `ModelError` for unsuitable data or number of rounds."""
         weight = self.params.get("init_score_weight", 0.0)
-        if data.target and self.kind not in data.target.starts and not self.loss.predicts_times:
+        if self.kind not in data.target.starts and not self.loss.predicts_times:
             weight = 0.0
         loss = self.loss
         unfitted = replace(

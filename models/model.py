@@ -23,7 +23,7 @@ from xlarank.models.files import read_model, write_model
 from xlarank.models.member import Member
 from xlarank.models.objectives import blend, mean_rank
 from xlarank.models.rankers import members_of, params_of
-from xlarank.models.training_data import TARGETS, TPU, FitSettings, Target, TrainingData
+from xlarank.models.training_data import DATASET, TARGETS, FitSettings, TrainingData
 
 #: Name prefix of rules among rankers.
 RULE: Final = "rule: "
@@ -47,7 +47,6 @@ class Model:
         card: description; None unless saved or loaded.
         shipped: whether the model comes with the package, or is an estimated time; it uses a subset
             of the rows' columns.
-        choice: why it ranks instead of a trained model, or what limits it; empty by default.
     """
 
     name: str
@@ -58,7 +57,6 @@ class Model:
     rule: ColumnSum | None = None
     card: ModelCard | None = None
     shipped: bool = False
-    choice: str = ""
 
     def __repr__(self) -> str:
         columns = counted(len(self.columns), "column")
@@ -75,20 +73,9 @@ class Model:
         return [[*members] for _, members in groupby(self.members, lambda member: member.seed)]
 
     @property
-    def is_rule(self) -> bool:
-        """Whether the model is one of `xlarank.models.rules`, by its name."""
-        return self.name.startswith(RULE)
-
-    @property
     def is_time_model(self) -> bool:
-        """Whether layouts are ranked by the time model of measured TPUs alone."""
-        return self._ranks_by_estimate(TPU)
-
-    def _ranks_by_estimate(self, *targets: Target) -> bool:
-        """Return whether layouts are ranked by the estimated time of one of the targets alone."""
-        if self.kind != "layout" or self.rule is None:
-            return False
-        return self.rule.columns in [target.estimate["layout"] for target in targets]
+        """Whether layouts are ranked by the work of the matrix unit alone, as in the dataset."""
+        return self.rule is not None and self.rule.columns == DATASET.estimate["layout"]
 
     @property
     def ranks_without_trees(self) -> bool:
@@ -162,7 +149,8 @@ class Model:
         rank.
         """
         if self.rule is not None:
-            predicts = self.rule.weight == 1 and self._ranks_by_estimate(*TARGETS.values())
+            estimates = [target.estimate["layout"] for target in TARGETS.values()]
+            predicts = self.rule.weight == 1 and self.rule.columns in estimates
         else:
             predicts = all(member.predicts_times for member in self.members)
         return np.exp2(np.minimum(scores, 100.0)) if predicts else None
@@ -194,16 +182,11 @@ class Model:
         return largest_first(sum_by_key(shares))
 
     @property
-    def place(self) -> str:
-        """The collection of the model, or "the shipped ranker"."""
-        return "the shipped ranker" if self.shipped else self.require_card().collection
-
-    @property
     def title(self) -> str:
         """Name of the model in messages."""
-        if self.shipped:
-            return self.place
-        return self.name if self.card is None else f"the model of {self.place}"
+        if self.shipped or self.card is None:
+            return self.name
+        return f"the model of {self.card.collection}"
 
     def select(self, rows: GraphRows) -> GraphRows:
         """Return rows with only the model's columns; raises `ModelError` if any is missing, or if

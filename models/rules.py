@@ -1,4 +1,4 @@
-"""Rules that rank without learning: models without members that sum columns."""
+"""Simple counts that rank without learning: models without members that sum columns."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Final
 from xlarank.data.graph import Kind
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.model import RULE, Model
-from xlarank.models.training_data import Target
 from xlarank.models.validation.metrics import LAYOUTS_SET
 
-ESTIMATED_TIME: Final = "estimated time"
 _OUTPUT_VOLUME: Final = "bounds__output_volume__log"
 _KERNEL_VOLUME: Final = "bounds__kernel_volume__log"
 #: Rules by kind of graphs: single columns that rank layouts best in measured or estimated
@@ -30,13 +28,10 @@ _RULES: Final[dict[Kind, dict[str, ColumnSum]]] = {
 }
 
 
-def rules_of(kind: Kind, columns: Sequence[str], target: Target) -> list[Model]:
-    """Return the rules whose columns are among those of the rows, "estimated time" first."""
-    rules = dict(_RULES[kind])
-    if estimate := target.estimate.get(kind, ()):
-        rules = {ESTIMATED_TIME: ColumnSum(estimate), **rules}
+def rules_of(kind: Kind, columns: Sequence[str]) -> list[Model]:
+    """Return the rules whose columns are among those of the rows."""
     models = []
-    for name, rule in rules.items():
+    for name, rule in _RULES[kind].items():
         if {*rule.columns} <= {*columns}:
             models.append(Model(f"{RULE}{name}", kind, columns=[*columns], rule=rule))
     return models

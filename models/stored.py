@@ -10,23 +10,22 @@ from typing import Final
 from xlarank.data.collection import Collection
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
+from xlarank.data.hardware import WORDS
 from xlarank.data.workspace import Workspace
-from xlarank.features.layout.hardware import substitution_note
-from xlarank.features.layout.relayout_blocks import TIME
+from xlarank.features.layout.hardware import copy_hardware
 from xlarank.features.rows import Recipe
 from xlarank.features.settings import FeatureSettings
 from xlarank.models.card import CARD, ModelCard
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.model import Model
-from xlarank.models.training_data import TPU, target_of
+from xlarank.models.training_data import DATASET, TPU, target_of
 from xlarank.models.validation.metrics import LAYOUTS_SET
 
 #: Models for collections without one, made by ``python -m benchmarks.pretrain``.
 SHIPPED_MODELS: Final = Path(__file__).parent / "shipped"
-#: Nominal collection of the shipped layout model; it has no data.
-SHIPPED_COLLECTION: Final = "layout:tpu:any"
-#: Name of the ranker by `xlarank.features.layout.relayout_blocks.TIME` alone.
-RELAYOUT_TIME: Final = "relayout time"
+#: Names of the rankers that need no training.
+ESTIMATED_TIME: Final = "estimated time"
+SHIPPED_TREES: Final = "shipped trees"
 
 
 def model_of(workspace: Workspace, collection: Collection) -> Model:
@@ -61,50 +60,52 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 @cache
-def pretrained_model(kind: Kind = "layout") -> Model:
-    """Load the shipped model of a kind of graphs; raises `ModelError` if the installation lacks
-    it.
+def shipped_trees() -> Model:
+    """Load the shipped ranker of tiles of TPUs; raises `ModelError` if it is not installed."""
+    return replace(Model.load(SHIPPED_MODELS / "tile"), name=SHIPPED_TREES, shipped=True)
+
+
+@cache
+def formula(kind: Kind, hardware: str) -> Model | None:
+    """Return the ranker by the estimated time on hardware, in which nothing is learned; None if
+    there is no estimate for it.
     """
-    return replace(Model.load(SHIPPED_MODELS / kind), shipped=True)
-
-
-def relayout_model(collection: Collection) -> Model:
-    """Return the ranker of layouts of hardware other than a measured TPU, which is not trained.
-
-    It ranks by the estimated time of the copies that the compiler must insert.
-    """
-    settings = FeatureSettings().for_collection(collection)
-    columns = [name for name in settings.columns("layout") if name in (LAYOUTS_SET, TIME)]
+    estimate = target_of(hardware).estimate.get(kind)
+    if estimate is None:
+        return None
+    settings = FeatureSettings(hardware=copy_hardware(hardware) if kind == "layout" else None)
+    columns = [name for name in settings.columns(kind) if name in (LAYOUTS_SET, *estimate)]
+    nominal = f"layout:{hardware}:any" if kind == "layout" else f"tile:{hardware}"
     card = ModelCard(
-        collection=str(collection),
-        model=RELAYOUT_TIME,
+        collection=nominal,
+        model=ESTIMATED_TIME,
         params={},
         rounds=0,
         tuned=False,
-        recipe=Recipe.of(settings, "layout"),
+        recipe=Recipe.of(settings, kind),
         columns=columns,
         trained_on={},
         folds={},
-        target=target_of(collection).name,
+        target=hardware,
     )
-    choice = f"this is the {RELAYOUT_TIME} of {settings.hardware}, in which nothing is learned"
-    if note := substitution_note(collection.parts[1]):
-        choice += f"; {note}"
-    rule = ColumnSum((TIME,))
-    return Model(
-        RELAYOUT_TIME, "layout", columns=columns, rule=rule, card=card, shipped=True, choice=choice
-    )
+    rule = ColumnSum(estimate)
+    return Model(ESTIMATED_TIME, kind, columns=columns, rule=rule, card=card, shipped=True)
 
 
-def shipped_model(kind: Kind, collection: Collection | None = None) -> Model:
-    """Return the ranker that needs no training: the shipped one, for layouts of other hardware than
-    a measured TPU the time of their relayouts.
+def shipped_model(kind: Kind, hardware: str) -> Model:
+    """Return the ranker that needs no training: trees for tiles of TPUs, else the estimated time.
 
-    There is none that suits tiles of CPUs: theirs are ranked as those of TPUs.
+    Raises `ModelError` for hardware that is not named.
     """
-    if kind == "tile" or collection is None or target_of(collection) is TPU:
-        return pretrained_model(kind)
-    return relayout_model(collection)
+    if kind == "tile" and target_of(hardware) in (DATASET, TPU):
+        return shipped_trees()
+    if (model := formula(kind, hardware)) is not None:
+        return model
+    if hardware:
+        raise ModelError(f"no ranker of {kind}s for {hardware} is shipped", do="run train first")
+    got = f"nothing ranks {kind}s of hardware that is not named"
+    do = "run train, name the source after its hardware (cpu-mine, tpu-v4-mine) or pass `target`"
+    raise ModelError(got, expected=WORDS, do=do)
 
 
 def trained_collections(workspace: Workspace) -> list[Collection]:

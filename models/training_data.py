@@ -10,10 +10,10 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from xlarank.data.collection import GPUS, Collection
 from xlarank.data.errors import MAX_ROUNDS, MAX_SEED, MAX_THREADS, ModelError, counted
 from xlarank.data.families import program_family
 from xlarank.data.graph import Kind
+from xlarank.data.hardware import GPUS, TPUGRAPHS
 from xlarank.features.layout.padding import FASTEST, OVER_FASTEST, TIMES
 from xlarank.features.layout.relayout_blocks import TIME
 from xlarank.features.rows import GraphRows, graph_generator
@@ -25,7 +25,7 @@ from xlarank.models.params import Interval
 
 @dataclass(frozen=True)
 class Target:
-    """Hardware that configurations are ranked for.
+    """Columns that describe a kind of hardware and estimate times on it.
 
     Attributes:
         columns: columns of tiles that describe this hardware only.
@@ -58,51 +58,47 @@ _TPU_TILES: Final = frozenset(
     ["kernel__physical__flag", "traffic__vmem__ratio", *_PADDED, *TpuTime.columns]
 )
 _CYCLES: Final = "tpu__cycles__log"
-#: A core with 16 MiB of vector memory and tiles of 8 x 128. Measured layouts follow the work of the
-#: matrix unit; trees that begin there rank no better than trees that do not.
-TPU: Final = Target(
-    "tpu",
+#: A TPU, as the files of the dataset were measured on: a core with 16 MiB of vector memory and
+#: tiles of 8 x 128. Layouts follow the work of the matrix unit; trees that begin there rank no
+#: better than trees that do not.
+DATASET: Final = Target(
+    TPUGRAPHS,
     _TPU_TILES,
     {"tile": (_CYCLES,), "layout": (FASTEST, OVER_FASTEST)},
     frozenset([_CYCLES, *TIMES]),
     frozenset(["tile"]),
 )
-#: Estimates of the TPU's compiler: layouts follow the copies that it inserts.
-TPU_ESTIMATE: Final = Target(
-    "tpu-estimate", _TPU_TILES, {"layout": (TIME,)}, frozenset([_CYCLES, TIME])
+#: A TPU, for layouts that are set in a program: they follow the copies that the compiler inserts.
+TPU: Final = Target(
+    "tpu", _TPU_TILES, {"tile": (_CYCLES,), "layout": (TIME,)}, frozenset([_CYCLES, TIME])
 )
 #: Only layouts are measured on GPUs.
 GPU: Final = Target("gpu", estimate={"layout": (TIME,)}, times=frozenset([TIME]))
-TARGETS: Final = {target.name: target for target in (CPU, TPU, GPU, TPU_ESTIMATE)}
+#: Hardware that a source does not name: nothing is estimated, and trees begin at 0.
+UNKNOWN: Final = Target("")
+TARGETS: Final = {target.name: target for target in (CPU, DATASET, TPU, GPU)}
 
 
-def target_named(name: str) -> Target:
-    """Return the hardware with this name; a TPU for an unknown one."""
-    return TARGETS.get(name, TPU)
+def target_of(hardware: str) -> Target:
+    """Return the columns that describe hardware (`xlarank.data.hardware`); `UNKNOWN` if empty.
 
-
-def target_of(collection: Collection) -> Target:
-    """Return the hardware that the labels of a collection describe, by its source.
-
-    >>> names = ("tile:cpu", "layout:nvidia-h100:random", "tile:xla", "layout:tpu-estimate:random")
-    >>> [target_of(Collection.parse(name)).name for name in names]
-    ['cpu', 'gpu', 'tpu', 'tpu-estimate']
+    >>> names = ("cpu", "nvidia-h100", "tpugraphs", "tpu-v4", "")
+    >>> [target_of(name).name for name in names]
+    ['cpu', 'gpu', 'tpugraphs', 'tpu', '']
     """
-    source = collection.parts[1]
-    if source.startswith(GPUS):
+    if hardware.startswith(GPUS):
         return GPU
-    if source == "cpu" or source.startswith("cpu-"):
-        return CPU
-    return TPU_ESTIMATE if collection.kind == "layout" and "estimate" in source else TPU
+    if hardware.startswith("tpu-"):
+        return TPU
+    return TARGETS.get(hardware, UNKNOWN)
 
 
-def foreign_columns(target: Target | None) -> frozenset[str]:
-    """Return the columns that describe other hardware and would mislead; none for an unknown
-    target.
+def foreign_columns(target: Target) -> frozenset[str]:
+    """Return the columns that describe other hardware and would mislead; none for `UNKNOWN`.
 
     Layouts have none: padding to a TPU's tiles also indicates the locality of a CPU's loops.
     """
-    if target is None:
+    if target is UNKNOWN:
         return frozenset()
     return frozenset().union(*(other.columns for other in TARGETS.values())) - target.columns
 
@@ -144,7 +140,7 @@ class TrainingData:
         cost: ``(rows,)`` lower is faster; comparable only within a group.
         indptr: ``(groups + 1,)``; group g is rows ``indptr[g]:indptr[g + 1]``.
         group_weight: ``(groups,)`` factor of each group in a loss.
-        target: hardware to rank for; None if unknown.
+        target: hardware to rank for.
         also: groups of other collections, used for training but not for validation.
         orders: permutation of the rows of each group; None unless `shuffled`.
     """
@@ -156,12 +152,12 @@ class TrainingData:
     families: list[str]
     columns: list[str]
     group_weight: Floats
-    target: Target | None = None
+    target: Target = UNKNOWN
     also: TrainingData | None = None
     orders: Sequence[Indices] | None = None
 
     @classmethod
-    def from_graphs(cls, graphs: Sequence[GraphRows], target: Target | None = None) -> Self:
+    def from_graphs(cls, graphs: Sequence[GraphRows], target: Target = UNKNOWN) -> Self:
         """Join the measured rows of rankable graphs; raises `ModelError` if there are none or
         columns differ.
         """
@@ -176,7 +172,7 @@ class TrainingData:
         return cls._of(usable, np.ones(len(usable)), target)
 
     @classmethod
-    def _of(cls, parts: list[GraphRows], weight: Floats, target: Target | None) -> Self:
+    def _of(cls, parts: list[GraphRows], weight: Floats, target: Target) -> Self:
         names = [part.name for part in parts]
         cost = np.concatenate([part.row_cost for part in parts])
         indptr = np.cumsum([0, *map(len, parts)])

@@ -23,12 +23,12 @@ from xlarank.models.tuned import params_for
 from xlarank.models.validation import folds
 from xlarank.models.validation.folds import MOST_FOLDS, Curves, FoldPlan
 from xlarank.models.validation.metrics import paired_difference
-from xlarank.pipelines.ranking.winner import best_of
+from xlarank.pipelines.ranking.model_choice import best_of
 from xlarank.pipelines.support.baselines import Rankings
-from xlarank.pipelines.support.evaluation import Evaluation, add_untrained, out_of_fold
+from xlarank.pipelines.support.evaluation import Evaluation, add_untrained, first_of, out_of_fold
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import results_table, run_of, write_results
-from xlarank.pipelines.support.verdicts import in_use, score_name
+from xlarank.pipelines.support.verdicts import score_name
 from xlarank.pipelines.support.workspaces import (
     each_collection,
     labelled_collections,
@@ -217,7 +217,9 @@ class _CrossValidation:
         if card.fallback:
             self._note(f"fallback for unseen kernel families: {FALLBACK}")
         rankings = out_of_fold(self.workspace, self.collection, card)
-        self.evaluation.in_use[name] = in_use(name, rankings, *best_of(model))
+        choice = best_of(model)
+        self.evaluation.ranked_by[name] = choice.reason
+        rankings = first_of(rankings, choice.model.name)
         if self.name:
             run = run_of(model, card.recipe, card.rounds, self.name, card.tuned, card.rows)
             self._write(rankings, card.folds_by, run)

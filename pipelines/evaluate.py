@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence, Set
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import polars as pl
 
 from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError, counted, naming, reasons
@@ -17,29 +14,23 @@ from xlarank.data.files import read_text
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, read_manifest
-from xlarank.models.arrays import Floats, Indices
+from xlarank.models.arrays import Indices
 from xlarank.models.card import CARD, FOLDS_OF, read_card
 from xlarank.models.model import Model
 from xlarank.models.stored import model_of
-from xlarank.pipelines.ranking.model_choice import SHIPPED, find_model, model_named
-from xlarank.pipelines.ranking.winner import best_of
-from xlarank.pipelines.support import results
+from xlarank.pipelines.ranking.model_choice import Choice, best_of, choose_for_collection
 from xlarank.pipelines.support.baselines import Rankings
 from xlarank.pipelines.support.evaluation import (
     Evaluation,
     add_metrics,
+    first_of,
     graphs_to_score,
     out_of_fold,
 )
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import ScoreFiles
-from xlarank.pipelines.support.verdicts import count_unseen, in_use, known_families
-from xlarank.pipelines.support.workspaces import (
-    each_collection,
-    labelled_collections,
-    note_errors,
-    workspace_lock,
-)
+from xlarank.pipelines.support.verdicts import count_unseen, known_families
+from xlarank.pipelines.support.workspaces import each_collection, labelled_collections
 
 
 def evaluate(
@@ -53,15 +44,17 @@ def evaluate(
     name: str = "",
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Evaluate the models of collections, or ``scores`` instead, on all configurations of a split.
+    """Evaluate what ranks each collection, or ``scores`` instead, on all configurations of a split.
+
+    The trained model of a collection is scored beside it, if it does not rank itself.
 
     Scores of a collection's own model are written to ``predictions/`` if the workspace is writable.
 
     Args:
         official_indices: folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``:
             the layout graphs and configurations to evaluate.
-        model_from: model that scores all chosen collections instead of their own models: that of a
-            collection, "shipped", or a folder.
+        model_from: what scores all chosen collections instead: "trained", "shipped", a collection
+            with a model, or the folder of one.
         name: name of the run in the leaderboard, by default that of the training.
 
     Raises `CollectionError` if nothing could be evaluated; that or `ModelError` if ``model_from``
@@ -77,9 +70,6 @@ def evaluate(
         option = "name" if official_indices is None else "official_indices"
         got = f"`{option}` has no effect on the out-of-fold scores that train kept"
         raise XlarankError(got, do="leave it out, or pass another `split`")
-    named = None
-    if model_from not in (None, SHIPPED) and not Path(model_from).is_dir():
-        named = model_named(workspace, model_from)
     evaluation = Evaluation(split)
     chosen = labelled_collections(workspace, collections)
     if scores is not None:
@@ -91,14 +81,13 @@ def evaluate(
             step(str(collection))
             if kept_by_train:
                 return _out_of_fold(workspace, collection, evaluation)
-            ranker: Model | ScoreFiles
+            indices = files.get(collection)
+            ranker: Choice | ScoreFiles
             if scores is not None:
                 ranker = scores
-            elif model_from is None or named is not None:
-                ranker = model_of(workspace, named or collection)
             else:
-                ranker, _ = find_model(model_from, workspace, collection.kind, collection)
-            indices = files.get(collection)
+                ranker = choose_for_collection(workspace, collection, model_from=model_from)
+                evaluation.ranked_by[str(collection)] = ranker.reason
             return _evaluate(workspace, collection, evaluation, ranker, indices, name)
 
         evaluation.rankings = each_collection(chosen, collections, evaluation.left_out, run)
@@ -118,70 +107,63 @@ def _out_of_fold(workspace: Workspace, collection: Collection, evaluation: Evalu
     manifest = read_manifest(workspace, collection, "train")
     for name in manifest.graphs.keys() - card.folds if manifest else ():
         evaluation.left_out[f"{collection} {name}"] = "it was not scored out of fold"
-    evaluation.in_use[str(collection)] = in_use(str(collection), rankings, *best_of(model))
+    choice = best_of(model)
+    evaluation.ranked_by[str(collection)] = choice.reason
     units = FOLDS_OF[card.folds_by]
     evaluation.notes.append(f"{collection}: scores are out of fold, with {units} held out")
-    return rankings
+    return first_of(rankings, choice.model.name)
 
 
 def _evaluate(
     workspace: Workspace,
     collection: Collection,
     evaluation: Evaluation,
-    ranker: Model | ScoreFiles,
+    ranker: Choice | ScoreFiles,
     indices_file: Path | None,
     run_name: str,
 ) -> Rankings:
-    """Return a ranker's metrics, and write them; write the predictions of an own model, too."""
+    """Return the metrics of what ranks, of the trained model beside it and of rules."""
     split = evaluation.graphs
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
         raise CollectionError(f"{collection} has no {split} split in {workspace.root}")
-    model = ranker if isinstance(ranker, Model) else None
-    name = ranker.name if model is None else _name_of(workspace, model, collection, manifest)
+    models: dict[str, Model] = {}
+    known: set[str] = set()
+    name = ranker.name if isinstance(ranker, ScoreFiles) else ""
+    if isinstance(ranker, Choice):
+        model = ranker.model
+        name = _name_of(workspace, model, collection, manifest)
+        models[name] = model
+        known = _training_graphs(model, collection, split)
+        if ranker.trained is not None and ranker.trained is not model:
+            models.setdefault(ranker.trained.name, ranker.trained)
     official = None if indices_file is None else _official_indices(indices_file)
     rankings = Rankings()
     left_out = dict[str, str]()
-    seconds = dict[str, float]()
-    predictions = list[pl.DataFrame]()
     listed = manifest.graphs if official is None else official
     excluded = dict.fromkeys(manifest.graphs.keys() - listed.keys(), "it has no official indices")
-    known = _training_graphs(model, collection, split) if model else set()
     excluded |= dict.fromkeys(known, "the model was trained on it")
     for graph in graphs_to_score(workspace, collection, split, manifest, left_out, excluded):
         picked = slice(None) if official is None else _picked(graph, official[graph.name])
-        began = time.perf_counter()
-        if isinstance(ranker, Model):
-            scores: Floats | None = ranker.scores_by_seed(graph)
-        else:
+        if isinstance(ranker, ScoreFiles):
             scores = ranker.score(collection, graph)
-        seconds[graph.name] = time.perf_counter() - began
-        if scores is None:
-            left_out[graph.name] = "it has no scores"
-            continue
-        predictions.append(results.prediction_table(graph, scores, split))
-        add_metrics(rankings, collection, graph, name, scores, picked)
+            if scores is None:
+                left_out[graph.name] = "it has no scores"
+                continue
+            add_metrics(rankings, collection, graph, name, scores, picked)
+        for title, model in models.items():
+            if graph.name not in _training_graphs(model, collection, split):
+                scores = model.scores_by_seed(graph)
+                add_metrics(rankings, collection, graph, title, scores, picked)
     evaluation.left_out |= {f"{collection} {graph}": reason for graph, reason in left_out.items()}
     if not rankings and known & left_out.keys():
         got = f"{name} was trained on all labelled, rankable graphs of {collection} in {split}"
         raise CollectionError(got, do="evaluate on another split, or run cross-validate")
     if not rankings:
         raise CollectionError(f"{collection} has no labelled, rankable graph in {split}")
-    shown = split if official is None else f"{split}, official configurations"
-    scope = (str(collection), shown, None)
-    if model is None:
-        table = results.results_table(rankings, scope, {"name": run_name or None})
-    else:
-        table = results.results_table(rankings, scope, _run_of(model, run_name), seconds)
-        evaluation.notes += _overlap_notes(model, collection, rankings[name, None].keys())
-    own_model = model if model is not None and name == model.name else None
-    if own_model is not None:
-        used = in_use(str(collection), rankings, *best_of(own_model))
-        evaluation.in_use[str(collection)] = used
-    with note_errors(evaluation.notes), workspace_lock(workspace):
-        results.write_results(workspace, table)
-        if own_model is not None:
-            results.write_predictions(workspace, collection, name, predictions)
+    for title, model in models.items():
+        scored = rankings.get((title, None), {})
+        evaluation.notes += _overlap_notes(model, collection, scored.keys())
     return rankings
 
 
@@ -198,18 +180,10 @@ def _name_of(workspace: Workspace, model: Model, collection: Collection, manifes
     with naming(f"the model of {source} cannot score {collection}"):
         model.require(manifest)
     if model.shipped:
-        return f"{model.name} of the shipped ranker"
+        return model.name
     folder = workspace.model(collection)
     is_own = (folder / CARD).exists() and read_card(folder).fingerprint == card.fingerprint
     return model.name if is_own and source == str(collection) else f"{model.name} of {source}"
-
-
-def _run_of(model: Model, name: str) -> dict[str, Any]:
-    card = model.require_card()
-    name = name or card.name
-    if model.shipped:
-        return {"name": name or None}
-    return results.run_of(model, card.recipe, card.rounds, name, card.tuned, card.rows, card.seeds)
 
 
 def _training_graphs(model: Model, collection: Collection, split: str) -> set[str]:
@@ -230,9 +204,11 @@ def _overlap_notes(model: Model, collection: Collection, graphs: Set[str]) -> li
     seen = len(card.known_graphs & graphs)
     source = card.collection
     related = len(graphs) - count_unseen(model, graphs)
+    if model.rule is not None or not graphs:  # nothing was learned, or nothing scored
+        return []
     if source != str(collection):
         known = f"{seen} of these {len(graphs)} programs (by name) and on the families of {related}"
-        return [f"{collection}: scored by the model of {source}, which was trained on {known}"]
+        return [f"{collection}: {model.title} was trained on {known}"]
     return [f"{collection}: {known_families(related, len(graphs))}"] if related else []
 
 

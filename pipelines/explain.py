@@ -6,7 +6,7 @@ from pathlib import Path
 
 from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
-from xlarank.pipelines.ranking.model_choice import model_for_graph
+from xlarank.pipelines.ranking.model_choice import choose_for_graph
 from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph
 
 
@@ -16,6 +16,7 @@ def explain(
     *,
     config: int | None = None,
     against: str | int | None = None,
+    target: str | None = None,
     collection: str | None = None,
     model_from: str | None = None,
 ) -> Explanation:
@@ -26,5 +27,7 @@ def explain(
     configuration that the file does not have.
     """
     graph = read_graph(path)
-    model = model_for_graph(workspace, graph, path, collection=collection, model_from=model_from)
-    return explain_graph(graph, model, config=config, against=against)
+    choice, hardware = choose_for_graph(
+        workspace, graph, path, target=target, collection=collection, model_from=model_from
+    )
+    return explain_graph(graph, choice.model, hardware, config=config, against=against)

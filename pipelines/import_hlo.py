@@ -13,6 +13,7 @@ from typing import Any, Final
 from xlarank.data.collection import Collection, choose_splits
 from xlarank.data.errors import CollectionError, HloError, XlarankError, counted
 from xlarank.data.graph import Kind
+from xlarank.data.hardware import TPUGRAPHS
 from xlarank.data.hlo.encoding import Arrays, kernel_name, layout_arrays, tile_arrays, unexpressed
 from xlarank.data.hlo.messages import Message, ModuleTuningData, TuningData
 from xlarank.data.hlo.reading import (
@@ -126,7 +127,9 @@ def _write(
     """Write a program's graph file; return its record: ``notes`` name what was not expressed."""
     start = time.perf_counter()
     arrays = encode(message)
-    graph = write_graph(path, **arrays)
+    # a program of one's own is for the hardware of its collection; tuning data is the dataset's
+    hardware = collection.hardware if encode is unlabelled_arrays else TPUGRAPHS
+    graph = write_graph(path, target=hardware, **arrays)
     return {
         "source": str(source),
         "graph": graph.name,

@@ -6,13 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xlarank.data.collection import DataRoot, collection_of, graph_files
+from xlarank.data.collection import DataRoot, graph_files
 from xlarank.data.config_table import group_minimum
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 from xlarank.data.structure import structure_hash
 from xlarank.features.rows import is_rankable
-from xlarank.models.training_data import TPU, TPU_ESTIMATE, target_of
 from xlarank.models.validation.label_noise import describe_labels, relative_std
 from xlarank.pipelines.support.progress import Progress, steps_of
 
@@ -80,9 +79,7 @@ def file_info(path: Path) -> dict[str, float | None]:
     """Describe the labels of a graph: layouts by `describe_labels`, tiles by counts and noise."""
     graph = read_graph(path)
     if isinstance(graph, LayoutGraph):
-        collection = collection_of(path)
-        of_tpu = collection is None or target_of(collection) in (TPU, TPU_ESTIMATE)
-        return describe_labels(graph, of_tpu)
+        return describe_labels(graph, graph.target.startswith("tpu"))
     assert isinstance(graph, TileGraph)
     measured = graph.measured
     normalizers = graph.normalizers[measured]

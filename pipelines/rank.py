@@ -6,6 +6,7 @@ import csv
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from xlarank.features.layout.time_model import NodeTime, config_times
 from xlarank.features.rows import GraphRows
 from xlarank.models.model import Model
 from xlarank.models.validation.metrics import compiler_cost, graph_metrics, order_of, speedups
-from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_model
+from xlarank.pipelines.ranking.model_choice import Choice, choose_for_graph, rows_for_model
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 if TYPE_CHECKING:  # imported when a table or an explanation is requested
@@ -34,26 +35,28 @@ def rank(
     workspace: Workspace,
     graph: GraphLike,
     *,
+    target: str | None = None,
     collection: str | None = None,
     model_from: str | None = None,
 ) -> Ranking:
-    """Rank every configuration of a graph or of an npz file by the model that `model_for_graph`
-    chooses.
+    """Rank every configuration of a graph or of an npz file by what `choose_for_graph` chooses.
 
-    Raises `GraphFileError` for the file, `WorkspaceError` for a workspace that does not exist,
-    `ModelError` if the model is missing or ambiguous, and `ArgumentError` for an argument that is
-    not a graph.
+    Raises `GraphFileError` for the file, `ParameterError` if nothing names its hardware,
+    `ModelError` if the model is missing, and `ArgumentError` for an argument that is not a graph.
     """
     path = Path(graph) if isinstance(graph, str | Path) else None
     graph = as_graph(graph)
-    model = model_for_graph(workspace, graph, path, collection=collection, model_from=model_from)
-    return Ranking(graph, rows_for_model(graph, model), model)
+    choice, hardware = choose_for_graph(
+        workspace, graph, path, target=target, collection=collection, model_from=model_from
+    )
+    return Ranking(graph, rows_for_model(graph, choice.model, hardware), choice, hardware)
 
 
 def rank_folder(
     workspace: Workspace,
     folder: Path,
     *,
+    target: str | None = None,
     collection: str | None = None,
     model_from: str | None = None,
     progress: Progress | None = None,
@@ -74,11 +77,12 @@ def rank_folder(
         raise GraphFileError(f"{folder} holds no npz files", expected="graphs in TpuGraphs format")
     rankings: dict[str, Ranking] = {}
     broken: dict[str, str] = {}
+    ranked = partial(rank, workspace, target=target, collection=collection, model_from=model_from)
     with steps_of(progress, "ranking graphs", len(files)) as step:
         for path in sorted(files):
             name = path.relative_to(folder).as_posix().removesuffix(".npz")
             try:
-                rankings[name] = rank(workspace, path, collection=collection, model_from=model_from)
+                rankings[name] = ranked(path)
             except XlarankError as error:
                 broken[name] = str(error)
             step(name)
@@ -115,12 +119,33 @@ class Ranked:
         return values
 
 
+@dataclass(frozen=True)
+class Tie:
+    """Configurations with one score.
+
+    Attributes:
+        rank: place of the first configuration in the order, from 1.
+        configurations: ids in file order.
+        runtime_ns: shortest and longest measured runtime; None without any.
+        speedup: mean of `Ranking.speedup`, expected of one drawn at random; None if unknown.
+        estimated_ns: as in `Ranked`.
+    """
+
+    rank: int
+    configurations: list[int]
+    score: float
+    runtime_ns: tuple[int, int] | None
+    speedup: float | None
+    estimated_ns: float | None
+
+
 class Ranking:
     """The configurations of a graph, ranked by a model's scores of its rows.
 
     Attributes:
         graph: name of the graph.
-        collection: collection of the model's card.
+        target: hardware that it is ranked for; empty if unknown.
+        collection: collection that the model was trained on; None if it needed no training.
         order: ``(configs,)`` configuration ids, fastest first.
         scores: ``(configs,)`` by configuration id; lower is faster; only comparable within the
             graph.
@@ -136,10 +161,9 @@ class Ranking:
             (`xlarank.models.validation.metrics`), if known.
         estimated: ``(configs,)`` predicted nanoseconds; None if the model only ranks, or with a
             ``fallback``.
-        shipped: whether the ranker needs no training: one of the package's, or an estimated time.
-        ranked_by: description of the ranker.
-        notes: why another ranker than the trained model was used, and whether the model was
-            trained on the graph.
+        ranked_by: name of the ranker.
+        reason: its name and why it ranks.
+        notes: whether the model was trained on the graph.
         data, model: the graph itself, and its ranker.
     """
 
@@ -148,23 +172,21 @@ class Ranking:
     speedups: dict[str, float] | None = None
     estimated: NDArray[np.float64] | None = None
 
-    def __init__(self, graph: Graph, rows: GraphRows, model: Model) -> None:
+    def __init__(self, graph: Graph, rows: GraphRows, choice: Choice, target: str) -> None:
+        model = choice.model
         card = model.require_card()
         scores = model.score(rows)
         kind = model.kind
         group = rows.group
         self.graph = graph.name
-        self.collection = card.collection
+        self.target = target
+        self.collection = None if model.shipped else card.collection
         self.data = graph
         self.model = model
         self.fallback = card.fallback_note(rows)
-        self.shipped = model.shipped
-        self.ranked_by = f"the model of {self.collection}"
-        if model.shipped:
-            self.ranked_by = f"the shipped {model.name}"
-        elif model.is_rule:
-            self.ranked_by = f"the {model.name}, chosen by the model of {self.collection}"
-        self.notes = [*filter(None, [model.choice, _known_note(graph.name, model)])]
+        self.ranked_by = model.name
+        self.reason = choice.reason
+        self.notes = [*filter(None, [_known_note(graph.name, model)])]
         self.runtime = graph.runtime
         self.scores = scores[group]
         self.order = order_of(self.scores)
@@ -192,7 +214,7 @@ class Ranking:
         # Slow import: networkx.
         from xlarank.pipelines.ranking.score_difference import explain_graph
 
-        return explain_graph(self.data, self.model, config=config, against=against)
+        return explain_graph(self.data, self.model, self.target, config=config, against=against)
 
     def best(self, top: int | None = None) -> list[Ranked]:
         """Return the first ``top`` distinct configurations (all by default), each with its
@@ -215,6 +237,33 @@ class Ranking:
             for rank, (config, *identical) in enumerate(list(duplicates.values())[:top], start=1)
         ]
 
+    def ties(self, top: int | None = None) -> list[Tie]:
+        """Return the configurations by score, the first ``top`` scores or all."""
+        scores, starts = np.unique(self.scores[self.order], return_index=True)
+        listed = []
+        for score, start in list(zip(scores, starts, strict=True))[:top]:
+            configs = np.flatnonzero(self.scores == score)
+            runtimes = self.runtime[configs]
+            measured = runtimes[runtimes > 0]
+            speedup = None
+            if self.speedup is not None and np.isfinite(self.speedup[configs]).any():
+                speedup = float(np.nanmean(self.speedup[configs]))
+            listed.append(
+                Tie(
+                    rank=int(start) + 1,
+                    configurations=configs.tolist(),
+                    score=float(score),
+                    runtime_ns=(int(measured.min()), int(measured.max()))
+                    if len(measured)
+                    else None,
+                    speedup=speedup,
+                    estimated_ns=None
+                    if self.estimated is None
+                    else float(self.estimated[configs[0]]),
+                )
+            )
+        return listed
+
     @property
     def tied_first(self) -> int:
         """The number of configurations with the lowest score; 0 if these are all identical."""
@@ -222,15 +271,17 @@ class Ranking:
         return int(tied.sum()) if len(np.unique(self.same_as[tied])) > 1 else 0
 
     @property
-    def default_place(self) -> tuple[int, int] | None:
-        """The first configuration that sets no layout, and its place in the order, from 1; None
-        for tiles and without such a configuration.
+    def default_place(self) -> tuple[int, int, int] | None:
+        """The first configuration that sets no layout, the place of its score in the order, from 1,
+        and the number of others with this score; None for tiles and without such a configuration.
         """
         graph = self.data
         if not isinstance(graph, LayoutGraph) or not len(graph.unset):
             return None
         default = int(graph.unset[0])
-        return default, int(np.flatnonzero(self.order == default)[0]) + 1
+        score = self.scores[default]
+        ahead = int(np.count_nonzero(self.scores < score))
+        return default, ahead + 1, int(np.count_nonzero(self.scores == score)) - 1
 
     def node_times(self, config: int) -> list[NodeTime]:
         """Return estimated times of the configurable nodes; empty unless the model is the time
@@ -272,15 +323,20 @@ class Ranking:
         return self.to_polars().to_pandas()
 
     def as_json(self, top: int | None = None) -> dict[str, Any]:
-        """Return JSON values: the full order, and details of the first ``top``."""
+        """Return JSON values: the full order, scores and estimated times by configuration, and
+        details of the first ``top``.
+        """
         return {
             "graph": self.graph,
+            "target": self.target,
             "collection": self.collection,
             "ranked_by": self.ranked_by,
-            "shipped": self.shipped,
+            "reason": self.reason,
             "fallback": self.fallback,
             "notes": self.notes,
             "order": self.order.tolist(),
+            "scores": self.scores.tolist(),
+            "estimated_ns": None if self.estimated is None else self.estimated.tolist(),
             "best": [entry.as_json() for entry in self.best(top)],
             "metrics": self.metrics,
             "speedups": self.speedups,

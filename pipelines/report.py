@@ -20,7 +20,7 @@ from xlarank.models.arrays import Floats
 from xlarank.models.contributions import sum_by_key
 from xlarank.models.validation.metrics import summary
 from xlarank.pipelines.reporting import charts
-from xlarank.pipelines.reporting.facts import METRICS, NO_MODEL, CollectionFacts, Row, gather
+from xlarank.pipelines.reporting.facts import METRICS, CollectionFacts, Row, gather
 from xlarank.pipelines.support import baselines, evaluation, verdicts
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import leaderboard, read_results
@@ -82,7 +82,7 @@ def _page(
         graphs=sum(row["graphs"] for row in data),
         summary=verdicts.count_verdicts(texts.values()),
         texts=texts,
-        in_use={facts.name: facts.in_use for facts in evaluated},
+        ranked_by={facts.name: facts.ranked_by for facts in evaluated},
         overall=verdicts.mean_over_collections({facts.name: facts.metrics for facts in evaluated}),
         data=data,
         left_out=left_out,
@@ -94,7 +94,6 @@ def _page(
         board=_board(workspace, [facts.name for facts in all_facts]),
         runs=_runs(workspace),
         meanings=column_meanings(),
-        no_model=NO_MODEL,
     )
 
 
@@ -146,7 +145,7 @@ def metric_charts(facts: CollectionFacts) -> dict[str, str]:
     if facts.collection.kind == "tile":
         metrics_of.pop("slowdown5")
     order = np.argsort(baselines.column(facts.metrics))
-    used = verdicts.ranking_name(facts.ranker) if facts.ranker else ""
+    used = facts.ranker.name if facts.ranker else ""
     pictures = {}
     for name, metric in metrics_of.items():
         values = {}
@@ -168,7 +167,7 @@ def ranks_charts(facts: CollectionFacts) -> dict[str, str]:
     pictures = {}
     shown = {names[0]: "worst", names[len(names) // 2]: "median", names[-1]: "best"}
     for name, position in reversed(shown.items()):
-        title = f"{position}: {charts.short(name)}\n{facts.used_metrics[name]['score']:.3f}"
+        title = f"{position}: {charts.short(name)}\n{facts.metrics[name]['score']:.3f}"
         picture_id = f"ranks-{facts.name}-{position}"
         pictures[position] = charts.ranks_chart(picture_id, title, *facts.ranks[name])
     return pictures

@@ -31,21 +31,11 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.store import Manifest, each_graph, read_manifest, stored_roots
 from xlarank.models.model import Model
 from xlarank.models.validation.metrics import order_of, top_of
-from xlarank.pipelines.ranking.model_choice import (
-    SHIPPED,
-    TRAINED,
-    model_for_collection,
-    model_named,
-)
+from xlarank.pipelines.ranking.model_choice import choose_for_collection
 from xlarank.pipelines.support import results
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import ScoreFiles
-from xlarank.pipelines.support.workspaces import (
-    chosen_collections,
-    each_collection,
-    note_errors,
-    workspace_lock,
-)
+from xlarank.pipelines.support.workspaces import chosen_collections, each_collection
 
 
 @dataclass
@@ -58,7 +48,7 @@ class Submission:
         left_out: collection -> reason why no model ranked its test graphs.
         broken: ``collection graph`` -> reason why its file cannot be used.
         origin: id -> "ranked", "kept" or "default".
-        choices: why another ranker than a trained model ranked -> collections.
+        ranked_by: collection -> what ranks, and why.
         notes: reasons why predictions were not kept in the workspace.
     """
 
@@ -68,7 +58,7 @@ class Submission:
     left_out: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
-    choices: dict[str, list[str]] = field(default_factory=dict)
+    ranked_by: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def covers(self, collection: str) -> bool:
@@ -102,9 +92,8 @@ def submit(
     Args:
         cover: id -> number of configurations, for the graphs to cover instead of those of the data
             root.
-        model_from: collection whose model ranks collections of its kind without a model; "shipped"
-            for the shipped ranker wherever there is one; "trained" for the trained models, even if
-            the shipped ranker or a rule is better out of fold.
+        model_from: "trained" or "shipped" (`xlarank.pipelines.ranking.model_choice`), or a
+            collection with a model, or the folder of one, that ranks all collections of its kind.
         keep: whether to keep the valid rows of an existing file for graphs that no model ranks.
         scores: scores to rank by; graphs without scores are ranked by models, unless ``keep``.
 
@@ -115,8 +104,6 @@ def submit(
     ranked: dict[str, list[int]] = {}
     configs = dict(cover or {})
     chosen = chosen_collections(workspace, collections)
-    if model_from not in (None, SHIPPED, TRAINED):
-        model_named(workspace, model_from)
     if scores is not None:
         scores.require_known_graphs(workspace, chosen, "test")
 
@@ -161,7 +148,8 @@ def _rank_collection(
     reason = "its scores have no such graph"
     try:
         if not only_scores:
-            model = model_for_collection(workspace, collection, model_from=model_from)
+            choice = choose_for_collection(workspace, collection, model_from=model_from)
+            model = choice.model
             model.require(manifest)
     except ModelError as error:
         if scores is None:
@@ -190,12 +178,8 @@ def _rank_collection(
     if scores is not None and by_file:
         rankers.append(scores.name)
     if model is not None and by_file < len(orders):
-        rankers.append(model.name if model.is_rule else model.place)
-        if model.choice:
-            report.choices.setdefault(model.choice, []).append(str(collection))
-        elif not by_file and not model.shipped and model.place == str(collection):
-            with note_errors(report.notes), workspace_lock(workspace):
-                results.write_predictions(workspace, collection, model.name, predictions)
+        rankers.append(model.name)
+        report.ranked_by[str(collection)] = choice.reason
     report.models[str(collection)] = " and ".join(rankers)
     return orders
 

@@ -16,11 +16,11 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.card import FALLBACK, ModelCard
 from xlarank.models.model import Model
 from xlarank.models.rankers import specs_of
-from xlarank.models.training_data import FitSettings, target_of
+from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import FoldPlan
 from xlarank.models.validation.metrics import summarise
-from xlarank.pipelines.ranking.winner import best_of, scores_of_untrained
-from xlarank.pipelines.support.baselines import Rankings
+from xlarank.pipelines.ranking.model_choice import best_of
+from xlarank.pipelines.support.baselines import UNTRAINED, Rankings
 from xlarank.pipelines.support.evaluation import add_untrained, compared
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.results import results_table, run_of, write_results
@@ -50,7 +50,7 @@ class TrainResult:
             folds.
         comparison: the model, the shipped ranker and rules on the graphs of the folds, as in
             `xlarank.pipelines.support.evaluation.compared`.
-        ranked_by: why `rank` and `submit` use another ranker than the model; empty if they do not.
+        ranked_by: what `rank` and `submit` use, and why.
     """
 
     collection: str
@@ -211,7 +211,7 @@ def _save(
         importance=importance,
         folds=summarise(best.metrics) if best.metrics else {},
         comparison=compared({(model.name, None): best.metrics, **others}),
-        ranked_by=best_of(saved)[1],
+        ranked_by=best_of(saved).reason,
     )
 
 
@@ -239,8 +239,8 @@ def _card(
         also_weights=training.also_weights,
         folds=best.metrics,
         folds_by=plan.by,
-        others=scores_of_untrained(others),
-        target=target_of(training.collection).name,
+        others=_untrained_scores(others),
+        target=training.collection.hardware,
         kinds=sorted(kernel_families),
         fallback=plan.fallback,
         select=settings.select,
@@ -273,6 +273,16 @@ def _untrained(training: StoredTrainingSet, best: Contender) -> Rankings:
         if rows.name in best.metrics:
             add_untrained(rankings, training.collection, rows)
     return rankings
+
+
+def _untrained_scores(rankings: Rankings) -> dict[str, dict[str, float]]:
+    """Return the scores by graph of the rankers that need no training."""
+    scores = {}
+    for name in UNTRAINED:
+        metrics = rankings.get((name, None), {})
+        if metrics:
+            scores[name] = {graph: values["score"] for graph, values in metrics.items()}
+    return scores
 
 
 def _require_scores_that_differ(

@@ -57,10 +57,12 @@ def test_features_have_a_row_per_distinct_configuration_and_reprs_are_one_line(t
     assert repr(rows) == f"<GraphRows 'x__a': {distinct}, {columns}>"
     with pytest.raises(GraphFileError):
         xlarank.read_graph(tmp_path / "x__a.npz", kind="tile")
-    ranking = repr(xlarank.rank(graph, tmp_path))
-    assert ranking.startswith("<Ranking of 'x__a' by the shipped time-trees: ")
+    ranking = repr(xlarank.rank(graph, tmp_path, target="tpugraphs"))
+    assert ranking.startswith("<Ranking of 'x__a' by estimated time: ")
     assert len(ranking) < 200
-    table = xlarank.compute_features(graph)
+    table = xlarank.compute_features(graph, target="tpugraphs")
+    with pytest.raises(ParameterError, match="x__a does not say its hardware; expected tpugraphs"):
+        xlarank.compute_features(graph)
     assert table.columns == [*KEYS, *rows.columns] == table.to_pandas().columns.tolist()
     assert table["repeats"].sum() == 24
     np.testing.assert_array_equal(table[:, len(KEYS) :].to_numpy(), rows.matrix())
@@ -93,7 +95,7 @@ def test_graph_ranker_predicts_as_the_ranker_of_that_name(kernels, fitted):
 
 
 def test_graphs_that_cannot_be_trained_on_are_named(kernels, tmp_path):
-    ranker = xlarank.GraphRanker("ranknet", n_estimators=2, n_jobs=1, tier="fast")
+    ranker = xlarank.GraphRanker("ranknet", n_estimators=2, n_jobs=1, tier="fast", target="cpu")
     withheld = save_npz(tmp_path / "withheld.npz", tile_graph(1, labelled=False))
     equal = save_npz(tmp_path / "equal.npz", even(tile_graph(2)))
     ranker.fit([kernels[0], withheld, equal, kernels[2]])
@@ -149,7 +151,7 @@ def test_predictions_depend_on_seed_and_target_alone(kernels, fitted):
     expected = fitted.predict(kernels[3]).tolist()
     for ranker in (pickle.loads(pickle.dumps(fitted)), refitted()):
         assert ranker.predict(kernels[3]).tolist() == expected
-    tpu = refitted(target="tpu")
+    tpu = refitted(target="tpu-v3")
     for ranker in (refitted(random_state=1), tpu):
         assert ranker.predict(kernels[3]).tolist() != expected
     cpu_columns = ("estimate__", "inner__")
@@ -184,7 +186,7 @@ def test_wrong_parameters_are_refused():
         ),
         ({"n_jobs": 10**6}, f"n_jobs is 1000000; expected .* from -1 to {MAX_THREADS}"),
         ({"tier": "most"}, "tier is 'most'; expected fast, full"),
-        ({"target": "gpu"}, "target is 'gpu'; expected cpu, tpu"),
+        ({"target": "gpu"}, "`target` is 'gpu'; expected tpugraphs"),
     ):
         for method in (partial(xlarank.GraphRanker, ranker="ranknet"), ranker.set_params):
             with pytest.raises(ValueError, match=message) as error:
@@ -213,10 +215,11 @@ def test_graph_ranker_of_a_gpu_is_saved_loaded_and_ranks_in_a_workspace(tmp_path
     assert again.get_params() == ranker.get_params() | again.params
     scores = ranker.predict(other)
     assert again.predict(other).tolist() == scores.tolist() and np.ptp(scores) > 0
-    ranking = xlarank.rank(other, tmp_path / "work")
+    assert xlarank.rank(other, tmp_path / "work").ranked_by == "estimated time", "without folds"
+    ranking = xlarank.rank(other, tmp_path / "work", model_from="trained")
     assert ranking.scores.tolist() == scores.tolist()
-    message = r"target is .*; expected cpu, tpu, tpu-estimate, .*nvidia-l4"
-    for target in ("h300", "gpu", "nvidia-h300", 3):
+    message = r"`target` is .*; expected tpugraphs for .*: tpu-v3, .*, cpu or nvidia-"
+    for target in ("h300", "gpu", "tpu", ""):
         with pytest.raises(ParameterError, match=message):
             xlarank.GraphRanker(target=target)
 
@@ -231,20 +234,20 @@ def test_the_folder_of_the_files_names_the_target(tmp_path):
     loaded = [xlarank.read_graph(path) for path in paths]
     assert (ranker.fit(paths).target_, ranker.target) == (source, None)
     assert ranker.predict(paths[0]).tolist() == named.fit(loaded).predict(paths[0]).tolist()
-    assert named.target_ == source and ranker.fit(loaded).target_ == "tpu"
+    assert named.target_ == source == ranker.fit(loaded).target_
+    bare = save_npz(tmp_path / "x.npz", layout_graph(1))
+    with pytest.raises(ParameterError, match=r"x does not say its hardware.*; pass target="):
+        ranker.fit([*loaded, bare])
+    with pytest.raises(ParameterError, match="the graphs are for cpu, nvidia-h200; expected"):
+        ranker.fit([*loaded, sorted((SAMPLE / "npz/layout/cpu/random/valid").glob("*.npz"))[0]])
     assert xlarank.GraphRanker(n_estimators=2, n_jobs=1, target="cpu").fit(paths).target_ == "cpu"
     rows = assemble(loaded[0], FeatureSettings(hardware=source))
     computed = xlarank.compute_features(paths[0])["relayout__time__log"]
     column = rows.columns.index("relayout__time__log")
-    assert computed.to_list() == rows.matrix()[:, column].tolist()
-    assert computed.sum() > 0 == xlarank.compute_features(loaded[0])["relayout__time__log"].sum()
-    for other in (loaded[1], TILES.parents[2] / "layout/cpu/random/valid/mlp__a.npz"):
-        with pytest.raises(ModelError, match=r"the graphs are of .* by their folders; .*target="):
-            ranker.fit([paths[0], other])
+    assert computed.to_list() == rows.matrix()[:, column].tolist() and computed.sum() > 0
+    dataset = xlarank.compute_features(loaded[0], target="tpugraphs")
+    assert dataset["relayout__time__log"].sum() == 0
     model = ranker.fit(paths).save(tmp_path / "model")
     assert model.card.collection == f"layout:{source}:own"
     assert repr(model).startswith("<Model 'lambdarank' of layout graphs: 1 member, ")
     assert len(repr(model)) < 100
-    (note,) = xlarank.rank(paths[0], tmp_path).notes
-    unknown = "; amd-mi300 is unknown and taken as an nvidia-a100: the order may hold, the microsec"
-    assert (unknown in note) is (source == "amd-mi300")

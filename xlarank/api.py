@@ -22,37 +22,41 @@ def rank(
     graph: Graph | str | Path,
     workspace: str | Path = DEFAULT_ROOT,
     *,
+    target: str | None = None,
     collection: str | None = None,
     model_from: str | None = None,
-    blocks: Sequence[str | Path] = (),
 ) -> Ranking:
-    """Rank the configurations of a graph, or of an npz file, with the best ranker out of fold.
+    """Rank the configurations of a graph, or of an npz file.
 
-    That is the trained model of the workspace, or the shipped ranker or a rule if the model does
-    not beat them; ``model_from`` "trained" or "shipped" decides. The model is that of
-    ``collection``, else of the collection whose folder contains the file, else the only one of the
-    graph's kind (and target, if its folders name one). Without a model, layouts are ranked by the
-    shipped TPU time model, or the time of their relayouts if their folders name other hardware, and
-    TPU tiles by the shipped ranker, trained on estimates of the TPU's compiler. ``blocks`` are the
-    files of custom columns that the model was built with; their code is executed.
+    The hardware is ``target`` ("tpugraphs" for a file of the TpuGraphs dataset, or a chip:
+    "tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v6e", "cpu", "nvidia-h200"), or that of ``collection``; else
+    that of the collection whose folder contains the file, else that in the file.
 
-    Raises `xlarank.data.errors.GraphFileError`, `WorkspaceError` for a workspace that does not
-    exist, and `ModelError` if there is no model or more than one.
+    If the workspace has a trained model of ``collection``, by default that of the folder, the
+    highest mean out of fold ranks: the model, or the ranker that needs no training. That is the
+    estimated time, for tiles of TPUs trees that learned from estimates of the TPU's compiler.
+    ``model_from`` decides otherwise: "trained", "shipped", a collection with a model or the folder
+    of one.
+
+    Raises `xlarank.data.errors.GraphFileError`, `ParameterError` if nothing names the hardware, and
+    `ModelError` if there is no model.
 
     Examples:
         >>> import xlarank
         >>> from xlarank.data.collection import SAMPLE
-        >>> xlarank.rank(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz",
-        ...     workspace="nowhere")
-        Traceback (most recent call last):
-        xlarank.data.errors.WorkspaceError: the workspace nowhere does not exist; check the path, or
-        run train first
+        >>> kernel = SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz"
+        >>> xlarank.rank(kernel, workspace="nowhere").reason
+        'estimated time of the loops on cpu'
     """
-    from xlarank.features.block_files import load_blocks
     from xlarank.pipelines.rank import rank as run
 
-    load_blocks(*blocks)
-    return run(Workspace(Path(workspace)), graph, collection=collection, model_from=model_from)
+    return run(
+        Workspace(Path(workspace)),
+        graph,
+        target=target,
+        collection=collection,
+        model_from=model_from,
+    )
 
 
 @overload

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from xlarank.data import errors
 from xlarank.data.errors import ModelError, ParameterError, did_you_mean
 from xlarank.data.graph import GraphLike, as_graph
+from xlarank.data.hardware import require_hardware
 from xlarank.features.block import Tier
 from xlarank.features.rows import GraphRows
 from xlarank.features.settings import FeatureSettings
@@ -21,10 +22,10 @@ from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
 from xlarank.models.params import Interval, OneOf
 from xlarank.models.rankers import DEFAULT, params_of, specs_of
-from xlarank.models.training_data import GPU, TPU, FitSettings
+from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.ranking.model_choice import rows_for_model
-from xlarank.pipelines.training.graphs import TARGET_NAMES, fit_graphs, graph_list
+from xlarank.pipelines.training.graphs import fit_graphs, graph_list
 
 
 class GraphRanker:
@@ -40,11 +41,9 @@ class GraphRanker:
         n_jobs: number of threads; 0 and -1: all cores, None: 1.
         tier: columns to compute, "fast" or "full".
         candidates: whether to include columns computed from all candidates of a graph.
-        target: hardware of the measurements: "tpu", "cpu", a GPU of
-            `xlarank.features.layout.hardware.HARDWARE` ("nvidia-h200"; name the most similar) or
-            "tpu-estimate" for estimates by the TPU's compiler. By default that of the folders of
-            the files (npz/layout/SOURCE/..., npz/tile/SOURCE/...); other files and graphs are of a
-            TPU. Columns for other hardware are not used.
+        target: hardware to rank for: "tpugraphs" (files of the TpuGraphs dataset) or a chip:
+            "tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v6e", "cpu", "nvidia-h200". By default that of the
+            graphs (`xlarank.data.graph.Graph`). Columns for other hardware are not used.
         params: parameters of the ranker; default: those for the kind of graphs.
 
     Raises `xlarank.data.errors.ParameterError`, a `ValueError`, for an unknown parameter or a bad
@@ -112,8 +111,9 @@ class GraphRanker:
         """Fit on measured graphs; ``y`` is ignored, runtimes come with the graphs.
 
         Graphs without runtimes, or with equal ones, are left out (``left_out_``). Raises
-        `ArgumentError`, a `TypeError`, for anything but graphs, and `ModelError` for graphs of two
-        kinds, none to fit on, or files of several targets if no ``target`` is given.
+        `ArgumentError`, a `TypeError`, for anything but graphs, `ModelError` for graphs of two
+        kinds or none to fit on, and `ParameterError` for graphs for unknown or several hardware if
+        no ``target`` is given.
         """
         self._check()
         features = FeatureSettings(Tier(self.tier), self.candidates)
@@ -170,7 +170,7 @@ class GraphRanker:
             random_state=model.members[0].seed if model.members else 0,
             tier=settings.tier.value,
             candidates=settings.candidates,
-            target=_target_in(card),
+            target=card.target or None,
             **model.params,
         )
         return ranker._set_fitted(model, {})
@@ -179,7 +179,7 @@ class GraphRanker:
         card = model.require_card()
         self.model_ = model
         self.kind_ = model.kind
-        self.target_ = _target_in(card)
+        self.target_ = card.target
         self.graphs_ = sorted(card.known_graphs)
         self.left_out_ = left_out
         self.feature_names_in_ = np.array(model.columns, dtype=object)
@@ -214,7 +214,7 @@ class GraphRanker:
         Interval(-1, errors.MAX_THREADS, whole=True)("n_jobs", self._threads)
         OneOf(tuple(tier.value for tier in Tier))("tier", self.tier)
         if self.target is not None:
-            OneOf(TARGET_NAMES)("target", self.target)
+            require_hardware(self.target)
 
     @property
     def _threads(self) -> int:
@@ -232,9 +232,3 @@ class GraphRanker:
 
 #: Parameters of the constructor that all rankers share, in order.
 _COMMON: Final = tuple(inspect.signature(GraphRanker).parameters)[:-1]
-
-
-def _target_in(card: ModelCard) -> str:
-    """Return the target of a model, the name of the hardware if it is a GPU."""
-    target = card.recipe.settings.hardware if card.target == GPU.name else card.target
-    return target or TPU.name

@@ -31,13 +31,13 @@ from xlarank.features.block import Tier
 from xlarank.features.rows import GraphRows
 from xlarank.features.settings import FeatureSettings
 from xlarank.features.store import each_graph, stored_collections
-from xlarank.models.rules import ESTIMATED_TIME
-from xlarank.models.stored import pretrained_model, shipped_model
-from xlarank.models.training_data import TPU, FitSettings, target_of
+from xlarank.models.model import RULE
+from xlarank.models.stored import shipped_model, shipped_trees
+from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import difference
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.cross_validate import cross_validate
-from xlarank.pipelines.support.baselines import RANDOM, SHIPPED_RANKER, baselines
+from xlarank.pipelines.support.baselines import RANDOM, baselines
 from xlarank.pipelines.support.evaluation import evaluate_graph
 
 #: ``{graph: {metric: value}}``
@@ -45,7 +45,7 @@ Scores = dict[str, dict[str, float]]
 
 QUICK: Final = ("lambdarank", "ranknet")
 OTHERS: Final = ("xgb-pairwise", "ensemble")
-MODEL: Final = SHIPPED_RANKER
+MODEL: Final = "ranks by default"
 _ROUNDS: Final = 300
 _SHOWN: Final = ("score", "tau", "slowdown@1", "slowdown@5")
 
@@ -75,13 +75,8 @@ def _difference(scores: Scores, incumbent: Scores) -> str | None:
 def _best_rule(
     collection: Collection, rules: Mapping[str, Scores], metric: str = "score"
 ) -> tuple[str, Scores]:
-    """Return the rule of the best mean, except chance and time models that were fitted to
-    estimates.
-    """
-    excluded = {RANDOM, SHIPPED_RANKER}
-    if target_of(collection) is TPU:
-        excluded.add(ESTIMATED_TIME)
-    names = [name for name in rules if name not in excluded]
+    """Return the simple count of the best mean, except chance."""
+    names = [name for name in rules if name.startswith(RULE) and name != f"{RULE}{RANDOM}"]
     best = max(
         names, key=lambda name: np.mean([metrics[metric] for metrics in rules[name].values()])
     )
@@ -92,8 +87,7 @@ def _rules(collection: Collection, graphs: Sequence[GraphRows]) -> dict[str, Sco
     rules: dict[str, Scores] = {}
     for graph in graphs:
         for name, metrics in baselines(collection, graph).items():
-            if name != MODEL:
-                rules.setdefault(name, {})[graph.name] = metrics
+            rules.setdefault(name, {})[graph.name] = metrics
     return rules
 
 
@@ -160,7 +154,7 @@ def measured(job: Job) -> Table:
 
 
 def _shipped(collection: Collection, graphs: Sequence[GraphRows]) -> Scores:
-    model = shipped_model(collection.kind, collection)
+    model = shipped_model(collection.kind, collection.hardware)
     scores = {graph.name: model.score(model.select(graph)) for graph in graphs}
     return {graph.name: evaluate_graph(collection, graph, scores[graph.name]) for graph in graphs}
 
@@ -175,7 +169,7 @@ def shipped(job: Job) -> Table:
     for collection, files in _files(replace(job, root=find_data_root(SAMPLE))).items():
         if "estimate" not in collection.parts[1]:
             continue
-        folds = shipped_model(collection.kind, collection).require_card().folds
+        folds = shipped_model(collection.kind, collection.hardware).require_card().folds
         for split, held_out in (
             ("train", "families held out" if folds else "train"),
             ("valid", "valid"),
@@ -248,7 +242,7 @@ def tiles(job: Job) -> Table:
 
 
 def _errors(kernels: Sequence[GraphRows]) -> tuple[float, float]:
-    model = pretrained_model("tile")
+    model = shipped_trees()
     times = [np.exp2(model.score(model.select(kernel))[kernel.group]) for kernel in kernels]
     return time_errors(times, [kernel.runtime for kernel in kernels])
 

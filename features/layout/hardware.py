@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from xlarank.data.collection import GPUS
+from xlarank.data.hardware import GPUS
 from xlarank.features.layout.time_model import BANDWIDTH, PEAK_FLOPS
 from xlarank.features.program.tensors import TPU, Tiling
 
@@ -101,9 +101,23 @@ def _gpu(name: str, bandwidth: float, peak: float) -> Hardware:
     )
 
 
+def _tpu(name: str, bandwidth: float, peak: float) -> Hardware:
+    return Hardware(
+        name,
+        bandwidth,
+        peak,
+        {"padded": 1e9 / bandwidth},
+        {"dot": "batch-major", "convolution": "features-in-tiles"},
+        demands_last=True,
+        compacts=True,
+        reduces_forward=True,
+    )
+
+
 #: Data sheets of NVIDIA A100 80 GB SXM, H100 SXM, H200 SXM and L4: memory bandwidth and dense TF32
 #: operations, XLA's default for float32. CPU: a core of an AMD EPYC with two AVX2 multiply-adds a
-#: cycle at 3 GHz. TPU v3: `xlarank.features.layout.time_model`.
+#: cycle at 3 GHz. TPU v3: a core, `xlarank.features.layout.time_model`; v4, v5e and v6e: a chip,
+#: memory bandwidth and bfloat16 operations (Google Cloud, *TPU versions*).
 HARDWARE: Final[dict[str, Hardware]] = {
     hardware.name: hardware
     for hardware in (
@@ -120,49 +134,45 @@ HARDWARE: Final[dict[str, Hardware]] = {
             row_major_operands=True,
             simplifies=False,
         ),
-        Hardware(
-            "tpu-v3",
-            BANDWIDTH,
-            PEAK_FLOPS,
-            {"padded": 1e9 / BANDWIDTH},
-            {"dot": "batch-major", "convolution": "features-in-tiles"},
-            demands_last=True,
-            compacts=True,
-            reduces_forward=True,
-        ),
+        _tpu("tpu-v3", BANDWIDTH, PEAK_FLOPS),
+        _tpu("tpu-v4", 1.2e12, 275e12),
+        _tpu("tpu-v5e", 819e9, 197e12),
+        _tpu("tpu-v6e", 1.64e12, 918e12),
     )
 }
-#: Hardware that stands for a GPU without an entry.
+#: Hardware that stands for a GPU or a TPU without an entry.
 _ANY_GPU: Final = "nvidia-a100"
+_ANY_TPU: Final = "tpu-v3"
 
 
-def substitution_note(source: str) -> str:
-    """Return a note if another GPU stands for the one that a source names; else empty.
+def substitution_note(hardware: str) -> str:
+    """Return a note if another chip stands for unknown hardware; else empty.
 
     >>> substitution_note("nvidia-h200")
     ''
     >>> substitution_note("amd-mi300x").partition(";")[0]
     'amd-mi300x is unknown and taken as an nvidia-a100: the order may hold, the microseconds do not'
     """
-    hardware = hardware_of(source)
-    if hardware in (None, source) or not source.startswith(GPUS):
+    priced = copy_hardware(hardware)
+    if priced in (None, hardware):
         return ""
-    known = ", ".join(name for name in HARDWARE if name.startswith(GPUS))
-    taken = f"{source} is unknown and taken as an {hardware}"
-    return f"{taken}: the order may hold, the microseconds do not; known GPUs: {known}"
+    family = GPUS if hardware.startswith(GPUS) else "tpu-"
+    known = ", ".join(name for name in HARDWARE if name.startswith(family))
+    taken = f"{hardware} is unknown and taken as an {priced}".replace("an tpu", "a tpu")
+    return f"{taken}: the order may hold, the microseconds do not; known: {known}"
 
 
-def hardware_of(source: str) -> str | None:
-    """Return the hardware whose relayouts explain the labels of a source; None if none does.
+def copy_hardware(hardware: str) -> str | None:
+    """Return the entry of `HARDWARE` that prices the copies of hardware; None if none does.
 
-    Measured layouts of TPUs follow the work of the matrix unit instead.
+    Layouts in files of the dataset follow the work of the matrix unit instead.
 
-    >>> sources = ("nvidia-h200", "amd-mi300x", "cpu", "tpu-estimate", "xla")
-    >>> [hardware_of(source) for source in sources]
-    ['nvidia-h200', 'nvidia-a100', 'cpu', 'tpu-v3', None]
+    >>> names = ("nvidia-h200", "amd-mi300x", "cpu", "tpu-v4", "tpu-v9", "tpugraphs", "")
+    >>> [copy_hardware(name) for name in names]
+    ['nvidia-h200', 'nvidia-a100', 'cpu', 'tpu-v4', 'tpu-v3', None, None]
     """
-    if source.startswith(GPUS):
-        return source if source in HARDWARE else _ANY_GPU
-    if source == "cpu" or source.startswith("cpu-"):
-        return "cpu"
-    return "tpu-v3" if "estimate" in source else None
+    if hardware in HARDWARE:
+        return hardware
+    if hardware.startswith(GPUS):
+        return _ANY_GPU
+    return _ANY_TPU if hardware.startswith("tpu-") else None

@@ -12,6 +12,7 @@ import numpy as np
 from xlarank.data.collection import choose_splits
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
+from xlarank.data.hardware import is_hardware
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.programs import sources
 from xlarank.pipelines.programs.candidates import (
@@ -100,7 +101,9 @@ def collect(
     with atomic_write(path.with_suffix(".pb")) as partial:
         partial.write_bytes(loaded.serialized)
     runtime = np.array([labels[outcomes[at].fingerprint] for at in labelled], np.int64)
-    sources.write_configurations(path, loaded.graph, candidates.expand(codes[labelled]), runtime)
+    rows = candidates.expand(codes[labelled])
+    hardware = target.name if is_hardware(target.name) else ""
+    sources.write_configurations(path, loaded.graph, rows, runtime, hardware)
     write_json(path.with_suffix(".json"), manifest)
     journal.path.unlink(missing_ok=True)
     return Collected(path, manifest, fresh=True)

@@ -273,6 +273,7 @@ def _write_kernel(
     labels = np.array([target.nanoseconds(kernel.tiles[tile]) for tile in order], np.int64)
     write_graph(
         path,
+        target=target.name,
         **kernel.program,
         config_feat=np.array([tile_row(*tile) for tile in order], np.int64).astype(np.float32),
         config_runtime=labels,

@@ -26,7 +26,7 @@ from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of
 from xlarank.pipelines.programs.compiler.outcome import Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.sources import SearchSettings, write_configurations
-from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_model
+from xlarank.pipelines.ranking.model_choice import choose_for_graph, rows_for_model
 from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Number of configurations that survive a generation, unless more are requested.
@@ -102,7 +102,7 @@ def propose(
     if settings.search == "random":
         codes = random_configurations(candidates, settings.configs, rng)
     else:
-        model = model_for_graph(workspace, graph, path, collection=collection)
+        model = choose_for_graph(workspace, graph, path, collection=collection)[0].model
         codes, default_place = _evolved(graph, candidates, model, settings, rng)
     rows = candidates.expand(codes)
     write_configurations(out, graph, rows, np.zeros(len(codes), np.int64))

@@ -216,15 +216,22 @@ class Evaluator:
 
 
 def write_configurations(
-    path: Path, graph: LayoutGraph, rows: NDArray[np.int8], runtime: NDArray[np.int64]
+    path: Path,
+    graph: LayoutGraph,
+    rows: NDArray[np.int8],
+    runtime: NDArray[np.int64],
+    target: str = "",
 ) -> None:
-    """Write a graph file with ``rows (configs, nodes, 18)`` and runtimes, 0 if unknown."""
+    """Write a graph file with ``rows (configs, nodes, 18)`` and runtimes, 0 if unknown, for the
+    hardware ``target`` if it is known.
+    """
     dots = {}
     if (graph.dot_operands >= 0).any():
         dots["node_dot_operands"] = graph.dot_operands
         dots["node_dot_dimensions"] = graph.dot_dimensions.astype(np.int8)
     write_graph(
         path,
+        target=target,
         **dots,
         node_feat=graph.node_feat,
         node_opcode=graph.opcode.astype(np.uint8),

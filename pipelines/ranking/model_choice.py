@@ -1,83 +1,177 @@
-"""Choice of the model that ranks a graph or a collection, and the rows of a graph for a model."""
+"""What ranks a graph or a collection, and why: three rules.
+
+1. Hardware comes first: ``target`` or ``collection``, else the collection whose folder holds the
+   file, else the name in the file. Nothing about hardware is taken from the workspace.
+2. Files of the TpuGraphs dataset and layouts set in a program are two worlds with formulas of their
+   own (`xlarank.models.stored.formula`).
+3. Of the trained model of the collection, the ranker that ships and the formula, the highest mean
+   out of fold ranks. Without folds nothing speaks for trees, so the formula ranks.
+
+``model_from`` overrides the third rule.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from glob import has_magic
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from xlarank.data.collection import Collection, choose, collection_of
-from xlarank.data.errors import CollectionError, ModelError, WorkspaceError
-from xlarank.data.graph import Graph, Kind, TileGraph
-from xlarank.data.workspace import DEFAULT_ROOT, Workspace
+from xlarank.data.errors import CollectionError, ModelError, ParameterError, counted
+from xlarank.data.graph import Graph, Kind
+from xlarank.data.hardware import TPUGRAPHS, WORDS, require_hardware
+from xlarank.data.workspace import Workspace
 from xlarank.features.assembly import assemble
+from xlarank.features.layout.hardware import copy_hardware, substitution_note
 from xlarank.features.rows import GraphRows
 from xlarank.models.card import CARD
 from xlarank.models.model import Model
-from xlarank.models.stored import model_of, shipped_model, trained_collections
-from xlarank.models.training_data import TPU, target_of
-from xlarank.pipelines.ranking.winner import best_of
+from xlarank.models.stored import (
+    SHIPPED_TREES,
+    formula,
+    model_of,
+    shipped_model,
+    shipped_trees,
+    trained_collections,
+)
+from xlarank.models.validation.metrics import objective_value
 
-#: Names of the shipped ranker, and of the model trained on a collection whatever its score, in
-#: place of a collection.
+#: Values of ``model_from`` besides a collection and a folder: what needs no training, and the model
+#: trained on the collection, whatever their scores.
 SHIPPED: Final = "shipped"
 TRAINED: Final = "trained"
 
 
-def model_for_graph(
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """What ranks.
+
+    Attributes:
+        model: the ranker.
+        reason: its name and why it ranks; follows the words "is ranked by".
+        trained: the trained model of the collection, which need not rank; None without one.
+    """
+
+    model: Model
+    reason: str
+    trained: Model | None = None
+
+
+def choose_for_graph(
     workspace: Workspace,
     graph: Graph,
     path: Path | None = None,
     *,
+    target: str | None = None,
     collection: str | None = None,
     model_from: str | None = None,
-) -> Model:
-    """Return the best ranker of ``collection``, which is the shipped one if no model of its target
-    is trained. Without ``collection``, return the best ranker of the first of these:
+) -> tuple[Choice, str]:
+    """Return what ranks a graph, and the hardware that it is ranked for.
 
-    1. the collection in whose folder the graph's file at ``path`` lies, if it has a model;
-    2. the only model of the kind in the workspace (and the target, if the file's folders name a
-       collection);
-    3. if there is none, the shipped ranker of the kind, except for tiles of CPUs.
+    A trained model ranks only if it is of ``collection`` or, without one, of the collection whose
+    folder holds the file at ``path``; or if ``model_from`` names it.
 
-    The best ranker of a collection is that of `xlarank.pipelines.ranking.winner.best_of`, unless
-    ``model_from`` is "trained" or "shipped"; the shipped ranker is that for the hardware of
-    ``collection``, else of the file's folder. `Model.choice` says why it is not the trained model.
-
-    Raises `WorkspaceError` if the workspace does not exist, unless it is the default one, and
-    `ModelError` for another ``model_from``, if there is no model or if several are left to choose
-    from.
+    Raises `ParameterError` if neither an argument nor the file names the hardware,
+    `CollectionError` for a bad collection, and `ModelError` if there is nothing to rank with.
     """
-    if model_from not in (None, SHIPPED, TRAINED):
-        got = f"`model_from` is {model_from!r}"
-        do = "name the collection of another model with `collection`"
-        raise ModelError(got, expected=f"{SHIPPED} or {TRAINED}", do=do)
-    kind = graph.kind
-    parts = () if path is None else path.resolve().parts
-    named = None if path is None else collection_of(path)
-    if named is not None and named.kind != kind:
-        named = None
-    if model_from == SHIPPED:
-        return shipped_model(kind, named if collection is None else _of_kind(kind, collection))
-    if not workspace.root.is_dir() and workspace.root != DEFAULT_ROOT:
-        got = f"the workspace {workspace.root} does not exist"
-        raise WorkspaceError(got, do="check the path, or run train first")
+    if target is not None and collection is not None:
+        do = "leave one of them out: the collection names its hardware"
+        raise ParameterError("both `target` and `collection` are given", do=do)
+    named: Collection | None = None
     if collection is not None:
-        if _lacks_models(workspace, kind, collection):
-            return shipped_model(kind, Collection.parse(collection))
-        return _best(workspace, model_named(workspace, collection), model_from)
-    folders = {parts[i:j] for i in range(len(parts)) for j in range(i, len(parts))}
-    for candidate in trained_collections(workspace):
-        if candidate.kind == kind and candidate.parts in folders:
-            return _best(workspace, candidate, model_from)
-    trained = _same_target(workspace, kind, named)
-    # kernels of TPUs leave the bounds of their inputs at 0
-    is_cpu_tile = isinstance(graph, TileGraph) and graph.bounds("input").any()
-    if not trained and not is_cpu_tile and (named is None or _has_shipped(named)):
-        return shipped_model(kind, named)
-    return _only_model(workspace, trained, path.name if path else graph.name, model_from)
+        named = _of_kind(graph.kind, collection)
+    elif target is None and path is not None:
+        named = collection_of(path)
+        if named is not None and named.kind != graph.kind:
+            named = None
+    if target is not None:
+        hardware = require_hardware(target)
+    else:
+        hardware = (named.hardware if named is not None else "") or graph.target
+    if not hardware and named is None and model_from in (None, SHIPPED):
+        do = "name it by `target`"
+        raise ParameterError(f"{graph.name} does not say its hardware", expected=WORDS, do=do)
+    return _choose(workspace, graph.kind, named, hardware, model_from), hardware
+
+
+def choose_for_collection(
+    workspace: Workspace, collection: Collection, *, model_from: str | None = None
+) -> Choice:
+    """Return what ranks a collection; raise `ModelError` if there is nothing to rank with."""
+    return _choose(workspace, collection.kind, collection, collection.hardware, model_from)
+
+
+def _choose(
+    workspace: Workspace,
+    kind: Kind,
+    collection: Collection | None,
+    hardware: str,
+    model_from: str | None,
+) -> Choice:
+    trained = None
+    if collection is not None and collection in trained_collections(workspace):
+        trained = model_of(workspace, collection)
+    if model_from == TRAINED:
+        if trained is None:
+            got = f"{collection or 'the file'} has no trained model in {workspace.root}"
+            raise ModelError(got, do="run train first, or name the collection of a model")
+        return Choice(trained, f"{trained.name}, its trained model", trained)
+    if model_from == SHIPPED or (model_from is None and trained is None):
+        model = shipped_model(kind, hardware)
+        reason = _shipped_reason(model, hardware)
+        if collection is not None and trained is None and trained_collections(workspace):
+            reason += f"; {workspace.root} has no model of {collection}"
+        return Choice(model, reason, trained)
+    if model_from is not None:
+        model = named_model(workspace, model_from, kind)
+        return Choice(model, f"{model.name} of {model_from}", trained)
+    assert trained is not None
+    return best_of(trained)
+
+
+def best_of(trained: Model) -> Choice:
+    """Return what ranks the collection of a trained model: the highest mean out of fold."""
+    card = trained.require_card()
+    kind = trained.kind
+    estimate = formula(kind, card.target)
+    if not card.folds:
+        if estimate is None or not trained.members:
+            return Choice(trained, f"{trained.name}, its trained model", trained)
+        why = f"no families were held out to score {trained.name}"
+        return Choice(estimate, f"{estimate.name}: {why}", trained)
+    own = {graph: values["score"] for graph, values in card.folds.items()}
+    others = {name: scores for name, scores in card.others.items() if scores.keys() == own.keys()}
+    values = {name: _value(scores, card.select) for name, scores in others.items()}
+    values[trained.name] = _value(own, card.select)
+    models = {trained.name: trained}
+    if estimate is not None and estimate.name in values:
+        models[estimate.name] = estimate
+    if SHIPPED_TREES in values and {*shipped_trees().columns} <= {*trained.columns}:
+        models[SHIPPED_TREES] = shipped_trees()
+    best, *rest = sorted(models, key=lambda name: -values[name])
+    graphs = counted(len(own), "graph")
+    compared = "".join(f"; {name} {values[name]:.3f}" for name in rest)
+    return Choice(
+        models[best], f"{best}, {values[best]:.3f} out of fold on {graphs}{compared}", trained
+    )
+
+
+def _value(scores: Mapping[str, float], select: str) -> float:
+    return float(objective_value(np.array([*scores.values()]), select))
+
+
+def _shipped_reason(model: Model, hardware: str) -> str:
+    """Describe a ranker that needs no training."""
+    if model.members:
+        return f"{model.name}, which learned from estimates of the TPU's compiler"
+    if hardware == TPUGRAPHS and model.kind == "layout":
+        return f"{model.name} of the matrix unit, for files of the TpuGraphs dataset"
+    what = "of the copies that layouts cause" if model.kind == "layout" else "of the loops"
+    note = substitution_note(hardware)
+    return f"{model.name} {what} on {hardware}" + (f"; {note}" if note else "")
 
 
 def _of_kind(kind: Kind, name: str) -> Collection:
@@ -89,88 +183,23 @@ def _of_kind(kind: Kind, name: str) -> Collection:
     return collection
 
 
-def _lacks_models(workspace: Workspace, kind: Kind, name: str) -> bool:
-    """Return whether the shipped ranker is for the hardware of a collection and no trained model
-    is; False for a pattern.
+def named_model(workspace: Workspace, name: str, kind: Kind) -> Model:
+    """Load the model that ``model_from`` names: a collection with a model, or the folder of one.
+
+    Raises `ModelError` if there is none, or if it ranks the other kind of graphs.
     """
-    try:
-        collection = Collection.parse(name)
-    except CollectionError:
-        return False
-    if has_magic(name) or collection.kind != kind or not _has_shipped(collection):
-        return False
-    return not _same_target(workspace, kind, collection)
-
-
-def model_for_collection(
-    workspace: Workspace, collection: Collection, *, model_from: str | None = None
-) -> Model:
-    """Return the shipped ranker if ``model_from`` is "shipped" (tiles of CPUs have none), else the
-    best ranker of the first of these:
-
-    1. the collection's own model;
-    2. that of the collection ``model_from``, if of the same kind;
-    3. the only one of the kind and target in the workspace;
-    4. the shipped ranker of the kind, except for tiles of CPUs.
-
-    The best ranker of a collection is that of `xlarank.pipelines.ranking.winner.best_of`, unless
-    ``model_from`` is "trained". Raises `ModelError` if there is none or if, for tiles of CPUs,
-    several are left to choose from.
-    """
-    if model_from == SHIPPED and _has_shipped(collection):
-        return shipped_model(collection.kind, collection)
-    preferred = [collection]
-    if model_from not in (None, SHIPPED, TRAINED):
-        preferred.append(model_named(workspace, model_from))
-    for candidate in preferred:
-        if candidate.kind == collection.kind and candidate in trained_collections(workspace):
-            return _best(workspace, candidate, model_from)
-    trained = _same_target(workspace, collection.kind, collection)
-    if _has_shipped(collection) and len(trained) != 1:
-        return shipped_model(collection.kind, collection)
-    return _only_model(workspace, trained, str(collection), model_from)
-
-
-def _best(workspace: Workspace, collection: Collection, model_from: str | None) -> Model:
-    """Return the best ranker for a collection, or the trained model if that was asked for."""
-    model = model_of(workspace, collection)
-    if model_from == TRAINED:
-        return model
-    chosen, why = best_of(model)
-    return replace(chosen, choice=why)
-
-
-def _same_target(
-    workspace: Workspace, kind: Kind, collection: Collection | None
-) -> list[Collection]:
-    """Return the trained collections of a kind and of the target of ``collection``, if given."""
-    trained = [candidate for candidate in trained_collections(workspace) if candidate.kind == kind]
-    if collection is None:
-        return trained
-    return [candidate for candidate in trained if target_of(candidate) is target_of(collection)]
-
-
-def _has_shipped(collection: Collection) -> bool:
-    return collection.kind == "layout" or target_of(collection) is TPU
-
-
-def _only_model(
-    workspace: Workspace, trained: Sequence[Collection], name: str, model_from: str | None
-) -> Model:
-    """Return the only trained model, to rank ``name``; raise `ModelError` for none or several."""
-    if not trained:
-        got = (
-            f"there is no trained tile model in {workspace.root} for CPUs, and the shipped "
-            "one is for TPUs"
-        )
-        raise ModelError(got, do="run train first")
-    if len(trained) > 1:
-        got = f"{name} could be ranked by {len(trained)} models"
-        do = "pass `collection` to rank or explain"
-        raise ModelError(
-            got, expected=", ".join(map(str, trained)), do=f"{do}, `model_from` to submit"
-        )
-    return _best(workspace, trained[0], model_from)
+    collections = {str(collection): collection for collection in trained_collections(workspace)}
+    if name in collections:
+        model = model_of(workspace, collections[name])
+    elif (Path(name) / CARD).exists():
+        model = Model.load(Path(name))
+    else:
+        expected = ", ".join([TRAINED, SHIPPED, *collections, f"a folder with {CARD}"])
+        raise ModelError(f"there is no model {name!r}", expected=expected, do="name one of these")
+    if model.kind != kind:
+        got = f"the model of {name} ranks {model.kind} graphs"
+        raise ModelError(got, expected=f"a model of {kind} graphs", do="pass another `model_from`")
+    return model
 
 
 def models_named(workspace: Workspace, names: Sequence[str]) -> list[Collection]:
@@ -183,45 +212,18 @@ def models_named(workspace: Workspace, names: Sequence[str]) -> list[Collection]
     return choose(names, trained, where=f"the models of {workspace.root}")
 
 
-def model_named(workspace: Workspace, name: str) -> Collection:
-    """Return the only trained collection with this name; raises `ModelError` or
-    `CollectionError`.
-    """
-    chosen = models_named(workspace, [name])
-    if len(chosen) > 1:
-        raise ModelError(
-            f"{name} matches {len(chosen)} models", expected="one of " + ", ".join(map(str, chosen))
-        )
-    return chosen[0]
+def rows_for_model(graph: Graph, model: Model, hardware: str = "") -> GraphRows:
+    """Compute a graph's rows for a model, with copies priced for ``hardware``, by default that of
+    the model.
 
-
-def find_model(
-    name: str, workspace: Workspace, kind: Kind, for_collection: Collection | None = None
-) -> tuple[Model, str]:
-    """Load a model and return it with its source; raises `ModelError` if there is none.
-
-    ``name`` is "shipped" for the shipped ranker of the kind and of ``for_collection``, a collection
-    with a model, or the folder of a model.
-    """
-    if name == SHIPPED:
-        return shipped_model(kind, for_collection), SHIPPED
-    collections = {str(collection): collection for collection in trained_collections(workspace)}
-    if name in collections:
-        collection = collections[name]
-        return model_of(workspace, collection), str(workspace.model(collection))
-    if (Path(name) / CARD).exists():
-        return Model.load(Path(name)), name
-    expected = ", ".join([SHIPPED, f"a folder with {CARD}", *collections])
-    raise ModelError(f"there is no model {name!r}", expected=expected, do="name one of these")
-
-
-def rows_for_model(graph: Graph, model: Model) -> GraphRows:
-    """Compute a graph's rows for a model; raises `ModelError` if the kind or the version of the
-    code differs.
+    Raises `ModelError` if the kind or the version of the code differs.
     """
     card = model.require_card()
     if graph.kind != card.kind:
         got = f"{graph.name} is a {graph.kind} graph"
         raise ModelError(got, expected=f"a {card.kind} graph for {card.collection}")
     model.require()
-    return model.select(assemble(graph, card.recipe.settings, model.columns))
+    settings = card.recipe.settings
+    if hardware and graph.kind == "layout":
+        settings = replace(settings, hardware=copy_hardware(hardware))
+    return model.select(assemble(graph, settings, model.columns))

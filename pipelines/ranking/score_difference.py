@@ -16,6 +16,7 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Graph, LayoutGraph
 from xlarank.data.structure import tensor_ranks
 from xlarank.features.layout.config_costs import ConfigRelayout, SlowNode, config_costs
+from xlarank.features.layout.hardware import copy_hardware
 from xlarank.features.layout.time_model import config_times
 from xlarank.features.meanings import cause_of, describe_node, layout_text
 from xlarank.models.contributions import Contributions, sum_by_key
@@ -126,17 +127,23 @@ class Explanation:
 
 
 def explain_graph(
-    graph: Graph, model: Model, *, config: int | None = None, against: str | int | None = None
+    graph: Graph,
+    model: Model,
+    hardware: str = "",
+    *,
+    config: int | None = None,
+    against: str | int | None = None,
 ) -> Explanation:
     """Explain the difference of the scores of ``config`` (by default the best) and another.
 
     ``against`` is a configuration, or "default" for the compiler's default: a configuration that
     sets no layout, or the first tile. None is the default too, but the middle of the ranking if
-    there is no default or ``config`` equals it. Raises `ModelError` if the model cannot rank the
-    graph, and `XlarankError` for an unknown configuration.
+    there is no default or ``config`` equals it. ``hardware`` is that of the graph. Raises
+    `ModelError` if the model cannot rank the graph, and `XlarankError` for an unknown
+    configuration.
     """
     card = model.require_card()
-    rows = rows_for_model(graph, model)
+    rows = rows_for_model(graph, model, hardware)
     scores = model.score(rows)
     order = order_of(scores[rows.group])
     rank = np.argsort(order) + 1
@@ -167,8 +174,9 @@ def explain_graph(
     )
     if not isinstance(graph, LayoutGraph):
         return explanation
-    if hardware := card.recipe.settings.hardware:
-        return _with_copies(explanation, graph, hardware)
+    priced = copy_hardware(hardware) if hardware else card.recipe.settings.hardware
+    if priced is not None:
+        return _with_copies(explanation, graph, priced)
     if model.is_time_model:
         before = {time.node: time.nanoseconds for time in config_times(graph, second)}
         after = {time.node: time.nanoseconds for time in config_times(graph, first)}
@@ -259,8 +267,7 @@ def _notes(model: Model, fallback: str, parts: Contributions, identical: bool) -
             "measurements"
         )
     elif model.shipped:
-        formula = "this is the shipped time model of TPU layouts, in which nothing is learned"
-        notes.append(model.choice or formula)
+        notes.append(f"this is the {model.name}, in which nothing is learned")
     if identical:
         notes.append(
             "both configurations are identical: there is nothing to explain; choose another with "

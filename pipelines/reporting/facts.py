@@ -13,11 +13,9 @@ from xlarank.data.files import read_bytes
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import Manifest, StoredGraph, read_manifests
 from xlarank.models.arrays import Floats
-from xlarank.models.card import CARD
 from xlarank.models.model import Model
 from xlarank.models.objectives import mean_rank
-from xlarank.models.stored import model_of
-from xlarank.pipelines.ranking.winner import best_of
+from xlarank.pipelines.ranking.model_choice import choose_for_collection
 from xlarank.pipelines.support import baselines, evaluation, verdicts
 
 #: A table row: cell by column heading.
@@ -25,7 +23,6 @@ Row = dict[str, Any]
 
 #: The evaluated split; it has labels, and graphs in the training set are left out.
 SPLIT: Final = "valid"
-NO_MODEL: Final = "no model was trained"
 METRICS: Final = ("score", "slowdown@1", "slowdown@5")
 
 
@@ -34,8 +31,9 @@ class CollectionFacts:
     """Results of a collection.
 
     Attributes:
-        ranker: what `rank` and `submit` use: the model, or a simpler ranker that is as good.
-        in_use: name of ``ranker``, its score and why it is used; empty if it is the model.
+        model: the trained model, if any.
+        ranker: what `rank` and `submit` use.
+        ranked_by: its name, and why it ranks.
         reason: why the model has no scores; empty if it has some or all graphs are in ``left_out``.
         ranks: graph -> ``(configs,)`` ranks by ``ranker`` and by cost, from 0 (fastest) to 1; empty
             if scores are out of fold, because no valid graph can be scored.
@@ -49,7 +47,7 @@ class CollectionFacts:
     model: Model | None = None
     ranker: Model | None = None
     reason: str = ""
-    in_use: str = ""
+    ranked_by: str = ""
     rankings: baselines.Rankings = field(default_factory=dict)
     ranks: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -58,34 +56,26 @@ class CollectionFacts:
 
     @property
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Metrics of the model, the first ranking, ``{graph: {metric: value}}``."""
+        """Metrics of ``ranker``, the first ranking, ``{graph: {metric: value}}``."""
         return next(iter(self.rankings.values()), {})
 
     @property
-    def used_metrics(self) -> dict[str, dict[str, float]]:
-        """Metrics of ``ranker``; of the model if they are not those of the same graphs."""
-        name = verdicts.ranking_name(self.ranker) if self.ranker else ""
-        metrics = self.rankings.get((name, None), {})
-        return metrics if metrics.keys() == self.metrics.keys() else self.metrics
-
-    @property
     def score(self) -> tuple[float, int]:
-        """Mean score of the model, and the number of its graphs."""
+        """Mean score of ``ranker``, and the number of its graphs."""
         values = baselines.column(self.metrics)
         return float(values.mean()), len(values)
 
     @property
     def sentence(self) -> str:
-        """Mean score with its metric, ranker and graphs, and the ranker in use."""
+        """Mean score with its metric, ranker and graphs."""
         mean, graphs = self.score
         ranker = next(iter(self.rankings))[0]
         held_out = "" if self.ranks else ", out of fold"
         metric = verdicts.score_name(self.name)
-        text = f"{metric} {mean:.3f} by {ranker} on {counted(graphs, 'graph')}{held_out}"
-        return f"{text}; {self.in_use}" if self.in_use else text
+        return f"{metric} {mean:.3f} by {ranker} on {counted(graphs, 'graph')}{held_out}"
 
     def worst_first(self) -> list[str]:
-        metrics = self.used_metrics
+        metrics = self.metrics
         return sorted(metrics, key=lambda name: (metrics[name]["score"], name))
 
     def score_rows(self) -> list[Row]:
@@ -95,7 +85,7 @@ class CollectionFacts:
             graphs |= manifest.graphs
         ceilings = evaluation.ceilings_of(self.metrics)
         rows = []
-        for name, metrics in self.used_metrics.items():
+        for name, metrics in self.metrics.items():
             row: Row = {"graph": name, "distinct rows": graphs[name].rows}
             row[verdicts.score_name(self.name)] = metrics["score"]
             row |= {metric: metrics[metric] for metric in METRICS[1:]}
@@ -113,34 +103,36 @@ def gather(workspace: Workspace, collection: Collection) -> CollectionFacts:
         with suppress(OSError, ValueError):
             picture = b64encode(read_bytes(path)).decode()
             facts.studies.append(f"data:image/svg+xml;base64,{picture}")
-    if not (workspace.model(collection) / CARD).exists():
-        facts.reason = NO_MODEL
-        return facts
-
     try:
-        facts.model = model = model_of(workspace, collection)
-        facts.ranker, why = best_of(model)
+        choice = choose_for_collection(workspace, collection)
+        facts.model = choice.trained
+        facts.ranker = choice.model
+        facts.ranked_by = choice.reason
         facts.importance = facts.ranker.importance() if facts.ranker.members else {}
         if SPLIT in manifests:
-            _score_valid(workspace, facts, model, facts.ranker)
-        if not facts.metrics:
-            facts.rankings = evaluation.out_of_fold(workspace, collection, model.require_card())
+            _score_valid(workspace, facts, facts.ranker)
+        if not facts.metrics and facts.model is not None:
+            card = facts.model.require_card()
+            scored = evaluation.out_of_fold(workspace, collection, card)
+            facts.rankings = evaluation.first_of(scored, facts.ranker.name)
             facts.left_out.clear()
-        facts.in_use = verdicts.in_use(facts.name, facts.rankings, facts.ranker, why)
     except XlarankError as error:
         facts.reason = str(error)
     return facts
 
 
-def _score_valid(workspace: Workspace, facts: CollectionFacts, model: Model, ranker: Model) -> None:
-    """Add metrics of valid graphs that the model does not know, and their ranks."""
+def _score_valid(workspace: Workspace, facts: CollectionFacts, ranker: Model) -> None:
+    """Add metrics of valid graphs that the models do not know, and their ranks."""
     manifest = facts.manifests[SPLIT]
-    model.require(manifest)
-    trained = dict.fromkeys(model.require_card().known_graphs, "in the training set of the model")
+    ranker.require(manifest)
+    models = [ranker] if facts.model in (None, ranker) else [ranker, facts.model]
+    known = {name for model in models if model for name in model.require_card().known_graphs}
+    trained = dict.fromkeys(known, "in the training set of the model")
     for rows in evaluation.graphs_to_score(
         workspace, facts.collection, SPLIT, manifest, facts.left_out, trained
     ):
-        used = ranker.score(rows)
-        scores = used if ranker is model else model.score(rows)
-        evaluation.add_metrics(facts.rankings, facts.collection, rows, model.name, scores[None])
-        facts.ranks[rows.name] = mean_rank(used[rows.group]), mean_rank(rows.cost)
+        for model in filter(None, models):
+            scores = model.score(rows)
+            evaluation.add_metrics(facts.rankings, facts.collection, rows, model.name, scores[None])
+            if model is ranker:
+                facts.ranks[rows.name] = mean_rank(scores[rows.group]), mean_rank(rows.cost)

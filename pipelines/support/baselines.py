@@ -1,4 +1,4 @@
-"""Metrics of rankings, and rankings without training: rules, the shipped ranker, random order."""
+"""Metrics of rankings, and rankings without training: rules, estimated times, random order."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Indices, Integers
 from xlarank.models.model import RULE, Model
 from xlarank.models.rules import rules_of
-from xlarank.models.stored import pretrained_model
-from xlarank.models.training_data import TPU, target_of
+from xlarank.models.stored import ESTIMATED_TIME, SHIPPED_TREES, formula, shipped_trees
+from xlarank.models.training_data import DATASET, TPU, target_of
 from xlarank.models.validation.metrics import graph_metrics
 
 RANDOM: Final = "random"
-SHIPPED_RANKER: Final = "shipped ranker"
+#: Rankers that need no training, besides rules.
+UNTRAINED: Final = (ESTIMATED_TIME, SHIPPED_TREES)
 #: ``{graph: {metric: value}}``
 Metrics = dict[str, dict[str, float]]
 #: Metrics by ranker and seed; the seed is None for the mean of all seeds.
@@ -30,53 +31,60 @@ def column(metrics: Mapping[str, Mapping[str, float]], metric: str = "score") ->
 
 
 def untrained(rankings: Rankings) -> dict[str, Metrics]:
-    """Return the rankings by rules and by the shipped ranker, by name without ``rule:``."""
+    """Return the rankings by rules and by rankers that need no training, by name without
+    ``rule:``.
+    """
     names = [name for name, _ in rankings if is_untrained(name)]
     return {name.removeprefix(RULE): rankings[name, None] for name in names}
 
 
 def is_untrained(name: str) -> bool:
-    return name.startswith(RULE) or name == SHIPPED_RANKER
+    return name.startswith(RULE) or name in UNTRAINED
 
 
 def baselines(
     collection: Collection, rows: GraphRows, picked: Indices | slice = slice(None)
 ) -> dict[str, dict[str, float]]:
-    """Return a graph's metrics by the shipped ranker and by rules, by name.
+    """Return a graph's metrics by name: rules, the estimated time and the shipped trees.
 
-    The shipped ranker is left out if it does not fit the graph or was trained on it. Metrics of the
-    random order are expected values.
+    The shipped trees are left out if they do not fit the graph or were trained on it. Metrics of
+    the random order are expected values.
     """
     kind = collection.kind
     cost = rows.cost[picked]
     group = rows.group[picked]
     file_order = np.arange(len(rows.ids), dtype=np.float64)
     metrics = {
-        "file order": graph_metrics(kind, file_order[picked], cost, group),
-        RANDOM: graph_metrics(kind, *deduplicated(np.zeros(len(cost)), cost, group)),
+        f"{RULE}file order": graph_metrics(kind, file_order[picked], cost, group),
+        f"{RULE}{RANDOM}": graph_metrics(kind, *deduplicated(np.zeros(len(cost)), cost, group)),
     }
     for model in untrained_models(collection, rows):
         score = model.score(rows)[rows.group]
-        name = SHIPPED_RANKER if model.shipped else model.name.removeprefix(RULE)
-        metrics[name] = graph_metrics(kind, score[picked], cost, group)
+        metrics[model.name] = graph_metrics(kind, score[picked], cost, group)
     used = [i for i, name in enumerate(rows.columns) if name.startswith("bounds__")]
     if kind == "tile" and used and rows.ids[0] == 0:
         bounds = rows.matrix(used=np.array(used))[rows.group].astype(np.float64)
         distance = np.abs(bounds - bounds[0]).sum(axis=1)[picked]
-        metrics["nearest to the first configuration"] = graph_metrics(kind, distance, cost, group)
+        metrics[f"{RULE}nearest to the first configuration"] = graph_metrics(
+            kind, distance, cost, group
+        )
     return metrics
 
 
 def untrained_models(collection: Collection, rows: GraphRows) -> list[Model]:
-    """Return the rules whose columns a graph has, and the shipped ranker if it is new to it."""
-    target = target_of(collection)
-    models = rules_of(collection.kind, rows.columns, target)
-    if target is TPU:
-        shipped = pretrained_model(collection.kind)
-        is_known = rows.name in shipped.require_card().known_graphs
-        if not is_known and {*shipped.columns} <= {*rows.columns}:
-            models.append(shipped)
-    return models
+    """Return the rankers without training whose columns a graph has, and to which it is new."""
+    kind = collection.kind
+    models = rules_of(kind, rows.columns)
+    if (estimate := formula(kind, collection.hardware)) is not None:
+        models.append(estimate)
+    if kind == "tile" and target_of(collection.hardware) in (DATASET, TPU):
+        models.append(shipped_trees())
+    fitting = []
+    for model in models:
+        is_new = rows.name not in model.require_card().known_graphs if model.card else True
+        if is_new and {*model.columns} <= {*rows.columns}:
+            fitting.append(model)
+    return fitting
 
 
 def deduplicated(score: Floats, cost: Floats, group: Integers) -> tuple[Floats, Floats, Integers]:

@@ -15,7 +15,6 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph
 from xlarank.models.arrays import Floats, Indices
 from xlarank.models.card import ModelCard
-from xlarank.models.model import RULE
 from xlarank.models.validation.label_noise import tau_ceiling
 from xlarank.models.validation.metrics import (
     METRICS,
@@ -28,7 +27,6 @@ from xlarank.models.validation.metrics import (
     summary,
 )
 from xlarank.pipelines.support.baselines import (
-    SHIPPED_RANKER,
     Rankings,
     baselines,
     column,
@@ -47,13 +45,13 @@ class Evaluation:
     Attributes:
         graphs: description of the evaluated graphs: a split, or how they were held out.
         rankings: metrics by collection, first those of the evaluated ranker.
-        in_use: collection -> which ranker `rank` and `submit` use instead of the model, if another.
+        ranked_by: collection -> what `rank` and `submit` use, and why.
         left_out: collection (or ``collection graph``) -> reason why it was not evaluated.
     """
 
     graphs: str
     rankings: dict[str, Rankings] = field(default_factory=dict)
-    in_use: dict[str, str] = field(default_factory=dict)
+    ranked_by: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -165,10 +163,9 @@ def add_untrained(
     rows: GraphRows,
     picked: Indices | slice = slice(None),
 ) -> None:
-    """Add a graph's metrics by rules and by the shipped ranker."""
+    """Add a graph's metrics by rules, the estimated time and the shipped trees."""
     for name, metrics in baselines(collection, rows, picked).items():
-        label = name if name == SHIPPED_RANKER else RULE + name
-        rankings.setdefault((label, None), {})[rows.name] = metrics
+        rankings.setdefault((name, None), {}).setdefault(rows.name, metrics)
 
 
 def out_of_fold(workspace: Workspace, collection: Collection, card: ModelCard) -> Rankings:
@@ -191,10 +188,16 @@ def out_of_fold(workspace: Workspace, collection: Collection, card: ModelCard) -
     return rankings
 
 
-def compared(rankings: Rankings) -> list[dict[str, Any]]:
-    """Compare rankers, rules and the shipped ranker on the graphs that all rankers score.
+def first_of(rankings: Rankings, ranker: str) -> Rankings:
+    """Return the rankings, with those of one ranker first."""
+    return dict(sorted(rankings.items(), key=lambda item: item[0][0] != ranker))
 
-    Returns a row for each that scores all of these graphs, the best first: summaries
+
+def compared(rankings: Rankings) -> list[dict[str, Any]]:
+    """Compare rankers and rules on the graphs that all rankers score.
+
+    Returns a row for each that scores all of these graphs: what ranks (the first of ``rankings``),
+    then the others, the best first; of several rankers, all by score. A row has summaries
     (`xlarank.models.validation.metrics.summary`) of ``score``, ``slowdown@1`` and ``slowdown@5``,
     and the paired ``difference`` to the first row, with its 95 % interval.
     """
@@ -212,7 +215,8 @@ def compared(rankings: Rankings) -> list[dict[str, Any]]:
                 scores = {graph: values[metric] for graph, values in shared[name].items()}
                 row[metric] = summary(scores, metric)
             rows.append(row)
-    rows.sort(key=lambda row: -row["score"]["mean"])
+    first = next(iter(rankings), ("", None))[0] if len(rankers) < 2 else ""
+    rows.sort(key=lambda row: (row["ranker"] != first, -row["score"]["mean"]))
     for row in rows[1:]:
         best = shared[rows[0]["ranker"]]
         row["difference"] = difference(shared[row["ranker"]], best, "score")

@@ -11,12 +11,10 @@ import numpy as np
 from xlarank.data.errors import counted
 from xlarank.data.families import program_family
 from xlarank.models.model import Model
-from xlarank.models.rules import ESTIMATED_TIME
-from xlarank.models.stored import RELAYOUT_TIME
 from xlarank.models.validation.metrics import bootstrap_interval, summary
 from xlarank.pipelines.support.baselines import (
     RANDOM,
-    SHIPPED_RANKER,
+    UNTRAINED,
     Metrics,
     Rankings,
     column,
@@ -101,52 +99,25 @@ families in the training set of the model')
     return f"{related} of {counted(graphs, 'graph')} {one} in the training set of the model"
 
 
-def ranking_name(model: Model) -> str:
-    """Return the name of a model, rule or shipped ranker in `Rankings`."""
-    return SHIPPED_RANKER if model.shipped else model.name
-
-
-def in_use(collection: str, rankings: Rankings, chosen: Model, why: str) -> str:
-    """Say which ranker `rank` and `submit` use in place of a model, and its score on the same
-    graphs; empty without the reason ``why`` of `xlarank.pipelines.ranking.winner.best_of`.
-    """
-    if not why:
-        return ""
-    name = ranking_name(chosen)
-    metrics = rankings.get((name, None), {})
-    score = ""
-    if metrics.keys() == next(iter(rankings.values())).keys():
-        score = f": {score_name(collection)} {_mean_score(metrics)} on these graphs"
-    return f"rank and submit use {name}{score}; it{why.removeprefix(name)}"
-
-
 def verdict(collection: str, rankings: Rankings, ranker: str = "") -> str:
-    """Compare a ranker, by default the first, with the best rule except the rule that it is.
+    """Compare a ranker, by default the first, with the best simple count.
 
     >>> model, rule = ({"a": {"score": x}, "b": {"score": x + 0.25}} for x in (0.5, 0.25))
     >>> verdict("layout:cpu:random", {("lambdarank", None): model, ("rule: file order",
     ...     None): rule})
-    'better than the best rule without learning (file order, 0.375): Kendall tau 0.625 (0.500 to
-    0.750), ahead on 2 of 2 graphs, by +0.250 (95 % interval +0.250 to +0.250) on average'
+    'better than the best simple count (file order, 0.375): Kendall tau 0.625 (0.500 to 0.750),
+    ahead on 2 of 2 graphs, by +0.250 (95 % interval +0.250 to +0.250) on average'
     """
-    label = ranker or next(iter(rankings))[0]
-    metrics = rankings[label, None]
+    metrics = rankings[ranker or next(iter(rankings))[0], None]
     score = f"{score_name(collection)} {_mean_score(metrics)}"
-    same = ""  # name of an evaluated shipped ranker among rules and the shipped ranker
-    if label.endswith(SHIPPED_RANKER):
-        same = ESTIMATED_TIME if label.startswith(RELAYOUT_TIME) else SHIPPED_RANKER
     rules = {}
     for name, scored in untrained(rankings).items():
-        if name not in (RANDOM, same) and metrics.keys() <= scored.keys():
+        if name not in (RANDOM, *UNTRAINED) and metrics.keys() <= scored.keys():
             rules[name] = np.array([scored[graph]["score"] for graph in metrics])
     rule = max(rules, key=lambda name: rules[name].mean())
     leads = column(metrics) - rules[rule]
     low, high = bootstrap_interval(leads)
-    if rule == SHIPPED_RANKER:
-        best_rule = f"the shipped ranker ({rules[rule].mean():.3f})"
-    else:
-        best = "best other rule" if same else "best rule"
-        best_rule = f"the {best} without learning ({rule}, {rules[rule].mean():.3f})"
+    best_rule = f"the best simple count ({rule}, {rules[rule].mean():.3f})"
     if len(metrics) == 1:
         return f"on one graph alone, beside {best_rule}: {score}"
     if not leads.any():
@@ -165,7 +136,7 @@ def count_verdicts(verdicts: Iterable[str]) -> str:
     """Count models by their verdicts.
 
     >>> count_verdicts(["better than ...", "behind ..., but not significantly: ..."])
-    'Beside the best rule without learning, of 2 models: 1 better, 0 worse, 1 not significantly \
+    'Beside the best simple count, of 2 models: 1 better, 0 worse, 1 not significantly \
 different.'
     """
     count = Counter(text.split()[0] for text in verdicts)
@@ -173,7 +144,7 @@ different.'
     counts = f"{better} better, {worse} worse, {count.total()} not significantly different"
     counts += f", {alone} on one graph alone" if alone else ""
     models = counted(better + worse + alone + count.total(), "model")
-    return f"Beside the best rule without learning, of {models}: {counts}."
+    return f"Beside the best simple count, of {models}: {counts}."
 
 
 def _mean_score(metrics: Metrics) -> str:

@@ -5,25 +5,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
-from xlarank.data.collection import GPUS, collection_of
-from xlarank.data.errors import ArgumentError, ModelError
+from xlarank.data.errors import ArgumentError, ModelError, ParameterError
 from xlarank.data.graph import Graph, GraphLike, as_graph, brief
+from xlarank.data.hardware import WORDS, require_hardware
 from xlarank.features.assembly import assemble
-from xlarank.features.layout.hardware import HARDWARE, hardware_of, substitution_note
+from xlarank.features.layout.hardware import copy_hardware, substitution_note
 from xlarank.features.rows import Recipe
 from xlarank.features.settings import FeatureSettings
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
-from xlarank.models.training_data import GPU, TARGETS, TPU, FitSettings, TrainingData, target_of
+from xlarank.models.training_data import FitSettings, TrainingData, target_of
 
-#: Names of targets; GPUs are named one by one.
-TARGET_NAMES: Final = (
-    *(name for name in TARGETS if name != GPU.name),
-    *(name for name in HARDWARE if name.startswith(GPUS)),
-)
 _GRAPHS: Final = "a list of graphs: LayoutGraph, TileGraph, or paths of npz files"
 
 
@@ -38,19 +32,18 @@ def fit_graphs(
     """Fit a ranker on measured graphs of one kind; return it with its card, and the reasons for
     graphs left out, by name.
 
-    ``target`` is one of `TARGET_NAMES`, by default that of the files' folders. Raises `ModelError`
-    for graphs of two kinds, for none to fit on, and for files of several targets without
-    ``target``.
+    ``target`` is the hardware (`xlarank.data.hardware`), by default that of the graphs. Raises
+    `ModelError` for graphs of two kinds or for none to fit on, and `ParameterError` for graphs for
+    no or several kinds of hardware without ``target``.
     """
     loaded = [as_graph(graph) for graph in graphs]
     kind, *other_kinds = {graph.kind for graph in loaded}
     if other_kinds:
         raise ModelError("the graphs are layout and tile graphs", expected="graphs of one kind")
-    target = target or _target_of_folders(graphs)
-    hardware = TARGETS.get(target, GPU)
-    features = replace(features, hardware=hardware_of(target))
+    target = _hardware_of(loaded) if target is None else require_hardware(target)
+    features = replace(features, hardware=copy_hardware(target) if kind == "layout" else None)
     rows = [assemble(graph, features) for graph in loaded]
-    data = TrainingData.from_graphs(rows, hardware)
+    data = TrainingData.from_graphs(rows, target_of(target))
     model = Model.of(ranker, kind, params).fit(data, settings)
     card = ModelCard(
         collection=f"tile:{target}" if kind == "tile" else f"layout:{target}:own",
@@ -62,7 +55,7 @@ def fit_graphs(
         columns=model.columns,
         trained_on={"train": data.names},
         folds={},
-        target=hardware.name,
+        target=target,
     )
     left_out = {}
     for graph in rows:
@@ -86,18 +79,17 @@ def graph_list(graphs: Iterable[GraphLike]) -> list[GraphLike]:
     return listed
 
 
-def _target_of_folders(graphs: Iterable[GraphLike]) -> str:
-    """Return the target that the folders of the files name; "tpu" for graphs and other files."""
-    names = set()
-    for graph in graphs:
-        if isinstance(graph, Graph) or (collection := collection_of(Path(graph))) is None:
-            names.add(TPU.name)
-            continue
-        target = target_of(collection)
-        names.add(collection.parts[1] if target is GPU else target.name)
-        if note := substitution_note(collection.parts[1]):
-            warnings.warn(note, stacklevel=4)
+def _hardware_of(graphs: Iterable[Graph]) -> str:
+    """Return the hardware that the graphs are for; raise `ParameterError` for none or several."""
+    names = {graph.target for graph in graphs}
+    if "" in names:
+        unnamed = next(graph.name for graph in graphs if not graph.target)
+        got = f"{unnamed} does not say its hardware"
+        raise ParameterError(got, expected=WORDS, do="pass target=")
     if len(names) > 1:
-        got = f"the graphs are of {', '.join(sorted(names))} by their folders"
-        raise ModelError(got, expected="graphs of one target", do="pass target=")
-    return names.pop()
+        got = f"the graphs are for {', '.join(sorted(names))}"
+        raise ParameterError(got, expected="graphs for one target", do="pass target=")
+    (name,) = names
+    if note := substitution_note(name):
+        warnings.warn(note, stacklevel=4)
+    return name

@@ -253,7 +253,7 @@ def _read_graphs(
         got = f"{collection} has {count}, none of which can be trained on"
         expected = "a graph with measured runtimes and two configurations that differ"
         raise CollectionError(got, expected=expected, do=f"leave {collection} out")
-    return TrainingData.from_graphs(usable, target_of(collection)), names
+    return TrainingData.from_graphs(usable, target_of(collection.hardware)), names
 
 
 def _sampled_graphs(

@@ -164,7 +164,7 @@ def test_names_of_files_are_shown_as_they_are_or_escaped(job, trained, tmp_path)
         assert outcome.code == 0
         assert f"data: {tree} " in outcome.out and "out[dim].json" in outcome.out
     graph = save_npz(tmp_path / "[red]graph.npz", layout_graph(1))
-    assert "[red]graph: 24 configurations" in here("rank", graph, "--workspace", trained).out
+    assert "[red]graph: 24 configurations" in here("rank", graph, "--target", "cpu").out
     whole = graph_path(tree, TILE, "test", "swish__a").read_bytes()
     folder = os.fsencode(tree / "npz/tile")
     for name in (b"cpu/test/bad\xff", b"x\x1b[31my/test/a"):

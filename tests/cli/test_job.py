@@ -40,7 +40,7 @@ def test_each_command_prints_what_it_stores(job):
     ranking = json.loads((job.folder / "rank.json").read_text())
     assert (ranking["graph"], ranking["collection"], len(ranking["best"])) == ("mlp__a", LAYOUT, 3)
     printed = job.outcomes["rank"].out
-    assert re.search(rf"mlp__a: 64 configurations, ranked by .*the model of {LAYOUT}", printed)
+    assert re.search(r"mlp__a: 64 configurations, ranked by lambdarank, ", printed)
     assert "score (lower is faster)" in printed and "agreement with the labels: tau " in printed
     assert len(re.findall(r"\bscore\b", printed)) == 1, "no other number is called a score"
 
@@ -225,22 +225,6 @@ def test_the_next_command_keeps_options(job, tmp_path, monkeypatch):
     assert next_words(done) == [], "explain takes one graph"
     trained = here("rank", graph, "--workspace", job.work, "--model-from", "trained").out
     assert "unseen kernel family (dot batched right-transposed): weight " in trained
-
-
-def test_a_narrow_leaderboard_is_a_table(job, monkeypatch):
-    monkeypatch.chdir(job.folder)
-    names = {}
-    for width in (80, 120, 200):
-        monkeypatch.setenv("COLUMNS", str(width))
-        lines = here("leaderboard", "-c", LAYOUT).out.splitlines()
-        names[width] = next(line for line in lines if "ranker" in line).split()
-        rows = [line for line in lines if line.startswith("lambdarank")]
-        assert len(rows) == 2, "a line for each run"
-        assert all(len(row) <= width and re.search(" (fast|full) [0-9a-f]{6}", row) for row in rows)
-        assert f"{LAYOUT}, train, held out by family" in lines
-    assert names[80] == "ranker Kendall tau to the first graphs blocks".split()
-    assert names[120][: len(names[80]) + 2] == [*names[80], "when", "rows"]
-    assert {"settings", "version"} <= set(names[200])
 
 
 def test_graphs_that_cannot_be_ranked_share_a_line(tmp_path):

@@ -32,10 +32,11 @@ from xlarank.features.rows import Recipe, sample_rows
 from xlarank.features.settings import FeatureSettings
 from xlarank.models.training_data import (
     CPU,
+    DATASET,
     GPU,
     TARGETS,
     TPU,
-    TPU_ESTIMATE,
+    UNKNOWN,
     foreign_columns,
     target_of,
 )
@@ -221,18 +222,20 @@ def test_collections_have_a_target_and_targets_share_no_columns():
     for target, collections in (
         (CPU, "tile:cpu tile:cpu-zen4 layout:cpu:random"),
         (GPU, "layout:nvidia-h100:random layout:gpu-tesla-t4:evolve"),
-        (TPU, "tile:xla tile:cpus tile:mine tile:tpu-estimate layout:nlp:random"),
-        (TPU_ESTIMATE, "layout:tpu-estimate:default"),
+        (DATASET, "tile:xla layout:nlp:random"),
+        (TPU, "tile:tpu-estimate layout:tpu-estimate:default layout:tpu-v4-mine:x tile:tpu-v5e"),
+        (UNKNOWN, "tile:cpus tile:mine layout:mycompiler:random"),
     ):
-        assert {target_of(Collection.parse(text)) for text in collections.split()} == {target}
+        hardware = {Collection.parse(text).hardware for text in collections.split()}
+        assert {*map(target_of, hardware)} == {target}
     tiles = {*names(BLOCKS["tile"])} - {*names(BLOCKS["layout"])}
     assert TPU.columns | CPU.columns <= tiles and TPU.columns.isdisjoint(CPU.columns)
     for name, target in TARGETS.items():
         assert target.name == name and {*target.estimate.get("tile", ())} <= target.columns
         assert {*target.estimate["layout"]} <= {*names(BLOCKS["layout"])}
     assert foreign_columns(CPU) == TPU.columns == foreign_columns(CPU)
-    assert foreign_columns(TPU) == CPU.columns == foreign_columns(TPU_ESTIMATE)
+    assert foreign_columns(TPU) == CPU.columns == foreign_columns(DATASET)
     assert foreign_columns(GPU) == CPU.columns | TPU.columns
     assert "inner__cycles__log" in foreign_columns(TPU)
     assert "traffic__vmem__ratio" in foreign_columns(CPU)
-    assert foreign_columns(None) == frozenset()
+    assert foreign_columns(UNKNOWN) == frozenset()

@@ -19,9 +19,10 @@ from xlarank.models.model import Model
 from xlarank.models.objectives import RankNetLoss, row_weights
 from xlarank.models.training_data import (
     CPU,
+    DATASET,
     GPU,
     TPU,
-    TPU_ESTIMATE,
+    UNKNOWN,
     FitSettings,
     Task,
     TrainingData,
@@ -240,7 +241,7 @@ def kernel(name, seed, shift=0.0, columns=NAMES):
     )
 
 
-def kernels(graphs, target=None, *, columns=NAMES, shift=0.0):
+def kernels(graphs, target=CPU, *, columns=NAMES, shift=0.0):
     return TrainingData.from_graphs(
         [kernel(f"f{n}__a", n, shift * n, columns) for n in range(graphs)], target
     )
@@ -259,14 +260,14 @@ def test_relevance_falls_with_the_estimate_and_has_mean_0_in_each_graph():
     assert estimate.values(rows, NAMES).tolist() == [6, 10, 2]
     features = ([[3, 0], [5, 0]], [[8, 0], [2, 0]])
     graphs = [graph_rows("a", [1, 2], features=rows, columns=NAMES) for rows in features]
-    data = TrainingData.from_graphs(graphs)
+    data = TrainingData.from_graphs(graphs, CPU)
     assert estimate.score(graphs[0]).tolist() == [6, 10]
     assert data.centred(estimate.training_values(data)).tolist() == [-2, 2, 6, -6]
     turned = replace(data, orders=[np.array([1, 0]), np.array([0, 1])])
     assert turned.centred(estimate.training_values(turned)).tolist() == [2, -2, 6, -6]
     for columns, weight, target, found in (
         (NAMES, 2.0, CPU, estimate),
-        (NAMES, 2.0, None, estimate),
+        (NAMES, 2.0, UNKNOWN, None),
         (NAMES, 0.0, CPU, None),
         (["size", "wrong"], 2.0, CPU, None),
         (NAMES, 2.0, TPU, None),
@@ -310,7 +311,7 @@ def test_pairs_that_the_estimate_settles_pull_no_more(name):
     cost = np.rint(1e5 * 2**estimate).astype(np.int64).tolist()
     features = np.stack([estimate, estimate], 1)
     graphs = [graph_rows(f"f{n}__a", cost, features=features, columns=NAMES) for n in range(4)]
-    data = TrainingData.from_graphs(graphs)
+    data = TrainingData.from_graphs(graphs, CPU)
     spans = []
     for weight in (0.0, 40.0):
         scores = on_tiles(name, data, 20, init_score_weight=weight).score(graphs[0])
@@ -333,9 +334,9 @@ def test_time_trees_without_an_estimate_are_never_without_trees():
 @pytest.mark.parametrize("kind", ["layout", "tile"])
 def test_without_trees_the_estimate_ranks_saved_and_fitted_again(kind, tmp_path):
     """Cross-validation may choose 0 rounds: the model has no members then."""
-    estimate = TPU.estimate[kind]
+    estimate = DATASET.estimate[kind]
     names = [*estimate, "wrong"][:2]
-    data = kernels(4, TPU, columns=["size", *names])
+    data = kernels(4, DATASET, columns=["size", *names])
     rows = data.parts[0]
     model = fitted("time-trees", data, rounds=0, kind=kind)
     scores = model.score(rows)
@@ -364,28 +365,29 @@ def test_without_trees_the_estimate_ranks_saved_and_fitted_again(kind, tmp_path)
 
 
 def test_times_of_layouts_are_learned_up_to_a_factor_per_graph():
-    data = kernels(4, TPU, columns=["size", *TPU.estimate["layout"]])
+    data = kernels(4, DATASET, columns=["size", *DATASET.estimate["layout"]])
     slower = [replace(rows, runtime=rows.runtime << n) for n, rows in enumerate(data.parts)]
     scores = []
-    for training in (data, TrainingData.from_graphs(slower, TPU)):
+    for training in (data, TrainingData.from_graphs(slower, DATASET)):
         scores.append(fitted("time-trees", training, rounds=5).score(data.parts[0]))
     np.testing.assert_allclose(*scores, rtol=1e-9)
 
 
 def test_trees_of_layouts_begin_at_the_relayout_time_but_not_on_measured_tpus():
-    names = [*NAMES[:1], *CPU.estimate["layout"], *TPU.estimate["layout"]]
+    names = [*NAMES[:1], *CPU.estimate["layout"], *DATASET.estimate["layout"]]
     graphs = [kernel(f"f{n}__a", n) for n in range(3)]
     wide = []
     for graph in graphs:
         values = np.repeat(graph.config_values, 2, axis=1)[:, :3]
         wide.append(replace(graph, columns=names, config_values=values))
-    for target in (CPU, GPU, TPU_ESTIMATE, None, TPU):
-        starts = target is not TPU
+    for target in (CPU, GPU, TPU, DATASET, UNKNOWN):
+        starts = target not in (DATASET, UNKNOWN)
         data = TrainingData.from_graphs(wide, target)
         (member,) = fitted("lambdarank", data, rounds=2).members
         assert (member.init_score is not None) == starts, target
         (member,) = fitted("time-trees", data, rounds=2).members
-        assert member.init_score is not None, "its trees learn the ratio to the estimate"
+        is_estimated = target is not UNKNOWN  # its trees learn the ratio to the estimate
+        assert (member.init_score is not None) == is_estimated
 
 
 def test_time_trees_predict_times_of_kernels_larger_than_any_learned_from(tmp_path):

@@ -235,6 +235,9 @@ def rows_of(column="size", values=(0, 2, 1, 0)):
     return replace(rows, columns=[column], graph_values=np.empty(0, np.float32))
 
 
+FILE_ORDER = "rule: file order"
+
+
 def test_orders_that_need_no_model():
     """Pairs (10, 40) and (10, 20) are in order, (40, 20) is not: tau = (2 - 1) / 3; the first is
     the best.
@@ -243,17 +246,16 @@ def test_orders_that_need_no_model():
     three.
     """
     orders = baselines(TILES, rows_of())
-    assert set(orders) == {"file order", "random"} and [*orders["random"]] == [*METRICS]
-    assert (orders["file order"]["tau"], orders["file order"]["slowdown@1"]) == (
-        pytest.approx(1 / 3),
-        0,
-    )
-    assert [*orders["random"].values()] == pytest.approx([0, 0.5, 4 / 3, 0, 1, 0])
+    assert set(orders) == {FILE_ORDER, "rule: random"}
+    assert [*orders["rule: random"]] == [*METRICS]
+    assert orders[FILE_ORDER]["tau"] == pytest.approx(1 / 3)
+    assert orders[FILE_ORDER]["slowdown@1"] == 0
+    assert [*orders["rule: random"].values()] == pytest.approx([0, 0.5, 4 / 3, 0, 1, 0])
     picked = baselines(LAYOUTS, rows_of(), np.array([2, 1]))
-    assert picked["file order"]["tau"] == -1, "by places in the file, not among the picked rows"
+    assert picked[FILE_ORDER]["tau"] == -1, "by places in the file, not among the picked rows"
     for collection, column, order in (
-        (LAYOUTS, LAYOUTS_SET, "fewest layouts set"),
-        (LAYOUTS, "outputs__all_padded__ratio", "padded bytes of set outputs"),
+        (LAYOUTS, LAYOUTS_SET, "rule: fewest layouts set"),
+        (LAYOUTS, "outputs__all_padded__ratio", "rule: padded bytes of set outputs"),
         (TILES, "estimate__sum__log", "estimated time"),
     ):
         assert baselines(collection, rows_of(column))[order]["tau"] == pytest.approx(1)
@@ -281,11 +283,11 @@ def test_rules_for_tiles():
     volumes = np.array([[1, 4], [3, 0], [2, 1], [0, 0]], np.float32)
     names = ["bounds__output_volume__log", "bounds__kernel_volume__log"]
     orders = baselines(TILES, replace(rows_of(), columns=names, config_values=volumes))
-    assert orders["largest output tile"]["tau"] == pytest.approx(-1.0)
-    assert orders["largest tile"]["slowdown@1"] == 0, (
+    assert orders["rule: largest output tile"]["tau"] == pytest.approx(-1.0)
+    assert orders["rule: largest tile"]["slowdown@1"] == 0, (
         "5 elements on the logarithmic scale against 3 and 3"
     )
-    assert orders["nearest to the first configuration"]["tau"] == pytest.approx(1.0), (
+    assert orders["rule: nearest to the first configuration"]["tau"] == pytest.approx(1.0), (
         "0, 6 and 4 apart"
     )
     # a repeated configuration counts once

@@ -19,7 +19,7 @@ from xlarank.models.model import Model
 from xlarank.models.objectives import blend
 from xlarank.models.params import Interval, suggest_params
 from xlarank.models.rankers import params_of, rankers, specs_of
-from xlarank.models.training_data import CPU, TPU, FitSettings
+from xlarank.models.training_data import CPU, TPU, UNKNOWN, FitSettings
 from xlarank.models.tuned import BestParams, load_best, params_for
 
 NO_WEIGHTS = {name: 0.0 for name in specs_of("ensemble") if name.startswith("weight_")}
@@ -156,7 +156,7 @@ def test_a_target_leaves_out_the_columns_of_others():
 
     for target, dropped in ((TPU, CPU), (CPU, TPU)):
         for choice in ("all", "alone"):
-            both = chosen(choice, None)
+            both = chosen(choice, UNKNOWN)
             kept = chosen(choice, target)
             assert both - kept == both & dropped.columns != set()
             assert both & target.columns <= kept

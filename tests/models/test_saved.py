@@ -34,7 +34,7 @@ from xlarank.models.card import CARD, blend_default, default_ranks, read_card
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.files import _checksum
 from xlarank.models.model import Model
-from xlarank.models.stored import SHIPPED_COLLECTION, SHIPPED_MODELS, pretrained_model
+from xlarank.models.stored import SHIPPED_MODELS, SHIPPED_TREES, formula, shipped_trees
 from xlarank.models.training_data import TrainingData
 from xlarank.pipelines.rank import rank
 
@@ -289,9 +289,9 @@ def test_shipped_models_are_small_text_and_know_no_measurements():
     files = [path for path in SHIPPED_MODELS.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 1_500_000
     assert {path.suffix for path in files} <= {".json", ".txt", ".md"}
-    layouts, tiles = (pretrained_model(kind).card for kind in ("layout", "tile"))
-    assert (layouts.collection, layouts.rounds) == (SHIPPED_COLLECTION, 0)
-    assert layouts.known_graphs == set() and pretrained_model("layout").is_time_model
+    tiles = shipped_trees().card
+    assert formula("layout", "tpugraphs").is_time_model and formula("layout", "") is None
+    assert not formula("layout", "tpu-v3").is_time_model
     known = {path.stem for path in (SAMPLE / "npz/tile/tpu-estimate").glob("train/*.npz")}
     assert tiles.collection == "tile:tpu-estimate" and [*tiles.trained_on] == ["train"]
     assert set(tiles.trained_on["train"]) <= known
@@ -311,7 +311,7 @@ MEASURED_LAYOUTS = {
 @pytest.mark.parametrize("place", MEASURED_LAYOUTS)
 def test_the_time_model_ranks_measured_layouts(place, real_data, tmp_path):
     ranking = rank(Workspace(tmp_path), real_data / "npz/layout/xla" / f"{place}.npz")
-    assert ranking.shipped and ranking.estimated is not None
+    assert ranking.estimated is not None
     tau, tau_b = MEASURED_LAYOUTS[place]
     assert ranking.metrics["tau"] >= tau and ranking.metrics["tau_b"] >= tau_b, ranking.metrics
     assert ranking.metrics["slowdown@1"] < 0.002
@@ -320,7 +320,7 @@ def test_the_time_model_ranks_measured_layouts(place, real_data, tmp_path):
 def test_tiles_that_the_shipped_model_never_saw_are_ranked_with_times(tmp_path):
     paths = sorted((SAMPLE / "npz/tile/tpu-estimate/valid").glob("*.npz"))[:12]
     first, *others = rankings = [rank(Workspace(tmp_path), path) for path in paths]
-    assert len(others) == 11 and all(ranking.shipped for ranking in rankings)
+    assert len(others) == 11 and {one.ranked_by for one in rankings} == {SHIPPED_TREES}
     assert np.mean([ranking.metrics["tau"] for ranking in rankings]) > 0.9
     assert (
         np.median(

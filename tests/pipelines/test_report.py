@@ -19,12 +19,13 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.block import Scope, Tier
 from xlarank.features.catalogue import BLOCKS
 from xlarank.features.meanings import blocks_by_column
+from xlarank.models.stored import ESTIMATED_TIME
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.info import info
 from xlarank.pipelines.report import compared, mean_row, paired_test, report
 from xlarank.pipelines.reporting import charts
 from xlarank.pipelines.reporting.facts import gather
-from xlarank.pipelines.support.verdicts import comparison_cells, ranking_name
+from xlarank.pipelines.support.verdicts import comparison_cells
 
 
 def read(page):
@@ -52,16 +53,16 @@ def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(
     assert len(ids) == len(set(ids)) and set(re.findall(r'href="#([^"]+)"', text)) <= set(ids)
     assert str(shared_trained.parent) not in text.split("Time and memory")[0], "no local path"
     assert "withheld" in words, "labels of the test split"
-    assert "Beside the best rule without learning, of 2 models: " in words
+    assert "Beside the best simple count, of 2 models: " in words
     assert "Leaderboard" in words and "train, held out by family" in words
     evaluated = evaluate(Workspace(shared_trained), split="valid")
     for collection in (LAYOUT, TILE):
         assert evaluated.verdicts[collection] in words
         facts = gather(Workspace(shared_trained), Collection.parse(collection))
-        assert sum(facts.importance.values()) == pytest.approx(1.0 - facts.ranker.is_rule)
+        assert sum(facts.importance.values()) == pytest.approx(bool(facts.ranker.members))
         shown = {row["graph"]: row["slowdown@1"] for row in facts.score_rows()}
         assert "ceiling of tau" not in facts.score_rows()[0], "no graph was measured twice"
-        used = evaluated.rankings[collection][ranking_name(facts.ranker), None]
+        used = evaluated.rankings[collection][facts.ranker.name, None]
         assert shown == {name: values["slowdown@1"] for name, values in used.items()}
         for row in comparison_cells(evaluated.comparison[collection]):
             assert " ".join(row.values()) in words
@@ -119,22 +120,20 @@ def test_pictures_are_files_that_stand_alone(shared_trained, tmp_path):
         assert re.search(r'<svg [^>]*width="[\d.]+pt" height="[\d.]+pt"[^>]*><rect ', text)
 
 
-def test_the_report_describes_the_rule_that_ranks(trained, tmp_path):
-    """Ranks, scores of graphs and columns are those of the rule."""
+def test_the_report_describes_the_formula_that_ranks(trained, tmp_path):
+    """Ranks, scores of graphs and columns are those of the formula."""
     place = Workspace(trained)
-    rule = "rule: fewest layouts set"
     card = place.model(LAYOUTS) / "model.json"
     folds = trees.model_of(trained).card.folds
-    trees.edit_json(card, others={rule: dict.fromkeys(folds, 2.0)})
+    trees.edit_json(card, others={ESTIMATED_TIME: dict.fromkeys(folds, 2.0)})
     facts = gather(place, LAYOUTS)
-    assert facts.ranker.name == rule and not facts.importance
+    assert facts.ranker.name == ESTIMATED_TIME and not facts.importance
     for row in facts.score_rows():
-        assert row["slowdown@1"] == facts.rankings[rule, None][row["graph"]]["slowdown@1"]
+        assert row["slowdown@1"] == facts.rankings[ESTIMATED_TIME, None][row["graph"]]["slowdown@1"]
     report(place, tmp_path / "report.html", collections=[LAYOUT])
     words = read(tmp_path / "report.html")[1]
-    assert f"The following describes {rule}, which ranks." in words
-    assert f"{rule} is the sum of these" in words
-    assert f"{rule} (ranks)" in words and "Column importance" not in words
+    assert f"The following describes {ESTIMATED_TIME}, which ranks." in words
+    assert "Column importance" not in words
 
 
 def test_equal_scores_do_not_hide_each_other(monkeypatch):
@@ -165,11 +164,8 @@ def test_without_models_and_with_names_that_look_like_html(built, tmp_path):
     picture.write_text('<svg xmlns="http://www.w3.org/2000/svg"><script>alert(2)</script></svg>')
     page = tmp_path / "report.html"
     all_facts, _ = report(Workspace(built), page)
-    reasons = {facts.name: facts.reason for facts in all_facts}
-    assert reasons == dict.fromkeys((LAYOUT, TILE), "no model was trained")
-    assert not any(facts.metrics for facts in all_facts)
+    assert {facts.ranker.name for facts in all_facts} == {ESTIMATED_TIME}, "without training"
     text, words = read(page)
-    assert f"Without a model: {LAYOUT}; {TILE}." in words
     assert 'src="data:image/svg+xml;base64,' in text, "browsers run no script of an image"
     assert "<script>alert" not in text and "<script>alert(1)</script>" in words
     with pytest.raises(CollectionError):

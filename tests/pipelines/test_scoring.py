@@ -29,6 +29,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.layout.change import SlotChange
 from xlarank.features.layout.padding import Padding
 from xlarank.models.card import FALLBACK
+from xlarank.models.stored import ESTIMATED_TIME
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import Fold, validate_fold
 from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
@@ -170,35 +171,22 @@ def test_graphs_that_the_model_was_trained_on_are_no_result(trained, tmp_path, w
         run(trained, split=split, **options)
 
 
-@pytest.mark.slow
-def test_the_shipped_relayout_time_is_on_the_leaderboard_and_not_compared_with_itself(tmp_path):
-    trees.write_tree(tmp_path / "tree", {LAYOUT: {"valid": ("delta__a", "delta__b", "zeta__a")}})
-    build(tmp_path / "tree", tmp_path / "work", settings=trees.FULL)
-    verdict = run(tmp_path / "work", model_from="shipped").verdicts[LAYOUT]
-    assert "best other rule without learning (" in verdict and "estimated time" not in verdict
-    board = leaderboard(Workspace(tmp_path / "work"))
-    row = board.filter(ranker="relayout time of the shipped ranker")
-    assert row["settings"].to_list() == [None]
-
-
-def test_the_ranker_in_use_is_named_beside_the_models_verdict(trained):
-    rule = "rule: fewest layouts set"
+def test_what_ranks_is_first_and_the_trained_model_beside_it(trained):
     card = model_of(trained).card
     path = Workspace(trained).model(LAYOUTS) / "model.json"
-    trees.edit_json(path, others={rule: dict.fromkeys(card.folds, 2.0)})
-    for split in ("train", "valid"):
-        result = run(trained, split=split, collections=[LAYOUT])
-        (row,) = (row for row in result.comparison[LAYOUT] if row["ranker"] == rule)
-        start = f"rank and submit use {rule}: Kendall tau {row['score']['mean']:.3f} ("
-        assert result.in_use[LAYOUT].startswith(start)
-        assert "; it is better out of fold: 2.000" in result.in_use[LAYOUT]
-    page = trained / "report.html"
-    (facts,), _ = report(Workspace(trained), page, collections=[LAYOUT])
-    assert f"Rank and submit use {rule}" in page.read_text(encoding="utf-8")
-    assert facts.sentence.startswith("Kendall tau ")
-    assert facts.sentence.endswith(result.in_use[LAYOUT])
-    trees.edit_json(path, others={rule: dict.fromkeys(card.folds, -1.0)})
-    assert run(trained, collections=[LAYOUT]).in_use == {LAYOUT: ""}
+    for value, first, second in ((2.0, ESTIMATED_TIME, "lambdarank"), (-1.0, "lambdarank", None)):
+        trees.edit_json(path, others={ESTIMATED_TIME: dict.fromkeys(card.folds, value)})
+        result = run(trained, collections=[LAYOUT])
+        rows = result.comparison[LAYOUT]
+        assert rows[0]["ranker"] == first and rows[0]["difference"] is None
+        assert second in (None, *(row["ranker"] for row in rows[1:]))
+        assert result.ranked_by[LAYOUT].startswith(f"{first}, ")
+        scores = result.report[LAYOUT]["score"]["graphs"]
+        assert scores == rows[0]["score"]["graphs"]
+        (facts,), _ = report(Workspace(trained), trained / "report.html", collections=[LAYOUT])
+        assert f" by {first} on " in facts.sentence
+    asked = run(trained, collections=[LAYOUT], model_from="trained")
+    assert asked.ranked_by[LAYOUT] == "lambdarank, its trained model"
 
 
 def test_verdicts():
@@ -209,7 +197,7 @@ def test_verdicts():
     for metrics in (rule, model):
         rankings = {("lambdarank", None): metrics, ("rule: x", None): rule}
         texts.append(verdicts.verdict(LAYOUT, rankings))
-    best = "the best rule without learning (x, 0.500)"
+    best = "the best simple count (x, 0.500)"
     assert texts[0].startswith(f"level with {best} on every graph: Kendall tau 0.500")
     assert texts[1].startswith(f"behind {best}, but not significantly: Kendall tau")
     assert "by -0.062 (95 % interval -" in texts[1]
@@ -289,15 +277,15 @@ def test_a_collection_without_labels_is_not_mentioned_unless_named(tree, trained
     build(tree, trained, collections=[own])
     assert own not in run(trained).left_out
     assert own not in cross_validate(Workspace(trained)).left_out
-    with pytest.raises(ModelError, match=f"{own} has no trained model"):
+    with pytest.raises(ModelError, match="nothing ranks layouts of hardware that is not named"):
         run(trained, collections=[own])
 
 
 def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_if_named(tree, trained):
     def scored(error, message):
         with pytest.raises(error, match=message):
-            run(trained, collections=[TILE])
-        result = run(trained)
+            run(trained, collections=[TILE], model_from="trained")
+        result = run(trained, model_from="trained")
         assert list(result.report) == [LAYOUT] and result.left_out[TILE]
 
     valid = {"collections": [TILE], "splits": ["valid"]}
@@ -305,7 +293,7 @@ def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_if_named(tre
     scored(ModelError, r"the rows lack \d+ \(.*train again")
     build(tree, trained, **valid)
     shutil.rmtree(trained / "models" / "tile")
-    scored(ModelError, "tile:cpu has no trained model; run train first")
+    scored(ModelError, "tile:cpu has no trained model.*; run train first")
     shutil.rmtree(trained / "features" / "tile" / "cpu" / "valid")
     scored(XlarankError, "tile:cpu has no ")
     shutil.rmtree(trained / "features" / "layout" / "cpu" / "random" / "valid")
@@ -385,7 +373,8 @@ def test_rules_are_scored_on_the_rows_of_the_folds(trained):
 def test_graphs_of_other_collections_that_a_model_knows_are_not_scored(trained):
     card = trained / "models/layout/cpu/random/model.json"
     edit_json(card, collection="layout:cpu:default", also_from={LAYOUT: ["delta__a"]})
-    result = run(trained, model_from=str(card.parent), collections=[LAYOUT])
+    folder = shutil.move(card.parent, trained / "elsewhere")
+    result = run(trained, model_from=str(folder), collections=[LAYOUT])
     assert result.left_out == {f"{LAYOUT} delta__a": "the model was trained on it"}
 
 
@@ -465,9 +454,9 @@ def test_rules_are_beside_every_ranker(shared_trained):
     documented = " ".join(page.read_text(encoding="utf-8").split())
     for collection in (LAYOUT, TILE):
         names = [{name for name, _ in one.rankings[collection]} for one in made]
-        assert names[0] == names[1] == names[2]
+        assert names[0] == names[1] == names[2] and ESTIMATED_TIME in names[0]
         rules = {name.removeprefix("rule: ") for name in names[0] if name.startswith("rule: ")}
-        assert len(rules) == (7 if collection == LAYOUT else 6)
+        assert len(rules) == (6 if collection == LAYOUT else 5)
         assert all(f"`{rule}`" in documented for rule in rules)
         rows = made[2].comparison[collection]
         assert rows == made[1].comparison[collection]
@@ -522,7 +511,7 @@ def test_bad_requests(shared_trained, shared_built, tmp_path):
         evaluate(trained, split="validation")
     for workspace, options, error, message in (
         (trained, {"by": "program"}, XlarankError, "'program'; expected kind or family or graph"),
-        (built, tiles, ModelError, "tile:cpu has no trained model; run train first"),
+        (built, tiles, ModelError, "tile:cpu has no trained model.*; run train first"),
         (built, {}, CollectionError, "nothing could be cross-validated: .*run train first"),
         (trained, {"without": ["Paddin"]}, XlarankError, "did you mean Padding"),
         (trained, {"without": ["Unlike"]}, XlarankError, "no block Unlike"),
@@ -592,7 +581,8 @@ def test_training_and_cross_validation_go_by_kinds(kernels):
     assert set(card.folds) == set(KERNELS["train"])
     for model in (None, "lambdarank"):  # kernel families are held out by default, as in training
         found = cross_validate(workspace, model, fit=FitSettings(5, threads=1))
-        assert graphs_of(found.report[TILE]) == graphs_of(result.folds)
+        scores = evaluation.reported(TILE, evaluation.first_of(found.rankings[TILE], "lambdarank"))
+        assert graphs_of(scores) == graphs_of(result.folds)
         assert f"{TILE}: fallback for unseen kernel families: {FALLBACK}" in found.notes
     assert f"{TILE}: 3 kernel families in 3 folds" in found.notes
     rounds = f"{result.rounds} round{'s' * (result.rounds > 1)}, the best on these folds"
@@ -622,6 +612,8 @@ def test_a_kind_never_seen_falls_back_and_is_named(kernels, tmp_path):
         best = rank(workspace, path, model_from="trained").best(5)
         listed = read_submission(tmp_path / "out.csv")[f"{TILE}:{name}"]
         assert listed == [entry.configuration for entry in best]
-    score = evaluate(workspace, collections=[TILE]).report[TILE]["score"]["graphs"]["expsum__b"]
+    score = run(workspace.root, collections=[TILE], model_from="trained").report[TILE]["score"][
+        "graphs"
+    ]["expsum__b"]
     path = graph_path(SAMPLE, TILE, "valid", "expsum__b")
     assert score == rank(workspace, path, model_from="trained").metrics["score"]

@@ -1,9 +1,7 @@
 """Submissions: complete, checked, written atomically; which files are refused, and why."""
 
 import csv
-import json
 import shutil
-from dataclasses import replace
 from unittest.mock import Mock
 
 import numpy as np
@@ -21,9 +19,8 @@ from xlarank.data.submission import (
     write_submission,
 )
 from xlarank.data.workspace import Workspace
-from xlarank.models.column_sum import ColumnSum
 from xlarank.models.member import Member
-from xlarank.models.training_data import TPU
+from xlarank.models.stored import ESTIMATED_TIME
 from xlarank.pipelines import submit as module
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import submit
@@ -135,42 +132,14 @@ def test_the_model_of_each_collection_is_chosen_as_by_rank(trained, tmp_path):
     assert [*several.left_out] == [another]
 
 
-def test_a_rule_is_named_even_if_it_is_the_time_model_and_a_model_without_trees_is_not(tmp_path):
-    """The estimated time of measured TPU layouts, as a rule that wins or as a trained ranker."""
-    collection = "layout:xla:default"
-    names = {"train": TREE[LAYOUT]["train"], "test": ("omega__a",)}
-    trees.write_tree(tmp_path / "tree", {collection: names})
-    work = tmp_path / "work"
-    build(tmp_path / "tree", work)
-    graph = graph_path(tmp_path / "tree", collection, "test", "omega__a")
-    rule = "rule: estimated time"
-    for ranker, others, name, words in (
-        ("lambdarank", {rule: 2.0}, rule, f"the {rule}, chosen by the model of {collection}"),
-        ("time-trees", {}, collection, f"the model of {collection}"),
-    ):
-        trees.train_models(work, model=ranker, rounds=2)
-        card = work / "models/layout/xla/default/model.json"
-        folds = json.loads(card.read_text())["folds"]
-        trees.edit_json(card, others={of: dict.fromkeys(folds, x) for of, x in others.items()})
-        if not others:  # no trees: the rule that they start from is left
-            model = trees.model_of(work, collection)
-            bare = replace(model, members=(), rule=ColumnSum(TPU.estimate["layout"]))
-            bare.save(card.parent, model.card)
-        report = run(work, tmp_path / "out.csv", model_from=None)
-        ranking = rank(Workspace(work), graph)
-        assert ranking.model.is_time_model
-        assert (report.models, ranking.ranked_by) == ({collection: name}, words)
-        assert repr(ranking).startswith(f"<Ranking of 'omega__a' by {words}: ")
-
-
 def test_layouts_without_any_model_are_ranked_as_rank_does(tree, tmp_path):
     work = tmp_path / "work"
     out = tmp_path / "out.csv"
     build(tree, work, collections=[LAYOUT], splits=["test"], settings=trees.FULL)
-    assert run(work, out, collections=[LAYOUT]).models == {LAYOUT: "the shipped ranker"}
+    assert run(work, out, collections=[LAYOUT], model_from=None).models == {LAYOUT: ESTIMATED_TIME}
     for name in TREE[LAYOUT]["test"]:
         ranking = rank(Workspace(work), graph_path(tree, LAYOUT, "test", name))
-        assert rows_of(out)[f"{LAYOUT}:{name}"] == ranking.order.tolist() and ranking.shipped
+        assert rows_of(out)[f"{LAYOUT}:{name}"] == ranking.order.tolist()
 
 
 @pytest.mark.slow

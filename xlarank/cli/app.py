@@ -103,7 +103,7 @@ NEXT: Final = {
     ),
     "cross-validate": "train{workspace}{collection} # --model chooses the ranker",
     "rank": (
-        "explain {file}{workspace}{collection}{model_from}{blocks} "
+        "explain {file}{workspace}{target}{collection}{model_from} "
         "# why the first is first; measure the first five"
     ),
     "submit": "check-submission {file}{workspace}{collection} # then upload the file",

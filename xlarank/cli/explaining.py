@@ -126,6 +126,7 @@ def explain(
     config: int | None = None,
     against: str | None = None,
     workspace: options.Work = options.WORK,
+    target: options.Target = None,
     collection: options.ModelOf = None,
     model_from: options.RankedBy = None,
     blocks: options.Blocks = None,
@@ -137,7 +138,8 @@ def explain(
         graph: An npz file in TpuGraphs format.
         config: Configuration to explain. Default: the best.
         against: Configuration to compare with. Default: default, the compiler's own choice.
-        collection: Collection of the model.
+        target: Hardware, as for rank. Default: as the file says.
+        collection: Collection whose model may rank.
     """
     from xlarank.pipelines.explain import explain as run
 
@@ -146,6 +148,7 @@ def explain(
         graph,
         config=config,
         against=against,
+        target=target,
         collection=collection,
         model_from=model_from,
     )

@@ -184,8 +184,7 @@ def _show_trained(results: Sequence[TrainResult]) -> None:
             say(f"{result.collection}, out of fold", "bold")
             show_ranking(result.comparison, result.collection)
         if result.ranked_by:
-            trained = "the trained model ranks with --model-from trained"
-            say(f"{result.collection}: {result.ranked_by}; rank and submit use it, {trained}")
+            say(f"{result.collection} is ranked by {result.ranked_by}")
         if result.why:
             say(f"{result.collection}: {result.why}")
         if result.fallback:

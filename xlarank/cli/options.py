@@ -149,6 +149,7 @@ Work = Annotated[Path, Option(callback=recorded)]
 Collections = Annotated[list[str] | None, Option("--collection", "-c", callback=recorded)]
 ModelOf = Annotated[str | None, Option("--collection", "-c", callback=recorded)]
 RankedBy = Annotated[str | None, Option(callback=recorded)]
+Target = Annotated[str | None, Option(callback=recorded)]
 Model = Annotated[str, Option(callback=recorded)]
 Blocks = Annotated[list[str] | None, Option(callback=_load_blocks)]
 Json = Annotated[Path | None, Option("--json", callback=_json)]
@@ -185,8 +186,8 @@ SHARED_HELP: Final = {
     "graphs": "Show a row for each graph.",
     "json_file": "Write JSON to this file; -: standard output.",
     "model": "Ranker: RANKERS.",
-    "model_from": "trained: the model, even if the shipped ranker or a rule is better out of fold; "
-    "shipped: the shipped ranker.",
+    "model_from": "trained: the model of the collection; shipped: what needs no training; or a "
+    "collection with a model, or its folder. Default: the highest mean out of fold.",
     "name": "Name of this run in the leaderboard.",
     "out": "File to write.",
     "per_node": "Candidate layouts of a node with --tie none, the default included.",
@@ -363,10 +364,11 @@ def built_workspace(
 
 def substitutions(collections: Iterable[str]) -> list[str]:
     """Return a note for each unknown GPU that collections are named after."""
+    from xlarank.data.hardware import hardware_of
     from xlarank.features.layout.hardware import substitution_note
 
-    sources = dict.fromkeys(name.split(":")[1] for name in collections)
-    return [note for source in sources if (note := substitution_note(source))]
+    names = dict.fromkeys(hardware_of(name.split(":")[1]) for name in collections)
+    return [note for name in names if (note := substitution_note(name))]
 
 
 def read_scores(

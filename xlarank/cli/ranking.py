@@ -23,18 +23,12 @@ from xlarank.cli.console import (
 from xlarank.data.errors import counted, reasons
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
-    from xlarank.pipelines.rank import Ranked, Ranking
+    from collections.abc import Sequence
+
+    from xlarank.pipelines.rank import Ranking
     from xlarank.pipelines.submit import Submission
 
 app = Typer()
-
-_SHIPPED = {
-    "layout": (
-        "the shipped time model of TPU layouts, in which nothing is learned; it was designed on "
-        "programs measured on TPU v3 and may be wrong about others"
-    ),
-    "tile": "the shipped ranker, trained on estimates of the TPU's compiler",
-}
 
 
 @app.command()
@@ -42,9 +36,9 @@ def rank(
     graph: Path,
     top: Annotated[int, Option(min=1, max=2**31 - 1)] = 10,
     workspace: options.Work = options.WORK,
+    target: options.Target = None,
     collection: options.ModelOf = None,
     model_from: options.RankedBy = None,
-    blocks: options.Blocks = None,
     csv: options.OptionalOut = None,
     json_file: options.Json = None,
 ) -> None:
@@ -52,8 +46,10 @@ def rank(
 
     Args:
         graph: npz file in TpuGraphs format, or a folder of such files.
-        top: Number of configurations to show.
-        collection: Collection of the model.
+        target: Hardware: tpugraphs for a file of the TpuGraphs dataset, or the chip of your own
+            program: tpu-v3, tpu-v4, tpu-v5e, tpu-v6e, cpu, nvidia-... Default: as the file says.
+        collection: Collection whose model may rank.
+        top: Number of lines to show; ties share a line.
         csv: Write distinct configurations to this file.
     """
     from xlarank.pipelines.rank import rank as run
@@ -63,14 +59,19 @@ def rank(
     broken: dict[str, str] = {}
     if graph.is_dir():
         rankings, broken = rank_folder(
-            work, graph, collection=collection, model_from=model_from, progress=progress
+            work,
+            graph,
+            target=target,
+            collection=collection,
+            model_from=model_from,
+            progress=progress,
         )
         _show_rankings(rankings, top)
         result = {name: ranking.as_json(top) for name, ranking in rankings.items()}
     else:
-        ranking = run(work, graph, collection=collection, model_from=model_from)
+        ranking = run(work, graph, target=target, collection=collection, model_from=model_from)
         rankings = {ranking.graph: ranking}
-        _show_ranking(ranking, top, asked=model_from == "shipped")
+        _show_ranking(ranking, top)
         if len(ranking.data.first) > 1:  # else there is nothing to explain
             console.current_run.keep(graph)
         result = ranking.as_json(top)
@@ -81,38 +82,30 @@ def rank(
     finish(broken)
 
 
-def _show_ranking(ranking: Ranking, top: int, asked: bool) -> None:
+def _show_ranking(ranking: Ranking, top: int) -> None:
     configs = counted(len(ranking.order), "configuration")
-    say(f"{ranking.graph}: {configs}, ranked by {ranking.ranked_by}")
-    for note in ranking.notes:
+    say(f"{ranking.graph}: {configs}, ranked by {ranking.reason}")
+    for note in filter(None, [*ranking.notes, ranking.fallback]):
         say(note)
-    if ranking.shipped and not ranking.notes:
-        kind = ranking.collection.partition(":")[0]
-        why = f"the workspace has no {kind} model for this target: using"
-        say(f"{'--model-from asks for' if asked else why} {_SHIPPED[kind]}")
-    if ranking.fallback:
-        say(ranking.fallback)
     rows = []
-    for entry in ranking.best(top):
+    for tie in ranking.ties(top):
         row = {
-            ">rank": str(entry.rank),
-            ">configuration": str(entry.configuration),
-            ">score (lower is faster)": f"{entry.score:.4f}",
+            ">place": str(tie.rank),
+            "configurations": _listed(tie.configurations),
+            ">score (lower is faster)": f"{tie.score:.4f}",
         }
-        if ranking.estimated is not None:
-            row[">estimated µs"] = f"{(entry.estimated_ns or 0) / 1000:.3f}"
+        if tie.estimated_ns is not None:
+            row[">estimated µs"] = f"{tie.estimated_ns / 1000:.3f}"
         if ranking.runtime.any():
-            row[">ms in file"] = _milliseconds(entry.runtime_ns)
+            row[">ms in file"] = _milliseconds(tie.runtime_ns)
         if ranking.speedups:
-            row[">speedup"] = f"{entry.speedup:.3f}" if entry.speedup else "-"
-        rows.append(row | {"~identical": _identical(entry)})
+            row[">speedup"] = f"{tie.speedup:.3f}" if tie.speedup else "-"
+        rows.append(row)
     show_rows(rows)
     if ranking.default_place:
-        default, place = ranking.default_place
-        number = f"place {place:,} of {len(ranking.order):,}"
-        say(f"the compiler's default, configuration {default}: {number}")
-    if ranking.tied_first:
-        say(f"{ranking.tied_first:,} of {configs} tie for first, in file order")
+        default, place, tied = ranking.default_place
+        ties = f", with {counted(tied, 'other')}" if tied else ""
+        say(f"the compiler's default, configuration {default}: place {place:,}{ties}")
     _show_losses(ranking)
     if ranking.metrics:
         values = ranking.metrics.items()
@@ -120,8 +113,9 @@ def _show_ranking(ranking: Ranking, top: int, asked: bool) -> None:
         say(f"agreement with the labels: {', '.join(metrics)}")
     if ranking.speedups:
         first, five = ranking.speedups.values()
+        over = f" (expected over {ranking.tied_first:,} ties)" if ranking.tied_first else ""
         best = f"best of the first five {five:.3f}"
-        say(f"{first:.3f} times as fast as the compiler's default, {best}")
+        say(f"{first:.3f} times as fast as the compiler's default{over}, {best}")
 
 
 def _show_losses(ranking: Ranking) -> None:
@@ -148,20 +142,17 @@ def _show_losses(ranking: Ranking) -> None:
             say(f"configuration {first}: {lost} by node {node.node}, {name}: {cause}")
 
 
-def _milliseconds(runtime_ns: int | None) -> str:
-    return "-" if runtime_ns is None else f"{runtime_ns / 1e6:.4f}"
+def _listed(configurations: Sequence[int]) -> str:
+    """Return the first configurations of a tie, and the number of the others."""
+    shown = ", ".join(map(str, configurations[:3]))
+    rest = len(configurations) - 3
+    return f"{shown} and {rest:,} more" if rest > 0 else shown
 
 
-def _identical(entry: Ranked) -> str:
-    """Return identical configurations, up to four, and the span of their measured runtimes."""
-    shown = ", ".join(map(str, entry.identical[:4]))
-    if len(entry.identical) > 4:
-        shown += f" and {len(entry.identical) - 4} more"
-    measured = [runtime for runtime in entry.identical_runtime_ns if runtime is not None]
-    if measured:
-        span = " to ".join(dict.fromkeys(map(_milliseconds, (min(measured), max(measured)))))
-        shown += f" ({span} ms)"
-    return shown
+def _milliseconds(runtime_ns: tuple[int, int] | None) -> str:
+    if runtime_ns is None:
+        return "-"
+    return " to ".join(dict.fromkeys(f"{runtime / 1e6:.4f}" for runtime in runtime_ns))
 
 
 def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:
@@ -176,7 +167,7 @@ def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:
             ">speedup@1": first,
             ">speedup@5": five,
         }
-        rows.setdefault(ranking.ranked_by.partition(", chosen by")[0], []).append(row)
+        rows.setdefault(ranking.reason, []).append(row)
     for ranker, rows_of in rows.items():
         say(f"ranked by {ranker}", "bold")
         show_rows(rows_of)
@@ -188,7 +179,7 @@ def submit(
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
-    model_from: str | None = None,
+    model_from: options.RankedBy = None,
     scores: list[Path] | None = None,
     weights: list[float] | None = None,
     strict: bool = False,
@@ -197,8 +188,6 @@ def submit(
     """Write the Kaggle submission: all test graphs, unranked ones in their default order.
 
     Args:
-        model_from: Collection whose model ranks those without; shipped: the shipped ranker;
-            trained: the models, even if a rule is better out of fold.
         strict: Fail if a test graph is not ranked by a model.
     """
     from xlarank.data.collection import find_data_root, refuse_sample_on_kaggle
@@ -234,6 +223,8 @@ def _show_submission(report: Submission) -> None:
         {"collection": name, ">test graphs": count, "ranked by": report.models[name]}
         for name, count in report.rows.items()
     )
+    for name, reason in report.ranked_by.items():
+        say(f"{name} is ranked by {reason}")
     rows = counted(len(report.origin), "row")
     say(f"wrote {report.out}: {rows}, checked")
     covered = {name: report.left_out[name] for name in report.left_out if report.covers(name)}
@@ -244,8 +235,7 @@ def _show_submission(report: Submission) -> None:
         f"{count} of {rows} are {why}: {origin} order"
         for origin, count in report.unranked().items()
     ]
-    chosen = [f"{', '.join(names)}: {why}" for why, names in report.choices.items()]
-    list_lines("note", [*unranked, *chosen, *report.notes])
+    list_lines("note", [*unranked, *report.notes])
     for name in sorted(report.left_out.keys() - covered):
         say(f"{name} has no test graphs, so no rows")
 

@@ -133,6 +133,9 @@ def _show(evaluation: Evaluation, graphs: bool) -> None:
 
 def _show_comparison(evaluation: Evaluation) -> None:
     """Print the comparison of rankers and rules, verdicts, and the mean over collections."""
+    for name, reason in evaluation.ranked_by.items():
+        if name in evaluation.rankings:
+            say(f"{name} is ranked by {reason}")
     for name, rows in evaluation.comparison.items():
         if not rows:  # the rankers score no graph in common
             continue
@@ -141,8 +144,6 @@ def _show_comparison(evaluation: Evaluation) -> None:
         show_ranking(rows, name)
     for name, text in evaluation.verdicts.items():
         say(f"{name}: {text}")
-        if used := evaluation.in_use.get(name):
-            say(f"{name}: {used}")
     if evaluation.overall:
         say(evaluation.overall)
 

@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.collection import GPUS
+from xlarank.data.hardware import GPUS
 from xlarank.data.hlo.messages import Message, instructions
-from xlarank.features.layout.hardware import hardware_of
+from xlarank.features.layout.hardware import copy_hardware
 from xlarank.features.layout.relayout_blocks import relayout_ns
 from xlarank.pipelines.programs.advise.diagnosis import Leaf, leaves_of, ties_of
 from xlarank.pipelines.programs.candidates import (
@@ -224,7 +224,7 @@ class LayoutSearch:
         self._evaluator = Evaluator(compiler, journal, timed=not compiler.target.estimated)
         # on a CPU, the cheapest of a pool were no better than any: docs/tried.md
         is_gpu = compiler.target.source.startswith(GPUS)
-        self._hardware = hardware_of(compiler.target.source) if is_gpu else None
+        self._hardware = copy_hardware(compiler.target.source) if is_gpu else None
         stored = [outcome for outcome in journal.outcomes.values() if outcome.text]
         self.texts = {outcome.fingerprint: outcome.text for outcome in stored}
 

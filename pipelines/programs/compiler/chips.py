@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from xlarank.data.collection import GPUS
 from xlarank.data.errors import CompilerError, did_you_mean
+from xlarank.data.hardware import GPUS
 
 
 @dataclass(frozen=True)
