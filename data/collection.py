@@ -109,6 +109,11 @@ def discover(npz: Path) -> list[GraphFile]:
     return sorted(files, key=lambda file: (file.collection, SPLITS.index(file.split), file.name))
 
 
+def split_files(folder: Path, split: str) -> list[Path]:
+    """Return the graph files of a split, given the folder of its collection."""
+    return sorted(path for path in folder.joinpath(split).glob("*.npz") if path.name[0] != ".")
+
+
 def graph_files(npz: Path, names: Sequence[str], *, where: str) -> list[GraphFile]:
     """Return the files of the named collections, by default all.
 

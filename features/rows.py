@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.config_table import group_minimum
 from xlarank.data.families import program_family
+from xlarank.data.files import regular_only
 from xlarank.data.graph import Kind
 from xlarank.features.settings import FeatureSettings
 
@@ -43,17 +45,37 @@ class Recipe:
         return cls(settings.code_hash(kind), settings, max_configs, seed if max_configs else 0)
 
 
+#: Number of bytes at the end of a file, enough for the list of the arrays of a graph.
+_END: Final = 4096
+
+
 @dataclass(frozen=True)
 class Source:
-    """Identity of the npz file that rows were made from."""
+    """Identity of the npz file that rows were made from.
+
+    Attributes:
+        end: CRC-32 of the last `_END` bytes, where a zip archive lists the CRC-32 of each array.
+        mtime_ns: ignored in comparisons, because copies have other times.
+    """
 
     size: int
-    mtime_ns: int
+    end: int
+    mtime_ns: int = field(compare=False)
 
     @classmethod
     def of(cls, path: Path) -> Source:
+        """Return the identity of a file; raises `OSError`."""
+        with open(path, "rb", opener=regular_only) as stream:
+            stat = os.fstat(stream.fileno())
+            stream.seek(max(0, stat.st_size - _END))
+            return cls(stat.st_size, zlib.crc32(stream.read()), stat.st_mtime_ns)
+
+    def is_of(self, path: Path) -> bool:
+        """Return whether the file is unchanged; reads it only if its time has changed."""
         stat = path.stat()
-        return cls(stat.st_size, stat.st_mtime_ns)
+        if (stat.st_size, stat.st_mtime_ns) == (self.size, self.mtime_ns):
+            return True
+        return stat.st_size == self.size and Source.of(path) == self
 
 
 @dataclass(frozen=True, eq=False, repr=False)

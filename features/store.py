@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import groupby, product
@@ -22,8 +22,8 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from xlarank.data.collection import SPLITS, Collection
-from xlarank.data.errors import FeatureStoreError
+from xlarank.data.collection import SPLITS, Collection, find_data_root, split_files
+from xlarank.data.errors import DataRootError, FeatureStoreError
 from xlarank.data.files import (
     atomic_write,
     from_json,
@@ -75,6 +75,7 @@ class Manifest:
     Attributes:
         graphs: name -> entry, for each graph that was built.
         broken: name -> reason, for each file that could not be read.
+        files: name -> identity, for each file of the split when it was built.
     """
 
     recipe: Recipe
@@ -83,6 +84,7 @@ class Manifest:
     config_columns: list[str]
     graphs: dict[str, StoredGraph] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
+    files: dict[str, Source] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
@@ -216,9 +218,10 @@ def scan_rows(
 ) -> pl.LazyFrame:
     """Return the rows of a split lazily; ``verified`` reads all files now and checks their content.
 
-    Raises `FeatureStoreError` for missing files, for those of another build than the manifest's
-    and, if ``verified``, for damaged ones.
+    Raises `FeatureStoreError` for missing files, for those of another build than the manifest's,
+    for graph files that have changed since and, if ``verified``, for damaged files.
     """
+    require_unchanged(workspace, collection, split, manifest)
     members: dict[int, dict[str, Source]] = {}
     for name, graph in manifest.graphs.items():
         members.setdefault(graph.part, {})[name] = graph.source
@@ -275,25 +278,75 @@ def stored_roots(workspace: Workspace) -> set[str]:
     return {manifest.data_root for key in splits if (manifest := read_manifest(workspace, *key))}
 
 
+def changed_files(collection: Collection, split: str, manifest: Manifest) -> dict[str, str]:
+    """Return the graph files that are "changed", "added" or "removed" since the rows were built, by
+    name; none if the data root does not have the collection any more.
+    """
+    try:
+        root = find_data_root(Path(manifest.data_root)).npz.joinpath(*collection.parts)
+    except DataRootError:
+        return {}
+    if not any(root.glob("*/*.npz")):
+        return {}
+    paths = {path.name.removesuffix(".npz"): path for path in split_files(root, split)}
+    changes = dict.fromkeys(manifest.files.keys() - paths.keys(), "removed")
+    for name, path in paths.items():
+        source = manifest.files.get(name)
+        try:
+            if source is None or not source.is_of(path):
+                Source.of(path)
+                changes[name] = "changed" if source else "added"
+        except OSError:
+            if name not in manifest.broken:
+                changes[name] = "changed"
+    return dict(sorted(changes.items()))
+
+
+def require_unchanged(
+    workspace: Workspace, collection: Collection, split: str, manifest: Manifest
+) -> None:
+    """Raise `FeatureStoreError` if `changed_files` has an entry."""
+    if changes := changed_files(collection, split, manifest):
+        got = f"the {split} rows of {collection} are older than {described(changes)}"
+        expected = f"rows of the files in {manifest.data_root}"
+        do = _build_again(workspace, manifest)
+        raise FeatureStoreError(got, expected=expected, do=do)
+
+
+def described(changes: Mapping[str, str]) -> str:
+    """Return a list of changed files, of which five are named.
+
+    >>> described({"a": "changed", "b": "removed"})
+    'their files: a (changed), b (removed)'
+    """
+    named = [f"{name} ({change})" for name, change in changes.items()]
+    more = [f"and {len(named) - 5:,} more"] if len(named) > 5 else []
+    return f"their files: {', '.join(named[:5] + more)}"
+
+
+def _build_again(workspace: Workspace, manifest: Manifest) -> str:
+    blocks = "".join(f" `blocks={file.name}`" for file in manifest.recipe.settings.block_files)
+    do = f"run build-features `data_root={manifest.data_root}`{blocks}"
+    return do if workspace.root == DEFAULT_ROOT else f"{do} `workspace={workspace.root}`"
+
+
 def each_graph(
     workspace: Workspace, collection: Collection, split: str, manifest: Manifest | None = None
 ) -> Iterator[GraphRows]:
     """Yield the graphs of a split in the order of its manifest (read unless passed), if any.
 
     Raises `FeatureStoreError` for rows that differ from the manifest (written by another
-    `build-features`) and for rows computed by other feature code.
+    `build-features`), for rows computed by other feature code and for graph files that have changed
+    since.
     """
     manifest = manifest or read_manifest(workspace, collection, split)
     if manifest is None:
         return
-    settings = manifest.recipe.settings
-    if manifest.recipe.code_hash != settings.code_hash(collection.kind):
-        blocks = "".join(f" `blocks={file.name}`" for file in settings.block_files)
-        do = f"run build-features `data_root={manifest.data_root}`{blocks}"
-        if workspace.root != DEFAULT_ROOT:
-            do += f" `workspace={workspace.root}`"
+    if manifest.recipe.code_hash != manifest.recipe.settings.code_hash(collection.kind):
         got = f"the {split} rows of {collection} were made by other feature code"
+        do = _build_again(workspace, manifest)
         raise FeatureStoreError(got, expected="rows of the code in place", do=do)
+    require_unchanged(workspace, collection, split, manifest)
     for part, members in groupby(manifest.graphs.items(), key=lambda entry: entry[1].part):
         path = workspace.rows(collection, split, part)
         stored = read_rows(path, manifest.recipe)

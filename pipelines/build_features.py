@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby, product
@@ -27,7 +27,7 @@ from xlarank.data.collection import (
 from xlarank.data.errors import ClusterError, WorkspaceError, XlarankError, require_ranges
 from xlarank.data.files import atomic_write, sweep_partial
 from xlarank.data.workspace import Workspace
-from xlarank.features.rows import Recipe
+from xlarank.features.rows import Recipe, Source
 from xlarank.features.settings import FeatureSettings
 from xlarank.features.store import (
     Manifest,
@@ -306,6 +306,7 @@ def _write_manifests(
             recipe.settings.config_columns(collection.kind),
             stored,
             broken,
+            _sources(jobs),
         )
         kept = sum(job.kept for job in done)
         report = SplitReport(
@@ -327,6 +328,16 @@ def _write_manifests(
         write_manifest(workspace, collection, split, manifest)
         remove_other_rows(workspace, collection, split, manifest)
     return reports
+
+
+def _sources(jobs: Sequence[PartJob]) -> dict[str, Source]:
+    """Return the identities of all files, as far as these can be read."""
+    sources = {}
+    for job in jobs:
+        for file in job.files:
+            with suppress(OSError):
+                sources[file.name] = job.sources.get(file.name) or Source.of(file.path)
+    return sources
 
 
 def _remove_splits_without_files(

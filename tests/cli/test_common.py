@@ -53,6 +53,24 @@ def test_json_is_alone_on_standard_output(small):
     assert without == ["demo"], "which runs other commands"
 
 
+def test_rows_older_than_their_files_are_named_and_built_again(small):
+    assert here("build-features", "--data-root", small, "--tier", "fast").code == 0
+    path = graph_path(small, LAYOUT, "test", "omega__a")
+    arrays = dict(np.load(path))
+    for name in ("config_runtime", "node_config_feat"):
+        arrays[name] = arrays[name][:7]
+    save_npz(path, arrays)
+    words = ("submit", "-c", LAYOUT, "--model-from", "shipped")
+    done = here(*words)
+    older = f"the test rows of {LAYOUT} are older than their files: omega__a (changed)"
+    assert done.code == 0 and f"note: {older}; building them again" in done.out
+    lines = Path("submission.csv").read_text().splitlines()
+    (order,) = [line.split(",")[1] for line in lines if ":omega__a," in line]
+    assert sorted(map(int, order.split(";"))) == list(range(7))
+    assert here("check-submission", "submission.csv", "-c", LAYOUT).code == 0
+    assert "older" not in here(*words).out, "once"
+
+
 def test_info_of_a_graph_leads_to_its_data_root_and_has_times_of_tpus_only(tmp_path):
     for source, of_tpu in (("nvidia-h200", False), ("cpu", False), ("tpu-estimate", True)):
         path = graph_path(tmp_path, f"layout:{source}:random", "train", "x__a")

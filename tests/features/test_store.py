@@ -24,7 +24,7 @@ from xlarank.features.rows import GraphRows, Recipe, Source
 from xlarank.features.settings import FeatureSettings
 
 RECIPE = Recipe.of(FeatureSettings(), "layout")
-SOURCE = Source(size=2**40 + 1, mtime_ns=1_700_000_000_123_456_789)
+SOURCE = Source(size=2**40 + 1, end=2**32 - 1, mtime_ns=1_700_000_000_123_456_789)
 #: Configurations 1 and 3 of the layout graph are identical, 1 and 4 of the tile graph.
 LAYOUT, TILE = (assemble(graph_of(arrays)) for arrays in (layout_arrays(), tile_arrays()))
 
@@ -179,7 +179,7 @@ PLAIN = store.Manifest(
     graph_columns=["size__nodes__log"],
     config_columns=["change__nodes_set__share", "change__nodes_changed__share"],
     graphs={
-        "b": store.StoredGraph(6, 5, ["convolution"], True, True, 0, Source(1, 2**62 + 1)),
+        "b": store.StoredGraph(6, 5, ["convolution"], True, True, 0, Source(1, 0, 2**62 + 1)),
         "a": store.StoredGraph(2, 2, [], False, True, 1, SOURCE),
     },
     broken={"c": "the file has no configurations"},
@@ -234,7 +234,7 @@ def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
     # of another recipe, of a build that did not end, of another graph
     said = r"part-0001\.parquet .*not those of manifest.*run build-feat"
     other = {"recipe": replace(RECIPE, code_hash="f")}
-    for rows, changed in ((b, other), (b, {"source": Source(1, 3)}), (a, {})):
+    for rows, changed in ((b, other), (b, {"source": Source(1, 3, 3)}), (a, {})):
         written(workspace.rows(COLLECTION, "train", 1), rows, **changed)
         with pytest.raises(FeatureStoreError, match=said):
             list(store.each_graph(workspace, COLLECTION, "train"))

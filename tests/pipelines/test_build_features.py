@@ -1,6 +1,7 @@
 """npz files to stored rows: what is built or kept, and what a broken file or a kill leaves."""
 
 import os
+import re
 import resource
 import shutil
 import signal
@@ -17,11 +18,17 @@ from tests.pipelines import trees
 from tests.pipelines.trees import FAST, FILES, LAYOUT, TILE, TREE, build, graph_path, stored
 from xlarank.api import load_rows
 from xlarank.data.collection import Collection, discover
-from xlarank.data.errors import CollectionError, DataRootError, WorkspaceError, XlarankError
+from xlarank.data.errors import (
+    CollectionError,
+    DataRootError,
+    FeatureStoreError,
+    WorkspaceError,
+    XlarankError,
+)
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import Recipe, Source
-from xlarank.features.store import StoredGraph, read_manifest, stored_collections
+from xlarank.features.store import StoredGraph, changed_files, read_manifest, stored_collections
 from xlarank.pipelines.submit import check_submission, submit
 from xlarank.pipelines.support import building
 
@@ -66,14 +73,14 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree, tmp_path):
     settings = FAST.for_collection(Collection.parse(LAYOUT))
     assert written.recipe == Recipe.of(settings, "layout")
     assert written.columns == rows.columns == FAST.columns("layout")
-    source = Source(path.stat().st_size, path.stat().st_mtime_ns)
+    source = Source.of(path)
     entry = StoredGraph(24, 22, kinds=[], labelled=True, rankable=True, part=0, source=source)
     assert written.graphs["beta__a"] == entry
 
 
 @pytest.mark.slow
 def test_only_what_changed_is_built_again(tree, built):
-    """By size or date; what is gone or broken is no longer listed."""
+    """By content, whatever the date; what is gone or broken is no longer listed."""
 
     def inodes():  # every write moves a new file into place
         parts = built.glob("features/**/[!.]*.parquet")
@@ -84,10 +91,9 @@ def test_only_what_changed_is_built_again(tree, built):
     changed = save_npz(graph_path(tree, LAYOUT, "train", "beta__a"), trees.layout_graph(99))
     touched = graph_path(tree, TILE, "valid", "pool__a")
     os.utime(touched, ns=(touched.stat().st_atime_ns, touched.stat().st_mtime_ns + 1_000_000))
-    assert totals(build(tree, built)) == (2, FILES - 2, 0)
+    assert totals(build(tree, built)) == (1, FILES - 1, 0)
     rewritten = [name for name, inode in inodes().items() if inode != first[name]]
-    folders = ("layout/cpu/random/train", "tile/cpu/valid")
-    assert sorted(rewritten) == [f"{folder}/part-0000.parquet" for folder in folders]
+    assert rewritten == ["layout/cpu/random/train/part-0000.parquet"]
     assert np.array_equal(stored(built)["beta__a"].runtime, np.load(changed)["config_runtime"])
     whole = changed.read_bytes()
     changed.write_bytes(whole[:-200])
@@ -109,7 +115,8 @@ def test_rows_of_a_split_or_collection_without_files_are_removed(tree, built, tm
     shutil.rmtree(graph_path(tree, TILE, "test", "a").parent)
     assert build(tree, built, collections=[LAYOUT]).removed == []
     assert build(tree, built, splits=["train"]).removed == []
-    assert stored(built, TILE, "test")
+    with pytest.raises(FeatureStoreError, match=r"older than their files: .* \(removed\)"):
+        stored(built, TILE, "test")
     assert build(tree, built).removed == [f"{TILE} test"]
     report = submit(Workspace(built), tmp_path / "out.csv")
     assert not stored(built, TILE, "test") and not report.covers(TILE)
@@ -117,6 +124,50 @@ def test_rows_of_a_split_or_collection_without_files_are_removed(tree, built, tm
     shutil.rmtree(tree / "npz/tile")
     assert build(tree, built).removed == [f"{TILE} train", f"{TILE} valid"]
     assert [*map(str, stored_collections(Workspace(built)))] == [LAYOUT]
+
+
+def test_rows_older_than_their_files_are_refused(tree, built, tmp_path):
+    """Files are replaced, added or removed; other dates and other splits do not matter."""
+    folder = graph_path(tree, LAYOUT, "valid", "a").parent
+    first = min(folder.glob("*.npz"))
+    train = stored(built)
+
+    def changes():
+        return changed_files(trees.LAYOUTS, "valid", manifest(built, split="valid"))
+
+    def refused(expected):
+        assert changes() == expected
+        listed = ", ".join(f"{name} ({change})" for name, change in expected.items())
+        with pytest.raises(FeatureStoreError, match=re.escape(f"older than their files: {listed}")):
+            stored(built, split="valid")
+        assert stored(built).keys() == train.keys()
+        build(tree, built)
+        assert changes() == {} and stored(built, split="valid")
+
+    arrays = dict(np.load(first))
+    os.utime(first, ns=(1, 1))
+    assert changes() == {}, "the same content"
+    stat = first.stat()
+    np.savez(tmp_path / "plain.npz", **arrays)
+    shutil.copy(tmp_path / "plain.npz", first)
+    build(tree, built)
+    stat = first.stat()
+    np.savez(first, **{**arrays, "config_runtime": arrays["config_runtime"][::-1]})
+    assert first.stat().st_size == stat.st_size
+    os.utime(first, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+    refused({first.stem: "changed"})
+    shutil.copy(first, folder / "new__a.npz")
+    refused({"new__a": "added"})
+    (folder / "new__a.npz").unlink()
+    refused({"new__a": "removed"})
+    whole = first.read_bytes()
+    first.write_bytes(b"no zip")
+    refused({first.stem: "changed"})
+    first.write_bytes(whole)
+    refused({first.stem: "changed"})
+    moved = tree.rename(tmp_path / "moved")
+    assert changes() == {} and stored(built, split="valid"), "nothing to compare with"
+    moved.rename(tree)
 
 
 def test_graphs_share_a_file_up_to_so_many_graphs_and_configurations_that_are_kept(

@@ -183,6 +183,7 @@ def report(
     from xlarank.pipelines.support.workspaces import has_labels
 
     work = options.workspace_at(workspace)
+    options.build_changed(work, collection)
     out = out or work.reports() / "report.html"
     all_facts, pictures = run(
         work,

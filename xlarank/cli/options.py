@@ -316,8 +316,10 @@ def built_workspace(
     collections: Sequence[str] | None = None,
     *,
     trained: bool = False,
+    splits: Sequence[str] = (),
 ) -> Workspace:
-    """Return the workspace, after building features of the named collections that it lacks.
+    """Return the workspace, after building features of the named collections that it lacks, and
+    those of ``splits`` (default: all) whose graph files have changed.
 
     If it has none of the data root, all collections are built unless some are named. Stored
     features keep the settings they were built with. With ``trained``, a workspace without features
@@ -335,6 +337,7 @@ def built_workspace(
     available = list(map(str, stored_collections(work)))
     missing = [name for name in collections or () if not fnmatch.filter(available, name)]
     if data_root is None and stored and not missing:
+        build_changed(work, collections, splits)
         return work
     source = Path(next(iter(stored))) if data_root is None and stored else data_root
     if data_root is None and source is not None and not source.exists():
@@ -359,7 +362,35 @@ def built_workspace(
             list_lines("note", [note])
         request = BuildRequest(collections=tuple(missing or collections or ()))
         console.current_run.broken = build(root, work, request)
+    build_changed(work, collections, splits)
     return work
+
+
+def build_changed(
+    workspace: Workspace, collections: Sequence[str] | None = None, splits: Sequence[str] = ()
+) -> None:
+    """Build rows again whose graph files have changed since, with their settings."""
+    from xlarank.data.collection import choose, choose_splits
+    from xlarank.features.store import changed_files, described, read_manifests, stored_collections
+    from xlarank.pipelines.build_features import BuildRequest
+
+    stored = stored_collections(workspace)
+    for collection in choose(collections or (), stored) if stored else ():
+        manifests = read_manifests(workspace, collection, choose_splits(splits))
+        for split, manifest in manifests.items():
+            if changes := changed_files(collection, split, manifest):
+                older = f"the {split} rows of {collection} are older than {described(changes)}"
+                list_lines("note", [f"{older}; building them again"])
+                root = data_root_of(Path(manifest.data_root), f"of the workspace {workspace.root}")
+                recipe = manifest.recipe
+                request = BuildRequest(
+                    collections=(str(collection),),
+                    splits=(split,),
+                    settings=recipe.settings,
+                    max_configs=recipe.max_configs,
+                    seed=recipe.seed,
+                )
+                console.current_run.broken |= build(root, workspace, request)
 
 
 def substitutions(collections: Iterable[str]) -> list[str]:

@@ -199,7 +199,11 @@ def submit(
         stored = sorted(stored_roots(Workspace(workspace)))
         refuse_sample_on_kaggle(map(Path, stored) if stored else [find_data_root().path])
     work = options.built_workspace(
-        data_root, workspace, collection, trained=not scores and model_from != "shipped"
+        data_root,
+        workspace,
+        collection,
+        trained=not scores and model_from != "shipped",
+        splits=["test"],
     )
     report = run(
         work,

@@ -47,7 +47,7 @@ def evaluate(
     from xlarank.pipelines.evaluate import evaluate as run
     from xlarank.pipelines.support.verdicts import with_interval
 
-    built = built_workspace(data_root, workspace, collection, trained=not scores)
+    built = built_workspace(data_root, workspace, collection, trained=not scores, splits=[split])
     evaluation = run(
         built,
         split=split,
