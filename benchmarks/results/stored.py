@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Final
 
 import xlarank
+from xlarank.models.stored import ESTIMATED_TIME
 
+#: Beginning of the name of a simple count among rankers.
+_COUNT: Final = "simple count: "
 FOLDER: Final = Path(__file__).parent
 README: Final = FOLDER.parents[1] / "README.md"
 #: Pages of the site; some have tables.
@@ -119,47 +122,43 @@ def in_readme(text: str, tables: Mapping[str, Table]) -> str:
     """Return the README with the current table between its two marks."""
     begin = "<!-- results: python -m benchmarks.results writes this table -->\n"
     end = "<!-- end of results -->"
-    heads = ["labels", "what is ranked", "score", "xlarank", "best rule without learning"]
-    rows: list[list[Cell]] = [
-        [
-            "measured on TPU v3, shipped ranker",
-            f"{name}, {collection}",
-            metric,
-            model,
-            f"{shown(rule)}, {which}",
-        ]
-        for collection, name, _, metric, model, rule, which, *_ in tables["measured"].rows
-    ]
-    rows += [
-        [
-            "estimated, shipped ranker"
-            if str(collection).startswith("layout")
-            else "estimated, families held out, shipped ranker",
-            f"{graphs} graphs of {collection}",
-            "Kendall's tau",
-            tau,
-            f"{shown(rule)}, {which}",
-        ]
-        for collection, held_out, graphs, tau, _, _, rule, which in tables["shipped"].rows
-        if held_out != "valid"
-    ]
-    compared = tables["rankers"].rows
-    rules = {
-        collection: f"{shown(score)}, {str(rule).removeprefix('best rule: ')}"
-        for collection, rule, _, score, gain, *_ in compared
-        if gain is None
-    }
-    rows += [
-        [
-            f"measured on {_MEASURED_ON[device]}, out of fold, `lambdarank`",
-            f"{graphs} graphs of {collection}",
-            "Kendall's tau" if str(collection).startswith("layout") else "1 - slowdown@5",
-            score,
-            rules[collection],
-        ]
-        for collection, ranker, graphs, score, *_ in compared
-        if ranker == "lambdarank" and (device := str(collection).split(":")[1]) in _MEASURED_ON
-    ]
+    heads = ["labels", "what is ranked", "score", "ranks by default"]
+    heads += ["trees", "our formula", "best simple count"]
+    rows: list[list[Cell]] = []
+    for collection, name, _, metric, ranker, score, formula, count, which, *_ in tables[
+        "measured"
+    ].rows:
+        what = f"{name}, {collection}"
+        trees = None if ranker == ESTIMATED_TIME else score
+        rows.append(
+            ["measured on TPU v3", what, metric, ranker, trees, formula, _both(count, which)]
+        )
+    for collection, held_out, graphs, ranker, tau, formula, count, which, *_ in tables[
+        "shipped"
+    ].rows:
+        if held_out != "valid":
+            labels = "estimated" if ranker == ESTIMATED_TIME else "estimated, families held out"
+            trees = None if ranker == ESTIMATED_TIME else tau
+            what = f"{graphs} graphs of {collection}"
+            rows.append(
+                [labels, what, "Kendall's tau", ranker, trees, formula, _both(count, which)]
+            )
+    by_collection: dict[Cell, dict[str, list[Cell]]] = {}
+    for collection, ranker, *cells in tables["rankers"].rows:
+        by_collection.setdefault(collection, {})[str(ranker)] = cells
+    for collection, rankings in by_collection.items():
+        device = str(collection).split(":")[1]
+        if device not in _MEASURED_ON:
+            continue
+        graphs, trees, *_ = rankings["lambdarank"]
+        formula = rankings[ESTIMATED_TIME][1]
+        counts = [name for name in rankings if name.startswith(_COUNT)]
+        count = _both(rankings[counts[0]][1], counts[0].removeprefix(_COUNT))
+        ranker = "lambdarank" if _mean(trees) > _mean(formula) else ESTIMATED_TIME
+        what = f"{graphs} graphs of {collection}"
+        metric = "Kendall's tau" if str(collection).startswith("layout") else "1 - slowdown@5"
+        labels = f"measured on {_MEASURED_ON[device]}, out of fold"
+        rows.append([labels, what, metric, ranker, trees, formula, count])
     lines = [
         _line(heads),
         _line(["---"] * len(heads)),
@@ -167,6 +166,16 @@ def in_readme(text: str, tables: Mapping[str, Table]) -> str:
     ]
     head, _, rest = text.partition(begin)
     return head + begin + "\n".join(lines) + "\n" + end + rest.partition(end)[2]
+
+
+def _both(score: Cell, name: Cell) -> str:
+    return f"{shown(score)}, {name}"
+
+
+def _mean(cell: Cell) -> float:
+    value = cell[0] if isinstance(cell, list) else cell
+    assert isinstance(value, float)
+    return value
 
 
 def shown(cell: Cell) -> str:

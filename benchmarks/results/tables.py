@@ -45,7 +45,14 @@ Scores = dict[str, dict[str, float]]
 
 QUICK: Final = ("lambdarank", "ranknet")
 OTHERS: Final = ("xgb-pairwise", "ensemble")
-MODEL: Final = "ranks by default"
+#: Heads of a comparison: name and score of what ranks, then others.
+_COMPARED: Final = (
+    "ranks by default",
+    "its score",
+    "our formula",
+    "best simple count",
+    "which count",
+)
 _ROUNDS: Final = 300
 _SHOWN: Final = ("score", "tau", "slowdown@1", "slowdown@5")
 
@@ -72,23 +79,22 @@ def _difference(scores: Scores, incumbent: Scores) -> str | None:
     return gap and f"{gap['mean']:+.3f} ({gap['low']:+.3f} to {gap['high']:+.3f})"
 
 
-def _best_rule(
-    collection: Collection, rules: Mapping[str, Scores], metric: str = "score"
-) -> tuple[str, Scores]:
-    """Return the simple count of the best mean, except chance."""
-    names = [name for name in rules if name.startswith(RULE) and name != f"{RULE}{RANDOM}"]
+def _best_count(rankings: Mapping[str, Scores], metric: str = "score") -> tuple[str, Scores]:
+    """Return the simple count of the best mean, except chance, without its prefix."""
+    names = [name for name in rankings if name.startswith(RULE) and name != f"{RULE}{RANDOM}"]
     best = max(
-        names, key=lambda name: np.mean([metrics[metric] for metrics in rules[name].values()])
+        names, key=lambda name: np.mean([metrics[metric] for metrics in rankings[name].values()])
     )
-    return best, rules[best]
+    return best.removeprefix(RULE), rankings[best]
 
 
-def _rules(collection: Collection, graphs: Sequence[GraphRows]) -> dict[str, Scores]:
-    rules: dict[str, Scores] = {}
+def _untrained(collection: Collection, graphs: Sequence[GraphRows]) -> dict[str, Scores]:
+    """Return the rankings that need no training: simple counts, the formula, shipped trees."""
+    rankings: dict[str, Scores] = {}
     for graph in graphs:
         for name, metrics in baselines(collection, graph).items():
-            rules.setdefault(name, {})[graph.name] = metrics
-    return rules
+            rankings.setdefault(name, {})[graph.name] = metrics
+    return rankings
 
 
 def _files(job: Job) -> dict[Collection, list[GraphFile]]:
@@ -101,8 +107,8 @@ def _files(job: Job) -> dict[Collection, list[GraphFile]]:
 
 
 def measured(job: Job) -> Table:
-    """Shipped rankers on layouts measured on a TPU, graph by graph, and on all measured kernels
-    together.
+    """What ranks without training on layouts measured on a TPU, graph by graph, and on all measured
+    kernels together.
     """
     if job.root.path == SAMPLE:
         raise DataRootError(
@@ -112,15 +118,12 @@ def measured(job: Job) -> Table:
     metrics = {"layout": "Kendall's tau", "tile": "1 - slowdown@5"}
     for collection, files in _files(job).items():
         graphs = labelled_rows([file.path for file in files], collection.kind, collection)
-        for part in (
-            [[graph] for graph in graphs]
-            if collection.kind == "layout"
-            else [graphs]
-            if graphs
-            else []
-        ):
+        parts = [[graph] for graph in graphs] if collection.kind == "layout" else [graphs]
+        for part in filter(None, parts):
+            ranker = shipped_model(collection.kind, collection.hardware).name
             scores = _shipped(collection, part)
-            name, rule = _best_rule(collection, _rules(collection, part))
+            rankings = _untrained(collection, part)
+            name, count = _best_count(rankings)
             title = part[0].name if len(part) == 1 else f"{len(part)} kernels"
             rows.append(
                 [
@@ -128,27 +131,20 @@ def measured(job: Job) -> Table:
                     title,
                     sum(len(graph) for graph in part),
                     metrics[collection.kind],
+                    ranker,
                     _of(scores, "score"),
-                    _of(rule, "score"),
+                    _of(rankings[ESTIMATED_TIME], "score"),
+                    _of(count, "score"),
                     name,
                     *(_of(scores, metric) for metric in _SHOWN[2:]),
                 ]
             )
-    heads = [
-        "collection",
-        "graph",
-        "distinct configurations",
-        "metric",
-        MODEL,
-        "best rule",
-        "which rule",
-    ]
-    heads += ["slowdown@1", "slowdown@5"]
+    heads = ["collection", "graph", "distinct configurations", "metric", *_COMPARED]
     return Table(
-        title="Shipped rankers on graphs measured on a TPU; they were trained on no measurements",
+        title="Graphs measured on a TPU, ranked without training on measurements",
         labels="measured on TPU v3",
         seeds=0,
-        heads=heads,
+        heads=[*heads, *_SHOWN[2:]],
         rows=rows,
     )
 
@@ -160,61 +156,55 @@ def _shipped(collection: Collection, graphs: Sequence[GraphRows]) -> Scores:
 
 
 def shipped(job: Job) -> Table:
-    """Shipped rankers on estimated graphs: the train split, of tiles out of fold, and the valid
-    split.
+    """What ranks without training on estimated graphs: the train split, of tiles out of fold, and
+    the valid split.
 
-    Nothing in the ranker of layouts is learned, but its form was chosen by looking at such graphs.
+    Nothing in the formula of layouts is learned, but its form was chosen by looking at such graphs.
     """
     rows: list[list[Cell]] = []
     for collection, files in _files(replace(job, root=find_data_root(SAMPLE))).items():
         if "estimate" not in collection.parts[1]:
             continue
-        folds = shipped_model(collection.kind, collection.hardware).require_card().folds
-        for split, held_out in (
-            ("train", "families held out" if folds else "train"),
-            ("valid", "valid"),
-        ):
-            graphs = labelled_rows(
-                [file.path for file in files if file.split == split], collection.kind, collection
-            )
+        ranker = shipped_model(collection.kind, collection.hardware)
+        folds = ranker.require_card().folds
+        for split in ("train", "valid"):
+            paths = [file.path for file in files if file.split == split]
+            graphs = labelled_rows(paths, collection.kind, collection)
+            held_out = split
             if split == "train" and folds:
+                held_out = "families held out"
                 graphs = [graph for graph in graphs if graph.name in folds]
             if not graphs:
                 continue
-            known = {
-                graph.name: folds[graph.name] for graph in graphs if split == "train" and folds
-            }
-            scores = known or _shipped(collection, graphs)
-            name, rule = _best_rule(collection, _rules(collection, graphs), "tau")
+            scores = _shipped(collection, graphs)
+            if held_out != split:
+                scores = {graph.name: folds[graph.name] for graph in graphs}
+            rankings = _untrained(collection, graphs)
+            name, count = _best_count(rankings, "tau")
             rows.append(
                 [
                     str(collection),
                     held_out,
                     len(graphs),
-                    *(_of(scores, metric) for metric in _SHOWN[1:]),
-                    _of(rule, "tau"),
+                    ranker.name,
+                    _of(scores, "tau"),
+                    _of(rankings[ESTIMATED_TIME], "tau"),
+                    _of(count, "tau"),
                     name,
+                    *(_of(scores, metric) for metric in _SHOWN[2:]),
                 ]
             )
-    heads = [
-        "collection",
-        "evaluated on",
-        "graphs",
-        *_SHOWN[1:],
-        "tau of the best rule",
-        "which rule",
-    ]
     return Table(
-        title="Shipped rankers on estimated graphs",
+        title="Estimated graphs, Kendall's tau",
         labels="estimated by the TPU's compiler (v3)",
         seeds=1,
-        heads=heads,
+        heads=["collection", "evaluated on", "graphs", *_COMPARED, *_SHOWN[2:]],
         rows=rows,
     )
 
 
 def tiles(job: Job) -> Table:
-    """The shipped ranker of tiles next to every rule, and the accuracy of its predicted times."""
+    """The shipped trees of tiles next to every count, and the accuracy of their predicted times."""
     rows: list[list[Cell]] = []
     for place in {SAMPLE: find_data_root(SAMPLE), job.root.path: job.root}.values():
         for collection, files in _files(Job(place, job.workspace)).items():
@@ -222,13 +212,12 @@ def tiles(job: Job) -> Table:
                 continue
             split = "valid" if place.path == SAMPLE else "train"
             kernels = labelled_rows([file.path for file in files if file.split == split], "tile")
-            rankings = {
-                "time-trees, shipped": _shipped(collection, kernels),
-                **_rules(collection, kernels),
+            rankings = _untrained(collection, kernels) | {
+                SHIPPED_TREES: _shipped(collection, kernels)
             }
             where = f"{collection}, {len(kernels)} kernels"
             for name, scores in rankings.items():
-                errors = _errors(kernels) if name == "time-trees, shipped" else (None, None)
+                errors = _errors(kernels) if name == SHIPPED_TREES else (None, None)
                 rows.append([where, name, *(_of(scores, metric) for metric in _SHOWN[:3]), *errors])
     heads = [
         "kernels",
@@ -248,7 +237,7 @@ def _errors(kernels: Sequence[GraphRows]) -> tuple[float, float]:
 
 
 def rankers(job: Job) -> Table:
-    """lambdarank and ranknet out of fold on every collection, next to the best rule."""
+    """lambdarank and ranknet out of fold on every collection, next to the formula and a count."""
     return _compared(_built(job, job.workspace), QUICK)
 
 
@@ -325,22 +314,18 @@ def _compared(place: Workspace, names: Sequence[str]) -> Table:
             for graph in each_graph(place, collection, "train")
             if graph.name in scores[names[0]]
         ]
-        rule, rule_scores = _best_rule(collection, _rules(collection, graphs))
-        for name, ranked in {f"best rule: {rule}": rule_scores, **scores}.items():
-            gain = None if ranked is rule_scores else _difference(ranked, rule_scores)
-            slower = [
-                float(np.mean([metrics[metric] for metrics in ranked.values()]))
-                for metric in _SHOWN[2:]
-            ]
+        rankings = _untrained(collection, graphs)
+        count, count_scores = _best_count(rankings)
+        estimate = rankings[ESTIMATED_TIME]
+        scores = {**scores, ESTIMATED_TIME: estimate, f"simple count: {count}": count_scores}
+        for name, ranked in scores.items():
+            gain = None if ranked is estimate else _difference(ranked, estimate)
+            slower = []
+            for metric in _SHOWN[2:]:
+                slower.append(float(np.mean([metrics[metric] for metrics in ranked.values()])))
             rows.append([str(collection), name, len(ranked), _of(ranked, "score"), gain, *slower])
-    heads = [
-        "collection",
-        "ranker",
-        "graphs",
-        "score",
-        "difference to the rule (95 %, paired)",
-        *_SHOWN[2:],
-    ]
+    heads = ["collection", "ranker", "graphs", "score"]
+    heads += ["difference to the estimated time (95 %, paired)", *_SHOWN[2:]]
     title = "Out-of-fold scores: unseen program families, unseen kernel families"
     return Table(title=title, labels=_LABELS, seeds=1, heads=heads, rows=rows)
 
