@@ -14,7 +14,7 @@ estimator API, `read_hlo` converts an HLO program to a graph. In a clone the sub
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 if _TYPE_CHECKING:
     from xlarank.api import load_rows as load_rows
     from xlarank.api import rank as rank

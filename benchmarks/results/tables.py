@@ -32,7 +32,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.settings import FeatureSettings
 from xlarank.features.store import each_graph, stored_collections
 from xlarank.models.model import RULE
-from xlarank.models.stored import shipped_model, shipped_trees
+from xlarank.models.stored import ESTIMATED_TIME, SHIPPED_TREES, shipped_model, shipped_trees
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import difference
 from xlarank.pipelines.build_features import BuildRequest, build_features
