@@ -27,7 +27,7 @@ _COMMANDS: Final = """# Commands
 
 Run a command with `python run.py COMMAND` in a clone, or with `xlarank COMMAND` if xlarank is
 installed. The options in the first table apply to all commands; put them before or after the
-command. `--config-file` reads values of options from a TOML file.
+command.
 """
 _RANKERS: Final = """# Rankers
 

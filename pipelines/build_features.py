@@ -103,7 +103,6 @@ class BuildRequest:
             ``seed``; 0 keeps all. Validation and test graphs are always complete, as every
             configuration must be ranked.
         jobs: number of processes; 0 chooses by the size of the files.
-        replace: drop the rows, studies and models of another data root.
         scheduler: address of a Dask scheduler, or "local" for a cluster that is started here, with
             ``jobs`` workers (0: one per core). Workers read the data root under the same path.
     """
@@ -114,7 +113,6 @@ class BuildRequest:
     max_configs: int = 0
     jobs: int = 0
     seed: int = 0
-    replace: bool = False
     scheduler: str | None = None
 
 
@@ -140,7 +138,7 @@ def build_features(
     files = graph_files(data_root.npz, request.collections, where=str(data_root.path))
     discovered = discover(data_root.npz)
     with workspace_lock(workspace, progress):
-        require_one_root(data_root, workspace, discovered, replace=request.replace)
+        require_one_root(data_root, workspace, discovered)
     splits = choose_splits(request.splits)
     settings = request.settings
     started = time.monotonic()

@@ -81,7 +81,7 @@ def train(
 
     If folds hold out kernel families, those unseen in training are ranked with a fallback, blended
     with the compiler's default (`xlarank.models.card.blend_default`). A model whose scores are all
-    equal is not saved unless ``allow_constant``. With ``model`` "auto", every ranker is validated
+    equal is not saved. With ``model`` "auto", every ranker is validated
     on the same folds and the best is trained, per collection; its score, the best of several, is
     slightly optimistic.
 
@@ -177,15 +177,14 @@ def _save(
     """Replace the model of the collection by that of the best contender, which is the first, and
     write the out-of-fold results of all.
 
-    Raises `CollectionError`, before anything is replaced, if all scores of a new model are equal,
-    unless allowed.
+    Raises `CollectionError`, before anything is replaced, if all scores of a new model are equal.
     """
     data = training.data.with_also()
     best = validated[0]
     importance = model.importance() if model.members else {}
     note = ""
     if not importance:
-        note = _require_scores_that_differ(training, model, settings.allow_constant)
+        note = _require_scores_that_differ(training, model)
     others = _untrained(training, best)
     card = _card(training, plan, best, settings, others)
     tables = _tables(card, validated, others)
@@ -285,20 +284,16 @@ def _untrained_scores(rankings: Rankings) -> dict[str, dict[str, float]]:
     return scores
 
 
-def _require_scores_that_differ(
-    training: StoredTrainingSet, model: Model, may_be_equal: bool
-) -> str:
-    """Return a warning about a model without splits; raise `CollectionError` for equal scores,
-    unless allowed.
-    """
+def _require_scores_that_differ(training: StoredTrainingSet, model: Model) -> str:
+    """Return a warning about a model without splits; raise `CollectionError` for equal scores."""
     data = training.data.with_also()
     reason = f"too few rows to train {model.name} ({counted(len(data.cost), 'row')})"
     note = "" if not model.members else f"{training.collection}: no tree has a split: {reason}"
     scores = (model.score(part) for part in data.parts)
-    if not may_be_equal and all(np.ptp(graph_scores) == 0 for graph_scores in scores):
+    if all(np.ptp(graph_scores) == 0 for graph_scores in scores):
         cause = f"{note}, and" if note else f"{training.collection}:"
         got = f"{cause} all scores are equal, so the model is not saved"
         smaller = "run tune, which tries smaller leaves (min_data_in_leaf)"
-        do = f"add graphs or configurations, or {smaller}; `allow_constant` saves it"
+        do = f"add graphs or configurations, or {smaller}"
         raise CollectionError(got, do=do)
     return note

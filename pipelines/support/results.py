@@ -276,18 +276,12 @@ class ScoreFiles:
     """
 
     names: list[str]
-    weights: list[float]
     tables: list[pl.DataFrame]
 
     @classmethod
-    def read(cls, paths: Sequence[Path], split: str, weights: Sequence[float] = ()) -> ScoreFiles:
-        """Read files; raises `SubmissionError` for unreadable files and invalid ``weights``."""
-        factors = list(weights) or [1.0] * len(paths)
-        if len(factors) != len(paths) or not all(np.isfinite(factors)) or min(factors) <= 0:
-            listed = ", ".join(f"{weight:g}" for weight in factors)
-            expected = f"a weight above 0 for each of {counted(len(paths), 'file')}"
-            raise SubmissionError(f"`weights` are {listed}", expected=expected)
-        return cls(list(map(str, paths)), factors, [_read(path, split) for path in paths])
+    def read(cls, paths: Sequence[Path], split: str) -> ScoreFiles:
+        """Read files; raises `SubmissionError` for unreadable files."""
+        return cls(list(map(str, paths)), [_read(path, split) for path in paths])
 
     @property
     def name(self) -> str:
@@ -299,17 +293,15 @@ class ScoreFiles:
         return [table.partition_by("graph", as_dict=True) for table in self.tables]
 
     def score(self, collection: Collection, graph: GraphRows) -> Floats | None:
-        """Return weighted mean ranks, ``(1, rows)``, or None; raises `SubmissionError`."""
+        """Return mean ranks, ``(1, rows)``, or None; raises `SubmissionError`."""
         ranks = []
-        weights = []
-        for file, weight, graphs in zip(self.names, self.weights, self._by_graph, strict=True):
+        for file, graphs in zip(self.names, self._by_graph, strict=True):
             entries = graphs.get((graph.name,), _READ.to_frame())
             if "collection" in entries.columns:
                 entries = entries.filter(pl.col("collection") == str(collection))
             if len(entries):
                 ranks.append(mean_rank(_row_scores(file, entries, graph)))
-                weights.append(weight)
-        return np.average(ranks, axis=0, weights=weights)[None] if ranks else None
+        return np.mean(ranks, axis=0)[None] if ranks else None
 
     def require_known_graphs(
         self, workspace: Workspace, collections: Sequence[Collection], split: str

@@ -12,7 +12,6 @@ The lock is `flock` on a file in the workspace; the kernel releases it when its 
 from __future__ import annotations
 
 import errno
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -76,14 +75,11 @@ def each_collection(
     return results
 
 
-def require_one_root(
-    data_root: DataRoot, workspace: Workspace, files: Sequence[GraphFile], *, replace: bool = False
-) -> None:
+def require_one_root(data_root: DataRoot, workspace: Workspace, files: Sequence[GraphFile]) -> None:
     """Raise `WorkspaceError` if the workspace has rows of another data root.
 
-    With ``replace``, remove all files of their collections and all results instead. A moved or
-    repaired root counts as the same if at least half of the stored graphs of each collection still
-    have their names and sizes.
+    A moved or repaired root counts as the same if at least half of the stored graphs of each
+    collection still have their names and sizes.
     """
     paths = {(file.collection, file.split, file.name): file.path for file in files}
     for collection in stored_collections(workspace):
@@ -101,20 +97,11 @@ def require_one_root(
                 stored += 1
                 with suppress(OSError, KeyError):
                     unchanged += paths[collection, split, name].stat().st_size == graph.source.size
-        if 2 * unchanged >= stored:
-            continue
-        if not replace:
+        if 2 * unchanged < stored:
             roots = f"{other_root}, not of {data_root.path}"
             got = f"the workspace {workspace.root} holds {collection} of {roots}"
-            replaced = "build features with `replace`, which drops those rows"
-            do = f"pass another `workspace`, or {replaced}"
+            do = "pass another `workspace`, or remove this one"
             raise WorkspaceError(got, expected="one data root a workspace", do=do)
-        workspace.results().unlink(missing_ok=True)
-        # manifests last: after an interruption they still name the other root
-        predictions = workspace.predictions(collection, "any").parent
-        folders = [workspace.model(collection), workspace.study(collection), predictions]
-        for folder in [*folders, *(workspace.features(collection, split) for split in SPLITS)]:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

@@ -28,7 +28,6 @@ class TrainSettings:
         select: criterion by which cross-validation chooses, one of
             `xlarank.models.validation.metrics.SELECTIONS`.
         threads: cores, 0 for all.
-        allow_constant: whether to save models whose scores are all equal.
         max_rows: training rows of a collection, sampled evenly from its graphs; 0: all, None: the
             default of the kind of graphs, `xlarank.pipelines.training.training_sets.MAX_ROWS`.
         name: name of the run in the leaderboard.
@@ -43,7 +42,6 @@ class TrainSettings:
     select: str = "mean"
     seed: int = 0
     threads: int = 0
-    allow_constant: bool = False
     max_rows: int | None = None
     name: str = ""
 

@@ -72,7 +72,7 @@ def test_no_output_replaces_an_input_or_another_output(job, trained, tmp_path, m
     inputs = {path: path.read_bytes() for path in (*data.rglob("*.npz"), *trained.rglob("*.json"))}
     for name, link in (("soft.npz", os.symlink), ("hard.npz", os.link)):
         link(graph, name)
-    for name in ("scores.csv", "mine.py", "step.hlo", "xla_default.json", "settings.toml"):
+    for name in ("scores.csv", "mine.py", "step.hlo", "xla_default.json"):
         path = tmp_path / name
         path.write_text("# kept\n")
         inputs[path] = path.read_bytes()
@@ -83,7 +83,6 @@ def test_no_output_replaces_an_input_or_another_output(job, trained, tmp_path, m
         (f"rank {graph} --csv soft.npz", binary),
         ("rank soft.npz --json hard.npz", binary),
         (f"rank {folder} --csv {folder}/mlp__a.npz", binary),
-        (f"rank {graph} --log-file hard.npz", binary),
         (f"submit --workspace {trained} --out {graph}", binary),
         (f"propose {graph} --out soft.npz", "--out soft.npz is the same file as the graph to read"),
         ("evaluate --official-indices . --json xla_default.json", "same file as --official-ind"),
@@ -91,8 +90,6 @@ def test_no_output_replaces_an_input_or_another_output(job, trained, tmp_path, m
         ("check-submission scores.csv --json scores.csv", "same file as the file to read"),
         ("advise mine:program --json mine.py", "same file as the program to read mine.py"),
         ("collect --program step.hlo --out o --json step.hlo", "same file as --program step.hlo"),
-        ("info --config-file settings.toml --json settings.toml", "same file as --config-file"),
-        ("info --log-file scores.csv --json scores.csv", "is the same file as"),
         (f"rank {graph} --csv one --json ./one", "--json one is the same file as --csv one"),
         (f"rank {graph} --csv {trained}/models/a --workspace {trained}", "keeps its own files"),
     ):
@@ -104,7 +101,7 @@ def test_no_output_replaces_an_input_or_another_output(job, trained, tmp_path, m
 def test_each_path_of_a_command_is_an_input_or_an_output():
     """`require_separate_files` has to know new outputs."""
     inputs = {"data_root", "workspace", "compare", "official_indices", "scores", "sample", "file"}
-    inputs |= {"graph", "files", "module", "config_file"}
+    inputs |= {"graph", "files", "module"}
     group = app.commands()
     for command in (group, *group.commands.values()):
         for name, hint in get_type_hints(command.callback).items():
@@ -147,10 +144,10 @@ def test_a_broken_file_makes_commands_fail_after_their_work(tree, trained, tmp_p
         outcome = here(*words, "--data-root", tree)
         assert outcome.code == 1 and "swish__a: cannot be opened" in outcome.errors[0]
         assert "1 broken file; the others were dealt with" in outcome.errors[-1]
-    few = ("-c", TILE, "--rounds", "2", "--seeds", "1", "--allow-constant")
+    few = ("--rounds", "20", "--seeds", "1")
     outcome = here("train", "--workspace", tmp_path / "new", "--data-root", tree, *few)
     assert outcome.code == 1 and "swish__a" in outcome.errors[0], "built first"
-    assert (tmp_path / "new/models/tile/cpu/model.json").exists()
+    assert (tmp_path / "new/models/layout/cpu/random/model.json").exists()
     outcome = here("submit", "--workspace", trained, "--out", tmp_path / "out.csv")
     assert outcome.code == 1 and "swish__a" in outcome.errors[0]
     assert f"{LAYOUT}:gru__a" in (tmp_path / "out.csv").read_text()
@@ -172,7 +169,7 @@ def test_names_of_files_are_shown_as_they_are_or_escaped(job, trained, tmp_path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         Path(os.fsdecode(path)).write_bytes(whole)
     assert r"tile:x\x1b[31my" in here("info", "--data-root", tree).out
-    words = ["--data-root", tree, "--workspace", trained, "--tier", "fast", "--replace"]
+    words = ["--data-root", tree, "--workspace", trained, "--tier", "fast"]
     outcome = here("build-features", *words)
     assert outcome.code == 1 and "\x1b" not in outcome.out + outcome.err
     page = tmp_path / "report.html"

@@ -136,8 +136,8 @@ def scores_of(workspace, split="test", **changed):
     return pl.concat(tables).with_columns(**changed)
 
 
-def submitted(workspace, out, paths, weights=(), **options):
-    files = ScoreFiles.read(paths, "test", weights)
+def submitted(workspace, out, paths, **options):
+    files = ScoreFiles.read(paths, "test")
     return submit(Workspace(workspace), out / "out.csv", scores=files, **options)
 
 
@@ -197,14 +197,13 @@ def test_scores_are_submitted_and_blended_by_rank(shared_built, tmp_path):
     scores_of(shared_built).write_parquet(first)
     scores_of(shared_built, score=-1000.0 * pl.col("configuration")).write_csv(second)
     names = [f"{LAYOUT}:{name}" for name in TREE[LAYOUT]["test"]]
-    for paths, weights, best in (
-        ([second], (), 21),
-        ([first, second], (2, 1), 0),
-        ([first, second], (1, 2), 21),
-        ([first, second], (), 0),  # all are equal: the order of the file
-        ([first], (), 0),
+    for paths, best in (
+        ([second], 21),
+        ([first, second, second], 21),
+        ([first, second], 0),  # all are equal: the order of the file
+        ([first], 0),
     ):
-        report = submitted(shared_built, tmp_path, paths, weights)
+        report = submitted(shared_built, tmp_path, paths)
         assert report.rows == {LAYOUT: 2, TILE: 2} and not report.unranked()
         orders = read_submission(report.out)
         assert [orders[name][0] for name in names] == [best, best]
@@ -265,10 +264,6 @@ def test_the_first_wrong_row_is_named(shared_built, tmp_path):
         with pytest.raises(SubmissionError, match=message):
             submitted(shared_built, tmp_path, [path])
         assert not (tmp_path / "out.csv").exists()
-    nan = float("nan")
-    for paths, weights in (([path], (1, 2)), ([path], (0,)), ([path] * 2, (1, nan)), ([], (1,))):
-        with pytest.raises(SubmissionError, match="a weight above 0 for each of"):
-            ScoreFiles.read(paths, "test", weights)
     with pytest.raises(SubmissionError, match="cannot be read"):
         ScoreFiles.read([tmp_path], "test")
 

@@ -128,7 +128,7 @@ def test_model_of_another_collection(shared_trained, shared_built, tmp_path):
     # a graph with a learned name, one of a learned family, and a new one
     splits = {"train": ("delta__x",), "valid": ("alpha__a", "beta__z", "kappa__a")}
     trees.write_tree(root, {**TREE, other: splits})
-    build(root, work, replace=True, collections=[other])
+    build(root, work, collections=[other])
     result = run(work, model_from=LAYOUT)
     assert list(result.report) == [other, LAYOUT]
     assert is_by_hand(result.report[other], work, model_of(work), other)
@@ -363,7 +363,7 @@ def test_graphs_that_train_did_not_score_are_cross_validated(trained):
 
 def test_rules_are_scored_on_the_rows_of_the_folds(trained):
     """A model of a sample is compared with rules on the same sample."""
-    trees.train_models(trained, collections=[LAYOUT], max_rows=80, rounds=3, allow_constant=True)
+    trees.train_models(trained, collections=[LAYOUT], max_rows=80, rounds=3, may_be_equal=True)
     card = model_of(trained).card
     for (name, _), metrics in out_of_fold(Workspace(trained), LAYOUTS, card).items():
         scores = {graph: values["score"] for graph, values in metrics.items()}
@@ -382,7 +382,7 @@ def test_a_model_in_a_folder_is_not_the_own_one(trained, tmp_path):
     folder = shutil.copytree(trained / "models/tile/cpu", tmp_path / "model")
     (name, _), *_ = run(trained, model_from=str(folder), collections=[TILE]).rankings[TILE]
     assert name == "lambdarank", "a copy is the same"
-    trees.train_models(trained, collections=[TILE], rounds=7, allow_constant=True)
+    trees.train_models(trained, collections=[TILE], rounds=7, may_be_equal=True)
     (name, _), *_ = run(trained, model_from=str(folder), collections=[TILE]).rankings[TILE]
     assert name == f"lambdarank of {TILE}"
 
@@ -400,7 +400,7 @@ def test_arguments_without_effect_are_refused(shared_trained, tmp_path):
 
 @pytest.mark.slow
 def test_the_graphs_are_those_that_the_model_learned_from(tree, built):
-    options = {"rounds": 2, "allow_constant": True}
+    options = {"rounds": 2, "may_be_equal": True}
     trees.train_models(built, collections=[LAYOUT], with_valid=True, **options)
     result = held_out(built, by="graph", collections=[LAYOUT])
     assert list(result.report[LAYOUT]["tau"]["graphs"])[-2:] == ["delta__a", "delta__b"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.graphs import (
     LAYOUT_PROGRAM,
@@ -155,11 +156,17 @@ def build(
 
 
 def train_models(
-    workspace: Path, *, progress: Progress | None = None, **chosen: Any
+    workspace: Path, *, progress: Progress | None = None, may_be_equal: bool = False, **chosen: Any
 ) -> list[TrainResult]:
-    """Train models; with one seed and one thread, by default."""
+    """Train models, with one seed and one thread by default; save those of few rows, whose scores
+    are all equal, if these ``may_be_equal``.
+    """
     settings = TrainSettings(**{"seeds": 1, "threads": 1, **chosen})
-    return train(Workspace(workspace), settings, progress=progress)
+    with pytest.MonkeyPatch.context() as patch:
+        if may_be_equal:
+            check = "xlarank.pipelines.train._require_scores_that_differ"
+            patch.setattr(check, lambda training, model: "")
+        return train(Workspace(workspace), settings, progress=progress)
 
 
 def stored(workspace: Path, collection: str = LAYOUT, split: str = "train") -> dict[str, GraphRows]:

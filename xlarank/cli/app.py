@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from inspect import getdoc
-from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn, get_type_hints
 
 import typer
@@ -23,14 +22,8 @@ from typer.main import get_command
 
 import xlarank
 from xlarank.cli import console, dataset, demo, explaining, learning, programs, ranking, scoring
-from xlarank.cli.options import (
-    RANKERS,
-    SHARED_HELP,
-    load_config,
-    moved_to_front,
-    require_separate_files,
-)
-from xlarank.data.errors import MAX_ROUNDS, OutputError, XlarankError
+from xlarank.cli.options import RANKERS, SHARED_HELP, moved_to_front, require_separate_files
+from xlarank.data.errors import MAX_ROUNDS, XlarankError
 
 #: Placeholders of option values in help, by type; a flag has none.
 _PLACEHOLDERS: Final = {"Path": "PATH", "str": "TEXT", "bool": "", "int": "N", "float": "N"}
@@ -73,7 +66,7 @@ leaderboard -c tile:xla --metric tau --csv leaderboard.csv
 rank net__a.npz
 rank own/npz/tile/tpu-estimate/train --csv orders.csv
 submit --out submission.csv
-submit --model-from layout:xla:random --strict
+submit --model-from layout:xla:random
 check-submission submission.csv
 check-submission submission.csv --sample sample_submission.csv
 explain net__a.npz --against default
@@ -147,30 +140,22 @@ def common(
     version: Annotated[bool, Option(callback=_version, is_eager=True)] = False,
     quiet: bool = False,
     verbose: bool = False,
-    log_file: Path | None = None,
-    config_file: Path | None = None,
 ) -> None:
     r"""Rank compiler configurations without running them: boosted trees on TpuGraphs data.
 
-    --quiet, --verbose, --log-file and --config-file may stand before or after the command.
+    --quiet and --verbose may stand before or after the command.
 
     Args:
         version: Show the version.
         quiet: Print errors only (and JSON with --json -).
         verbose: Print each step, and lists in full.
-        log_file: Append all output to this file, with the time.
-        config_file: TOML file with values of options: top level for all commands, \[train] for one.
     """
     if quiet and verbose:
         raise typer.BadParameter("--quiet and --verbose exclude each other")
-    console.configure(quiet=quiet, verbose=verbose, log_file=log_file)
+    console.current_run.quiet = quiet
+    console.current_run.verbose = verbose
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's parser prints irrelevant warnings
-    console.current_run.command = name = context.invoked_subcommand or ""
-    if config_file is not None and name:
-        commands = context.command.commands  # type: ignore[attr-defined]
-        values = load_config(config_file, commands, name)
-        context.default_map = {name: values}
-        console.current_run.config = {"file": str(config_file), "values": values}
+    console.current_run.command = context.invoked_subcommand or ""
 
 
 def examples_of(command: str) -> list[str]:
@@ -206,13 +191,8 @@ def commands() -> Any:
 
 
 def _invoke(invoke: Callable[[Any], Any], context: Any) -> Any:
-    """Run a command after a check of the files that its line and its configuration name."""
-    params = [*context.parent.command.params, *context.command.params]
-    try:
-        require_separate_files(params, context.parent.params | context.params)
-    except OutputError:
-        console.current_run.close_log()  # the log may be an input
-        raise
+    """Run a command after a check of the files that its line names."""
+    require_separate_files(context.command.params, context.params)
     return invoke(context)
 
 
@@ -245,7 +225,6 @@ def number_span(option: Any) -> str | None:
 def main() -> None:
     """Run a command; errors that a user can act on are printed as one line, without a traceback."""
     console.current_run = console.Run()
-    code: object = 1
     for number in (signal.SIGINT, signal.SIGTERM):  # the default is to exit without a message
         signal.signal(number, _interrupt)
     warnings.showwarning = _show_warning
@@ -256,8 +235,6 @@ def main() -> None:
         if _received:  # libraries may turn the interruption into another error
             sys.stdout.flush()
             _leave(_received[0])
-        if isinstance(error, SystemExit):
-            code = error.code or 0
         if _out_of_memory(error):  # perhaps too little is left for the console
             os.write(2, _MEMORY)
             sys.exit(1)
@@ -265,8 +242,6 @@ def main() -> None:
             raise
         console.error_line(str(user_error))
         sys.exit(1)
-    finally:
-        console.current_run.end(code)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

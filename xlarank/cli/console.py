@@ -1,4 +1,4 @@
-"""Output of commands: lines, tables, progress, errors, JSON and the log."""
+"""Output of commands: lines, tables, progress, errors and JSON."""
 
 from __future__ import annotations
 
@@ -8,33 +8,34 @@ import os
 import re
 import shlex
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final, Literal
 
 import typer
-from rich import progress as rich_progress
+from rich import box
 from rich.console import Console
-from rich.table import Column
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
 from rich.text import Text
 
-import xlarank
-from xlarank.cli.tables import FILE_WIDTH, plain, print_rows
 from xlarank.data import files
-from xlarank.data.errors import WorkspaceError, counted, duration, reasons
-from xlarank.data.files import regular_no_link
-from xlarank.data.passwords import without_password
+from xlarank.data.errors import counted, reasons
 
 #: Maximum number of lines of a list, and of names that share a reason.
 _MAX_LINES = 20
 _MAX_NAMES = 3
-#: Seconds before the first line of a job, and maximum seconds between later ones.
-_FIRST = 2.0
-_MAX_PAUSE = 15.0
+#: Width of lines and tables if the output is not a terminal.
+FILE_WIDTH = 150
 #: A parameter in a message, perhaps with a value.
 _PARAMETER: Final = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
 #: Parameters whose options have another name.
@@ -45,7 +46,7 @@ STDOUT: Final = Path("-")
 
 @dataclass
 class Run:
-    """A running command: its output and its record.
+    """A running command: its output, and words for the next command.
 
     Attributes:
         json_on_stdout: whether all but JSON goes to standard error.
@@ -55,93 +56,17 @@ class Run:
 
     quiet: bool = False
     verbose: bool = False
-    log: TextIO | None = None
     json_on_stdout: bool = False
     command: str = ""
-    config: dict[str, Any] | None = None
-    workspace: Path | None = None
     words: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
-    arguments: list[str] = field(default_factory=lambda: sys.argv[1:])
-    began: float = field(default_factory=time.time)
 
     def keep(self, *words: object) -> None:
         """Record a file, a name or an option for the next command."""
         self.words["file"] = shlex.join(map(str, words))
 
-    def close_log(self) -> None:
-        if self.log is not None:
-            self.log.close()
-            self.log = None
-
-    def end(self, code: object) -> None:
-        """Close the log, and append the record to ``reports/runs.jsonl`` of the workspace; ignore
-        write errors.
-        """
-        self.close_log()
-        if self.workspace is None or not os.path.isdir(self.workspace):
-            return
-        entry = {
-            "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.began)),
-            "seconds": round(time.time() - self.began, 1),
-            "version": xlarank.__version__,
-            "arguments": without_passwords(self.arguments),
-            "config": without_passwords(self.config),
-            "exit": code,
-        }
-        with suppress(ImportError):  # not on Windows
-            import resource
-
-            processes = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-            # The peak of the largest single process, not their sum.
-            peak = max(resource.getrusage(who).ru_maxrss for who in processes)
-            entry["peak_mb"] = round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10))
-        path = self.workspace / "reports" / "runs.jsonl"
-        with suppress(OSError):
-            path.parent.mkdir(exist_ok=True)
-            with open(path, "a", encoding="utf-8", opener=regular_no_link) as stream:
-                stream.write(json.dumps(entry, default=str) + "\n")
-
-
-def without_passwords(value: Any, option: str = "") -> Any:
-    """Hide passwords in command-line words or a configuration.
-
-    >>> without_passwords(["tune", "--storage=mysql://me:secret@host/db", "--storage",
-    ...     "password=x"])
-    ['tune', '--storage=mysql://me:***@host/db', '--storage', '***']
-    """
-    if isinstance(value, dict):
-        return {name: without_passwords(entry, f"--{name}") for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        before = [option, *map(str, value)]
-        return [without_passwords(*pair) for pair in zip(value, before, strict=False)]
-    if isinstance(value, str) and value.startswith("--storage="):
-        return "--storage=" + without_password(value.removeprefix("--storage="))
-    hidden = isinstance(value, str) and (option == "--storage" or "://" in value)
-    return without_password(value) if hidden else value
-
 
 current_run = Run()
-
-
-def configure(*, quiet: bool = False, verbose: bool = False, log_file: Path | None = None) -> None:
-    """Set the output of a command; raises `WorkspaceError` for a log that cannot be written."""
-    current_run.quiet = quiet
-    current_run.verbose = verbose
-    if log_file is not None:
-        target = files.require_replaceable(log_file)
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            current_run.log = target.open("a", encoding="utf-8", buffering=1)
-        except OSError as error:
-            got = f"cannot write {log_file} ({error.strerror or error})"
-            raise WorkspaceError(got, do="pass another --log-file") from error
-
-
-def _log(text: str) -> None:
-    if current_run.log is not None:
-        now = time.strftime("%Y-%m-%d %H:%M:%S")
-        current_run.log.writelines(f"{now} {line}\n" for line in text.splitlines())
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -155,8 +80,8 @@ def console(*, stderr: bool = False) -> Console:
 def as_options(text: str) -> str:
     """Rewrite parameters in backticks as command-line options.
 
-    >>> as_options("`max_configs` is -1; pass `weights` or `model_from=shipped`")
-    '--max-configs is -1; pass --weights or --model-from shipped'
+    >>> as_options("`max_configs` is -1; pass `seeds` or `model_from=shipped`")
+    '--max-configs is -1; pass --seeds or --model-from shipped'
     """
 
     def option(match: re.Match[str]) -> str:
@@ -167,10 +92,9 @@ def as_options(text: str) -> str:
 
 
 def say(text: str, style: str = "", *, label: str = "", error: bool = False) -> None:
-    """Print and log a line, errors even if quiet; ``style`` is the label's, if there is one."""
+    """Print a line, errors even if quiet; ``style`` is the label's, if there is one."""
     text = plain(as_options(text))
     line = Text.assemble((label, style), text) if label else Text(text, style)
-    _log(line.plain)
     if error or not current_run.quiet:
         console(stderr=error).print(line, highlight=False, soft_wrap=True)
 
@@ -202,16 +126,31 @@ def _grouped(reason_of: Mapping[str, str]) -> list[str]:
     return reasons(reason_of, len(reason_of) if current_run.verbose else _MAX_NAMES)
 
 
-def show_rows(rows: Iterable[Mapping[str, object]], *, extra: int = 0) -> None:
-    """Print and log rows as a table (`print_rows`)."""
+def show_rows(rows: Iterable[Mapping[str, object]]) -> None:
+    """Print rows as a table without empty columns, headed by their keys.
+
+    A key that begins with > is that of a column aligned right; an empty row is a rule.
+    """
     texts = [{head: plain(str(cell)) for head, cell in row.items()} for row in rows]
-    if not current_run.quiet:
-        print_rows(texts, console(), extra=extra)
-    if current_run.log is not None:
-        lines = Console(width=FILE_WIDTH, markup=False, force_terminal=False)
-        with lines.capture() as captured:
-            print_rows(texts, lines)
-        _log(captured.get())
+    filled = [row for row in texts if row]
+    heads = [head for head in filled[0] if any(row[head] for row in filled)] if filled else []
+    if current_run.quiet or not heads:
+        return
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for head in heads:
+        justify: Literal["left", "right"] = "right" if head.startswith(">") else "left"
+        table.add_column(head.lstrip(">~"), justify=justify, overflow="fold")
+    for row in texts:
+        if row:
+            table.add_row(*(row[head] for head in heads))
+        else:
+            table.add_section()
+    console().print(table)
+
+
+def plain(text: str) -> str:
+    """Return text with control characters escaped: a file name must not forge output."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def finish(broken: dict[str, str]) -> None:
@@ -253,74 +192,32 @@ def write_json(path: Path | None, result: Any) -> None:
 
 @contextmanager
 def progress(title: str, total: int) -> Iterator[Callable[..., None]]:
-    """Show a job: as a bar on a terminal, elsewhere by lines at intervals; if verbose, by a line
-    for each step. The log has the lines.
-    """
-    title = plain(title)
-    verbose = current_run.verbose
-    has_bar = sys.stderr.isatty() and not (current_run.quiet or verbose)
-    bars = _bars()  # also the state of the job if nothing is drawn
-    bars.add_task(title, total=total, note="", left="")
-    (task,) = bars.tasks
-    ended = threading.Event()
-    began = time.monotonic()
-
-    def write(line: str) -> None:
-        _log(line)
-        if not (current_run.quiet or has_bar):
-            print(line, file=sys.stderr, flush=True)
-
-    def write_state() -> None:
-        line = f"{title}: {task.completed} of {total}, {duration(time.monotonic() - began)}"
-        line += f", {task.fields['left']}" if task.fields["left"] else ""
-        line += f"; last: {task.fields['note']}" if task.fields["note"] else ""
-        write(line)
+    """Show a job as a bar on a terminal; if verbose, by a line for each step."""
+    has_bar = sys.stderr.isatty() and not (current_run.quiet or current_run.verbose)
+    description = TextColumn(plain(title), markup=False)
+    left = TimeRemainingColumn(compact=True)
+    note = TextColumn("{task.fields[note]}", style="dim", markup=False)
+    bars = Progress(
+        description,
+        BarColumn(bar_width=12),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        left,
+        note,
+        console=console(stderr=True),
+        transient=True,
+        disable=not has_bar,
+    )
+    task = bars.add_task("", total=total, note="")
+    done = 0
 
     def step(note: str = "", left: float | None = None, more: int = 0) -> None:
-        nonlocal total
+        nonlocal done, total
+        done += 1
         total += more
-        bars.update(task.id, total=total, advance=1, note=plain(note), left="")
-        steps_left = total - task.completed
-        if steps_left > 0:
-            mean = (time.monotonic() - began) / task.completed
-            seconds = mean * steps_left if left is None else left
-            bars.update(task.id, left=f"about {duration(seconds)} left")
-        if verbose:
-            write_state()
+        bars.update(task, total=total, advance=1, note=plain(note))
+        if current_run.verbose:
+            say(f"{title}: {done} of {total}; {note}", error=True)
 
-    def watch() -> None:
-        pause = _FIRST
-        while not ended.wait(pause):
-            write_state()
-            pause = min(pause * 1.5, _MAX_PAUSE)
-
-    clock = threading.Thread(target=watch, daemon=True)
-    clock.start()
-    try:
-        with bars if has_bar else nullcontext():
-            yield step
-    finally:
-        ended.set()
-        clock.join(1.0)
-        seconds = time.monotonic() - began
-        if verbose or seconds >= _FIRST:
-            write(f"{title}: {task.completed} of {total} in {duration(seconds)}")
-
-
-def _bars() -> rich_progress.Progress:
-    """Return bars with description, count, time and note; names are cut in a narrow window."""
-    description, note = (Column(ratio=ratio, no_wrap=True, overflow="ellipsis") for ratio in (3, 2))
-    fixed = Column(no_wrap=True)
-    return rich_progress.Progress(
-        rich_progress.TextColumn("{task.description}", markup=False, table_column=description),
-        rich_progress.BarColumn(bar_width=12),
-        rich_progress.MofNCompleteColumn(table_column=fixed),
-        rich_progress.TimeElapsedColumn(table_column=fixed),
-        rich_progress.TextColumn("{task.fields[left]}", table_column=fixed),
-        rich_progress.TextColumn(
-            "{task.fields[note]}", style="dim", markup=False, table_column=note
-        ),
-        console=console(stderr=True),
-        refresh_per_second=4,
-        expand=True,
-    )
+    with bars:
+        yield step

@@ -20,6 +20,7 @@ from xlarank.cli.console import (
     write_json,
 )
 from xlarank.data.errors import XlarankError
+from xlarank.data.workspace import Workspace
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.features.block import Block
@@ -82,7 +83,7 @@ def info(
         return
     root = options.data_root_of(data_root)
     parts = run(root, collections=collection or [], progress=progress)
-    show_rows(map(info_row, parts), extra=2)
+    show_rows(map(info_row, parts))
     list_lines("note", options.substitutions(part.collection for part in parts))
     for part in parts:
         unrankable = dict.fromkeys(part.unrankable, options.UNRANKABLE)
@@ -141,7 +142,6 @@ def build_features(
     candidates: bool = True,
     blocks: options.Blocks = None,
     seed: options.Seed = 0,
-    replace: bool = False,
     scheduler: str | None = None,
     json_file: options.Json = None,
 ) -> None:
@@ -152,7 +152,6 @@ def build_features(
         max_configs: Maximum configurations of a train graph, drawn at random; 0: all.
         tier: Columns: fast or full.
         candidates: Include transductive columns (of all candidates of a graph).
-        replace: Delete features and models of another data root.
     """
     from xlarank.features.settings import FeatureSettings
     from xlarank.pipelines.build_features import BuildRequest
@@ -165,11 +164,10 @@ def build_features(
         max_configs=max_configs,
         jobs=jobs,
         seed=seed,
-        replace=replace,
         scheduler=scheduler,
     )
     root = options.data_root_of(data_root)
-    finish(options.build(root, options.workspace_at(workspace), request, json_file))
+    finish(options.build(root, Workspace(workspace), request, json_file))
 
 
 @app.command()

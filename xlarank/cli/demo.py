@@ -14,6 +14,7 @@ from xlarank.cli.learning import train, tune
 from xlarank.cli.ranking import rank, submit
 from xlarank.cli.scoring import evaluate
 from xlarank.data.errors import counted
+from xlarank.data.workspace import Workspace
 
 #: Collections of the demo: one of each kind, so that it takes only minutes.
 DEMO: Final = ("layout:cpu:random", "tile:cpu")
@@ -28,7 +29,7 @@ def demo(workspace: options.Work = Path("work/demo"), trials: options.Trials = 8
     from xlarank.pipelines.build_features import BuildRequest
 
     root = find_data_root(SAMPLE)
-    work = options.workspace_at(workspace)
+    work = Workspace(workspace)
     headline("1. build-features")
     say("layouts and tiles measured on a CPU (data/sample/README.md)")
     options.build(root, work, BuildRequest(collections=DEMO))

@@ -11,6 +11,7 @@ from typer import Typer
 from xlarank.cli import console, options
 from xlarank.cli.console import list_lines, list_reasons, progress, say, show_rows, write_json
 from xlarank.data.errors import counted
+from xlarank.data.workspace import Workspace
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.pipelines.ranking.score_difference import Explanation
@@ -144,7 +145,7 @@ def explain(
     from xlarank.pipelines.explain import explain as run
 
     result = run(
-        options.workspace_at(workspace),
+        Workspace(workspace),
         graph,
         config=config,
         against=against,
@@ -178,11 +179,10 @@ def report(
         compare: Workspace to compare with, graph by graph (paired test).
         figures: Folder for the pictures as SVG files, as for a paper.
     """
-    from xlarank.data.workspace import Workspace
     from xlarank.pipelines.report import report as run
     from xlarank.pipelines.support.workspaces import has_labels
 
-    work = options.workspace_at(workspace)
+    work = Workspace(workspace)
     options.build_changed(work, collection)
     out = out or work.reports() / "report.html"
     all_facts, pictures = run(

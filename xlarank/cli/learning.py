@@ -114,7 +114,6 @@ def train(
     select: str = "mean",
     seed: options.Seed = 0,
     threads: options.Threads = 0,
-    allow_constant: bool = False,
     name: str = "",
     json_file: options.Json = None,
 ) -> Any:
@@ -127,7 +126,6 @@ def train(
         with_valid: Train on the valid split, too.
         max_rows: Training rows of a collection, sampled evenly from its graphs; 0: all. Default:
             100,000 for layouts, 500,000 for tiles.
-        allow_constant: Save models with equal scores, too.
     """
     from xlarank.data.collection import Collection
     from xlarank.features.store import read_manifest
@@ -146,7 +144,6 @@ def train(
         select=select,
         seed=seed,
         threads=threads,
-        allow_constant=allow_constant,
         max_rows=max_rows,
         name=name,
     )

@@ -8,11 +8,8 @@ import fnmatch
 import math
 import os
 import shlex
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -29,7 +26,7 @@ from xlarank.data.errors import (
     OutputError,
     XlarankError,
 )
-from xlarank.data.files import output_target, read_text, require_replaceable
+from xlarank.data.files import output_target, require_replaceable
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 
 if TYPE_CHECKING:
@@ -41,7 +38,7 @@ if TYPE_CHECKING:
 UNRANKABLE: Final = "one distinct configuration, or equal runtimes"
 _SAME: Final = "one distinct configuration"
 #: Parameters that name a file to write, and folders of a workspace that none of them may be in.
-WRITTEN: Final = ("out", "csv", "json_file", "svg", "figures", "log_file")
+WRITTEN: Final = ("out", "csv", "json_file", "svg", "figures")
 _KEPT: Final = ("features", "models", "studies")
 
 
@@ -204,91 +201,19 @@ SHARED_HELP: Final = {
     "threads": "Threads for training; 0 or -1: all cores.",
     "tie": "rule: set tied nodes together, as in Google's files; none: separately.",
     "trials": "Trials of each study, earlier ones included.",
-    "weights": "Weight of a file of --scores; repeatable.",
     "workspace": "Folder for features, studies, models and reports.",
 }
 
-#: Options of every command, without and with a value.
-_FLAGS: Final = ("--quiet", "--verbose")
-_VALUED: Final = ("--log-file", "--config-file")
-
 
 def moved_to_front(arguments: Sequence[str]) -> list[str]:
-    """Move options common to all commands in front of the command.
+    """Move the options of all commands in front of the command.
 
-    >>> moved_to_front(["train", "--quiet", "--seeds", "3", "--log-file", "x.log"])
-    ['--quiet', '--log-file', 'x.log', 'train', '--seeds', '3']
+    >>> moved_to_front(["train", "--quiet", "--seeds", "3"])
+    ['--quiet', 'train', '--seeds', '3']
     """
-    front: list[str] = []
-    back: list[str] = []
-    remaining = iter(arguments)
-    for argument in remaining:
-        if argument == "--":
-            back += [argument, *remaining]
-        elif argument in _VALUED:
-            front += [argument, *islice(remaining, 1)]
-        elif argument in _FLAGS or argument.partition("=")[0] in _VALUED:
-            front.append(argument)
-        else:
-            back.append(argument)
-    return front + back
-
-
-def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Read the values for a command from a TOML file, by parameter; raises `XlarankError`."""
-    try:
-        settings = tomllib.loads(read_text(path))
-    except (OSError, ValueError, RecursionError) as error:
-        got = f"{path} cannot be read ({error})"
-        raise XlarankError(got, expected="TOML", do="check --config-file") from error
-
-    def require(key: str, known: Iterable[str], kind: str, shown: str) -> None:
-        if key not in known:
-            close = get_close_matches(key, list(known), n=3, cutoff=0.4) or sorted(known)
-            got = f"{path} names {shown}, which is not {kind}"
-            raise XlarankError(got, expected=", ".join(close), do="correct the file")
-
-    known = {command: _options_by_name(commands[command].params) for command in commands}
-    sections = {key: value for key, value in settings.items() if isinstance(value, dict)}
-    for key in sections:
-        require(key, commands, "a command", f"[{key}]")
-    shared = {key: value for key, value in settings.items() if key not in sections}
-    given = {}
-    for section, allowed, kind in (
-        (shared, set().union(*known.values()), "an option of any command"),
-        (sections.get(name, {}), known[name], f"an option of {name}"),
-    ):
-        for key, value in section.items():
-            require(_in_python(key), allowed, kind, key)
-            given[_in_python(key)] = value
-    values = {}
-    for key in given.keys() & known[name].keys():
-        option = known[name][key]
-        values[option.name] = value = given[key]
-        entries = value if isinstance(value, list) else [value]
-        if not option.is_flag and any(isinstance(entry, bool) for entry in entries):
-            # an int to Typer
-            got = f"{path} sets {key.replace('_', '-')} to {str(value).lower()}"
-            raise XlarankError(got, expected="a number or text", do="correct the file")
-    return values
-
-
-def _in_python(name: str) -> str:
-    return name.lstrip("-").replace("-", "_")
-
-
-def _options_by_name(params: Sequence[Any]) -> dict[str, Any]:
-    """Return options by the names allowed in a file; ``json`` and ``json_file`` are the same."""
-    named: dict[str, Any] = {}
-    for param in params:
-        if param.param_type_name == "option":
-            named |= dict.fromkeys([*map(_in_python, param.opts), param.name], param)
-    return named
-
-
-def workspace_at(path: Path) -> Workspace:
-    console.current_run.workspace = path
-    return Workspace(path)
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    front = [word for word in arguments[:end] if word in ("--quiet", "--verbose")]
+    return front + [word for word in arguments[:end] if word not in front] + [*arguments[end:]]
 
 
 def data_root_of(path: Path | None, why: str = "") -> DataRoot:
@@ -332,7 +257,7 @@ def built_workspace(
     from xlarank.models.stored import trained_collections
     from xlarank.pipelines.build_features import BuildRequest
 
-    work = workspace_at(workspace)
+    work = Workspace(workspace)
     stored = stored_roots(work)
     available = list(map(str, stored_collections(work)))
     missing = [name for name in collections or () if not fnmatch.filter(available, name)]
@@ -402,13 +327,11 @@ def substitutions(collections: Iterable[str]) -> list[str]:
     return [note for name in names if (note := substitution_note(name))]
 
 
-def read_scores(
-    paths: Sequence[Path] | None, weights: Sequence[float] | None, split: str
-) -> ScoreFiles | None:
-    """Read the scores given by ``--scores`` and ``--weights``, if any."""
+def read_scores(paths: Sequence[Path] | None, split: str) -> ScoreFiles | None:
+    """Read the scores given by ``--scores``, if any."""
     from xlarank.pipelines.support.results import ScoreFiles
 
-    return ScoreFiles.read(paths or (), split, weights or ()) if paths or weights else None
+    return ScoreFiles.read(paths, split) if paths else None
 
 
 def build(

@@ -10,6 +10,7 @@ from typer import Option, Typer
 from xlarank.cli import console, options
 from xlarank.cli.console import finish, list_lines, progress, say, show_rows, write_json
 from xlarank.data.errors import counted
+from xlarank.data.workspace import Workspace
 
 if TYPE_CHECKING:
     from xlarank.pipelines.programs.advise.advice import Advice
@@ -108,7 +109,7 @@ def propose(
     from xlarank.pipelines.programs.sources import SearchSettings
 
     settings = SearchSettings(search, configs, seed, tie, per_node, generations)
-    work = options.workspace_at(workspace)
+    work = Workspace(workspace)
     proposal = run(
         graph,
         out,
@@ -357,14 +358,14 @@ def _show_diagnosis(diagnosis: Diagnosis) -> None:
     for cost in costs:
         place = {"source": _line(cost.source), "from": cost.origin}
         rows.append({"~operation": cost.name} | _cost_cells(cost) | place)
-    show_rows(rows, extra=1)
+    show_rows(rows)
     say(diagnosis.summary)
     rows = []
     for copy in diagnosis.relayouts[:_SHOWN]:
         orders = {"from layout": _order(copy.before), "to layout": _order(copy.after)}
         place = {"of": copy.kind, "~name": copy.tensor, "source": _line(copy.source)}
         rows.append({"~copy": copy.name} | _cost_cells(copy) | orders | place)
-    show_rows(rows, extra=1)
+    show_rows(rows)
 
 
 def _cost_cells(cost: Cost) -> dict[str, str]:

@@ -21,6 +21,7 @@ from xlarank.cli.console import (
     write_json,
 )
 from xlarank.data.errors import counted, reasons
+from xlarank.data.workspace import Workspace
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from collections.abc import Sequence
@@ -55,7 +56,7 @@ def rank(
     from xlarank.pipelines.rank import rank as run
     from xlarank.pipelines.rank import rank_folder, write_rankings
 
-    work = options.workspace_at(workspace)
+    work = Workspace(workspace)
     broken: dict[str, str] = {}
     if graph.is_dir():
         rankings, broken = rank_folder(
@@ -181,17 +182,10 @@ def submit(
     collection: options.Collections = None,
     model_from: options.RankedBy = None,
     scores: list[Path] | None = None,
-    weights: list[float] | None = None,
-    strict: bool = False,
     json_file: options.Json = None,
 ) -> None:
-    """Write the Kaggle submission: all test graphs, unranked ones in their default order.
-
-    Args:
-        strict: Fail if a test graph is not ranked by a model.
-    """
+    """Write the Kaggle submission: all test graphs, unranked ones in their default order."""
     from xlarank.data.collection import find_data_root, refuse_sample_on_kaggle
-    from xlarank.data.workspace import Workspace
     from xlarank.features.store import stored_roots
     from xlarank.pipelines.submit import submit as run
 
@@ -210,16 +204,13 @@ def submit(
         out,
         collections=collection or (),
         model_from=model_from,
-        scores=options.read_scores(scores, weights, "test"),
+        scores=options.read_scores(scores, "test"),
         progress=progress,
     )
     console.current_run.keep(out)
     _show_submission(report)
     write_json(json_file, report)
     finish(report.broken)
-    if strict and report.unranked():
-        error_line("not every test graph is ranked by a model, as --strict asks")
-        raise Exit(1)
 
 
 def _show_submission(report: Submission) -> None:
@@ -264,7 +255,6 @@ def check_submission(
     """
     from xlarank.data.collection import ENVIRONMENT
     from xlarank.data.errors import DataRootError
-    from xlarank.data.workspace import Workspace
     from xlarank.features.store import stored_roots
     from xlarank.pipelines.submit import check_submission as run
 

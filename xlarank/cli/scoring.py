@@ -16,6 +16,7 @@ from xlarank.cli.console import list_lines, list_reasons, progress, say, show_ro
 from xlarank.cli.options import built_workspace, read_scores
 from xlarank.data.errors import counted
 from xlarank.data.files import atomic_write
+from xlarank.data.workspace import Workspace
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.pipelines.support.evaluation import Evaluation
@@ -32,7 +33,6 @@ def evaluate(
     official_indices: Path | None = None,
     model_from: str | None = None,
     scores: list[Path] | None = None,
-    weights: list[float] | None = None,
     name: str = "",
     json_file: options.Json = None,
     graphs: bool = True,
@@ -54,7 +54,7 @@ def evaluate(
         collections=collection or (),
         official_indices=official_indices,
         model_from=model_from,
-        scores=read_scores(scores, weights, split),
+        scores=read_scores(scores, split),
         name=name,
         progress=progress,
     )
@@ -214,13 +214,13 @@ def leaderboard(
     from xlarank.pipelines.leaderboard import leaderboard as run
     from xlarank.pipelines.support.verdicts import score_name
 
-    board = run(options.workspace_at(workspace), collections=collection or (), metric=metric)
+    board = run(Workspace(workspace), collections=collection or (), metric=metric)
     for _, part in board.group_by("collection", "split", "held_out_by", maintain_order=True):
         first = part.row(0, named=True)
         held_out = f", held out by {first['held_out_by']}" if first["held_out_by"] else ""
         say(f"{first['collection']}, {first['split']}{held_out}", "bold")
         name = score_name(first["collection"]) if metric == "score" else metric
-        show_rows((_board_cells(row, name) for row in part.iter_rows(named=True)), extra=5)
+        show_rows(_board_cells(row, name) for row in part.iter_rows(named=True))
     if csv is not None:
         with atomic_write(csv) as partial:
             partial.write_text(board.write_csv(), encoding="utf-8")
