@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any, get_args
@@ -81,7 +82,7 @@ def layout_text(row: NDArray[np.integer[Any]], unset: str = "default") -> str:
     return ", ".join(f"{slot} {order}" for slot, order in slots if order) or unset
 
 
-def order_text(layout: NDArray[Any]) -> str:
+def order_text(layout: Iterable[int]) -> str:
     """Return a layout as text such as ``{1,0}``, empty if no dimension is set."""
     dimensions = ",".join(str(int(dimension)) for dimension in layout if dimension >= 0)
     return f"{{{dimensions}}}" if dimensions else ""

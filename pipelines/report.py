@@ -1,281 +1,291 @@
-"""HTML report of a workspace: data, scores, feature importance, explanations and studies."""
+"""HTML report of a workspace: the board of each collection, ranks, copies and columns."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Final
 
 import numpy as np
-import polars as pl
 
 import xlarank
-from xlarank.data.errors import counted
-from xlarank.data.files import atomic_write, read_text
+from xlarank.data.collection import Collection, find_data_root
+from xlarank.data.errors import XlarankError, counted
+from xlarank.data.files import atomic_write
+from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.features.meanings import cause_of, column_meanings
+from xlarank.features.store import Manifest, read_manifests
 from xlarank.models.arrays import Floats
+from xlarank.models.card import FOLDS_OF
 from xlarank.models.contributions import sum_by_key
+from xlarank.models.model import Model
+from xlarank.models.objectives import mean_rank
 from xlarank.models.validation.metrics import summary
+from xlarank.pipelines.ranking.model_choice import choose_for_collection
+from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph
 from xlarank.pipelines.reporting import charts
-from xlarank.pipelines.reporting.facts import METRICS, CollectionFacts, Row, gather
 from xlarank.pipelines.support import baselines, evaluation, verdicts
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.results import leaderboard, read_results
 from xlarank.pipelines.support.workspaces import chosen_collections
 
-if TYPE_CHECKING:
-    from jinja2 import Template
+#: A table row: cell by column heading.
+Row = dict[str, Any]
+
+#: The evaluated split; graphs that the ranker knows are left out.
+SPLIT: Final = "valid"
+_METRICS: Final = ("slowdown@1", "slowdown@5")
+#: Number of rows of tables of copies and of columns.
+_TOP: Final = 12
+
+
+@dataclass
+class CollectionFacts:
+    """What the report shows of a collection.
+
+    Attributes:
+        ranker: what `rank` and `submit` use.
+        ranked_by: its name, and why it ranks.
+        held_out: how the graphs were held out, if scores are out of fold; else empty.
+        reason: why there are no scores; empty if there are.
+        rankings: metrics of ``ranker``, of the trained model if it is another, and of rules.
+        left_out: valid graphs without a score, and why.
+        ranks: graph -> ``(configs,)`` ranks by ``ranker`` and by label, from 0 (fastest) to 1;
+            empty if scores are out of fold.
+        explained: the worst graph's first configuration against its fastest; None if they are the
+            same or the file is gone.
+    """
+
+    collection: Collection
+    ranker: Model | None = None
+    ranked_by: str = ""
+    held_out: str = ""
+    reason: str = ""
+    rankings: baselines.Rankings = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    ranks: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
+    explained: Explanation | None = None
+
+    @property
+    def name(self) -> str:
+        return str(self.collection)
+
+    @property
+    def ranking(self) -> str:
+        """Name of the first ranking: of what ranks, if it scores these graphs."""
+        return next(iter(self.rankings))[0]
+
+    @property
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Metrics of the first ranking, ``{graph: {metric: value}}``."""
+        return next(iter(self.rankings.values()), {})
+
+    @property
+    def score(self) -> tuple[float, int]:
+        """Mean score of what ranks, and the number of graphs."""
+        values = baselines.column(self.metrics)
+        return float(values.mean()), len(values)
+
+    @property
+    def sentence(self) -> str:
+        """Mean score with its interval, metric, ranker and graphs."""
+        scores = {graph: values["score"] for graph, values in self.metrics.items()}
+        mean = verdicts.with_interval(summary(scores))
+        graphs = counted(len(scores), "graph")
+        where = f"out of fold, {self.held_out} held out" if self.held_out else f"{SPLIT} split"
+        return f"{verdicts.score_name(self.name)} {mean} by {self.ranking} on {graphs}, {where}"
+
+    def worst_first(self) -> list[str]:
+        return sorted(self.metrics, key=lambda name: (self.metrics[name]["score"], name))
+
+    def board(self) -> list[Row]:
+        """Return a row per ranker and rule, as `evaluate` prints them."""
+        rows = evaluation.compared(self.rankings)
+        return verdicts.comparison_cells(rows, verdicts.score_name(self.name))
+
+    def graph_rows(self) -> list[Row]:
+        """Return a row per graph with the metrics of what ranks, the worst first."""
+        ceilings = evaluation.ceilings_of(self.metrics)
+        rows = []
+        for name in self.worst_first():
+            metrics = self.metrics[name]
+            row: Row = {"graph": name, verdicts.score_name(self.name): metrics["score"]}
+            row |= {metric: metrics[metric] for metric in _METRICS}
+            if ceilings:
+                row["ceiling of tau"] = ceilings.get(name)
+            rows.append(row)
+        return rows
+
+    def column_rows(self) -> list[Row]:
+        """Return the columns that the ranker uses, the most important first."""
+        if self.ranker is None:
+            return []
+        meanings = column_meanings()
+        rule = self.ranker.rule
+        shares = dict.fromkeys(rule.columns) if rule else self.ranker.importance()
+        rows: list[Row] = []
+        for name, share in [*shares.items()][:_TOP]:
+            row: Row = {"column": name} if rule else {"column": name, "share of the gain": share}
+            rows.append(row | {"meaning": meanings.get(name, "")})
+        return rows
+
+    def copy_rows(self) -> list[Row]:
+        """Return the copies that only one of the explained configurations needs."""
+        rows: list[Row] = []
+        if worst := self.explained:
+            configs = (worst.configuration, worst.copies), (worst.against, worst.copies_against)
+            for config, copies in configs:
+                for copy in copies[: _TOP // 2]:
+                    row = {"needed by": f"configuration {config}", "output of node": copy.node}
+                    row |= {"layout": copy.orders, "µs": copy.nanoseconds / 1e3}
+                    rows.append(row)
+        return rows
+
+    def node_rows(self) -> list[Row]:
+        """Return the nodes whose estimated times differ, the largest first."""
+        rows = []
+        for node in self.explained.nodes[:_TOP] if self.explained else ():
+            row: Row = {"node": node.node, "operation": f"{node.opcode} {node.shape}"}
+            row |= {"layouts": node.layouts, "layouts of the fastest": node.layouts_against}
+            rows.append(row | {"µs": node.nanoseconds / 1e3})
+        return rows
+
+    def rank_charts(self) -> list[str]:
+        """Draw predicted against measured ranks of the best, the median and the worst graph."""
+        if not self.ranks:
+            return []
+        names = self.worst_first()
+        metric = verdicts.score_name(self.name)
+        shown = {names[0]: "worst", names[len(names) // 2]: "median", names[-1]: "best"}
+        pictures = []
+        for name, position in reversed(shown.items()):
+            title = f"{position}: {charts.short(name)}\n{metric} {self.metrics[name]['score']:.3f}"
+            chart = charts.ranks_chart(f"{self.name}-{position}", title, *self.ranks[name])
+            pictures.append(chart)
+        return pictures
+
+    def cause_chart(self) -> str:
+        """Draw the share of the gain by physical cause; empty for a rule."""
+        if self.ranker is None or self.ranker.rule is not None:
+            return ""
+        importance = self.ranker.importance().items()
+        shares = sum_by_key({cause_of(name).value: share} for name, share in importance)
+        bars = [(cause, share, "") for cause, share in shares.items()]
+        return charts.bars_chart(f"causes-{self.name}", bars, xlabel="share of the gain")
 
 
 def report(
     workspace: Workspace,
     out: Path,
     *,
-    compare: Workspace | None = None,
     collections: Sequence[str] = (),
-    figures: Path | None = None,
     progress: Progress | None = None,
-) -> tuple[list[CollectionFacts], list[Path]]:
-    """Write the report of a workspace to ``out``; return its facts, and the paths of pictures.
+) -> list[CollectionFacts]:
+    """Write the report of a workspace to ``out``, one self-contained page; return what it shows.
 
-    The page is self-contained and has a light and a dark theme. Models are scored anew on the valid
-    split, or have their out-of-fold scores if there is none; with ``compare``, those of another
-    workspace are scored too and compared graph by graph. ``figures`` is a folder for the pictures
-    as SVG files.
-
-    Raises `CollectionError` if the workspace has no stored features.
+    Rankers are scored anew on the valid split; trained ones have their out-of-fold scores if there
+    is none. Raises `CollectionError` if the workspace has no stored features.
     """
     chosen = chosen_collections(workspace, collections)
-    all_facts: list[CollectionFacts] = []
-    compared_facts: dict[str, CollectionFacts] = {}
+    all_facts = []
     with steps_of(progress, "reporting", len(chosen)) as step:
         for collection in chosen:
             all_facts.append(gather(workspace, collection))
-            if compare is not None:
-                compared_facts[str(collection)] = gather(compare, collection)
             step(str(collection))
-    other_name = compare.root.name if compare else ""
-    text = _page(workspace, all_facts, compared_facts, other_name)
-    page = text.encode("utf-8", "backslashreplace")  # names of files need not be UTF-8
+    page = _page(workspace, all_facts).encode("utf-8", "backslashreplace")  # names of files
     with atomic_write(out) as partial:
         partial.write_bytes(page)
-    pictures = [] if figures is None else _write_pictures(all_facts, figures)
-    return all_facts, pictures
+    return all_facts
 
 
-def _page(
-    workspace: Workspace,
-    all_facts: Sequence[CollectionFacts],
-    compared_facts: Mapping[str, CollectionFacts],
-    other_name: str,
-) -> str:
-    """Return the report as HTML; ``compared_facts`` are of the workspace ``other_name``."""
-    evaluated = [facts for facts in all_facts if facts.metrics]
-    texts = {facts.name: verdicts.verdict(facts.name, facts.rankings) for facts in evaluated}
-    data, left_out = _data_rows(all_facts)
-    return _template().render(
-        workspace=workspace.root.name,
-        version=xlarank.__version__,
-        graphs=sum(row["graphs"] for row in data),
-        summary=verdicts.count_verdicts(texts.values()),
-        texts=texts,
-        ranked_by={facts.name: facts.ranked_by for facts in evaluated},
-        overall=verdicts.mean_over_collections({facts.name: facts.metrics for facts in evaluated}),
-        data=data,
-        left_out=left_out,
-        trained=[facts for facts in all_facts if facts.model],
-        untrained={facts.name: facts.reason for facts in all_facts if not facts.model},
-        others=compared_facts,
-        other_name=other_name,
-        studies=[picture for facts in all_facts for picture in facts.studies],
-        board=_board(workspace, [facts.name for facts in all_facts]),
-        runs=_runs(workspace),
-        meanings=column_meanings(),
-    )
+def gather(workspace: Workspace, collection: Collection) -> CollectionFacts:
+    """Evaluate what ranks a collection, and return what the report shows; write nothing."""
+    facts = CollectionFacts(collection)
+    manifests = read_manifests(workspace, collection)
+    try:
+        choice = choose_for_collection(workspace, collection)
+        facts.ranker = choice.model
+        facts.ranked_by = choice.reason
+        if SPLIT in manifests:
+            models = dict.fromkeys([choice.model, choice.trained or choice.model])
+            _score(workspace, facts, [*models], manifests[SPLIT])
+        if not facts.metrics and choice.trained is not None:
+            card = choice.trained.require_card()
+            scored = evaluation.out_of_fold(workspace, collection, card)
+            facts.rankings = evaluation.first_of(scored, choice.model.name)
+            facts.held_out = FOLDS_OF[card.folds_by]
+            facts.left_out.clear()
+        if facts.ranks:
+            facts.explained = _explain_worst(facts, manifests[SPLIT])
+        if not facts.metrics:
+            facts.reason = f"it has no labelled graph in {SPLIT} that the ranker does not know"
+    except XlarankError as error:
+        facts.reason = str(error)
+    return facts
 
 
-def _write_pictures(all_facts: Iterable[CollectionFacts], folder: Path) -> list[Path]:
-    """Write the charts of metrics, causes and ranks."""
-    pictures = {}
-    for facts in all_facts:
-        name = "-".join(facts.collection.parts)
-        if facts.metrics:
-            for metric, picture in metric_charts(facts).items():
-                pictures[folder / f"{metric}-{name}.svg"] = picture
-        if facts.importance:
-            pictures[folder / f"causes-{name}.svg"] = causes_chart(facts)
-        for position, picture in ranks_charts(facts).items():
-            pictures[folder / f"ranks-{name}-{position}.svg"] = picture
-    for path, picture in pictures.items():
-        charts.write_picture(path, picture)
-    return [*pictures]
+def _score(
+    workspace: Workspace, facts: CollectionFacts, models: Sequence[Model], manifest: Manifest
+) -> None:
+    """Add metrics of valid graphs that no model knows, and their ranks by the first model."""
+    known = dict[str, str]()
+    for model in models:
+        model.require(manifest)
+        names = model.require_card().known_graphs
+        known |= dict.fromkeys(names, "in the training set of the model")
+    for rows in evaluation.graphs_to_score(
+        workspace, facts.collection, SPLIT, manifest, facts.left_out, known
+    ):
+        for model in models:
+            scores = model.score(rows)
+            evaluation.add_metrics(facts.rankings, facts.collection, rows, model.name, scores[None])
+        predicted = models[0].score(rows)[rows.group]
+        facts.ranks[rows.name] = mean_rank(predicted), mean_rank(rows.cost)
 
 
-def _template() -> Template:
+def _explain_worst(facts: CollectionFacts, manifest: Manifest) -> Explanation | None:
+    """Explain why the fastest configuration of the worst graph is not the first."""
+    name = facts.worst_first()[0]
+    predicted, measured = facts.ranks[name]
+    assert facts.ranker is not None
+    with suppress(XlarankError):  # the graph's file cannot be read
+        npz = find_data_root(Path(manifest.data_root)).npz
+        path = npz.joinpath(*facts.collection.parts, SPLIT, f"{name}.npz")
+        graph = read_graph(path, facts.collection.kind)
+        if len(measured) == graph.configs and predicted[measured.argmin()] > predicted.min():
+            fastest = int(measured.argmin())
+            hardware = facts.collection.hardware
+            return explain_graph(graph, facts.ranker, hardware, against=fastest)
+    return None
+
+
+def _page(workspace: Workspace, all_facts: Sequence[CollectionFacts]) -> str:
     import jinja2
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(charts.__file__).parent),
-        extensions=["jinja2.ext.do"],
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    functions = [metric_charts, ranks_charts, causes_chart, mean_row]
-    functions += [compared, paired_test, counted]
-    environment.globals |= {function.__name__: function for function in functions}
-    environment.globals |= {"evaluation": evaluation, "verdicts": verdicts}
     environment.filters["cell"] = _cell
-    return environment.get_template("report.html.jinja")
+    scored = [facts for facts in all_facts if facts.metrics]
+    metrics: Mapping[str, baselines.Metrics] = {facts.name: facts.metrics for facts in scored}
+    return environment.get_template("report.html.jinja").render(
+        workspace=workspace.root.name,
+        version=xlarank.__version__,
+        scored=scored,
+        unscored={facts.name: facts.reason for facts in all_facts if not facts.metrics},
+        overall=verdicts.mean_over_collections(metrics),
+        counted=counted,
+        score_name=verdicts.score_name,
+    )
 
 
 def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.3f}".replace("-0.000", "0.000")
-    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def metric_charts(facts: CollectionFacts) -> dict[str, str]:
-    """Draw scores and slowdowns of the rankings by graph; tiles are scored by slowdown@5."""
-    metrics_of = {"scores": "score", "slowdown1": "slowdown@1", "slowdown5": "slowdown@5"}
-    if facts.collection.kind == "tile":
-        metrics_of.pop("slowdown5")
-    order = np.argsort(baselines.column(facts.metrics))
-    used = facts.ranker.name if facts.ranker else ""
-    pictures = {}
-    for name, metric in metrics_of.items():
-        values = {}
-        for (ranking, _), metrics in facts.rankings.items():
-            if metrics.keys() == facts.metrics.keys():
-                column = baselines.column(metrics, metric)
-                values[ranking + charts.IN_USE * (ranking == used)] = column
-        label = verdicts.score_name(facts.name) if metric == "score" else metric
-        title = f"{name}-{facts.name}"
-        pictures[name] = charts.metric_chart(title, [*facts.metrics], values, label, order)
-    return pictures
-
-
-def ranks_charts(facts: CollectionFacts) -> dict[str, str]:
-    """Draw predicted against measured ranks of the best, median and worst graph, if ranked anew."""
-    if not facts.ranks:
-        return {}
-    names = facts.worst_first()
-    pictures = {}
-    shown = {names[0]: "worst", names[len(names) // 2]: "median", names[-1]: "best"}
-    for name, position in reversed(shown.items()):
-        title = f"{position}: {charts.short(name)}\n{facts.metrics[name]['score']:.3f}"
-        picture_id = f"ranks-{facts.name}-{position}"
-        pictures[position] = charts.ranks_chart(picture_id, title, *facts.ranks[name])
-    return pictures
-
-
-def causes_chart(facts: CollectionFacts) -> str:
-    """Draw the share of the gain by physical cause."""
-    shares = sum_by_key({cause_of(name): share} for name, share in facts.importance.items())
-    bars = [(cause.value, share, "") for cause, share in shares.items()]
-    return charts.bars_chart(f"causes-{facts.name}", bars, xlabel="share of the gain")
-
-
-def mean_row(rows: Sequence[Row]) -> Row:
-    """Return a row with the mean and 95 % interval of each float column."""
-    means: Row = dict.fromkeys(rows[0]) | {"graph": "mean, 95 % interval"}
-    for heading in rows[0]:
-        values = {}
-        for number, row in enumerate(rows):
-            if isinstance(row[heading], float):
-                values[str(number)] = row[heading]
-        if values:
-            means[heading] = verdicts.with_interval(summary(values))
-    return means
-
-
-def compared(ours: CollectionFacts, theirs: CollectionFacts) -> tuple[list[Row], Floats]:
-    """Return the scores of graphs that two workspaces share, and the differences of ``score``."""
-    this, other = [facts.model.name if facts.model else "-" for facts in (ours, theirs)]
-    heads = [f"this workspace ({this})", f"other workspace ({other})", "difference"]
-    headings = {"score": heads}
-    for metric in METRICS[1:]:
-        headings[metric] = [f"{metric}, {run}" for run in ("this", "other", "difference")]
-    rows: list[Row] = []
-    for graph in ours.metrics:
-        if graph not in theirs.metrics:
-            continue
-        row: Row = {"graph": graph}
-        for metric, heads in headings.items():
-            first = ours.metrics[graph][metric]
-            second = theirs.metrics[graph][metric]
-            row |= dict(zip(heads, (first, second, first - second), strict=True))
-        rows.append(row)
-    return rows, np.array([row["difference"] for row in rows])
-
-
-def paired_test(difference: Floats) -> str:
-    """Return the result of Wilcoxon's signed-rank test as a sentence."""
-    from scipy.stats import wilcoxon
-
-    differing = difference[difference != 0]
-    if len(differing) < 6:  # p cannot be below 5 %
-        return f"Too few graphs differ for a test: {len(differing)}."
-    p = float(wilcoxon(differing).pvalue)
-    likely = "more than chance makes likely" if p < 0.05 else "no more than chance makes likely"
-    return f"Wilcoxon's signed-rank test over graphs: p = {p:.3g}, {likely}."
-
-
-def _data_rows(all_facts: Iterable[CollectionFacts]) -> tuple[list[Row], list[Row]]:
-    """Return counts of each split, and the graphs that were left out."""
-    rows = []
-    left_out = []
-    reason = "nothing to rank: all its configurations are one or cost the same"
-    for facts in all_facts:
-        for split, manifest in facts.manifests.items():
-            graphs = manifest.graphs.values()
-            key = {"collection": facts.name, "split": split}
-            tied = {name: reason for name, graph in manifest.graphs.items() if not graph.rankable}
-            labelled = any(graph.labelled for graph in graphs)
-            rows.append(
-                {
-                    **key,
-                    "labels": facts.collection.label_source if labelled else "withheld",
-                    "graphs": len(graphs),
-                    "configurations": sum(graph.configs for graph in graphs),
-                    "distinct rows": sum(graph.rows for graph in graphs),
-                    "not rankable": len(tied),
-                    "broken": len(manifest.broken),
-                }
-            )
-            reasons = (manifest.broken | tied).items()
-            left_out += [{**key, "graph": name, "why": why} for name, why in reasons]
-    return rows, left_out
-
-
-def _board(workspace: Workspace, collections: Sequence[str]) -> list[Row]:
-    rows = leaderboard(read_results(workspace).filter(pl.col("collection").is_in(collections)))
-    held_out = pl.concat_str(pl.lit(", held out by "), "held_out_by").fill_null("")
-    tuned = pl.when("tuned").then(pl.lit(" (tuned)")).otherwise(pl.lit(""))
-    time = pl.col("time").dt.strftime("%Y-%m-%d %H:%M")
-    rows = rows.with_columns(pl.col("split") + held_out, pl.col("ranker") + tuned, time)
-    headings = {
-        "split": "scored on",
-        "mean": "mean (layouts: Kendall tau, tiles: 1 - slowdown@5)",
-        "standard_error": "standard error",
-        "difference": "to the first",
-        "difference_error": "its standard error",
-    }
-    return rows.drop("held_out_by", "tuned").rename(headings).to_dicts()
-
-
-def _runs(workspace: Workspace) -> list[Row]:
-    """Return the logged commands of the workspace, oldest first; unreadable lines are skipped."""
-    rows: list[Row] = []
-    with suppress(OSError, ValueError):
-        for line in read_text(workspace.reports() / "runs.jsonl").splitlines():
-            with suppress(ValueError, TypeError, KeyError):
-                run = json.loads(line)
-                row = {"began": run["began"], "command": " ".join(run["arguments"])}
-                row |= {"seconds": run["seconds"], "peak memory, MB": run.get("peak_mb")}
-                rows.append(row | {"exit": str(run["exit"])})
-    return rows
+    if isinstance(value, float | np.floating):
+        return f"{value:,.3f}".replace("-0.000", "0.000")
+    return "-" if value is None else str(value)

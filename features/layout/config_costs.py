@@ -13,6 +13,7 @@ from xlarank.features.layout.layout_mapping import Layout
 from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.relayout_quantities import chained_amounts, every_amounts, node_amounts
 from xlarank.features.layout.relayouts import Relayouts
+from xlarank.features.meanings import order_text
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,12 @@ class ConfigRelayout:
     readers: tuple[int, ...]
     bytes: int
     nanoseconds: float
+
+    @property
+    def orders(self) -> str:
+        """Both layouts as text, such as ``{1,0} to {0,1}``."""
+        before = "other" if self.before is None else order_text(self.before)
+        return f"{before} to {order_text(self.after)}"
 
 
 #: Why a node is slow, by the name of a quantity.

@@ -9,17 +9,11 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import cycle
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
-from xlarank.data.files import atomic_write
-from xlarank.models.arrays import Floats, Integers
-from xlarank.models.model import RULE
+from xlarank.models.arrays import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,13 +21,11 @@ if TYPE_CHECKING:
 INK = "#010203"
 SOFT = "#040506"
 LINE = "#070809"
-PAGE = "#0a0b0c"
 #: Placeholder colours -> their replacements in a page, and on white.
 _COLOURS: Final = {
     INK: ("currentColor", "#1c2733"),
     SOFT: ("var(--soft)", "#5c6a79"),
     LINE: ("var(--line)", "#dfe4ea"),
-    PAGE: ("var(--page)", "#ffffff"),
 }
 _STYLE: Final[Any] = {
     "text.color": INK,
@@ -53,18 +45,10 @@ _STYLE: Final[Any] = {
     "legend.frameon": False,
     "axes.facecolor": "none",
 }
-#: Distinguishable by the colour-blind, readable on white and on near black (after Okabe and Ito).
+#: Distinguishable by the colour-blind, readable on white and on near black.
 BLUE = "#3b82c4"
 ORANGE = "#d9822b"
-GREEN = "#2f9e77"
-PURPLE = "#b06ab3"
-_SERIES: Final = (BLUE, ORANGE, GREEN, PURPLE)
-#: Eleven and four have no common factor: up to 44 series differ in marker or colour.
-_MARKERS: Final = "os^DvP*X<>p"
-#: End of the name of the ranking that `rank` uses.
-IN_USE: Final = " (ranks)"
 _MAX_POINTS = 500
-_MAX_NAMES = 60
 
 
 def short(name: str, length: int = 26) -> str:
@@ -123,12 +107,6 @@ def _to_svg(axes: Axes, name: str) -> str:
     return re.sub(r"\n\s*", "\n", text)
 
 
-def write_picture(path: Path, svg: str) -> None:
-    """Write a chart to a file of its own."""
-    with atomic_write(path) as partial:
-        partial.write_text(in_fixed_colours(svg), encoding="utf-8")
-
-
 def in_fixed_colours(svg: str) -> str:
     """Return a chart for a file of its own, as for a paper: dark on white, in its own size, without
     variables, which converters do not resolve.
@@ -139,48 +117,6 @@ def in_fixed_colours(svg: str) -> str:
     svg = re.sub(r'style="[^"]*"', f'width="{width}pt" height="{height}pt"', svg, count=1)
     svg = svg.replace(">", '><rect width="100%" height="100%" fill="#ffffff"/>', 1)
     return svg.replace("system-ui, sans-serif", "sans-serif")
-
-
-@_styled()
-def metric_chart(
-    name: str, graphs: Sequence[str], values: Mapping[str, Floats], label: str, order: Integers
-) -> str:
-    """Draw a mark per ranking for the first `_MAX_NAMES` graphs in ``order``.
-
-    Rules are hollow and, unless `IN_USE`, small. Each ranking is a little lower than the one
-    before, so that equal values show. Slowdowns, which begin at 0, have a logarithmic axis.
-    """
-    if len(order) > _MAX_NAMES:
-        label += f", the worst {_MAX_NAMES} of {len(order)} graphs"
-        order = order[:_MAX_NAMES]
-    row = max(0.2, 0.06 * len(values))
-    from matplotlib.ticker import PercentFormatter
-
-    # The legend has two columns.
-    axes = _new_axes(5.2, 0.9 + row * max(5, len(order)) + 0.1 * len(values))
-    styles = enumerate(zip(values.items(), cycle(_MARKERS), cycle(_SERIES), strict=False))
-    for number, ((ranking, column), marker, colour) in reversed([*styles]):
-        is_rule = ranking.startswith(RULE)
-        axes.plot(
-            column[order],
-            np.arange(len(order)) + 0.35 - 0.7 * number / max(1, len(values) - 1),
-            marker,
-            label=ranking,
-            color=colour,
-            ms=4 if is_rule and not ranking.endswith(IN_USE) else 6,
-            fillstyle="none" if is_rule else "full",
-        )
-    if label.startswith("slowdown"):
-        axes.set_xscale("symlog", linthresh=0.01, linscale=0.5)
-        axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-        label += ", lower is better"
-    axes.set_yticks(range(len(order)), [short(graphs[i]) for i in order])
-    axes.set(ylim=(-0.8, len(order) - 0.2), xlabel=label)
-    handles, _ = axes.get_legend_handles_labels()
-    axes.figure.legend(
-        handles=handles[::-1], loc="outside upper left", ncols=2, frameon=False, labelcolor=INK
-    )
-    return _to_svg(axes, name)
 
 
 @_styled()

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-from dataclasses import replace
 from threading import Thread
 from xml.etree import ElementTree
 
@@ -13,7 +12,7 @@ import pytest
 from tests.graphs import LAYOUT_PROGRAM, save_npz
 from tests.pipelines import trees
 from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TREE, graph_path, layout_graph, tile_graph
-from xlarank.data.collection import Collection
+from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Scope, Tier
@@ -21,10 +20,10 @@ from xlarank.features.catalogue import BLOCKS
 from xlarank.features.meanings import blocks_by_column
 from xlarank.models.stored import ESTIMATED_TIME
 from xlarank.pipelines.evaluate import evaluate
+from xlarank.pipelines.explain import explain
 from xlarank.pipelines.info import info
-from xlarank.pipelines.report import compared, mean_row, paired_test, report
+from xlarank.pipelines.report import CollectionFacts, gather, report
 from xlarank.pipelines.reporting import charts
-from xlarank.pipelines.reporting.facts import gather
 from xlarank.pipelines.support.verdicts import comparison_cells
 
 
@@ -42,7 +41,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(
     shared_trained, tmp_path
 ):
     page = tmp_path / "report.html"
-    report(Workspace(shared_trained), page)
+    all_facts = report(Workspace(shared_trained), page)
     text, words = read(page)
     sites = set(re.findall(r"https?://[^\s\"'<>)/]+", text))
     assert sites == {"http://www.w3.org"}, "names of XML, never fetched"
@@ -51,41 +50,31 @@ def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(
     assert page.stat().st_size < 1_000_000
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids)) and set(re.findall(r'href="#([^"]+)"', text)) <= set(ids)
-    assert str(shared_trained.parent) not in text.split("Time and memory")[0], "no local path"
-    assert "withheld" in words, "labels of the test split"
-    assert "Beside the best simple count, of 2 models: " in words
-    assert "Leaderboard" in words and "train, held out by family" in words
+    assert str(shared_trained.parent) not in text, "no local path"
     evaluated = evaluate(Workspace(shared_trained), split="valid")
-    for collection in (LAYOUT, TILE):
-        assert evaluated.verdicts[collection] in words
-        facts = gather(Workspace(shared_trained), Collection.parse(collection))
-        assert sum(facts.importance.values()) == pytest.approx(bool(facts.ranker.members))
-        shown = {row["graph"]: row["slowdown@1"] for row in facts.score_rows()}
-        assert "ceiling of tau" not in facts.score_rows()[0], "no graph was measured twice"
-        used = evaluated.rankings[collection][facts.ranker.name, None]
-        assert shown == {name: values["slowdown@1"] for name, values in used.items()}
-        for row in comparison_cells(evaluated.comparison[collection]):
+    for facts in all_facts:
+        used = evaluated.rankings[facts.name][facts.ranker.name, None]
+        assert facts.metrics == used and facts.sentence in words
+        for row in comparison_cells(evaluated.comparison[facts.name]):
             assert " ".join(row.values()) in words
         for values in used.values():
             assert f"{values['score']:.3f}" in words
+        assert "ceiling of tau" not in facts.graph_rows()[0], "no graph was measured twice"
+        assert not facts.explained or facts.explained.graph == facts.worst_first()[0]
+    asked = any(facts.copy_rows() or facts.node_rows() for facts in all_facts)
+    assert asked == ("fastest configuration of the worst graph not the first?" in words)
+    assert "Which columns decide the order?" in words
 
 
-@pytest.mark.slow
-def test_graphs_of_other_collections_are_in_the_training_set(trained, tmp_path):
+def test_graphs_of_other_collections_are_in_the_training_set(trained):
     place = Workspace(trained)
     card = place.model(LAYOUTS) / "model.json"
-    trees.edit_json(card, also_from={"layout:cpu:default": ["delta__z"]})
-    report(place, tmp_path / "a.html")
-    words = read(tmp_path / "a.html")[1]
-    known = "in the training set of the model"
-    assert f"Valid graphs: 2 of 2 graphs are of families {known}" in words
     trees.edit_json(card, also_from={"layout:cpu:default": ["delta__b"]})
     facts = gather(place, LAYOUTS)
-    assert facts.left_out == {"delta__b": known}
+    assert facts.left_out == {"delta__b": "in the training set of the model"}
     assert [*facts.metrics] == ["delta__a"]
     result = evaluate(place, split="valid", collections=[LAYOUT])
     assert result.left_out == {f"{LAYOUT} delta__b": "the model was trained on it"}
-    assert result.notes == [f"{LAYOUT}: 1 of 1 graph is of a family {known}"]
 
 
 @pytest.mark.parametrize("with_valid", [False, True])
@@ -95,99 +84,64 @@ def test_without_other_valid_graphs_scores_are_out_of_fold(trained, tmp_path, wi
     trees.train_models(trained, collections=[LAYOUT], rounds=5, with_valid=with_valid)
     if not with_valid:
         shutil.rmtree(place.features(LAYOUTS, "valid"))
-    (facts,), _ = report(place, tmp_path / "report.html", collections=[LAYOUT])
-    folds = trees.model_of(trained).card.folds
-    mean = np.mean([metrics["score"] for metrics in folds.values()])
-    assert facts.score == (pytest.approx(mean), 5 + 2 * with_valid)
+    (facts,) = report(place, tmp_path / "report.html", collections=[LAYOUT])
+    scores = {
+        name: metrics["score"] for name, metrics in trees.model_of(trained).card.folds.items()
+    }
+    assert scores.keys() == facts.metrics.keys() and len(scores) == 5 + 2 * with_valid
     words = read(tmp_path / "report.html")[1]
-    assert "each scored by rankers fitted without it" in words and "rule: file order" in words
-    assert facts.reason == ""
-    assert facts.sentence.startswith(f"Kendall tau {mean:.3f} by lambdarank on ")
-    assert ", out of fold" in facts.sentence
-
-
-def test_pictures_are_files_that_stand_alone(shared_trained, tmp_path):
-    options = {"collections": [LAYOUT], "figures": tmp_path / "figures"}
-    _, pictures = report(Workspace(shared_trained), tmp_path / "report.html", **options)
-    names = {path.stem for path in pictures}
-    kinds = ("scores", "slowdown1", "slowdown5", "causes")
-    assert {f"{kind}-layout-cpu-random" for kind in kinds} <= names
-    assert "ranks-layout-cpu-random-worst" in names
-    for path in pictures:
-        text = path.read_text(encoding="utf-8")
-        assert ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
-        assert not re.search(r"var\(--|currentColor|<style|system-ui", text), "no style of a page"
-        assert re.search(r'<svg [^>]*width="[\d.]+pt" height="[\d.]+pt"[^>]*><rect ', text)
+    assert facts.sentence in words and ", out of fold, families held out" in words
+    assert "rule: file order" in words and not facts.ranks
+    assert not facts.reason and not facts.left_out
 
 
 def test_the_report_describes_the_formula_that_ranks(trained, tmp_path):
     """Ranks, scores of graphs and columns are those of the formula."""
     place = Workspace(trained)
-    card = place.model(LAYOUTS) / "model.json"
     folds = trees.model_of(trained).card.folds
+    card = place.model(LAYOUTS) / "model.json"
     trees.edit_json(card, others={ESTIMATED_TIME: dict.fromkeys(folds, 2.0)})
-    facts = gather(place, LAYOUTS)
-    assert facts.ranker.name == ESTIMATED_TIME and not facts.importance
-    for row in facts.score_rows():
-        assert row["slowdown@1"] == facts.rankings[ESTIMATED_TIME, None][row["graph"]]["slowdown@1"]
-    report(place, tmp_path / "report.html", collections=[LAYOUT])
+    (facts,) = report(place, tmp_path / "report.html", collections=[LAYOUT])
+    assert facts.ranker.name == facts.ranking == ESTIMATED_TIME
+    assert facts.metrics == facts.rankings[ESTIMATED_TIME, None]
+    assert ("lambdarank", None) in facts.rankings, "the trained model stands beside it"
+    assert [row["column"] for row in facts.column_rows()] == [*facts.ranker.rule.columns]
     words = read(tmp_path / "report.html")[1]
-    assert f"The following describes {ESTIMATED_TIME}, which ranks." in words
-    assert "Column importance" not in words
+    assert f"{ESTIMATED_TIME} is the sum of" in words and "share of the gain" not in words
 
 
-def test_equal_scores_do_not_hide_each_other(monkeypatch):
+def test_copies_and_nodes_of_the_explained_configurations(tmp_path):
+    path = SAMPLE / "npz/layout/nvidia-h200/random/valid/crossattn__a.npz"
+    explained = explain(Workspace(tmp_path), path, config=25, against=0)
+    facts = CollectionFacts(LAYOUTS, explained=explained)
+    rows = facts.copy_rows()
+    assert [row["needed by"] for row in rows] == ["configuration 25"] * 6 + ["configuration 0"] * 4
+    assert rows[0] == {
+        "needed by": "configuration 25",
+        "output of node": 48,
+        "layout": "{0,1} to {1,0}",
+        "µs": pytest.approx(11.486, abs=1e-3),
+    }
+    assert facts.node_rows()[0]["operation"] == "dot f32[8192,768]"
+
+
+def test_ranks_are_drawn_by_label_along_x(monkeypatch):
     drawn = []
     monkeypatch.setattr(charts, "_to_svg", lambda axes, _: drawn.append(axes) or "")
-    rankings = ("lambdarank", "rule: file order", "rule: largest tile")
-    values = dict.fromkeys(rankings, np.array([0.5, 0.6]))
-    charts.metric_chart("x", ["a", "b"], values, "tau", np.arange(2))
-    lines = {line.get_label(): line for line in drawn[0].get_lines()}
-    assert len({tuple(line.get_ydata()) for line in lines.values()}) == len(rankings)
-    assert all(abs(line.get_ydata() - [0, 1]).max() < 0.5 for line in lines.values())
-    styles = {name: line.get_fillstyle() for name, line in lines.items()}
-    assert styles == dict.fromkeys(rankings, "none") | {"lambdarank": "full"}
     charts.ranks_chart("x", "a graph", predicted=np.array([0.0, 0.5]), measured=np.ones(2))
     points = drawn.pop().get_lines()[-1]
-    assert (*points.get_xdata(), *points.get_ydata()) == (1, 1, 0, 0.5), "labels along x"
-    many = {"lambdarank": np.arange(70) / 100}
-    charts.metric_chart("x", list(map(str, range(70))), many, "tau", np.arange(70))
-    (line,) = drawn.pop().get_lines()
-    assert line.get_xdata().tolist() == many["lambdarank"][:60].tolist(), "the worst"
+    assert (*points.get_xdata(), *points.get_ydata()) == (1, 1, 0, 0.5)
 
 
 def test_without_models_and_with_names_that_look_like_html(built, tmp_path):
-    manifest = Workspace(built).features(LAYOUTS, "train") / "manifest.json"
-    trees.edit_json(manifest, broken={"<script>alert(1)</script>": "a & b <i>"})
-    picture = built / "reports" / "tune-layout-cpu-random-lambdarank.svg"
-    picture.parent.mkdir(exist_ok=True)
-    picture.write_text('<svg xmlns="http://www.w3.org/2000/svg"><script>alert(2)</script></svg>')
     page = tmp_path / "report.html"
-    all_facts, _ = report(Workspace(built), page)
+    all_facts = report(Workspace(built.rename(tmp_path / "<b>own")), page)
     assert {facts.ranker.name for facts in all_facts} == {ESTIMATED_TIME}, "without training"
     text, words = read(page)
-    assert 'src="data:image/svg+xml;base64,' in text, "browsers run no script of an image"
-    assert "<script>alert" not in text and "<script>alert(1)</script>" in words
+    assert "<b>" not in text and "Workspace <b>own, written" in words
     with pytest.raises(CollectionError):
         report(Workspace(tmp_path), tmp_path / "empty.html")
     assert not (tmp_path / "empty.html").exists()
-
-
-def test_intervals_and_the_paired_test(shared_trained):
-    ours = gather(Workspace(shared_trained), LAYOUTS)
-    swapped = dict(zip(ours.metrics, reversed(ours.metrics.values()), strict=True))
-    first, second = (row["Kendall tau"] for row in ours.score_rows())
-    theirs = replace(ours, rankings={("lambdarank", None): swapped})
-    assert compared(ours, theirs)[1].tolist() == [first - second, second - first]
-    # all of 10 differences of one sign: p = 2 / 2**10
-    assert "p = 0.00195, more than chance" in paired_test(np.linspace(0.01, 0.1, 10))
-    assert "no more than chance" in paired_test(np.array([0.1, -0.1, 0.2, -0.2, 0.3, -0.3, 0.05]))
-    assert paired_test(np.array([0.1, 0.0, 0.2])) == "Too few graphs differ for a test: 2."
-    graph = next(iter(ours.metrics))
-    ours.metrics[graph]["tau_ceiling"] = 0.75
-    assert [row["ceiling of tau"] for row in ours.score_rows()] == [0.75, None]
-    rows = [{"graph": "a", "n": 3, "tau": 0.5}, {"graph": "b", "n": 4, "tau": 0.5}]
-    assert [*mean_row(rows).values()] == ["mean, 95 % interval", None, "0.500 (0.500 to 0.500)"]
 
 
 def splits_of(root, **options):

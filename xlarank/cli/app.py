@@ -72,7 +72,7 @@ check-submission submission.csv --sample sample_submission.csv
 explain net__a.npz --against default
 explain net__a.npz --config 17 --against 3
 report
-report --out report.html --compare other-workspace
+report --out report.html -c tile:cpu
 import-hlo step.hlo.pb --out own
 import-hlo dump/*.pb --out own --split train
 propose net__a.npz --out candidates.npz

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -101,7 +100,7 @@ def _show_copies(result: Explanation) -> None:
             row = {
                 ">µs": _microseconds(copy.nanoseconds),
                 ">output of node": copy.node,
-                "layout": f"{_order(copy.before)} to {_order(copy.after)}",
+                "layout": copy.orders,
                 "read by": ", ".join(map(str, copy.readers[:4])) or "the result",
                 ">kB": f"{copy.bytes / 1e3:,.1f}",
             }
@@ -115,10 +114,6 @@ def _show_copies(result: Explanation) -> None:
             ns = _microseconds(node.nanoseconds)
             rows.append({">µs": ns, ">node": node.node, "reason": REASONS[node.quantity]})
         show_rows(rows)
-
-
-def _order(layout: Sequence[int] | None) -> str:
-    return "other" if layout is None else f"{{{','.join(map(str, layout))}}}"
 
 
 @app.command()
@@ -166,18 +161,14 @@ def explain(
 @app.command()
 def report(
     out: options.OptionalOut = None,
-    compare: Path | None = None,
-    figures: Path | None = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
     json_file: options.Json = None,
 ) -> Any:
-    """Write one HTML page: scores, baselines, explanations, importance of columns.
+    """Write one HTML page: the board, ranks, copies of the worst graph, columns.
 
     Args:
         out: Default: reports/report.html in the workspace.
-        compare: Workspace to compare with, graph by graph (paired test).
-        figures: Folder for the pictures as SVG files, as for a paper.
     """
     from xlarank.pipelines.report import report as run
     from xlarank.pipelines.support.workspaces import has_labels
@@ -185,23 +176,13 @@ def report(
     work = Workspace(workspace)
     options.build_changed(work, collection)
     out = out or work.reports() / "report.html"
-    all_facts, pictures = run(
-        work,
-        out,
-        compare=Workspace(compare) if compare is not None else None,
-        figures=figures,
-        collections=collection or (),
-        progress=progress,
-    )
+    all_facts = run(work, out, collections=collection or (), progress=progress)
     scored = [facts for facts in all_facts if facts.metrics]
     for facts in scored:
         say(f"{facts.name}: {facts.sentence}")
     missing = [facts for facts in all_facts if facts.reason and has_labels(work, facts.collection)]
     list_reasons("not scored", {facts.name: facts.reason for facts in missing})
-    if figures is not None:
-        say(f"wrote {counted(len(pictures), 'picture')} to {figures}")
-    size = out.stat().st_size
-    say(f"wrote {out}: {size / 1e6:.1f} MB, opens in any browser without a network")
+    say(f"wrote {out}, which opens in any browser without a network")
     scores = {facts.name: facts.score for facts in scored}
-    write_json(json_file, {"out": str(out), "bytes": size, "judged": scores})
+    write_json(json_file, {"out": str(out), "scores": scores})
     return out
