@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from xlarank.data.errors import GraphFileError
 from xlarank.data.schema import LAYOUT_COLUMNS, MAX_RANK
+
+if TYPE_CHECKING:  # slow to import; not all columns need it
+    from scipy import sparse
 
 _WIDTH = len(LAYOUT_COLUMNS)
 #: A layout entry is -1 (unset) or a dimension 0-5, so a row is an 18-digit number in base 7, which
@@ -185,6 +187,8 @@ def group_codes(codes: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[
 
 def code_counts(codes: NDArray[np.integer], width: int) -> sparse.csr_array:
     """Return how often each configuration has each code below ``width``, ``(configs, width)``."""
+    from scipy import sparse
+
     configs, nodes = codes.shape
     indptr = np.arange(configs + 1, dtype=np.int64) * nodes
     entries = (np.ones(codes.size), codes.reshape(-1), indptr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import sys
 import traceback
@@ -18,7 +19,6 @@ from xlarank.data.errors import BlockError, XlarankError, reason_of
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Cause, Scope, Tier
 from xlarank.features.catalogue import BLOCKS, checked
-from xlarank.features.code_hash import text_hash
 
 #: Entry-point group of modules that define blocks.
 GROUP: Final = "xlarank.blocks"
@@ -32,7 +32,7 @@ class BlockFile:
 
     Attributes:
         name: name of the file without folders, or of the entry point.
-        source_hash: hash of the code without comments and docstrings.
+        source_hash: hash of the text.
         columns: class name of each block -> its column names.
     """
 
@@ -85,12 +85,16 @@ def loaded_blocks() -> tuple[Block, ...]:
     return tuple(chain.from_iterable(_loaded.values()))
 
 
+def _text_hash(source: str) -> str:
+    return hashlib.sha256(source.encode()).hexdigest()[:16]
+
+
 def _load(name: str | Path) -> BlockFile:
     path = Path(name)
     for entry in entry_points(group=GROUP, name=str(name)) if not path.exists() else ():
         with _converting_errors("cannot be loaded", [(entry.name, entry.name)], always=True):
             module = entry.load()
-            return _register(entry.name, module, text_hash(inspect.getsource(module)))
+            return _register(entry.name, module, _text_hash(inspect.getsource(module)))
     try:
         source = path.read_text("utf-8")
     except (OSError, UnicodeError) as error:
@@ -102,7 +106,7 @@ def _load(name: str | Path) -> BlockFile:
 
 def _run(name: str, source: str) -> BlockFile:
     with _converting_errors("cannot be loaded", [(name, name)], always=True):
-        digest = text_hash(source)
+        digest = _text_hash(source)
         for file in _loaded:
             if file.source_hash == digest:
                 return file

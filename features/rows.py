@@ -28,11 +28,11 @@ class Recipe:
     """Everything but the source file that determines stored rows; others are rebuilt.
 
     Attributes:
-        code_hash: `FeatureSettings.code_hash` of the kind.
+        columns_version: `FeatureSettings.columns_version` of the kind.
         max_configs: maximum rows per graph, sampled with ``seed``; 0 for all.
     """
 
-    code_hash: str
+    columns_version: str
     settings: FeatureSettings
     max_configs: int
     seed: int
@@ -42,7 +42,8 @@ class Recipe:
         cls, settings: FeatureSettings, kind: Kind, *, max_configs: int = 0, seed: int = 0
     ) -> Recipe:
         """Return the current recipe for a kind of graph; the seed is 0 unless rows are sampled."""
-        return cls(settings.code_hash(kind), settings, max_configs, seed if max_configs else 0)
+        version = settings.columns_version(kind)
+        return cls(version, settings, max_configs, seed if max_configs else 0)
 
 
 #: Number of bytes at the end of a file, enough for the list of the arrays of a graph.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import XlarankError
@@ -13,9 +14,12 @@ from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.block_files import BlockFile, load_blocks
 from xlarank.features.catalogue import blocks_of, columns_in
-from xlarank.features.code_hash import source_hash
 from xlarank.features.layout.hardware import HARDWARE, copy_hardware
 from xlarank.features.program import tensors
+
+#: Version of the values of columns. Raise it when values of any column change: rows of an earlier
+#: version are built again, and models trained on them are refused.
+COLUMNS_VERSION: Final = 1
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,8 @@ class FeatureSettings:
         candidates: whether to compute transductive columns.
         block_files: users' blocks, from `load_blocks`.
         hardware: hardware whose relayouts are priced, of `HARDWARE`; None leaves their columns 0,
-            at no cost. Not part of `code_hash`: the columns mean the same for all hardware, so such
-            rows can be joined.
+            at no cost. Not part of `columns_version`: the columns mean the same for all hardware,
+            so such rows can be joined.
     """
 
     tier: Tier = Tier.FULL
@@ -70,9 +74,9 @@ class FeatureSettings:
     def columns(self, kind: Kind) -> list[str]:
         return self.graph_columns(kind) + self.config_columns(kind)
 
-    def code_hash(self, kind: Kind) -> str:
-        """Return a hash of everything that determines the values: code, settings and columns."""
+    def columns_version(self, kind: Kind) -> str:
+        """Return `COLUMNS_VERSION` and a checksum of the settings and of the names of columns."""
         names = ",".join(replace(self, block_files=()).columns(kind))
-        user_hashes = [file.source_hash for file in self.block_files]
-        text = "|".join([source_hash(), kind, str(self.tiling), names, *user_hashes])
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        blocks = [file.source_hash for file in self.block_files]
+        checksum = zlib.crc32("|".join([str(self.tiling), names, *blocks]).encode())
+        return f"{COLUMNS_VERSION}-{checksum:08x}"

@@ -336,16 +336,17 @@ def each_graph(
     """Yield the graphs of a split in the order of its manifest (read unless passed), if any.
 
     Raises `FeatureStoreError` for rows that differ from the manifest (written by another
-    `build-features`), for rows computed by other feature code and for graph files that have changed
-    since.
+    `build-features`), for rows of another version of the columns and for graph files that have
+    changed since.
     """
     manifest = manifest or read_manifest(workspace, collection, split)
     if manifest is None:
         return
-    if manifest.recipe.code_hash != manifest.recipe.settings.code_hash(collection.kind):
-        got = f"the {split} rows of {collection} were made by other feature code"
+    version = manifest.recipe.settings.columns_version(collection.kind)
+    if manifest.recipe.columns_version != version:
+        got = f"the {split} rows of {collection} have another version of the columns"
         do = _build_again(workspace, manifest)
-        raise FeatureStoreError(got, expected="rows of the code in place", do=do)
+        raise FeatureStoreError(got, expected=f"version {version}", do=do)
     require_unchanged(workspace, collection, split, manifest)
     for part, members in groupby(manifest.graphs.items(), key=lambda entry: entry[1].part):
         path = workspace.rows(collection, split, part)

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from xlarank.data.errors import ModelError, counted
 from xlarank.data.graph import Kind
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import Manifest
 from xlarank.models.arrays import Floats
 from xlarank.models.card import ModelCard, blend_default
 from xlarank.models.column_sum import ColumnSum
@@ -24,6 +23,9 @@ from xlarank.models.member import Member
 from xlarank.models.objectives import blend, mean_rank
 from xlarank.models.rankers import members_of, params_of
 from xlarank.models.training_data import DATASET, TARGETS, FitSettings, TrainingData
+
+if TYPE_CHECKING:  # imports polars
+    from xlarank.features.store import Manifest
 
 #: Name prefix of rules among rankers.
 RULE: Final = "rule: "
@@ -205,10 +207,12 @@ class Model:
         settings = card.recipe.settings
         columns = manifest.columns if manifest else settings.columns(card.kind)
         model_columns(self.columns, columns, subset=self.shipped)
-        code_hash = manifest.recipe.code_hash if manifest else settings.code_hash(card.kind)
-        if code_hash != card.recipe.code_hash and not self.shipped:
-            got = f"the rows were computed by version {code_hash} of the feature code"
-            expected = f"{card.recipe.code_hash}, which {self.title} was trained on"
+        version = settings.columns_version(card.kind)
+        if manifest:
+            version = manifest.recipe.columns_version
+        if version != card.recipe.columns_version and not self.shipped:
+            got = f"the rows were computed as version {version} of the columns"
+            expected = f"{card.recipe.columns_version}, which {self.title} was trained on"
             raise ModelError(got, expected=expected, do="run build-features, then train again")
 
     def require_card(self) -> ModelCard:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.special import expit
 
 from xlarank.models.arrays import Floats, Integers
 
@@ -75,9 +74,9 @@ def mean_rank(values: Floats) -> Floats:
     >>> mean_rank(np.array([30.0, 10.0, 20.0, 10.0, 40.0])).tolist()
     [0.75, 0.125, 0.5, 0.125, 1.0]
     """
-    from scipy.stats import rankdata  # slow to import
-
-    return (rankdata(values) - 1) / max(1, len(values) - 1)
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    mean_ranks = np.cumsum(counts) - (counts + 1) / 2
+    return np.asarray(mean_ranks[place] / max(1, len(values) - 1))
 
 
 def blend(scores: Sequence[Floats], weights: Sequence[float] | Floats) -> Floats:
@@ -150,6 +149,8 @@ class RankNetLoss:
         Sums are divided by ``pairs`` and weighted; the hessian is at least `HESSIAN_FLOOR` times
         the weight.
         """
+        from scipy.special import expit  # slow to import
+
         gradient = np.zeros(len(self.cost))
         hessian = np.zeros(len(self.cost))
         for _ in range(self.pairs):

@@ -28,7 +28,7 @@ class BestParams:
     graphs: dict[str, float]
     trial: int
     folds: list[list[str]]
-    code_hash: str
+    columns_version: str
 
     def save(self, folder: Path) -> None:
         write_json(best_file(folder, self.model), asdict(self))

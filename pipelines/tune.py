@@ -348,7 +348,7 @@ def _save(
             select=objective.select,
             trial=chosen.number,
             folds=folds,
-            code_hash=training.manifest.recipe.code_hash,
+            columns_version=training.manifest.recipe.columns_version,
         )
         with workspace_lock(workspace):
             training.require_current(workspace)

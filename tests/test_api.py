@@ -251,3 +251,41 @@ def test_the_folder_of_the_files_names_the_target(tmp_path):
     assert model.card.collection == f"layout:{source}:own"
     assert repr(model).startswith("<Model 'lambdarank' of layout graphs: 1 member, ")
     assert len(repr(model)) < 100
+
+
+IMPORTING = """
+import os
+before = dict(os.environ)
+hooks = []
+os.register_at_fork = lambda **functions: hooks.append(functions)
+import xlarank
+for name in xlarank.__all__:
+    getattr(xlarank, name)
+import xlarank.models.boosters.lightgbm
+assert dict(os.environ) == before
+assert not [hook for hook in hooks if "xlarank" in str(hook)]
+"""
+
+
+def test_imports_change_nothing_in_the_process():
+    subprocess.run([sys.executable, "-c", IMPORTING], check=True)
+
+
+RANKING = """
+import sys
+from xlarank.cli.app import main
+sys.argv = ["xlarank", "rank", *sys.argv[1:]]
+try:
+    main()
+finally:
+    print(*(name for name in SLOW if name in sys.modules), sep=",", file=sys.stderr)
+"""
+
+
+def test_a_formula_ranks_without_slow_libraries(tmp_path):
+    slow = "lightgbm sklearn scipy.stats pandas polars optuna matplotlib networkx".split()
+    code = f"SLOW = {slow}{RANKING}"
+    arguments = [str(LAYOUT), "-c", "layout:cpu:random", "--workspace", str(tmp_path)]
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+    assert "agreement with the labels" in done.stdout, done.stderr
+    assert done.stderr.strip() == ""

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from xlarank.data.config_table import code_counts, group_codes
 from xlarank.data.schema import LAYOUT_SLOTS
@@ -21,6 +20,9 @@ from xlarank.features.block import Block
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.pairs import Pairs, requested_layouts
 from xlarank.features.program.tensors import Floats, Ints
+
+if TYPE_CHECKING:  # slow to import; not all columns need it
+    from scipy import sparse
 
 Codes = NDArray[np.integer[Any]]
 #: Quantities of combinations of requested layouts: (pair, left type, right type) ->

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Final
 
 import numpy as np
-from scipy import sparse
 
 from xlarank.features.block import Block, Cause, Scope, Tier
 from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
@@ -145,6 +144,8 @@ class ChangedSurroundings(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
+        from scipy import sparse  # slow to import
+
         heavy = [context.opcode_class == OPCODE_CLASSES.index(name) for name in _HEAVY]
         quantities = np.stack([log2p(context.bytes), *heavy], axis=1)
         adjacency = context.neighbours

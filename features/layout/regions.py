@@ -12,8 +12,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.layout.layout_context import LayoutContext
@@ -35,6 +33,9 @@ _REDUCE = OPCODE_CLASSES.index("reduce")
 
 def node_regions(context: LayoutContext) -> Ints:
     """Return the region of each node's output, ``(nodes,)``."""
+    from scipy import sparse  # slow to import
+    from scipy.sparse.csgraph import connected_components
+
     graph = context.graph
     consumer, operand = graph.edges.T
     linked = (context.opcode_class[consumer] == _ELEMENTWISE) & (context.rank[consumer] > 0)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Final, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from xlarank.data.graph import Graph
 from xlarank.data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN, OPCODE, OPCODES
 from xlarank.data.structure import node_levels, tensor_ranks
 from xlarank.features.program.tensors import Floats, Ints
+
+if TYPE_CHECKING:  # slow to import; not all columns need it
+    from scipy import sparse
 
 T = TypeVar("T")
 _CLASSES: Final[dict[str, str]] = {
@@ -119,6 +121,8 @@ class ProgramContext:
     @cached_property
     def operands(self) -> sparse.csr_array:
         """Sparse ``(nodes, nodes)`` float64: 1 at (consumer, operand)."""
+        from scipy import sparse
+
         nodes = self.graph.nodes
         edges = self.graph.edges
         matrix = sparse.csr_array((np.ones(len(edges)), tuple(edges.T)), shape=(nodes, nodes))
@@ -129,11 +133,15 @@ class ProgramContext:
     @cached_property
     def consumers(self) -> sparse.csr_array:
         """Sparse ``(nodes, nodes)`` float64: 1 at (operand, consumer)."""
+        from scipy import sparse
+
         return sparse.csr_array(self.operands.T)
 
     @cached_property
     def neighbours(self) -> sparse.csr_array:
         """Sparse ``(nodes, nodes)`` float64: 1 if two nodes share an edge, either way."""
+        from scipy import sparse
+
         matrix = sparse.csr_array(self.operands + self.consumers)
         matrix.data[:] = 1.0
         return matrix

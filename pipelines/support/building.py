@@ -178,13 +178,13 @@ def build_remotely(job: PartJob) -> PartJob:
     """Build a part without access to its workspace, and return it with the content of its file.
 
     The job holds the client's `Source` of each file, because copies may have other dates. Raises
-    `ClusterError` if the worker's feature code differs.
+    `ClusterError` if the worker has another version of the columns.
     """
     worker = f"the worker on {socket.gethostname()}"
-    code_hash = job.recipe.settings.code_hash(job.collection.kind)
-    if code_hash != job.recipe.code_hash:
-        got = f"{worker} has the feature code {code_hash}"
-        raise ClusterError(got, expected=job.recipe.code_hash, do=SAME_CODE)
+    version = job.recipe.settings.columns_version(job.collection.kind)
+    if version != job.recipe.columns_version:
+        got = f"{worker} has version {version} of the columns"
+        raise ClusterError(got, expected=job.recipe.columns_version, do=SAME_CODE)
     broken = {**job.broken}
     for file in job.files:
         source = job.sources[file.name]

@@ -101,7 +101,7 @@ def run_of(
         "name": name or None,
         "tuned": tuned,
         "settings": ", ".join(settings),
-        "blocks": " + ".join([f"{recipe.settings.tier} {recipe.code_hash[:6]}", *files]),
+        "blocks": " + ".join([f"{recipe.settings.tier} {recipe.columns_version}", *files]),
         "rows": rows,
     }
 

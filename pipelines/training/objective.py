@@ -135,7 +135,7 @@ class Objective:
         rows = repr((data.names, data.indptr.tolist())).encode() + data.cost.tobytes()
         members = json.dumps(self.members, sort_keys=True).encode()
         return {
-            "feature columns": self.training.manifest.recipe.code_hash,
+            "feature columns": self.training.manifest.recipe.columns_version,
             "graphs, rows or runtimes": f"{zlib.crc32(rows):08x}",
             "rows of a trial (`max_rows`)": str(len(self.data.cost)),
             "folds": f"{self.plan.by} with fallback" if self.plan.fallback else self.plan.by,

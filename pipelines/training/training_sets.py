@@ -179,7 +179,7 @@ def read_training_set(
     completely (otherwise a few validation graphs of 100,000 rows would dominate), and each
     collection has at most about ``max_rows`` rows.
 
-    Raises `CollectionError` for a lack of rows, and for other kinds or feature code.
+    Raises `CollectionError` for a lack of rows, and for other kinds or columns.
     """
     weights = {other: weight for other, weight in (extra or {}).items() if other != collection}
     for other in weights:
@@ -192,9 +192,9 @@ def read_training_set(
         member: _read_manifests(workspace, member, splits) for member in (collection, *weights)
     }
     stored = [manifest for by_split in manifests.values() for manifest in by_split.values()]
-    if len({manifest.recipe.code_hash for manifest in stored}) > 1:
+    if len({manifest.recipe.columns_version for manifest in stored}) > 1:
         rows = f"the rows of {' and '.join(map(str, manifests))}"
-        got = f"{rows} were built by different feature code or settings"
+        got = f"{rows} were built by different versions or settings"
         raise CollectionError(got, do="run build-features again for all of their splits")
     sizes = {
         member: training_sizes(member, [*by_split.values()], max_rows)

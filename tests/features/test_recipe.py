@@ -1,8 +1,6 @@
-"""Recipes, the hash of the code, sampled rows; blocks, causes and targets."""
+"""Recipes, the version of the columns, sampled rows; blocks, causes and targets."""
 
 import json
-import subprocess
-import sys
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
@@ -21,11 +19,10 @@ from tests.models.helpers import graph_rows
 from xlarank.data.collection import Collection
 from xlarank.data.files import from_json
 from xlarank.data.graph import Kind
-from xlarank.features import catalogue, code_hash
+from xlarank.features import catalogue
 from xlarank.features.assembly import assemble
 from xlarank.features.block import Block, Cause, Scope, Tier
 from xlarank.features.catalogue import blocks_of
-from xlarank.features.code_hash import source_hash
 from xlarank.features.meanings import cause_of
 from xlarank.features.program.tensors import Tiling
 from xlarank.features.rows import Recipe, sample_rows
@@ -52,16 +49,16 @@ def names(blocks):
     return [name for block in blocks for name in block.columns]
 
 
-def test_the_hash_changes_with_every_setting_and_with_the_code(monkeypatch):
+def test_the_version_of_columns_changes_with_every_setting(monkeypatch):
     tilings = [Tiling(), Tiling(sublanes=16), Tiling(lanes=256)]
     chosen = [replace(settings, tiling=tiling) for settings in SETTINGS for tiling in tilings]
-    hashes = [settings.code_hash(kind) for kind in KINDS for settings in chosen]
-    assert len(set(hashes)) == len(hashes) and {len(text) for text in hashes} == {16}
-    assert FeatureSettings().code_hash("tile") == FeatureSettings(
+    versions = [settings.columns_version(kind) for kind in KINDS for settings in chosen]
+    assert len(set(versions)) == len(versions)
+    assert FeatureSettings().columns_version("tile") == FeatureSettings(
         Tier.FULL, True, Tiling(8, 128)
-    ).code_hash("tile")
-    monkeypatch.setattr("xlarank.features.settings.source_hash", lambda: "another version")
-    assert FeatureSettings().code_hash("tile") not in hashes
+    ).columns_version("tile")
+    monkeypatch.setattr("xlarank.features.settings.COLUMNS_VERSION", 0)
+    assert FeatureSettings().columns_version("tile") not in versions
 
 
 def test_a_recipe_leads_back_to_its_settings():
@@ -70,75 +67,11 @@ def test_a_recipe_leads_back_to_its_settings():
         assert from_json(Recipe, json.loads(json.dumps(asdict(recipe)))) == recipe
     whole = asdict(recipe)
     others = {**whole, "settings": {"tier": "slow"}}, {**whole, "tier": "fast"}
-    for value in ({}, {"code_hash": "a"}, *others):
+    for value in ({}, {"columns_version": "a"}, *others):
         with pytest.raises(TypeError):
             from_json(Recipe, value)
     without_sample = [Recipe.of(FeatureSettings(), "tile", seed=seed) for seed in (1, 2)]
     assert without_sample[0] == without_sample[1], "another seed gives the same rows"
-
-
-def test_only_what_can_change_a_number_changes_the_hash(tmp_path):
-    files = {
-        "features/assembly.py": '"""One."""\nfrom xlarank.data import npz\n'
-        "import xlarank.data.errors\nX = 1.0\n",
-        "features/tile/extra.py": "#: Not imported by assemble.\nY: int = 2\n",
-        "features/meanings.py": "TITLE = 1\n",
-        "data/npz.py": "from xlarank.data import schema\ndef read():\n    'A docstring.'\n"
-        "    return (1,\n 2)\n",
-        "data/schema.py": "RANK = 6\n",
-        "data/errors.py": "class Wrong(Exception): ...\n",
-        "data/other.py": "NOT_REACHED = 1\n",
-        "models/model.py": "Z = 1\n",
-    }
-    for file in files:
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-
-    def hash_of(edited="", old="", new=""):
-        assert old in files.get(edited, "")
-        for file, text in files.items():
-            text = text.replace(old, new) if file == edited else text
-            (tmp_path / file).write_bytes(text.encode())
-        source_hash.cache_clear()
-        return source_hash(tmp_path)
-
-    now = hash_of()
-    for file, old, new in (
-        *(("features/assembly.py", "One.", "Two."), ("features/tile/extra.py", "Not", "Never")),
-        *(("data/npz.py", "A docstring", "Another"), ("data/npz.py", "\n 2", "  2")),
-        ("data/errors.py", "Wrong", "Bad"),
-        *(("features/meanings.py", "1", "2"), ("data/other.py", "1", "2")),
-        ("models/model.py", "1", "2"),
-        *((file, "\n", "\r\n") for file in files),  # a checkout on Windows
-    ):
-        assert hash_of(file, old, new) == now, file
-    edits = {"features/assembly.py": "1.0", "features/tile/extra.py": "2"}
-    edits |= {"data/npz.py": "(1", "data/schema.py": "6"}
-    hashes = {now, *(hash_of(file, old, f"{old}9") for file, old in edits.items())}
-    (tmp_path / "features/extra.py").write_text("EXTRA = 1\n")
-    hashes.add(hash_of())
-    (tmp_path / "features/extra.py").rename(tmp_path / "features/tile/another.py")
-    # each change gives another hash; so does a new file, by its path
-    assert len(hashes | {hash_of()}) == 7
-
-
-def test_the_hash_covers_all_files_that_make_numbers(monkeypatch):
-    read = []
-    read_bytes = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or read_bytes(path))
-    source_hash.cache_clear()
-    source_hash()
-    files = {path.relative_to(ROOT).as_posix() for path in read}
-    features = {path.relative_to(ROOT).as_posix() for path in (ROOT / "features").rglob("*.py")}
-    features -= {*code_hash._PRESENTATION}
-    assert {file for file in files if file.startswith("features")} == features
-    assert {f"data/{name}.py" for name in ("config_table", "npz", "graph")} < files
-    # modules that only show columns take no part: a fresh process, so that nothing else has
-    # imported them
-    names = (file.removesuffix(".py").replace("/", ".") for file in code_hash._PRESENTATION)
-    shown = [f"xlarank.{name}" for name in names]
-    code = f"import sys, xlarank.features.rows; print([m for m in {shown} if m in sys.modules])"
-    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
-    assert loaded.strip() == "['xlarank.data.errors']", "which computes nothing"
 
 
 def test_measured_rows_are_sampled_by_the_graphs_name():

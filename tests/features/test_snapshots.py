@@ -1,9 +1,9 @@
 """Columns as they were frozen: of random programs, of files of the sample, and of real files.
 
 A snapshot holds a handful of rows of each graph. After a change that is meant to move numbers or to
-add columns, ``python -m tests.features.test_snapshots`` freezes them anew and prints which columns
-moved; say why in the commit. Real files are those that `XLARANK_TEST_DATA` names; without it, their
-snapshots stay as they are.
+add columns, raise `xlarank.features.settings.COLUMNS_VERSION`;
+``python -m tests.features.test_snapshots`` then freezes them anew and prints which columns moved.
+Real files are those that `XLARANK_TEST_DATA` names; without it, their snapshots stay as they are.
 """
 
 import os
@@ -18,9 +18,11 @@ from tests.features.helpers import SAMPLE, fitting_graph, fitting_kernel, graph_
 from tests.graphs import Arrays
 from xlarank.data.graph import Graph, read_graph
 from xlarank.features.assembly import assemble
-from xlarank.features.settings import FeatureSettings
+from xlarank.features.settings import COLUMNS_VERSION, FeatureSettings
 
 FOLDER = Path(__file__).parent / "snapshots"
+#: `COLUMNS_VERSION` of the snapshots.
+VERSION = FOLDER / "version.txt"
 #: Snapshot -> place of the real file below ``npz``.
 REAL = {
     "layout_train": "layout/xla/random/train/openai_v0_rnn_optimized",
@@ -112,11 +114,23 @@ def test_columns_are_as_they_were_frozen(name, request):
     assert moved(load(FOLDER / f"{name}.npz"), now(name, root)) == [], "see the top of this file"
 
 
-if __name__ == "__main__":
-    root = os.environ.get(TEST_DATA, "")
-    for name in (*SMALL, *(REAL if root else ())):
+def test_snapshots_are_of_the_current_version():
+    assert int(VERSION.read_text()) == COLUMNS_VERSION, "freeze them anew"
+
+
+def freeze(root: str) -> None:
+    """Write snapshots of the current code; refuse columns that moved in the same version."""
+    made = {name: now(name, Path(root)) for name in (*SMALL, *(REAL if root else ()))}
+    for name, arrays in made.items():
         path = FOLDER / f"{name}.npz"
-        made = now(name, Path(root))
-        before = load(path) if path.exists() else made
-        print(f"{name}: moved {', '.join(moved(before, made)) or 'nothing'}")
-        np.savez_compressed(path, **made)
+        changed = moved(load(path), arrays) if path.exists() else []
+        print(f"{name}: moved {', '.join(changed) or 'nothing'}")
+        if changed and int(VERSION.read_text()) == COLUMNS_VERSION:
+            raise SystemExit("raise COLUMNS_VERSION in features/settings.py first")
+    for name, arrays in made.items():
+        np.savez_compressed(FOLDER / f"{name}.npz", **arrays)
+    VERSION.write_text(f"{COLUMNS_VERSION}\n")
+
+
+if __name__ == "__main__":
+    freeze(os.environ.get(TEST_DATA, ""))

@@ -159,7 +159,7 @@ def test_another_recipe_means_build_again(tmp_path):
         "hardware": "cpu",
     }
     settings["block_files"] = (BlockFile("mine.py", "0123", {}),)
-    changes = [{"code_hash": "f"}, {"max_configs": 1000}, {"seed": 1}]
+    changes = [{"columns_version": "f"}, {"max_configs": 1000}, {"seed": 1}]
     for name, value in settings.items():
         changes.append({"settings": replace(RECIPE.settings, **{name: value})})
     assert {field.name for field in fields(RECIPE.settings)} == {*settings}
@@ -233,7 +233,7 @@ def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
     assert loaded == [("c", 3), ("a", 1), ("b", 2)]
     # of another recipe, of a build that did not end, of another graph
     said = r"part-0001\.parquet .*not those of manifest.*run build-feat"
-    other = {"recipe": replace(RECIPE, code_hash="f")}
+    other = {"recipe": replace(RECIPE, columns_version="f")}
     for rows, changed in ((b, other), (b, {"source": Source(1, 3, 3)}), (a, {})):
         written(workspace.rows(COLLECTION, "train", 1), rows, **changed)
         with pytest.raises(FeatureStoreError, match=said):

@@ -1,19 +1,14 @@
 """The contract that each ranker keeps."""
 
 import json
-import os
 import pickle
 import re
-import subprocess
-import sys
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import optuna
 import pytest
 
-import xlarank
 from tests.models.helpers import (
     COLUMNS,
     KINDS,
@@ -215,36 +210,3 @@ def test_nonsense_is_refused_by_name(name):
     for parameter, value in product(specs, nonsense):
         with pytest.raises(ModelError):
             Model.of(name, "tile", {parameter: value})
-
-
-SCRIPT = """
-import os, signal, sys
-import numpy as np
-from tests.models.helpers import easy_data
-from xlarank.models.training_data import FitSettings
-from xlarank.models.model import Model
-
-assert "xgboost" not in sys.modules, "the other rankers do not pay for the import"
-data, settings = easy_data(), FitSettings(3, threads=2)
-for name in sys.argv[1:]:
-    model = Model.of(name, "layout").fit(data, settings)
-    scores = model.score(data.parts[0])
-    if not (child := os.fork()):
-        signal.alarm(30)
-        models = (model, Model.of(name, "layout").fit(data, settings))
-        again = [one.score(data.parts[0]) for one in models]
-        os._exit(not all(np.array_equal(one, scores) for one in again))
-    print(name, os.waitpid(child, 0)[1])
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
-def test_a_forked_child_of_a_process_that_used_threads_ends():
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT, "lambdarank", "xgb-pairwise"],
-        cwd=Path(xlarank.__file__).parent.parent,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.splitlines() == ["lambdarank 0", "xgb-pairwise 0"], done.stderr

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import kendalltau
 
 from tests.features.helpers import graph_of
 from tests.graphs import LAYOUT_PROGRAM, layout_arrays, layout_row, program_arrays
@@ -61,13 +62,20 @@ def tries_one_by_one(k, best_first, group):
     return tried
 
 
-@pytest.mark.parametrize("few", [2, 256])
 @given(ranking=RANKINGS)
-def test_few_and_many_configurations_are_counted_pair_by_pair(few, ranking):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("xlarank.models.validation.metrics._FEW", few)
-        counts = metrics.pair_metrics(*ranking)
-        assert counts == pytest.approx(taus_by_pairs(*ranking), abs=1e-12)
+def test_pairs_are_counted_one_by_one(ranking):
+    counts = metrics.pair_metrics(*ranking)
+    assert counts == pytest.approx(taus_by_pairs(*ranking), abs=1e-12)
+
+
+@pytest.mark.parametrize("size", [3, 64, 65, 1000, 3000])
+@pytest.mark.parametrize("values", [2, 30, 10_000])
+def test_tau_b_is_that_of_scipy(size, values):
+    rng = np.random.default_rng(size + values)
+    score = rng.integers(values, size=size).astype(float)
+    cost = score + rng.integers(values, size=size)
+    _, _, tau_b = metrics.pair_metrics(score, cost)
+    assert tau_b == pytest.approx(kendalltau(score, cost).statistic, abs=1e-12)
 
 
 @given(RANKINGS, st.integers(1, 14), st.lists(st.integers(0, 4), min_size=12, max_size=12))

@@ -173,7 +173,7 @@ BEST = BestParams(
     graphs={"cnn__a": 0.25, "mlp__a": 0.75},
     trial=3,
     folds=[["cnn"], ["mlp"]],
-    code_hash="0123456789abcdef",
+    columns_version="0123456789abcdef",
 )
 
 

@@ -207,7 +207,7 @@ def test_rows_of_other_columns_or_other_code_are_refused(folder):
     rows = DATA.parts[0]
 
     def stored(columns, code="a"):
-        return Manifest(replace(RECIPE, code_hash=code * 16), "", [], columns)
+        return Manifest(replace(RECIPE, columns_version=code * 16), "", [], columns)
 
     model.require(stored(COLUMNS))
     assert model.select(rows) is rows

@@ -48,8 +48,8 @@ def test_a_cluster_stores_what_this_machine_would(client, tree, tmp_path, monkey
     again = build(tree, tmp_path / "there", **asked).splits
     assert sum(part.built for part in again) == 0
     assert sum(part.kept for part in again) == FILES - 1
-    monkeypatch.setattr("xlarank.features.settings.source_hash", lambda: "other code")
-    other_code = r"worker on .* has the feature code .*install the same xlarank"
+    monkeypatch.setattr("xlarank.features.settings.COLUMNS_VERSION", 0)
+    other_code = r"worker on .* has version .*install the same xlarank"
     with pytest.raises(ClusterError, match=other_code):
         build(tree, tmp_path / "work", **asked)
 

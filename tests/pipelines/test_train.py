@@ -45,7 +45,7 @@ def save_best(workspace, collection=TILE, **changes):
         "graphs": {},
         "trial": 0,
         "folds": [],
-        "code_hash": "",
+        "columns_version": "",
     }
     study = Workspace(workspace).study(Collection.parse(collection))
     BestParams(**{**values, **changes}).save(study)
@@ -187,7 +187,7 @@ def test_the_valid_split_is_trained_on_only_if_requested(tree, built, fits):
     card = model_of(built, LAYOUT).card
     assert card.trained_on == splits and set(card.folds) == set(names)
     build(tree, built, splits=["valid"], settings=trees.NO_CANDIDATES)
-    message = r"built by different feature code or settings.*build-features again"
+    message = r"built by different versions or settings.*build-features again"
     with pytest.raises(CollectionError, match=message):
         run(built, with_valid=True)
     run(built, rounds=1)

@@ -156,7 +156,7 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(
     tree, trained, tmp_path, monkeypatch
 ):
     """They fit their old model, which `rank` rejects; training again would change nothing."""
-    monkeypatch.setattr("xlarank.features.settings.source_hash", lambda: "edited block")
+    monkeypatch.setattr("xlarank.features.settings.COLUMNS_VERSION", 0)
     work = Workspace(trained)
     request = TrainSettings(collections=[TILE], seeds=1, rounds=2, threads=1)
     commands = [
@@ -169,7 +169,7 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(
         partial(cross_validate, by="graph", collections=[TILE]),
         partial(tune, trials=1, collections=[TILE]),
     ]
-    message = r"rows of .* by other feature code; .*; run build-features `data_root="
+    message = r"rows of .* have another version of the columns; .*; run build-features `data_root="
     for command in commands:
         with pytest.raises(FeatureStoreError, match=message):
             command(work)
