@@ -42,6 +42,16 @@ def fitting_dots(
 
     Contracted and batch dimensions are distinct dimensions of two operands of the node, as many
     and of the same sizes on both sides. With the other dimensions they give the output's rank.
+
+    >>> node_feat = np.zeros((3, 140), np.float32)
+    >>> node_feat[:, SIZES][:, :2] = [2, 3], [3, 4], [2, 4]
+    >>> edges = np.array([[2, 0], [2, 1]])  # node 2 reads nodes 0 and 1
+    >>> dimensions = np.full((2, 4 * MAX_RANK), -1)
+    >>> dimensions[0, [0, MAX_RANK]] = 1, 0  # contracts 3 of [2, 3] and 3 of [3, 4]
+    >>> dimensions[1, [0, MAX_RANK]] = 0, 0  # 2 of [2, 3] and 3 of [3, 4]
+    >>> operands = np.array([[0, 1], [0, 1]])
+    >>> fitting_dots(np.array([2, 2]), operands, dimensions, node_feat, edges).tolist()
+    [True, False]
     """
     rank = tensor_ranks(node_feat)
     sides = dimensions.reshape(-1, 2, 2, MAX_RANK)  # contracted and batch, left and right

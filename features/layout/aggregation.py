@@ -107,6 +107,13 @@ class Aggregation:
         equal pairs share theirs, so quantities are computed once per combination (beyond
         `_COMBINATIONS`, once per batch) and looked up. A combination has the number ``start + left
         * width + right``, with indices of the layouts requested on both sides.
+
+        Example: of nodes 0 -> 1 -> 2, node 0 requests 2 layouts of its output, node 1 requests 3 of
+        its input and 2 of its output, node 2 requests 3 of its input. Pair (1, 0) has 3 * 2
+        combinations with the numbers 0 to 5, pair (2, 1) has the numbers 6 to 11. In a
+        configuration where all nodes request the last of their layouts, the numbers are ``0 + 2 * 2
+        + 1 = 5`` and ``6 + 2 * 2 + 1 = 11``, and the quantities of 5 and 11 are added up. If all
+        nodes were equal operations, both pairs would share the numbers 0 to 5.
         """
         context = self._context
         first, counts, numbers, layout_types = context.shared(requested_layouts)
@@ -167,17 +174,12 @@ class LayoutBlock(Block):
 
 
 def compute_together(
-    context: LayoutContext,
-    blocks: Sequence[Block],
-    names: Sequence[str],
-    codes: NDArray[np.int32] | None = None,
+    context: LayoutContext, blocks: Sequence[Block], names: Sequence[str]
 ) -> NDArray[np.float32]:
-    """Compute the columns of layout blocks, ``(configs, names)``; 0 in all other columns.
-
-    ``codes`` ``(configs, K)`` are the configurations (default: the distinct candidates of the
-    graph); transductive columns refer to the candidates in any case.
+    """Compute the columns of layout blocks for the distinct configurations, ``(configs, names)``; 0
+    in all other columns.
     """
-    codes = context.table.codes if codes is None else codes
+    codes = context.table.codes
     target = np.zeros((len(names), len(codes)), np.float32).T
     aggregation = Aggregation(context)
     prepared = []

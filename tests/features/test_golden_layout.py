@@ -12,17 +12,20 @@ Nodes 0, 2, 3 and 4 are configurable: four nodes, 88 KiB in all. In units of 614
 output slots hold 4 (one of each node), the input slots 3 (x, dot, add), the kernel slots 64 KiB (w)
 + 6 KiB (dot, the second operand of the add) = 70 KiB.
 
-    configuration   0 (parameter)   2 (dot)                     3 (add)                     4
-    (reshape) A               -               -                           -
-    - B               -               out 0,1  in 1,0  ker 1,0    -                           - C
-    out 0,1         out 0,1  in 0,1             out 0,1  in 0,1  ker 1,0    in 0 (partial) D
-    -               -                           in 1 (partial)              out 0  in 0,1 B again
+    configuration  0 (parameter)  2 (dot)                   3 (add)                   4 (reshape)
+    A              -              -                         -                         -
+    B              -              out 0,1  in 1,0  ker 1,0  -                         -
+    C              out 0,1        out 0,1  in 0,1           out 0,1  in 0,1  ker 1,0  in 0 (partial)
+    D              -              -                         in 1 (partial)            out 0  in 0,1
+    B again
 
 Tiles of 8 x 128 on the tensors of shape [12,128], "wide" below:
-    {1,0}: 128 lanes are full, 12 rows become 16: waste 16/12 - 1 = 1/3. The second minor 12 is no
-    multiple of 8. {0,1}: 12 columns become 128, 128 rows are full: waste 128/12 - 1 = 29/3. The
-    largest dimension (128) is
-           not minor-most, and 12 is no multiple of 128.
+
+    {1,0}: 128 lanes are full, 12 rows become 16: waste 16/12 - 1 = 1/3.
+           The second minor 12 is no multiple of 8.
+    {0,1}: 12 columns become 128, 128 rows are full: waste 128/12 - 1 = 29/3.
+           The largest dimension (128) is not minor-most, and 12 is no multiple of 128.
+
 w is [128,128] and fits either way; the reshape's 1536 = 12 * 128 lanes are full and it has no
 second dimension.
 """

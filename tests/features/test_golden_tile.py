@@ -6,8 +6,10 @@ Elements: a matrix product [96,64] x [64,256] -> [96,256] in f32, K = 64.
     configuration   output    kernel (reduction)   input (vector)
     A               32,100    16                   4,20
     B               0,0       0                    0,0             0 = the whole dimension
-    C               96,256    64                   8,16            beyond 12 x 2 hardware tiles:
-    elements D               48,0      24                   1,8
+    C               96,256    64                   8,16            more than 12 x 2 hardware tiles
+    D               48,0      24                   1,8
+
+The bounds of C exceed the tensor's hardware tiles, so bounds count elements.
 
 Hardware tiles: a copy of f32[32,5,5,256] to the layout {3,0,2,1}. Minor-most is dimension 3 (256 =
 2 x 128 lanes), then dimension 0 (32 = 4 x 8 sublanes), then 2 and 1 (5 each): from major to minor
@@ -99,11 +101,11 @@ HARDWARE_TILES = {
 # apart. 64 of them do not fit the first cache (64 / gcd(64, 16) = 4 sets of 8), but the second
 # (1024 / 16 = 64 sets of 8): 2 cycles a line.
 #
-# configuration   m x n     registers a row, in all   loads      lines   spilled A               4 x
-# 20    3, 12                     4 + 3      2       12 + 3 + 1 < 16 B               96 x 256  32,
-# 3072                  96 + 32    16      3072 + 32 + 1 - 16 = 3089 C               8 x 16    2, 16
-# 8 + 2      1       16 + 2 + 1 - 16 = 3 D               1 x 8     1, 1                      1 + 1
-# 1       none
+#     configuration  m x n     registers a row, in all  loads    lines  spilled
+#     A              4 x 20    3, 12                    4 + 3    2      12 + 3 + 1 - 16 = 0
+#     B              96 x 256  32, 3072                 96 + 32  16     3072 + 32 + 1 - 16 = 3089
+#     C              8 x 16    2, 16                    8 + 2    1      16 + 2 + 1 - 16 = 3
+#     D              1 x 8     1, 1                     1 + 1    1      none
 #
 # Cycles for one step of the reduction, and for 8 multiply-adds of it:
 #
