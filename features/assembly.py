@@ -39,13 +39,13 @@ def compute_features(
 ) -> pl.DataFrame:
     """Compute the rows of a graph or of an npz file, one for each *distinct* configuration.
 
-    The columns are those of `xlarank.load_rows` without the folds; ``collection`` and ``split`` are
+    The columns are as in `xlarank.load_rows`, without the folds; ``collection`` and ``split`` are
     null. The copies of layouts are priced for the hardware ``target`` (`xlarank.data.hardware`), by
-    default that of the graph. The "fast" tier omits
-    expensive columns; ``candidates=False`` omits those computed from all configurations of the
-    graph; ``blocks`` are files that define your own columns and are executed. Raises
-    `GraphFileError` for a broken file, `BlockError` for a failing block, `ParameterError` for
-    layouts for unknown hardware and `XlarankError` for an unknown tier.
+    default the graph's own. The "fast" tier omits expensive columns; ``candidates=False`` omits the
+    listwise columns, which are computed from all configurations of the graph; ``blocks`` are files
+    that define your own columns and are executed. Raises `GraphFileError` for a broken file,
+    `BlockError` for a failing block, `ParameterError` for layouts for unknown hardware and
+    `XlarankError` for an unknown tier.
 
     Examples:
         >>> import xlarank

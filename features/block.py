@@ -71,7 +71,8 @@ class Block(ABC):
     user's file. Missing docstrings and meanings are refused, as are malformed and duplicate names.
 
     Attributes:
-        transductive: whether the columns depend on all candidates of the graph (not on labels).
+        transductive: whether the columns are listwise: they depend on all configurations of the
+            graph (not on labels).
         cause: physical cause behind the columns that declare none.
         columns: name (``block__what__how``) -> meaning with its unit, in column order.
     """

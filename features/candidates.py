@@ -1,4 +1,4 @@
-"""Rank and frequency of a configuration among the candidates of its graph."""
+"""Listwise columns: rank and frequency of a configuration among all configurations of its graph."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def standard_score(values: NDArray[np.floating]) -> Floats:
 
 
 class CandidatePlaces(Block):
-    """Ranks and standard scores of columns of earlier blocks among a graph's distinct candidates.
+    """Ranks and standard scores of columns of earlier blocks within a graph's configurations.
 
     Ranks run from 0 to 1, with ties averaged; a standard score is (x - mean) / standard deviation.
 
@@ -106,7 +106,7 @@ def rank_sources() -> dict[str, str]:
 
 
 class Frequency(LayoutBlock):
-    """Frequency of a configuration's choices among the distinct candidates of the graph.
+    """Frequency of a configuration's choices among the distinct configurations of the graph.
 
     A search repeats good choices, so common rows are good in `default` collections. The frequency
     of a node's row (its layouts) is the share of distinct configurations with that row.
@@ -118,7 +118,7 @@ class Frequency(LayoutBlock):
         "candidates__log_frequency__mean": "mean over nodes of log(frequency of the node's row)",
         "candidates__log_frequency__sum": "sum over nodes of log(frequency of the node's row)",
         "candidates__log_frequency__min": "smallest log(frequency of a node's row)",
-        "candidates__hamming__mean": "mean share of nodes that differ from another candidate",
+        "candidates__hamming__mean": "mean share of nodes that differ from another configuration",
         "candidates__minority__share": "share of nodes with a row less common than another one",
     }
 

@@ -77,10 +77,10 @@ def blocks_of(
     candidates: bool = True,
     user_blocks: Sequence[Block] = (),
 ) -> list[Block]:
-    """Return the blocks for one kind of graph: of the graph, of configurations, transductive ones.
+    """Return the blocks for one kind of graph: of the graph, of configurations, listwise.
 
     Each group is in the order of `BLOCKS`, then ``user_blocks``; ``candidates=False`` omits
-    transductive blocks.
+    listwise blocks.
     """
     blocks = [
         block

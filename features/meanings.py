@@ -21,7 +21,7 @@ from xlarank.features.catalogue import BLOCKS, blocks_of
 
 
 def cause_of(column: str) -> Cause:
-    """Return the cause behind a column; ranks and standard scores have that of their source.
+    """Return the cause behind a column; ranks and standard scores have their source's cause.
 
     >>> cause_of("padding__output_waste__mean").value
     'padding to hardware tiles'

@@ -268,7 +268,7 @@ def sample_rows(rows: GraphRows, recipe: Recipe) -> GraphRows:
 
 
 def random_rows(graph: GraphRows, rows: int, seed: int) -> GraphRows:
-    """Return random rows and that of the first configuration, the compiler's default of tiles."""
+    """Return random rows and the first configuration's row, the compiler's default of tiles."""
     drawn = graph_generator(seed, graph.name).choice(len(graph), rows, replace=False)
     first = graph.group[graph.ids == 0]
     others = drawn[~np.isin(drawn, first)]

@@ -27,9 +27,9 @@ class FeatureSettings:
     """Settings that determine the columns and their values.
 
     Attributes:
-        candidates: whether to compute transductive columns.
+        candidates: whether to compute listwise columns.
         block_files: users' blocks, from `load_blocks`.
-        hardware: hardware whose relayouts are priced, of `HARDWARE`; None leaves their columns 0,
+        hardware: hardware whose copies are priced, of `HARDWARE`; None leaves their columns 0,
             at no cost. Not part of `columns_version`: the columns mean the same for all hardware,
             so such rows can be joined.
     """

@@ -46,7 +46,7 @@ _BROKEN: Final = (
     *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError),
     *(pl.exceptions.PolarsError, pl.exceptions.PanicException),
 )
-_MISMATCH: Final = f"its settings or its source are not those of {MANIFEST}"
+_MISMATCH: Final = f"its settings or its source differ from {MANIFEST}"
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def scan_rows(
 ) -> pl.LazyFrame:
     """Return the rows of a split lazily; ``verified`` reads all files now and checks their content.
 
-    Raises `FeatureStoreError` for missing files, for those of another build than the manifest's,
+    Raises `FeatureStoreError` for missing files, for files of another build than the manifest's,
     for graph files that have changed since and, if ``verified``, for damaged files.
     """
     require_unchanged(workspace, collection, split, manifest)

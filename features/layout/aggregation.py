@@ -1,7 +1,7 @@
 """Sums and maxima over the nodes and pairs of every configuration, for all blocks in one pass.
 
 Configurations are aggregated batch by batch. A sum over nodes is a sparse product ``counts
-(configs, T) @ quantities (T, n)``, and all blocks share the counts. Shapes are those of
+(configs, T) @ quantities (T, n)``, and all blocks share the counts. Shapes are as in
 `xlarank.features.layout.layout_context`: K configurable nodes, R distinct rows, T types of rows.
 """
 
@@ -104,7 +104,7 @@ class Aggregation:
 
         ``quantities(pair, left type, right type)`` returns ``(combinations, len(over))`` and must
         depend on the requested layouts only. Pairs have few distinct combinations of these, and
-        equal pairs share theirs, so quantities are computed once per combination (beyond
+        equal pairs share combinations, so quantities are computed once per combination (beyond
         `_COMBINATIONS`, once per batch) and looked up. A combination has the number ``start + left
         * width + right``, with indices of the layouts requested on both sides.
 

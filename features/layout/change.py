@@ -1,7 +1,7 @@
 """Changes from the compiler's default, by slot, opcode class and group of tied nodes.
 
 Arrays of ``context.slots`` are ``(T,)``, one entry per type (equal operation, tensors and layouts);
-those of ``context.table`` are ``(R,)``, one per distinct row of a node.
+arrays of ``context.table`` are ``(R,)``, one entry per distinct row of a node.
 """
 
 from __future__ import annotations
@@ -94,9 +94,10 @@ class NodeChange(LayoutBlock):
 class TiedGroups(LayoutBlock):
     """Set outputs and turned outputs: means over groups of tied nodes, and shares of bytes.
 
-    A set output is *turned* if its minor-most dimension differs from that of its group's first
-    order (`TiedNode`): the order that pads least for a convolution or dot, row-major for a reshape.
-    Means over groups do not grow with the size of the program, as sums over nodes do.
+    A set output is *turned* if its minor-most dimension is not the minor-most dimension of its
+    group's first order (`TiedNode`): the order that pads least for a convolution or dot, row-major
+    for a reshape. Means over groups do not grow with the size of the program, as sums over nodes
+    do.
     """
 
     cause = Cause.MINOR

@@ -1,4 +1,4 @@
-"""Hardware that relayouts are priced for, and what its compiler's layout assignment demands.
+"""Hardware that copies are priced for, and what its compiler's layout assignment demands.
 
 Machines are data: a new GPU is one entry of `HARDWARE`.
 """
@@ -23,7 +23,7 @@ Demand = Literal["row-major", "batch-major", "channels-last", "features-in-tiles
 
 @dataclass(frozen=True)
 class Hardware:
-    """A machine: the rules of its back end in XLA's layout assignment, and the costs of relayouts.
+    """A machine: the rules of its back end in XLA's layout assignment, and the costs of copies.
 
     Sources of the rules: openxla/xla, xla/service/cpu/cpu_layout_assignment.cc, dot_merger.cc, and
     in xla/service/gpu/transforms layout_assignment.cc and move_copy_to_users.cc; for the TPU,
@@ -36,8 +36,9 @@ class Hardware:
         row_major_operands: whether other operations read row-major operands, unless another order
             is asked for.
         demands_last: whether demands are propagated after parameters and results.
-        readers_last: whether demands of an operation are propagated before those of its readers.
-        reduces_forward: whether the order of a reduction's operand determines that of its result.
+        readers_last: whether demands of an operation are propagated before its readers' demands.
+        reduces_forward: whether the order of a reduction's operand determines the order of its
+            result.
         compacts: whether parameters and results take the fewest tiles; else they are row-major.
         simplifies: whether copies in a chain of copies, transposes and reshapes are merged.
         swapped_rank: least rank of a row-major dot that can exchange its last two dimensions.

@@ -213,7 +213,7 @@ class Assignment:
     def _before(self, instruction: int) -> MaskedLayouts:
         """Return the layouts of an output before layout assignment.
 
-        Elementwise operations and transposes take over those of their first operand.
+        Elementwise operations and transposes take over the layouts of their first operand.
         """
         if instruction in self.constraint:
             return [*self.constraint[instruction].items()]

@@ -40,7 +40,7 @@ def tensor_physics(
     """Return padding and misfits of tensors under a layout, each ``(tensors,)``.
 
     Misfits are a largest dimension that is not minor-most, a minor-most size that is no multiple of
-    the lanes, and a second one that is no multiple of the sublanes.
+    the lanes, and a second minor-most size that is no multiple of the sublanes.
     """
     minor, second = minor_sizes(dims, layout)
     return {
@@ -61,8 +61,8 @@ class SlotRows:
         layout, key: the full layout, ``(T, 6)``, and its `layout_key`.
         minor: size of the minor-most dimension, 0 for none.
         now, default: `tensor_physics` under the full and the default layout.
-        total_bytes, bytes_of_class: bytes of the slot in all nodes, and in those of each coarse
-            class, at least 1.
+        total_bytes, bytes_of_class: bytes of the slot in all nodes, and in the nodes of each
+            coarse class, at least 1.
     """
 
     def __init__(self, context: LayoutContext, number: int) -> None:
@@ -101,7 +101,7 @@ class LayoutContext(ProgramContext):
     """Tensors and rows of a graph's distinct configurations, in order of first appearance.
 
     Attributes:
-        hardware: name of the hardware whose relayouts are priced; None for none.
+        hardware: name of the hardware whose copies are priced; None for none.
         configurable_nodes: number of configurable nodes, at least 1, as it is used as a divisor.
         configurable_index: ``(nodes,)`` index of each node among the configurable ones, -1 for
             others.

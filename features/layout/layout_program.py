@@ -58,7 +58,7 @@ class LayoutProgram:
         reshapes: nodes that reshape their operand.
         permutation, reduced: permutation of a transpose, dimensions that a reduction removes.
         kept: dimensions of a broadcast's output that are its operand's.
-        elementwise: whether a node computes each element from those in the same place.
+        elementwise: whether a node computes each element from the elements in the same position.
         preferred: the layout of the output if it is a parameter or a result.
         roles: roles of the dimensions of output and operands of a dot or convolution.
         groups: batch, row and contracted dimensions of each operand of a dot, in its order.
@@ -211,7 +211,7 @@ class LayoutProgram:
     def _contract_squares(self, dots: list[int]) -> None:
         """Choose the contracted dimension of square operands, which is not in the file.
 
-        A matrix that two dots read, such as those of a forward pass and of its gradient, is
+        A matrix that two dots read, such as a dot of the forward pass and its gradient, is
         contracted along one dimension and then along the other.
         """
         first: dict[int, int] = {}

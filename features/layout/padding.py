@@ -208,7 +208,7 @@ class DimensionRoles(LayoutBlock):
     Roles of a convolution are batch, feature or spatial (node columns 93-106); in its kernel,
     ``batch`` is the input feature and ``feature`` the output feature. Roles of a dot are batch,
     rows (free) or contracted; in its output, ``rows`` come from the left operand and ``contracted``
-    stands for those of the right one. Dimensions of a reshape are kept, split or merged. See
+    stands for the right operand's rows. Dimensions of a reshape are kept, split or merged. See
     `xlarank.features.program.slots.slot_roles`.
     """
 
@@ -285,7 +285,7 @@ class EstimatedTime(LayoutBlock):
     cause = Cause.ESTIMATE
     columns = {
         OVER_FASTEST: "estimated time over the least without copies, log2",
-        "time__over_default__log": "estimated time over that of the compiler's default, log2",
+        "time__over_default__log": "estimated time over the time of the compiler's default, log2",
         **{
             f"time__{kind}_change__ratio": f"change of the time of {nodes}, over the default's time"
             for kind, nodes in KINDS.items()

@@ -2,7 +2,7 @@
 
 Elementwise operations and `_PASSING` keep a layout, transposes permute it, and all others (reshape,
 dot, reduce, ...) choose anew. From a slot, operands are followed through operations that keep or
-permute a layout to configurable nodes. Shapes are those of `LayoutContext`.
+permute a layout to configurable nodes. Shapes are as in `LayoutContext`.
 """
 
 from __future__ import annotations
@@ -159,9 +159,9 @@ def requested_layouts(context: LayoutContext) -> tuple[Ints, Ints, Ints, Ints]:
 
     Two rows request the same layout if their full layouts are equal, and both or neither are set.
     Layouts are concatenated over slots and signatures; ``first`` and ``count`` are the start and
-    the number of those of each, ``(3 * signatures,)``. ``number``, ``(3 * T,)``, is the index of
-    the layout that each type of row requests, counted from ``first``; ``types`` are an example type
-    of row for each layout.
+    the number of layouts of each slot and signature, ``(3 * signatures,)``. ``number``, ``(3 *
+    T,)``, is the index of the layout that each type of row requests, counted from ``first``;
+    ``types`` are an example type of row for each layout.
     """
     signature = context.signature[context.type_configurable]
     signatures = int(context.signature.max(initial=-1)) + 1

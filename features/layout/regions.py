@@ -50,8 +50,8 @@ def node_regions(context: LayoutContext) -> Ints:
 def roles_in_regions(
     context: LayoutContext, regions: Ints
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return whether a dimension has a role in a configurable node that makes, and in one that
-    reads a tensor: ``(regions, ROLE_NAMES, 6)``.
+    """Return whether a dimension has a role in a configurable node that makes a tensor, and in a
+    configurable node that reads a tensor: ``(regions, ROLE_NAMES, 6)``.
     """
     shape = int(regions.max()) + 1, len(ROLE_NAMES), MAX_RANK
     made = np.zeros(shape, bool)

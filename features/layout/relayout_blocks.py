@@ -1,4 +1,4 @@
-"""Columns of relayouts, computed if the settings name the hardware whose labels they explain."""
+"""Columns of copies, computed if the settings name the hardware whose labels they explain."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def _columns() -> dict[str, str]:
             over = ", log2(1 + x)"
         elif name in _OPERATIONS:
             suffix = "share"
-            over = ", over those of all dots"
+            over = ", over the operations of all dots"
         columns[f"relayout__{name}__{suffix}"] = Column(meaning + over, _CAUSES.get(name))
     return columns
 
 
 def program_ns(context: LayoutContext, hardware: Hardware) -> float:
-    """Return the time of a program without relayouts at the peak rates, in ns.
+    """Return the time of a program without copies at the peak rates, in ns.
 
     Tensors that a fusing compiler stores are written and read once.
     """
@@ -59,7 +59,7 @@ def program_ns(context: LayoutContext, hardware: Hardware) -> float:
 
 
 def relayout_ns(graph: LayoutGraph, hardware: str) -> Floats:
-    """Return the estimated nanoseconds of all configurations' relayouts, ``(configs,)``."""
+    """Return the estimated nanoseconds of all configurations' copies, ``(configs,)``."""
     context = LayoutContext(graph)
     machine = HARDWARE[hardware]
     types = context.row_type[context.table.codes]
@@ -75,15 +75,17 @@ def _unit_costs(hardware: Hardware) -> Floats:
 class RelayoutCosts(LayoutBlock):
     """Copies that a compiler inserts where layouts disagree, by simulated layout assignment.
 
-    All columns are 0 unless the settings name the hardware. The estimated time is that of the
-    program without relayouts, plus the hardware's cost of each quantity; nothing is learned.
+    All columns are 0 unless the settings name the hardware. The estimated time is the
+    program's time without copies, plus the hardware's cost of each quantity; nothing is learned.
     """
 
     cause = Cause.COPIES
     columns = {
         **_columns(),
-        TIME: Column("estimated ns of the program with its relayouts, log2", Cause.ESTIMATE),
-        "relayout__time__ratio": Column("time of relayouts over that without them", Cause.ESTIMATE),
+        TIME: Column("estimated ns of the program with its copies, log2", Cause.ESTIMATE),
+        "relayout__time__ratio": Column(
+            "time of copies over the program's time without copies", Cause.ESTIMATE
+        ),
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:

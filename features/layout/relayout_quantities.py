@@ -1,4 +1,4 @@
-"""Quantities that the time of relayouts depends on, for each configuration.
+"""Quantities that the time of copies depends on, for each configuration.
 
 All are whole numbers, so that sums do not depend on their order.
 """

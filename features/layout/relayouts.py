@@ -1,4 +1,4 @@
-"""Relayouts: the copies that layout assignment inserts.
+"""Copies that layout assignment inserts.
 
 Two views of the same copies: *every* place where an operand is wanted in another layout than its
 producer writes, and *chains* of constraints, transposes and reshapes from a producer to a reader.
@@ -51,7 +51,7 @@ class Relayout(NamedTuple):
 
 
 class Relayouts:
-    """Relayouts under every configuration of a batch.
+    """Copies under every configuration of a batch.
 
     Attributes:
         every: all copies, each with its configurations.
@@ -75,7 +75,7 @@ class Relayouts:
         return self.program.bytes(self.assignment.tensor[relayout.instruction])
 
     def padded_bytes(self, relayout: Relayout) -> int:
-        """Return the bytes that a relayout reads and writes, in the hardware's tiles."""
+        """Return the bytes that a copy reads and writes, in the hardware's tiles."""
         node = self.assignment.tensor[relayout.instruction]
         layouts = relayout.before or relayout.after, relayout.after
         return sum(self.program.padded_bytes(node, layout) for layout in layouts)
@@ -89,7 +89,7 @@ class Relayouts:
         return stride(relayout.before, dims, minor) if minor >= 0 else 1
 
     def transposes(self, relayout: Relayout) -> bool:
-        """Return whether a relayout changes the minor-most dimension, or all there is."""
+        """Return whether a copy changes the minor-most dimension, or all there is."""
         if relayout.before is None:
             return True
         dims = self.assignment.dims[relayout.instruction]

@@ -35,7 +35,7 @@ _CLASSES: Final[dict[str, str]] = {
 #: Class names in column order; "other" has all else: parameters, tuples, fusions, control flow,
 #: collectives, ...
 OPCODE_CLASSES: Final[tuple[str, ...]] = (*_CLASSES, "other")
-#: Classes of configurable nodes; the first three are those of TPU files.
+#: Classes of configurable nodes; the first three classes are in TPU files.
 COARSE_CLASSES: Final = ("convolution", "dot", "reshape", "other")
 
 

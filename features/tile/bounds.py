@@ -145,7 +145,8 @@ class Traffic(Block):
     """Bytes that a tile holds, bytes that all tiles move, and work per byte.
 
     With output tile m x n (n along the last dimension) and K contracted elements, a tile reads m*K
-    + K*n elements and writes m*n; without contraction, both are its own size. m, n and K are in
+    + K*n elements and writes m*n; without contraction, it reads and writes as many elements as
+    it has. m, n and K are in
     elements, for ``traffic__inner_*`` in units of the bounds. Double buffering keeps two tiles in
     vector memory, padded to hardware tiles.
     """
@@ -300,7 +301,7 @@ class InnerLoop:
             * r (plus r for the weights of a depthwise convolution).
         lines, line_cycles: cache lines per row of a vector tile, and cycles for each; 0 unless
             operands are shared.
-        spilled: registers needed beyond those of the core.
+        spilled: registers needed beyond the registers of the core.
     """
 
     def __init__(self, context: TileContext) -> None:
@@ -334,7 +335,7 @@ class InnerLoop:
     def cycles(self) -> Floats:
         """Cycles per register of multiply-adds: the slowest of four limits, plus spilling.
 
-        The quantities are those of Low et al. 2016, *Analytical Modeling Is Enough for
+        The quantities are defined in Low et al. 2016, *Analytical Modeling Is Enough for
         High-Performance BLIS*.
         """
         limits = [self.registers / _ISSUED, _LATENCY * self.registers / self.chains]

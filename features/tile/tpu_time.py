@@ -17,7 +17,7 @@ from xlarank.features.block import Block, Cause
 from xlarank.features.program.tensors import Floats, log2p
 from xlarank.features.tile.tile_context import TileContext, run_length
 
-#: Opcodes without vector work, and those of data movement, reductions and copies.
+#: Opcodes without vector work, and opcodes of data movement, reductions and copies.
 _NAMES: Final = (
     "parameter constant broadcast bitcast tuple get-tuple-element fusion iota call reshape "
     "convolution dot",
@@ -335,7 +335,7 @@ class TpuTime(Block):
         "tpu__cycles__log": "estimated cycles, log2",
         "tpu__moving__log": "cycles of copies between memory and vector memory, log2(1 + x)",
         "tpu__computing__log": "cycles of the vector and the matrix unit, log2(1 + x)",
-        "tpu__balance__log": "cycles of moving over those of computing, log2, -10 to 10",
+        "tpu__balance__log": "cycles of moving over cycles of computing, log2, -10 to 10",
         "tpu__steps__log": "steps of the loop over windows, log2",
         "tpu__steps__share": "fixed cost of all steps over the estimated cycles",
         "tpu__output_tiles__log": "output tiles, log2",

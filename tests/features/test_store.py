@@ -166,7 +166,7 @@ def test_another_recipe_means_build_again(tmp_path):
     assert {field.name for field in fields(RECIPE)} == set().union(*changes)
     for other in (replace(RECIPE, **change) for change in changes):
         assert store.stored_graphs(path, other) == {}
-        with pytest.raises(FeatureStoreError, match="not those of manifest"):
+        with pytest.raises(FeatureStoreError, match="differ from manifest"):
             store.read_rows(path, other)
     (entry,) = store.stored_graphs(path, RECIPE).values()
     assert entry.source == SOURCE, "the time in whole nanoseconds, beyond what a float holds"
@@ -232,7 +232,7 @@ def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
     loaded = [(rows.name, len(rows)) for rows in store.each_graph(workspace, COLLECTION, "train")]
     assert loaded == [("c", 3), ("a", 1), ("b", 2)]
     # of another recipe, of a build that did not end, of another graph
-    said = r"part-0001\.parquet .*not those of manifest.*run build-feat"
+    said = r"part-0001\.parquet .*differ from manifest.*run build-feat"
     other = {"recipe": replace(RECIPE, columns_version="f")}
     for rows, changed in ((b, other), (b, {"source": Source(1, 3, 3)}), (a, {})):
         written(workspace.rows(COLLECTION, "train", 1), rows, **changed)
