@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from typer import Typer
 
 from xlarank.cli import options
-from xlarank.cli.console import headline, say
-from xlarank.cli.explaining import report
-from xlarank.cli.learning import train, tune
-from xlarank.cli.ranking import rank, submit
-from xlarank.cli.scoring import evaluate
+from xlarank.cli.console import progress, say, show_rows, write_json
+from xlarank.cli.ranking import show_ranking
 from xlarank.data.errors import counted
-from xlarank.data.workspace import Workspace
+
+if TYPE_CHECKING:
+    from xlarank.pipelines.support.evaluation import Evaluation
+    from xlarank.pipelines.train import TrainResult
 
 #: Collections of the demo: one of each kind, so that it takes only minutes.
 DEMO: Final = ("layout:cpu:random", "tile:cpu")
@@ -23,41 +23,63 @@ app = Typer()
 
 
 @app.command()
-def demo(workspace: options.Work = Path("work/demo"), trials: options.Trials = 8) -> None:
+def demo(workspace: options.Work = Path("work/demo")) -> None:
     """Run every step, from build-features to report, on two collections of the embedded sample."""
     from xlarank.data.collection import SAMPLE, find_data_root
-    from xlarank.pipelines.build_features import BuildRequest
+    from xlarank.data.workspace import Workspace
+    from xlarank.pipelines.build_features import BuildRequest, build_features
+    from xlarank.pipelines.evaluate import evaluate
+    from xlarank.pipelines.rank import rank
+    from xlarank.pipelines.report import report
+    from xlarank.pipelines.submit import submit
+    from xlarank.pipelines.train import train
+    from xlarank.pipelines.training.settings import TrainSettings
 
     root = find_data_root(SAMPLE)
     work = Workspace(workspace)
-    headline("1. build-features")
-    say("layouts and tiles measured on a CPU (data/sample/README.md)")
-    options.build(root, work, BuildRequest(collections=DEMO))
-    names = list(DEMO)
-    headline("2. tune")
-    tune(trials=trials, workspace=workspace, collection=names)
-    headline("3. train")
-    models = train(workspace=workspace, collection=names)
-    headline("4. evaluate on valid (families that were never trained on)")
-    json_file = work.reports() / "valid.json"
-    evaluation = evaluate(workspace=workspace, collection=names, json_file=json_file, graphs=False)
-    headline("5. submit")
-    out = work.reports() / "submission.csv"
-    submit(out=out, data_root=root.path, workspace=workspace, collection=names)
-    headline("6. rank one graph")
-    rank(root.npz / "layout/cpu/random/valid/unet__a.npz", top=5, workspace=workspace)
-    headline("7. report")
-    page = report(workspace=workspace, collection=names)
-    headline("In short")
-    sizes = []
-    for model in models:
-        graphs = counted(model.graphs, "graph")
-        sizes.append(f"{model.collection} ({model.rows:,} configurations of {graphs})")
-    say(f"learned to rank {' and '.join(sizes)}")
-    verdicts = evaluation.verdicts.items()
-    results = (f"{name}: {text.partition(', ahead')[0]}" for name, text in verdicts)
-    say(f"result on valid: {'; '.join(results)}")
-    for name, used in evaluation.in_use.items():
-        if used:
-            say(f"{name}: {used}")
-    say(f"open {page} in a browser; then rank a graph of your own: python run.py rank GRAPH.npz")
+    say("The embedded sample: layouts and tiles of small programs, measured on a CPU.", "bold")
+    built = build_features(root, work, BuildRequest(collections=DEMO), progress=progress)
+    for name in DEMO:
+        parts = [part for part in built.splits if part.collection == name]
+        graphs = sum(part.graphs for part in parts)
+        rows = sum(part.rows for part in parts)
+        say(f"built {name}: {counted(graphs, 'graph')}, {rows:,} distinct configurations")
+    trained = train(work, TrainSettings(collections=DEMO), progress=progress)
+    evaluation = evaluate(work, collections=DEMO, progress=progress)
+    write_json(work.reports() / "valid.json", evaluation.report)
+    say("")
+    say("What ranks each collection, and scores of graphs whose families were held out", "bold")
+    show_rows(_row(result, evaluation) for result in trained)
+    for name, reason in evaluation.ranked_by.items():
+        say(f"{name} is ranked by {reason}")
+    say(f"valid: {evaluation.overall}")
+    submission = submit(work, work.reports() / "submission.csv", collections=DEMO)
+    say(f"wrote {submission.out}: {counted(len(submission.origin), 'row')}, checked")
+    say("")
+    show_ranking(rank(work, root.npz / "layout/cpu/random/valid/unet__a.npz"), top=5)
+    page = work.reports() / "report.html"
+    report(work, page, collections=DEMO)
+    say("")
+    say(f"Open {page} in a browser. A graph of your own: rank GRAPH.npz")
+
+
+def _row(result: TrainResult, evaluation: Evaluation) -> dict[str, str]:
+    """Return the scores of one collection: what ranks, and what it is compared with on valid."""
+    first, *others = evaluation.comparison[result.collection]
+    scores = {row["ranker"]: row["score"]["mean"] for row in others}
+    formula = scores.get("estimated time", first["score"]["mean"])
+    counts = [score for name, score in scores.items() if name.startswith("rule: ")]
+    return {
+        "collection": result.collection,
+        "ranked by": first["ranker"],
+        ">out of fold": _out_of_fold(result, first["ranker"]),
+        ">valid": f"{first['score']['mean']:.3f}",
+        ">graphs": str(first["graphs"]),
+        ">estimated time": f"{formula:.3f}",
+        ">best simple count": f"{max(counts):.3f}",
+    }
+
+
+def _out_of_fold(result: TrainResult, ranker: str) -> str:
+    means = {row["ranker"]: row["score"]["mean"] for row in result.comparison}
+    return f"{means[ranker]:.3f}"

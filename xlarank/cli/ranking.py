@@ -72,7 +72,7 @@ def rank(
     else:
         ranking = run(work, graph, target=target, collection=collection, model_from=model_from)
         rankings = {ranking.graph: ranking}
-        _show_ranking(ranking, top)
+        show_ranking(ranking, top)
         if len(ranking.data.first) > 1:  # else there is nothing to explain
             console.current_run.keep(graph)
         result = ranking.as_json(top)
@@ -83,9 +83,10 @@ def rank(
     finish(broken)
 
 
-def _show_ranking(ranking: Ranking, top: int) -> None:
+def show_ranking(ranking: Ranking, top: int) -> None:
     configs = counted(len(ranking.order), "configuration")
-    say(f"{ranking.graph}: {configs}, ranked by {ranking.reason}")
+    say(f"{ranking.graph}: {configs}", "bold")
+    say(f"ranked by {ranking.reason}")
     for note in filter(None, [*ranking.notes, ranking.fallback]):
         say(note)
     rows = []
@@ -109,9 +110,11 @@ def _show_ranking(ranking: Ranking, top: int) -> None:
         say(f"the compiler's default, configuration {default}: place {place:,}{ties}")
     _show_losses(ranking)
     if ranking.metrics:
-        values = ranking.metrics.items()
-        metrics = [f"{name} {value:.3f}" for name, value in values if name != "score"]
-        say(f"agreement with the labels: {', '.join(metrics)}")
+        values = ranking.metrics
+        taus = f"tau {values['tau']:.3f}, tau_b {values['tau_b']:.3f}"
+        ordered = f"ordered pairs {values['ordered_pair_accuracy']:.3f}"
+        slowdowns = f"slowdown@1 {values['slowdown@1']:.3f}, @5 {values['slowdown@5']:.3f}"
+        say(f"agreement with the labels: {taus}, {ordered}, {slowdowns}")
     if ranking.speedups:
         first, five = ranking.speedups.values()
         over = f" (expected over {ranking.tied_first:,} ties)" if ranking.tied_first else ""
@@ -128,19 +131,30 @@ def _show_losses(ranking: Ranking) -> None:
     times = ranking.node_times(first)
     total = sum(node.nanoseconds for node in times)
     largest_losses = sorted(times, key=lambda node: node.fastest_ns - node.nanoseconds)[:3]
+    rows = []
     for node in largest_losses:
         share = (node.nanoseconds - node.fastest_ns) / total if total else 0.0
-        if share >= 0.001:
-            cause = "an operand has the contracted dimension along its lanes"
-            if node.output_ns > node.fastest_ns:
-                order = ",".join(map(str, node.fastest_order))
-                cause = "its sublanes are padded"
-                if node.order[:1] != node.fastest_order[:1] and node.lanes < node.tile_lanes:
-                    cause = f"{node.lanes} of {node.tile_lanes} lanes are used"
-                cause += f"; output {{{order},...}} saves it"
-            lost = f"{share:.1%} of the estimated {total / 1e6:.3f} ms is lost"
-            name = " ".join(describe_node(graph, node.node))
-            say(f"configuration {first}: {lost} by node {node.node}, {name}: {cause}")
+        if share < 0.001:
+            continue
+        cause = "an operand has the contracted dimension along its lanes"
+        if node.output_ns > node.fastest_ns:
+            order = ",".join(map(str, node.fastest_order))
+            cause = "its sublanes are padded"
+            if node.order[:1] != node.fastest_order[:1] and node.lanes < node.tile_lanes:
+                cause = f"{node.lanes} of {node.tile_lanes} lanes are used"
+            cause += f"; output {{{order},...}} saves it"
+        operation = " ".join(describe_node(graph, node.node))
+        rows.append(
+            {
+                ">node": str(node.node),
+                "operation": operation,
+                ">time lost": f"{share:.1%}",
+                "because": cause,
+            }
+        )
+    if rows:
+        say(f"nodes of configuration {first} that another layout would speed up")
+        show_rows(rows)
 
 
 def _listed(configurations: Sequence[int]) -> str:
