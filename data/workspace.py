@@ -26,7 +26,7 @@ _LONGEST_NAME: Final = 255
 class Workspace:
     """Paths below the workspace folder.
 
-    ``features/``, ``studies/``, ``models/`` and ``predictions/`` mirror the tree of collections.
+    ``features/``, ``studies/`` and ``models/`` mirror the tree of collections.
     Every name is checked, so that a hostile file name cannot lead outside the workspace.
     """
 
@@ -40,12 +40,6 @@ class Workspace:
 
     def study(self, collection: Collection) -> Path:
         return self._below("studies", *collection.parts)
-
-    def results(self) -> Path:
-        return self._below("results.parquet")
-
-    def predictions(self, collection: Collection, ranker: str) -> Path:
-        return self._below("predictions", *collection.parts, f"{ranker}.parquet")
 
     def model(self, collection: Collection) -> Path:
         return self._below("models", *collection.parts)

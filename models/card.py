@@ -66,7 +66,7 @@ class ModelCard:
         seeds: number of seeds.
         members: checksum of each member by folder; empty for a rule alone.
         rule, rule_weight: columns whose weighted sum ranks if there are no members.
-        name, rows: name of the run in the leaderboard, and number of training rows.
+        rows: number of training rows.
         max_rows: limit that the training rows of each collection were sampled to; 0: none.
     """
 
@@ -92,7 +92,6 @@ class ModelCard:
     members: dict[str, str] = field(default_factory=dict)
     rule: list[str] = field(default_factory=list)
     rule_weight: float = 1.0
-    name: str = ""
     rows: int | None = None
     max_rows: int = 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -210,15 +209,6 @@ class TrainingData:
         orders = [graph_generator(seed, part.name).permutation(len(part)) for part in self.parts]
         cost = [self.cost[self.rows_of(group)][order] for group, order in enumerate(orders)]
         return replace(self, cost=np.concatenate(cost), orders=orders)
-
-    def drop(self, columns: abc.Collection[str]) -> TrainingData:
-        """Return the same groups without some columns."""
-        used = np.array([i for i, name in enumerate(self.columns) if name not in columns], np.intp)
-        names = [self.columns[i] for i in used]
-        also = None if self.also is None else self.also.drop(columns)
-        return replace(
-            self, parts=[part.only(used) for part in self.parts], columns=names, also=also
-        )
 
     def rows_of(self, group: int) -> slice:
         return slice(int(self.indptr[group]), int(self.indptr[group + 1]))

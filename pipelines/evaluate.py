@@ -15,20 +15,13 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.arrays import Indices
-from xlarank.models.card import CARD, FOLDS_OF, read_card
+from xlarank.models.card import CARD, read_card
 from xlarank.models.model import Model
-from xlarank.models.stored import model_of
-from xlarank.pipelines.ranking.model_choice import Choice, best_of, choose_for_collection
+from xlarank.pipelines.ranking.model_choice import Choice, choose_for_collection
 from xlarank.pipelines.support.baselines import Rankings
-from xlarank.pipelines.support.evaluation import (
-    Evaluation,
-    add_metrics,
-    first_of,
-    graphs_to_score,
-    out_of_fold,
-)
+from xlarank.pipelines.support.evaluation import Evaluation, add_metrics, graphs_to_score
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.results import ScoreFiles
+from xlarank.pipelines.support.score_files import Scores
 from xlarank.pipelines.support.verdicts import count_unseen, known_families
 from xlarank.pipelines.support.workspaces import each_collection, labelled_collections
 
@@ -40,36 +33,30 @@ def evaluate(
     collections: Sequence[str] = (),
     official_indices: Path | None = None,
     model_from: str | None = None,
-    scores: ScoreFiles | None = None,
-    name: str = "",
+    scores: Scores | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Evaluate what ranks each collection, or ``scores`` instead, on all configurations of a split.
 
     The trained model of a collection is scored beside it, if it does not rank itself.
 
-    Scores of a collection's own model are written to ``predictions/`` if the workspace is writable.
-
     Args:
         official_indices: folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``:
             the layout graphs and configurations to evaluate.
         model_from: what scores all chosen collections instead: "trained", "shipped", a collection
             with a model, or the folder of one.
-        name: name of the run in the leaderboard, by default that of the training.
 
     Raises `CollectionError` if nothing could be evaluated; that or `ModelError` if ``model_from``
-    has no model or a named collection fails; `XlarankError` for an unknown split and for arguments
-    that would have no effect.
+    has no model or a named collection fails; `XlarankError` for an unknown split, and for the
+    train split, which the collections' own models were trained on.
     """
     if split not in SPLITS:
         raise XlarankError(f"{split!r} is not a split", expected=", ".join(SPLITS))
     if scores is not None and model_from is not None:
         raise XlarankError("both `scores` and `model_from` are given", expected="one of them")
-    kept_by_train = split == "train" and scores is None and model_from is None
-    if kept_by_train and (official_indices is not None or name):
-        option = "name" if official_indices is None else "official_indices"
-        got = f"`{option}` has no effect on the out-of-fold scores that train kept"
-        raise XlarankError(got, do="leave it out, or pass another `split`")
+    if split == "train" and scores is None and model_from is None:
+        got = "the models were trained on the train split"
+        raise XlarankError(got, do="run cross-validate for scores out of fold")
     evaluation = Evaluation(split)
     chosen = labelled_collections(workspace, collections)
     if scores is not None:
@@ -79,48 +66,30 @@ def evaluate(
 
         def run(collection: Collection) -> Rankings:
             step(str(collection))
-            if kept_by_train:
-                return _out_of_fold(workspace, collection, evaluation)
             indices = files.get(collection)
-            ranker: Choice | ScoreFiles
+            ranker: Choice | Scores
             if scores is not None:
                 ranker = scores
             else:
                 ranker = choose_for_collection(workspace, collection, model_from=model_from)
                 evaluation.ranked_by[str(collection)] = ranker.reason
-            return _evaluate(workspace, collection, evaluation, ranker, indices, name)
+            return _evaluate(workspace, collection, evaluation, ranker, indices)
 
         evaluation.rankings = each_collection(chosen, collections, evaluation.left_out, run)
     if not evaluation.rankings:
         got = f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out))
         lacks_valid = split == "valid" and " has no valid split" in got
-        do = "pass `split=train` for out-of-fold scores, or run cross-validate"
+        do = "run cross-validate for scores out of fold"
         raise CollectionError(got, do=do if lacks_valid and not (scores or model_from) else "")
     return evaluation
-
-
-def _out_of_fold(workspace: Workspace, collection: Collection, evaluation: Evaluation) -> Rankings:
-    """Return the out-of-fold metrics in the card, as a model knows the graphs of train."""
-    model = model_of(workspace, collection)
-    card = model.require_card()
-    rankings = out_of_fold(workspace, collection, card)
-    manifest = read_manifest(workspace, collection, "train")
-    for name in manifest.graphs.keys() - card.folds if manifest else ():
-        evaluation.left_out[f"{collection} {name}"] = "it was not scored out of fold"
-    choice = best_of(model)
-    evaluation.ranked_by[str(collection)] = choice.reason
-    units = FOLDS_OF[card.folds_by]
-    evaluation.notes.append(f"{collection}: scores are out of fold, with {units} held out")
-    return first_of(rankings, choice.model.name)
 
 
 def _evaluate(
     workspace: Workspace,
     collection: Collection,
     evaluation: Evaluation,
-    ranker: Choice | ScoreFiles,
+    ranker: Choice | Scores,
     indices_file: Path | None,
-    run_name: str,
 ) -> Rankings:
     """Return the metrics of what ranks, of the trained model beside it and of rules."""
     split = evaluation.graphs
@@ -129,7 +98,7 @@ def _evaluate(
         raise CollectionError(f"{collection} has no {split} split in {workspace.root}")
     models: dict[str, Model] = {}
     known: set[str] = set()
-    name = ranker.name if isinstance(ranker, ScoreFiles) else ""
+    name = ranker.name if isinstance(ranker, Scores) else ""
     if isinstance(ranker, Choice):
         model = ranker.model
         name = _name_of(workspace, model, collection, manifest)
@@ -145,7 +114,7 @@ def _evaluate(
     excluded |= dict.fromkeys(known, "the model was trained on it")
     for graph in graphs_to_score(workspace, collection, split, manifest, left_out, excluded):
         picked = slice(None) if official is None else _picked(graph, official[graph.name])
-        if isinstance(ranker, ScoreFiles):
+        if isinstance(ranker, Scores):
             scores = ranker.score(collection, graph)
             if scores is None:
                 left_out[graph.name] = "it has no scores"

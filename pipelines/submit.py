@@ -32,9 +32,8 @@ from xlarank.features.store import Manifest, each_graph, read_manifest, stored_r
 from xlarank.models.model import Model
 from xlarank.models.validation.metrics import order_of, top_of
 from xlarank.pipelines.ranking.model_choice import choose_for_collection
-from xlarank.pipelines.support import results
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.results import ScoreFiles
+from xlarank.pipelines.support.score_files import Scores
 from xlarank.pipelines.support.workspaces import chosen_collections, each_collection
 
 
@@ -49,7 +48,6 @@ class Submission:
         broken: ``collection graph`` -> reason why its file cannot be used.
         origin: id -> "ranked", "kept" or "default".
         ranked_by: collection -> what ranks, and why.
-        notes: reasons why predictions were not kept in the workspace.
     """
 
     out: Path
@@ -59,7 +57,6 @@ class Submission:
     broken: dict[str, str] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
     ranked_by: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
     def covers(self, collection: str) -> bool:
         """Return whether the file has graphs of the collection."""
@@ -79,7 +76,7 @@ def submit(
     cover: Mapping[str, int] | None = None,
     model_from: str | None = None,
     keep: bool = False,
-    scores: ScoreFiles | None = None,
+    scores: Scores | None = None,
     progress: Progress | None = None,
 ) -> Submission:
     """Write a submission that ranks the test graphs of each collection by its model or ``scores``.
@@ -133,7 +130,7 @@ def _rank_collection(
     workspace: Workspace,
     collection: Collection,
     model_from: str | None,
-    scores: ScoreFiles | None,
+    scores: Scores | None,
     only_scores: bool,
     configs: dict[str, int],
     report: Submission,
@@ -157,7 +154,6 @@ def _rank_collection(
         model = None
         reason = f"{reason}, and {error}"
     orders = dict[str, list[int]]()
-    predictions = []
     by_file = 0
     for graph in each_graph(workspace, collection, "test", manifest):
         scored = None if scores is None else scores.score(collection, graph)
@@ -165,7 +161,6 @@ def _rank_collection(
         if scored is None and model is not None:
             scored = model.scores_by_seed(graph)
         if scored is not None:
-            predictions.append(results.prediction_table(graph, scored, "test"))
             score = scored.mean(axis=0)[graph.group]
             best = order_of(score)
             if collection.kind == "tile":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,6 @@ from xlarank.pipelines.ranking.model_choice import best_of
 from xlarank.pipelines.support.baselines import UNTRAINED, Rankings
 from xlarank.pipelines.support.evaluation import add_untrained, compared
 from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.results import results_table, run_of, write_results
 from xlarank.pipelines.support.workspaces import chosen_collections, each_collection, workspace_lock
 from xlarank.pipelines.training.contender import Contender, new_contenders
 from xlarank.pipelines.training.settings import AUTO, TrainSettings
@@ -35,7 +33,7 @@ from xlarank.pipelines.training.training_sets import (
 )
 
 if TYPE_CHECKING:
-    import polars as pl
+    pass
 
 
 @dataclass(frozen=True)
@@ -187,14 +185,9 @@ def _save(
         note = _require_scores_that_differ(training, model)
     others = _untrained(training, best)
     card = _card(training, plan, best, settings, others)
-    tables = _tables(card, validated, others)
     with workspace_lock(workspace, progress):
         training.require_current(workspace)
         saved = model.save(workspace.model(training.collection), card)
-        write_results(workspace, *tables)
-        with suppress(OSError):  # if old predictions cannot be removed, writing new ones raises
-            workspace.predictions(training.collection, model.name).unlink()
-        training.write_scores(workspace, plan, model.name, best.scores, settings.seed)
     return TrainResult(
         card.collection,
         card.model,
@@ -244,25 +237,9 @@ def _card(
         fallback=plan.fallback,
         select=settings.select,
         seeds=settings.seeds,
-        name=settings.name,
         rows=len(data.cost),
         max_rows=MAX_ROWS[training.kind] if settings.max_rows is None else settings.max_rows,
     )
-
-
-def _tables(
-    card: ModelCard, validated: Sequence[Contender], others: Rankings
-) -> list[pl.DataFrame]:
-    """Return the out-of-fold results of other rankers, then of all contenders."""
-    scope = (card.collection, "train", card.folds_by)
-    tables = [results_table(others, scope)]
-    for contender in validated:
-        model = contender.model
-        rounds = contender.rounds
-        run = run_of(model, card.recipe, rounds, card.name, contender.tuned, card.rows)
-        metrics: Rankings = {(model.name, None): contender.metrics}
-        tables.append(results_table(metrics, scope, run, contender.seconds))
-    return tables
 
 
 def _untrained(training: StoredTrainingSet, best: Contender) -> Rankings:

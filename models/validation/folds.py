@@ -7,7 +7,7 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -57,25 +57,6 @@ def family_folds(families: Sequence[str], limit: int) -> list[Fold]:
     return [Fold(groups, groups) for groups in map(sorted, folds)]
 
 
-def graph_folds(families: Sequence[str], limit: int) -> list[Fold]:
-    """Return at most ``limit`` folds of even size that hold out and score graphs, but not their
-    families.
-
-    The graphs of a family are spread over the folds. A graph alone in its family is in no fold.
-
-    >>> [fold.held for fold in graph_folds(["a", "b", "a", "c", "b"], limit=10)]
-    [[0], [2], [1], [4]]
-    >>> [fold.held for fold in graph_folds(["a", "b", "a", "c", "b"], limit=2)]
-    [[0, 1], [2, 4]]
-    """
-    sizes = Counter(families)
-    related = sorted(
-        (i for i, family in enumerate(families) if sizes[family] > 1), key=lambda i: families[i]
-    )
-    spread = (related[start::limit] for start in range(min(limit, len(related))))
-    return [Fold(groups, groups) for groups in spread]
-
-
 def kind_folds(kinds: Sequence[Sequence[str]], limit: int) -> list[Fold]:
     """Return folds that score kernels, holding out all kernels that may be of the same family.
 
@@ -111,13 +92,10 @@ Fold(scored=[3], held=[2, 3]), Fold(scored=[1], held=[1])]
 
 @dataclass(frozen=True)
 class Curves:
-    """Out-of-fold metrics and ``(rows,)`` scores by graph, each a list over the stages, at
-    ``rounds`` rounds.
-    """
+    """Out-of-fold metrics by graph, a list over the stages, at ``rounds`` rounds."""
 
     rounds: list[int]
     metrics: dict[str, list[dict[str, float]]]
-    scores: dict[str, list[Floats]] = field(default_factory=dict, compare=False)
 
     def column(self, metric: str) -> Floats:
         """Return ``(graphs, stages)`` values of one metric."""
@@ -132,27 +110,21 @@ class Curves:
         """Return the earliest stage with the highest smoothed score."""
         return int(np.argmax(self.smooth_score(how)))
 
-    def scores_at(self, stage: int) -> dict[str, Floats]:
-        return {name: stages[stage] for name, stages in self.scores.items()}
-
     def at(self, stage: int) -> dict[str, dict[str, float]]:
         return {name: stages[stage] for name, stages in self.metrics.items()}
 
 
 def join_curves(parts: Sequence[Curves]) -> Curves:
     """Join the curves of several folds, all over the same rounds."""
-    joined = Curves(parts[0].rounds, {}, {})
+    joined = Curves(parts[0].rounds, {})
     for part in parts:
         joined.metrics.update(part.metrics)
-        joined.scores.update(part.scores)
     return joined
 
 
 @dataclass(frozen=True)
 class FoldPlan:
-    """Folds, empty if nothing can be held out, and their unit ``by``, a key of `FOLDS_OF` or
-    "graph".
-    """
+    """Folds, empty if nothing can be held out, and their unit ``by``, a key of `FOLDS_OF`."""
 
     by: str
     folds: list[Fold]
@@ -218,7 +190,7 @@ def evaluated(
 ) -> Curves:
     """Return the curves of a fitted model on some groups."""
     stages = [*range(0 if fitted.ranks_without_trees else STEP, rounds, STEP), rounds]
-    curves = Curves(stages, {}, {})
+    curves = Curves(stages, {})
     for group in groups:
         graph = data.parts[group]
         staged = [*fitted.staged(graph, STEP)]
@@ -230,7 +202,6 @@ def evaluated(
             values.append(graph_metrics(fitted.kind, score, graph.cost, graph.group))
         missing = len(stages) - len(values)  # training stopped early: the last scores remain
         curves.metrics[graph.name] = values + values[-1:] * missing
-        curves.scores[graph.name] = staged + staged[-1:] * missing
     return curves
 
 

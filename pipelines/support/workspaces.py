@@ -121,17 +121,6 @@ def workspace_lock(workspace: Workspace, progress: Progress | None = None) -> It
         yield
 
 
-@contextmanager
-def note_errors(notes: list[str]) -> Iterator[None]:
-    """Add the reason to ``notes`` if the workspace is not writable, instead of an error."""
-    try:
-        yield
-    except WorkspaceError as error:
-        note = f"results and scores are not kept: {error.got}"
-        if note not in notes:
-            notes.append(note)
-
-
 def _wait_for_lock(file: IO[bytes], path: Path, progress: Progress | None) -> None:
     try:
         if sys.platform != "win32":

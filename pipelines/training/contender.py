@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from xlarank.data.collection import Collection
 from xlarank.data.workspace import Workspace
-from xlarank.models.arrays import Floats
 from xlarank.models.model import Model
 from xlarank.models.rankers import DEFAULT, rankers
 from xlarank.models.training_data import FitSettings, TrainingData
@@ -28,9 +26,8 @@ class Contender:
 
     Attributes:
         rounds, chosen_by: number of rounds, and how it was chosen.
-        metrics, scores: out-of-fold values by graph, of one seed; empty without folds.
+        metrics: out-of-fold metrics by graph, of one seed; empty without folds.
         value: aggregate of the out-of-fold scores by ``TrainSettings.select``.
-        seconds: time that the folds took.
     """
 
     model: Model
@@ -38,9 +35,7 @@ class Contender:
     rounds: int
     chosen_by: str
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
-    scores: dict[str, Floats] = field(default_factory=dict)
     value: float = 0.0
-    seconds: float = 0.0
 
     def validated(
         self,
@@ -61,7 +56,6 @@ class Contender:
             families = sorted({data.families[graph] for graph in fold.held})
             step(f"{prefix}held out {', '.join(families)}")
 
-        began = time.perf_counter()
         curves = plan.curves(data, self.model, fit, report_fold)
         stage = curves.best_stage(settings.select)
         return replace(
@@ -69,9 +63,7 @@ class Contender:
             rounds=curves.rounds[stage],
             chosen_by=f"{len(plan.folds)} folds by {plan.by}",
             metrics=curves.at(stage),
-            scores=curves.scores_at(stage),
             value=float(objective_value(curves.column("score")[:, stage], settings.select)),
-            seconds=time.perf_counter() - began,
         )
 
 

@@ -30,7 +30,6 @@ class TrainSettings:
         threads: cores, 0 for all.
         max_rows: training rows of a collection, sampled evenly from its graphs; 0: all, None: the
             default of the kind of graphs, `xlarank.pipelines.training.training_sets.MAX_ROWS`.
-        name: name of the run in the leaderboard.
     """
 
     collections: Sequence[str] = ()
@@ -43,7 +42,6 @@ class TrainSettings:
     seed: int = 0
     threads: int = 0
     max_rows: int | None = None
-    name: str = ""
 
     @property
     def splits(self) -> tuple[str, ...]:

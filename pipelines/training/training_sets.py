@@ -15,12 +15,9 @@ from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows, random_rows
 from xlarank.features.store import Manifest, each_graph, read_manifest, read_manifests
-from xlarank.models.arrays import Floats
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
 from xlarank.models.training_data import TrainingData, target_of
-from xlarank.models.validation.folds import FoldPlan
-from xlarank.pipelines.support.results import prediction_table, write_predictions
 from xlarank.pipelines.support.workspaces import chosen_collections
 
 #: Minimum number of configurations per graph; with fewer, a model ranks no better than the default
@@ -73,27 +70,6 @@ class StoredTrainingSet:
         limit = max(2, even_limit(sizes[kept].tolist(), rows))
         parts = [_sample(data.parts[group], limit, seed) for group in kept]
         return TrainingData.from_graphs(parts, data.target)
-
-    def write_scores(
-        self,
-        workspace: Workspace,
-        plan: FoldPlan,
-        ranker: str,
-        scores: Mapping[str, Floats],
-        seed: int,
-    ) -> None:
-        """Write out-of-fold ``{graph: (rows,) scores}`` to ``predictions/``."""
-        split_of = {name: split for split, names in self.splits.items() for name in names}
-        fold_of = {group: number for number, fold in enumerate(plan.folds) for group in fold.scored}
-        tables = [
-            prediction_table(
-                graph, scores[graph.name][None], split_of[graph.name], plan.by, fold_of[group], seed
-            )
-            for group, graph in enumerate(self.data.parts)
-            if graph.name in scores
-        ]
-        if tables:
-            write_predictions(workspace, self.collection, ranker, tables)
 
     def require_current(self, workspace: Workspace) -> None:
         """Raise `FeatureStoreError` if the rows were removed or replaced since they were read."""

@@ -53,7 +53,6 @@ def test_names_and_paths_that_cannot_be_used_are_refused(job, trained, tmp_path,
         (["build-features", "--tier", "nonsense"], "--tier is 'nonsense'; expected fast or full"),
         (["info", *root, "--json", result], r"cannot write .*result"),
         (["submit", *work, "--out", result], r"cannot write .*result"),
-        (["leaderboard", "--csv", "-"], "--csv is -; expected the name of a file"),
         (["submit", "--workspace", "wrok"], "the workspace wrok does not exist"),
         (["tune", *work, "--storage", "nonsense://x"], "storage .*cannot be used .*check --stor"),
     ):

@@ -155,7 +155,6 @@ ALLOWED += "unet_3d.4x4.bf16 größe 模型 a..b a[0]{1} -x a=1,b=2@c+d".split()
 WORK = Workspace(Path("/srv/work"))
 #: Paths of which a name from outside becomes a part.
 PATHS = (
-    lambda name: WORK.predictions(LAYOUT, name).with_suffix(""),
     lambda name: WORK.features(LAYOUT, name),
     lambda name: WORK.study(Collection(("tile", name))),
     lambda name: WORK.model(Collection(("layout", name))),

@@ -6,7 +6,6 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
-import polars as pl
 import pytest
 
 from tests.graphs import save_npz
@@ -26,23 +25,18 @@ from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
-from xlarank.features.layout.change import SlotChange
-from xlarank.features.layout.padding import Padding
 from xlarank.models.card import FALLBACK
 from xlarank.models.stored import ESTIMATED_TIME
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.folds import Fold, validate_fold
 from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
-from xlarank.pipelines.cross_validate import cross_validate, worth_of_blocks
+from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.explain import explain
-from xlarank.pipelines.leaderboard import leaderboard
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.report import gather
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support import evaluation, verdicts
 from xlarank.pipelines.support.evaluation import out_of_fold
-from xlarank.pipelines.support.results import read_results
 from xlarank.pipelines.training.training_sets import read_training_set
 
 UNSEEN_KINDS = "out of fold, unseen kernel families (layouts: program families)"
@@ -295,7 +289,7 @@ def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_if_named(tre
     shutil.rmtree(trained / "features" / "tile" / "cpu" / "valid")
     scored(XlarankError, "tile:cpu has no ")
     shutil.rmtree(trained / "features" / "layout" / "cpu" / "random" / "valid")
-    with pytest.raises(CollectionError, match="pass `split=train` for out-of-fold scores, or run"):
+    with pytest.raises(CollectionError, match="run cross-validate for scores out of fold"):
         run(trained)
 
 
@@ -314,49 +308,6 @@ def test_by_family_are_the_scores_that_training_kept(shared_trained, fits):
     for collection, metrics in result.report.items():
         # nothing of held-out graphs is in the scores of training, not even bins
         assert graphs_of(fitted.report[collection]) == graphs_of(metrics)
-
-
-@pytest.mark.slow
-def test_graphs_are_held_out_while_their_family_stays(trained, fits):
-    listener = trees.Listener()
-    result = held_out(trained, by="graph", progress=listener)
-    assert listener.jobs == [(f"cross-validating {LAYOUT}", 4), (f"cross-validating {TILE}", 2)]
-    names = list(TREE[LAYOUT]["train"])
-    folds = [fit["data"].names for fit in fits if {*names[:2]} & {*fit["data"].names}]
-    held = [[name for name in names if name not in fold] for fold in folds]
-    assert held == [[name] for name in names[:4]]
-    assert result.graphs == "out of fold, same families in the training set"
-    assert list(result.report[LAYOUT]["tau"]["graphs"]) == names[:4]
-    assert result.left_out[f"{LAYOUT} gamma__a"] == "no other graph is of its family"
-    mean = np.mean([model_of(trained).card.folds[name]["score"] for name in names[:4]])
-    assert "so this is no score for new programs" in result.notes[0]
-    assert f"these 4 graphs by folds of families: score {mean:.3f}" in result.notes[1]
-    model = model_of(trained, TILE)
-    data = read_training_set(Workspace(trained), trees.TILES).data
-    group = [data.names.index("conv__b")]
-    settings = FitSettings(model.card.rounds, threads=1)
-    curves = validate_fold(data, Fold(group, group), model, settings)
-    tiles = result.report[TILE]["score"]["graphs"]
-    assert list(tiles) == ["conv__a", "conv__b"]
-    assert tiles["conv__b"] == curves.at(-1)["conv__b"]["score"]
-    table = pl.read_parquet(Workspace(trained).predictions(LAYOUTS, "lambdarank"))
-    table = table.drop_nulls("held_out_by")
-    graphs = stored(trained)
-    for (name,), rows in table.filter(held_out_by="graph").group_by("graph"):
-        score = rows["score"].to_numpy()[graphs[name].group]
-        tau = kendall_tau(score, graphs[name].cost)
-        assert result.report[LAYOUT]["tau"]["graphs"][name] == tau
-    board = leaderboard(Workspace(trained)).drop_nulls("held_out_by")
-    assert {"family", "graph"} == set(table["held_out_by"]) == set(board["held_out_by"])
-
-
-def test_graphs_that_train_did_not_score_are_cross_validated(trained):
-    card = trained / "models/layout/cpu/random/model.json"
-    folds = json.loads(card.read_text())["folds"]
-    edit_json(card, folds={name: folds[name] for name in folds if name != "alpha__a"})
-    result = held_out(trained, by="graph", collections=[LAYOUT])
-    assert "alpha__a" in result.report[LAYOUT]["tau"]["graphs"]
-    assert any("3 of these graphs by folds of families" in note for note in result.notes)
 
 
 def test_rules_are_scored_on_the_rows_of_the_folds(trained):
@@ -385,13 +336,9 @@ def test_a_model_in_a_folder_is_not_the_own_one(trained, tmp_path):
     assert name == f"lambdarank of {TILE}"
 
 
-def test_arguments_without_effect_are_refused(shared_trained, tmp_path):
-    for options, message in (
-        ({"official_indices": tmp_path}, "`official_indices` has no effect"),
-        ({"name": "first"}, "`name` has no effect"),
-    ):
-        with pytest.raises(XlarankError, match=message):
-            run(shared_trained, split="train", **options)
+def test_arguments_without_effect_are_refused(shared_trained):
+    with pytest.raises(XlarankError, match="run cross-validate for scores out of fold"):
+        run(shared_trained, split="train")
     with pytest.raises(XlarankError, match="both `scores` and `model_from` are given"):
         run(shared_trained, scores=Mock(), model_from="shipped")
 
@@ -400,27 +347,25 @@ def test_arguments_without_effect_are_refused(shared_trained, tmp_path):
 def test_the_graphs_are_those_that_the_model_learned_from(tree, built):
     options = {"rounds": 2, "may_be_equal": True}
     trees.train_models(built, collections=[LAYOUT], with_valid=True, **options)
-    result = held_out(built, by="graph", collections=[LAYOUT])
+    result = held_out(built, collections=[LAYOUT])
     assert list(result.report[LAYOUT]["tau"]["graphs"])[-2:] == ["delta__a", "delta__b"]
+    trees.edit_json(Workspace(built).model(LAYOUTS) / "model.json", folds_by="kind")
+    held_out(built, by="family", collections=[LAYOUT])
     for collection, *names in ((LAYOUT, "alpha__b", "beta__b"), (TILE, "dot__a", "tanh__a")):
         for name in names:
             graph_path(tree, collection, "train", name).unlink()
     build(tree, built)
     changed = "are of other graphs than its model was trained on; train again"
     with pytest.raises(ModelError, match=changed):
-        held_out(built, by="graph", collections=[LAYOUT])
+        held_out(built, by="family", collections=[LAYOUT])
     trees.train_models(built, **options)  # one family of tiles, no two layouts of one family
     result = held_out(built)
     assert list(result.report) == [LAYOUT]
     assert "tile:cpu was trained without folds" in result.left_out[TILE]
-    for by, collection, count, expected in (
-        ("family", TILE, 2, "graphs of two or more program families"),
-        ("graph", LAYOUT, 3, "two or more graphs of one family"),
-    ):
-        graphs = f"{count} graphs of {collection}"
-        message = f"hold out by {by} of the {graphs}; expected {expected}; pass another `by`"
-        with pytest.raises(CollectionError, match=message):
-            held_out(built, by=by, collections=[collection], model="ranknet")
+    expected = "graphs of two or more program families"
+    message = f"hold out by family of the 2 graphs of {TILE}; expected {expected}"
+    with pytest.raises(CollectionError, match=message):
+        held_out(built, by="family", collections=[TILE], model="ranknet")
 
 
 @pytest.mark.slow
@@ -432,9 +377,7 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built
     result = held_out(built, model=[*names, "ranknet"], rounds=60, **layouts)
     comparison = {row["ranker"]: row for row in result.comparison[LAYOUT]}
     assert "rule: file order" in comparison
-    board = leaderboard(Workspace(built), collections=[LAYOUT])["ranker", "mean"]
     means = {name: row["score"]["mean"] for name, row in comparison.items()}
-    assert dict(board.iter_rows()) == pytest.approx(means)
     for name, ranker in alone.items():
         scores = comparison[name]["score"]["graphs"]
         assert scores == ranker.report[LAYOUT]["score"]["graphs"]
@@ -447,17 +390,16 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built
 def test_rules_are_beside_every_ranker(shared_trained):
     """The same list, on the same graphs, in evaluate, out of fold and in cross-validation."""
     workspace = Workspace(shared_trained)
-    made = [evaluate(workspace), evaluate(workspace, split="train"), held_out(shared_trained)]
+    made = [evaluate(workspace), held_out(shared_trained)]
     page = Path(__file__).parents[2] / "docs/reference/metrics.md"
     documented = " ".join(page.read_text(encoding="utf-8").split())
     for collection in (LAYOUT, TILE):
         names = [{name for name, _ in one.rankings[collection]} for one in made]
-        assert names[0] == names[1] == names[2] and ESTIMATED_TIME in names[0]
+        assert names[0] == names[1] and ESTIMATED_TIME in names[0]
         rules = {name.removeprefix("rule: ") for name in names[0] if name.startswith("rule: ")}
         assert len(rules) == (6 if collection == LAYOUT else 5)
         assert all(f"`{rule}`" in documented for rule in rules)
-        rows = made[2].comparison[collection]
-        assert rows == made[1].comparison[collection]
+        rows = made[1].comparison[collection]
         assert rows[0]["difference"] is None and all(row["difference"] for row in rows[1:])
         assert {row["graphs"] for row in rows} == {len(TREE[collection]["train"])}
         folds = model_of(shared_trained, collection).card.folds
@@ -469,52 +411,16 @@ def test_rules_are_beside_every_ranker(shared_trained):
     assert evaluate(workspace, collections=[TILE]).overall == ""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("models", [(), ("lambdarank",)])
-def test_a_block_is_left_out_on_the_same_folds(trained, fits, models):
-    """The worth by hand, graph by graph; without a ranker it is that of the trained model."""
-    workspace = Workspace(trained)
-    fit = FitSettings(25, threads=1)
-    options = {"collections": [LAYOUT, TILE], "without": ["Padding", "SlotChange"]}
-    result = cross_validate(workspace, models, fit=fit, **options)
-    names = ("lambdarank", "lambdarank without Padding and SlotChange")
-    comparison = {row["ranker"]: row for row in result.comparison[LAYOUT]}
-    whole, rest = (comparison[name] for name in names)
-    assert "no columns of Padding or SlotChange" in result.left_out[TILE], "though it was named"
-    assert TILE not in result.report
-    scores = [[*metrics["score"]["graphs"].items()] for metrics in (whole, rest)]
-    assert [name for name, _ in scores[0]] == [name for name, _ in scores[1]]
-    worth = np.array([full - part for (_, full), (_, part) in zip(*scores, strict=True)])
-    error = worth.std(ddof=1) / np.sqrt(len(worth))
-    worth = f"{worth.mean():+.4f} of Kendall tau (standard error {error:.4f})"
-    text = f"columns of Padding and SlotChange add {worth}"
-    assert worth_of_blocks(result, ["Padding", "SlotChange"]) == {LAYOUT: text}
-    half = len(fits) // 2
-    columns = {*Padding.columns, *SlotChange.columns}
-    families = [[*fit["data"].families] for fit in fits]
-    assert families[:half] == families[half:]
-    assert all(columns.isdisjoint(fit["data"].columns) for fit in fits[half:])
-    assert all(columns <= {*fit["data"].columns} for fit in fits[:half])
-    assert fits[0]["data"].matrix().shape[1] - fits[-1]["data"].matrix().shape[1] == len(columns)
-    runs = read_results(workspace).filter(held_out_by="family").drop_nulls("settings")
-    assert sorted(runs["ranker"].unique()) == [*names]
-
-
 def test_bad_requests(shared_trained, shared_built, tmp_path):
     trained = Workspace(shared_trained)
     built = Workspace(shared_built)
     tiles = {"collections": [TILE]}
-    padding = {"without": ["Padding"]}
     with pytest.raises(XlarankError, match="'validation' is not a split; expected"):
         evaluate(trained, split="validation")
     for workspace, options, error, message in (
-        (trained, {"by": "program"}, XlarankError, "'program'; expected kind or family or graph"),
+        (trained, {"by": "program"}, XlarankError, "'program'; expected kind or family"),
         (built, tiles, ModelError, "tile:cpu has no trained model.*; run train first"),
         (built, {}, CollectionError, "nothing could be cross-validated: .*run train first"),
-        (trained, {"without": ["Paddin"]}, XlarankError, "did you mean Padding"),
-        (trained, {"without": ["Unlike"]}, XlarankError, "no block Unlike"),
-        (trained, {**padding, **tiles}, CollectionError, "has no columns of Padding"),
-        (trained, {**padding, "model": ["ranknet", "ensemble"]}, XlarankError, "2 rankers with"),
     ):
         with pytest.raises(error, match=message):
             cross_validate(workspace, **options)
@@ -585,7 +491,6 @@ def test_training_and_cross_validation_go_by_kinds(kernels):
     assert f"{TILE}: 3 kernel families in 3 folds" in found.notes
     rounds = f"{result.rounds} round{'s' * (result.rounds > 1)}, the best on these folds"
     assert found.notes[-1] == f"{TILE}: lambdarank with default parameters, {rounds}"
-    assert set(read_results(workspace)["held_out_by"]) == {"kind"}
     again = held_out(workspace.root, rounds=3, model="lambdarank", with_valid=True)
     assert set(again.report[TILE]["score"]["graphs"]) == {*KERNELS["train"], "expsum__b"}
 

@@ -166,7 +166,7 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(
         partial(evaluate, collections=[TILE]),
         partial(submit, out=tmp_path / "out.csv"),
         partial(submit, out=tmp_path / "out.csv", collections=[TILE]),
-        partial(cross_validate, by="graph", collections=[TILE]),
+        partial(cross_validate, collections=[TILE]),
         partial(tune, trials=1, collections=[TILE]),
     ]
     message = r"rows of .* have another version of the columns; .*; run build-features `data_root="

@@ -61,8 +61,6 @@ evaluate
 evaluate --official-indices eval_indices --json scores.json
 cross-validate --model lambdarank --model ranknet
 cross-validate --by kind -c tile:xla
-leaderboard
-leaderboard -c tile:xla --metric tau --csv leaderboard.csv
 rank net__a.npz
 rank own/npz/tile/tpu-estimate/train --csv orders.csv
 submit --out submission.csv
@@ -91,9 +89,7 @@ NEXT: Final = {
     "build-features": "train{workspace}{collection} # tune first for better parameters",
     "tune": "train{workspace}{collection}{model} # takes these parameters",
     "train": "{scored_by}{workspace}{collection} # then rank a graph",
-    "evaluate": (
-        "leaderboard{workspace}{collection} # all rankers side by side; report has pictures"
-    ),
+    "evaluate": ("report{workspace}{collection} # pictures, and the explanation of a ranking"),
     "cross-validate": "train{workspace}{collection} # --model chooses the ranker",
     "rank": (
         "explain {file}{workspace}{target}{collection}{model_from} "

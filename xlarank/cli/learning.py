@@ -114,7 +114,6 @@ def train(
     select: str = "mean",
     seed: options.Seed = 0,
     threads: options.Threads = 0,
-    name: str = "",
     json_file: options.Json = None,
 ) -> Any:
     """Train the final models, with tuned parameters if there are any.
@@ -145,7 +144,6 @@ def train(
         seed=seed,
         threads=threads,
         max_rows=max_rows,
-        name=name,
     )
     results = run(work, settings, progress=progress)
     names = [result.collection for result in results if not result.skipped]

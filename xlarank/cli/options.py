@@ -32,7 +32,7 @@ from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 if TYPE_CHECKING:
     from xlarank.data.collection import DataRoot
     from xlarank.pipelines.build_features import BuildRequest
-    from xlarank.pipelines.support.results import ScoreFiles
+    from xlarank.pipelines.support.score_files import Scores
 
 #: Why a graph cannot be ranked, with and without runtimes.
 UNRANKABLE: Final = "one distinct configuration, or equal runtimes"
@@ -185,7 +185,6 @@ SHARED_HELP: Final = {
     "model": "Ranker: RANKERS.",
     "model_from": "trained: the model of the collection; shipped: what needs no training; or a "
     "collection with a model, or its folder. Default: the highest mean out of fold.",
-    "name": "Name of this run in the leaderboard.",
     "out": "File to write.",
     "per_node": "Candidate layouts of a node with --tie none, the default included.",
     "program": "HLO file, or module:function that returns a JAX callable and its arguments.",
@@ -327,11 +326,11 @@ def substitutions(collections: Iterable[str]) -> list[str]:
     return [note for name in names if (note := substitution_note(name))]
 
 
-def read_scores(paths: Sequence[Path] | None, split: str) -> ScoreFiles | None:
+def read_scores(paths: Sequence[Path] | None, split: str) -> Scores | None:
     """Read the scores given by ``--scores``, if any."""
-    from xlarank.pipelines.support.results import ScoreFiles
+    from xlarank.pipelines.support.score_files import Scores
 
-    return ScoreFiles.read(paths, split) if paths else None
+    return Scores.read(paths, split) if paths else None
 
 
 def build(

@@ -244,7 +244,7 @@ def _show_submission(report: Submission) -> None:
         f"{count} of {rows} are {why}: {origin} order"
         for origin, count in report.unranked().items()
     ]
-    list_lines("note", [*unranked, *report.notes])
+    list_lines("note", unranked)
     for name in sorted(report.left_out.keys() - covered):
         say(f"{name} has no test graphs, so no rows")
 

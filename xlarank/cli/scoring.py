@@ -1,4 +1,4 @@
-"""Commands that score rankers: evaluate, cross-validate, leaderboard."""
+"""Commands that score rankers: evaluate, cross-validate."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from xlarank.cli import console, options
 from xlarank.cli.console import list_lines, list_reasons, progress, say, show_rows, write_json
 from xlarank.cli.options import built_workspace, read_scores
 from xlarank.data.errors import counted
-from xlarank.data.files import atomic_write
-from xlarank.data.workspace import Workspace
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.pipelines.support.evaluation import Evaluation
@@ -33,7 +31,6 @@ def evaluate(
     official_indices: Path | None = None,
     model_from: str | None = None,
     scores: list[Path] | None = None,
-    name: str = "",
     json_file: options.Json = None,
     graphs: bool = True,
 ) -> Any:
@@ -55,7 +52,6 @@ def evaluate(
         official_indices=official_indices,
         model_from=model_from,
         scores=read_scores(scores, split),
-        name=name,
         progress=progress,
     )
     _show(evaluation, graphs)
@@ -74,7 +70,6 @@ def evaluate(
 def cross_validate(
     by: str = "kind",
     model: list[str] | None = None,
-    without: list[str] | None = None,
     with_valid: bool = False,
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
@@ -82,22 +77,18 @@ def cross_validate(
     rounds: options.Rounds = 300,
     seed: options.Seed = 0,
     threads: options.Threads = 0,
-    name: str = "",
     json_file: options.Json = None,
     graphs: bool = True,
 ) -> None:
     """Cross-validate: score each graph with a ranker fitted without it.
 
     Args:
-        by: Unit to hold out: kind (a kernel family; layouts: family), family (a program) or graph.
+        by: Unit to hold out: kind (a kernel family; layouts: family) or family (a program).
         model: Ranker to fit instead of that of the model: RANKERS. Repeat to compare.
-        without: Block of columns to leave out, by the name of its class: what it is worth;
-            repeatable.
         with_valid: With --model: fit on train and valid.
     """
     from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.cross_validate import cross_validate as run
-    from xlarank.pipelines.cross_validate import worth_of_blocks
 
     built = built_workspace(data_root, workspace, collection)
     evaluation = run(
@@ -107,19 +98,14 @@ def cross_validate(
         collections=collection or (),
         with_valid=with_valid,
         fit=FitSettings(rounds, seed, threads),
-        without=without or (),
-        name=name,
         progress=progress,
     )
-    several = len(set(model or ())) > 1 or without
+    several = len(set(model or ())) > 1
     if best := evaluation.several[:1] or [*dict.fromkeys(model or ())][:1]:
-        if not without:
-            console.current_run.words["collection"] += f" --model {best[0]}"
+        console.current_run.words["collection"] += f" --model {best[0]}"
     if not several:
         _show(evaluation, graphs)
     _show_comparison(evaluation)
-    for collection_name, text in worth_of_blocks(evaluation, without).items() if without else ():
-        say(f"{collection_name}: {text}")
     _finish(evaluation, evaluation.comparison if several else evaluation.report, json_file)
 
 
@@ -195,55 +181,3 @@ def show_ranking(rows: Sequence[dict[str, Any]], collection: str) -> None:
         {("~" if head == "ranker" else ">") + head: cell for head, cell in cells.items()}
         for cells in comparison_cells(rows, score_name(collection))
     )
-
-
-@app.command()
-def leaderboard(
-    workspace: options.Work = options.WORK,
-    collection: options.Collections = None,
-    metric: str = "score",
-    csv: options.OptionalOut = None,
-    json_file: options.Json = None,
-) -> None:
-    """Show rankers and rules side by side, from all evaluations of the workspace.
-
-    Args:
-        metric: Metric to order by: score, tau, slowdown@1, slowdown@5, ...
-        csv: Write the table to this file.
-    """
-    from xlarank.pipelines.leaderboard import leaderboard as run
-    from xlarank.pipelines.support.verdicts import score_name
-
-    board = run(Workspace(workspace), collections=collection or (), metric=metric)
-    for _, part in board.group_by("collection", "split", "held_out_by", maintain_order=True):
-        first = part.row(0, named=True)
-        held_out = f", held out by {first['held_out_by']}" if first["held_out_by"] else ""
-        say(f"{first['collection']}, {first['split']}{held_out}", "bold")
-        name = score_name(first["collection"]) if metric == "score" else metric
-        show_rows(_board_cells(row, name) for row in part.iter_rows(named=True))
-    if csv is not None:
-        with atomic_write(csv) as partial:
-            partial.write_text(board.write_csv(), encoding="utf-8")
-        say(f"wrote {csv}")
-    write_json(json_file, board.to_dicts())
-
-
-def _board_cells(row: dict[str, Any], metric: str) -> dict[str, str]:
-    """Return the cells of a run in the leaderboard; errors are standard errors."""
-    name = f", {row['name']}" if row["name"] else ""
-    error = row["difference_error"]
-    difference = "-"
-    if row["difference"] or error:  # both are 0 for the first
-        difference = f"{row['difference']:+.3f}" + ("" if error is None else f" ± {error:.3f}")
-    return {
-        "~ranker": row["ranker"] + (" (tuned)" if row["tuned"] else "") + name,
-        f">{metric}": f"{row['mean']:.3f}",
-        ">to the first": difference,
-        ">graphs": row["graphs"],
-        "~blocks": row["blocks"] or "-",
-        "when": f"{row['time']:%Y-%m-%d %H:%M}",
-        ">rows": "-" if row["rows"] is None else f"{row['rows']:,}",
-        "~settings": row["settings"] or "-",
-        ">s": "-" if row["seconds"] is None else f"{row['seconds']:.1f}",
-        "version": row["version"],
-    }

@@ -1,4 +1,4 @@
-"""Tables of the workspace: results and the leaderboard, scores of configurations, stored rows."""
+"""Scores of configurations from files and frames, and stored rows."""
 
 import shutil
 
@@ -8,122 +8,17 @@ import pytest
 
 import xlarank
 from tests.pipelines import trees
-from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TREE, build, stored
+from tests.pipelines.trees import LAYOUT, TILE, TREE, build, stored
 from xlarank.data.collection import Collection
-from xlarank.data.errors import (
-    CollectionError,
-    FeatureStoreError,
-    SubmissionError,
-    WorkspaceError,
-    XlarankError,
-)
+from xlarank.data.errors import CollectionError, FeatureStoreError, SubmissionError, XlarankError
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
 from xlarank.models.validation.folds import FoldPlan
-from xlarank.pipelines.evaluate import evaluate
-from xlarank.pipelines.leaderboard import leaderboard
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.evaluation import compared
-from xlarank.pipelines.support.results import (
-    ScoreFiles,
-    read_results,
-    results_table,
-    write_predictions,
-    write_results,
-)
+from xlarank.pipelines.support.score_files import Scores
 from xlarank.pipelines.support.verdicts import verdict
 from xlarank.pipelines.training.training_sets import read_training_set
-
-COLUMNS = (
-    "collection split held_out_by ranker tuned seed graph family metric value seconds version time "
-    "name settings blocks rows"
-).split()
-
-
-def predictions(workspace, collection):
-    path = Workspace(workspace).predictions(Collection.parse(collection), "lambdarank")
-    return pl.read_parquet(path)
-
-
-def write(workspace, metrics, ranker, split="valid", held_out_by=None, **options):
-    scope = (TILE, split, held_out_by)
-    write_results(workspace, results_table({(ranker, None): metrics}, scope, **options))
-
-
-def test_the_leaderboard_is_paired_by_hand(tmp_path):
-    workspace = Workspace(tmp_path)
-    for ranker, scores in {"x": [0.5, 0.6, 0.1], "y": [0.6, 0.7, 0.8], "z": [0.4, 0.8]}.items():
-        values = [{"score": x, "slowdown@1": 1 - x} for x in scores]
-        metrics = dict(zip("abc", values, strict=False))
-        write(workspace, metrics, ranker, seconds={"a": 0.5, "b": 1.0, "c": 1.5})
-    write(workspace, {"a": {"score": 0.1}}, "y", "train", "kind")
-    board = leaderboard(workspace)
-    assert board["split"].to_list() == ["train", "valid", "valid", "valid"]
-    assert board["ranker", "graphs"].rows() == [("y", 1), ("y", 3), ("z", 2), ("x", 3)]
-    assert board["mean"].to_list() == pytest.approx([0.1, 0.7, 0.6, 0.4])
-    assert board["standard_error"].to_list()[1:3] == pytest.approx([0.1 / np.sqrt(3), 0.2])
-    assert board["difference"].to_list() == pytest.approx([0.0, 0.0, -0.05, -0.3])
-    error = np.std([-0.2, 0.1], ddof=1) / np.sqrt(2)
-    assert board["difference_error"].to_list()[2] == pytest.approx(error)
-    assert board["seconds"].to_list() == [None, 3.0, 1.5, 3.0]
-    assert leaderboard(workspace, metric="slowdown@1")["ranker"].to_list() == ["y", "z", "x"]
-
-
-def test_runs_of_one_ranker_are_lines_side_by_side(tmp_path):
-    """A run differs in name, settings, blocks or rows; repeating it replaces its line."""
-    workspace = Workspace(tmp_path)
-    run = {"blocks": "full 3fa9c1", "settings": "40 rounds", "rows": 9, "tuned": False}
-    runs = (
-        (run, 0.5),
-        (run | {"blocks": "full 07c409 + mine.py"}, 0.7),
-        (run | {"settings": "60 rounds"}, 0.6),
-        (run | {"name": "again"}, 0.4),
-    )
-    for score in (0.0, 0.1):
-        for run, value in runs:
-            write(workspace, {"a": {"score": value + score}, "b": {"score": value}}, "x", run=run)
-    board = leaderboard(workspace)
-    assert board["blocks"].to_list() == ["full 07c409 + mine.py", *["full 3fa9c1"] * 3]
-    assert board["settings"].to_list() == ["40 rounds", "60 rounds", "40 rounds", "40 rounds"]
-    assert board["name"].to_list() == [None, None, None, "again"] and {*board["rows"]} == {9}
-    assert board["difference"].to_list() == pytest.approx([0.0, -0.1, -0.2, -0.3])
-    assert set(board["graphs"]) == {2}, "paired by graph"
-
-
-def test_results_that_are_old_missing_or_damaged(tmp_path):
-    workspace = Workspace(tmp_path)
-    path = workspace.results()
-
-    def refused(error, message, **options):
-        with pytest.raises(error, match=message):
-            leaderboard(workspace, **options)
-
-    refused(CollectionError, "has no results; run train, evaluate or cross-validate first")
-    write(workspace, {"a": {"score": 0.1}}, "y")
-    refused(XlarankError, "`metric` is 'taw'; expected tau, ", metric="taw")
-    refused(CollectionError, "did you mean tile:cpu", collections=["tile:cpus"])
-    pl.read_parquet(path).drop("name", "settings", "blocks", "rows").write_parquet(path)
-    assert read_results(workspace).columns == COLUMNS, "columns that an earlier version lacked"
-    assert leaderboard(workspace)["ranker", "blocks"].rows() == [("y", None)]
-    path.write_bytes(b"PAR1 half")
-    refused(WorkspaceError, r"results\.parquet cannot be read")
-
-
-def test_a_panic_of_polars_is_a_damaged_file(trained, tmp_path, monkeypatch):
-    before = predictions(trained, LAYOUT)
-
-    def panic(*_, **__):
-        raise pl.exceptions.PanicException("index out of bounds")
-
-    monkeypatch.setattr(pl, "read_parquet", panic)
-    damaged = r"results\.parquet cannot be read \(index out of"
-    with pytest.raises(WorkspaceError, match=damaged):
-        leaderboard(Workspace(trained))
-    with pytest.raises(SubmissionError, match=damaged):
-        submitted(trained, tmp_path, [Workspace(trained).results()])
-    write_predictions(Workspace(trained), LAYOUTS, "lambdarank", [before])
-    monkeypatch.undo()
-    assert predictions(trained, LAYOUT).equals(before), "damaged tables are replaced"
 
 
 def scores_of(workspace, split="test", **changed):
@@ -137,35 +32,22 @@ def scores_of(workspace, split="test", **changed):
 
 
 def submitted(workspace, out, paths, **options):
-    files = ScoreFiles.read(paths, "test")
-    return submit(Workspace(workspace), out / "out.csv", scores=files, **options)
-
-
-def test_folds_are_chosen_for_each_collection_of_a_file(tmp_path):
-    collections = ["tile:a", "tile:a", "tile:a", "tile:b", "tile:b", "tile:c", "tile:c"]
-    held_out_by = ["graph", "kind", "family", "graph", "kind", None, "graph"]
-    table = pl.DataFrame({"collection": collections, "held_out_by": held_out_by})
-    table = table.with_row_index("configuration").with_columns(graph=pl.lit("x"), score=0.0)
-    table.write_parquet(tmp_path / "scores.parquet")
-    for split, last in (("train", "graph"), ("valid", None)):
-        (chosen,) = ScoreFiles.read([tmp_path / "scores.parquet"], split).tables
-        folds = dict(chosen["collection", "held_out_by"].rows())
-        assert folds == {"tile:a": "family", "tile:b": "kind", "tile:c": last}
-        assert len(chosen) == 3
+    scores = Scores.read(paths, "test")
+    return submit(Workspace(workspace), out / "out.csv", scores=scores, **options)
 
 
 def test_columns_of_other_types_and_names(shared_built, tmp_path):
     path = tmp_path / "scores.parquet"
     right = scores_of(shared_built)
-    for columns in ({"row": 1}, {"split": pl.lit("test", pl.Categorical)}, {"seed": 1.0}):
+    for columns in ({"row": 1}, {"split": pl.lit("test", pl.Categorical)}):
         right.with_columns(**columns).write_parquet(path)
         assert submitted(shared_built, tmp_path, [path]).rows
     five = tmp_path / "five.csv"
-    right.with_columns(collection=pl.lit(LAYOUT), seed=0).write_csv(five)
-    assert ScoreFiles.read([five], "test").tables[0].width == 6
+    right.with_columns(collection=pl.lit(LAYOUT), more=0).write_csv(five)
+    assert Scores.read([five], "test").tables[0].width == 5
     assert submitted(shared_built, tmp_path, [five]).rows
     five.write_text("graph,configuration,score\n007,0,1.5\n")
-    assert ScoreFiles.read([five], "test").tables[0]["graph"].to_list() == ["007"]
+    assert Scores.read([five], "test").tables[0]["graph"].to_list() == ["007"]
     number = pl.col("configuration")
     wrong = [number.cast(pl.Date), number.cast(pl.Time), number > 0, pl.duration(days=number)]
     names = ("configuration", "score")
@@ -177,20 +59,6 @@ def test_columns_of_other_types_and_names(shared_built, tmp_path):
             submitted(shared_built, tmp_path, [path])
 
 
-def test_only_a_collections_own_model_leaves_its_scores(trained, tmp_path):
-    other = "layout:xla:random"
-    for folder in (trained / "features/layout", trained / "models/layout"):
-        shutil.copytree(folder / "cpu/random", folder / "xla/random")
-    trees.edit_json(trained / "models/layout/xla/random/model.json", collection=other)
-    folder = Workspace(trained).predictions(Collection.parse(other), "lambdarank").parent
-    notes = evaluate(Workspace(trained), collections=[other], model_from=LAYOUT).notes
-    assert not folder.exists() and len(notes) == 1, "it is not tried to write them"
-    shutil.rmtree(trained / "models/layout/xla")
-    for model_from in (LAYOUT, "shipped"):
-        submit(Workspace(trained), tmp_path / "out.csv", collections=[other], model_from=model_from)
-        assert not folder.exists()
-
-
 def test_scores_are_submitted_and_blended_by_rank(shared_built, tmp_path):
     first = tmp_path / "one.parquet"
     second = tmp_path / "two.csv"
@@ -199,6 +67,8 @@ def test_scores_are_submitted_and_blended_by_rank(shared_built, tmp_path):
     names = [f"{LAYOUT}:{name}" for name in TREE[LAYOUT]["test"]]
     for paths, best in (
         ([second], 21),
+        ([scores_of(shared_built, score=-1.0 * pl.col("configuration"))], 21),
+        ([scores_of(shared_built).to_pandas()], 0),
         ([first, second, second], 21),
         ([first, second], 0),  # all are equal: the order of the file
         ([first], 0),
@@ -218,7 +88,6 @@ def test_graphs_without_scores_are_ranked_by_the_winner_and_named(trained, tmp_p
     report = submitted(trained, tmp_path, [path])
     assert report.rows == plain.rows and not (report.unranked() or report.left_out)
     assert report.models == {LAYOUT: str(path), TILE: plain.models[TILE]}
-    assert report.notes == [note for note in plain.notes if note.startswith(TILE)]
     orders, expected = (read_submission(tmp_path / name) for name in ("out.csv", "plain.csv"))
     tiles = [row_id for row_id in expected if row_id.startswith(TILE)]
     assert [orders[row_id] for row_id in tiles] == [expected[row_id] for row_id in tiles]
@@ -242,7 +111,6 @@ def test_the_first_wrong_row_is_named(shared_built, tmp_path):
     def number(value):
         return changed(5, "configuration", value)
 
-    seeds = pl.concat([right.with_columns(seed=0), right[:-1].with_columns(seed=1)])
     known = "expected configurations 0 to 23"
     graphs = f"test graphs of {LAYOUT}, {TILE}"
     for wrong, message in (
@@ -256,7 +124,7 @@ def test_the_first_wrong_row_is_named(shared_built, tmp_path):
         (number(float("nan")), "row 6 .*csv has the configuration nan; exp"),
         (number("2024-01-01"), "scores.csv cannot be read .*2024-01-01"),
         (number("true"), "scores.csv cannot be read .*true"),
-        (seeds, "seed 1 of .*csv has no score of configuration .* of omega__b; expected one of"),
+        (right[:-1], "csv has no score of configuration .* of omega__b; expected one of"),
         (pl.concat([right, right[3:]]), "row 45 of .* scores configuration 3 of omega__a again"),
         (right[1:], "no score of configuration 0 of omega__a; .* or of a configuration ident"),
     ):
@@ -265,7 +133,7 @@ def test_the_first_wrong_row_is_named(shared_built, tmp_path):
             submitted(shared_built, tmp_path, [path])
         assert not (tmp_path / "out.csv").exists()
     with pytest.raises(SubmissionError, match="cannot be read"):
-        ScoreFiles.read([tmp_path], "test")
+        Scores.read([tmp_path], "test")
 
 
 @pytest.mark.parametrize("collection", [LAYOUT, TILE])

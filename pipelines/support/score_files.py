@@ -1,0 +1,171 @@
+"""Scores of configurations from any ranker, in files or frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from polars.exceptions import PanicException, PolarsError
+
+from xlarank.data.collection import Collection
+from xlarank.data.errors import SubmissionError, reason_of
+from xlarank.data.files import read_bytes
+from xlarank.data.workspace import Workspace
+from xlarank.features.rows import GraphRows
+from xlarank.features.store import read_manifest
+from xlarank.models.arrays import Floats
+from xlarank.models.objectives import mean_rank
+
+_REQUIRED: Final = ("graph", "configuration", "score")
+#: Columns that are read; the last two are optional.
+_SCHEMA: Final = pl.Schema(
+    {
+        "graph": pl.String,
+        "configuration": pl.Int64,
+        "score": pl.Float64,
+        "collection": pl.String,
+        "split": pl.String,
+    }
+)
+#: Errors of damaged files; a panic of polars is no `Exception`.
+_DAMAGED: Final = (OSError, ValueError, PolarsError, PanicException)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of configurations, lower is faster; several tables are blended by mean rank.
+
+    Attributes:
+        names: names of the files or frames in messages.
+        tables: a table each, with the columns of `_SCHEMA` that it has, and ``row``, the number of
+            the entry from 1. Columns ``collection`` and ``split`` select entries.
+    """
+
+    names: list[str]
+    tables: list[pl.DataFrame]
+
+    @classmethod
+    def read(cls, sources: Sequence[Path | Any], split: str) -> Scores:
+        """Read parquet or CSV files, or frames of polars or pandas; raises `SubmissionError`."""
+        names = []
+        tables = []
+        for source in sources:
+            name = str(source) if isinstance(source, Path) else "the frame of scores"
+            names.append(name)
+            tables.append(_table(source, name, split))
+        return cls(names, tables)
+
+    @property
+    def name(self) -> str:
+        return " and ".join(self.names)
+
+    @cached_property
+    # Filtering for each graph is quadratic.
+    def _by_graph(self) -> list[dict[tuple[Any, ...], pl.DataFrame]]:
+        return [table.partition_by("graph", as_dict=True) for table in self.tables]
+
+    def score(self, collection: Collection, graph: GraphRows) -> Floats | None:
+        """Return mean ranks, ``(1, rows)``, or None without scores of the graph; raises
+        `SubmissionError`.
+        """
+        ranks = []
+        for name, graphs in zip(self.names, self._by_graph, strict=True):
+            entries = graphs.get((graph.name,), _SCHEMA.to_frame())
+            if "collection" in entries.columns:
+                entries = entries.filter(pl.col("collection") == str(collection))
+            if len(entries):
+                ranks.append(mean_rank(_row_scores(name, entries, graph)))
+        return np.mean(ranks, axis=0)[None] if ranks else None
+
+    def require_known_graphs(
+        self, workspace: Workspace, collections: Sequence[Collection], split: str
+    ) -> None:
+        """Raise `SubmissionError` for the first row whose graph is unknown or ambiguous."""
+        collections_of: dict[str, list[str]] = {}
+        for collection in collections:
+            manifest = read_manifest(workspace, collection, split)
+            for graph in manifest.graphs if manifest else ():
+                collections_of.setdefault(graph, []).append(str(collection))
+        for name, table in zip(self.names, self.tables, strict=True):
+            if "collection" in table.columns:
+                table = table.filter(pl.col("collection").is_in(list(map(str, collections))))
+            firsts = table.unique("graph", keep="first", maintain_order=True)
+            for graph, row in firsts.select("graph", "row").iter_rows():
+                got = f"row {row} of {name} scores {graph!r}"
+                if graph not in collections_of:
+                    expected = f"{split} graphs of {', '.join(map(str, collections))}"
+                    raise SubmissionError(got, expected=expected)
+                if len(collections_of[graph]) > 1 and "collection" not in table.columns:
+                    expected = f"a column collection: {' or '.join(collections_of[graph])}"
+                    raise SubmissionError(got, expected=expected, do="add it, or pass `collection`")
+
+
+def _table(source: Any, name: str, split: str) -> pl.DataFrame:
+    """Return the entries of a file or frame that are of the split."""
+    try:
+        table = _frame(source)
+        if missing := [column for column in _REQUIRED if column not in table.columns]:
+            raise ValueError(f"it has no column {missing[0]}")
+        columns = pl.Schema({key: kind for key, kind in _SCHEMA.items() if key in table.columns})
+        for column in ("configuration", "score"):
+            kind = table.schema[column]
+            if not (kind.is_numeric() or kind in (pl.String, pl.Null)):
+                raise ValueError(f"its column {column} is of type {kind}")
+        columns["configuration"] = pl.Float64()
+        table = table.select(*columns).cast(columns).with_row_index("row", 1)
+    except _DAMAGED as error:
+        expected = "parquet or csv with the columns graph, configuration, score"
+        got = f"{name} cannot be read ({reason_of(error)})"
+        raise SubmissionError(got, expected=expected) from error
+    whole = table["configuration"].cast(pl.Int64, strict=False)
+    is_whole = whole.eq_missing(table["configuration"])
+    _require(table, is_whole, name, "has the configuration {configuration:g}", "a whole number")
+    table = table.with_columns(whole)
+    if "split" in table.columns:
+        table = table.filter(pl.col("split") == split)
+    has_score = pl.col("score").is_finite() & pl.all_horizontal(pl.col(_REQUIRED).is_not_null())
+    problem = "gives configuration {configuration} of {graph} no score"
+    _require(table, has_score, name, problem, "a finite number in each row")
+    return table
+
+
+def _frame(source: Any) -> pl.DataFrame:
+    if isinstance(source, pl.DataFrame):
+        return source
+    if not isinstance(source, Path):
+        return pl.DataFrame(pl.from_pandas(source))
+    content = read_bytes(source)
+    if source.suffix.lower() == ".csv":
+        return pl.read_csv(content, infer_schema=False)  # numeric names keep their leading zeros
+    return pl.read_parquet(content)
+
+
+def _require(
+    table: pl.DataFrame, valid: pl.Series | pl.Expr, name: str, problem: str, expected: str
+) -> None:
+    """Raise `SubmissionError` for the first row not ``valid``; ``problem`` formats its values."""
+    for row in table.filter(~valid).head(1).iter_rows(named=True):
+        got = f"row {row['row']} of {name} {problem.format(**row)}"
+        raise SubmissionError(got, expected=expected)
+
+
+def _row_scores(name: str, table: pl.DataFrame, graph: GraphRows) -> Floats:
+    """Return the score of each distinct configuration, ``(rows,)``."""
+    problem = "scores configuration {configuration} of {graph}"
+    is_first = pl.col("configuration").is_first_distinct()
+    _require(table, is_first, name, f"{problem} again", "each configuration once")
+    configurations = table["configuration"].to_numpy()
+    is_known = pl.Series(np.isin(configurations, graph.ids))
+    _require(table, is_known, name, problem, f"configurations 0 to {graph.ids[-1]}")
+    row_of = graph.group[np.searchsorted(graph.ids, configurations)]
+    counts = np.bincount(row_of, minlength=len(graph))
+    if not counts.all():
+        lacking = graph.ids[np.flatnonzero(counts[graph.group] == 0)[0]]
+        got = f"{name} has no score of configuration {lacking} of {graph.name}"
+        raise SubmissionError(got, expected="one of it, or of a configuration identical to it")
+    return np.bincount(row_of, table["score"].to_numpy(), len(graph)) / counts
