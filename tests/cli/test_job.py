@@ -104,7 +104,7 @@ def test_the_demo_shows_what_ranks_on_one_screen_and_submits_it(tmp_path):
     for name, metrics in scores.items():
         assert re.search(rf"^{name} is ranked by .* out of fold", done.out, re.M)
         assert re.search(rf"^{name} .* {metrics['score']['mean']:.3f} ", done.out, re.M)
-        rules = {rule: value for rule, value in metrics["score"]["baselines"].items()}
+        rules = dict(metrics["score"]["baselines"])
         assert max(rules.values()) - min(rules.values()) > 0.02, rules
 
 
