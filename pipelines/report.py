@@ -161,7 +161,8 @@ class CollectionFacts:
         shown = {names[0]: "worst", names[len(names) // 2]: "median", names[-1]: "best"}
         pictures = []
         for name, position in reversed(shown.items()):
-            title = f"{position}: {charts.short(name)}\n{metric} {self.metrics[name]['score']:.3f}"
+            shown_name = name if len(name) <= 26 else f"…{name[-25:]}"
+            title = f"{position}: {shown_name}\n{metric} {self.metrics[name]['score']:.3f}"
             chart = charts.ranks_chart(f"{self.name}-{position}", title, *self.ranks[name])
             pictures.append(chart)
         return pictures
@@ -207,7 +208,7 @@ def gather(workspace: Workspace, collection: Collection) -> CollectionFacts:
     try:
         choice = choose_for_collection(workspace, collection)
         facts.ranker = choice.model
-        facts.ranked_by = choice.reason
+        facts.ranked_by = choice.reason.replace(str(workspace.root), workspace.root.name)
         if SPLIT in manifests:
             models = dict.fromkeys([choice.model, choice.trained or choice.model])
             _score(workspace, facts, [*models], manifests[SPLIT])

@@ -51,18 +51,6 @@ ORANGE = "#d9822b"
 _MAX_POINTS = 500
 
 
-def short(name: str, length: int = 26) -> str:
-    """Return a name that fits beside a chart; its end is kept, because it distinguishes graphs of
-    one program.
-
-    >>> short("alexnet_train_batch_32_4ae805e53b8d2b8a")
-    'alexnet_train…05e53b8d2b8a'
-    """
-    if len(name) <= length:
-        return name
-    return f"{name[: length // 2]}…{name[len(name) - length // 2 + 1 :]}"
-
-
 @contextmanager
 def _styled() -> Iterator[None]:
     """Apply `_STYLE` to all that is drawn in a block or by a decorated function."""

@@ -60,7 +60,11 @@ def mean_over_collections(metrics: Mapping[str, Metrics]) -> str:
     if len(names) < 2:
         return ""
     mean = np.mean([column(metrics[name]).mean() for name in names])
-    label = "Kaggle's five collections" if is_complete else " and ".join(names)
+    label = (
+        "Kaggle's five collections"
+        if is_complete
+        else " and ".join([", ".join(names[:-1]), names[-1]])
+    )
     return f"mean over {label}, equally weighted: {mean:.3f}"
 
 
