@@ -99,39 +99,18 @@ def read_submission(path: Path) -> dict[str, list[int]]:
 
 
 def complete_submission(
-    path: Path,
-    ranked: Mapping[str, Sequence[int]],
-    configs: Mapping[str, int],
-    *,
-    keep: bool = True,
-) -> dict[str, str]:
-    """Write a file with a row for each of ``configs``, atomically; return the rows' origins.
-
-    A row comes from ``ranked`` ("ranked"), else with ``keep`` from the existing file if it is valid
-    there and not the default ("kept"), else it lists the first configurations of the graph's file
-    ("default").
+    path: Path, ranked: Mapping[str, Sequence[int]], configs: Mapping[str, int]
+) -> dict[str, bool]:
+    """Write a checked file with a row for each of ``configs``, atomically; return for each id
+    whether it is in ``ranked``. Otherwise its row has the first configurations of the graph's file.
     """
-    try:
-        existing = read_submission(path) if keep and path.exists() else {}
-    except SubmissionError:
-        existing = {}
-    rows = dict[str, Sequence[int]]()
-    origin = {}
+    rows = {}
     for row_id, count in configs.items():
-        default = [*range(required_count(row_id, count))]
-        rows[row_id] = default
-        origin[row_id] = "default"
-        kept = existing.get(row_id, default)
-        if row_id in ranked:
-            rows[row_id] = ranked[row_id]
-            origin[row_id] = "ranked"
-        elif kept != default and _order_problem(row_id, kept, count) is None:
-            rows[row_id] = kept
-            origin[row_id] = "kept"
+        rows[row_id] = ranked.get(row_id, range(required_count(row_id, count)))
     with atomic_write(path) as partial:
         write_submission(partial, rows)
         check_submission(partial, configs)
-    return origin
+    return {row_id: row_id in ranked for row_id in configs}
 
 
 def _lines(path: Path) -> list[tuple[int, list[str]]]:

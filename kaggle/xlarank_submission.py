@@ -87,14 +87,13 @@ print(f"to train: {', '.join(missing) or 'nothing'}")
 # with xlarank, so a right `submission.csv` is there early.
 
 # %%
-build_features(data_root, workspace, BuildRequest(collections=collections, splits=["test"]))
 try:
-    first = submit(workspace, out, collections=chosen)
-    print(f"{out}: {len(first.origin)} rows, before training")
+    first = submit(workspace, out, data_root=data_root, collections=chosen)
+    print(f"{out}: {len(first.ranked)} rows, before training")
 except XlarankError as error:
     print(f"nothing is ranked before training: {error}")
 if missing:
-    splits = ["train", "valid"]
+    splits = ["train", "valid", "test"]
     request = BuildRequest(collections=missing, splits=splits, max_configs=MAX_CONFIGS)
     for part in build_features(data_root, workspace, request).splits:
         print(f"{part.collection} {part.split}: {part.graphs} graphs, {part.rows:,} rows")
@@ -125,11 +124,11 @@ for name in missing:
 submission = submit(workspace, out, collections=chosen)
 ranked = {"test graphs": submission.rows, "ranked by": submission.models}
 print(pd.DataFrame(ranked).to_string())
-for why, names in submission.choices.items():
-    print(f"{', '.join(names)}: {why}")
+for name, why in submission.ranked_by.items():
+    print(f"{name} is ranked by {why}")
 for name, why in submission.left_out.items():
     print(f"{name} is not ranked by a model: {why}")
 for graph, why in submission.broken.items():
     print(f"not in the submission: {graph}: {why}")
 checked = check_submission(out, data_root=data_root, collections=collections)
-print(f"{out}: {len(submission.origin)} rows, {len(checked.problems)} problems")
+print(f"{out}: {len(submission.ranked)} rows, {len(checked.problems)} problems")

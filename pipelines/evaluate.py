@@ -60,7 +60,11 @@ def evaluate(
     evaluation = Evaluation(split)
     chosen = labelled_collections(workspace, collections)
     if scores is not None:
-        scores.require_known_graphs(workspace, chosen, split)
+        graphs = {}
+        for collection in chosen:
+            manifest = read_manifest(workspace, collection, split)
+            graphs[str(collection)] = [*manifest.graphs] if manifest else []
+        scores.require_known_graphs(graphs, split)
     files = {} if official_indices is None else _official_files(official_indices, chosen)
     with steps_of(progress, f"evaluating on {split}", len(chosen)) as step:
 

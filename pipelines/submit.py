@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from xlarank.data.collection import (
     Collection,
     DataRoot,
     GraphFile,
+    choose,
     discover,
     find_data_root,
     graph_files,
@@ -25,16 +25,23 @@ from xlarank.data.errors import (
     counted,
     reasons,
 )
-from xlarank.data.graph import graph_size
+from xlarank.data.graph import graph_size, read_graph
 from xlarank.data.submission import TILE_TOP, complete_submission, submission_id
 from xlarank.data.workspace import Workspace
-from xlarank.features.store import Manifest, each_graph, read_manifest, stored_roots
-from xlarank.models.model import Model
+from xlarank.features.assembly import assemble
+from xlarank.features.rows import GraphRows
+from xlarank.features.store import (
+    Manifest,
+    each_graph,
+    read_manifest,
+    stored_collections,
+    stored_roots,
+)
 from xlarank.models.validation.metrics import order_of, top_of
-from xlarank.pipelines.ranking.model_choice import choose_for_collection
-from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.ranking.model_choice import Choice, choose_for_collection, rows_for_model
+from xlarank.pipelines.support.progress import Progress, Step, steps_of
 from xlarank.pipelines.support.score_files import Scores
-from xlarank.pipelines.support.workspaces import chosen_collections, each_collection
+from xlarank.pipelines.support.workspaces import chosen_collections, require_one_root
 
 
 @dataclass
@@ -46,7 +53,7 @@ class Submission:
         models: collection -> name of the model, of the score files, or of both.
         left_out: collection -> reason why no model ranked its test graphs.
         broken: ``collection graph`` -> reason why its file cannot be used.
-        origin: id -> "ranked", "kept" or "default".
+        ranked: id -> whether the graph was ranked, rather than left in the order of its file.
         ranked_by: collection -> what ranks, and why.
     """
 
@@ -55,157 +62,221 @@ class Submission:
     models: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
-    origin: dict[str, str] = field(default_factory=dict)
+    ranked: dict[str, bool] = field(default_factory=dict)
     ranked_by: dict[str, str] = field(default_factory=dict)
 
     def covers(self, collection: str) -> bool:
         """Return whether the file has graphs of the collection."""
-        return any(row.startswith(f"{collection}:") for row in self.origin)
+        return any(row.startswith(f"{collection}:") for row in self.ranked)
 
-    def unranked(self) -> dict[str, int]:
-        """Count rows that were kept and those of the default order; counts of 0 are left out."""
-        counts = Counter(self.origin.values())
-        return {origin: counts[origin] for origin in ("kept", "default") if counts[origin]}
+    @property
+    def unranked(self) -> int:
+        """Number of rows in the order of their files, because nothing ranked them."""
+        return sum(not is_ranked for is_ranked in self.ranked.values())
 
 
 def submit(
     workspace: Workspace,
     out: Path,
     *,
+    data_root: DataRoot | None = None,
     collections: Sequence[str] = (),
-    cover: Mapping[str, int] | None = None,
     model_from: str | None = None,
-    keep: bool = False,
     scores: Scores | None = None,
     progress: Progress | None = None,
 ) -> Submission:
     """Write a submission that ranks the test graphs of each collection by its model or ``scores``.
 
-    The submission covers every test graph of the collections (default: all) in the workspace or its
-    data root; without ``keep``, graphs that no model ranks are in the order of their files. It is
-    checked (each id once; each configuration once, for tiles the 5 best) before it is moved into
-    place.
+    The submission covers every test graph of the collections (default: all) in the workspace and
+    its data root. Graphs without stored rows are read from the data root, and only the columns that
+    their ranker reads are computed, so nothing has to be built or trained before. Graphs that
+    nothing ranks are in the order of their files. The file is checked (each id once; each
+    configuration once, for tiles the 5 best) before it is moved into place.
 
     Args:
-        cover: id -> number of configurations, for the graphs to cover instead of those of the data
-            root.
+        data_root: Default: that of the workspace, else the one that `find_data_root` chooses.
         model_from: "trained" or "shipped" (`xlarank.pipelines.ranking.model_choice`), or a
             collection with a model, or the folder of one, that ranks all collections of its kind.
-        keep: whether to keep the valid rows of an existing file for graphs that no model ranks.
-        scores: scores to rank by; graphs without scores are ranked by models, unless ``keep``.
+        scores: scores to rank by; graphs without scores are ranked by models.
 
     Raises `CollectionError` if there is nothing to rank, if ``model_from`` has no model, or for a
     named collection without test graphs; `ModelError` for one without a model that fits.
     """
     report = Submission(out)
-    ranked: dict[str, list[int]] = {}
-    configs = dict(cover or {})
-    chosen = chosen_collections(workspace, collections)
+    orders: dict[str, list[int]] = {}
+    configs: dict[str, int] = {}
+    tests = _test_graphs(workspace, data_root, collections)
     if scores is not None:
-        scores.require_known_graphs(workspace, chosen, "test")
-
-    with steps_of(progress, "ranking test graphs", len(chosen)) as step:
-
-        def run(collection: Collection) -> dict[str, list[int]]:
-            step(str(collection))
-            only_scores = keep and scores is not None
-            return _rank_collection(
-                workspace, collection, model_from, scores, only_scores, configs, report
-            )
-
-        for orders in each_collection(chosen, collections, report.left_out, run).values():
-            ranked |= orders
-    if not ranked and not cover:
+        scores.require_known_graphs({str(of): tests[of].names for of in tests}, "test")
+    count = sum(len(test.names) for test in tests.values())
+    with steps_of(progress, "ranking test graphs", count) as step:
+        for collection, test in tests.items():
+            try:
+                configs |= _counts(collection, test, report)
+                choice = _choice(workspace, collection, test, model_from, scores, report)
+                graphs = _rows(workspace, collection, test, choice, report, step)
+                orders |= _ranked(collection, graphs, choice, scores, report)
+            except (CollectionError, ModelError) as error:
+                if str(collection) in collections:
+                    raise
+                report.left_out[str(collection)] = str(error)
+    if not orders:
         why = "; ".join(reasons(report.left_out | report.broken))
         raise CollectionError(f"there is nothing to submit: {why}")
     if scores is not None and not any(scores.name in names for names in report.models.values()):
         raise CollectionError(f"{scores.name} has no scores of test graphs")
-    if cover is None:
-        _add_unbuilt(configs, workspace, chosen, report, not collections)
-    report.origin = complete_submission(out, ranked, configs, keep=keep)
+    report.ranked = complete_submission(out, orders, configs)
     return report
 
 
-def _rank_collection(
+@dataclass(frozen=True)
+class _TestGraphs:
+    """Test graphs of a collection: those with stored rows, and the files of the others."""
+
+    manifest: Manifest | None
+    files: list[GraphFile]
+
+    @property
+    def names(self) -> list[str]:
+        stored = [] if self.manifest is None else [*self.manifest.graphs]
+        return [*stored, *(file.name for file in self.files)]
+
+
+def _test_graphs(
+    workspace: Workspace, data_root: DataRoot | None, names: Sequence[str]
+) -> dict[Collection, _TestGraphs]:
+    """Return the test graphs of the named collections, by default all; raises `CollectionError`."""
+    files: list[GraphFile] = []
+    stored = stored_collections(workspace)
+    if data_root is not None:
+        files = discover(data_root.npz)
+        require_one_root(data_root, workspace, files)
+    elif not stored:
+        files = discover(find_data_root().npz)
+    for root in sorted(stored_roots(workspace)) if data_root is None else ():
+        with suppress(DataRootError):  # removed or moved: cover only the graphs of the workspace
+            files += discover(find_data_root(Path(root)).npz)
+    chosen = choose(names, [*stored, *(file.collection for file in files)])
+    tests = {}
+    for collection in chosen:
+        manifest = read_manifest(workspace, collection, "test")
+        known = set() if manifest is None else manifest.graphs.keys()
+        unbuilt = {}
+        for file in files:
+            if (file.collection, file.split) == (collection, "test") and file.name not in known:
+                unbuilt[file.name] = file
+        tests[collection] = _TestGraphs(manifest, [*unbuilt.values()])
+    return tests
+
+
+def _counts(collection: Collection, test: _TestGraphs, report: Submission) -> dict[str, int]:
+    """Return the number of configurations of each test graph by id; record broken files."""
+    counts = {} if test.manifest is None else _stored_counts(collection, test.manifest)
+    broken = {} if test.manifest is None else dict(test.manifest.broken)
+    for file in test.files:
+        broken.pop(file.name, None)  # a name that the workspace refuses may be in a submission
+        try:
+            row_id = submission_id(collection, file.name)
+            row_id.encode()
+            counts[row_id] = graph_size(file.path, collection.kind).configs
+        except UnicodeEncodeError:
+            broken[file.name] = f"the name {file.name!r} is not valid UTF-8"
+        except GraphFileError as error:
+            broken[file.name] = str(error)
+    if not (counts or broken):
+        raise CollectionError(f"{collection} has no test graphs")
+    report.broken |= {f"{collection} {name}": reason for name, reason in broken.items()}
+    return counts
+
+
+def _choice(
     workspace: Workspace,
     collection: Collection,
+    test: _TestGraphs,
     model_from: str | None,
     scores: Scores | None,
-    only_scores: bool,
-    configs: dict[str, int],
     report: Submission,
-) -> dict[str, list[int]]:
-    """Return the order of each scored test graph by id; update ``configs`` and ``report``."""
-    manifest = read_manifest(workspace, collection, "test")
-    if manifest is None or not (manifest.graphs or manifest.broken):
-        raise CollectionError(f"{collection} has no test graphs in {workspace.root}")
-    configs |= _stored_counts(collection, manifest)
-    report.broken |= {f"{collection} {name}": reason for name, reason in manifest.broken.items()}
-    model: Model | None = None
-    reason = "its scores have no such graph"
+) -> Choice | None:
+    """Return what ranks a collection; without a ranker None if there are ``scores``, else raise
+    `ModelError`.
+    """
     try:
-        if not only_scores:
-            choice = choose_for_collection(workspace, collection, model_from=model_from)
-            model = choice.model
-            model.require(manifest)
+        choice = choose_for_collection(workspace, collection, model_from=model_from)
+        choice.model.require(test.manifest)
+        return choice
     except ModelError as error:
         if scores is None:
             raise
-        model = None
-        reason = f"{reason}, and {error}"
+        report.left_out[str(collection)] = f"its scores have no such graph, and {error}"
+        return None
+
+
+def _ranked(
+    collection: Collection,
+    graphs: Iterable[GraphRows],
+    choice: Choice | None,
+    scores: Scores | None,
+    report: Submission,
+) -> dict[str, list[int]]:
+    """Return the order of each scored graph by id; record what ranks in ``report``."""
     orders = dict[str, list[int]]()
-    by_file = 0
-    for graph in each_graph(workspace, collection, "test", manifest):
+    rankers: list[str] = []
+    unscored = 0
+    for graph in graphs:
         scored = None if scores is None else scores.score(collection, graph)
-        by_file += scored is not None
-        if scored is None and model is not None:
-            scored = model.scores_by_seed(graph)
-        if scored is not None:
-            score = scored.mean(axis=0)[graph.group]
-            best = order_of(score)
-            if collection.kind == "tile":
-                best = top_of(TILE_TOP, score, graph.group)
-            orders[submission_id(collection, graph.name)] = graph.ids[best].tolist()
+        ranker = "" if scores is None else scores.name
+        if scored is None and choice is not None:
+            scored = choice.model.scores_by_seed(graph)
+            ranker = choice.model.name
+            report.ranked_by[str(collection)] = choice.reason
+        if scored is None:
+            unscored += 1
+            continue
+        rankers += [ranker] * (ranker not in rankers)
+        score = scored.mean(axis=0)[graph.group]
+        best = order_of(score)
+        if collection.kind == "tile":
+            best = top_of(TILE_TOP, score, graph.group)
+        orders[submission_id(collection, graph.name)] = graph.ids[best].tolist()
+    if not unscored:
+        report.left_out.pop(str(collection), None)
     report.rows[str(collection)] = len(orders)
-    if len(orders) < len(manifest.graphs):
-        report.left_out[str(collection)] = reason
-    rankers = []
-    if scores is not None and by_file:
-        rankers.append(scores.name)
-    if model is not None and by_file < len(orders):
-        rankers.append(model.name)
-        report.ranked_by[str(collection)] = choice.reason
     report.models[str(collection)] = " and ".join(rankers)
     return orders
+
+
+def _rows(
+    workspace: Workspace,
+    collection: Collection,
+    test: _TestGraphs,
+    choice: Choice | None,
+    report: Submission,
+    step: Step,
+) -> Iterator[GraphRows]:
+    """Yield stored rows, then the columns that the ranker reads of the other graphs."""
+    if test.manifest is not None:
+        for rows in each_graph(workspace, collection, "test", test.manifest):
+            step(f"{collection} {rows.name}")
+            yield rows
+    for file in test.files:
+        name = f"{collection} {file.name}"
+        step(name)
+        if name in report.broken:
+            continue
+        try:
+            graph = read_graph(file.path, collection.kind)
+        except GraphFileError as error:
+            report.broken[name] = str(error)
+            continue
+        if choice is None:
+            yield assemble(graph, only=())
+        else:
+            yield rows_for_model(graph, choice.model, collection.hardware)
 
 
 def _stored_counts(collection: Collection, manifest: Manifest) -> dict[str, int]:
     graphs = manifest.graphs.items()
     return {submission_id(collection, name): graph.configs for name, graph in graphs}
-
-
-def _add_unbuilt(
-    configs: dict[str, int],
-    workspace: Workspace,
-    chosen: Sequence[Collection],
-    report: Submission,
-    every: bool,
-) -> None:
-    """Add test graphs of the data roots without stored rows, of ``every`` or chosen ones."""
-    files: list[GraphFile] = []
-    for root in sorted(stored_roots(workspace)):
-        with suppress(DataRootError):  # removed or moved: cover only the graphs of the workspace
-            files += discover(find_data_root(Path(root)).npz)
-    unbuilt = "its features were not built; run build-features"
-    for file in files:
-        row_id = submission_id(file.collection, file.name)
-        if file.split == "test" and row_id not in configs and (every or file.collection in chosen):
-            if file.collection not in chosen:
-                report.left_out.setdefault(str(file.collection), unbuilt)
-            try:
-                configs[row_id] = graph_size(file.path, file.collection.kind).configs
-            except GraphFileError as error:
-                report.broken.setdefault(f"{file.collection} {file.name}", str(error))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,9 +15,7 @@ from polars.exceptions import PanicException, PolarsError
 from xlarank.data.collection import Collection
 from xlarank.data.errors import SubmissionError, reason_of
 from xlarank.data.files import read_bytes
-from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import read_manifest
 from xlarank.models.arrays import Floats
 from xlarank.models.objectives import mean_rank
 
@@ -82,23 +80,22 @@ class Scores:
                 ranks.append(mean_rank(_row_scores(name, entries, graph)))
         return np.mean(ranks, axis=0)[None] if ranks else None
 
-    def require_known_graphs(
-        self, workspace: Workspace, collections: Sequence[Collection], split: str
-    ) -> None:
-        """Raise `SubmissionError` for the first row whose graph is unknown or ambiguous."""
+    def require_known_graphs(self, graphs: Mapping[str, Sequence[str]], split: str) -> None:
+        """Raise `SubmissionError` for the first row whose graph is unknown or ambiguous; ``graphs``
+        has the names of the graphs of each collection.
+        """
         collections_of: dict[str, list[str]] = {}
-        for collection in collections:
-            manifest = read_manifest(workspace, collection, split)
-            for graph in manifest.graphs if manifest else ():
-                collections_of.setdefault(graph, []).append(str(collection))
+        for collection, names in graphs.items():
+            for graph in names:
+                collections_of.setdefault(graph, []).append(collection)
         for name, table in zip(self.names, self.tables, strict=True):
             if "collection" in table.columns:
-                table = table.filter(pl.col("collection").is_in(list(map(str, collections))))
+                table = table.filter(pl.col("collection").is_in([*graphs]))
             firsts = table.unique("graph", keep="first", maintain_order=True)
             for graph, row in firsts.select("graph", "row").iter_rows():
                 got = f"row {row} of {name} scores {graph!r}"
                 if graph not in collections_of:
-                    expected = f"{split} graphs of {', '.join(map(str, collections))}"
+                    expected = f"{split} graphs of {', '.join(graphs)}"
                     raise SubmissionError(got, expected=expected)
                 if len(collections_of[graph]) > 1 and "collection" not in table.columns:
                     expected = f"a column collection: {' or '.join(collections_of[graph])}"

@@ -121,9 +121,12 @@ def test_build_train_rank_and_submit_from_nothing(small):
     assert done.code == 0 and set(json.loads(done.out)) == {"omega__a", "omega__b"}
     header = "graph,model,rank,configuration,score,runtime_ns,identical,speedup"
     assert Path("out.csv").read_text().startswith(f"{header}\nomega__a,")
+    assert "wrote submission.csv: 4 rows, checked" in here("submit").out
+    assert not Path("work/features/tile").exists()
+    Path("work/models/layout/cpu/random/model.json").write_text("{")
     done = here("submit")
-    assert "note: 2 of 4 rows are not ranked by a model (tile:cpu: " in done.out
-    assert "its features were not built; run build-features" in done.out
+    assert done.code == 1 and "note: 2 of 4 rows are in the order of their files, not" in done.out
+    assert done.errors == ["error: 2 test graphs of 4 are in the order of their files"]
 
 
 def test_fewer_labels_than_asked_for_are_explained(monkeypatch, tmp_path):
@@ -229,7 +232,7 @@ def test_help_has_no_types_of_python_and_examples_that_parse_as_does_the_next_co
         assert f"python run.py {example}" in " ".join(shown.split()) and example.split()[0] == name
     words = {"workspace": " --workspace w", "collection": " -c tile:cpu", "file": "x.npz"}
     words |= {"model": " --model ranknet", "scored_by": "cross-validate"}
-    words |= dict.fromkeys(("data_root", "model_from", "blocks"), "")
+    words |= dict.fromkeys(("data_root", "model_from", "blocks", "target"), "")
     for line in filter(None, (*examples, NEXT.get(name, "").format(**words))):
         command, *arguments = shlex.split(line, comments=True)
         commands().commands[command].make_context(command, arguments)

@@ -1,6 +1,7 @@
 """Submissions: complete, checked, written atomically; which files are refused, and why."""
 
 import csv
+import re
 import shutil
 from unittest.mock import Mock
 
@@ -11,7 +12,7 @@ from tests.graphs import save_npz
 from tests.pipelines import trees
 from tests.pipelines.trees import LAYOUT, TILE, TREE, build, graph_path, stored, tile_graph
 from xlarank.data import submission
-from xlarank.data.errors import CollectionError, ModelError, SubmissionError
+from xlarank.data.errors import CollectionError, ModelError, SubmissionError, WorkspaceError
 from xlarank.data.submission import (
     check_submission,
     complete_submission,
@@ -81,10 +82,10 @@ def test_files_without_features_are_named_and_listed_as_far_as_they_can_be_read(
     graph_path(tree, LAYOUT, "test", "omega__a").write_bytes(b"no zip")
     build(tree, trained)
     report = run(trained, tmp_path / "out.csv")
-    assert {*report.broken} == {f"{LAYOUT} omega__a", f"{TILE} {not_utf8}", f"{TILE} {odd}"}
+    assert {*report.broken} == {f"{LAYOUT} omega__a", f"{TILE} {not_utf8}"}
     rows, before = (rows_of(tmp_path / name) for name in ("out.csv", "before.csv"))
-    assert f"{LAYOUT}:omega__a" not in rows and report.rows == {LAYOUT: 1, TILE: 7}
-    assert rows[f"{TILE}:{odd}"] == [0, 1, 2, 3, 4] and report.origin[f"{TILE}:{odd}"] == "default"
+    assert f"{LAYOUT}:omega__a" not in rows and report.rows == {LAYOUT: 1, TILE: 8}
+    assert len(rows[f"{TILE}:{odd}"]) == 5 and report.ranked[f"{TILE}:{odd}"]
     assert all(rows[f"{of}:{name}"] == before[f"{of}:{name}"] for of, name in measured)
     assert rows[f"{TILE}:alike"] == [0, 1, 2, 3, 4]
     for configs, count in listed.items():
@@ -92,44 +93,67 @@ def test_files_without_features_are_named_and_listed_as_far_as_they_can_be_read(
         assert len(order) == len(set(order)) == count and set(order) <= set(range(configs))
     named = run(trained, tmp_path / "out.csv", collections=[TILE])
     tiles = {row_id for row_id in rows if TILE in row_id}
-    assert rows_of(tmp_path / "out.csv").keys() == named.origin.keys() == tiles
+    assert rows_of(tmp_path / "out.csv").keys() == named.ranked.keys() == tiles
 
 
 @pytest.mark.slow
 def test_the_model_of_each_collection_is_chosen_as_by_rank(trained, tmp_path):
-    """Its own, that of ``model_from``, the only one of its kind or the shipped one."""
-    default = "layout:cpu:default"
-    another = "layout:xla:random"
+    """Its own, that of ``model_from``, or the formula."""
     out = tmp_path / "out.csv"
-    shipped = "the shipped ranker"
-    for name in (default, another):
-        copy = trained.joinpath("features", *name.split(":"))
-        shutil.copytree(trained / "features/layout/cpu/random", copy)
-    rule = "rule: largest output tile"
-    for model_from in (None, LAYOUT, TILE):
-        report = run(trained, out, model_from=model_from)
-        for_tpu = LAYOUT if model_from == LAYOUT else shipped
-        assert report.models == {default: LAYOUT, LAYOUT: LAYOUT, another: for_tpu, TILE: rule}
-        assert not report.unranked()
-    report = run(trained, tmp_path / "shipped.csv", model_from="shipped")
-    assert report.models == {default: shipped, LAYOUT: shipped, another: shipped, TILE: rule}
+    another = "layout:xla:random"
+    copy = trained.joinpath("features", *another.split(":"))
+    shutil.copytree(trained / "features/layout/cpu/random", copy)
+    chosen = [LAYOUT, another]
+    report = run(trained, out, collections=chosen, model_from=None)
+    assert report.models[another] == ESTIMATED_TIME and not report.unranked
+    assert "has no model of layout:xla:random" in report.ranked_by[another]
+    report = run(trained, out, collections=chosen, model_from="shipped")
+    assert report.models == dict.fromkeys(chosen, ESTIMATED_TIME)
+    report = run(trained, out, collections=chosen, model_from=LAYOUT)
+    assert report.models == dict.fromkeys(chosen, "lambdarank")
     orders = rows_of(out)
     for name in TREE[LAYOUT]["test"]:
-        assert orders[f"{default}:{name}"] == orders[f"{LAYOUT}:{name}"]
-    shutil.copytree(trained / "models/layout/cpu/random", trained / "models/layout/cpu/default")
-    trees.edit_json(trained / "models/layout/cpu/default/model.json", collection=default)
-    report = run(trained, out, model_from=LAYOUT)
-    assert report.models == {default: default, LAYOUT: LAYOUT, another: LAYOUT, TILE: rule}
-    assert run(trained, out).models[another] == shipped, "not one of several others"
-    with pytest.raises(CollectionError, match="did you mean"):
-        run(trained, out, model_from="layout:cpu:randm")
-    two = r"layout:\* matches 2 models; expected one of layout:cpu:default"
-    with pytest.raises(ModelError, match=two):
-        run(trained, out, model_from="layout:*")
-    shutil.rmtree(trained / "features/layout/xla/random/test")
-    several = run(trained, out, collections=["layout:*"])
-    assert several.models == {default: default, LAYOUT: LAYOUT}
-    assert [*several.left_out] == [another]
+        assert orders[f"{another}:{name}"] == orders[f"{LAYOUT}:{name}"]
+    report = run(trained, out, collections=["layout:*"])
+    assert list(report.left_out) == [another] and report.unranked == 2
+    with pytest.raises(ModelError, match="there is no model 'layout:cpu:randm'"):
+        run(trained, out, collections=[LAYOUT], model_from="layout:cpu:randm")
+
+
+def test_graphs_without_stored_rows_are_ranked_from_their_files(tree, shared_built, tmp_path):
+    """Nothing is built or trained, and nothing is written but the submission."""
+    out = tmp_path / "out.csv"
+    nowhere = tmp_path / "nowhere"
+    root = trees.data_root(tree)
+    report = run(nowhere, out, data_root=root, model_from=None)
+    assert (report.rows, report.unranked) == ({LAYOUT: 2, TILE: 2}, 0)
+    assert not nowhere.exists()
+    expected = rows_of(out)
+    for name in TREE[LAYOUT]["test"]:
+        ranking = rank(Workspace(nowhere), graph_path(tree, LAYOUT, "test", name))
+        assert expected[f"{LAYOUT}:{name}"] == ranking.order.tolist()
+    build(tree, nowhere, collections=[TILE], settings=trees.FULL)
+    run(nowhere, out, model_from=None)
+    assert rows_of(out) == expected, "of stored rows and of files"
+    damaged = graph_path(tree, LAYOUT, "test", TREE[LAYOUT]["test"][0])
+    damaged.write_bytes(b"no zip")
+    report = run(nowhere, out, data_root=root, model_from=None)
+    assert list(report.broken) == [f"{LAYOUT} {damaged.stem}"]
+    assert rows_of(out).keys() == expected.keys() - {f"{LAYOUT}:{damaged.stem}"}
+    with pytest.raises(CollectionError, match="did you mean layout:cpu:random"):
+        run(nowhere, out, data_root=root, collections=["layout:cpu:randm"])
+    with pytest.raises(WorkspaceError, match="holds tile:cpu of"):
+        other = {TILE: {"test": ["other__a"]}}
+        run(nowhere, out, data_root=trees.write_tree(tmp_path / "other", other))
+
+
+def test_an_unreadable_model_leaves_its_collection_in_file_order(trained, tmp_path):
+    out = tmp_path / "out.csv"
+    (trained / "models/layout/cpu/random/model.json").write_text("{")
+    report = run(trained, out, model_from=None)
+    assert "model.json cannot be used" in report.left_out[LAYOUT]
+    assert report.unranked == len(TREE[LAYOUT]["test"])
+    assert all(rows_of(out)[f"{LAYOUT}:{name}"] == [*range(24)] for name in TREE[LAYOUT]["test"])
 
 
 def test_layouts_without_any_model_are_ranked_as_rank_does(tree, tmp_path):
@@ -143,34 +167,30 @@ def test_layouts_without_any_model_are_ranked_as_rank_does(tree, tmp_path):
 
 
 @pytest.mark.slow
-def test_collections_without_rows_or_model_are_left_out(tree, trained, tmp_path):
+def test_collections_without_a_model_that_fits_are_left_out(tree, trained, tmp_path):
     out = tmp_path / "out.csv"
     named = tmp_path / "named.csv"
     run(trained, out)
     build(tree, trained, splits=["test"], collections=[TILE], settings=trees.NO_CANDIDATES)
-    with pytest.raises(ModelError, match=r"the rows lack \d+ \("):
-        run(trained, named, collections=[TILE])
-    assert "the rows lack" in run(trained, out).left_out[TILE]
-    for gone, why, error in (
-        ("models/tile", "there is no trained tile model", ModelError),
-        ("features/tile/cpu/test", f"{TILE} has no test graphs", CollectionError),
-        ("features/tile", "its features were not built", None),
+    for gone, why in (
+        (None, r"the rows lack \d+ \("),
+        ("models/tile", f"{TILE} has no trained model"),
     ):
-        shutil.rmtree(trained / gone)
+        if gone is not None:
+            shutil.rmtree(trained / gone)
         report = run(trained, out)
         rows = rows_of(out)
-        assert set(report.rows) == {LAYOUT} and why in report.left_out[TILE]
+        assert set(report.rows) == {LAYOUT} and re.search(why, report.left_out[TILE])
         for name in TREE[TILE]["test"]:
             assert rows[f"{TILE}:{name}"] == [0, 1, 2, 3, 4], "Kaggle needs all"
-        assert report.unranked() == {"default": 2}, "rows of the older file are not taken over"
-        assert run(trained, out, keep=True).unranked() == {"default": 2}
-        if error is not None:
-            with pytest.raises(error, match=why):
-                run(trained, named, collections=[TILE])
-    shutil.rmtree(trained / "features")
-    build(tree, trained, collections=[TILE], splits=["train"])
-    with pytest.raises(CollectionError, match=f"nothing to submit: {TILE}"):
-        run(trained, named)
+        assert report.unranked == 2, "rows of the older file are not taken over"
+        with pytest.raises(ModelError, match=why):
+            run(trained, named, collections=[TILE])
+    shutil.rmtree(graph_path(tree, TILE, "test", "x").parent)
+    build(tree, trained)
+    assert f"{TILE} has no test graphs" in run(trained, out).left_out[TILE]
+    with pytest.raises(CollectionError, match=f"{TILE} has no test graphs"):
+        run(trained, named, collections=[TILE])
     assert not named.exists()
 
 
@@ -277,16 +297,15 @@ def test_a_mistyped_id_is_corrected(wrong, tmp_path):
         check_submission(path, CONFIGS)
 
 
-def test_a_file_is_completed_from_what_is_there(tmp_path):
+def test_graphs_that_nothing_ranks_are_in_the_order_of_their_files(tmp_path):
     path = tmp_path / "out.csv"
-    for damage in ("", "no submission\n", GOOD.replace("3;1;0;2", "3;1;0;3"), "\x00"):
-        path.write_text(damage)
-        assert complete_submission(path, {}, CONFIGS)[NET] == "default"
-    assert read_submission(path) == {NET: [0, 1, 2, 3], DOT: [0, 1, 2, 3, 4], SMALL: [0, 1, 2]}
-    assert complete_submission(path, {NET: [3, 2, 1, 0]}, CONFIGS)[NET] == "ranked"
-    origin = complete_submission(path, {DOT: [8, 7, 6, 5, 4]}, CONFIGS)
-    assert origin == {NET: "kept", DOT: "ranked", SMALL: "default"}
-    assert read_submission(path)[NET] == [3, 2, 1, 0]
+    path.write_text(GOOD)
+    assert complete_submission(path, {NET: [3, 2, 1, 0]}, CONFIGS) == {
+        NET: True,
+        DOT: False,
+        SMALL: False,
+    }
+    assert read_submission(path) == {NET: [3, 2, 1, 0], DOT: [0, 1, 2, 3, 4], SMALL: [0, 1, 2]}
 
 
 def test_against_the_test_graphs_or_a_sample(tmp_path):

@@ -64,7 +64,7 @@ cross-validate --by kind -c tile:xla
 rank net__a.npz
 rank own/npz/tile/tpu-estimate/train --csv orders.csv
 submit --out submission.csv
-submit --model-from layout:xla:random
+submit --data-root ~/data/tpugraphs --model-from shipped
 check-submission submission.csv
 check-submission submission.csv --sample sample_submission.csv
 explain net__a.npz --against default
@@ -95,7 +95,7 @@ NEXT: Final = {
         "explain {file}{workspace}{target}{collection}{model_from} "
         "# why the first is first; measure the first five"
     ),
-    "submit": "check-submission {file}{workspace}{collection} # then upload the file",
+    "submit": "check-submission {file}{data_root}{workspace}{collection} # then upload the file",
     "explain": "explain-feature {file} # the meaning of a column",
     "import-hlo": "propose {file} --out candidates.npz",
     "propose": "rank {file}{workspace}{collection}{blocks}",

@@ -294,12 +294,14 @@ def build_changed(
     workspace: Workspace, collections: Sequence[str] | None = None, splits: Sequence[str] = ()
 ) -> None:
     """Build rows again whose graph files have changed since, with their settings."""
-    from xlarank.data.collection import choose, choose_splits
+    from xlarank.data.collection import choose_splits
     from xlarank.features.store import changed_files, described, read_manifests, stored_collections
     from xlarank.pipelines.build_features import BuildRequest
 
-    stored = stored_collections(workspace)
-    for collection in choose(collections or (), stored) if stored else ():
+    for collection in stored_collections(workspace):
+        patterns = collections or [str(collection)]
+        if not any(fnmatch.fnmatch(str(collection), pattern) for pattern in patterns):
+            continue
         manifests = read_manifests(workspace, collection, choose_splits(splits))
         for split, manifest in manifests.items():
             if changes := changed_files(collection, split, manifest):

@@ -198,24 +198,22 @@ def submit(
     scores: list[Path] | None = None,
     json_file: options.Json = None,
 ) -> None:
-    """Write the Kaggle submission: all test graphs, unranked ones in their default order."""
-    from xlarank.data.collection import find_data_root, refuse_sample_on_kaggle
+    """Write the Kaggle submission of all test graphs; nothing has to be trained before."""
+    from xlarank.data.collection import SAMPLE, refuse_sample_on_kaggle
     from xlarank.features.store import stored_roots
     from xlarank.pipelines.submit import submit as run
 
-    if data_root is None:
-        stored = sorted(stored_roots(Workspace(workspace)))
-        refuse_sample_on_kaggle(map(Path, stored) if stored else [find_data_root().path])
-    work = options.built_workspace(
-        data_root,
-        workspace,
-        collection,
-        trained=not scores and model_from != "shipped",
-        splits=["test"],
-    )
+    work = Workspace(workspace)
+    stored = sorted(stored_roots(work))
+    root = options.data_root_of(data_root) if data_root is not None or not stored else None
+    refuse_sample_on_kaggle([root.path] if root is not None else map(Path, stored))
+    if data_root is None and root is not None and root.path == SAMPLE:
+        list_lines("note", ["no data root was given: this submission is for the embedded sample"])
+    options.build_changed(work, collection, ["test"])
     report = run(
         work,
         out,
+        data_root=root,
         collections=collection or (),
         model_from=model_from,
         scores=options.read_scores(scores, "test"),
@@ -224,7 +222,11 @@ def submit(
     console.current_run.keep(out)
     _show_submission(report)
     write_json(json_file, report)
-    finish(report.broken)
+    finish(report.broken | console.current_run.broken)
+    if report.unranked:
+        unranked = counted(report.unranked, "test graph")
+        error_line(f"{unranked} of {len(report.ranked)} are in the order of their files")
+        raise Exit(1)
 
 
 def _show_submission(report: Submission) -> None:
@@ -234,17 +236,14 @@ def _show_submission(report: Submission) -> None:
     )
     for name, reason in report.ranked_by.items():
         say(f"{name} is ranked by {reason}")
-    rows = counted(len(report.origin), "row")
+    rows = counted(len(report.ranked), "row")
     say(f"wrote {report.out}: {rows}, checked")
     covered = {name: report.left_out[name] for name in report.left_out if report.covers(name)}
     causes = reasons(covered)
     causes += [counted(len(report.broken), "broken file")] if report.broken else []
-    why = f"not ranked by a model ({'; '.join(causes)})"
-    unranked = [
-        f"{count} of {rows} are {why}: {origin} order"
-        for origin, count in report.unranked().items()
-    ]
-    list_lines("note", unranked)
+    if report.unranked:
+        why = f"are in the order of their files, not ranked ({'; '.join(causes)})"
+        list_lines("note", [f"{report.unranked} of {rows} {why}"])
     for name in sorted(report.left_out.keys() - covered):
         say(f"{name} has no test graphs, so no rows")
 
