@@ -54,7 +54,7 @@ def demo(workspace: options.Work = Path("work/demo")) -> None:
         say(f"{name} is ranked by {reason}")
     say(f"valid: {evaluation.overall}")
     submission = submit(work, work.reports() / "submission.csv", collections=DEMO)
-    say(f"wrote {submission.out}: {counted(len(submission.origin), 'row')}, checked")
+    say(f"wrote {submission.out}: {counted(len(submission.ranked), 'row')}, checked")
     say("")
     show_ranking(rank(work, root.npz / "layout/cpu/random/valid/unet__a.npz"), top=5)
     page = work.reports() / "report.html"
