@@ -11,7 +11,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 import run
-from xlarank.cli.app import main
+from xlarank.cli import main
 from xlarank.features.block import Block
 
 ROOT = Path(run.__file__).resolve().parent

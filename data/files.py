@@ -31,6 +31,8 @@ T = TypeVar("T")
 _PARTIAL: Final = ".partial-"
 #: Number of bytes that distinguish binary files from text.
 _MAGIC: Final = 512
+#: Errors of any write: a full disk, a quota, a limit on the size of files.
+DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 #: Seconds after which a temporary file counts as abandoned.
 _ABANDONED: Final = 24 * 3600.0
 
@@ -123,12 +125,19 @@ def atomic_write(path: Path) -> Iterator[Path]:
         if partial and error.filename is not None and str(error.filename) != str(partial):
             raise  # the error names another file
         got = f"cannot write {path} ({error.strerror or error})"
-        do = "free some space, change the permissions or pass another `workspace` (or `out`)"
+        do = remedy(error, "pass another `workspace` (or `out`)")
         expected = "enough space and a folder that can be written to"
         raise OutputError(got, expected=expected, do=do) from error
     finally:
         if partial:
             partial.unlink(missing_ok=True)
+
+
+def remedy(error: OSError, otherwise: str) -> str:
+    """Return what to do about a failed write."""
+    if error.errno in DISK_FULL:
+        return f"make room and run the same command again, or {otherwise}"
+    return f"change the permissions, or {otherwise}"
 
 
 def write_parquet(partial: Path, table: pl.DataFrame, **options: Any) -> None:

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from xlarank.data.errors import ModelError, WorkspaceError
-from xlarank.data.files import new_mode, read_bytes, write_json
+from xlarank.data.files import new_mode, read_bytes, remedy, write_json
 from xlarank.models.card import CARD, ModelCard, read_card, unusable
 from xlarank.models.losses import LOSSES
 from xlarank.models.member import Member
@@ -84,8 +84,9 @@ def _new_members(folder: Path, members: Sequence[Member]) -> Iterator[dict[str, 
         if not isinstance(error, OSError):
             raise
         got = f"cannot write {folder} ({error.strerror or error})"
-        do = "choose another workspace or change permissions"
-        raise WorkspaceError(got, expected="a folder that can be written to", do=do) from error
+        do = remedy(error, "pass another `workspace`")
+        expected = "enough space and a folder that can be written to"
+        raise WorkspaceError(got, expected=expected, do=do) from error
 
 
 def read_members(folder: Path, card: ModelCard) -> list[Member]:

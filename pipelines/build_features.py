@@ -213,7 +213,9 @@ def _build_in_processes(work: list[PartJob], workers: int) -> Results:
     """Build the jobs in processes of this machine; raises `XlarankError` if one dies."""
     # a fork of a process with the threads of polars can hang
     spawn = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, spawn, initializer=processes.end_with_parent)
+    others = set(multiprocessing.active_children())
+    with processes.interrupts_held_back():
+        pool = ProcessPoolExecutor(workers, spawn, initializer=processes.end_with_parent)
 
     def submit(job: PartJob) -> Future[PartJob]:
         # starts processes on demand; they share the cores, so each uses one thread
@@ -229,6 +231,10 @@ def _build_in_processes(work: list[PartJob], workers: int) -> Results:
         do = f"run again with a smaller `jobs`; {_KEPT}"
         got = "a worker process died, most likely for want of memory"
         raise XlarankError(got, do=do) from error
+    except BaseException:  # interrupted: the workers do not finish their graphs
+        pool.shutdown(wait=False, cancel_futures=True)
+        processes.end_children(set(multiprocessing.active_children()) - others)
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -1,6 +1,6 @@
 """``python -m xlarank``."""
 
-from xlarank.cli.app import main
+from xlarank.cli import main
 
 if __name__ == "__main__":
     main()

@@ -9,9 +9,10 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
+from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, Final
 
 from xlarank.data.errors import ClusterError
@@ -58,6 +59,7 @@ def end_with_parent() -> None:
     """Ignore interrupts, print warnings as single lines, and exit as soon as the parent is gone."""
     warnings.showwarning = _print_warning
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # partial files are removed
     parent = multiprocessing.parent_process()
 
     def exit_with_parent() -> None:
@@ -66,6 +68,14 @@ def end_with_parent() -> None:
             os._exit(1)
 
     threading.Thread(target=exit_with_parent, daemon=True).start()
+
+
+def end_children(children: Iterable[BaseProcess]) -> None:
+    """End worker processes; one that is at work removes its partial files first."""
+    for child in children:
+        while child.is_alive():
+            child.terminate()
+            child.join(0.2)
 
 
 def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:

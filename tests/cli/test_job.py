@@ -125,15 +125,6 @@ def test_explain_shows_causes_and_copies(job, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_report_compares_two_workspaces(trained, job, tmp_path):
-    page = tmp_path / "page.html"
-    done = here("report", "--workspace", trained, "--compare", job.work, "--out", page)
-    assert done.code == 0 and f"wrote {page}: " in done.out and f"{TILE}: " in done.out, done.err
-    text = page.read_text(encoding="utf-8")
-    assert "ranked better than in" in " ".join(text.split())
-
-
-@pytest.mark.slow
 def test_other_rankers_alone_and_side_by_side(trained):
     words = f"cross-validate --workspace {trained} --rounds 5 --threads 1 --json -".split()
     done = here(*words, "--model", "ranknet", "--model", "lambdarank", "-c", LAYOUT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import re
@@ -24,18 +23,10 @@ import xlarank
 from xlarank.cli import console, dataset, demo, explaining, learning, programs, ranking, scoring
 from xlarank.cli.options import RANKERS, SHARED_HELP, moved_to_front, require_separate_files
 from xlarank.data.errors import MAX_ROUNDS, XlarankError
+from xlarank.data.files import DISK_FULL
 
 #: Placeholders of option values in help, by type; a flag has none.
 _PLACEHOLDERS: Final = {"Path": "PATH", "str": "TEXT", "bool": "", "int": "N", "float": "N"}
-#: Errors of any write, in libraries too: a full disk, a quota, a limit on the size of files.
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-#: Messages of errors that libraries raise instead of `MemoryError`.
-_NO_MEMORY = (
-    "can't start new thread",
-    "error return without exception",
-    "allocate memory",
-    "map segment",
-)
 #: Signals received so far: a library may swallow the exception of a handler.
 _received: list[int] = []
 #: Seconds after a signal to remove partial files; a second signal ends the program at once.
@@ -121,7 +112,7 @@ def _say_next(result: object, **values: object) -> None:
     console.finish(console.current_run.broken)
     with suppress(KeyError):  # nothing follows, or no file was recorded
         then = NEXT[console.current_run.command].format_map(console.current_run.words)
-        console.say(f"next: python run.py {then}", "dim")
+        console.say(f"next: {console.program()} {then}", "dim")
 
 
 def _version(show: bool) -> None:
@@ -177,7 +168,7 @@ def commands() -> Any:
             parameter._get_number_range_help_str = partial(number_span, parameter)
             if parameter.default is False:  # a flag needs no negative
                 parameter.secondary_opts = []
-        lines = ["Examples:", *(f"python run.py {example}" for example in examples_of(name))]
+        lines = ["Examples:", *(f"{console.program()} {example}" for example in examples_of(name))]
         if any(parameter.name == "model" for parameter in command.params):
             lines += ["", "Rankers:", *(f"{ranker}: {text}" for ranker, text in RANKERS.items())]
         command.epilog = "\n".join(lines) if name else None
@@ -231,7 +222,9 @@ def main() -> None:
         if _received:  # libraries may turn the interruption into another error
             sys.stdout.flush()
             _leave(_received[0])
-        if _out_of_memory(error):  # perhaps too little is left for the console
+        if any(
+            isinstance(cause, MemoryError) for cause in _causes(error)
+        ):  # perhaps too little is left for the console
             os.write(2, _MEMORY)
             sys.exit(1)
         if (user_error := _user_error(error)) is None:
@@ -285,28 +278,13 @@ def _user_error(error: BaseException) -> XlarankError | None:
         return error
     for cause in _causes(error):
         # Raised by any library that writes.
-        if isinstance(cause, OSError) and cause.errno in _DISK_FULL:
+        if isinstance(cause, OSError) and cause.errno in DISK_FULL:
             got = f"a file cannot be written ({cause.strerror})"
             do = "make room and run the same command again; finished work is kept"
             return XlarankError(got, expected="free space on the disk", do=do)
-    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        got = f"the path {str(error.filename)[:40]}... is too long"
-        return XlarankError(got, do="choose a shorter name")
-    # Stand for undecodable bytes.
-    if isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:
-        path = error.object[max(0, error.start - 200) : error.end + 200]
-        return XlarankError(f"the path {path!r} is not valid UTF-8", do="rename it")
+    if isinstance(error, OSError) and error.filename is not None:
+        return XlarankError(f"{error.filename}: {error.strerror}", do="check the path")
     return None
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    for cause in _causes(error):
-        if isinstance(cause, MemoryError):
-            return True
-        if isinstance(cause, RuntimeError | SystemError | ImportError | OSError):
-            if any(text in str(cause) for text in _NO_MEMORY):
-                return True
-    return False
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -69,6 +69,11 @@ class Run:
 current_run = Run()
 
 
+def program() -> str:
+    """Return how the command line was called: by its script, or in a clone."""
+    return "xlarank" if Path(sys.argv[0]).stem == "xlarank" else "python run.py"
+
+
 def console(*, stderr: bool = False) -> Console:
     """Return a console with the terminal's width, or a fixed width for files."""
     stream = sys.stderr if stderr or current_run.json_on_stdout else sys.stdout

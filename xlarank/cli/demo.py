@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from typer import Typer
 
 from xlarank.cli import options
-from xlarank.cli.console import progress, say, show_rows, write_json
+from xlarank.cli.console import program, progress, say, show_rows, write_json
 from xlarank.cli.ranking import show_ranking
 from xlarank.data.errors import counted
 
@@ -60,7 +60,7 @@ def demo(workspace: options.Work = Path("work/demo")) -> None:
     page = work.reports() / "report.html"
     report(work, page, collections=DEMO)
     say("")
-    say(f"Open {page} in a browser. A graph of your own: rank GRAPH.npz")
+    say(f"Open {page} in a browser. A graph of your own: {program()} rank GRAPH.npz")
 
 
 def _row(result: TrainResult, evaluation: Evaluation) -> dict[str, str]:
