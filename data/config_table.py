@@ -51,7 +51,7 @@ class ConfigTable:
     """Codes and distinct rows of a layout graph's configurations.
 
     Rows are sorted by node, then by their entries from the last to the first, so their order does
-    not depend on that of the configurations.
+    not depend on the order of the configurations.
 
     Attributes:
         codes: ``(configs, nodes)`` indices into ``rows``.

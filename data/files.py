@@ -87,8 +87,8 @@ def output_target(path: Path) -> Path:
 
 
 def require_replaceable(path: Path) -> Path:
-    """Return the `output_target` of a text; raises `OutputError` also for one that would replace a
-    binary file: a graph, a table, a database.
+    """Return the `output_target` of a text; raises `OutputError` also if the file is a binary
+    one: a graph, a table, a database.
     """
     target = output_target(path)
     start = b""

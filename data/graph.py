@@ -71,9 +71,9 @@ class Graph(ABC):
         opcode: ``(nodes,)`` ids as in `xlarank.data.schema.OPCODES`.
         edges: ``(edges, 2)``; ``[u, v]`` means that u consumes the output of v.
         runtime: ``(configs,)`` nanoseconds; 0 if not measured (not compiled, or withheld).
-        target: hardware that the configurations are for (`xlarank.data.hardware`): that of the
-            collection whose folder holds the file, else of the file's array ``target``; empty if
-            neither is known.
+        target: hardware that the configurations are for (`xlarank.data.hardware`): as named by
+            the collection whose folder holds the file, else by the file's array ``target``; empty
+            if neither is known.
     """
 
     kind: ClassVar[Kind]

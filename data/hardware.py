@@ -24,7 +24,7 @@ WORDS: Final = (
 
 
 def is_hardware(name: str) -> bool:
-    """Return whether a name is that of the dataset or of a chip.
+    """Return whether a name means the dataset or a chip.
 
     >>> [is_hardware(name) for name in ("tpugraphs", "tpu-v4", "nvidia-h100", "mycompiler", "")]
     [True, True, True, False, False]

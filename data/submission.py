@@ -49,7 +49,7 @@ def check_submission(path: Path, configs: Mapping[str, int]) -> None:
 def submission_problems(
     path: Path, configs: Mapping[str, int | None], *, fewest: Mapping[str, int] | None = None
 ) -> Iterator[SubmissionError]:
-    """Yield the problems of a file in line order, at most one per line, then that of missing ids.
+    """Yield the problems of a file in line order, at most one per line, then missing ids.
 
     Every id must be listed exactly once, with every configuration exactly once (layout) or at least
     5 different ones (tile; fewer if the graph has fewer). Blank lines are skipped. ``configs``

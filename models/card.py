@@ -25,7 +25,7 @@ KIND: Final = "kind"
 FOLDS_OF: Final = {FAMILY: "families", KIND: "kernel families"}
 
 
-#: The fallback for unseen kernel families: ranks are blended with those of the compiler's default.
+#: The fallback for unseen kernel families: ranks are blended with the compiler's default.
 FALLBACK: Final = "weight 0.5 on the compiler's default"
 
 

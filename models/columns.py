@@ -51,7 +51,7 @@ def require_columns(got: Sequence[str], expected: Sequence[str]) -> None:
 
 
 def model_columns(columns: Sequence[str], got: Sequence[str], *, subset: bool) -> Indices:
-    """Return the indices of a model's columns among those of rows; raise `ModelError` if any is
+    """Return the indices of a model's columns among the rows' columns; raise `ModelError` if any is
     missing or, unless it uses a ``subset``, if there are others.
     """
     if not subset:

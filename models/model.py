@@ -35,7 +35,7 @@ RULE: Final = "rule: "
 class Model:
     """A ranker: members or, without any, a fixed sum of columns (``rule``).
 
-    Scores of seeds are averaged. The score of a seed is that of its member or, of several members
+    Scores of seeds are averaged. The score of a seed is its member's score or, of several members
     with different losses, the weighted mean of their ranks within the graph. Methods that change a
     model return another one.
 
@@ -133,7 +133,7 @@ class Model:
     def staged(self, rows: GraphRows, every: int) -> Iterator[Floats]:
         """Yield ``(rows,)`` scores of the first seed every ``every`` rounds and after the last.
 
-        The first are those of 0 rounds if `ranks_without_trees`.
+        The first are scores of 0 rounds if `ranks_without_trees`.
         """
         rows = self.select(rows)
         if self.rule is not None:
@@ -200,8 +200,8 @@ class Model:
         return rows.only(model_columns(self.columns, rows.columns, subset=self.shipped))
 
     def require(self, manifest: Manifest | None = None) -> None:
-        """Raise `ModelError` unless the model matches the manifest's rows, by default those of the
-        current code.
+        """Raise `ModelError` unless the model matches the manifest's rows, by default the rows of
+        the current code.
         """
         card = self.require_card()
         settings = card.recipe.settings

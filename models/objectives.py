@@ -110,8 +110,8 @@ def row_weights(indptr: Integers, how: str, factor: Floats | None = None) -> Flo
 
 @dataclass(frozen=True, eq=False)
 class RankNetLoss:
-    """Weighted sum over rows of log(1 + exp(relevance of the slower - that of the faster)), a mean
-    over partners.
+    """Weighted sum over rows of log(1 + exp(relevance of the slower - relevance of the faster)),
+    a mean over partners.
 
     RankNet: Burges et al. 2005, *Learning to Rank using Gradient Descent*, with target
     probabilities 0 and 1. All pairs of a graph are equally likely, as Kendall's tau weights them
@@ -145,7 +145,7 @@ class RankNetLoss:
         """Return the gradient and the hessian's diagonal, ``(rows,)`` each, on newly sampled pairs.
 
         With p = 1 / (1 + exp(relevance of the faster - relevance of the slower)), a pair adds -p to
-        the gradient of the faster row, p to that of the slower one, and p (1 - p) to both hessians.
+        the faster row's gradient, p to the slower row's gradient, and p (1 - p) to both hessians.
         Sums are divided by ``pairs`` and weighted; the hessian is at least `HESSIAN_FLOOR` times
         the weight.
         """

@@ -79,7 +79,7 @@ def params_of(ranker: str, kind: Kind, changes: Mapping[str, Any] | None = None)
 
 
 def members_of(ranker: str, kind: Kind, params: Mapping[str, Any]) -> list[Member]:
-    """Return the unfitted members of a ranker; those of an ensemble have positive weights."""
+    """Return the unfitted members of a ranker; members of an ensemble have positive weights."""
     if ranker != ENSEMBLE:
         return [Member(LOSSES[ranker], params, kind)]
     members = []

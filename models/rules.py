@@ -29,7 +29,7 @@ _RULES: Final[dict[Kind, dict[str, ColumnSum]]] = {
 
 
 def rules_of(kind: Kind, columns: Sequence[str]) -> list[Model]:
-    """Return the rules whose columns are among those of the rows."""
+    """Return the rules whose columns the rows have."""
     models = []
     for name, rule in _RULES[kind].items():
         if {*rule.columns} <= {*columns}:

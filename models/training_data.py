@@ -258,7 +258,7 @@ class TrainingData:
         return training.join(self.also.take(extra)) if extra else training
 
     def with_also(self) -> TrainingData:
-        """Return all training groups, including those of other collections."""
+        """Return all training groups, including groups of other collections."""
         return self if self.also is None else self.join(self.also)
 
 

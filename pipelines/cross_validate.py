@@ -51,7 +51,7 @@ def cross_validate(
 
     Args:
         model: ranker to fit instead of the trained model's, with tuned parameters if any and the
-            best number of rounds on these folds (at most that of ``fit``). Several rankers are
+            best number of rounds on these folds (at most ``fit``'s). Several rankers are
             compared with the first.
         by: unit held out with a graph. "kind": as in `FoldPlan.of`, with a fallback. "family": its
             program family, as for a new program.
@@ -131,7 +131,7 @@ def _kept_by_train(
     card: ModelCard,
     evaluation: Evaluation,
 ) -> Rankings:
-    """Return the metrics in the card, and those of rules."""
+    """Return the metrics in the card, and metrics of rules."""
     name = str(collection)
     if card.fallback:
         evaluation.notes.append(f"{name}: fallback for unseen kernel families: {FALLBACK}")

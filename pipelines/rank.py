@@ -154,7 +154,7 @@ class Ranking:
         metrics: `graph_metrics`; None unless two distinct configurations differ in runtime.
         fallback: description of the fallback for an unseen kernel family, if it was used; else
             empty.
-        speedup: ``(configs,)`` runtime of the compiler's default over that of each configuration,
+        speedup: ``(configs,)`` runtime of the compiler's default over each configuration's runtime,
             each the minimum of its repeats (tiles: of runtime / normalizer), NaN if not measured;
             None if the default is unknown.
         speedups: speedups of the first and of the best of five

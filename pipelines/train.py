@@ -172,7 +172,7 @@ def _save(
     settings: TrainSettings,
     progress: Progress | None,
 ) -> TrainResult:
-    """Replace the model of the collection by that of the best contender, which is the first, and
+    """Replace the model of the collection by the best contender's model, which is the first, and
     write the out-of-fold results of all.
 
     Raises `CollectionError`, before anything is replaced, if all scores of a new model are equal.

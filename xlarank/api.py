@@ -29,10 +29,10 @@ def rank(
     """Rank the configurations of a graph, or of an npz file.
 
     The hardware is ``target`` ("tpugraphs" for a file of the TpuGraphs dataset, or a chip:
-    "tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v6e", "cpu", "nvidia-h200"), or that of ``collection``; else
-    that of the collection whose folder contains the file, else that in the file.
+    "tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v6e", "cpu", "nvidia-h200"), or the hardware of
+    ``collection``; else of the collection whose folder contains the file, else as the file says.
 
-    If the workspace has a trained model of ``collection``, by default that of the folder, the
+    If the workspace has a trained model of ``collection``, by default the folder's, the
     highest mean out of fold ranks: the model, or the ranker that needs no training. That is the
     estimated time, for tiles of TPUs trees that learned from estimates of the TPU's compiler.
     ``model_from`` decides otherwise: "trained", "shipped", a collection with a model or the folder
@@ -89,7 +89,7 @@ def load_rows(
 
     Columns are ``collection, graph, family, split, configuration, repeats, runtime_ns, label, fold,
     held_out`` and the features, all or those in ``columns``. ``label``, which rankers are trained
-    on, is the runtime, for tiles divided by that of the compiler's default. ``configuration`` is
+    on, is the runtime, for tiles divided by the default's runtime. ``configuration`` is
     the first of ``repeats`` identical ones. To compare with ``train``, score the graphs of ``fold``
     k by a ranker fitted on graphs whose ``held_out`` does not list k; ``fold`` and ``held_out`` are
     null for graphs not trained on. ``.to_pandas()`` converts to pandas.

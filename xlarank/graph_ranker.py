@@ -42,8 +42,8 @@ class GraphRanker:
         tier: columns to compute, "fast" or "full".
         candidates: whether to include columns computed from all candidates of a graph.
         target: hardware to rank for: "tpugraphs" (files of the TpuGraphs dataset) or a chip:
-            "tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v6e", "cpu", "nvidia-h200". By default that of the
-            graphs (`xlarank.data.graph.Graph`). Columns for other hardware are not used.
+            "tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v6e", "cpu", "nvidia-h200". By default the graphs'
+            (`xlarank.data.graph.Graph`). Columns for other hardware are not used.
         params: parameters of the ranker; default: those for the kind of graphs.
 
     Raises `xlarank.data.errors.ParameterError`, a `ValueError`, for an unknown parameter or a bad

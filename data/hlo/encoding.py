@@ -1,6 +1,6 @@
 """Encoding of HLO modules and of TpuGraphs' own protobufs as the dataset's arrays.
 
-The formulas are those of Google's extractor (google-research-datasets/tpu_graphs,
+The formulas are taken from Google's extractor (google-research-datasets/tpu_graphs,
 ``process_data/xla``): numbers are 64-bit integers, rounded to float32 once; sequences are cut to 2,
 4 or 6 entries, some followed by the sum and product of all entries (1 for an empty sequence). Nodes
 are numbered across computations in the module's order. All ids in a file are checked before use.

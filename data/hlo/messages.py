@@ -131,7 +131,7 @@ def instructions(module: Message) -> Iterator[tuple[Message, Message]]:
 
 
 def _message_classes() -> dict[str, type[Message]]:
-    """Return message classes by name; their pool is separate from those of TensorFlow and jax."""
+    """Return message classes by name; their pool is not TensorFlow's or jax's."""
     name = "xlarank_hlo.proto"
     file = descriptor_pb2.FileDescriptorProto(name=name, package=_PACKAGE, syntax="proto3")
     for name, fields in re.findall(r"message (\w+) \{(.*?)\}", _DECLARATIONS, re.DOTALL):

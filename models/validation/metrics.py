@@ -15,7 +15,7 @@ from xlarank.models.params import OneOf
 
 #: Metrics reported per graph, in table order.
 METRICS: Final = ("tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score", "tau_b")
-#: Speedups reported per graph: that of the best among the first k configurations, for these k.
+#: Speedups reported per graph: of the best among the first k configurations, for these k.
 SPEEDUPS: Final = {"speedup@1": 1, "speedup@5": 5}
 #: Column of layouts that is 0 for the compiler's default.
 LAYOUTS_SET: Final = "change__nodes_set__share"
@@ -221,7 +221,7 @@ def summary(graphs: dict[str, float], metric: str = "score") -> dict[str, Any]:
     """Return ``{mean, std, low, high, graphs}`` of ``{graph: value}``, with the
     `bootstrap_interval` of the mean.
 
-    For speedups, the mean is geometric and the std is that of the logarithms.
+    For speedups, the mean is geometric and the std is computed from logarithms.
     """
     values = np.array(list(graphs.values()))
     values, inverse = (np.log(values), np.exp) if metric in SPEEDUPS else (values, np.float64)
@@ -248,7 +248,7 @@ def speedups(score: Floats, cost: Floats, compiler: float, group: Integers) -> d
     """Return `SPEEDUPS` of a graph: the compiler's cost over the lowest cost among the first k,
     expected with tied scores in random order (`best_of_top`).
 
-    Costs are those of `GraphRows.row_cost`, the lowest among identical configurations.
+    Costs are `GraphRows.row_cost`, the lowest among identical configurations.
 
     >>> speedups(np.array([1.0, 2.0, 3.0]), np.array([30.0, 10.0, 20.0]), 20.0, np.arange(3))
     {'speedup@1': 0.6666666666666666, 'speedup@5': 2.0}

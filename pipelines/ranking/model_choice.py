@@ -213,8 +213,8 @@ def models_named(workspace: Workspace, names: Sequence[str]) -> list[Collection]
 
 
 def rows_for_model(graph: Graph, model: Model, hardware: str = "") -> GraphRows:
-    """Compute a graph's rows for a model, with copies priced for ``hardware``, by default that of
-    the model.
+    """Compute a graph's rows for a model, with copies priced for ``hardware``, by default the
+    model's.
 
     Raises `ModelError` if the kind or the version of the code differs.
     """

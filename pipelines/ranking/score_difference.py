@@ -138,7 +138,7 @@ def explain_graph(
 
     ``against`` is a configuration, or "default" for the compiler's default: a configuration that
     sets no layout, or the first tile. None is the default too, but the middle of the ranking if
-    there is no default or ``config`` equals it. ``hardware`` is that of the graph. Raises
+    there is no default or ``config`` equals it. ``hardware`` is the graph's. Raises
     `ModelError` if the model cannot rank the graph, and `XlarankError` for an unknown
     configuration.
     """
@@ -288,7 +288,7 @@ def _largest_first(values: Mapping[_Key, float]) -> dict[_Key, float]:
 def segments_of(graph: Graph, changes: Mapping[int, float]) -> dict[tuple[int, ...], float]:
     """Return sums of up to five groups of connected nodes with large ``changes``.
 
-    Nodes are connected over tensors of rank 2 or more: those of lower rank have one layout, and a
+    Nodes are connected over tensors of rank 2 or more: tensors of lower rank have one layout, and a
     shared scalar would connect half a program.
     """
     by_size = _largest_first(changes)

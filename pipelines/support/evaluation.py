@@ -44,7 +44,7 @@ class Evaluation:
 
     Attributes:
         graphs: description of the evaluated graphs: a split, or how they were held out.
-        rankings: metrics by collection, first those of the evaluated ranker.
+        rankings: metrics by collection; the evaluated ranker comes first.
         ranked_by: collection -> what `rank` and `submit` use, and why.
         left_out: collection (or ``collection graph``) -> reason why it was not evaluated.
     """
@@ -169,7 +169,7 @@ def add_untrained(
 
 
 def out_of_fold(workspace: Workspace, collection: Collection, card: ModelCard) -> Rankings:
-    """Return the out-of-fold metrics that a card stores, and those of rules on the same rows.
+    """Return the out-of-fold metrics that a card stores, and metrics of rules on the same rows.
 
     Graphs that were removed are left out; raises `CollectionError` if there is none.
     """
@@ -189,7 +189,7 @@ def out_of_fold(workspace: Workspace, collection: Collection, card: ModelCard) -
 
 
 def first_of(rankings: Rankings, ranker: str) -> Rankings:
-    """Return the rankings, with those of one ranker first."""
+    """Return the rankings, one ranker's first."""
     return dict(sorted(rankings.items(), key=lambda item: item[0][0] != ranker))
 
 

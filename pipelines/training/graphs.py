@@ -32,7 +32,7 @@ def fit_graphs(
     """Fit a ranker on measured graphs of one kind; return it with its card, and the reasons for
     graphs left out, by name.
 
-    ``target`` is the hardware (`xlarank.data.hardware`), by default that of the graphs. Raises
+    ``target`` is the hardware (`xlarank.data.hardware`), by default the graphs'. Raises
     `ModelError` for graphs of two kinds or for none to fit on, and `ParameterError` for graphs for
     no or several kinds of hardware without ``target``.
     """

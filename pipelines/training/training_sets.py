@@ -107,7 +107,7 @@ def training_sizes(
 ) -> dict[str, int]:
     """Return the number of training rows of each labelled graph.
 
-    The graphs of all splits have at most as many rows as those of the first, and `even_limit` for
+    Graphs of later splits have at most as many rows as graphs of the first split, and `even_limit` for
     ``max_rows`` in total (0: all, None: the default of the kind), but `MIN_CONFIGS` or more.
     """
     graphs: dict[str, int] = {}

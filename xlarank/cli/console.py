@@ -134,7 +134,7 @@ def _grouped(reason_of: Mapping[str, str]) -> list[str]:
 def show_rows(rows: Iterable[Mapping[str, object]]) -> None:
     """Print rows as a table without empty columns, headed by their keys.
 
-    A key that begins with > is that of a column aligned right; an empty row is a rule.
+    A key that begins with > makes a column aligned right; an empty row is a rule.
     """
     texts = [{head: plain(str(cell)) for head, cell in row.items()} for row in rows]
     filled = [row for row in texts if row]

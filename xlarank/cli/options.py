@@ -243,7 +243,7 @@ def built_workspace(
     splits: Sequence[str] = (),
 ) -> Workspace:
     """Return the workspace, after building features of the named collections that it lacks, and
-    those of ``splits`` (default: all) whose graph files have changed.
+    features of ``splits`` (default: all) whose graph files have changed.
 
     If it has none of the data root, all collections are built unless some are named. Stored
     features keep the settings they were built with. With ``trained``, a workspace without features

@@ -180,7 +180,7 @@ def collect(
         out: Data root to write to; graphs go below its npz/.
         search: random, or evolve: a genetic search by the labels.
         tiles: Label tiles of each kernel instead of layouts (TPU).
-        name: Name of the graph; default: that of the program.
+        name: Name of the graph; default: the program's.
         jobs: Number of configurations compiled at a time.
         limit: Maximum seconds to compile or run a configuration (--tiles: mean per compilation).
         effort: XLA's effort; -1: faster, with other labels.

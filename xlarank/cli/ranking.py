@@ -259,7 +259,7 @@ def check_submission(
 ) -> None:
     """Check a submission: ids, permutations, five configurations of each tile.
 
-    The test graphs are those of --data-root, else of the data root of --workspace, of XLARANK_DATA,
+    The test graphs come from --data-root, else the data root of --workspace, of XLARANK_DATA,
     or of the data root of the default workspace.
 
     Args:

@@ -84,7 +84,7 @@ def cross_validate(
 
     Args:
         by: Unit to hold out: kind (a kernel family; layouts: family) or family (a program).
-        model: Ranker to fit instead of that of the model: RANKERS. Repeat to compare.
+        model: Ranker to fit instead of the model's: RANKERS. Repeat to compare.
         with_valid: With --model: fit on train and valid.
     """
     from xlarank.models.training_data import FitSettings
