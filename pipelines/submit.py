@@ -307,8 +307,9 @@ def check_submission(
     without one of the ``workspace``, in all or the named collections. A layout row lists every
     configuration once; a tile row at least 5 different ones, of which the first 5 count (all if the
     graph has fewer). The number of configurations is read from the data root or the workspace,
-    never from the sample: Kaggle's lists 1000 configurations for every layout and 5 for every tile graph. A
-    graph in neither is checked as far as possible: a layout row lists no fewer than its sample row.
+    never from the sample: Kaggle's lists 1000 configurations for every layout and 5 for every tile
+    graph. A graph in neither is checked as far as possible: a layout row lists no fewer than its
+    sample row.
     """
     configs: dict[str, int | None] = {}
     unknown: dict[str, str] = {}

@@ -107,8 +107,8 @@ def training_sizes(
 ) -> dict[str, int]:
     """Return the number of training rows of each labelled graph.
 
-    Graphs of later splits have at most as many rows as graphs of the first split, and `even_limit` for
-    ``max_rows`` in total (0: all, None: the default of the kind), but `MIN_CONFIGS` or more.
+    Graphs of later splits have at most as many rows as graphs of the first split, and `even_limit`
+    for ``max_rows`` in total (0: all, None: the default of the kind), but `MIN_CONFIGS` or more.
     """
     graphs: dict[str, int] = {}
     for manifest in manifests:
