@@ -71,7 +71,7 @@ collect --tiles --program step.hlo.pb --out own
 advise mynet:program --budget 1
 advise step.hlo.pb --budget 20 --minutes 30 --out advice
 demo
-demo --trials 20 --workspace work/demo
+demo --workspace work/demo
 """
 #: Next command. ``{file}`` stands for what the finished command recorded, the other words for
 #: its options; without a file, no command is shown.
