@@ -22,7 +22,6 @@ from xlarank.data.errors import (
     XlarankError,
 )
 from xlarank.features.assembly import assemble
-from xlarank.features.block import Tier
 from xlarank.features.rows import KEYS
 from xlarank.features.settings import FeatureSettings
 from xlarank.models.model import Model
@@ -41,7 +40,7 @@ def kernels():
 
 @pytest.fixture(scope="module")
 def fitted(kernels):
-    options = {"n_estimators": 20, "n_jobs": 1, "tier": "fast", "target": "cpu"}
+    options = {"n_estimators": 20, "n_jobs": 1, "target": "cpu"}
     return xlarank.GraphRanker("ranknet", **options).fit(kernels[:3])
 
 
@@ -80,7 +79,7 @@ def test_the_fast_tier_and_no_candidates_give_fewer_features(tmp_path):
 
 
 def test_graph_ranker_predicts_as_the_ranker_of_that_name(kernels, fitted):
-    *rows, last = (assemble(graph, FeatureSettings(Tier.FAST)) for graph in kernels)
+    *rows, last = (assemble(graph, FeatureSettings()) for graph in kernels)
     data = TrainingData.from_graphs(rows, TARGETS["cpu"])
     model = Model.of("ranknet", "tile").fit(data, FitSettings(20, threads=1))
     expected = model.score(last)[last.group]
@@ -95,7 +94,7 @@ def test_graph_ranker_predicts_as_the_ranker_of_that_name(kernels, fitted):
 
 
 def test_graphs_that_cannot_be_trained_on_are_named(kernels, tmp_path):
-    ranker = xlarank.GraphRanker("ranknet", n_estimators=2, n_jobs=1, tier="fast", target="cpu")
+    ranker = xlarank.GraphRanker("ranknet", n_estimators=2, n_jobs=1, target="cpu")
     withheld = save_npz(tmp_path / "withheld.npz", tile_graph(1, labelled=False))
     equal = save_npz(tmp_path / "equal.npz", even(tile_graph(2)))
     ranker.fit([kernels[0], withheld, equal, kernels[2]])
@@ -161,11 +160,11 @@ def test_predictions_depend_on_seed_and_target_alone(kernels, fitted):
 
 def test_parameters_are_returned_and_can_be_changed():
     ranker = xlarank.GraphRanker("ranknet", n_estimators=7, num_leaves=5)
-    common = {"ranker": "ranknet", "random_state": 0, "n_jobs": -1, "candidates": True}
+    common = {"ranker": "ranknet", "random_state": 0, "n_jobs": -1}
     common["target"] = None
-    assert ranker.get_params() == {**common, "n_estimators": 7, "tier": "full", "num_leaves": 5}
-    assert ranker.set_params(n_estimators=9, num_leaves=6, tier="fast") is ranker
-    assert ranker.get_params() == {**common, "n_estimators": 9, "tier": "fast", "num_leaves": 6}
+    assert ranker.get_params() == {**common, "n_estimators": 7, "num_leaves": 5}
+    assert ranker.set_params(n_estimators=9, num_leaves=6) is ranker
+    assert ranker.get_params() == {**common, "n_estimators": 9, "num_leaves": 6}
     assert repr(ranker).startswith("GraphRanker('ranknet', n_estimators=9, ")
     assert "num_leaves=6" in repr(ranker)
     same = eval(repr(ranker), {"GraphRanker": xlarank.GraphRanker})
@@ -185,7 +184,6 @@ def test_wrong_parameters_are_refused():
             "num_leaves is 1000000000; expected a whole number from 2 to 131072",
         ),
         ({"n_jobs": 10**6}, f"n_jobs is 1000000; expected .* from -1 to {MAX_THREADS}"),
-        ({"tier": "most"}, "tier is 'most'; expected fast, full"),
         ({"target": "gpu"}, "`target` is 'gpu'; expected tpugraphs"),
     ):
         for method in (partial(xlarank.GraphRanker, ranker="ranknet"), ranker.set_params):
@@ -197,7 +195,7 @@ def test_wrong_parameters_are_refused():
 
 def test_scikit_learn_clones_a_ranker_and_searches_its_parameters(kernels):
     selection = pytest.importorskip("sklearn.model_selection")
-    ranker = xlarank.GraphRanker("ranknet", n_estimators=3, n_jobs=1, tier="fast")
+    ranker = xlarank.GraphRanker("ranknet", n_estimators=3, n_jobs=1)
     search = selection.GridSearchCV(ranker, {"num_leaves": [3, 7]}, cv=2).fit(kernels)
     assert set(search.best_params_) == {"num_leaves"} and search.best_score_ <= 1
 

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 __version__ = "0.4.0"
 if _TYPE_CHECKING:
+    from xlarank.api import cross_validate as cross_validate
     from xlarank.api import load_rows as load_rows
     from xlarank.api import rank as rank
+    from xlarank.api import submit as submit
     from xlarank.data.graph import read_graph as read_graph
     from xlarank.data.hlo.reading import read_hlo as read_hlo
     from xlarank.features.assembly import compute_features as compute_features
@@ -29,10 +31,12 @@ _MODULES = {
     "GraphRanker": "xlarank.graph_ranker",
     "Ranking": "xlarank.pipelines.rank",
     "compute_features": "xlarank.features.assembly",
+    "cross_validate": "xlarank.api",
     "load_rows": "xlarank.api",
     "rank": "xlarank.api",
     "read_graph": "xlarank.data.graph",
     "read_hlo": "xlarank.data.hlo.reading",
+    "submit": "xlarank.api",
 }
 __all__ = ["__version__", *_MODULES]
 

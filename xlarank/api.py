@@ -1,21 +1,25 @@
-"""Functions for notebooks: rank the configurations of a graph, load stored rows."""
+"""Functions for notebooks: rank a graph, load rows, cross-validate on them, submit scores."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
 from xlarank.data.collection import Collection, choose_splits
 from xlarank.data.errors import CollectionError, FeatureStoreError, did_you_mean
-from xlarank.data.graph import Graph
+from xlarank.data.graph import Graph, GraphLike
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 
 if TYPE_CHECKING:  # slow; imported inside functions, so that reading a graph stays fast
+    import pandas as pd
     import polars as pl
 
     from xlarank.features.store import Manifest
+    from xlarank.graph_ranker import GraphRanker
     from xlarank.pipelines.rank import Ranking
+    from xlarank.pipelines.submit import Submission
+    from xlarank.pipelines.training.graphs import OutOfFold
 
 
 def rank(
@@ -164,3 +168,53 @@ def _fold_table(manifest: Manifest | None) -> pl.LazyFrame:
         rows.append((name, scored.get(graph), held_out))
     schema = pl.Schema({"graph": pl.String(), "fold": pl.Int32(), "held_out": pl.List(pl.Int32)})
     return pl.LazyFrame(rows, schema, orient="row")
+
+
+def cross_validate(
+    graphs: Iterable[GraphLike] | pl.DataFrame | pd.DataFrame, ranker: GraphRanker | None = None
+) -> OutOfFold:
+    """Score each graph by a ranker fitted without its family, at the best number of rounds.
+
+    ``graphs`` are measured graphs, or a frame of one collection as `load_rows` returns it, with any
+    further columns of numbers. The folds of a frame are those of `train`, its columns ``fold`` and
+    ``held_out``; without them families are held out. ``ranker`` is not fitted itself; by default it
+    is ``GraphRanker()``.
+
+    Raises `xlarank.data.errors.ModelError` for rows that cannot be used.
+    """
+    from xlarank.graph_ranker import GraphRanker
+    from xlarank.pipelines.training.graphs import TrainingRows
+
+    ranker = GraphRanker() if ranker is None else ranker
+    rows = TrainingRows.of(graphs, ranker.target, folds=True)
+    return rows.cross_validate(ranker.ranker, ranker.params, ranker.settings)
+
+
+def submit(
+    out: str | Path = "submission.csv",
+    workspace: str | Path = DEFAULT_ROOT,
+    *,
+    collections: Sequence[str] = (),
+    model_from: str | None = None,
+    scores: pl.DataFrame | pd.DataFrame | str | Path | None = None,
+) -> Submission:
+    """Write a Kaggle submission of the test graphs of a workspace.
+
+    ``scores`` is a frame or a file with the columns ``graph``, ``configuration`` and ``score``,
+    lower is faster, and optionally ``collection`` and ``split``, for any of the graphs; the others
+    are ranked as by the command ``submit``.
+
+    Raises `xlarank.data.errors.CollectionError` if there is nothing to rank, `SubmissionError` for
+    scores that do not fit, and `ModelError` if ``model_from`` has no model.
+    """
+    from xlarank.pipelines.submit import submit as run
+    from xlarank.pipelines.support.score_files import Scores
+
+    source = Path(scores) if isinstance(scores, str) else scores
+    return run(
+        Workspace(Path(workspace)),
+        Path(out),
+        collections=collections,
+        model_from=model_from,
+        scores=None if source is None else Scores.read([source], "test"),
+    )

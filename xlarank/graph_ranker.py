@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,32 +15,36 @@ from xlarank.data import errors
 from xlarank.data.errors import ModelError, ParameterError, did_you_mean
 from xlarank.data.graph import GraphLike, as_graph
 from xlarank.data.hardware import require_hardware
-from xlarank.features.block import Tier
 from xlarank.features.rows import GraphRows
-from xlarank.features.settings import FeatureSettings
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
-from xlarank.models.params import Interval, OneOf
+from xlarank.models.params import Interval
 from xlarank.models.rankers import DEFAULT, params_of, specs_of
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.ranking.model_choice import rows_for_model
-from xlarank.pipelines.training.graphs import fit_graphs, graph_list
+from xlarank.pipelines.training.frames import RowFrame, is_frame
+from xlarank.pipelines.training.graphs import TrainingRows, graph_list
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+    Frame = pl.DataFrame | pd.DataFrame
 
 
 class GraphRanker:
     """Ranker of configurations, fitted on measured graphs, with the scikit-learn estimator API.
 
     scikit-learn itself is not needed. A graph is a `LayoutGraph`, a `TileGraph` or the path of an
-    npz file; all graphs of one ranker are of one kind.
+    npz file; all graphs of one ranker are of one kind. In their place `fit` and `predict` take a
+    frame of rows, as `xlarank.load_rows` returns it, with any further columns of numbers.
 
     Args:
         ranker: one of `xlarank.models.rankers.rankers`.
         n_estimators: number of boosting rounds.
         random_state: seed; the same data, parameters and seed give the same scores.
         n_jobs: number of threads; 0 and -1: all cores, None: 1.
-        tier: columns to compute, "fast" or "full".
-        candidates: whether to include columns computed from all candidates of a graph.
         target: hardware to rank for: "tpugraphs" (files of the TpuGraphs dataset) or a chip:
             "tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v6e", "cpu", "nvidia-h200". By default the graphs'
             (`xlarank.data.graph.Graph`). Columns for other hardware are not used.
@@ -83,8 +87,6 @@ class GraphRanker:
         n_estimators: int = 300,
         random_state: int = 0,
         n_jobs: int | None = -1,
-        tier: str = "full",
-        candidates: bool = True,
         target: str | None = None,
         **params: Any,
     ) -> None:
@@ -92,8 +94,6 @@ class GraphRanker:
         self.n_estimators = n_estimators
         self.random_state = random_state
         self.n_jobs = n_jobs
-        self.tier = tier
-        self.candidates = candidates
         self.target = target
         self.params = params
         self._check()
@@ -107,8 +107,8 @@ class GraphRanker:
         vars(self).update(vars(type(self)(**{**self.get_params(), **params})))
         return self
 
-    def fit(self, graphs: Iterable[GraphLike], y: object = None) -> Self:
-        """Fit on measured graphs; ``y`` is ignored, runtimes come with the graphs.
+    def fit(self, graphs: Iterable[GraphLike] | Frame, y: object = None) -> Self:
+        """Fit on measured graphs or rows; ``y`` is ignored, runtimes come with them.
 
         Graphs without runtimes, or with equal ones, are left out (``left_out_``). Raises
         `ArgumentError`, a `TypeError`, for anything but graphs, `ModelError` for graphs of two
@@ -116,19 +116,23 @@ class GraphRanker:
         no ``target`` is given.
         """
         self._check()
-        features = FeatureSettings(Tier(self.tier), self.candidates)
-        settings = FitSettings(self.n_estimators, self.random_state, self._threads)
-        model, left_out = fit_graphs(
-            graph_list(graphs), self.ranker, self.params, features, settings, self.target
-        )
-        return self._set_fitted(model, left_out)
+        rows = TrainingRows.of(graphs, self.target)
+        model = rows.fit(self.ranker, self.params, self.settings)
+        return self._set_fitted(model, rows.left_out)
 
-    def predict(self, graph: GraphLike) -> NDArray[np.float64]:
-        """Return scores ``(configs,)``, lower is faster, comparable within the graph; raises
-        `ModelError`.
+    def predict(self, graph: GraphLike | Frame) -> NDArray[np.float64]:
+        """Return scores ``(configs,)`` of a graph or ``(rows,)`` of a frame, lower is faster,
+        comparable within a graph; raises `ModelError`.
         """
-        rows = self._rows(graph)
-        return self.model_.score(rows)[rows.group]
+        if not is_frame(graph):
+            rows = self._rows(cast(GraphLike, graph))
+            return self.model_.score(rows)[rows.group]
+        self._require_card()
+        frame = RowFrame.of(graph)
+        scores = np.empty(len(frame.table))
+        for positions, rows in zip(frame.positions, frame.graphs, strict=True):
+            scores[positions] = self.model_.score(rows)
+        return scores
 
     def score(self, graphs: Iterable[GraphLike], y: object = None) -> float:
         """Return the mean of Kaggle's score over measured graphs, higher is better.
@@ -163,13 +167,10 @@ class GraphRanker:
         """Read a model that `save` or the command ``train`` wrote; raises `ModelError`."""
         model = Model.load(Path(folder))
         card = model.require_card()
-        settings = card.recipe.settings
         ranker = cls(
             model.name,
             n_estimators=max(1, card.rounds),
             random_state=model.members[0].seed if model.members else 0,
-            tier=settings.tier.value,
-            candidates=settings.candidates,
             target=card.target or None,
             **model.params,
         )
@@ -212,9 +213,13 @@ class GraphRanker:
         Interval(1, errors.MAX_ROUNDS, whole=True)("n_estimators", self.n_estimators)
         Interval(0, errors.MAX_SEED, whole=True)("random_state", self.random_state)
         Interval(-1, errors.MAX_THREADS, whole=True)("n_jobs", self._threads)
-        OneOf(tuple(tier.value for tier in Tier))("tier", self.tier)
         if self.target is not None:
             require_hardware(self.target)
+
+    @property
+    def settings(self) -> FitSettings:
+        """Number of rounds, seed and threads."""
+        return FitSettings(self.n_estimators, self.random_state, self._threads)
 
     @property
     def _threads(self) -> int:

@@ -1,69 +1,159 @@
-"""Training on graphs in memory or in npz files, without a workspace."""
+"""Training and cross-validation on graphs or frames, without a workspace."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
-from xlarank.data.errors import ArgumentError, ModelError, ParameterError
+from xlarank.data.collection import Collection
+from xlarank.data.errors import ArgumentError, ModelError, ParameterError, counted
 from xlarank.data.graph import Graph, GraphLike, as_graph, brief
 from xlarank.data.hardware import WORDS, require_hardware
 from xlarank.features.assembly import assemble
 from xlarank.features.layout.hardware import copy_hardware, substitution_note
-from xlarank.features.rows import Recipe
+from xlarank.features.rows import GraphRows, Recipe
 from xlarank.features.settings import FeatureSettings
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
 from xlarank.models.training_data import FitSettings, TrainingData, target_of
+from xlarank.models.validation.folds import FoldPlan
+from xlarank.models.validation.metrics import paired_difference, summary
+from xlarank.pipelines.training.frames import RowFrame, is_frame
 
-_GRAPHS: Final = "a list of graphs: LayoutGraph, TileGraph, or paths of npz files"
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+_GRAPHS: Final = "a list of graphs (LayoutGraph, TileGraph, or paths of npz files), or a frame"
 
 
-def fit_graphs(
-    graphs: Sequence[GraphLike],
-    ranker: str,
-    params: Mapping[str, Any],
-    features: FeatureSettings,
-    settings: FitSettings,
-    target: str | None = None,
-) -> tuple[Model, dict[str, str]]:
-    """Fit a ranker on measured graphs of one kind; return it with its card, and the reasons for
-    graphs left out, by name.
+@dataclass(frozen=True, eq=False)
+class TrainingRows:
+    """Rows to train on, and what they are of.
 
-    ``target`` is the hardware (`xlarank.data.hardware`), by default the graphs'. Raises
-    `ModelError` for graphs of two kinds or for none to fit on, and `ParameterError` for graphs for
-    no or several kinds of hardware without ``target``.
+    Attributes:
+        data, plan: rows, and the folds of their cross-validation.
+        left_out: graph -> reason why it is not used.
     """
-    loaded = [as_graph(graph) for graph in graphs]
-    kind, *other_kinds = {graph.kind for graph in loaded}
-    if other_kinds:
-        raise ModelError("the graphs are layout and tile graphs", expected="graphs of one kind")
-    target = _hardware_of(loaded) if target is None else require_hardware(target)
-    features = replace(features, hardware=copy_hardware(target) if kind == "layout" else None)
-    rows = [assemble(graph, features) for graph in loaded]
-    data = TrainingData.from_graphs(rows, target_of(target))
-    model = Model.of(ranker, kind, params).fit(data, settings)
-    card = ModelCard(
-        collection=f"tile:{target}" if kind == "tile" else f"layout:{target}:own",
-        model=ranker,
-        params=dict(model.params),
-        rounds=settings.rounds,
-        tuned=False,
-        recipe=Recipe.of(features, kind),
-        columns=model.columns,
-        trained_on={"train": data.names},
-        folds={},
-        target=target,
-    )
-    left_out = {}
-    for graph in rows:
-        if not graph.labelled:
-            left_out[graph.name] = "it has no runtimes"
-        elif not graph.rankable:
-            left_out[graph.name] = "all its configurations cost the same"
-    return replace(model, card=card), left_out
+
+    data: TrainingData
+    plan: FoldPlan
+    collection: Collection
+    target: str
+    recipe: Recipe
+    left_out: dict[str, str]
+
+    @classmethod
+    def of(cls, source: Any, target: str | None = None, *, folds: bool = False) -> TrainingRows:
+        """Return the measured rows of graphs, or of a frame; for its ``folds``, of the graphs that
+        have one.
+
+        ``target`` is the hardware (`xlarank.data.hardware`), by default that of the graphs. Raises
+        `ModelError` for graphs of two kinds or for none to fit on, and `ParameterError` for graphs
+        for no or several kinds of hardware without ``target``.
+        """
+        if is_frame(source):
+            frame = RowFrame.of(source)
+            target = frame.collection.hardware if target is None else require_hardware(target)
+            rows = frame.graphs
+            data = TrainingData.from_graphs(rows, target_of(target))
+            plan = FoldPlan.of(data)
+            if folds:
+                data, plan = frame.plan(data)
+            recipe = Recipe.of(FeatureSettings(), frame.collection.kind)
+            return cls(data, plan, frame.collection, target, recipe, _left_out(rows))
+        loaded = [as_graph(graph) for graph in graph_list(source)]
+        kind, *other_kinds = {graph.kind for graph in loaded}
+        if other_kinds:
+            raise ModelError("the graphs are layout and tile graphs", expected="graphs of one kind")
+        target = _hardware_of(loaded) if target is None else require_hardware(target)
+        features = FeatureSettings(hardware=copy_hardware(target) if kind == "layout" else None)
+        rows = [assemble(graph, features) for graph in loaded]
+        data = TrainingData.from_graphs(rows, target_of(target))
+        name = f"tile:{target}" if kind == "tile" else f"layout:{target}:own"
+        collection = Collection.parse(name)
+        recipe = Recipe.of(features, kind)
+        return cls(data, FoldPlan.of(data), collection, target, recipe, _left_out(rows))
+
+    def fit(self, ranker: str, params: Mapping[str, Any], settings: FitSettings) -> Model:
+        """Return a fitted ranker with its card."""
+        model = Model.of(ranker, self.collection.kind, params).fit(self.data, settings)
+        card = ModelCard(
+            collection=str(self.collection),
+            model=ranker,
+            params=dict(model.params),
+            rounds=settings.rounds,
+            tuned=False,
+            recipe=self.recipe,
+            columns=model.columns,
+            trained_on={"train": self.data.names},
+            folds={},
+            target=self.target,
+        )
+        return replace(model, card=card)
+
+    def cross_validate(
+        self, ranker: str, params: Mapping[str, Any], settings: FitSettings
+    ) -> OutOfFold:
+        """Return the out-of-fold scores of a ranker at the best number of rounds."""
+        if not self.plan.folds:
+            got = f"{counted(self.data.groups, 'graph')} of one program family cannot be held out"
+            raise ModelError(got, expected="graphs of two or more program families")
+        model = Model.of(ranker, self.collection.kind, params)
+        curves = self.plan.curves(self.data, model, settings, lambda fold: None)
+        stage = curves.best_stage()
+        metrics = curves.at(stage)
+        scores = {name: values["score"] for name, values in metrics.items()}
+        return OutOfFold(str(self.collection), ranker, curves.rounds[stage], scores, metrics)
+
+
+@dataclass(frozen=True)
+class OutOfFold:
+    """Scores of graphs by rankers fitted without them, higher is better.
+
+    Attributes:
+        rounds: the number of boosting rounds, the best on these folds.
+        scores: Kaggle's score of each graph: Kendall's tau for layouts, 1 - slowdown of the best of
+            five for tiles.
+        metrics: all metrics of each graph (docs/reference/metrics.md).
+    """
+
+    collection: str
+    ranker: str
+    rounds: int
+    scores: dict[str, float]
+    metrics: dict[str, dict[str, float]]
+
+    @property
+    def mean(self) -> float:
+        """The mean score over graphs."""
+        return float(summary(self.scores)["mean"])
+
+    def gain_over(self, other: OutOfFold) -> tuple[float, float]:
+        """Return the mean difference of scores to another result on the same graphs, and its
+        standard error; raises `ModelError` for other graphs.
+        """
+        if self.scores.keys() != other.scores.keys():
+            raise ModelError("the results are of different graphs", expected="the same graphs")
+        return paired_difference(self.scores, other.scores)
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return a frame with a row for each graph: ``graph`` and its metrics."""
+        import polars as pl
+
+        return pl.DataFrame([{"graph": name, **values} for name, values in self.metrics.items()])
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return `to_polars` as a pandas frame."""
+        return self.to_polars().to_pandas()
+
+    def __repr__(self) -> str:
+        graphs = counted(len(self.scores), "graph")
+        rounds = counted(self.rounds, "round")
+        score = f"{self.mean:.3f} out of fold on {graphs}"
+        return f"<OutOfFold of {self.collection} by {self.ranker}, {rounds}: {score}>"
 
 
 def graph_list(graphs: Iterable[GraphLike]) -> list[GraphLike]:
@@ -79,6 +169,17 @@ def graph_list(graphs: Iterable[GraphLike]) -> list[GraphLike]:
     return listed
 
 
+def _left_out(rows: Sequence[GraphRows]) -> dict[str, str]:
+    """Return the graphs that cannot be trained on, with the reason."""
+    reasons = {}
+    for graph in rows:
+        if not graph.labelled:
+            reasons[graph.name] = "it has no runtimes"
+        elif not graph.rankable:
+            reasons[graph.name] = "all its configurations cost the same"
+    return reasons
+
+
 def _hardware_of(graphs: Iterable[Graph]) -> str:
     """Return the hardware that the graphs are for; raise `ParameterError` for none or several."""
     names = {graph.target for graph in graphs}
@@ -91,5 +192,5 @@ def _hardware_of(graphs: Iterable[Graph]) -> str:
         raise ParameterError(got, expected="graphs for one target", do="pass target=")
     (name,) = names
     if note := substitution_note(name):
-        warnings.warn(note, stacklevel=4)
+        warnings.warn(note, stacklevel=5)
     return name

@@ -10,10 +10,18 @@ import xlarank
 from tests.pipelines import trees
 from tests.pipelines.trees import LAYOUT, TILE, TREE, build, stored
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, FeatureStoreError, SubmissionError, XlarankError
+from xlarank.data.errors import (
+    CollectionError,
+    FeatureStoreError,
+    ModelError,
+    SubmissionError,
+    XlarankError,
+)
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
+from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import FoldPlan
+from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.evaluation import compared
 from xlarank.pipelines.support.score_files import Scores
@@ -225,3 +233,48 @@ def test_a_verdict_pairs_scores_by_graph():
     theirs = {graph: {"score": scores[graph] - 0.05} for graph in ("c", "a", "b")}
     text = verdict(LAYOUT, {("lambdarank", None): ours, ("rule: file order", None): theirs})
     assert "ahead on 3 of 3 graphs, by +0.050 (95 % interval +0.050 to +0.050)" in text
+
+
+def test_frames_are_cross_validated_fitted_and_predicted_like_stored_rows(shared_built, tmp_path):
+    """Kernels without repeats: the scores are those of cross-validate, to the last bit."""
+    rows = xlarank.load_rows(shared_built, TILE)
+    ranker = xlarank.GraphRanker("ranknet", n_estimators=30, n_jobs=1)
+    before = xlarank.cross_validate(rows, ranker)
+    fit = FitSettings(30, threads=1)
+    expected = cross_validate(Workspace(shared_built), "ranknet", fit=fit, collections=[TILE])
+    assert before.scores == expected.report[TILE]["score"]["graphs"]
+    assert before.to_polars().columns[:2] == ["graph", "tau"] and "out of fold" in repr(before)
+    answer = rows.with_columns(mine__answer__log=pl.col("label").log().fill_null(0.0))
+    after = xlarank.cross_validate(answer.to_pandas(), ranker)
+    gain, error = after.gain_over(before)
+    assert gain > 0 and error >= 0
+    train = answer.filter(pl.col("split") == "train")
+    shuffled = answer.sample(fraction=1, shuffle=True, seed=0)
+    scored = shuffled.with_columns(score=ranker.fit(train).predict(shuffled))
+    assert ranker.feature_names_in_[-1] == "mine__answer__log"
+    again = answer.with_columns(score=ranker.predict(answer.to_pandas()))
+    keys = ["graph", "configuration"]
+    assert again.sort(keys)["score"].to_list() == scored.sort(keys)["score"].to_list()
+    report = xlarank.submit(tmp_path / "out.csv", shared_built, collections=[TILE], scores=scored)
+    assert report.models == {TILE: "the frame of scores"}
+    graphs = xlarank.GraphRanker("ranknet", n_estimators=30, n_jobs=1).fit(rows)
+    with pytest.raises(ModelError, match=r"lack 1 \(mine__answer__log"):
+        ranker.predict(rows)
+    assert graphs.target_ == "cpu"
+
+
+def test_frames_that_are_refused(shared_built):
+    rows = xlarank.load_rows(shared_built, TILE, "train")
+    layouts = xlarank.load_rows(shared_built, LAYOUT, "train")
+    for frame, message in (
+        (rows.drop("graph"), "has no column graph; expected rows as xlarank.load_rows"),
+        (rows.with_columns(note=pl.lit("x")), "the column note of the frame is of type String"),
+        (
+            pl.concat([rows, layouts], how="diagonal"),
+            "the frame is of .*, .*; expected rows of one",
+        ),
+        (rows[:0], "the frame is of no rows"),
+        (rows.with_columns(label=None, runtime_ns=None), "none of .* can be trained on"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            xlarank.cross_validate(frame)
