@@ -61,7 +61,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 @cache
 def shipped_trees() -> Model:
-    """Load the shipped ranker of tiles of TPUs; raises `ModelError` if it is not installed."""
+    """Load the shipped trees of tiles of TPUs; raises `ModelError` if it is not installed."""
     return replace(Model.load(SHIPPED_MODELS / "tile"), name=SHIPPED_TREES, shipped=True)
 
 

@@ -46,7 +46,7 @@ class TrainResult:
         rounds, chosen_by: number of boosting rounds, and how it was chosen.
         folds: out-of-fold summary (`xlarank.models.validation.metrics.summarise`); empty without
             folds.
-        comparison: the model, the shipped ranker and rules on the graphs of the folds, as in
+        comparison: the model, the estimated time and rules on the graphs of the folds, as in
             `xlarank.pipelines.support.evaluation.compared`.
         ranked_by: what `rank` and `submit` use, and why.
     """
@@ -243,7 +243,7 @@ def _card(
 
 
 def _untrained(training: StoredTrainingSet, best: Contender) -> Rankings:
-    """Return the metrics of the shipped ranker and of rules on the graphs that folds scored."""
+    """Return the metrics of rankers that need no training on the graphs that folds scored."""
     rankings = Rankings()
     for rows in training.data.parts:
         if rows.name in best.metrics:

@@ -263,8 +263,7 @@ def _notes(model: Model, fallback: str, parts: Contributions, identical: bool) -
         notes.append(f"{fallback}; ranks are of both, contributions of the model alone")
     if model.shipped and model.members:
         notes.append(
-            "this is a shipped ranker, trained on estimates of the TPU's compiler, not on "
-            "measurements"
+            f"{model.name} learned from estimates of the TPU's compiler, not from measurements"
         )
     elif model.shipped:
         notes.append(f"this is the {model.name}, in which nothing is learned")

@@ -203,7 +203,7 @@ def _read_manifests(
     if first is None or not first.graphs:
         split = f"{splits[0]} split in {workspace.root}"
         got = f"{collection} has no {split}, so no labelled graphs to train on"
-        do = "rank and submit use another model of its kind or the shipped ranker, if one fits"
+        do = "rank and submit rank it by what needs no training"
         raise CollectionError(got, do=do)
     return manifests
 

@@ -239,21 +239,18 @@ def built_workspace(
     workspace: Path,
     collections: Sequence[str] | None = None,
     *,
-    trained: bool = False,
     splits: Sequence[str] = (),
 ) -> Workspace:
     """Return the workspace, after building features of the named collections that it lacks, and
     features of ``splits`` (default: all) whose graph files have changed.
 
     If it has none of the data root, all collections are built unless some are named. Stored
-    features keep the settings they were built with. With ``trained``, a workspace without features
-    and models raises `ModelError`. Raises `CollectionError` for a collection that is in neither the
+    features keep the settings they were built with. Raises `CollectionError` for a collection that is in neither the
     workspace nor a data root.
     """
     from xlarank.data.collection import SAMPLE
-    from xlarank.data.errors import CollectionError, ModelError
+    from xlarank.data.errors import CollectionError
     from xlarank.features.store import stored_collections, stored_roots
-    from xlarank.models.stored import trained_collections
     from xlarank.pipelines.build_features import BuildRequest
 
     work = Workspace(workspace)
@@ -270,13 +267,6 @@ def built_workspace(
         do = "check --collection, or pass the data root of those collections by --data-root"
         raise CollectionError(got, expected=f"one of {', '.join(available)}", do=do)
     root = data_root_of(source, "" if source == data_root else f"of the workspace {workspace}")
-    if trained and not stored and not trained_collections(work):
-        problem = "does not exist"
-        if workspace.exists():
-            work.require_writable()
-            problem = "holds no trained model"
-        do = "run train first, or check --workspace"
-        raise ModelError(f"the workspace {workspace} {problem}", do=do)
     if str(root.path.resolve()) not in stored or missing:
         named = ", ".join(missing or collections or ()) or "all collections"
         lacking = f"has no features of {named} of {root.path}"

@@ -29,22 +29,21 @@ def evaluate(
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
     official_indices: Path | None = None,
-    model_from: str | None = None,
+    model_from: options.RankedBy = None,
     scores: list[Path] | None = None,
     json_file: options.Json = None,
     graphs: bool = True,
 ) -> Any:
-    """Score trained models on a split with labels: per graph, mean, spread and a bootstrap
-    interval.
+    """Score what ranks each collection on a split with labels, beside its trained model: per graph,
+    mean, spread and a bootstrap interval.
 
     Args:
         official_indices: Folder of <source>_<search>.json: configurations to score.
-        model_from: Model that scores all collections: shipped, a collection, or a folder.
     """
     from xlarank.pipelines.evaluate import evaluate as run
     from xlarank.pipelines.support.verdicts import with_interval
 
-    built = built_workspace(data_root, workspace, collection, trained=not scores, splits=[split])
+    built = built_workspace(data_root, workspace, collection, splits=[split])
     evaluation = run(
         built,
         split=split,
@@ -114,14 +113,13 @@ def _show(evaluation: Evaluation, graphs: bool) -> None:
     for name, metrics in evaluation.report.items():
         count = counted(len(metrics["score"]["graphs"]), "graph")
         say(f"{name}, {evaluation.graphs}: {count}", "bold")
+        if name in evaluation.ranked_by:
+            say(f"{name} is ranked by {evaluation.ranked_by[name]}")
         show_rows(score_rows(metrics, graphs))
 
 
 def _show_comparison(evaluation: Evaluation) -> None:
     """Print the comparison of rankers and rules, verdicts, and the mean over collections."""
-    for name, reason in evaluation.ranked_by.items():
-        if name in evaluation.rankings:
-            say(f"{name} is ranked by {reason}")
     for name, rows in evaluation.comparison.items():
         if not rows:  # the rankers score no graph in common
             continue

@@ -68,7 +68,7 @@ CHIPS: Final[dict[str, Chip]] = {
     )
 }
 
-#: Chip of TpuGraphs' measurements and of all shipped rankers.
+#: Chip of TpuGraphs' measurements.
 DEFAULT_CHIP: Final = "tpu-v3"
 
 
