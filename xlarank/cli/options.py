@@ -245,8 +245,8 @@ def built_workspace(
     features of ``splits`` (default: all) whose graph files have changed.
 
     If it has none of the data root, all collections are built unless some are named. Stored
-    features keep the settings they were built with. Raises `CollectionError` for a collection that is in neither the
-    workspace nor a data root.
+    features keep the settings they were built with. Raises `CollectionError` for a collection that
+    is in neither the workspace nor a data root.
     """
     from xlarank.data.collection import SAMPLE
     from xlarank.data.errors import CollectionError
