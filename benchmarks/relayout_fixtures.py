@@ -26,13 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.hlo_relayouts import relayout_bytes
+from benchmarks.untied import candidate_rows, random_configurations
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write
 from xlarank.data.hlo.encoding import encode_program
 from xlarank.data.hlo.messages import HloModuleProto, Message, instructions
 from xlarank.data.hlo.reading import module_graph
 from xlarank.data.schema import MAX_RANK
-from xlarank.pipelines.programs.candidates import candidate_rows, random_configurations
 from xlarank.pipelines.programs.compiler.chips import CHIPS, Chip
 from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of, row_of
 from xlarank.pipelines.programs.compiler.functions import lower

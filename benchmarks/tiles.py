@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import adopt
+from benchmarks.collect_tiles import collect_tiles
 from benchmarks.programs import MODULES, PROGRAMS, kernels
 from xlarank.data.errors import XlarankError
 from xlarank.data.families import program_family
-from xlarank.pipelines.programs.collect_tiles import collect_tiles
 from xlarank.pipelines.programs.compiler.chips import DEFAULT_CHIP, chip_named
 from xlarank.pipelines.programs.compiler.session import Compiler
 

@@ -21,6 +21,7 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.untied import candidate_rows, random_configurations
 from xlarank.data.collection import SAMPLE, Collection, DataRoot, find_data_root, graph_files
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.features.assembly import assemble
@@ -31,7 +32,6 @@ from xlarank.models.model import Model
 from xlarank.models.rankers import DEFAULT
 from xlarank.models.training_data import FitSettings, TrainingData, target_of
 from xlarank.models.validation.folds import FoldPlan, evaluated, join_curves
-from xlarank.pipelines.programs.candidates import candidate_rows, random_configurations
 
 _SIMULATED: Final = "layout:cpu:random"
 _COLLECTIONS: Final = ("layout:cpu:random", "layout:cpu:default", "tile:cpu")

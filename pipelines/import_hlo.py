@@ -10,16 +10,18 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from xlarank.data.collection import Collection, choose_splits
+from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, HloError, XlarankError, counted
 from xlarank.data.graph import Kind
-from xlarank.data.hardware import TPUGRAPHS
+from xlarank.data.hardware import TPUGRAPHS, require_hardware
 from xlarank.data.hlo.encoding import Arrays, kernel_name, layout_arrays, tile_arrays, unexpressed
 from xlarank.data.hlo.messages import Message, ModuleTuningData, TuningData
 from xlarank.data.hlo.reading import (
     NoProgramError,
     graph_name,
     module_of,
+    optimised_cause,
+    program_notes,
     read_program,
     unlabelled_arrays,
 )
@@ -44,58 +46,66 @@ def import_hlo(
     files: Sequence[Path],
     out: Path,
     *,
+    target: str | None = None,
     collection: str | None = None,
-    split: str = "test",
-    name: str | None = None,
     progress: Progress | None = None,
 ) -> ImportReport:
     """Write a graph file below ``out`` for every program in ``files``; broken files are listed in
     the report. A folder stands for the files in it, of which those that hold no program, such as a
     compiler's other reports, are left out.
 
-    An HLO program gets one configuration, the compiler's default, without a runtime; a
+    A program may be there as text and as protobuf (``NAME.txt``, ``NAME.hlo.pb``): the latter is
+    read. An HLO program gets one configuration, the compiler's default, without a runtime; a
     ``ModuleTuningData`` keeps its configurations and runtimes; a ``TuningData`` becomes a tile
     graph per kernel. ``collection`` is by default ``layout:own:default``, or ``tile:own`` for
-    kernels. ``name`` replaces the name of a single file. Existing graph files are overwritten.
+    kernels. ``target`` is the hardware that programs are ranked for, by default that of the
+    collection. Graphs are of the split ``test``; existing files are overwritten.
 
-    Raises `xlarank.data.errors.CollectionError` for an invalid collection or split, `HloError` for
-    an invalid name.
+    Raises `xlarank.data.errors.CollectionError` for an invalid collection, `ParameterError` for an
+    unknown target.
     """
     requested = Collection.parse(collection) if collection is not None else None
     if requested is not None and not all(map(_is_plain, requested.parts)):
         got = f"{collection!r} would leave {out}"
         raise CollectionError(got, expected="plain names between the colons")
-    choose_splits([split])
-    if name is not None and (len(files) != 1 or not _is_plain(name)):
-        got = f"the name {name!r} for {len(files)} files"
-        raise HloError(got, expected="a plain name for a single file")
+    if target is not None:
+        require_hardware(target)
     folders = [path for path in files if path.is_dir()]
     in_folders = list(chain.from_iterable(map(_members, folders)))
     files = [path for path in files if not path.is_dir()] + in_folders
+    twins = _twins(files)
     root = out if out.name == "npz" else out / "npz"
     report = ImportReport()
     written: dict[Path, Path] = {}
     with steps_of(progress, "importing programs", len(files)) as step:
         for file in files:
+            if file in twins:
+                report.left_out.append(f"{file}: {twins[file].name} is the same program")
+                step(file.name)
+                continue
             parts = []
-            with _recording_errors(report, str(file), file, in_folder=file in in_folders):
-                parts = list(_parts(file, name or graph_name(file)))
+            in_folder = file in in_folders
+            with _recording_errors(report, str(file), file, in_folder=in_folder):
+                parts = list(_parts(file, graph_name(file)))
             for title, stem, encode, message in parts:
                 kind: Kind = "tile" if encode is tile_arrays else "layout"
                 if kind == "tile" and len(message.runs) < 2:
                     runs = counted(len(message.runs), "run")
                     report.left_out.append(f"{title}: nothing to choose between ({runs})")
                     continue
-                target = requested or Collection.parse(_DEFAULT[kind])
-                path = root / Path(*target.parts) / split / f"{stem}.npz"
+                if in_folder and encode is unlabelled_arrays and optimised_cause(message):
+                    report.left_out.append(f"{title}: a module after optimisation")
+                    continue
+                place = requested or Collection.parse(_DEFAULT[kind])
+                path = root / Path(*place.parts) / "test" / f"{stem}.npz"
                 with _recording_errors(report, title, file):
-                    if target.kind != kind:
+                    if place.kind != kind:
                         got = f"it is a {kind} graph"
-                        raise HloError(got, expected=f"a {target.kind} graph for {target}")
+                        raise HloError(got, expected=f"a {place.kind} graph for {place}")
                     if path in written:
                         got = f"{path.name} was written from {written[path]} already"
                         raise HloError(got, do="pass other names")
-                    report.graphs.append(_write(path, target, file, encode, message))
+                    report.graphs.append(_write(path, place, target, file, encode, message))
                     written[path] = file
             step(file.name)
     if folders and not (report.graphs or report.broken):
@@ -120,6 +130,7 @@ def _parts(
 def _write(
     path: Path,
     collection: Collection,
+    target: str | None,
     source: Path,
     encode: Callable[[Message], Arrays],
     message: Message,
@@ -128,7 +139,8 @@ def _write(
     start = time.perf_counter()
     arrays = encode(message)
     # a program of one's own is for the hardware of its collection; tuning data is the dataset's
-    hardware = collection.hardware if encode is unlabelled_arrays else TPUGRAPHS
+    hardware = target or collection.hardware if encode is unlabelled_arrays else TPUGRAPHS
+    notes = program_notes if encode is unlabelled_arrays else unexpressed
     graph = write_graph(path, target=hardware, **arrays)
     return {
         "source": str(source),
@@ -141,8 +153,20 @@ def _write(
         "configs": graph.configs,
         "labelled": graph.labelled,
         "seconds": time.perf_counter() - start,
-        "notes": unexpressed(module_of(message)),
+        "notes": notes(module_of(message)),
     }
+
+
+def _twins(files: Sequence[Path]) -> dict[Path, Path]:
+    """Return the texts of programs whose protobuf is there, too, by file."""
+    protobufs = {path.with_name(graph_name(path)): path for path in files if _is_protobuf(path)}
+    texts = [path for path in files if not _is_protobuf(path)]
+    names = {path: path.with_name(graph_name(path)) for path in texts}
+    return {path: protobufs[name] for path, name in names.items() if name in protobufs}
+
+
+def _is_protobuf(path: Path) -> bool:
+    return path.name.removesuffix(".gz").endswith(".pb")
 
 
 def _members(folder: Path) -> list[Path]:

@@ -9,6 +9,7 @@ Runs of tuning data are selected as in Google's ``tuning_data_iterator.cc``.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -30,6 +31,9 @@ Arrays = dict[str, NDArray[Any]]
 #: Operations with configurable layouts; the compiler derives all other layouts.
 _CONFIGURABLE: Final = frozenset({"convolution", "dot", "reshape"})
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
+_COLLECTIVES: Final = frozenset(
+    "all-gather all-reduce all-to-all collective-permute reduce-scatter".split()
+)
 
 _INT64: Final = np.iinfo(np.int64)
 #: Element types by XLA's PrimitiveType number; the one-hot columns have another order.
@@ -40,6 +44,8 @@ _OTHER_NAMES: Final = (
     "f4e2m1fn f8e8m0fnu"
 )
 _OTHER_TYPES: Final = dict(enumerate(_OTHER_NAMES.split(), start=19))
+#: Column of integers that the dataset does not have: the narrowest one with the sign.
+_SUBSTITUTES: Final = {"s1": "s8", "s2": "s8", "s4": "s8", "u1": "u8", "u2": "u8", "u4": "u8"}
 #: A computation ends a split if its name contains one of these, as in the extractor.
 _MAJOR: Final = re.compile("cluster|while|cond")
 #: Roles of a convolution's dimensions: ``<role>_dim`` in columns, ``<role>_dimension`` in messages.
@@ -204,8 +210,10 @@ def _node_values(instruction: Message) -> Iterator[tuple[str, Sequence[int]]]:
     shape = instruction.shape
     sizes = instruction.shape.dimensions
     window = instruction.window.dimensions
-    if shape.element_type in ELEMENT_TYPES:
-        yield f"shape_element_type_is_{ELEMENT_TYPES[shape.element_type]}", [1]
+    element = element_type(shape.element_type)
+    element = _SUBSTITUTES.get(element, element)
+    if element in ELEMENT_BYTES:
+        yield f"shape_element_type_is_{element}", [1]
     if any(size < 0 for size in sizes):
         reason = "unbounded dynamic shapes have no fixed size"
         raise ValueError(f"a dimension has size {min(sizes)} ({reason})")
@@ -259,31 +267,61 @@ def _shown(values: Sequence[int]) -> str:
     return f"({', '.join(map(str, values[:8]))}{', ...' if len(values) > 8 else ''})"
 
 
+def element_type(number: int) -> str:
+    """Return XLA's name of an element type.
+
+    >>> element_type(11), element_type(21)
+    ('f32', 's4')
+    """
+    return ELEMENT_TYPES.get(number) or _OTHER_TYPES.get(number, f"type{number}")
+
+
 def unexpressed(module: Message) -> tuple[str, ...]:
     """Describe the parts of a module that the format cannot express, with counts by name."""
     opcodes = list[str]()
     types = list[str]()
+    narrow = list[str]()
     ranks = list[str]()
     for _, node in instructions(module):
         if node.opcode not in OPCODE:
             opcodes.append(node.opcode)
-        if (number := node.shape.element_type) not in ELEMENT_TYPES:
-            types.append(_OTHER_TYPES.get(number, f"type {number}"))
+        name = element_type(node.shape.element_type)
+        if name in _SUBSTITUTES:
+            narrow.append(name)
+        elif name not in ELEMENT_BYTES:
+            types.append(name)
         if (rank := len(node.shape.dimensions)) > MAX_RANK:
             ranks.append(str(rank))
     lost = "written without the others and without a layout"
     unknown = {
         "opcodes that the format does not know, written as unknown": opcodes,
         "element types that the format does not know, written as none": types,
+        "integers of less than 8 bits, written as s8 or u8 with their bytes": narrow,
         f"tensors of more than {MAX_RANK} dimensions, {lost}": ranks,
     }
-    notes = []
+    notes = list(filter(None, [sharding_note(module)]))
     for phrase, values in unknown.items():
         counts = Counter(sorted(values)).most_common(20)
         if counts:
             names = ", ".join(f"{name} ({times})" for name, times in counts)
             notes.append(f"{phrase}: {names}")
     return tuple(notes)
+
+
+def sharding_note(module: Message) -> str:
+    """Return a note on a program for several devices, which is taken whole; empty for others."""
+    devices = 1
+    collectives = Counter[str]()
+    for _, node in instructions(module):
+        devices = max(devices, math.prod(node.sharding.tile_assignment_dimensions))
+        if node.opcode.removesuffix("-start") in _COLLECTIVES:
+            collectives[node.opcode] += 1
+    if devices > 1:
+        return f"the program is sharded over {devices} devices, and taken whole on one chip"
+    if collectives:
+        names = ", ".join(f"{name} ({count})" for name, count in collectives.items())
+        return f"the program is one of several devices ({names}); collectives cost nothing here"
+    return ""
 
 
 def layout_arrays(data: Message) -> Arrays:

@@ -28,6 +28,7 @@ message HloSnapshot { HloProto hlo = 1; }
 message HloModuleProto {
   string name = 1; string entry_computation_name = 2; repeated HloComputationProto computations = 3;
   ProgramShapeProto host_program_shape = 4; int64 id = 5; int64 entry_computation_id = 6;
+  Opaque schedule = 7;
   HloInputOutputAliasProto input_output_alias = 8; StackFrameIndexProto stack_frame_index = 17;
   Opaque buffer_donor = 18; FrontendAttributes frontend_attributes = 19;
 }
@@ -45,7 +46,7 @@ message HloInstructionProto {
   string custom_call_target = 28;
   DotDimensionNumbers dot_dimension_numbers = 30; int64 id = 35; repeated int64 operand_ids = 36;
   repeated int64 control_predecessor_ids = 37; repeated int64 called_computation_ids = 38;
-  Opaque sharding = 40;
+  OpSharding sharding = 40;
   bytes backend_config = 43; int64 feature_group_count = 50; bool constrain_layout = 56;
   repeated ShapeProto operand_shapes_with_layout = 57; int64 batch_group_count = 58;
   bool is_stable = 60;
@@ -116,6 +117,7 @@ message LayoutConfig { repeated NodeLayoutConfig nodes = 1; }
 message NodeLayoutConfig { repeated TensorLayoutConfig tensors = 1; }
 message TensorLayoutConfig { repeated int32 dims = 1; }
 message ExecutionProfile { int64 compute_time_ns = 4; }
+message OpSharding { repeated int64 tile_assignment_dimensions = 3; }
 message Opaque { }
 """
 

@@ -6,11 +6,9 @@ parser, in a subprocess because malformed text can crash it.
 
 from __future__ import annotations
 
-import bz2
 import codecs
 import gzip
 import io
-import lzma
 import math
 import re
 import subprocess
@@ -22,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -43,7 +41,7 @@ _EXAMINED: Final = 100
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]*")
 _EXPECTED: Final = (
     "an HloProto or HloModuleProto, HLO text, StableHLO, or TpuGraphs' ModuleTuningData or "
-    "TuningData, perhaps compressed by gzip, bz2 or xz"
+    "TuningData, perhaps compressed by gzip"
 )
 _MAX_NAME = 80
 _MAX_OP_NAME = 200
@@ -52,23 +50,20 @@ _PARSERS: Final = ("jaxlib._hlo", "jaxlib._jax")
 #: Maximum number of values of constants, even elided ones: the parser allocates their size.
 _MAX_VALUES: Final = 2**26
 _DUMP: Final = "dump it as binary: XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_proto'"
+#: Opcodes that XLA adds when layouts are chosen.
+_OPTIMISED: Final = frozenset({"bitcast", "copy-start", "copy-done"})
+_EARLIER: Final = "a module before layout assignment"
+_EARLIER_DUMP: Final = (
+    "take *before_layout-assignment* of a dump with --xla_dump_hlo_pass_re=layout-assignment, "
+    "or *before_optimizations*"
+)
 #: Strings and comments; unterminated ones match to the end of the text.
 _NO_CODE: Final = re.compile(
     rb'"(?:[^"\\]++|\\.)*+"?|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|//[^\n]*+', re.DOTALL
 )
 _CONSTANT: Final = re.compile(rb"=([^=]*?)\bconstant\(")
 _DIMENSIONS: Final = re.compile(rb"\[([0-9,\s]*)\]")
-#: Compressed formats by their first bytes.
-_OPENERS: Final[dict[bytes, Callable[[Any], Any]]] = {
-    b"\x1f\x8b": gzip.open,
-    b"BZh": bz2.open,
-    b"\xfd7zXZ\0": lzma.open,
-}
-_ENCODINGS: Final = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
+_GZIP: Final = b"\x1f\x8b"
 _BYTECODE: Final = b"ML\xefR"
 #: Lines by which text is recognised.
 _MLIR: Final = re.compile(
@@ -77,6 +72,9 @@ _MLIR: Final = re.compile(
 _HEADER: Final = re.compile(rb"^[ \t]*+HloModule\b", re.MULTILINE)
 _INSTRUCTION: Final = re.compile(
     rb"^[ \t]*+(?:ROOT )?%?[\w.\-]+ = [(a-z][^=\n]*[\]})] [a-z][a-z0-9\-]*\(", re.MULTILINE
+)
+_COMPUTATION: Final = re.compile(
+    rb"^[ \t]*+(?:ENTRY )?%?[\w.\-]+ (?:\(.*\) -> .*)?\{[ \t]*$", re.MULTILINE
 )
 #: Attributes that the parser rejects, in its errors, from the inside to the outside.
 _REJECTED: Final = re.compile(
@@ -149,7 +147,7 @@ def read_hlo(path: Path | str) -> LayoutGraph:
 def module_graph(module: Message, path: Path) -> LayoutGraph:
     """Return the graph of an ``HloModuleProto`` as `read_hlo` does, named after ``path``."""
     arrays = unlabelled_arrays(module)
-    for note in unexpressed(module):
+    for note in program_notes(module):
         warnings.warn(f"{path.name}: {note}", GraphWarning, stacklevel=3)
     rows = arrays["node_config_feat"]
     nodes = arrays["node_config_ids"]
@@ -167,6 +165,20 @@ def module_graph(module: Message, path: Path) -> LayoutGraph:
     )
 
 
+def optimised_cause(module: Message) -> str:
+    """Return what shows that a module was optimised already; empty for others."""
+    found = {node.opcode for _, node in instructions(module)} & _OPTIMISED
+    if found:
+        return f"it has {', '.join(sorted(found))}"
+    return "it is scheduled" if module.HasField("schedule") else ""
+
+
+def optimised_error(name: str, cause: str) -> HloError:
+    """Return the error for a program whose layouts were chosen already."""
+    got = f"{name} is a module after optimisation ({cause}), whose layouts are chosen already"
+    return HloError(got, expected=_EARLIER, do=_EARLIER_DUMP)
+
+
 def unlabelled_arrays(module: Message) -> Arrays:
     """Return the arrays of a graph file with one default configuration, without a runtime."""
     arrays = encode_program(module)
@@ -177,6 +189,23 @@ def unlabelled_arrays(module: Message) -> Arrays:
     }
 
 
+def program_notes(module: Message) -> tuple[str, ...]:
+    """Describe what a graph does not say about a program, and a dump of the wrong stage."""
+    notes = unexpressed(module)
+    if cause := optimised_cause(module):
+        notes = (f"{cause}: a module after optimisation; {_EARLIER_DUMP}", *notes)
+    return notes
+
+
+def is_zip(path: Path) -> bool:
+    """Return whether a file is a zip archive, as graph files are, by its first bytes."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(4) == b"PK\x03\x04"
+    except OSError:
+        return path.suffix == ".npz"
+
+
 def graph_name(path: Path) -> str:
     """Return a file's name without the suffixes of compiler dumps.
 
@@ -184,7 +213,7 @@ def graph_name(path: Path) -> str:
     'module_0001.jit_f.before_optimizations'
     """
     name = path.name.encode(errors="replace").decode().lstrip(".")
-    for suffixes in ((".gz", ".bz2", ".xz"), (".txt", ".pb", ".mlir", ".mlirbc"), (".hlo",)):
+    for suffixes in ((".gz",), (".txt", ".pb", ".mlir", ".mlirbc"), (".hlo",)):
         name = name.removesuffix(next(filter(name.endswith, suffixes), ""))
     return name or "program"
 
@@ -257,32 +286,32 @@ def parse_program(data: bytes) -> Message:
             raise HloError(got, expected="StableHLO", do=_DUMP)
         return module
     if _INSTRUCTION.search(text):
+        if computation := _COMPUTATION.search(text):  # the parser needs a header above this form
+            body = text[computation.start() : text.rfind(b"}") + 1]
+            return _parse_text(b"HloModule program\n\n" + body)
         return _parse_text(text)
     do = "copy, unpack or dump it again (PyTorch/XLA: with XLA_SAVE_TENSORS_FMT=hlo)"
     raise NoProgramError(got, expected=_EXPECTED, do=do)
 
 
 def _unpacked(data: bytes) -> bytes:
-    """Return the content of a compressed file, and other data unchanged; raises `HloError`."""
-    for mark, opener in _OPENERS.items():
-        if data.startswith(mark):
-            try:
-                with opener(io.BytesIO(data)) as stream:
-                    content: bytes = stream.read(_MAX_BYTES + 1)
-            except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-                raise HloError(f"it cannot be unpacked ({error})", do="copy it again") from error
-            if len(content) > _MAX_BYTES:
-                raise HloError("its content is too large", expected=f"at most {_MAX_BYTES:,} bytes")
-            return content
-    return data
+    """Return the content of a gzip file, and other data unchanged; raises `HloError`."""
+    if not data.startswith(_GZIP):
+        return data
+    try:
+        with gzip.open(io.BytesIO(data)) as stream:
+            content = stream.read(_MAX_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise HloError(f"it cannot be unpacked ({error})", do="copy it again") from error
+    if len(content) > _MAX_BYTES:
+        raise HloError("its content is too large", expected=f"at most {_MAX_BYTES:,} bytes")
+    return content
 
 
 def _as_utf8(data: bytes) -> bytes:
-    """Return text as UTF-8 without a byte-order mark; invalid bytes are replaced."""
-    encoding = next((_ENCODINGS[mark] for mark in _ENCODINGS if data.startswith(mark)), "utf-8")
-    if data[1:64:2] and not any(data[1:64:2]):
-        encoding = "utf-16-le"
-    return data.decode(encoding, errors="replace").encode()
+    """Return text without a byte-order mark; invalid bytes are replaced."""
+    text = data.removeprefix(codecs.BOM_UTF8).decode(errors="replace")
+    return text.encode()
 
 
 def module_of(message: Message) -> Message:

@@ -8,60 +8,49 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from xlarank.data.collection import choose_splits
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.hardware import is_hardware
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.programs import sources
-from xlarank.pipelines.programs.candidates import (
-    CandidateLayouts,
-    Codes,
-    breed,
-    random_configurations,
-)
+from xlarank.pipelines.programs.candidates import random_configurations, tied_candidates
 from xlarank.pipelines.programs.compiler.chips import Chip
 from xlarank.pipelines.programs.compiler.cycles import COUNTING
 from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
-from xlarank.pipelines.programs.sources import Collected, Evaluator, SearchSettings
+from xlarank.pipelines.programs.sources import Collected
 from xlarank.pipelines.programs.timing import Timings, fastest, time_programs
 from xlarank.pipelines.support.progress import Progress, steps_of
-
-#: Batch size of the genetic search, and number of best configurations used as parents.
-_BATCH = 8
-_PARENTS = 8
-#: Settings of the search that labels depend on.
-_IDENTITY = ("search", "configs", "seed", "tie", "per_node")
 
 
 def collect(
     program: str,
     out: Path,
     compiler: Compiler,
-    settings: SearchSettings,
     *,
+    configs: int = 64,
+    seed: int = 0,
     minutes: float = 10.0,
-    split: str = "train",
-    name: str | None = None,
     progress: Progress | None = None,
 ) -> Collected:
-    """Write ``npz/layout/<source>/<search>/<split>/NAME.npz`` in ``out``, its module and manifest.
+    """Write ``npz/layout/<source>/random/train/NAME.npz`` in ``out``, its module and manifest.
 
     ``program`` is a file of HLO or ``module:function``, a function without arguments that returns a
     JAX callable and its arguments. Labels are in ns; ``<source>`` is `Chip.source`, such as
-    ``tpu-estimate`` for the compiler's estimates or ``cpu`` for measurements, which take at most
+    ``tpu-estimate`` for the compiler's estimates or ``cpu`` for measurements, which take about
     ``minutes``. An interrupted run resumes when repeated. Raises `CompilerError` if the default
     configuration does not compile.
     """
-    choose_splits([split])
     target = compiler.target
-    loaded = sources.load_program(program, compiler, name)
-    folder = out / "npz" / "layout" / target.source / settings.search / split
-    path = folder / f"{loaded.name}.npz"
-    identity = _identity(loaded, compiler, settings)
+    loaded = sources.load_program(program, compiler)
+    path = out / "npz" / "layout" / target.source / "random" / "train" / f"{loaded.name}.npz"
+    search = {"search": "random", "configs": configs, "seed": seed}
+    identity = sources.label_settings(loaded, compiler, **search, target=target.name)
+    if target.estimated:
+        identity["counting"] = COUNTING
     if path.exists():
         stored = sources.existing_manifest(path.with_suffix(".json"), identity)
         if stored is not None:
@@ -69,11 +58,12 @@ def collect(
     if not len(loaded.graph.configurable):
         expected = "a convolution, dot or reshape outside fusions"
         raise CompilerError(f"nothing in {program} can be given a layout", expected=expected)
-    rng = np.random.default_rng(settings.seed)
-    candidates = settings.candidates(loaded.graph, rng)
+    rng = np.random.default_rng(seed)
+    candidates = tied_candidates(loaded.graph)
+    codes = random_configurations(candidates, configs, rng)
+    rows = candidates.expand(codes)
     with Journal(path.with_name(f".{loaded.name}.journal"), identity) as journal:
-        compiler.add_estimates(journal.estimates)
-        codes, outcomes = _search(compiler, journal, loaded, candidates, settings, rng, progress)
+        outcomes = _compile(compiler, journal, loaded, rows, progress)
         order = _shuffled(outcomes, rng)
         # configurations compiled to the same program share its label
         programs: dict[str, int] = {}
@@ -82,14 +72,14 @@ def collect(
         if target.estimated:
             labels, facts = _estimated_labels(target, [outcomes[at] for at in programs.values()])
         else:
-            rows = candidates.expand(codes[[*programs.values()]])
-            modules = dict(zip(programs, map(loaded.constrained, rows), strict=True))
+            distinct = map(loaded.constrained, rows[[*programs.values()]])
+            modules = dict(zip(programs, distinct, strict=True))
             timings = time_programs(
                 compiler,
                 modules[outcomes[0].fingerprint],
                 modules,
                 minutes=minutes,
-                seed=settings.seed,
+                seed=seed,
                 journal=journal,
                 progress=progress,
             )
@@ -101,74 +91,43 @@ def collect(
     with atomic_write(path.with_suffix(".pb")) as partial:
         partial.write_bytes(loaded.serialized)
     runtime = np.array([labels[outcomes[at].fingerprint] for at in labelled], np.int64)
-    rows = candidates.expand(codes[labelled])
     hardware = target.name if is_hardware(target.name) else ""
-    sources.write_configurations(path, loaded.graph, rows, runtime, hardware)
+    sources.write_configurations(path, loaded.graph, rows[labelled], runtime, hardware)
     write_json(path.with_suffix(".json"), manifest)
     journal.path.unlink(missing_ok=True)
     return Collected(path, manifest, fresh=True)
 
 
-def _identity(program: Program, compiler: Compiler, settings: SearchSettings) -> dict[str, Any]:
-    """Return all that labels depend on, for the manifest."""
-    target = compiler.target
-    identity = sources.label_settings(
-        program,
-        compiler,
-        **{key: getattr(settings, key) for key in _IDENTITY},
-        target=target.name,
-        limit=compiler.limit,
-        effort=compiler.effort,
-    )
-    return identity | ({"counting": COUNTING} if target.estimated else {})
-
-
-def _search(
+def _compile(
     compiler: Compiler,
     journal: Journal,
     program: Program,
-    candidates: CandidateLayouts,
-    settings: SearchSettings,
-    rng: np.random.Generator,
+    rows: NDArray[np.int8],
     progress: Progress | None,
-) -> tuple[Codes, list[Outcome]]:
-    """Return the configurations of a search with their outcomes, the compiler's default first."""
-    count = min(settings.configs, candidates.space)
-    target = compiler.target
-    timed = settings.search == "evolve" and not target.estimated
-    evaluator = Evaluator(compiler, journal, timed=timed)
-    verb = "compiling and timing" if timed else "compiling"
-    title = f"{verb} {program.name} for {target.name}"
-    with steps_of(progress, title, 2 * count if timed else count) as step:
-
-        def outcomes_of(codes: Codes) -> list[Outcome]:
-            rows = candidates.expand(codes)
-            keys = list(map(sources.configuration_key, rows))
-            return evaluator.outcomes(keys, lambda at: program.constrained(rows[at]), step=step)
-
-        codes: Codes = np.zeros((1, len(candidates.rows)), np.int32)
-        outcomes = outcomes_of(codes)
-        if outcomes[0].status is not Status.OK:
-            raise sources.default_error(program.module, outcomes[0], target.name)
-        if settings.search == "random":
-            codes = random_configurations(candidates, count, rng)
-            return codes, outcomes + outcomes_of(codes[1:])
-        while len(codes) < count:
-            costs = [one.cycles if one.status is Status.OK else np.inf for one in outcomes]
-            parents = codes[np.argsort(costs, kind="stable")[:_PARENTS]]
-            fresh = breed(candidates, parents, min(_BATCH, count - len(codes)), rng, known=codes)
-            if not len(fresh):
-                break
-            codes = np.concatenate([codes, fresh])
-            outcomes += outcomes_of(fresh)
-        return codes, outcomes
+) -> list[Outcome]:
+    """Return the outcome of each configuration, the compiler's default first, which must compile;
+    those in the journal are not compiled again.
+    """
+    compiler.add_estimates(journal.estimates)
+    keys = [sources.configuration_key(row) for row in rows]
+    title = f"compiling {program.name} for {compiler.target.name}"
+    with steps_of(progress, title, len(keys)) as step:
+        for part in (slice(0, 1), slice(1, None)):
+            missing = [at for at in range(len(keys))[part] if keys[at] not in journal.outcomes]
+            for _ in range(len(keys[part]) - len(missing)):
+                step("")
+            modules = (program.constrained(rows[at]) for at in missing)
+            for number, outcome in compiler.compile(modules):
+                journal.add(keys[missing[number]], outcome)
+                step(outcome.message[:60])
+            default = journal.outcomes[keys[0]]
+            if default.status is not Status.OK:
+                raise sources.default_error(program.module, default, compiler.target.name)
+    return [journal.outcomes[key] for key in keys]
 
 
 def _shuffled(outcomes: list[Outcome], rng: np.random.Generator) -> list[int]:
-    """Return the positions of compiled configurations: the default, then the others, shuffled.
-
-    A genetic search finds fast ones late, so that their order would leak labels.
-    """
+    """Return the positions of compiled configurations: the default, then the others, shuffled."""
     compiled = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
     return [0, *rng.permutation(compiled[1:]).tolist()]
 

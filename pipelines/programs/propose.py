@@ -1,196 +1,156 @@
-"""Configurations for a program, random or best by a model's scores, with estimates of the first."""
+"""Candidate configurations of a program, and the compiler's estimates of some of them."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import GraphFileError
+from xlarank.data.errors import CompilerError, GraphFileError, ParameterError
 from xlarank.data.graph import LayoutGraph, read_graph
-from xlarank.data.hlo.reading import module_of, read_hlo, read_program
-from xlarank.data.workspace import Workspace
-from xlarank.models.model import Model
-from xlarank.pipelines.programs.candidates import (
-    CandidateLayouts,
-    Codes,
-    evolve,
-    random_configurations,
+from xlarank.data.hardware import WORDS, require_hardware
+from xlarank.data.hlo.messages import Message
+from xlarank.data.hlo.reading import (
+    is_zip,
+    module_graph,
+    module_of,
+    optimised_cause,
+    optimised_error,
+    read_program,
 )
-from xlarank.pipelines.programs.compiler.chips import DEFAULT_CHIP, chip_named
-from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of
+from xlarank.pipelines.programs.candidates import (
+    MIN_ELEMENTS,
+    random_configurations,
+    tied_candidates,
+)
+from xlarank.pipelines.programs.compiler.chips import CHIPS, DEFAULT_CHIP, Chip, chip_named
 from xlarank.pipelines.programs.compiler.outcome import Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.sources import SearchSettings, write_configurations
-from xlarank.pipelines.ranking.model_choice import choose_for_graph, rows_for_model
+from xlarank.pipelines.programs.compiler.xla import Program
+from xlarank.pipelines.programs.sources import is_function, load_program, write_configurations
 from xlarank.pipelines.support.progress import Progress, steps_of
-
-#: Number of configurations that survive a generation, unless more are requested.
-_POPULATION = 256
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A written graph file.
+    """Unmeasured configurations of a program, the compiler's default first.
 
     Attributes:
-        free: number of configurable nodes that have a choice.
-        groups: number of groups of tied free nodes; ``free`` if none are tied.
-        choices: minimum and maximum number of candidate rows of a free node, the default included.
-        space: log10 of the number of possible configurations.
-        guided_by: title of the model whose scores guided the search.
-        learned_from: labels of the graphs that the model learned from.
-        default_place: number of configurations that the model ranks ahead of the default.
-        estimates: estimated cycles by number, if checked; None if it does not compile.
+        module: the program, to be compiled; None if it was read from a graph file.
+        space: number of possible configurations.
     """
 
-    graph: str
-    out: str
-    search: str
-    configs: int
-    configurable: int
-    free: int
-    groups: int
-    choices: tuple[int, int]
-    space: float
-    guided_by: str | None
-    learned_from: str | None
-    default_place: int | None
-    estimates: dict[int, int | None]
-    seconds: float
+    graph: LayoutGraph
+    module: Message | None
+    space: int
 
-    @property
-    def is_check_passed(self) -> bool:
-        """Whether a checked configuration has a lower estimate than the compiler's default."""
-        compiled = [cycles for cycles in self.estimates.values() if cycles is not None]
-        return bool(compiled) and min(compiled) != self.estimates[0]
+
+def is_program(path: Path) -> bool:
+    """Return whether configurations are proposed for a file: a program, or a graph without a
+    choice between several.
+    """
+    if is_function(str(path)) or not path.exists():
+        return is_function(str(path))
+    if not is_zip(path):
+        return path.suffix != ".npz"
+    graph = read_graph(path)
+    return isinstance(graph, LayoutGraph) and graph.configs == 1 and not graph.labelled
 
 
 def propose(
-    path: Path,
-    out: Path,
-    settings: SearchSettings,
-    *,
-    workspace: Workspace,
+    program: str | Path,
+    target: str | None = None,
     collection: str | None = None,
-    min_elements: int = 1024,
-    check: int = 0,
-    progress: Progress | None = None,
+    *,
+    configs: int = 64,
+    seed: int = 0,
 ) -> Proposal:
-    """Write ``out``, a graph file of a program with proposed configurations, none measured.
+    """Return random configurations of a program, tied as in Google's random collections.
 
-    ``path`` is a layout graph's npz file or an HLO program. `model_for_graph` chooses the model
-    that guides ``evolve``. Outputs of fewer than ``min_elements`` elements are left to the
-    compiler. After the default, ``check`` configurations are compiled for
-    `DEFAULT_CHIP`. Raises `GraphFileError` or `HloError` for the file, `ModelError` if a
-    model is missing, `CompilerError` if ``check`` is set and the compiler is missing.
+    ``program`` is an HLO file, ``module:function`` (lowered for the hardware or, if that is a GPU,
+    for the CPU), or a layout graph's npz file. The hardware is ``target``, else that of
+    ``collection``, else that of the graph file. Raises `ParameterError` if none of them names it,
+    and `GraphFileError` if no layout can be chosen.
     """
-    start = time.perf_counter()
-    graph = _read_graph(path, is_compiled=check > 0)
-    rng = np.random.default_rng(settings.seed)
-    candidates = settings.candidates(graph, rng, min_elements)
+    hardware = target or (Collection.parse(collection).hardware if collection else "")
+    if hardware:
+        require_hardware(hardware)
+    elif is_function(str(program)) or not is_zip(Path(program)):
+        got = f"{program} does not say its hardware"
+        raise ParameterError(got, expected=WORDS, do="name it by `target`")
+    graph, module = _read(program, hardware)
+    graph = replace(graph, target=hardware or graph.target)
+    candidates = tied_candidates(graph)
     if not len(candidates.free):
-        got = f"{path.name}: none of {len(graph.configurable)} configurable nodes has a choice"
-        expected = f"an output of two or more dimensions and {min_elements} elements"
-        raise GraphFileError(got, expected=expected, do="pass a smaller `min_elements`")
-    model = None
-    default_place = None
-    if settings.search == "random":
-        codes = random_configurations(candidates, settings.configs, rng)
-    else:
-        model = choose_for_graph(workspace, graph, path, collection=collection)[0].model
-        codes, default_place = _evolved(graph, candidates, model, settings, rng)
-    rows = candidates.expand(codes)
-    write_configurations(out, graph, rows, np.zeros(len(codes), np.int64))
-    checked = rows[: check + 1]
-    estimates = _estimates(path, graph, checked, progress) if check else {}
-    row_counts = candidates.choices[candidates.free]
-    return Proposal(
-        graph.name,
-        str(out),
-        settings.search,
-        len(codes),
-        configurable=len(graph.configurable),
-        free=int(np.isin(candidates.group, candidates.free).sum()),
-        groups=len(candidates.free),
-        choices=(int(row_counts.min()), int(row_counts.max())),
-        space=float(np.log10(candidates.choices).sum()),
-        guided_by=model.title if model else None,
-        learned_from=_labels_of(model) if model else None,
-        default_place=default_place,
-        estimates=estimates,
-        seconds=time.perf_counter() - start,
-    )
+        got = f"{graph.name}: none of {len(graph.configurable)} configurable nodes has a choice"
+        expected = (
+            f"a convolution, dot or reshape of two or more dimensions and {MIN_ELEMENTS} elements"
+        )
+        raise GraphFileError(got, expected=expected)
+    codes = random_configurations(candidates, configs, np.random.default_rng(seed))
+    return Proposal(candidates.graph(graph, codes), module, candidates.space)
 
 
-def _read_graph(path: Path, *, is_compiled: bool) -> LayoutGraph:
-    """Read a graph or program; only programs can be compiled."""
-    if path.suffix != ".npz":
-        return read_hlo(path)
-    if is_compiled:
-        got = f"{path.name} holds a graph, and `check` compiles a program"
-        raise GraphFileError(got, expected="an HLO program", do="pass the file it was made from")
-    graph = read_graph(path)
-    if not isinstance(graph, LayoutGraph):
-        got = f"{path.name} is a kernel with tile sizes"
-        raise GraphFileError(got, expected="a program with layouts")
-    return graph
-
-
-def _evolved(
-    graph: LayoutGraph,
-    candidates: CandidateLayouts,
-    model: Model,
-    settings: SearchSettings,
-    rng: np.random.Generator,
-) -> tuple[Codes, int]:
-    """Return the best configurations by a model, and how many it ranks ahead of the default."""
-
-    def score(codes: Codes) -> NDArray[np.float64]:
-        rows = rows_for_model(candidates.graph(graph, codes), model)
-        return model.score(rows)[rows.group]
-
-    codes = evolve(
-        candidates,
-        score,
-        settings.configs,
-        rng,
-        population=_POPULATION,
-        generations=settings.generations,
-    )
-    scores = score(codes)
-    return codes, int((scores < scores[0]).sum())
-
-
-def _labels_of(model: Model) -> str:
-    """Return the origin of the labels that a model learned from."""
-    if not model.shipped:
-        collection = Collection.parse(model.require_card().collection)
-        return f"graphs of {collection}, {collection.label_source}"
-    if model.is_time_model:
-        return "TpuGraphs' programs, measured on TPU v3"
-    return "no measurements" if model.members else "no labels"
-
-
-def _estimates(
-    path: Path, graph: LayoutGraph, rows: NDArray[np.int8], progress: Progress | None
-) -> dict[int, int | None]:
-    """Return the compiler's estimated cycles of configurations ``rows (configs, nodes, 18)``."""
+def _read(program: str | Path, target: str) -> tuple[LayoutGraph, Message | None]:
+    """Return the graph of a program and its module, if it has one."""
+    if is_function(str(program)):
+        with Compiler(_chip_of(target)) as compiler:
+            loaded = load_program(str(program), compiler)
+        return loaded.graph, loaded.module
+    path = Path(program)
+    if is_zip(path):
+        graph = read_graph(path)
+        if not isinstance(graph, LayoutGraph):
+            got = f"{path.name} is a kernel with tile sizes"
+            raise GraphFileError(got, expected="a program with layouts")
+        return graph, None
     module = module_of(read_program(path))
-    orders = [layouts_of(module, graph.configurable, row) for row in rows]
-    estimates: dict[int, int | None] = dict.fromkeys(range(len(rows)))
-    title = f"compiling {graph.name} for {DEFAULT_CHIP}"
-    with (
-        Compiler(chip_named(DEFAULT_CHIP)) as compiler,
-        steps_of(progress, title, len(rows)) as step,
-    ):
-        modules = (constrain(module, layouts) for layouts in orders)
+    if cause := optimised_cause(module):
+        raise optimised_error(path.name, cause)
+    return module_graph(module, path), module
+
+
+def _chip_of(target: str) -> Chip:
+    """Return the chip that a function is lowered for."""
+    return CHIPS.get(target, CHIPS[DEFAULT_CHIP if target == "tpugraphs" else "cpu"])
+
+
+def write_proposal(path: Path, proposal: Proposal) -> None:
+    """Write the configurations as a graph file of their hardware."""
+    graph = proposal.graph
+    rows = graph.table.rows[graph.table.codes]
+    write_configurations(path, graph, rows, graph.runtime, graph.target)
+
+
+def estimates(
+    proposal: Proposal,
+    configurations: Sequence[int],
+    target: str,
+    *,
+    progress: Progress | None = None,
+) -> dict[int, int | None]:
+    """Return the compiler's estimated nanoseconds of configurations, None if one does not compile.
+
+    Raises `CompilerError` for a target without estimates, and for a graph file.
+    """
+    chip = chip_named(target)
+    if not chip.estimated:
+        got = f"nothing is estimated for {target}"
+        raise CompilerError(got, expected="a TPU", do="measure configurations with collect")
+    if proposal.module is None:
+        got = f"{proposal.graph.name} is a graph, and `check` compiles a program"
+        raise CompilerError(got, expected="an HLO program or module:function")
+    program = Program(proposal.module.SerializeToString(), name=proposal.graph.name)
+    table = proposal.graph.table
+    modules = (program.constrained(table.rows[table.codes[at]]) for at in configurations)
+    found: dict[int, int | None] = dict.fromkeys(configurations)
+    title = f"compiling {program.name} for {target}"
+    with Compiler(chip) as compiler, steps_of(progress, title, len(configurations)) as step:
         for at, outcome in compiler.compile(modules):
             step("")
             if outcome.status is Status.OK:
-                estimates[at] = outcome.cycles
-    return estimates
+                found[configurations[at]] = chip.nanoseconds(outcome.cycles)
+    return found

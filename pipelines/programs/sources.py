@@ -1,77 +1,46 @@
-"""Programs with settable layouts: loading, outcomes of a search, graph files, manifests."""
+"""Programs with settable layouts: loading, graph files, manifests."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
+import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.errors import CompilerError, XlarankError
+from xlarank.data.errors import CompilerError
 from xlarank.data.files import read_text
-from xlarank.data.graph import LayoutGraph
+from xlarank.data.graph import GraphWarning, LayoutGraph
+from xlarank.data.hlo.encoding import sharding_note
 from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData, instructions
-from xlarank.data.hlo.reading import graph_name, module_of, read_program
+from xlarank.data.hlo.reading import (
+    graph_name,
+    module_of,
+    optimised_cause,
+    optimised_error,
+    read_program,
+)
 from xlarank.data.writing import write_graph
-from xlarank.pipelines.programs.candidates import CandidateLayouts, candidate_rows, tied_candidates
-from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
+from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
-from xlarank.pipelines.programs.timing import time_programs
-from xlarank.pipelines.support.progress import Step, no_step
 
 #: Error of libtpu for operations that it has no code for without a TPU.
 NO_CODE: Final = re.compile(r"Custom emitter .*not found")
 _REMEDIES: Final = {
-    Status.TIMEOUT: "give it more seconds with `limit`",
+    Status.TIMEOUT: "compile a smaller program",
     Status.CRASHED: "the compiler itself failed: try another `target` or version of libtpu",
 }
-
-
-@dataclass(frozen=True)
-class SearchSettings:
-    """Search of configurations; raises `XlarankError` for unknown names and numbers below 1.
-
-    Attributes:
-        search: ``random``, or ``evolve``: a genetic search around the compiler's default.
-        configs: maximum number of configurations, including the compiler's default.
-        tie: ``rule``: tied nodes share layouts, as in Google's files; ``none``: independent.
-        per_node: for ``tie=none``, maximum number of candidate rows, the default included.
-        generations: number of generations of ``evolve`` by a model's scores.
-    """
-
-    search: str = "random"
-    configs: int = 64
-    seed: int = 0
-    tie: str = "rule"
-    per_node: int = 8
-    generations: int = 12
-
-    def __post_init__(self) -> None:
-        for name, choices in (("search", ("random", "evolve")), ("tie", ("rule", "none"))):
-            if (value := getattr(self, name)) not in choices:
-                raise XlarankError(f"the {name} is {value!r}", expected=" or ".join(choices))
-        for name in ("configs", "per_node"):
-            if (number := getattr(self, name)) < 1:
-                raise XlarankError(f"`{name}` is {number}", expected="at least 1")
-
-    def candidates(
-        self, graph: LayoutGraph, rng: np.random.Generator, min_elements: int = 1024
-    ) -> CandidateLayouts:
-        """Return a graph's candidate rows; outputs below ``min_elements`` have no choice."""
-        if self.tie == "rule":
-            return tied_candidates(graph, min_elements=min_elements)
-        return candidate_rows(graph, rng, per_node=self.per_node, min_elements=min_elements)
 
 
 def load_program(
@@ -84,15 +53,19 @@ def load_program(
     """
     if name is not None and not re.fullmatch(r"[\w][\w.\-]*", name):
         raise CompilerError(f"{name!r} cannot be the name of a file", do="pass another `name`")
-    path = Path(program)
-    if ":" in program and not path.exists():
+    if is_function(program):
         loaded = compiler.lower(function=program, one_hot=one_hot)
-        return replace(loaded, name=name or re.split("[:.]", program)[-1])
+        return replace(loaded, name=name or _function_name(program))
+    path = Path(program)
     message = read_program(path)
     module = module_of(message)
     if isinstance(message, ModuleTuningData):
         loaded = Program(module.SerializeToString())
     else:
+        if cause := optimised_cause(module):
+            raise optimised_error(path.name, cause)
+        if note := sharding_note(module):
+            warnings.warn(f"{path.name}: {note}", GraphWarning, stacklevel=2)
         loaded = compiler.lower(module=module)
     # the compiler drops aliases and entry modes
     restored = HloModuleProto.FromString(loaded.serialized)
@@ -101,6 +74,21 @@ def load_program(
     stem = re.sub(r"[^\w.\-]+", "_", graph_name(path)).lstrip("-.")
     name = name or stem or "program"
     return replace(loaded, serialized=restored.SerializeToString(), name=name)
+
+
+def is_function(program: str) -> bool:
+    """Return whether a program is named as ``module:function``, not by a file."""
+    return ":" in program and not Path(program).exists()
+
+
+def _function_name(program: str) -> str:
+    """Return the function's name, or the module's if that is only ``program``.
+
+    >>> _function_name("nets.oddcnn:program"), _function_name("nets:vit")
+    ('oddcnn', 'vit')
+    """
+    module, _, function = program.rpartition(":")
+    return module.rpartition(".")[2] if function == "program" else function.rpartition(".")[2]
 
 
 def default_error(module: Message, default: Outcome, target: str, do: str = "") -> CompilerError:
@@ -147,72 +135,6 @@ def source_line(module: Message, instruction: Message) -> tuple[str, int]:
                 return file, location.line
             frame = call.parent_frame_id
     return instruction.metadata.source_file, instruction.metadata.source_line
-
-
-class Evaluator:
-    """Outcomes of a search's configurations: stored in the journal, else compiled.
-
-    With ``timed``, cycles are nanoseconds, measured beside the default, the first program.
-    """
-
-    def __init__(self, compiler: Compiler, journal: Journal, *, timed: bool) -> None:
-        self.compiler = compiler
-        self.journal = journal
-        self.timed = timed
-        self._default: tuple[str, Message] | None = None
-        self._results: dict[str, dict[str, Any]] = {}
-
-    def outcomes(
-        self,
-        keys: Sequence[str],
-        module: Callable[[int], Message],
-        *,
-        settled: Collection[Status] = tuple(Status),
-        step: Step = no_step,
-        **options: Any,
-    ) -> list[Outcome]:
-        """Return outcomes by journal ``keys``; others than ``settled`` ones are compiled again.
-
-        ``step`` is called for each outcome and, if they are timed, again when it has been timed.
-        """
-        outcomes: dict[int, Outcome] = {}
-        for at, key in enumerate(keys):
-            stored = self.journal.outcomes.get(key)
-            if stored and stored.status in settled:
-                outcomes[at] = stored
-                step(stored.message[:60])
-        missing = [at for at in range(len(keys)) if at not in outcomes]
-        for number, outcome in self.compiler.compile((module(at) for at in missing), **options):
-            self.journal.add(keys[missing[number]], outcome)
-            outcomes[missing[number]] = outcome
-            step(outcome.message[:60])
-        ordered = [outcomes[at] for at in range(len(keys))]
-        if not self.timed:
-            return ordered
-        timed = self.time(ordered, module)
-        for outcome in timed:
-            step(outcome.message[:60])
-        return timed
-
-    def time(self, outcomes: Sequence[Outcome], module: Callable[[int], Message]) -> list[Outcome]:
-        """Return outcomes with nanoseconds as cycles, or failures to run."""
-        results = self._results
-        programs: dict[str, Message] = {}
-        for at, outcome in enumerate(outcomes):
-            if outcome.status is Status.OK and outcome.fingerprint not in results:
-                programs[outcome.fingerprint] = module(at)
-        if programs:
-            self._default = self._default or next(iter(programs.items()))
-            name, plain = self._default
-            programs = {name: plain} | programs
-            timings = time_programs(self.compiler, plain, programs, minutes=1, journal=self.journal)
-            default = results.setdefault(name, {"cycles": timings.nanoseconds()[name]})["cycles"]
-            for key, problem in timings.problems.items():
-                results[key] = {"status": Status.FAILED, "message": problem}
-            for key in programs.keys() - results.keys():
-                speedup, _, _ = timings.speedup(name, key)
-                results[key] = {"cycles": round(default / speedup)}
-        return [replace(outcome, **results.get(outcome.fingerprint, {})) for outcome in outcomes]
 
 
 def write_configurations(
@@ -262,6 +184,19 @@ def program_hash(module: Message) -> str:
     return digest.hexdigest()
 
 
+def error_of_labels(manifest: dict[str, Any]) -> str:
+    """Return the noise of measured labels, by their manifest; empty for estimates."""
+    if "retest_tau" not in manifest:
+        return ""
+    text = f"measured in {manifest['rounds']} rounds"
+    if errors := list(manifest["standard_errors"].values()):
+        text += f"; standard error of a label {median(errors) / 1000:.3g} µs (median)"
+    if (tau := manifest["retest_tau"]) is not None:
+        text += f"; two halves of the rounds agree with Kendall's tau {tau:.3f}"
+        text += f", so the ceiling of a ranker's tau is about {max(tau, 0) ** 0.5:.3f}"
+    return text
+
+
 @dataclass(frozen=True)
 class Collected:
     """Labels of a program; ``path``: the npz file, of tiles the manifest; ``fresh``: just made."""
@@ -269,6 +204,11 @@ class Collected:
     path: Path
     manifest: dict[str, Any]
     fresh: bool
+
+    @property
+    def error(self) -> str:
+        """Noise of measured labels; empty for estimates."""
+        return error_of_labels(self.manifest)
 
     @property
     def statuses(self) -> dict[str, int]:
@@ -289,11 +229,6 @@ def label_settings(program: Program, compiler: Compiler, **settings: Any) -> dic
     module = program_hash(program.module)
     versions = dict(compiler.versions)
     return {"program": program.name, "module": module, **settings, "versions": versions}
-
-
-def digest_of(settings: Mapping[str, Any]) -> str:
-    """Return a short digest of settings, for the names of their files."""
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def existing_manifest(path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.data.errors import CompilerError, counted
 from xlarank.data.hlo.messages import Message
-from xlarank.pipelines.programs.compiler.functions import Pasted
 from xlarank.pipelines.programs.compiler.outcome import Journal
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.support.progress import Progress, steps_of
@@ -21,12 +21,14 @@ ROUNDS: Final = 24
 #: Rounds between comparisons of the order, three of which must agree; programs compared.
 _INTERVAL = 8
 _COMPARED = 5
+#: Minimum number of rounds for a label.
+_LEAST = 8
 
 
 def time_programs(
     compiler: Compiler,
     plain: Message,
-    programs: Mapping[str, Message | Pasted],
+    programs: Mapping[str, Message],
     *,
     minutes: float,
     min_rounds: int = ROUNDS,
@@ -42,7 +44,6 @@ def time_programs(
     """
     known_rounds = journal.rounds if journal else []
     rounds = [times for times in known_rounds if times.keys() == programs.keys()]
-    end = time.monotonic() + 60 * minutes
     if _settled(rounds, min_rounds):
         return Timings(rounds)
     planned = max(min_rounds, (len(rounds) // _INTERVAL + 1) * _INTERVAL)
@@ -51,7 +52,9 @@ def time_programs(
         steps_of(progress, title, len(programs) + planned - len(rounds)) as step,
         closing(compiler.measure(plain, programs, seed=seed, done=len(rounds), step=step)) as made,
     ):
+        end = None
         for times in made:
+            end = end or time.monotonic() + 60 * minutes  # loading does not count
             rounds.append(times)
             if journal:
                 journal.add_round(times)
@@ -61,8 +64,12 @@ def time_programs(
                 more = _INTERVAL
                 planned += more
             step(f"round {len(rounds)}", more=more)
-            if is_settled or (len(rounds) > 1 and time.monotonic() > end):
+            if is_settled or time.monotonic() > end:
                 break
+    if len(rounds) < _LEAST:
+        got = f"{counted(len(rounds), 'round')} of measurements in {minutes:g} minutes"
+        do = "run it again with more `minutes`, or measure fewer configurations"
+        raise CompilerError(got, expected=f"at least {_LEAST}", do=do)
     return Timings(rounds)
 
 

@@ -63,11 +63,9 @@ explain net__a.npz --config 17 --against 3
 report
 report --out report.html -c tile:cpu
 import-hlo step.hlo.pb --out own
-import-hlo dump/*.pb --out own --split train
-propose net__a.npz --out candidates.npz
-propose step.hlo.pb --search evolve --configs 200 --out candidates.npz
+import-hlo dump --out own --target tpu-v4
 collect --program mynet:program --configs 64 --out own
-collect --tiles --program step.hlo.pb --out own
+collect --program step.hlo.pb --target cpu --minutes 20 --out own
 advise mynet:program --budget 1
 advise step.hlo.pb --budget 20 --minutes 30 --out advice
 demo
@@ -88,8 +86,7 @@ NEXT: Final = {
     ),
     "submit": "check-submission {file}{data_root}{workspace}{collection} # then upload the file",
     "explain": "explain-feature {file} # the meaning of a column",
-    "import-hlo": "propose {file} --out candidates.npz",
-    "propose": "rank {file}{workspace}{collection}{blocks}",
+    "import-hlo": "rank {file}{target} # proposes configurations and ranks them",
     "collect": "build-features --data-root {file} # then train",
     "advise": "advise {file} # searches; measure before you keep a layout",
 }

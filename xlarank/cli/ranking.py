@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Exit, Option, Typer
 
@@ -20,7 +20,7 @@ from xlarank.cli.console import (
     show_rows,
     write_json,
 )
-from xlarank.data.errors import counted, reasons
+from xlarank.data.errors import ParameterError, counted, reasons
 from xlarank.data.workspace import Workspace
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
@@ -40,19 +40,27 @@ def rank(
     target: options.Target = None,
     collection: options.ModelOf = None,
     model_from: options.RankedBy = None,
+    configs: options.Positive = 64,
+    check: options.NonNegative = 0,
+    out: options.OptionalOut = None,
     csv: options.OptionalOut = None,
     json_file: options.Json = None,
 ) -> None:
-    """Rank the configurations of a graph, or of each graph in a folder.
+    """Rank the configurations of a graph, of each graph in a folder, or of a program.
 
     Args:
-        graph: npz file in TpuGraphs format, or a folder of such files.
+        graph: npz file in TpuGraphs format, a folder of such files, or a program (HLO file or
+            module:function), for which configurations are proposed.
         target: Hardware: tpugraphs for a file of the TpuGraphs dataset, or the chip of your own
             program: tpu-v3, tpu-v4, tpu-v5e, tpu-v6e, cpu, nvidia-... Default: as the file says.
         collection: Collection whose model may rank.
         top: Number of lines to show; ties share a line.
+        configs: Number of configurations to propose for a program.
+        check: Compile the first CHECK of a program (TPU, no TPU needed).
+        out: Write the proposed configurations of a program to this npz file.
         csv: Write distinct configurations to this file.
     """
+    from xlarank.pipelines.programs.propose import is_program
     from xlarank.pipelines.rank import rank as run
     from xlarank.pipelines.rank import rank_folder, write_rankings
 
@@ -69,7 +77,15 @@ def rank(
         )
         _show_rankings(rankings, top)
         result = {name: ranking.as_json(top) for name, ranking in rankings.items()}
+    elif is_program(graph):
+        ranking, result = _rank_program(
+            graph, work, target, collection, model_from, top, configs, check, out
+        )
+        rankings = {ranking.graph: ranking}
     else:
+        if check or out is not None:
+            got = f"{graph} has configurations of its own, and check and out are for a program"
+            raise ParameterError(got, expected="an HLO program or module:function")
         ranking = run(work, graph, target=target, collection=collection, model_from=model_from)
         rankings = {ranking.graph: ranking}
         show_ranking(ranking, top)
@@ -81,6 +97,56 @@ def rank(
         say(f"wrote {csv}")
     write_json(json_file, result)
     finish(broken)
+
+
+def _rank_program(
+    program: Path,
+    work: Workspace,
+    target: str | None,
+    collection: str | None,
+    model_from: str | None,
+    top: int,
+    configs: int,
+    check: int,
+    out: Path | None,
+) -> tuple[Ranking, dict[str, Any]]:
+    """Propose configurations of a program, rank and show them, and compile the first."""
+    from xlarank.pipelines.programs.propose import estimates, propose, write_proposal
+    from xlarank.pipelines.rank import rank as run
+
+    proposal = propose(program, target, collection, configs=configs)
+    graph = proposal.graph
+    named = {"target": target, "collection": collection, "model_from": model_from}
+    ranking = run(work, graph, **named)
+    number = counted(graph.configs, "configuration")
+    say(f"{graph.name}: {number} proposed of {proposal.space:,} possible")
+    show_ranking(ranking, top)
+    result = ranking.as_json(top)
+    if check:
+        chosen = [0, *(int(at) for at in ranking.order if at)][: check + 1]
+        found = estimates(proposal, chosen, ranking.target, progress=progress)
+        _show_check(found)
+        result["estimates_ns"] = found
+    if out is not None:
+        write_proposal(out, proposal)
+        say(f"wrote {out}")
+        console.current_run.keep(out)
+    return ranking, result
+
+
+def _show_check(found: dict[int, int | None]) -> None:
+    default = found[0]
+    show_rows(
+        {
+            "configuration": number or "0, the compiler's default",
+            ">estimated ms": f"{time_ns / 1e6:.4f}" if time_ns else "does not compile",
+            ">times as fast": f"{default / time_ns:.3f}" if default and time_ns else "-",
+        }
+        for number, time_ns in found.items()
+    )
+    compiled = [time_ns for time_ns in found.values() if time_ns is not None]
+    if not compiled or min(compiled) == default:
+        say("none of them is faster than the compiler's default; search with the compiler: advise")
 
 
 def show_ranking(ranking: Ranking, top: int) -> None:

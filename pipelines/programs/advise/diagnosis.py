@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from xlarank.data.hlo.encoding import ELEMENT_TYPES
+from xlarank.data.errors import counted
+from xlarank.data.hlo.encoding import element_type
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.pipelines.programs.compiler.constrain import Order, entry_shapes
 from xlarank.pipelines.programs.compiler.cycles import FREE, Operation, read_operations
-from xlarank.pipelines.programs.compiler.functions import Location
 from xlarank.pipelines.programs.sources import source_line
 
 #: Maximum number of operations in a picture.
@@ -72,8 +73,7 @@ class Leaf:
 
 def shape_text(shape: Message) -> str:
     """Return a shape as XLA writes it, such as ``f32[8,128]``."""
-    name = ELEMENT_TYPES.get(shape.element_type, f"type{shape.element_type}")
-    return f"{name}[{','.join(map(str, shape.dimensions))}]"
+    return f"{element_type(shape.element_type)}[{','.join(map(str, shape.dimensions))}]"
 
 
 def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Leaf], list[Leaf]]:
@@ -238,7 +238,7 @@ def picture(diagnosis: Diagnosis, title: str) -> str:
 
 @dataclass(frozen=True)
 class Change:
-    """An operation's new layout; ``source``: its name in the JAX program, ``code``: expression."""
+    """An operation's new layout; ``source``: its name in the JAX program."""
 
     node: int
     name: str
@@ -249,16 +249,6 @@ class Change:
     line: int
     minor_to_major: Order
     major_to_minor: Order
-    code: str = ""
-
-    @property
-    def location(self) -> Location | None:
-        """Location of the value to constrain; None if unknown or if it belongs to a gradient."""
-        if not self.file or "transpose(" in self.source:
-            return None
-        sizes = self.shape.partition("[")[2].rstrip("]").split(",")
-        dimensions = tuple(int(size) for size in sizes if size)
-        return self.file, self.line, dimensions, self.major_to_minor
 
 
 def changes_of(module: Message, layouts: Mapping[int, Order]) -> list[Change]:
@@ -284,17 +274,25 @@ def changes_of(module: Message, layouts: Mapping[int, Order]) -> list[Change]:
 
 
 def operation_lines(changes: Sequence[Change]) -> list[str]:
-    """Return comments with each operation's location and layout, or the call that sets it."""
+    """Return comments with the source line of each operation and the call that sets its layout."""
     lines = []
-    if any(change.code for change in changes):
-        lines.append("from jax.experimental.layout import Layout, with_layout_constraint")
+    gradients = [change for change in changes if "transpose(" in change.source]
+    if changes:
+        lines.append("# from jax.experimental.layout import Layout, with_layout_constraint")
     for change in changes:
+        if change in gradients:
+            continue
         location = f"{change.file}:{change.line}, " if change.file else ""
         source = f", {change.source}" if change.source else ""
         lines.append(_comment(f"{location}{change.opcode} {change.shape}{source}"))
-        layout = f"Layout(major_to_minor={change.major_to_minor})"
-        call = f"with_layout_constraint({change.code}, {layout})" if change.code else layout
-        lines.append(f"#   {call}")
+        if code := linecache.getline(change.file, change.line).strip():
+            lines.append(_comment(f"  {code}"))
+        order = f"Layout(major_to_minor={change.major_to_minor})"
+        lines.append(f"#   with_layout_constraint(value of the {change.opcode}, {order})")
+    if gradients:
+        operations = counted(len(gradients), "operation")
+        why = "JAX gives the gradient of a constrained value the same layout"
+        lines.append(f"# {operations} of gradients, which have no value in the source: {why}")
     return lines
 
 

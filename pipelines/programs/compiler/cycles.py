@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from operator import itemgetter
 from typing import Any, Final
 
-import numpy as np
-
 from xlarank.data.errors import CompilerError
-from xlarank.pipelines.programs.compiler.outcome import NAME, PROVENANCE, numbered
 
 #: Version of the counting of cycles: labels of different versions are never mixed in one file.
 COUNTING: Final = 2
@@ -44,11 +40,6 @@ FREE: Final = frozenset(
 )
 _TILE: Final = re.compile(r"T\(([\d,]+)\)")
 _SHAPE: Final = re.compile(r"(\w+)\[([\d,]*)\](?:\{([\d,]*)([^}]*)\})?")
-#: For unseen kernels: quantile of their opcode's cycles per byte, and factor applied to
-#: predictions. Both are low: a program screened out by mistake is lost, one kept by mistake only
-#: costs a compilation.
-_QUANTILE = 0.25
-_OPTIMISM = 0.7
 
 
 @dataclass(eq=False)
@@ -140,22 +131,6 @@ class Operation:
             return False
         reshaped = not self.inputs or self.inputs[0].dimensions != self.dimensions
         return moved or reshaped or "transpose" in opcodes
-
-    @cached_property
-    def kernel(self) -> str:
-        """Text without names and origins, shapes of operands, and body."""
-        text = NAME.sub("%", self._without_origin().partition(" = ")[2])
-        body = numbered("\n".join(inner._without_origin() for inner in self.body))
-        return f"{' '.join([text, *(op.result for op in self.inputs)])}\n{body}"
-
-    @property
-    def likeness(self) -> str:
-        """The kernel without layouts."""
-        return _SHAPE.sub(r"\1[\2]", self.kernel)
-
-    def _without_origin(self) -> str:
-        text = PROVENANCE.sub("", self.text)
-        return re.sub(r"\bcalls=%?[\w.\-]+|, backend_config=\{.*", "", text).strip()
 
 
 #: Operations by computation, the root last.
@@ -319,7 +294,7 @@ def padded_bytes(shape: str) -> int:
         bits = re.search(r"\d+", element_type)
         for side, dimension in zip(_numbers(tile and tile[1])[::-1], _numbers(order), strict=False):
             sizes[dimension] = -(-sizes[dimension] // side) * side
-        total += math.prod(sizes) * max(1, int(bits[0]) // 8 if bits else 1)
+        total += -(-math.prod(sizes) * (int(bits[0]) if bits else 8) // 8)
     return total
 
 
@@ -335,32 +310,3 @@ def _sources(text: str) -> dict[str, str]:
     lines = {number: f"{files.get(file, '?')}:{line}" for number, file, line in locations}
     frames = entries("StackFrames", r"^(\d+) \{file_location_id=(\d+)")
     return {number: lines.get(location, "") for number, location in frames}
-
-
-@dataclass
-class KnownKernels:
-    """Cycles by `Operation.kernel`, lowest ones by `Operation.likeness`, per byte by opcode."""
-
-    exact: dict[str, int] = field(default_factory=dict)
-    alike: dict[str, int] = field(default_factory=dict)
-    rates: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-
-    def learn(self, operations: Iterable[Operation]) -> None:
-        """Remember the kernels of a compiled program."""
-        for op in operations:
-            if op.opcode not in FREE and op.kernel not in self.exact:
-                self.exact[op.kernel] = op.cycles
-                self.alike[op.likeness] = min(op.cycles, self.alike.get(op.likeness, op.cycles))
-                self.rates[op.opcode].append(op.cycles / max(1, op.bytes))
-
-    def predict(self, operations: Iterable[Operation]) -> float:
-        """Predict the cycles of an optimised program, erring on the low side."""
-        return sum(op.runs * self._cycles(op) for op in operations if op.opcode not in FREE)
-
-    def _cycles(self, op: Operation) -> float:
-        if op.kernel in self.exact:
-            return self.exact[op.kernel]
-        if op.likeness in self.alike:
-            return _OPTIMISM * self.alike[op.likeness]
-        rates = self.rates[op.opcode]
-        return _OPTIMISM * op.bytes * float(np.quantile(rates, _QUANTILE)) if rates else 0.0

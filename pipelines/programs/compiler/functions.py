@@ -6,21 +6,19 @@ modules anew.
 
 from __future__ import annotations
 
-import ast
 import importlib
+import inspect
 import json
 import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.messages import HloModuleProto
-from xlarank.pipelines.programs.compiler.constrain import Order
 from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
 from xlarank.pipelines.programs.compiler.xla import (
     LEAVES_FILE,
@@ -32,103 +30,27 @@ from xlarank.pipelines.programs.compiler.xla import (
     library_convolutions,
 )
 
-_HOOK: Final = "__xlarank_constrain__"
-#: File, line, dimensions and major-to-minor order of a value to constrain: that of the first call
-#: or binary operator evaluated on the line with these dimensions.
-Location = tuple[str, int, tuple[int, ...], Order]
-
 
 @dataclass(frozen=True)
 class Pasted:
-    """Lines to run after ``step, arguments = function()``, and values to constrain in sources."""
+    """Lines to run after ``step, arguments = function()``."""
 
     function: str
     lines: Sequence[str]
-    locations: Sequence[Location]
     one_hot: bool
 
-    def load(self, device: Any) -> tuple[Any, Any, Any, dict[Location, str]]:
-        """Return step, arguments, formats, and a dict that lowering fills with expressions."""
-        import jax
 
-        expressions = _constrain_sources(self.locations)
-        step, arguments = import_function(self.function, self.one_hot)
-        sharding = jax.sharding.SingleDeviceSharding(device)
-        scope = {"jax": jax, "device": device, "step": step, "arguments": arguments}
-        scope["in_formats"] = jax.tree.map(lambda _: sharding, arguments)
-        if self.lines:  # the last line creates the argument arrays
-            code = "\n".join(self.lines[:-1]).replace("jax.devices()[0]", "device")
-            exec(code.replace("jax.jit(step", "jax.jit(step, keep_unused=True"), scope)
-        else:
-            shardings = {"in_shardings": sharding, "out_shardings": sharding}
-            scope["step"] = jax.jit(step, keep_unused=True, **shardings)
-        return scope["step"], arguments, scope["in_formats"], expressions
-
-
-def compile_pasted(xla: Xla, folder: Path, *, pasted: Pasted) -> tuple[str, dict[Location, str]]:
-    """Return the compiled program's text, and the constrained expressions by location."""
+def compile_pasted(xla: Xla, folder: Path, *, pasted: Pasted) -> str:
+    """Return the text of a program compiled with pasted code."""
     import jax
 
-    step, arguments, formats, expressions = pasted.load(xla.device)
-    shapes = jax.tree.map(_shape_of, arguments, formats)
-    return step.lower(*shapes).compile().as_text(), expressions
-
-
-def _constrain_sources(locations: Sequence[Location]) -> dict[Location, str]:
-    """Constrain values in modules imported later; return expressions, added as they are traced."""
-    import builtins
-
-    import jax
-    from jax.experimental.layout import Layout, with_layout_constraint
-
-    expressions: dict[Location, str] = {}
-
-    def hook(value: Any, file: str, first: int, last: int, text: str) -> Any:
-        if not isinstance(value, jax.core.Tracer):
-            return value
-        for location in locations:
-            path, line, dimensions, order = location
-            if path != file or not first <= line <= last or value.shape != dimensions:
-                continue
-            if expressions.setdefault(location, text) == text:
-                value = with_layout_constraint(value, Layout(order))
-        return value
-
-    def get_code(loader: SourceFileLoader, name: str) -> Any:
-        path = loader.get_filename(name)
-        lines = [line for file, line, _, _ in locations if file == path]
-        source = loader.get_source(name) if lines else None
-        if source is None:
-            return original(loader, name)
-        tree = ast.fix_missing_locations(_Hooks(source, path, lines).visit(ast.parse(source)))
-        return compile(tree, path, "exec", dont_inherit=True)
-
-    original = SourceFileLoader.get_code
-    setattr(builtins, _HOOK, hook)
-    setattr(SourceFileLoader, "get_code", get_code)  # noqa: B010, mypy
-    return expressions
-
-
-class _Hooks(ast.NodeTransformer):
-    """Transformer that passes the values of calls and operators on some lines through the hook."""
-
-    def __init__(self, source: str, path: str, lines: Sequence[int]) -> None:
-        self.source = source
-        self.path = path
-        self.lines = lines
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        super().generic_visit(node)
-        if not isinstance(node, ast.Call | ast.BinOp):
-            return node
-        first = node.lineno
-        last = node.end_lineno or node.lineno
-        if not any(first <= line <= last for line in self.lines):
-            return node
-        text = " ".join((ast.get_source_segment(self.source, node) or "").split())
-        arguments = [ast.Constant(value) for value in (self.path, first, last, text)]
-        call = ast.Call(ast.Name(_HOOK, ast.Load()), [node, *arguments], [])
-        return ast.copy_location(call, node)
+    step, arguments = import_function(pasted.function, pasted.one_hot)
+    scope = {"jax": jax, "device": xla.device, "step": step, "arguments": arguments}
+    # the last line creates the argument arrays
+    code = "\n".join(pasted.lines[:-1]).replace("jax.devices()[0]", "device")
+    exec(code.replace("jax.jit(step", "jax.jit(step, keep_unused=True"), scope)
+    shapes = jax.tree.map(_shape_of, arguments, scope["in_formats"])
+    return str(scope["step"].lower(*shapes).compile().as_text())
 
 
 def _shape_of(leaf: Any, sharding: Any) -> Any:
@@ -236,14 +158,33 @@ def import_function(name: str, one_hot: bool) -> tuple[Any, Any]:
         do = "check both names, and that python can import the module"
         expected = "module:function, importable from the current folder"
         raise CompilerError(got, expected=expected, do=do) from error
-    program = make()
+    expected = "a function without arguments that returns a callable and its arguments"
+    do = "wrap it: def program(): return step, (weights, batch)"
+    if needed := _required_arguments(make):
+        got = f"{name} needs arguments: {', '.join(needed)}"
+        raise CompilerError(got, expected=expected, do=do)
+    try:
+        program = make()
+    except Exception as error:  # any error of the program
+        got = f"{name}() fails ({type(error).__name__}: {first_line(error)})"
+        raise CompilerError(got, expected=expected, do=do) from error
     parts = program if isinstance(program, tuple) else (program,)
     if len(parts) != 2 or not callable(parts[0]) or not isinstance(parts[1], tuple | list):
         got = f"{name} returned {', '.join(type(part).__name__ for part in parts)}"
         expected = "a callable and a tuple of arguments, arrays or jax.ShapeDtypeStruct"
-        do = "wrap the function: def program(): return step, (weights, batch)"
         raise CompilerError(got, expected=expected, do=do)
     return parts[0], tuple(parts[1])
+
+
+def _required_arguments(function: Any) -> list[str]:
+    """Return the names of the arguments without which a function cannot be called, if known."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some builtins have no signature
+        return []
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [one for one in parameters if one.default is one.empty and one.kind not in optional]
+    return [one.name for one in needed]
 
 
 def _take_one_hot(array: Any, indices: Any, axis: int = -1, **_: Any) -> Any:

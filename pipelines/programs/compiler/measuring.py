@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.pipelines.programs.compiler.constrain import Order, compiled_entry_layouts
-from xlarank.pipelines.programs.compiler.functions import Pasted
 from xlarank.pipelines.programs.compiler.xla import Xla, first_line
 
 #: Maximum relative difference of outputs: another layout sums in another order.
@@ -64,32 +63,20 @@ class _Inputs:
             dtype = ml_dtypes.bfloat16 if name == "bfloat16" else name
             self.values.append(values.astype(dtype))
 
-    def load(self, program: bytes | Pasted) -> _Loaded:
+    def load(self, program: bytes) -> _Loaded:
         """Compile a program; return a function of arrays, and the inputs laid out for it."""
         import jax
         from jax.experimental.layout import Format, Layout
 
-        if not isinstance(program, Pasted):
-            executable = self.xla.compile(program)
-            orders = tuple(compiled_entry_layouts(executable.hlo_modules()[0].to_string())[0])
-            if orders not in self._laid_out:
-                device = jax.sharding.SingleDeviceSharding(self.xla.device)
-                formats = []
-                for order in orders:
-                    formats.append(Format(Layout(order[::-1]), device) if order else device)
-                self._laid_out[orders] = jax.device_put(self.values, formats)
-            return executable.execute, self._laid_out[orders]
-        step, arguments, formats, _ = program.load(self.xla.device)
-        tree = jax.tree.structure(arguments)
-        arguments = jax.device_put(jax.tree.unflatten(tree, self.values), formats)
-        compiled = step.lower(*arguments).compile()
-        # the same function may be loaded again without the constraints in its source
-        jax.clear_caches()
-
-        def execute(arrays: list[Any]) -> list[Any]:
-            return list(jax.tree.leaves(compiled(*jax.tree.unflatten(tree, arrays))))
-
-        return execute, jax.tree.leaves(arguments)
+        executable = self.xla.compile(program)
+        orders = tuple(compiled_entry_layouts(executable.hlo_modules()[0].to_string())[0])
+        if orders not in self._laid_out:
+            device = jax.sharding.SingleDeviceSharding(self.xla.device)
+            formats = []
+            for order in orders:
+                formats.append(Format(Layout(order[::-1]), device) if order else device)
+            self._laid_out[orders] = jax.device_put(self.values, formats)
+        return executable.execute, self._laid_out[orders]
 
 
 def measure(
@@ -97,7 +84,7 @@ def measure(
     folder: Path,
     *,
     plain: bytes,
-    programs: Mapping[str, bytes | Pasted],
+    programs: Mapping[str, bytes],
     seed: int,
     done: int,
     limit: float,
@@ -113,8 +100,7 @@ def measure(
     rng = np.random.default_rng([seed, done])
     loaded: dict[str, _Loaded] = {}
     problems: dict[str, str] = {}
-    # the first, unconstrained, last: sources are imported once
-    for name in reversed(list(programs)):
+    for name in programs:
         with _attempt(folder, name, problems, limit):
             loaded[name] = inputs.load(programs[name])
         with open(folder / LOADED_FILE, "ab") as counter:
@@ -171,25 +157,6 @@ def _round(
         jax.block_until_ready(execute(arrays))
         seconds[name] = time.perf_counter() - start
     return seconds
-
-
-def compare(
-    xla: Xla, folder: Path, *, plain: bytes, edited: bytes | Pasted, ties: Mapping[int, int]
-) -> float:
-    """Return the `difference` of outputs between a module and an edited one, or pasted code.
-
-    ``ties`` maps inputs to outputs that replace them in a second step, which is compared.
-    """
-    inputs = _Inputs(xla, plain, 0)
-
-    def run(program: bytes | Pasted) -> list[NDArray[np.float64]]:
-        execute, arrays = inputs.load(program)
-        if ties:
-            first = execute(arrays)
-            arrays = [first[ties[at]] if at in ties else array for at, array in enumerate(arrays)]
-        return _floats(execute(arrays))
-
-    return difference(run(edited), run(plain))
 
 
 def _floats(outputs: Sequence[Any]) -> list[NDArray[np.float64]]:

@@ -5,11 +5,9 @@ Configurations whose optimised modules have equal fingerprints share a label.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import re
-import zlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
@@ -30,13 +28,11 @@ _COMPUTATION: Final = re.compile(r"^(?:ENTRY )?%", re.MULTILINE)
 
 
 class Status(StrEnum):
-    """Status: given up if far slower than the default, screened if no gain is predicted."""
+    """Status of a compilation."""
 
     OK = "ok"
     FAILED = "failed"
     TIMEOUT = "timeout"
-    GIVEN_UP = "given up"
-    SCREENED = "screened"
     CRASHED = "crashed"
 
 
@@ -45,8 +41,7 @@ class Outcome:
     """Result of compiling one module.
 
     Attributes:
-        cycles: the compiler's estimate if the status is ``ok`` (once timed: nanoseconds); a
-            prediction if screened out.
+        cycles: the compiler's estimate if the status is ``ok``.
         unknown_loops: number of loops without a known trip count, whose bodies count once.
         fingerprint: hash of the optimised module; empty if there is none.
         shared: whether an equal optimised module was seen before, so that no code was generated.
@@ -105,7 +100,7 @@ class Journal(AbstractContextManager["Journal", None]):
             self._stream.seek(0, 2)
             if not complete:
                 self._append(dict(settings))
-        except (OSError, ValueError, KeyError, TypeError, zlib.error) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             got = f"{path} cannot be used ({error})"
             raise WorkspaceError(got, do="remove it, or pass another `out`") from error
 
@@ -122,8 +117,7 @@ class Journal(AbstractContextManager["Journal", None]):
                 self.rounds.append(line["round"])
                 continue
             configuration = line.pop("configuration")
-            text = zlib.decompress(base64.b64decode(line.pop("text"))).decode()
-            outcome = Outcome(Status(line.pop("status")), line.pop("cycles"), text=text, **line)
+            outcome = Outcome(Status(line.pop("status")), line.pop("cycles"), **line)
             self._remember(configuration, outcome)
 
     def _remember(self, configuration: str, outcome: Outcome) -> None:
@@ -136,7 +130,7 @@ class Journal(AbstractContextManager["Journal", None]):
         self._remember(configuration, outcome)
         line = {"configuration": configuration, **asdict(outcome)}
         line["seconds"] = round(outcome.seconds, 3)
-        line["text"] = base64.b64encode(zlib.compress(outcome.text.encode())).decode()
+        del line["text"]
         self._append(line)
 
     def add_round(self, seconds: dict[str, float | str]) -> None:

@@ -24,8 +24,7 @@ from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.hlo.messages import Message
 from xlarank.pipelines.programs.compiler import functions, measuring, xla
 from xlarank.pipelines.programs.compiler.chips import Chip, device_chip
-from xlarank.pipelines.programs.compiler.cycles import KnownKernels, read_operations
-from xlarank.pipelines.programs.compiler.functions import Location, Pasted
+from xlarank.pipelines.programs.compiler.functions import Pasted
 from xlarank.pipelines.programs.compiler.outcome import Outcome, Status, fingerprint
 from xlarank.pipelines.support.progress import Step, no_step
 
@@ -66,24 +65,19 @@ class _Compilation:
 class Compiler(AbstractContextManager["Compiler", None]):
     """XLA for one target, in a separate process; a context manager.
 
-    ``jobs`` modules are compiled at a time, each for at most ``limit`` seconds, with XLA's
-    optimisation ``effort``. Raises `CompilerError` if jax or libtpu is missing or does not support
-    the machine.
+    ``jobs`` modules are compiled at a time, each for at most ``limit`` seconds. Raises
+    `CompilerError` if jax or libtpu is missing or does not support the machine.
     """
 
-    def __init__(
-        self, target: Chip, *, jobs: int = 1, limit: float = 120.0, effort: float | None = None
-    ) -> None:
+    def __init__(self, target: Chip, *, jobs: int = 1, limit: float = 120.0) -> None:
         if not hasattr(os, "fork"):
             got = "this system has no fork"
             raise CompilerError(got, expected="Linux on x86-64", do="run it there, or in WSL")
         self.target = target
-        self._jobs = jobs
+        self.jobs = jobs
         self.limit = limit
-        self.effort = effort
         self._numbers = count()
         self._estimates: dict[str, tuple[int, int]] = {}
-        self._kernels = KnownKernels()
         memory = _MEMORY if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else None
         self._scratch = Path(tempfile.mkdtemp(prefix="xlarank-", dir=memory))
         self._connection, child_end = Pipe()
@@ -100,7 +94,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
                 start_new_session=True,  # Ctrl-C goes to the client alone
             )
         try:
-            self._send(self._scratch, target, effort)
+            self._send(self._scratch, target)
             if not self._connection.poll(_START):
                 raise CompilerError(f"the compiler did not start within {_START:g} s")
             reply = self._receive()
@@ -114,7 +108,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
             self.target = device_chip(reply["device"], reply["platform"])
             # a TPU allows one process; a GPU autotunes by timing kernels
             if reply["platform"] != "cpu":
-                self._jobs = 1
+                self.jobs = 1
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -130,40 +124,27 @@ class Compiler(AbstractContextManager["Compiler", None]):
         self._stderr.close()
         shutil.rmtree(self._scratch, ignore_errors=True)  # in case the process was killed
 
-    def add_estimates(
-        self, estimates: Mapping[str, tuple[int, int]], texts: Iterable[str] = ()
-    ) -> None:
-        """Add estimates by fingerprint, to generate no code again, and texts for screening."""
+    def add_estimates(self, estimates: Mapping[str, tuple[int, int]]) -> None:
+        """Add estimates by fingerprint, to generate no code again."""
         self._estimates |= estimates
-        for text in texts:
-            self._kernels.learn(read_operations(text))
 
     def compile(
-        self,
-        modules: Iterable[Message],
-        *,
-        limit: float | None = None,
-        keep: bool = False,
-        screen: float | None = None,
+        self, modules: Iterable[Message], *, keep: bool = False
     ) -> Iterator[tuple[int, Outcome]]:
-        """Yield position and outcome of every module in order of completion.
-
-        A module takes at most ``limit`` seconds. ``keep`` requests compiled texts, whose kernels
-        predict the cycles of later programs; code is not generated for programs predicted to take
-        ``screen`` cycles or more.
+        """Yield position and outcome of every module in order of completion; ``keep`` requests
+        compiled texts.
         """
-        seconds = min(self.limit, limit or self.limit)
         waiting = enumerate(modules)
         running = list[_Compilation]()
         try:
             while True:
-                for position, module in islice(waiting, self._jobs - len(running)):
+                for position, module in islice(waiting, self.jobs - len(running)):
                     work = partial(xla.compile_module, module=module.SerializeToString(), keep=keep)
-                    running.append(self._start(work, seconds, position))
+                    running.append(self._start(work, self.limit, position))
                 if not running:
                     return
                 for job in list(running):
-                    if (answer := self._answer(job, running, screen)) is not None:
+                    if (answer := self._answer(job, running)) is not None:
                         running.remove(job)
                         self._end(job)
                         yield from self._outcomes(job, answer)
@@ -172,18 +153,14 @@ class Compiler(AbstractContextManager["Compiler", None]):
             for job in running:
                 self._end(job)
 
-    def _answer(self, job: _Compilation, running: list[_Compilation], screen: float | None) -> Any:
-        """Return a job's answer, or its known or predicted outcome; make duplicates wait."""
+    def _answer(self, job: _Compilation, running: list[_Compilation]) -> Any:
+        """Return a job's answer or known outcome; make duplicates wait."""
         answer = job.answer()  # before dumps are read, so that none can be overlooked
         if job.fingerprint or (text := xla.optimised_text(job.folder, self.target)) is None:
             return answer
         job.fingerprint = fingerprint(text)
         if job.fingerprint in self._estimates:
             return Outcome(Status.OK, *self._estimates[job.fingerprint], shared=True)
-        if screen is not None:
-            predicted = self._kernels.predict(read_operations(text))
-            if predicted >= screen:
-                return Outcome(Status.SCREENED, round(predicted))
         for twin in running:
             if twin.fingerprint == job.fingerprint and twin is not job:
                 self._end(job)
@@ -197,13 +174,11 @@ class Compiler(AbstractContextManager["Compiler", None]):
         if isinstance(answer, XlarankError):
             answer = Outcome(Status.FAILED, message=str(answer))
         key = job.fingerprint or answer.fingerprint
-        if answer.status is Status.TIMEOUT and job.limit < self.limit:
-            answer = replace(answer, status=Status.GIVEN_UP)
-        elif answer.status is Status.OK and not key:  # labels are stored by fingerprint
+        if answer.status is Status.OK and not key:  # labels are stored by fingerprint
             answer = Outcome(Status.CRASHED, message="no optimised module was dumped")
         answer = replace(answer, fingerprint=key, seconds=job.seconds)
         if answer.status is Status.OK:
-            self.add_estimates({key: answer.estimate}, [answer.text] if answer.text else [])
+            self.add_estimates({key: answer.estimate})
         yield job.position, answer
         shared = replace(answer, shared=answer.status is Status.OK, text="")
         for duplicate in job.waiting:
@@ -219,34 +194,22 @@ class Compiler(AbstractContextManager["Compiler", None]):
         """
         serialized = b"" if module is None else module.SerializeToString()
         work = partial(functions.lower, function=function, module=serialized, one_hot=one_hot)
-        answer = self._ask(work, self.limit, xla.dumped_early)
+        answer = self.ask(work, self.limit, xla.dumped_early)
         if isinstance(answer, Outcome):
             got = f"the program does not compile for {self.target.name} ({answer.message})"
-            expected = "a program for one device, without sharding or collectives"
+            expected = "a program that XLA compiles for one device"
             raise CompilerError(got, expected=expected, do="check that it compiles in JAX")
         return cast(xla.Program, answer)
 
-    def compare(
-        self, plain: Message, edited: Message | Pasted, seconds: float, ties: Mapping[int, int]
-    ) -> float | str:
-        """Return the result of `measuring.compare`, or the error message."""
-        module = plain.SerializeToString()
-        work = partial(measuring.compare, plain=module, edited=_portable(edited), ties=dict(ties))
-        try:
-            answer = self._ask(work, seconds)
-        except CompilerError as error:
-            return str(error)
-        return answer.message if isinstance(answer, Outcome) else float(answer)
-
-    def compile_pasted(self, pasted: Pasted) -> tuple[str, dict[Location, str]] | Outcome:
-        """Return the text of pasted code and the expressions constrained, or the failure."""
-        answer = self._ask(partial(functions.compile_pasted, pasted=pasted), self.limit)
-        return cast(tuple[str, dict[Location, str]] | Outcome, answer)
+    def compile_pasted(self, pasted: Pasted) -> str | Outcome:
+        """Return the text of a program with pasted code, or the failure."""
+        answer = self.ask(partial(functions.compile_pasted, pasted=pasted), self.limit)
+        return cast(str | Outcome, answer)
 
     def measure(
         self,
         plain: Message,
-        programs: Mapping[str, Message | Pasted],
+        programs: Mapping[str, Message],
         *,
         seed: int,
         done: int = 0,
@@ -265,7 +228,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
             seed=seed,
             done=done,
             limit=self.limit,
-            programs={name: _portable(program) for name, program in programs.items()},
+            programs={name: module.SerializeToString() for name, module in programs.items()},
         )
         job = self._start(work, float("inf"))
         try:
@@ -309,13 +272,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
             self._wait()
         return answer, loaded
 
-    def under_limit(self, module: Message, kib: int, seconds: float) -> bytes | str:
-        """Return the module compiled under a limit of vector memory (0: none), or the error."""
-        work = partial(xla.under_limit, module=module.SerializeToString(), kib=kib)
-        answer = self._ask(work, seconds)
-        return answer if isinstance(answer, bytes) else answer.message
-
-    def _ask(
+    def ask(
         self, work: xla.Work, seconds: float, early: Callable[[Path], Any] = lambda folder: None
     ) -> Any:
         """Return the answer, or the first result of ``early`` on the dumps; raise errors."""
@@ -358,8 +315,3 @@ class Compiler(AbstractContextManager["Compiler", None]):
             last = output[-1][:300] if output else "without output"
             got = f"the compiler's process ended ({last})"
             raise CompilerError(got, do="run it again; what was done is kept") from error
-
-
-def _portable(program: Message | Pasted) -> bytes | Pasted:
-    """Return a program as it can be sent to another process."""
-    return program if isinstance(program, Pasted) else cast(bytes, program.SerializeToString())

@@ -23,7 +23,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -102,7 +102,7 @@ class Program:
 class Xla:
     """XLA for one target; raises `CompilerError` if jax or libtpu is missing or does not start."""
 
-    def __init__(self, target: Chip, effort: float | None = None) -> None:
+    def __init__(self, target: Chip) -> None:
         os.environ.update(_DEVICE_ENVIRONMENT if target.name == "device" else ENVIRONMENT)
         try:
             import jax
@@ -127,7 +127,6 @@ class Xla:
             do = 'run: pip install "xlarank[collect]"'
             raise CompilerError(got, expected=expected, do=do) from error
         self.target = target
-        self.effort = effort
         if target.estimated:
             try:
                 topology = topologies.get_topology_desc(target.topology, "tpu")
@@ -165,8 +164,6 @@ class Xla:
         settings.num_replicas = 1
         settings.device_assignment = xla_client.DeviceAssignment.create(np.zeros((1, 1), int))
         settings.env_option_overrides = list((options or {}).items())
-        if self.effort is not None:
-            settings.executable_build_options.exec_time_optimization_effort = self.effort
         used = device or self.device
         compiles_only = device is None and self.target.estimated
         compile_parsed = used.client.compile if compiles_only else used.client.compile_and_load
@@ -222,12 +219,6 @@ def optimised_text(folder: Path, target: Chip) -> str | None:
     return None
 
 
-def under_limit(xla: Xla, folder: Path, *, module: bytes, kib: int) -> bytes:
-    """Return the serialized module compiled under a limit of vector memory (0: the default)."""
-    compiled = xla.compile(module, {"xla_tpu_scoped_vmem_limit_kib": str(kib)} if kib else {})
-    return cast(bytes, compiled.hlo_modules()[0].as_serialized_hlo_module_proto())
-
-
 def dumped(folder: Path) -> Program | None:
     """Return the dumps around the first layout assignment; None until both files are complete."""
     paths = [sorted(folder.glob(f"*{when}_layout-assignment*.pb")) for when in ("before", "after")]
@@ -278,8 +269,8 @@ def has_convolutions(module: Message, types: Counter[int]) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message; XLA adds pages."""
-    return (str(error).strip() or repr(error)).splitlines()[0][:300]
+    """Return the beginning of an error's message on one line; XLA adds pages."""
+    return " ".join((str(error).strip() or repr(error)).split())[:300]
 
 
 def repaired(module: Message) -> Message:

@@ -14,8 +14,9 @@ import shutil
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -29,11 +30,10 @@ from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.compiler.chips import Chip
 from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.xla import Program
+from xlarank.pipelines.programs.compiler.xla import Program, Xla
 from xlarank.pipelines.programs.sources import (
     Collected,
     default_error,
-    digest_of,
     existing_manifest,
     label_settings,
     load_program,
@@ -45,7 +45,7 @@ MIN_TILES: Final = 5
 _HASHED: Final = ("node_feat", "node_opcode", "edge_index")
 #: Minimum cycles that mean no estimate: the compiler writes 2^63 - 1, or adds 2^60 to a sum.
 NO_ESTIMATE: Final = 2**60
-#: Limit that stands for the compiler's default in `Compiler.under_limit`.
+#: Limit that stands for the compiler's default.
 _DEFAULT: Final = 0
 #: Limits in KiB: below the minimum little compiles; the maximum is the default of v3 and v4.
 _MIN_LIMIT = 512
@@ -107,7 +107,7 @@ def collect_tiles(
     # after the default, the longest compilations last
     smaller = np.geomspace(_MIN_LIMIT, _MAX_LIMIT, limits + 1)[:-1]
     all_limits = [_DEFAULT, *map(round, smaller.tolist())]
-    scratch = folder / f".{loaded.name}.{digest_of(identity)}.sweep"
+    scratch = folder / f".{loaded.name}.{_digest_of(identity)}.sweep"
     _sweep(compiler, loaded, scratch, all_limits, limit * len(all_limits), progress)
     if (result := _result(scratch, _DEFAULT)) != "ok":
         do = f"try another `target`, or more seconds; to begin anew remove {scratch}"
@@ -151,7 +151,7 @@ def _sweep(
             limit = waiting[0]
             result: bytes | str = f"not compiled within {seconds:.3g} s in all"
             if (seconds_left := end - time.monotonic()) > 0:
-                result = compiler.under_limit(program.module, limit, seconds_left)
+                result = _under_limit(compiler, program.module, limit, seconds_left)
             path = folder / f"{limit}.pb"
             if isinstance(result, str):
                 path = path.with_suffix(".txt")
@@ -161,6 +161,23 @@ def _sweep(
             planned = len(waiting) - 1
             waiting = remaining(folder, limits)
             step(f"{limit} KiB" if limit else "default", more=len(waiting) - planned)
+
+
+def _under_limit(compiler: Compiler, module: Message, kib: int, seconds: float) -> bytes | str:
+    """Return the module compiled under a limit of vector memory (0: the default), or the error."""
+    work = partial(compile_under_limit, module=module.SerializeToString(), kib=kib)
+    answer = compiler.ask(work, seconds)
+    return answer if isinstance(answer, bytes) else answer.message
+
+
+def compile_under_limit(xla: Xla, folder: Path, *, module: bytes, kib: int) -> bytes:
+    """Return the serialized module compiled under a limit of vector memory (0: the default)."""
+    compiled = xla.compile(module, {"xla_tpu_scoped_vmem_limit_kib": str(kib)} if kib else {})
+    return cast(bytes, compiled.hlo_modules()[0].as_serialized_hlo_module_proto())
+
+
+def _digest_of(settings: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def remaining(folder: Path, limits: list[int]) -> list[int]:
