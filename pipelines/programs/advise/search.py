@@ -153,16 +153,17 @@ class LayoutSearch:
         while before is not (best := self.best) and self._can_continue:
             before = best
             targets = around_copies(best.text)[:_MAX_AVOIDING]
-            self._compile([self._toward(best.layouts, orders) for orders in targets])
+            changes = [self._orders(orders) for orders in targets]
+            # then each operation alone: others of its dimensions may be better off as they are
+            single = [{node: order} for change in changes for node, order in change.items()]
+            self._compile([_with_orders(best.layouts, orders) for orders in (*changes, *single)])
 
-    def _toward(self, start: Layouts, orders: Mapping[tuple[int, ...], Order]) -> Layouts:
-        """Return layouts with an order for all configurable nodes of these dimensions."""
+    def _orders(self, orders: Mapping[tuple[int, ...], Order]) -> dict[int, Order]:
+        """Return an order for each configurable node of these dimensions."""
         nodes = [node for _, node in instructions(self.program.module)]
-        changed = dict(start.orders)
-        for node in self.program.graph.configurable.tolist():
-            if order := orders.get(tuple(nodes[node].shape.dimensions)):
-                changed[node] = order
-        return replace(start, orders=tuple(sorted(changed.items())))
+        configurable = self.program.graph.configurable.tolist()
+        sizes = {node: tuple(nodes[node].shape.dimensions) for node in configurable}
+        return {node: orders[size] for node, size in sizes.items() if size in orders}
 
     def _compile(self, proposed: Sequence[Layouts]) -> None:
         """Compile layouts that were not, within the budget, and versions of them for a loop."""
@@ -236,6 +237,10 @@ class LayoutSearch:
                 modes[0][ends[0]] = modes[1][ends[1]] = modes[source][ends[source]]
             tied.append(replace(tried, inputs=tuple(modes[0]), outputs=tuple(modes[1])))
         return tied
+
+
+def _with_orders(layouts_: Layouts, orders: Mapping[int, Order]) -> Layouts:
+    return replace(layouts_, orders=tuple(sorted((dict(layouts_.orders) | orders).items())))
 
 
 def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
