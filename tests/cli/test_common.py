@@ -142,14 +142,6 @@ def test_fewer_labels_than_asked_for_are_explained(monkeypatch, tmp_path):
     assert f"next: python run.py build-features --data-root {tmp_path} # then" in done
 
 
-def test_what_cannot_be_collected_is_refused_before_the_compiler_starts(monkeypatch, tmp_path):
-    compiler = "xlarank.pipelines.programs.compiler.session.Compiler"
-    monkeypatch.setattr(compiler, lambda *_, **__: pytest.fail("it started"))
-    words = f"collect --program net:program --target cpu --out {tmp_path}".split()
-    assert "'valdi' is not a split" in here(*words, "--split", "valdi").err
-    assert "there are no tiles for cpu; expected a TPU" in here(*words, "--tiles").err
-
-
 def test_many_broken_files_are_printed_in_few_lines(capsys):
     def printed(reasons, verbose=False):
         console.current_run.verbose = verbose

@@ -155,15 +155,15 @@ def test_programs_are_imported_and_get_configurations(tmp_path):
     assert outcome.code == 1 and f"wrote 1 graph below {own}" in outcome.out
     assert "broken.pb: the file is cut off" in outcome.errors[0]
     assert list(json.loads(report.read_text())["broken"]) == [str(broken)]
-    for tie, choice, count in (
-        ("none", "2 groups of 3 to 7 rows", 21),
-        ("rule", "2 groups of 3 to 3 rows", 7),
-    ):
-        out = tmp_path / f"{tie}.npz"
-        outcome = here("propose", program, "--configs", 100, "--out", out, "--tie", tie)
-        assert outcome.code == 0 and f"{count} configurations (random)" in outcome.out
-        assert f"2 of 2 configurable nodes have a choice, in {choice}" in outcome.out
-        assert f"only {count} distinct configurations were found" in outcome.out
+    out = tmp_path / "c.npz"
+    words = ["rank", program, "--target", "tpu-v4", "--configs", 100, "--out", out]
+    outcome = here(*words)
+    assert outcome.code == 0 and "7 configurations proposed of 9 possible" in outcome.out
+    assert outcome.out.splitlines()[-1].startswith(f"next: python run.py explain {out}")
+    again = here("rank", out, "--json", "-")
+    assert again.code == 0 and json.loads(again.out)["target"] == "tpu-v4"
+    assert "name it by" in here("rank", program).err
+    assert "--out" in here("rank", out, "--check", 3).err or here("rank", out, "--check", 3).code
 
 
 def next_words(done):

@@ -5,7 +5,6 @@ import json
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,17 +12,10 @@ import pytest
 
 from tests.data.hlo.programs import instruction, matmul_module
 from xlarank.cli.programs import _show_advice
-from xlarank.data.errors import CompilerError, HloError
+from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.messages import HloModuleProto, instructions
-from xlarank.data.hlo.reading import module_graph
-from xlarank.features.layout.relayout_blocks import relayout_ns
 from xlarank.pipelines.programs.advise import advice, diagnosis
-from xlarank.pipelines.programs.advise.advice import (
-    AdviceSettings,
-    Version,
-    advise,
-    apply_configuration,
-)
+from xlarank.pipelines.programs.advise.advice import advise
 from xlarank.pipelines.programs.advise.diagnosis import (
     Leaf,
     changes_of,
@@ -31,19 +23,14 @@ from xlarank.pipelines.programs.advise.diagnosis import (
     operation_lines,
     ties_of,
 )
-from xlarank.pipelines.programs.advise.search import LayoutSearch, Space, around_copies
-from xlarank.pipelines.programs.compiler.chips import chip_named, device_chip
+from xlarank.pipelines.programs.advise.search import Layouts, LayoutSearch, around_copies
+from xlarank.pipelines.programs.compiler.chips import chip_named
 from xlarank.pipelines.programs.compiler.constrain import entry_modes
-from xlarank.pipelines.programs.compiler.cycles import COUNTING, read_estimate
+from xlarank.pipelines.programs.compiler.cycles import read_estimate
 from xlarank.pipelines.programs.compiler.functions import import_function
-from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
+from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
 from xlarank.pipelines.programs.compiler.xla import Program
-from xlarank.pipelines.programs.sources import (
-    default_error,
-    load_program,
-    program_hash,
-    write_configurations,
-)
+from xlarank.pipelines.programs.sources import default_error, load_program, program_hash
 
 LAYOUTS = "(f32[64,128]{{1,0}}, f32[128,64]{{{weight}}})->f32[64,64]{{1,0}}"
 TEXT = (
@@ -78,38 +65,31 @@ def product_module():
 
 
 class FakeCompiler:
-    """Compiler that copies a weight unless its layout is free; a new layout of a dot spares 50."""
+    """Compiler that copies a weight unless its layout is free; constraining the dot spares 50."""
 
     target = chip_named("tpu-v3")
-    fails_after = 10**9
-    slow = ""
+    jobs = 1
     custom_call = ""
-    unsettled = ""
     useless = False
+    spared = 50
     broken = None
     advised_seconds = 0.5
-    add_estimates = staticmethod(lambda *_: None)
-    compare = staticmethod(lambda *_: 0.001)
 
     def __init__(self):
         self.versions = {"jax": "0"}
         self.compiled = []
         self.pasted = []
         self.one_hot = []
-        self.limits = []
 
     def lower(self, *, one_hot=False, **_):
         self.one_hot.append(one_hot)
         module = product_module()
         module.computations[0].instructions[0].custom_call_target = self.custom_call
-        return Program(module.SerializeToString(), {"dot.3": (1, 0)}, [["[0]", "[1]['w']"], [""]])
+        return Program(module.SerializeToString(), {}, [["[0]", "[1]['w']"], [""]])
 
     def compile_pasted(self, pasted):
-        """Return a compiled text in which an expression is laid out as the dot is."""
-        self.pasted.append((len(pasted.lines), len(pasted.locations)))
-        cycles = 50 if pasted.locations else 100
-        text = TEXT.format(weight="0,1", operand="w", cycles=cycles, copy="")
-        return text, dict.fromkeys(pasted.locations, "x @ w")
+        self.pasted.append(pasted.lines)
+        return TEXT.format(weight="0,1", operand="w", cycles=100, copy="")
 
     def measure(self, _, programs, *, step, **__):
         """Yield rounds in which the program as written takes between 0.9 and 1.1 s."""
@@ -117,24 +97,15 @@ class FakeCompiler:
         for name in programs:
             step(name)
         while True:
-            yield dict(zip(programs, (rng.uniform(0.9, 1.1), self.advised_seconds), strict=True))
+            yield dict(zip(programs, (rng.uniform(0.9, 1.1), self.advised_seconds), strict=False))
 
-    def compile(self, modules, limit=None, **_):
-        self.limits.append(limit)
+    def compile(self, modules, keep=True):
         for at, module in enumerate(modules):
-            if len(self.compiled) >= self.fails_after:
-                raise KeyboardInterrupt
             inputs = (entry_modes(module) or [["default", "default"]])[0]
             turned = any(added.custom_call_target for added in module.computations[0].instructions)
             self.compiled.append(f"{inputs[1]} {turned}")
             if self.broken is not None:
                 yield at, self.broken
-                continue
-            status = self.slow if turned else ""
-            if not status and "auto" in inputs:
-                status = self.unsettled
-            if status:
-                yield at, Outcome(Status(status), seconds=9.0, message="not done within 9 s")
                 continue
             free = inputs[1] in ("auto", "{0,1}") and not self.useless
             entry = {"weight": "0,1", "operand": "w", "copy": ""}
@@ -142,9 +113,8 @@ class FakeCompiler:
                 config = 'backend_config={"estimated_cycles":"300"}'
                 copy = f"%copy.1 = f32[128,64]{{0,1}} copy(%w), {config}"
                 entry = {"weight": "1,0", "operand": "copy.1", "copy": copy}
-            text = TEXT.format(cycles=100 - 50 * turned, **entry)
-            key = f"{free} {turned}"
-            yield at, Outcome(Status.OK, *read_estimate(text), key, False, 1.0, text=text)
+            text = TEXT.format(cycles=100 - self.spared * turned, **entry)
+            yield at, Outcome(Status.OK, *read_estimate(text), f"{free} {turned}", text=text)
 
 
 @pytest.fixture
@@ -154,71 +124,58 @@ def compiler(monkeypatch):
     return compiler
 
 
-def run(compiler, out, **settings):
-    return advise("mine:program", compiler, AdviceSettings(**settings), out=out)
+def run(compiler, out, program="mine:program", **settings):
+    return advise(program, compiler, out=out, **settings)
 
 
-def test_entry_layouts_are_tried_first_and_the_search_continues_from_the_best(compiler, tmp_path):
-    result = run(compiler, tmp_path, budget=8)
-    assert compiler.compiled[:4] == ["default False", "auto False", "auto False", "default False"]
-    assert compiler.limits[:2] == [None, 30.0], "four times the second of the default is less"
-    times = [result.default_ns, result.best_ns, result.module_ns]
-    assert times == [*map(chip_named("tpu-v3").nanoseconds, (400, 50, 50))]
+def test_entry_layouts_are_chosen_by_the_compiler_and_set_by_the_printed_code(compiler, tmp_path):
+    result = run(compiler, tmp_path)
+    assert compiler.compiled[:3] == ["default False", "auto False", "auto False"]
+    assert result.stopped == "nothing is left to try"
+    times = [result.default_ns, result.code_ns, result.module_ns]
+    assert times == [*map(chip_named("tpu-v3").nanoseconds, (400, 100, 100))]
     (weight,) = result.inputs
     assert (weight.name, weight.kind, weight.path) == ("layer['w']", "weight", "[1]['w']")
     assert (weight.before, weight.minor_to_major) == ((1, 0), (0, 1))
-    (change,) = result.changes
-    assert (change.name, change.minor_to_major, change.code) == ("dot.3", (0, 1), "x @ w")
     summary = "75% of the estimate is 1 copy forced by layouts: 1 of weights"
-    assert result.diagnosis.summary == summary and result.difference == 0.001
+    assert result.diagnosis.summary == summary
     assert (result.diagnosis.moved_cycles, result.diagnosis_after.moved_cycles) == (300, 0)
     order = "    \"[1]['w']\": (1, 0),  # weight layer['w'], f32[128,64]"
     assert order in result.lines and "outputs = {}" in result.lines
-    put = result.lines[result.lines.index("def put(x, to):  # shapes are left as they are") + 1]
-    assert "x if isinstance(x, jax.ShapeDtypeStruct) else jax.device_put(x, to)" in put
-    last = next(line for line in result.lines if line.startswith("arguments = "))
-    assert last.startswith("arguments = jax.tree_util.tree_map(put, arguments, in_formats)")
+    assert result.lines[-1].startswith("arguments = jax.tree_util.tree_map(put, arguments, in_for")
     compile("\n".join(result.lines), "lines", "exec")
-    assert result.lines[-2:] == [
-        "# net.py:7, dot f32[64,64], jit(f)/dot",
-        "#   with_layout_constraint(x @ w, Layout(major_to_minor=(1, 0)))",
-    ]
-    assert len(compiler.pasted) == 2 and compiler.pasted[1][1] == 0
+    assert compiler.pasted == [result.lines], "the code that is printed is compiled"
     assert not result.net_text, "a weight alone"
-    more = run(compiler, tmp_path / "more", budget=20, check=False)
-    assert "nothing is left to try" in more.stopped and more.difference is None
-    edited = HloModuleProto.FromString((tmp_path / "program.advised.pb").read_bytes())
+    edited = HloModuleProto.FromString((tmp_path / "mine.advised.pb").read_bytes())
     assert entry_modes(edited) == [["default", "{0,1}"], ["default"]]
-    value = json.loads((tmp_path / "program.advice.json").read_text())
+    value = json.loads((tmp_path / "mine.advice.json").read_text())
     assert value["inputs"][0]["major_to_minor"] == [1, 0]
-    assert value["speedup"] == pytest.approx(8, rel=0.01)
+    assert value["speedup"] == pytest.approx(4, rel=0.01)
     assert value["diagnosis"]["relayouts"][0]["tensor"] == "layer['w']"
 
 
-def test_among_equally_fast_configurations_the_one_that_sets_fewest_layouts_is_best(compiler):
-    space = SimpleNamespace(candidates=SimpleNamespace(rows=(None, None)))
-    search = LayoutSearch(compiler, space, SimpleNamespace(outcomes={}), None)
-    search.codes = np.array([[0, 0], [1, 1], [0, 1]])
-    search.outcomes = [Outcome(Status.OK, cycles) for cycles in (9, 5, 5)]
-    search.tied = [True, True, True]
-    assert search.best == 2
-
-
-def test_printed_advice_separates_code_from_module_and_names_uncounted_costs(
-    compiler, tmp_path, capsys
-):
-    result = run(compiler, tmp_path, budget=8)
-    batch = replace(result.inputs[0], kind="input")
-    unreached = replace(result.changes[0], code="", source="jit(f)/transpose(jvp())/dot")
-    changes = [*result.changes, unreached]
-    _show_advice(replace(result, inputs=[batch], changes=changes, module_ns=40))
+def test_operations_around_copies_are_laid_out_in_the_edited_module(compiler, tmp_path, capsys):
+    compiler.useless = True
+    result = run(compiler, tmp_path)
+    (change,) = result.changes
+    assert (change.name, change.minor_to_major) == ("dot.3", (1, 0))
+    assert result.code_ns is None and result.speedup == pytest.approx(400 / 350)
+    assert result.lines[-2:] == [
+        "# net.py:7, dot f32[64,64], jit(f)/dot",
+        "#   with_layout_constraint(value of the dot, Layout(major_to_minor=(0, 1)))",
+    ]
+    _show_advice(result)
     printed = capsys.readouterr().out
-    assert "code to paste" in printed and "edited module" in printed
-    assert "1 operation cannot be laid out by code" in printed
-    # 1 of 8 parts of the time and the cycles of the copy remain
+    assert "edited module" in printed and "code to paste" not in printed
+    assert "write these constraints into" in printed
+
+
+def test_advice_names_costs_that_the_estimate_does_not_count(compiler, tmp_path, capsys):
+    result = run(compiler, tmp_path)
+    batch = replace(result.inputs[0], kind="input")
     net = 1 / (1 / result.speedup + 300 / result.diagnosis.cycles)
     note = f"net gain {net:.3f} with layer['w'] laid out anew in each call"
-    assert printed.index(note) < printed.index("code to paste") and net > 1.02
+    assert replace(result, inputs=[batch]).net_text.startswith(note)
     other = replace(result, inputs=[replace(batch, name="x")])
     text = f"net gain {result.speedup:.3f} with x laid out anew in each call"
     assert other.net_text == text, "the copy is of another input"
@@ -226,8 +183,7 @@ def test_printed_advice_separates_code_from_module_and_names_uncounted_costs(
     assert small.net_text.endswith("call: nothing worth doing, unless it is made in this layout")
     _show_advice(replace(result, inputs=[replace(batch, looped=True)], speedup=1.019))
     printed = capsys.readouterr().out
-    assert "1.019: nothing worth doing" in printed
-    assert "with_layout_constraint" not in printed and "net gain" not in printed
+    assert "1.019: nothing worth doing" in printed and "net gain" not in printed
 
 
 def test_advice_that_measuring_does_not_confirm_is_dropped(compiler, tmp_path, capsys):
@@ -238,34 +194,37 @@ def test_advice_that_measuring_does_not_confirm_is_dropped(compiler, tmp_path, c
     ):
         compiler.advised_seconds = seconds
         out = tmp_path / str(seconds)
-        result = run(compiler, out, budget=8, measure=True)
-        assert text in result.measured.text and result.measured.expected == 8
+        result = run(compiler, out, measure=True)
+        assert text in result.measured.text and result.measured.expected == 4
         gains = [result.speedup > 1, result.lines, result.inputs, result.is_worthwhile]
         assert [*map(bool, gains)] == [kept] * 4
-        assert (out / "program.advised.pb").exists() == kept
-        assert ("expected 8.000, measured -7" in result.measured.text) == kept
+        assert (out / "mine.advised.pb").exists() == kept
         _show_advice(result)
         assert result.measured.text.partition(":")[0] in capsys.readouterr().out
     compiler.advised_seconds = "no memory"
     with pytest.raises(CompilerError, match=r"as advised does not run .no memory"):
-        run(compiler, tmp_path, budget=8, measure=True)
+        run(compiler, tmp_path, measure=True)
 
 
-def test_an_interrupted_search_is_resumed(compiler, tmp_path):
-    whole = run(compiler, tmp_path / "whole", budget=8)
-    compilations = len(compiler.compiled)
-    for moment in (1, compilations - 2):
-        compiler.compiled.clear()
-        compiler.fails_after = moment
-        with pytest.raises(KeyboardInterrupt):
-            run(compiler, tmp_path / str(moment), budget=8)
-        compiler.fails_after = 10**9
-        again = run(compiler, tmp_path / str(moment), budget=8)
-        assert replace(again, files=whole.files) == whole
-        assert len(compiler.compiled) == compilations, "nothing is compiled twice"
-    compiler.compiled.clear()
-    run(compiler, tmp_path / "whole", budget=8)
-    assert len(compiler.compiled) == 1, "the module that is written, to be sure of it"
+def test_a_measured_target_shows_its_measurement_alone(compiler, tmp_path, capsys):
+    compiler.target = chip_named("cpu")
+    result = run(compiler, tmp_path)
+    assert result.diagnosis is None and result.measured is not None and result.code_ns is None
+    assert result.speedup == result.measured.speedup > 1.5
+    _show_advice(result)
+    printed = capsys.readouterr().out
+    assert f"{result.measured.speedup:.3f} times as fast" in printed and "cycles" not in printed
+    assert not list(tmp_path.glob("*.svg"))
+
+
+def test_the_advice_of_another_program_is_never_overwritten(compiler, tmp_path):
+    for name in ("mine:program", "lib.mine:program", "mine:program"):
+        run(compiler, tmp_path, name, budget=1)
+    sources = {
+        path.name: json.loads(path.read_text())["source"].rpartition("/")[2]
+        for path in tmp_path.glob("*.json")
+    }
+    assert sources == {"mine.advice.json": "mine:program", "mine.2.advice.json": "lib.mine:program"}
 
 
 def test_a_file_may_have_any_name(compiler, tmp_path):
@@ -312,7 +271,7 @@ def test_custom_calls_of_the_compiler_itself_are_not_blamed_on_the_program():
 
 def test_a_default_that_does_not_compile_is_explained(compiler, tmp_path):
     for status, message, error in (
-        ("timeout", "not done within 9 s", "`limit`"),
+        ("timeout", "not done within 9 s", "smaller program"),
         ("failed", "RESOURCE_EXHAUSTED: vmem", "compiles in JAX"),
         ("failed", "X: Custom emitter for GatherX not found", "the compiler itself fails.*one_hot"),
         (
@@ -330,30 +289,6 @@ def test_a_default_that_does_not_compile_is_explained(compiler, tmp_path):
         assert compiler.one_hot == ([False, True] if "one_hot" in error else [False])
 
 
-def test_timeouts_and_crashes_are_tried_again_by_a_later_run(compiler, tmp_path):
-    for status, again in (("timeout", True), ("crashed", True), ("failed", False)):
-        compiler.unsettled = status
-        assert run(compiler, tmp_path / status, budget=3).speedup == 1
-        compiler.unsettled = ""
-        compiler.compiled.clear()
-        assert (run(compiler, tmp_path / status, budget=3).speedup > 1) is again
-        assert ("auto False" in compiler.compiled) is again
-
-
-def test_estimates_counted_otherwise_are_not_used_again_and_old_modules_go(
-    compiler, tmp_path, monkeypatch
-):
-    advised = tmp_path / "program.advised.pb"
-    assert str(advised) in run(compiler, tmp_path, budget=4).files
-    first = list(compiler.compiled)
-    compiler.compiled.clear()
-    monkeypatch.setattr("xlarank.pipelines.programs.advise.advice.COUNTING", COUNTING - 1)
-    run(compiler, tmp_path, budget=4)
-    assert compiler.compiled == first
-    files = [Path(file).name for file in run(compiler, tmp_path, budget=1).files]
-    assert files == ["program.diagnosis.svg", "program.advice.json"] and not advised.exists()
-
-
 @pytest.mark.parametrize("argument", [np.zeros((2, 3)), {"w": 1}, None])
 def test_arguments_that_are_no_tuple_are_named(monkeypatch, argument):
     module = SimpleNamespace(program=lambda: (abs, argument))
@@ -363,14 +298,27 @@ def test_arguments_that_are_no_tuple_are_named(monkeypatch, argument):
         import_function("net_of_one:program", False)
 
 
+def test_a_function_that_needs_arguments_or_fails_is_named(monkeypatch):
+    def step(weights, batch, scale=1):
+        return weights
+
+    def broken():
+        raise RuntimeError("no such file")
+
+    module = SimpleNamespace(step=step, broken=broken)
+    monkeypatch.setitem(sys.modules, "net_of_two", module)
+    with pytest.raises(CompilerError, match="net_of_two:step needs arguments: weights, batch"):
+        import_function("net_of_two:step", False)
+    with pytest.raises(CompilerError, match=r"broken\(\) fails .RuntimeError: no such file"):
+        import_function("net_of_two:broken", False)
+
+
 def test_the_compilers_choice_is_kept_if_nothing_beats_it(compiler, tmp_path):
     compiler.useless = True
-    compiler.slow = "given up"
-    result = run(compiler, tmp_path, budget=20)
-    assert result.speedup == 1 and result.difference is None
-    assert not result.is_worthwhile and not result.lines
-    assert result.compiled["given up"] >= 1 and "failed" not in result.compiled
-    assert not (tmp_path / "program.advised.pb").exists()
+    compiler.spared = 0
+    result = run(compiler, tmp_path)
+    assert result.speedup == 1 and not result.is_worthwhile and not result.lines
+    assert not (tmp_path / "mine.advised.pb").exists()
     assert run(compiler, tmp_path / "one", budget=1).compiled == {"ok": 1}
     assert run(compiler, tmp_path / "none", minutes=0.0).stopped == "the time is over"
     with pytest.raises(CompilerError, match="'tpu-v9' is not"):
@@ -444,31 +392,21 @@ def test_inputs_of_a_loop_are_tied_to_the_outputs_that_they_become():
     assert ties_of(module, inputs, same) == {1: 1}, "although the paths differ"
 
 
-def test_outputs_that_lie_otherwise_than_the_inputs_they_become_are_no_advice():
+def test_outputs_that_lie_otherwise_than_the_inputs_they_become_are_no_advice(compiler):
     module = product_module()
     for operand in module.computations[0].instructions[:2]:
         operand.shape.dimensions[:] = 64, 64
     program = Program(module.SerializeToString(), {}, [["[0]", "[1]"], ["[1]"]], "p")
-    space = Space.of(program, np.random.default_rng(0), 8)
-    assert space.ties == {1: 0}
+    search = LayoutSearch(compiler, program)
+    assert search.ties == {1: 0}
     arrays = "(f32[64,64]{1,0}, f32[64,64]{0,1})->f32[64,64]{1,0}"
     text = f"HloModule m, entry_computation_layout={{{arrays}}}\n"
-    start = space.entry(True, False)[0]
-    tied = text.replace("{0,1}", "{1,0}")
-    assert not space.tied(text) and space.tied(tied)
-    (change,), outputs = advice._entry_changes(
-        space, Version(1, text, start), Version(1, tied, start)
-    )
-    assert (change.before, change.minor_to_major, change.looped, outputs) == (
-        (0, 1),
-        (1, 0),
-        True,
-        [],
-    )
-    grown, codes = space.tie(start, text)
-    modes = [(["{1,0}", "{0,1}"], ["{0,1}"]), (["{1,0}", "{1,0}"], ["{1,0}"])]
-    assert [grown.modes(code) for code in codes] == modes
-    assert grown.modes(start) == space.modes(start) == (["auto", "auto"], ["default"])
+    assert not search.is_tied(text) and search.is_tied(text.replace("{0,1}", "{1,0}"))
+    tied = search._tie(search.written, text)
+    assert tied == [
+        Layouts((), ("{1,0}", "{0,1}"), ("{0,1}",)),
+        Layouts((), ("{1,0}", "{1,0}"), ("{1,0}",)),
+    ]
 
 
 def test_layouts_of_operations_become_lines_that_name_the_value():
@@ -477,13 +415,10 @@ def test_layouts_of_operations_become_lines_that_name_the_value():
     dot = [node for _, node in instructions(module)][at]
     dot.metadata.op_name = "jit(f)/dot_general"
     (change,) = changes_of(module, {at: (0, 1)})
-    assert change.location is None and change.source == "jit(f)/dot_general"
-    name, layout = operation_lines([change])
+    head, name, call = operation_lines([change])
+    assert head == "# from jax.experimental.layout import Layout, with_layout_constraint"
     assert name == "# dot f32[8,128], jit(f)/dot_general"
-    assert layout == "#   Layout(major_to_minor=(1, 0))", "no call without an expression"
-    head, _, call = operation_lines([replace(change, code="x @ w")])
-    assert head == "from jax.experimental.layout import Layout, with_layout_constraint"
-    assert call == "#   with_layout_constraint(x @ w, Layout(major_to_minor=(1, 0)))"
+    assert call == "#   with_layout_constraint(value of the dot, Layout(major_to_minor=(1, 0)))"
     assert operation_lines([]) == [] == diagnosis.entry_lines([], [])
     assert diagnosis._comment("p['w'] \"x\"\n\x1b é") == "# p['w'] \"x\"\\n\\x1b é"
     index = module.stack_frame_index
@@ -494,11 +429,12 @@ def test_layouts_of_operations_become_lines_that_name_the_value():
     index.stack_frames.add(file_location_id=2)
     index.stack_frames.add(file_location_id=1, parent_frame_id=1)
     (change,) = changes_of(module, {at: (0, 1)})
-    assert change.location == ("/home/me/net.py", 12, (8, 128), (1, 0))
+    assert (change.file, change.line) == ("/home/me/net.py", 12)
     dot.metadata.op_name = "jit(f)/transpose(jvp())/dot_general"
-    assert changes_of(module, {at: (0, 1)})[0].location is None
+    _, gradient = operation_lines(changes_of(module, {at: (0, 1)}))
+    assert gradient.startswith("# 1 operation of gradients, which have no value in the source")
     dot.metadata.op_name = "x\nimport os"
-    name, _ = operation_lines(changes_of(module, {at: (0, 1)}))
+    _, name, _ = operation_lines(changes_of(module, {at: (0, 1)}))
     assert name.endswith(r"x\nimport os"), "one comment"
     for frame, parent in ((0, 2), (1, 1)):  # a loop of library frames
         index.stack_frames[frame].file_location_id = 1
@@ -506,61 +442,3 @@ def test_layouts_of_operations_become_lines_that_name_the_value():
     assert changes_of(module, {at: (0, 1)})[0].file == dot.metadata.source_file
     dot.metadata.stack_frame_id = 99
     assert changes_of(module, {at: (0, 1)})[0].file == dot.metadata.source_file
-
-
-def test_a_configuration_of_an_imported_program_becomes_lines(tmp_path):
-    module = product_module()
-    path = tmp_path / "p.pb"
-    configurations = tmp_path / "c.npz"
-    path.write_bytes(module.SerializeToString())
-    rows = np.full((3, 1, 18), -1, np.int8)
-    rows[1:, 0, :2] = (0, 1), (1, 0)
-    graph = module_graph(module, Path("p.pb"))
-    write_configurations(configurations, graph, rows, np.zeros(3, np.int64))
-    _, lines, edited_file = apply_configuration(path, f"{configurations}:1", tmp_path)
-    assert lines == ["# net.py:7, dot f32[64,64], jit(f)/dot", "#   Layout(major_to_minor=(1, 0))"]
-    changes, lines, in_default_order = apply_configuration(path, f"{configurations}:2", tmp_path)
-    assert not changes and lines == ["# 1 operation with dimensions in their default order"]
-    assert in_default_order.read_bytes() != edited_file.read_bytes() != path.read_bytes()
-    edited = HloModuleProto.FromString(edited_file.read_bytes())
-    assert edited.computations[0].instructions[3].custom_call_target == "LayoutConstraint"
-    assert apply_configuration(path, f"{configurations}:0", tmp_path)[0] == []
-    instruction(module.computations[0], "negate", (64, 64), (3,), id=4)
-    other = tmp_path / "other.pb"
-    other.write_bytes(module.SerializeToString())
-    for program, configuration, error, message in (
-        (path, f"{configurations}:3", CompilerError, "has no configuration 3"),
-        (path, "c.npz", CompilerError, "names no configuration"),
-        (other, f"{configurations}:1", HloError, "its 4 instructions are not the 3 nodes of c"),
-    ):
-        with pytest.raises(error, match=message):
-            apply_configuration(program, configuration, tmp_path)
-
-
-def test_measured_proposals_are_those_with_the_least_relayouts(tmp_path):
-    """Of two dots in a row, setting the smaller one unlike row-major copies less."""
-    module = HloModuleProto(name="jit_f", entry_computation_id=1, entry_computation_name="main")
-    main = module.computations.add(name="main", id=1)
-    for number, dims in enumerate(((256, 128), (128, 512), (512, 64))):
-        instruction(main, "parameter", dims, id=1 + number, parameter_number=number)
-    numbers = {"lhs_contracting_dimensions": [1], "rhs_contracting_dimensions": [0]}
-    instruction(main, "dot", (256, 512), (1, 2), id=4, dot_dimension_numbers=numbers)
-    root = instruction(main, "dot", (256, 64), (4, 3), id=5, dot_dimension_numbers=numbers)
-    module.host_program_shape.parameters.extend(part.shape for part in main.instructions[:3])
-    module.host_program_shape.result.CopyFrom(root.shape)
-    rng = np.random.default_rng(0)
-    space = Space.of(Program(module.SerializeToString(), name="p"), rng, 8)
-    compiler = FakeCompiler()
-    compiler.target = device_chip("NVIDIA H200", "gpu")
-    with Journal(tmp_path / "p.journal", {}) as journal:
-        search = LayoutSearch(compiler, space, journal, rng)
-        search.codes = np.zeros((1, 4), np.int32)
-        search.outcomes = [Outcome(Status.OK, 100)]
-        search.tied = [True]
-        proposed = search.proposals(2)
-    assert len(proposed) == 2
-    times = relayout_ns(space.nodes.graph(space.program.graph, proposed[:, :-2]), "nvidia-h200")
-    assert (np.diff(times) > 0).all(), "distinct programs, cheapest first"
-    codes = np.stack(np.meshgrid(*[range(count) for count in space.nodes.choices]), -1)
-    graph = space.nodes.graph(space.program.graph, codes.reshape(-1, 2).astype(np.int32))
-    assert times[0] == np.unique(relayout_ns(graph, "nvidia-h200"))[1], "of all but the default"

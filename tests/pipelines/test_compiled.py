@@ -12,22 +12,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.collect_tiles import collect_tiles
 from tests.pipelines.trees import Listener
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import write_json
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.messages import HloModuleProto
-from xlarank.pipelines.programs.advise.advice import AdviceSettings
 from xlarank.pipelines.programs.advise.advice import advise as advise_program
 from xlarank.pipelines.programs.collect import collect
-from xlarank.pipelines.programs.collect_tiles import collect_tiles
 from xlarank.pipelines.programs.compiler.chips import chip_named
 from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of, with_entry_modes
 from xlarank.pipelines.programs.compiler.cycles import COUNTING, read_estimate
-from xlarank.pipelines.programs.compiler.functions import Pasted
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import ENVIRONMENT
-from xlarank.pipelines.programs.sources import SearchSettings, load_program
+from xlarank.pipelines.programs.sources import load_program
 
 INSTALLED = all(importlib.util.find_spec(name) for name in ("jax", "libtpu"))
 pytestmark = [
@@ -41,12 +39,12 @@ TEXTS = f"{PROGRAMS}:texts"
 
 def collected(program, out, target="tpu-v3", *, jobs=1, minutes=10.0, **settings):
     with Compiler(chip_named(target), jobs=jobs) as compiler:
-        return collect(program, out, compiler, SearchSettings(**settings), minutes=minutes)
+        return collect(program, out, compiler, minutes=minutes, **settings)
 
 
 def advise(program, out, target="tpu-v3", **settings):
     with Compiler(chip_named(target), jobs=2) as compiler:
-        return advise_program(program, compiler, AdviceSettings(**settings), out=out)
+        return advise_program(program, compiler, out=out, **settings)
 
 
 def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
@@ -130,25 +128,23 @@ def test_the_cpu_measures_and_checks_outputs(tmp_path):
     assert again.path == measured.path and not again.fresh
 
 
-@pytest.mark.parametrize("name, reason", [("crash", "signal 6"), ("endless", "not done within")])
-def test_a_program_that_crashes_or_hangs_is_named_and_the_others_are_measured(name, reason):
+def test_a_program_that_hangs_is_named_and_the_others_are_measured():
     with Compiler(chip_named("cpu"), limit=12) as compiler:
         module = load_program(PRODUCTS, compiler).module
-        broken = Pasted(f"{PROGRAMS}:{name}", (), (), False)
-        programs = {"written": module, name: broken, "again": module}
+        endless = load_program(f"{PROGRAMS}:endless", compiler).module
+        programs = {"written": module, "endless": endless, "again": module}
         listener = Listener()
         with listener("loading", 3) as step:
             rounds = list(islice(compiler.measure(module, programs, seed=0, step=step), 2))
     left_out = next(note for note in listener.notes if note.startswith("left out: "))
-    assert reason in left_out and listener.jobs == [("loading", len(listener.notes))]
+    assert "not done within" in left_out and listener.jobs == [("loading", len(listener.notes))]
     assert all(seconds.keys() == programs.keys() for seconds in rounds)
-    assert reason in rounds[0][name] and rounds[1]["written"] > 0 < rounds[1]["again"]
+    assert "not done within" in rounds[0]["endless"] and rounds[1]["again"] > 0
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_fastest_layout_of_a_loop_is_found_by_measuring(tmp_path, seed):
+def test_the_fastest_layout_of_a_loop_is_found_by_measuring(tmp_path):
     program = f"{PROGRAMS}:rows"
-    measured = collected(program, tmp_path, "device", search="evolve", configs=3, seed=seed)
+    measured = collected(program, tmp_path, "device", configs=3)
     graph = read_graph(measured.path)
     # the minor-most dimension of the product
     first = graph.table.rows[graph.table.codes[:, 0], 0]
@@ -179,20 +175,19 @@ def test_measuring_needs_the_device_that_is_compiled_for(tmp_path):
 
 
 def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
-    advice = advise(TEXTS, tmp_path, budget=6, check=True)
-    assert 2 <= advice.compiled["ok"] <= 6 and advice.best_ns < advice.default_ns
-    entry = advise(TEXTS, tmp_path / "entry", budget=2, check=False)
-    assert entry.best_ns == entry.module_ns == _pasted_ns(entry.lines, PROGRAMS, "texts")
+    advice = advise(TEXTS, tmp_path, budget=6)
+    assert 2 <= advice.compiled["ok"] <= 6 and advice.module_ns < advice.default_ns
+    entry = advise(TEXTS, tmp_path / "entry", budget=2)
+    assert entry.code_ns == entry.module_ns == _pasted_ns(entry.lines, PROGRAMS, "texts")
     assert advice.diagnosis.cycles == sum(cost.cycles for cost in advice.diagnosis.operations)
     assert {leaf.name for leaf in advice.inputs} <= {"x", "weights['narrow']", "weights['wide']"}
-    assert isinstance(advice.difference, float) and advice.difference < 1e-3
     edited = HloModuleProto.FromString((tmp_path / "texts.advised.pb").read_bytes())
     with Compiler(chip_named("tpu-v3")) as compiler:
         ((_, outcome),) = compiler.compile([edited])
-    assert chip_named("tpu-v3").nanoseconds(outcome.cycles) == advice.best_ns
-    assert advise(TEXTS, tmp_path, budget=6, check=True) == advice
+    assert chip_named("tpu-v3").nanoseconds(outcome.cycles) == advice.module_ns
+    assert advise(TEXTS, tmp_path, budget=6) == advice
     again = advise(str(tmp_path / "texts.advised.pb"), tmp_path / "again", budget=1)
-    assert again.default_ns == advice.best_ns
+    assert again.default_ns == advice.module_ns
 
 
 LAYERS = """
@@ -225,32 +220,21 @@ def program():
 """
 
 
-def test_constraints_of_advice_written_into_the_source_give_the_estimate_that_was_promised(
-    tmp_path, monkeypatch
-):
+def test_printed_constraints_name_the_lines_of_the_source(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("layers.py").write_text(LAYERS)
-    advice = advise("layers:program", tmp_path, budget=6, check=True)
-    coded = [change for change in advice.changes if change.code]
-    reached = {(change.line, change.code, change.major_to_minor) for change in coded}
-    assert advice.speedup > 1.02 and reached, advice.compiled
-    assert all(not change.code for change in advice.changes if "transpose(" in change.source)
-    assert isinstance(advice.difference, float) and advice.difference < 1e-3
-    lines = LAYERS.splitlines()
-    for number, code, order in reached:
-        assert advice.changes[0].file == str(tmp_path / "layers.py") and code in lines[number - 1]
-        constrained = f"with_layout_constraint({code}, Layout(major_to_minor={order}))"
-        lines[number - 1] = lines[number - 1].replace(code, constrained)
-    imports = "from jax.experimental.layout import Layout, with_layout_constraint\n"
-    Path("layers.py").write_text(imports + "\n".join(lines))
-    assert advice.best_ns == _pasted_ns(advice.lines, "layers", "program")
+    advice = advise("layers:program", tmp_path, budget=6)
+    assert advice.program == "layers" and advice.speedup > 1.02, advice.compiled
+    shown = "\n".join(advice.lines)
+    (change, *_) = [change for change in advice.changes if "transpose(" not in change.source]
+    assert f"# {tmp_path / 'layers.py'}:{change.line}, {change.opcode} {change.shape}" in shown
+    assert f"#   {LAYERS.splitlines()[change.line - 1].strip()}" in shown
+    assert f"Layout(major_to_minor={change.major_to_minor})" in shown
 
 
 def _pasted_ns(lines, module, function):
     """Return the estimate of a program with the lines of its advice."""
     text = "\n".join(lines)
-    if "in_formats" not in text:
-        text += UNADVISED
     topology = 'topologies.get_topology_desc(platform="tpu", topology_name="v3:2x2")'
     text = text.replace("jax.devices()[0]", f"{topology}.devices[0]")
     text = text.replace("tree_map(put, ", "tree_map(shape_of, ")
@@ -261,18 +245,12 @@ def _pasted_ns(lines, module, function):
     return chip_named("tpu-v3").nanoseconds(read_estimate(done.stdout)[0])
 
 
-#: Argument shapes in place of arrays, and what pasted code does, for programs without any.
+#: Argument shapes in place of arrays.
 SHAPES = """
 import jax
 from jax.experimental import topologies
 def shape_of(x, f):
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f)
-"""
-UNADVISED = """
-sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-step = jax.jit(step)
-in_formats = jax.tree.map(lambda _: sharding, arguments)
-arguments = jax.tree_util.tree_map(put, arguments, in_formats)
 """
 
 
@@ -282,22 +260,22 @@ def run_script(script, environment):
 
 
 def test_the_lines_of_advice_run_in_a_loop_whose_outputs_go_in_again(tmp_path):
-    advice = advise(f"{PROGRAMS}:mixing", tmp_path, budget=6, check=True)
+    advice = advise(f"{PROGRAMS}:mixing", tmp_path, budget=6)
     script = f"import jax\nfrom {PROGRAMS} import mixing\nstep, arguments = mixing()\n"
     script += "arguments = jax.tree.map(jax.numpy.ones_like, arguments)\n" + "\n".join(advice.lines)
     script += "\nstate, batch = arguments\nfor _ in range(3):\n    state, _ = step(state, batch)\n"
     done = run_script(script, {"JAX_PLATFORMS": "cpu"})
     assert done.returncode == 0, done.stderr
-    assert advice.speedup > 1.02 and advice.difference < 1e-3
+    assert advice.speedup > 1.02
 
 
 def test_one_hot_replaces_picked_elements_if_the_compiler_has_no_code_for_them(tmp_path):
-    advice = advise(f"{PROGRAMS}:cross_entropy", tmp_path, budget=2, check=True)
+    advice = advise(f"{PROGRAMS}:cross_entropy", tmp_path, budget=2)
     assert "take_along_axis" in advice.replaced and "one_hot" in advice.replaced
     assert advice.default_ns > 0 and advice.diagnosis.operations
     fails = r"the compiler itself fails.*compiled_programs.py:\d+.*one_hot"
     with pytest.raises(CompilerError, match=fails):
-        advise(f"{PROGRAMS}:picked", tmp_path, budget=2, check=True)
+        advise(f"{PROGRAMS}:picked", tmp_path, budget=2)
 
 
 def test_invalid_programs_are_explained():

@@ -2,9 +2,9 @@
 
 import os
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,18 +12,20 @@ import pytest
 from tests.data.hlo.programs import kernels, matmul_module, saved
 from tests.data.hlo.test_encoding import layouts
 from tests.graphs import DOT_KEYS, LAYOUT_KEYS
-from tests.pipelines.trees import LAYOUT, graph_path
 from xlarank.data.collection import discover, find_data_root
-from xlarank.data.errors import CollectionError, GraphFileError, HloError, XlarankError
+from xlarank.data.errors import (
+    CollectionError,
+    CompilerError,
+    GraphFileError,
+    HloError,
+    XlarankError,
+)
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 from xlarank.data.hlo.messages import HloProto
-from xlarank.data.workspace import Workspace
 from xlarank.pipelines.import_hlo import import_hlo
 from xlarank.pipelines.info import info
 from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
-from xlarank.pipelines.programs.propose import propose
-from xlarank.pipelines.programs.sources import SearchSettings
-from xlarank.pipelines.rank import rank
+from xlarank.pipelines.programs.propose import estimates, is_program, propose, write_proposal
 
 
 def test_a_program_becomes_a_graph_of_the_data_root(tmp_path):
@@ -67,19 +69,17 @@ def test_a_folder_of_dumps_is_a_list_of_files(tmp_path):
             import_hlo([tmp_path / place], tmp_path / "root")
 
 
-def test_collection_split_and_name_are_the_caller_s(tmp_path):
+def test_collection_and_target_are_the_caller_s(tmp_path):
     file = saved(tmp_path / "f.pb", layouts())
-    report = import_hlo([file], tmp_path, collection="layout:lab:random", split="train", name="g")
+    report = import_hlo([file], tmp_path, collection="layout:lab:random")
     (written,) = discover(tmp_path / "npz")
     parts = (str(written.collection), written.split, written.name)
-    assert parts == ("layout:lab:random", "train", "g")
+    assert parts == ("layout:lab:random", "test", "f")
     assert report.graphs[0]["labelled"] and read_graph(written.path).runtime.tolist() == [50, 60]
     for given, error, message in (
         ({"collection": "layout:lab"}, CollectionError, "is not a collection name"),
         ({"collection": "layout:../../lab:random"}, CollectionError, "would leave"),
-        ({"split": "eval"}, CollectionError, "is not a split"),
-        *(({"name": name}, HloError, "plain name") for name in ("../g", "a/b", ".hidden", "")),
-        ({"files": [file, file], "name": "g"}, HloError, "for 2 files"),
+        ({"target": "vax"}, XlarankError, "`target` is 'vax'"),
     ):
         with pytest.raises(error, match=message):
             import_hlo(**{"files": [file], "out": tmp_path} | given)
@@ -120,14 +120,15 @@ def test_a_broken_file_or_a_name_taken_does_not_stop_the_others(tmp_path):
     cyclic.computations[2].instructions[0].operand_ids.append(32)
     new.computations[2].instructions[2].opcode = "ragged-dot"
     good = saved(tmp_path / "good.pb", new)
-    same = saved(tmp_path / "good.hlo", new)
+    (tmp_path / "other").mkdir()
+    same = saved(tmp_path / "other" / "good.hlo", new)
     report = import_hlo([cut, saved(tmp_path / "cyclic.pb", cyclic), absent, good, same], tmp_path)
     (graph,) = report.graphs
     (note,) = graph["notes"]
     assert note == "opcodes that the format does not know, written as unknown: ragged-dot (1)"
     reasons = {"cut.pb": "cut off", "cyclic.pb": "cycle", "absent.pb": "cannot be read"}
     reasons["good.hlo"] = "good.npz was written from"
-    assert list(report.broken) == [str(tmp_path / name) for name in reasons]
+    assert [Path(name).name for name in report.broken] == [*reasons]
     assert all(map(str.__contains__, report.broken.values(), reasons.values()))
     assert [path.name for path in (tmp_path / "npz").rglob("*.npz")] == ["good.npz"]
     report = import_hlo([good], tmp_path, collection="tile:own")
@@ -135,11 +136,12 @@ def test_a_broken_file_or_a_name_taken_does_not_stop_the_others(tmp_path):
 
 
 def test_real_tuning_data_gives_google_s_files(real_data, tmp_path):
-    chosen = {"collection": "tile:xla", "split": "train", "name": "alexnet_train_batch_32"}
-    report = import_hlo([real_data / "pb" / "op_tuning_data.pb"], tmp_path, **chosen)
+    tuning = tmp_path / "alexnet_train_batch_32.pb"
+    tuning.write_bytes((real_data / "pb" / "op_tuning_data.pb").read_bytes())
+    report = import_hlo([tuning], tmp_path, collection="tile:xla")
     assert not report.broken and not report.left_out and len(report.graphs) == 15
     for graph in report.graphs:
-        place = Path(graph["path"]).relative_to(tmp_path)
+        place = Path(graph["path"].replace("/test/", "/train/")).relative_to(tmp_path)
         with np.load(graph["path"]) as ours, np.load(real_data / place) as theirs:
             assert set(ours) == {*theirs, "target"} and ours["target"] == "tpugraphs", place
             for array in theirs:
@@ -158,45 +160,37 @@ def test_real_programs_go_in(tmp_path):
     assert all(graph["configurable"] > 0 for graph in report.graphs)
 
 
-def proposed(path, folder, min_elements=0, check=0, **settings):
-    out = folder / "p.npz"
-    chosen = {"workspace": Workspace(folder), "collection": LAYOUT, "check": check}
-    proposal = propose(path, out, SearchSettings(**settings), min_elements=min_elements, **chosen)
-    return proposal, read_graph(out)
+def test_a_program_gets_random_configurations_of_its_hardware(shared_tree, tmp_path):
+    program = saved(tmp_path / "matmul.pb", matmul_module())
+    with mock.patch("xlarank.pipelines.programs.candidates.MIN_ELEMENTS", 0):
+        proposal = propose(program, "tpu-v4", configs=5)
+        again, other = (propose(program, "tpu-v4", configs=5, seed=seed) for seed in (0, 1))
+    assert proposal.graph.configs == 5 and proposal.graph.target == "tpu-v4"
+    codes = [one.graph.table.codes.tolist() for one in (proposal, again, other)]
+    assert codes[0] == codes[1] != codes[2]
+    write_proposal(tmp_path / "c.npz", proposal)
+    written = read_graph(tmp_path / "c.npz")
+    assert written.target == "tpu-v4" and not written.labelled and len(written.first) == 5
+    tile = next((shared_tree / "npz/tile").rglob("*.npz"))
+    for source, target, error, message in (
+        (program, None, XlarankError, "does not say its hardware"),
+        (program, "vax", XlarankError, "`target` is 'vax'"),
+        (tile, None, GraphFileError, "kernel with tile sizes"),
+    ):
+        with pytest.raises(error, match=message):
+            propose(source, target)
+    with mock.patch("xlarank.pipelines.programs.candidates.MIN_ELEMENTS", 10**9):
+        with pytest.raises(GraphFileError, match="none of 2 configurable nodes has a choice"):
+            propose(program, "cpu")
 
 
-def test_the_program_of_a_graph_file_stays_as_it_was(shared_tree, tmp_path):
-    path = next((shared_tree / "npz" / "layout").rglob("test/*.npz"))
-    before = read_graph(path)
-    (proposal, after) = proposed(path, tmp_path, configs=5)
-    assert proposal.configs == after.configs == len(after.first) == 5
-    assert not after.labelled and proposal.guided_by is None and proposal.default_place is None
-    for name in ("node_feat", "opcode", "edges", "splits", "configurable"):
-        assert np.array_equal(getattr(before, name), getattr(after, name)), name
-
-
-@pytest.mark.slow
-def test_evolving_finds_what_the_model_ranks_higher(
-    shared_tree, shared_trained, tmp_path, monkeypatch
-):
-    monkeypatch.setattr("xlarank.pipelines.programs.propose._POPULATION", 30)
-    path = graph_path(shared_tree, LAYOUT, "valid", "delta__a")
-    place = Workspace(shared_trained)
-    random = SearchSettings(configs=20)
-    evolve = replace(random, search="evolve", generations=4)
-    contents = []
-    for settings in (random, random, replace(random, seed=1), evolve, evolve):
-        out = tmp_path / "out.npz"
-        options = {"workspace": place, "collection": LAYOUT, "min_elements": 0}
-        proposal = propose(path, out, settings, **options)
-        contents.append(out.read_bytes())
-    assert proposal.guided_by == f"the model of {LAYOUT}"
-    assert proposal.learned_from == f"graphs of {LAYOUT}, measured on CPU"
-    scores = rank(place, out, collection=LAYOUT).scores
-    assert int((scores < scores[0]).sum()) == proposal.default_place
-    drawn, same_seed, other_seed, evolved, again = contents
-    assert evolved == again and drawn == same_seed
-    assert len({evolved, drawn, other_seed}) == 3, "by the seed"
+def test_files_are_programs_unless_they_hold_configurations(tmp_path, shared_tree):
+    program = saved(tmp_path / "f.hlo", matmul_module())
+    import_hlo([program], tmp_path)
+    graph = next((tmp_path / "npz").rglob("*.npz"))
+    measured = next((shared_tree / "npz/layout").rglob("train/*.npz"))
+    paths = (program, graph, Path("net:program"), measured, tmp_path / "absent.pb")
+    assert [is_program(path) for path in paths] == [True, True, True, False, False]
 
 
 @pytest.mark.parametrize("best", [0, 2])
@@ -204,38 +198,46 @@ def test_the_first_configurations_are_compiled(best, tmp_path, monkeypatch):
     def compiled(modules):
         """Yield a failure, then outcomes of which that of ``best`` is the fastest."""
         constrained = [len(module.computations[1].instructions) > 4 for module in modules]
-        assert constrained == [False, True, True, True], "the first is the compiler's default"
+        assert not constrained[0] and any(constrained), "the first is the compiler's default"
         yield 3, Outcome(Status.FAILED, message="out of memory")
         for at in (2, 1, 0):
-            yield at, Outcome(Status.OK, 50 if at == best else 100)
+            yield at, Outcome(Status.OK, 940 * (50 if at == best else 100))
 
     def compiler(chip):
         assert chip.name == "tpu-v3"
         return nullcontext(SimpleNamespace(compile=compiled))
 
     monkeypatch.setattr("xlarank.pipelines.programs.propose.Compiler", compiler)
+    monkeypatch.setattr("xlarank.pipelines.programs.candidates.MIN_ELEMENTS", 0)
     program = saved(tmp_path / "matmul.pb", matmul_module())
-    proposal, _ = proposed(program, tmp_path, configs=9, tie="none", check=3)
-    assert proposal.estimates == {0: 100, 1: 100, 2: 100, 3: None} | {best: 50}
-    assert proposal.is_check_passed == (best > 0)
-    with pytest.raises(GraphFileError, match=r"p.npz holds a graph, and `check`"):
-        proposed(tmp_path / "p.npz", tmp_path, check=3)
+    proposal = propose(program, "tpu-v3", configs=9)
+    chosen = [0, 5, 2, 3]
+    found = estimates(proposal, chosen, "tpu-v3")
+    times = dict(zip(chosen, (100_000, 100_000, 100_000, None), strict=True))
+    assert found == times | {chosen[best]: 50_000}
+    with pytest.raises(CompilerError, match="nothing is estimated for cpu"):
+        estimates(proposal, chosen, "cpu")
 
 
-def test_requests_that_cannot_be_met_are_refused(shared_tree, tmp_path):
-    program = saved(tmp_path / "matmul.pb", matmul_module())
-    tile = next((shared_tree / "npz/tile").rglob("*.npz"))
-    for source, settings, error, message in (
-        (program, {"search": "anneal"}, XlarankError, "'anneal'; expected random or evolve"),
-        (program, {"configs": 0}, XlarankError, "`configs` is 0; expected at least 1"),
-        (program, {"tie": "all"}, XlarankError, "the tie is 'all'; expected rule or none"),
-        (program, {"min_elements": 10**9}, GraphFileError, "none of 2 .* a choice.*`min_elem"),
-        (tile, {}, GraphFileError, "kernel with tile sizes"),
-    ):
-        with pytest.raises(error, match=message):
-            proposed(source, tmp_path, **settings)
-    assert not (tmp_path / "p.npz").exists()
-    evolve = SearchSettings(search="evolve", configs=5)
-    options = {"workspace": Workspace(tmp_path), "min_elements": 0}
-    proposal = propose(program, tmp_path / "p.npz", evolve, collection=LAYOUT, **options)
-    assert proposal.learned_from == "no labels", "the relayout time of a CPU"
+def test_modules_after_optimisation_and_for_several_devices_are_named(tmp_path):
+    (tmp_path / "dump").mkdir()
+    optimised = matmul_module()
+    optimised.computations[1].instructions[3].opcode = "bitcast"
+    file = saved(tmp_path / "dump" / "after.pb", optimised)
+    saved(tmp_path / "dump" / "before.pb", matmul_module())
+    (tmp_path / "dump" / "before.txt").write_text("HloModule before")
+    (graph,) = import_hlo([file], tmp_path / "out").graphs
+    assert "it has bitcast: a module after optimisation; take *before_layout" in graph["notes"][0]
+    report = import_hlo([tmp_path / "dump"], tmp_path / "out")
+    assert [graph["graph"] for graph in report.graphs] == ["before"] and not report.broken
+    assert report.left_out == [
+        f"{file}: a module after optimisation",
+        f"{tmp_path / 'dump/before.txt'}: before.pb is the same program",
+    ]
+    with pytest.raises(HloError, match=r"after.pb is a module after optimisation .it has bitcast"):
+        propose(file, "tpu-v4")
+    sharded = matmul_module()
+    sharding = sharded.computations[1].instructions[0].sharding
+    sharding.tile_assignment_dimensions.extend([2, 4])
+    (graph,) = import_hlo([saved(tmp_path / "s.pb", sharded)], tmp_path / "out").graphs
+    assert graph["notes"] == ("the program is sharded over 8 devices, and taken whole on one chip",)

@@ -186,7 +186,6 @@ SHARED_HELP: Final = {
     "model_from": "trained: the model of the collection; shipped: what needs no training; or a "
     "collection with a model, or its folder. Default: the highest mean out of fold.",
     "out": "File to write.",
-    "per_node": "Candidate layouts of a node with --tie none, the default included.",
     "program": "HLO file, or module:function that returns a JAX callable and its arguments.",
     "rounds": "Maximum boosting rounds; cross-validation chooses.",
     "scheduler": "host:port of a Dask scheduler, or local (extra: dask).",
@@ -198,7 +197,6 @@ SHARED_HELP: Final = {
     "split": "train, valid or test.",
     "target": "tpu-v3, -v4, -v5e or -v6e, estimated; cpu or device (JAX's own), measured.",
     "threads": "Threads for training; 0 or -1: all cores.",
-    "tie": "rule: set tied nodes together, as in Google's files; none: separately.",
     "trials": "Trials of each study, earlier ones included.",
     "workspace": "Folder for features, studies, models and reports.",
 }

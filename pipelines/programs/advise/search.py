@@ -240,7 +240,7 @@ class LayoutSearch:
 
 
 def _with_orders(layouts_: Layouts, orders: Mapping[int, Order]) -> Layouts:
-    return replace(layouts_, orders=tuple(sorted((dict(layouts_.orders) | orders).items())))
+    return replace(layouts_, orders=tuple(sorted({**dict(layouts_.orders), **orders}.items())))
 
 
 def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:

@@ -7,7 +7,6 @@ count as 0.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -114,11 +113,6 @@ class Operation:
     @property
     def root(self) -> bool:
         return self.text.lstrip().startswith("ROOT ")
-
-    @property
-    def bytes(self) -> int:
-        """Size of result and operands, padded to tiles."""
-        return sum(padded_bytes(op.result) for op in (self, *self.inputs))
 
     @property
     def relayout(self) -> bool:
@@ -279,23 +273,6 @@ def array_layouts(shapes: str) -> list[tuple[int, ...]]:
 
 def _numbers(text: str | None) -> tuple[int, ...]:
     return tuple(map(int, filter(None, (text or "").split(","))))
-
-
-def padded_bytes(shape: str) -> int:
-    """Return the bytes of a shape's arrays, minor-most dimensions padded to the first tile.
-
-    >>> padded_bytes("f32[16,3]{1,0:T(8,128)}"), padded_bytes("bf16[3,200]{0,1:T(8,128)(2,1)}")
-    (8192, 51200)
-    """
-    total = 0
-    for element_type, dimensions, order, rest in _SHAPE.findall(shape):
-        sizes = list(_numbers(dimensions))
-        tile = _TILE.search(rest)
-        bits = re.search(r"\d+", element_type)
-        for side, dimension in zip(_numbers(tile and tile[1])[::-1], _numbers(order), strict=False):
-            sizes[dimension] = -(-sizes[dimension] // side) * side
-        total += -(-math.prod(sizes) * (int(bits[0]) if bits else 8) // 8)
-    return total
 
 
 def _sources(text: str) -> dict[str, str]:

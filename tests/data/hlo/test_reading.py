@@ -1,12 +1,10 @@
 """Programs in files: recognised by content or refused, read as graphs and as names of nodes."""
 
-import bz2
 import contextlib
 import functools
 import gzip
 import importlib.util
 import io
-import lzma
 import os
 from pathlib import Path
 
@@ -129,12 +127,8 @@ FORMS = {
     "comment": b"/* Copyright\n of somebody */\n// so it is\n\n" + TEXT.encode(),
     "no header": TEXT.split("\n", 1)[1].encode(),
     "mark": TEXT.encode("utf-8-sig"),
-    "UTF-16": TEXT.encode("utf-16"),
-    "UTF-16 without a mark": TEXT.encode("utf-16-le"),
     "Latin-1": TEXT.encode() + "// é\n".encode("latin-1"),
     "gzip": gzip.compress(TEXT.encode()),
-    "bz2": bz2.compress(TEXT.encode()),
-    "xz": lzma.compress(TEXT.encode()),
     "wrapper": b"TensorsGraphInfo:\n  f (a.py:3)\n\n## BEGIN_GRAPH\n%b\n\n## END_GRAPH\n"
     % TEXT.encode(),
 }
