@@ -52,7 +52,7 @@ def load_program(
     `xlarank.data.errors.HloError` if it is not a program, `CompilerError` if it is rejected.
     """
     if name is not None and not re.fullmatch(r"[\w][\w.\-]*", name):
-        raise CompilerError(f"{name!r} cannot be the name of a file", do="pass another `name`")
+        raise CompilerError(f"{name!r} cannot be the name of a file", expected="a plain name")
     if is_function(program):
         loaded = compiler.lower(function=program, one_hot=one_hot)
         return replace(loaded, name=name or _function_name(program))
@@ -242,6 +242,6 @@ def existing_manifest(path: Path, settings: dict[str, Any]) -> dict[str, Any] | 
         raise CompilerError(got, do="remove it, or pass another `out`") from error
     if changed := [key for key in settings if manifest.get(key) != settings[key]]:
         got = f"{path} was collected with another {' and '.join(changed)}"
-        do = "remove it, or pass another `out` or `name`"
+        do = "remove it, or pass another `out`"
         raise CompilerError(got, expected="the same settings and compiler, or no such file", do=do)
     return manifest

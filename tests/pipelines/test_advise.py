@@ -238,7 +238,7 @@ def test_a_file_may_have_any_name(compiler, tmp_path):
         path = tmp_path / name
         path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
         assert load_program(str(path), compiler).name == expected
-    with pytest.raises(CompilerError, match="cannot be the name of a file; pass another `name`"):
+    with pytest.raises(CompilerError, match="cannot be the name of a file; expected a plain name"):
         load_program(str(path), compiler, "a/b")
 
 
