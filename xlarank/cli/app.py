@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import signal
 import sys
 import threading
@@ -12,7 +11,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from inspect import getdoc
 from typing import Annotated, Any, Final, NoReturn, get_type_hints
 
 import typer
@@ -21,7 +19,7 @@ from typer.main import get_command
 
 import xlarank
 from xlarank.cli import console, dataset, demo, explaining, learning, programs, ranking, scoring
-from xlarank.cli.options import RANKERS, SHARED_HELP, moved_to_front, require_separate_files
+from xlarank.cli.options import RANKERS, moved_to_front, require_separate_files
 from xlarank.data.errors import MAX_ROUNDS, XlarankError
 from xlarank.data.files import DISK_FULL
 
@@ -121,18 +119,15 @@ def _version(show: bool) -> None:
 @app.callback(result_callback=_say_next)
 def common(
     context: typer.Context,
-    version: Annotated[bool, Option(callback=_version, is_eager=True)] = False,
-    quiet: bool = False,
-    verbose: bool = False,
+    version: Annotated[
+        bool, Option(callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+    quiet: Annotated[bool, Option(help="Print errors only (and JSON with --json -).")] = False,
+    verbose: Annotated[bool, Option(help="Print each step, and lists in full.")] = False,
 ) -> None:
     r"""Rank compiler configurations without running them: boosted trees on TpuGraphs data.
 
     --quiet and --verbose may stand before or after the command.
-
-    Args:
-        version: Show the version.
-        quiet: Print errors only (and JSON with --json -).
-        verbose: Print each step, and lists in full.
     """
     if quiet and verbose:
         raise typer.BadParameter("--quiet and --verbose exclude each other")
@@ -149,14 +144,9 @@ def examples_of(command: str) -> list[str]:
 def commands() -> Any:
     """Return all commands; their help has plain words instead of Python's types, and examples."""
     group: Any = get_command(app)
-    names = " or ".join(", ".join(RANKERS).rsplit(", ", 1))
     for name, command in {"": group, **group.commands}.items():
         hints = get_type_hints(command.callback)
-        text, helps = documented(getdoc(command.callback) or "")
-        command.help = text if name else command.help
         for parameter in (*command.params, command.get_help_option(typer.Context(command))):
-            words = parameter.help or (SHARED_HELP | helps)[parameter.name]
-            parameter.help = words.replace("RANKERS", names)
             if parameter.param_type_name == "argument":
                 parameter.display_type_rich = lambda ctx: None
                 continue
@@ -178,18 +168,6 @@ def _invoke(invoke: Callable[[Any], Any], context: Any) -> Any:
     """Run a command after a check of the files that its line names."""
     require_separate_files(context.command.params, context.params)
     return invoke(context)
-
-
-def documented(docstring: str) -> tuple[str, dict[str, str]]:
-    """Split the docstring of a command into its help and that of its parameters.
-
-    >>> documented("Rank a graph." + chr(10) * 2 + "Args:" + chr(10) + "    top: Number to show.")
-    ('Rank a graph.', {'top': 'Number to show.'})
-    """
-    text, _, section = docstring.partition("\n\nArgs:\n")
-    _, *entries = re.split(r"^    (\w+): ", section, flags=re.M)
-    texts = (" ".join(entry.split()) for entry in entries[1::2])
-    return text, dict(zip(entries[::2], texts, strict=True))
 
 
 def number_span(option: Any) -> str | None:

@@ -48,16 +48,14 @@ LABELS: Final = {
 
 @app.command()
 def info(
-    graph: Annotated[Path | None, Argument()] = None,
+    graph: Annotated[
+        Path | None, Argument(help="npz file of a graph: show its labels and their noise.")
+    ] = None,
     data_root: options.Root = None,
     collection: options.Collections = None,
     json_file: options.Json = None,
 ) -> None:
-    """Show collections, splits, counts, and broken or unrankable files of the data root.
-
-    Args:
-        graph: npz file of a graph: show its labels and their noise.
-    """
+    """Show collections, splits, counts, and broken or unrankable files of the data root."""
     from xlarank.data.collection import collection_of
     from xlarank.pipelines.info import file_info
     from xlarank.pipelines.info import info as run
@@ -135,24 +133,30 @@ def build_features(
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
-    split: list[str] | None = None,
-    max_configs: Annotated[int, Option(min=0, max=2**31 - 1)] = 0,
+    split: Annotated[
+        list[str] | None, Option(help="train, valid or test; repeatable. Default: all.")
+    ] = None,
+    max_configs: Annotated[
+        int,
+        Option(
+            min=0,
+            max=2**31 - 1,
+            help="Maximum configurations of a train graph, drawn at random; 0: all.",
+        ),
+    ] = 0,
     jobs: options.Jobs = 0,
-    tier: str = "full",
-    candidates: bool = True,
+    tier: Annotated[str, Option(help="Columns: fast or full.")] = "full",
+    candidates: Annotated[
+        bool, Option(help="Include transductive columns (of all candidates of a graph).")
+    ] = True,
     blocks: options.Blocks = None,
     seed: options.Seed = 0,
-    scheduler: str | None = None,
+    scheduler: Annotated[
+        str | None, Option(help="host:port of a Dask scheduler, or local (extra: dask).")
+    ] = None,
     json_file: options.Json = None,
 ) -> None:
-    """Compute and store the features of graph files; rerun to resume.
-
-    Args:
-        split: train, valid or test; repeatable. Default: all.
-        max_configs: Maximum configurations of a train graph, drawn at random; 0: all.
-        tier: Columns: fast or full.
-        candidates: Include transductive columns (of all candidates of a graph).
-    """
+    """Compute and store the features of graph files; rerun to resume."""
     from xlarank.features.settings import FeatureSettings
     from xlarank.pipelines.build_features import BuildRequest
 
@@ -171,12 +175,11 @@ def build_features(
 
 
 @app.command()
-def explain_feature(name: str, json_file: options.Json = None) -> None:
-    """Describe a feature column: meaning, unit, formula and source.
-
-    Args:
-        name: Name of a column, or a pattern such as 'padding__*'.
-    """
+def explain_feature(
+    name: Annotated[str, Argument(help="Name of a column, or a pattern such as 'padding__*'.")],
+    json_file: options.Json = None,
+) -> None:
+    """Describe a feature column: meaning, unit, formula and source."""
     from xlarank.features.meanings import blocks_by_column
 
     columns = blocks_by_column(name)

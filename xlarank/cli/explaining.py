@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from typer import Typer
+from typer import Argument, Option, Typer
 
 from xlarank.cli import console, options
 from xlarank.cli.console import list_lines, list_reasons, progress, say, show_rows, write_json
@@ -118,25 +118,25 @@ def _show_copies(result: Explanation) -> None:
 
 @app.command()
 def explain(
-    graph: Path,
-    config: int | None = None,
-    against: str | None = None,
+    graph: Annotated[Path, Argument(help="An npz file in TpuGraphs format.")],
+    config: Annotated[
+        int | None, Option(help="Configuration to explain. Default: the best.")
+    ] = None,
+    against: Annotated[
+        str | None,
+        Option(help="Configuration to compare with. Default: default, the compiler's own choice."),
+    ] = None,
     workspace: options.Work = options.WORK,
-    target: options.Target = None,
+    target: Annotated[
+        str | None,
+        Option(callback=options.recorded, help="Hardware, as for rank. Default: as the file says."),
+    ] = None,
     collection: options.ModelOf = None,
     model_from: options.RankedBy = None,
     blocks: options.Blocks = None,
     json_file: options.Json = None,
 ) -> None:
-    """Explain why one configuration is ranked ahead of another: causes, columns, nodes, copies.
-
-    Args:
-        graph: An npz file in TpuGraphs format.
-        config: Configuration to explain. Default: the best.
-        against: Configuration to compare with. Default: default, the compiler's own choice.
-        target: Hardware, as for rank. Default: as the file says.
-        collection: Collection whose model may rank.
-    """
+    """Explain why one configuration is ranked ahead of another: causes, columns, nodes, copies."""
     from xlarank.pipelines.explain import explain as run
 
     result = run(
@@ -160,16 +160,15 @@ def explain(
 
 @app.command()
 def report(
-    out: options.OptionalOut = None,
+    out: Annotated[
+        Path | None,
+        Option(callback=options.out_file, help="Default: reports/report.html in the workspace."),
+    ] = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
     json_file: options.Json = None,
 ) -> Any:
-    """Write one HTML page: the board, ranks, copies of the worst graph, columns.
-
-    Args:
-        out: Default: reports/report.html in the workspace.
-    """
+    """Write one HTML page: the board, ranks, copies of the worst graph, columns."""
     from xlarank.pipelines.report import report as run
     from xlarank.pipelines.support.workspaces import has_labels
 

@@ -35,25 +35,30 @@ def tune(
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
     model: options.Model = "lambdarank",
-    storage: str | None = None,
-    worker: bool = False,
+    storage: Annotated[
+        str | None,
+        Option(
+            help="Storage of studies: journal:PATH, "
+            "postgresql+psycopg://USER@HOST/DATABASE or another SQLAlchemy URL. "
+            "Default: a journal in the workspace."
+        ),
+    ] = None,
+    worker: Annotated[bool, Option(help="Join the study at --storage as another process.")] = False,
     timeout: options.Timeout = None,
-    max_rows: options.NonNegative = 20_000,
+    max_rows: Annotated[
+        int,
+        Option(min=0, help="Rows of a trial, a sample; the best trial is scored on all. 0: all."),
+    ] = 20_000,
     rounds: options.Rounds = 300,
-    select: str = "mean",
+    select: Annotated[
+        str, Option(help="Score to select by: mean, or robust: mean - std / 4 over graphs.")
+    ] = "mean",
     seed: options.Seed = 0,
     threads: options.Threads = 0,
     json_file: options.Json = None,
 ) -> None:
     """Tune parameters with Optuna, cross-validated by family (tiles: kernel family), ten trials of
     each collection in turn. Rerun to resume.
-
-    Args:
-        storage: Storage of studies: journal:PATH, postgresql+psycopg://USER@HOST/DATABASE or
-            another SQLAlchemy URL. Default: a journal in the workspace.
-        worker: Join the study at --storage as another process.
-        timeout: Maximum seconds, for all collections.
-        max_rows: Rows of a trial, a sample; the best trial is scored on all. 0: all.
     """
     from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.training.studies import StudyOptions
@@ -105,27 +110,37 @@ def train(
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
-    also_from: list[str] | None = None,
-    model: str = "lambdarank",
+    also_from: Annotated[
+        list[str] | None,
+        Option(
+            help="Additional training collection of the same kind; repeatable. "
+            "NAME=WEIGHT weights its graphs (default 1). Only graphs of "
+            "--collection are scored."
+        ),
+    ] = None,
+    model: Annotated[
+        str,
+        Option(help=f"Ranker: {options.NAMES}; or auto: the one with the best out-of-fold score."),
+    ] = "lambdarank",
     seeds: options.Seeds = 3,
-    with_valid: bool = False,
-    max_rows: Annotated[int | None, Option(min=0)] = None,
+    with_valid: Annotated[bool, Option(help="Train on the valid split, too.")] = False,
+    max_rows: Annotated[
+        int | None,
+        Option(
+            min=0,
+            help="Training rows of a collection, sampled evenly from its graphs; 0: "
+            "all. Default: 100,000 for layouts, 500,000 for tiles.",
+        ),
+    ] = None,
     rounds: options.Rounds = 300,
-    select: str = "mean",
+    select: Annotated[
+        str, Option(help="Score to select by: mean, or robust: mean - std / 4 over graphs.")
+    ] = "mean",
     seed: options.Seed = 0,
     threads: options.Threads = 0,
     json_file: options.Json = None,
 ) -> Any:
-    """Train the final models, with tuned parameters if there are any.
-
-    Args:
-        model: Ranker: RANKERS; or auto: the one with the best out-of-fold score.
-        also_from: Additional training collection of the same kind; repeatable. NAME=WEIGHT weights
-            its graphs (default 1). Only graphs of --collection are scored.
-        with_valid: Train on the valid split, too.
-        max_rows: Training rows of a collection, sampled evenly from its graphs; 0: all. Default:
-            100,000 for layouts, 500,000 for tiles.
-    """
+    """Train the final models, with tuned parameters if there are any."""
     from xlarank.data.collection import Collection
     from xlarank.features.store import read_manifest
     from xlarank.pipelines.train import train as run

@@ -140,29 +140,6 @@ def _load_blocks(param: CallbackParam, names: list[str] | None) -> list[str] | N
     return names
 
 
-WORK = DEFAULT_ROOT
-Root = Annotated[Path | None, Option(callback=recorded)]
-Work = Annotated[Path, Option(callback=recorded)]
-Collections = Annotated[list[str] | None, Option("--collection", "-c", callback=recorded)]
-ModelOf = Annotated[str | None, Option("--collection", "-c", callback=recorded)]
-RankedBy = Annotated[str | None, Option(callback=recorded)]
-Target = Annotated[str | None, Option(callback=recorded)]
-Model = Annotated[str, Option(callback=recorded)]
-Blocks = Annotated[list[str] | None, Option(callback=_load_blocks)]
-Json = Annotated[Path | None, Option("--json", callback=_json)]
-Out = Annotated[Path, Option(callback=out_file)]
-GraphOut = Annotated[Path, Option(callback=graph_out)]
-OptionalOut = Annotated[Path | None, Option(callback=out_file)]
-Seed = Annotated[int, Option(min=0, max=MAX_SEED)]
-Threads = Annotated[int, Option(min=-1, max=MAX_THREADS)]
-Rounds = Annotated[int, Option(min=1, max=MAX_ROUNDS)]
-Seeds = Annotated[int, Option(min=1, max=MAX_SEEDS)]
-Trials = Annotated[int, Option(min=1, max=MAX_TRIALS)]
-Jobs = Annotated[int, Option(min=0, max=MAX_THREADS)]
-Timeout = Annotated[float | None, Option(min=0, callback=_number)]
-Positive = Annotated[int, Option(min=1)]
-NonNegative = Annotated[int, Option(min=0)]
-
 RANKERS: Final = {
     "lambdarank": "trees with the lambdarank loss; fast, the default",
     "ranknet": "trees on sampled pairs; fast, often slightly better for layouts",
@@ -170,36 +147,75 @@ RANKERS: Final = {
     "time-trees": "trees that begin at an estimated time, of TPU layouts or of tiles",
     "ensemble": "rank average of lambdarank, ranknet and xgb-pairwise",
 }
-#: Help of options that several commands share, by parameter; the docstring of a command has the
-#: others, and those that mean something else in it. RANKERS stands for their names.
-SHARED_HELP: Final = {
-    "blocks": "File with blocks, which is run; repeatable.",
-    "collection": "layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); repeatable. "
-    "Default: all.",
-    "configs": "Number of configurations, the compiler's default first.",
-    "data_root": "Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, ~/data/tpugraphs, "
-    "the sample.",
-    "jobs": "Number of processes; 0: by cores and sizes of graphs.",
-    "graphs": "Show a row for each graph.",
-    "json_file": "Write JSON to this file; -: standard output.",
-    "model": "Ranker: RANKERS.",
-    "model_from": "trained: the model of the collection; shipped: what needs no training; or a "
-    "collection with a model, or its folder. Default: the highest mean out of fold.",
-    "out": "File to write.",
-    "program": "HLO file, or module:function that returns a JAX callable and its arguments.",
-    "rounds": "Maximum boosting rounds; cross-validation chooses.",
-    "scheduler": "host:port of a Dask scheduler, or local (extra: dask).",
-    "scores": "Parquet or csv with graph, configuration, score, to use or blend instead of a "
-    "model.",
-    "seed": "Seed of all random numbers.",
-    "seeds": "Number of boosters whose scores are averaged.",
-    "select": "Score to select by: mean, or robust: mean - std / 4 over graphs.",
-    "split": "train, valid or test.",
-    "target": "tpu-v3, -v4, -v5e or -v6e, estimated; cpu or device (JAX's own), measured.",
-    "threads": "Threads for training; 0 or -1: all cores.",
-    "trials": "Trials of each study, earlier ones included.",
-    "workspace": "Folder for features, studies, models and reports.",
-}
+#: Names of rankers, for help.
+NAMES: Final = " or ".join(", ".join(RANKERS).rsplit(", ", 1))
+
+WORK = DEFAULT_ROOT
+Root = Annotated[
+    Path | None,
+    Option(
+        callback=recorded,
+        help="Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, "
+        "~/data/tpugraphs, the sample.",
+    ),
+]
+Work = Annotated[
+    Path, Option(callback=recorded, help="Folder for features, studies, models and reports.")
+]
+Collections = Annotated[
+    list[str] | None,
+    Option(
+        "--collection",
+        "-c",
+        callback=recorded,
+        help="layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); "
+        "repeatable. Default: all.",
+    ),
+]
+ModelOf = Annotated[
+    str | None,
+    Option("--collection", "-c", callback=recorded, help="Collection whose model may rank."),
+]
+RankedBy = Annotated[
+    str | None,
+    Option(
+        callback=recorded,
+        help="trained: the model of the collection; shipped: what needs no "
+        "training; or a collection with a model, or its folder. Default: the "
+        "highest mean out of fold.",
+    ),
+]
+Model = Annotated[str, Option(callback=recorded, help=f"Ranker: {NAMES}.")]
+Blocks = Annotated[
+    list[str] | None,
+    Option(callback=_load_blocks, help="File with blocks, which is run; repeatable."),
+]
+Json = Annotated[
+    Path | None,
+    Option("--json", callback=_json, help="Write JSON to this file; -: standard output."),
+]
+Out = Annotated[Path, Option(callback=out_file, help="File to write.")]
+GraphOut = Annotated[Path, Option(callback=graph_out)]
+Seed = Annotated[int, Option(min=0, max=MAX_SEED, help="Seed of all random numbers.")]
+Threads = Annotated[
+    int, Option(min=-1, max=MAX_THREADS, help="Threads for training; 0 or -1: all cores.")
+]
+Rounds = Annotated[
+    int, Option(min=1, max=MAX_ROUNDS, help="Maximum boosting rounds; cross-validation chooses.")
+]
+Seeds = Annotated[
+    int, Option(min=1, max=MAX_SEEDS, help="Number of boosters whose scores are averaged.")
+]
+Trials = Annotated[
+    int, Option(min=1, max=MAX_TRIALS, help="Trials of each study, earlier ones included.")
+]
+Jobs = Annotated[
+    int,
+    Option(min=0, max=MAX_THREADS, help="Number of processes; 0: by cores and sizes of graphs."),
+]
+Timeout = Annotated[
+    float | None, Option(min=0, callback=_number, help="Maximum seconds, for all collections.")
+]
 
 
 def moved_to_front(arguments: Sequence[str]) -> list[str]:

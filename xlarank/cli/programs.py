@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-from typer import Option, Typer
+from typer import Argument, Option, Typer
 
 from xlarank.cli import console, options
 from xlarank.cli.console import finish, list_lines, progress, say, show_rows, write_json
@@ -22,27 +22,26 @@ _STATUS: Final = {"ok": "compiled", "known": "duplicates of known programs"}
 #: Maximum number of operations and copies shown in a table; --json lists all.
 _SHOWN: Final = 10
 
-_Jobs = Annotated[int, Option(min=1, max=64)]
 #: `compiler.chips.DEFAULT_CHIP`, repeated because that module imports numpy.
 _DEFAULT_TARGET: Final = "tpu-v3"
 
 
 @app.command()
 def import_hlo(
-    files: list[Path],
-    out: Annotated[Path, Option()],
-    target: Annotated[str | None, Option()] = None,
-    collection: Annotated[str | None, Option("--collection", "-c")] = None,
+    files: Annotated[
+        list[Path], Argument(help="HLO (binary or text), StableHLO, TpuGraphs protobufs, folders.")
+    ],
+    out: Annotated[Path, Option(help="Data root to write to; graphs go into its npz/.")],
+    target: Annotated[
+        str | None,
+        Option(help="Hardware that the graphs are ranked for: tpu-v4, cpu, nvidia-h100, ..."),
+    ] = None,
+    collection: Annotated[
+        str | None, Option("--collection", "-c", help="Default: layout:own:default, tile:own.")
+    ] = None,
     json_file: options.Json = None,
 ) -> None:
-    """Convert HLO programs or TpuGraphs protobufs to graph files in TpuGraphs format.
-
-    Args:
-        files: HLO (binary or text), StableHLO, TpuGraphs protobufs, folders.
-        out: Data root to write to; graphs go into its npz/.
-        target: Hardware that the graphs are ranked for: tpu-v4, cpu, nvidia-h100, ...
-        collection: Default: layout:own:default, tile:own.
-    """
+    """Convert HLO programs or TpuGraphs protobufs to graph files in TpuGraphs format."""
     from xlarank.pipelines.import_hlo import import_hlo as run
 
     report = run(files, out, target=target, collection=collection, progress=progress)
@@ -72,25 +71,27 @@ def import_hlo(
 
 @app.command()
 def collect(
-    program: Annotated[str, Option()],
-    out: Annotated[Path, Option()],
-    target: str = _DEFAULT_TARGET,
-    configs: options.Positive = 64,
-    minutes: Annotated[float, Option(min=0)] = 10.0,
-    jobs: _Jobs = 1,
+    program: Annotated[str, Option(help="HLO file, or module:function.")],
+    out: Annotated[Path, Option(help="Data root to write to; graphs go below its npz/.")],
+    target: Annotated[
+        str,
+        Option(help="tpu-v3, tpu-v4, tpu-v5e, tpu-v6e (estimated), cpu or device (measured here)."),
+    ] = _DEFAULT_TARGET,
+    configs: Annotated[
+        int, Option(min=1, help="Number of random configurations, the compiler's default included.")
+    ] = 64,
+    minutes: Annotated[
+        float,
+        Option(min=0, help="Maximum minutes of measuring, once programs are loaded (cpu, device)."),
+    ] = 10.0,
+    jobs: Annotated[
+        int, Option(min=1, max=64, help="Number of configurations compiled at a time.")
+    ] = 1,
     seed: options.Seed = 0,
     json_file: options.Json = None,
 ) -> None:
     """Label layouts of a program: estimated by the TPU compiler (no TPU needed) or measured on this
     machine.
-
-    Args:
-        program: HLO file, or module:function.
-        out: Data root to write to; graphs go below its npz/.
-        target: tpu-v3, tpu-v4, tpu-v5e, tpu-v6e (estimated), cpu or device (measured here).
-        configs: Number of random configurations, the compiler's default included.
-        minutes: Maximum minutes of measuring, once programs are loaded (cpu, device).
-        jobs: Number of configurations compiled at a time.
     """
     from xlarank.pipelines.programs.collect import collect as run
     from xlarank.pipelines.programs.compiler.chips import chip_named
@@ -121,26 +122,25 @@ def _show_labels(labels: Collected, configs: int) -> None:
 
 @app.command()
 def advise(
-    program: str,
-    target: str = _DEFAULT_TARGET,
-    budget: options.Positive = 20,
-    measure: bool = False,
-    out: Path = options.WORK / "advice",
-    minutes: Annotated[float, Option(min=0)] = 60.0,
-    jobs: _Jobs = 1,
+    program: Annotated[str, Argument(help="HLO file, or module:function.")],
+    target: Annotated[
+        str,
+        Option(help="tpu-v3, tpu-v4, tpu-v5e, tpu-v6e (estimated), cpu or device (measured here)."),
+    ] = _DEFAULT_TARGET,
+    budget: Annotated[int, Option(min=1, help="Number of compilations; 1: diagnosis only.")] = 20,
+    measure: Annotated[
+        bool, Option(help="Run as written and as advised in turn; keep gains.")
+    ] = False,
+    out: Annotated[Path, Option(help="Folder for the advice and the edited module.")] = options.WORK
+    / "advice",
+    minutes: Annotated[float, Option(min=0, help="Stop after this many minutes.")] = 60.0,
+    jobs: Annotated[
+        int, Option(min=1, max=64, help="Number of configurations compiled at a time.")
+    ] = 1,
     json_file: options.Json = None,
 ) -> None:
     """Show the copies that layouts force and search for faster layouts (TPUs: by the compiler, no
     TPU needed).
-
-    Args:
-        program: HLO file, or module:function.
-        target: tpu-v3, tpu-v4, tpu-v5e, tpu-v6e (estimated), cpu or device (measured here).
-        budget: Number of compilations; 1: diagnosis only.
-        measure: Run as written and as advised in turn; keep gains.
-        out: Folder for the advice and the edited module.
-        minutes: Stop after this many minutes.
-        jobs: Number of configurations compiled at a time.
     """
     from xlarank.pipelines.programs.advise.advice import advise as run
     from xlarank.pipelines.programs.compiler.chips import chip_named

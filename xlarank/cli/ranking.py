@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Exit, Option, Typer
+from typer import Argument, Exit, Option, Typer
 
 from xlarank.cli import console, options
 from xlarank.cli.console import (
@@ -34,32 +34,49 @@ app = Typer()
 
 @app.command()
 def rank(
-    graph: Path,
-    top: Annotated[int, Option(min=1, max=2**31 - 1)] = 10,
+    graph: Annotated[
+        Path,
+        Argument(
+            help="npz file in TpuGraphs format, a folder of such files, or a program "
+            "(HLO file or module:function), for which configurations are "
+            "proposed."
+        ),
+    ],
+    top: Annotated[
+        int, Option(min=1, max=2**31 - 1, help="Number of lines to show; ties share a line.")
+    ] = 10,
     workspace: options.Work = options.WORK,
-    target: options.Target = None,
+    target: Annotated[
+        str | None,
+        Option(
+            callback=options.recorded,
+            help="Hardware: tpugraphs for a file of the TpuGraphs dataset, or the chip "
+            "of your own program: tpu-v3, tpu-v4, tpu-v5e, tpu-v6e, cpu, "
+            "nvidia-... Default: as the file says.",
+        ),
+    ] = None,
     collection: options.ModelOf = None,
     model_from: options.RankedBy = None,
-    configs: options.Positive = 64,
-    check: options.NonNegative = 0,
-    out: options.OptionalOut = None,
-    csv: options.OptionalOut = None,
+    configs: Annotated[
+        int, Option(min=1, help="Number of configurations to propose for a program.")
+    ] = 64,
+    check: Annotated[
+        int, Option(min=0, help="Compile the first CHECK of a program (TPU, no TPU needed).")
+    ] = 0,
+    out: Annotated[
+        Path | None,
+        Option(
+            callback=options.out_file,
+            help="Write the proposed configurations of a program to this npz file.",
+        ),
+    ] = None,
+    csv: Annotated[
+        Path | None,
+        Option(callback=options.out_file, help="Write distinct configurations to this file."),
+    ] = None,
     json_file: options.Json = None,
 ) -> None:
-    """Rank the configurations of a graph, of each graph in a folder, or of a program.
-
-    Args:
-        graph: npz file in TpuGraphs format, a folder of such files, or a program (HLO file or
-            module:function), for which configurations are proposed.
-        target: Hardware: tpugraphs for a file of the TpuGraphs dataset, or the chip of your own
-            program: tpu-v3, tpu-v4, tpu-v5e, tpu-v6e, cpu, nvidia-... Default: as the file says.
-        collection: Collection whose model may rank.
-        top: Number of lines to show; ties share a line.
-        configs: Number of configurations to propose for a program.
-        check: Compile the first CHECK of a program (TPU, no TPU needed).
-        out: Write the proposed configurations of a program to this npz file.
-        csv: Write distinct configurations to this file.
-    """
+    """Rank the configurations of a graph, of each graph in a folder, or of a program."""
     from xlarank.pipelines.programs.propose import is_program
     from xlarank.pipelines.rank import rank as run
     from xlarank.pipelines.rank import rank_folder, write_rankings
@@ -261,7 +278,13 @@ def submit(
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
     model_from: options.RankedBy = None,
-    scores: list[Path] | None = None,
+    scores: Annotated[
+        list[Path] | None,
+        Option(
+            help="Parquet or csv with graph, configuration, score, to use or blend "
+            "instead of a model."
+        ),
+    ] = None,
     json_file: options.Json = None,
 ) -> None:
     """Write the Kaggle submission of all test graphs; nothing has to be trained before."""
@@ -316,8 +339,10 @@ def _show_submission(report: Submission) -> None:
 
 @app.command()
 def check_submission(
-    file: Path,
-    sample: Path | None = None,
+    file: Annotated[Path, Argument(help="Submission to check.")],
+    sample: Annotated[
+        Path | None, Option(help="File with the expected ids. Default: the test graphs.")
+    ] = None,
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
@@ -327,10 +352,6 @@ def check_submission(
 
     The test graphs come from --data-root, else the data root of --workspace, of XLARANK_DATA,
     or of the data root of the default workspace.
-
-    Args:
-        file: Submission to check.
-        sample: File with the expected ids. Default: the test graphs.
     """
     from xlarank.data.collection import ENVIRONMENT
     from xlarank.data.errors import DataRootError

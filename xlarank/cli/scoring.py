@@ -7,9 +7,9 @@ from functools import reduce
 from operator import getitem
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Typer
+from typer import Option, Typer
 
 from xlarank.cli import console, options
 from xlarank.cli.console import list_lines, list_reasons, progress, say, show_rows, write_json
@@ -24,21 +24,26 @@ app = Typer()
 
 @app.command()
 def evaluate(
-    split: str = "valid",
+    split: Annotated[str, Option(help="train, valid or test.")] = "valid",
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
-    official_indices: Path | None = None,
+    official_indices: Annotated[
+        Path | None, Option(help="Folder of <source>_<search>.json: configurations to score.")
+    ] = None,
     model_from: options.RankedBy = None,
-    scores: list[Path] | None = None,
+    scores: Annotated[
+        list[Path] | None,
+        Option(
+            help="Parquet or csv with graph, configuration, score, to use or blend "
+            "instead of a model."
+        ),
+    ] = None,
     json_file: options.Json = None,
-    graphs: bool = True,
+    graphs: Annotated[bool, Option(help="Show a row for each graph.")] = True,
 ) -> Any:
     """Score what ranks each collection on a split with labels, beside its trained model: per graph,
     mean, spread and a bootstrap interval.
-
-    Args:
-        official_indices: Folder of <source>_<search>.json: configurations to score.
     """
     from xlarank.pipelines.evaluate import evaluate as run
     from xlarank.pipelines.support.verdicts import with_interval
@@ -67,9 +72,17 @@ def evaluate(
 
 @app.command()
 def cross_validate(
-    by: str = "kind",
-    model: list[str] | None = None,
-    with_valid: bool = False,
+    by: Annotated[
+        str,
+        Option(
+            help="Unit to hold out: kind (a kernel family; layouts: family) or family (a program)."
+        ),
+    ] = "kind",
+    model: Annotated[
+        list[str] | None,
+        Option(help=f"Ranker to fit instead of the model's: {options.NAMES}. Repeat to compare."),
+    ] = None,
+    with_valid: Annotated[bool, Option(help="With --model: fit on train and valid.")] = False,
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
@@ -77,15 +90,9 @@ def cross_validate(
     seed: options.Seed = 0,
     threads: options.Threads = 0,
     json_file: options.Json = None,
-    graphs: bool = True,
+    graphs: Annotated[bool, Option(help="Show a row for each graph.")] = True,
 ) -> None:
-    """Cross-validate: score each graph with a ranker fitted without it.
-
-    Args:
-        by: Unit to hold out: kind (a kernel family; layouts: family) or family (a program).
-        model: Ranker to fit instead of the model's: RANKERS. Repeat to compare.
-        with_valid: With --model: fit on train and valid.
-    """
+    """Cross-validate: score each graph with a ranker fitted without it."""
     from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.cross_validate import cross_validate as run
 
