@@ -182,6 +182,9 @@ def report(
     missing = [facts for facts in all_facts if facts.reason and has_labels(work, facts.collection)]
     list_reasons("not scored", {facts.name: facts.reason for facts in missing})
     say(f"wrote {out}, which opens in any browser without a network")
-    scores = {facts.name: facts.score for facts in scored}
+    scores = {}
+    for facts in scored:
+        mean, graphs = facts.score
+        scores[facts.name] = {"ranker": facts.ranking, "score": mean, "graphs": graphs}
     write_json(json_file, {"out": str(out), "scores": scores})
     return out
