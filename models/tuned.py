@@ -15,9 +15,7 @@ from xlarank.models.rankers import params_of, specs_of
 
 @dataclass(frozen=True)
 class BestParams:
-    """Best trial of a study by ``select``, its out-of-fold scores, and the families that each fold
-    holds out.
-    """
+    """Chosen trial of a study by ``select``, with its out-of-fold scores by graph."""
 
     model: str
     params: dict[str, Any]
@@ -26,9 +24,6 @@ class BestParams:
     std: float
     select: str
     graphs: dict[str, float]
-    trial: int
-    folds: list[list[str]]
-    columns_version: str
 
     def save(self, folder: Path) -> None:
         write_json(best_file(folder, self.model), asdict(self))

@@ -2,56 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import optuna
 from optuna.study import MaxTrialsCallback, Study
 from optuna.trial import FrozenTrial, TrialState
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import (
-    CollectionError,
-    ModelError,
-    counted,
-    duration,
-    require_ranges,
-    require_seconds,
-)
-from xlarank.data.files import atomic_write
+from xlarank.data.errors import CollectionError, ModelError, require_ranges, require_seconds
 from xlarank.data.workspace import Workspace
-from xlarank.models.params import space_of
-from xlarank.models.rankers import DEFAULT, specs_of
-from xlarank.models.training_data import FitSettings
+from xlarank.models.model import Model
+from xlarank.models.params import space_of, suggest_params
+from xlarank.models.rankers import DEFAULT, params_of, specs_of
+from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.tuned import BestParams, tuned_members
-from xlarank.models.validation.folds import FoldPlan
-from xlarank.models.validation.metrics import paired_difference
-from xlarank.pipelines.support.progress import Progress, steps_of
-from xlarank.pipelines.support.workspaces import chosen_collections, each_collection, workspace_lock
-from xlarank.pipelines.training.objective import (
-    Objective,
-    choose,
-    defaults_of,
-    finalists,
-    results_of,
-    scored_as_train,
-)
-from xlarank.pipelines.training.studies import FINISHED, StudyOptions, open_storage, open_study
-from xlarank.pipelines.training.study_chart import draw_study
-from xlarank.pipelines.training.training_sets import read_training_set
+from xlarank.models.validation.folds import FACTOR, Curves, FoldPlan, climb, rungs_of
+from xlarank.models.validation.metrics import paired_difference, require_selection
+from xlarank.pipelines.support.progress import Progress, Step, steps_of
+from xlarank.pipelines.support.workspaces import chosen_collections, workspace_lock
+from xlarank.pipelines.training.studies import FINISHED, draw_study, open_storage, open_study
+from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_training_set
 
-#: Rounds of a complete trial.
+#: Rounds, most rows and most folds of a trial.
 ROUNDS: Final = 300
-#: Trials of a collection before the next collection's turn.
-LAP: Final = 10
-#: Most folds of a trial; `train` has more.
+MAX_ROWS: Final = 20_000
 _FOLDS: Final = 5
-#: Seconds of work, at the speed of the forecast, that the measured speed is averaged with.
-_DAMPING: Final = 30.0
+#: Attribute of a trial with its result.
+RESULT: Final = "result"
 
 
 @dataclass(frozen=True)
@@ -62,8 +45,7 @@ class TuneResult:
         trials, fresh, pruned: finished trials, those of this call, and those stopped early.
         defaults: mean score of the default parameters.
         tuned: whether ``params`` are not the defaults.
-        note: reason why the chosen trial is not the best one, or why `train` has another score.
-        seconds, expected_seconds: duration, and its forecast before the start; 0 without one.
+        note: reason why the chosen trial is not the best one.
     """
 
     collection: str
@@ -76,8 +58,6 @@ class TuneResult:
     tuned: bool = False
     rounds: int = 0
     params: dict[str, Any] | None = None
-    seconds: float = 0.0
-    expected_seconds: float = 0.0
     note: str = ""
     pictures: Sequence[Path] = ()
     skipped: str = ""
@@ -91,285 +71,199 @@ def tune(
     timeout: float | None = None,
     model: str = DEFAULT,
     fit: FitSettings | None = None,
-    study: StudyOptions | None = None,
+    storage: str | None = None,
+    select: str = "mean",
     progress: Progress | None = None,
-    report: Callable[[str], object] | None = None,
 ) -> list[TuneResult]:
-    """Continue studies up to ``trials`` finished trials, `LAP` of each in turn; write the best.
+    """Continue the study of each collection up to ``trials`` finished trials; save the best.
 
-    The value of a trial is its mean out-of-fold score on a sample of the rows, with families
-    (tiles: kernel families) held out, at the best number of rounds; ``study.select`` "robust"
-    subtracts a quarter of the standard deviation over graphs. The defaults are the first trial; in
-    the end they and the best trial are scored on the rows and folds of `train`, and they are kept
-    if the best trial beats them by less than two standard errors. A study is resumed by the next
-    call; several processes can optimize it at once. An ensemble takes the best parameters of its
-    members. ``timeout`` is in seconds, for all collections; ``report`` is called with a forecast
-    of the time, the space that is searched, and the best trials so far.
+    The value of a trial is its out-of-fold score on a sample of the rows, at the best number of
+    rounds. The defaults are the first trial, and are kept if the best trial beats them by less than
+    two standard errors. A study is resumed by the next call; several processes can share it in the
+    database at ``storage``, an address of SQLAlchemy. An ensemble takes the best parameters of its
+    members. ``timeout`` is in seconds, for all collections.
 
     Raises `CollectionError` or `ModelError` for a named collection (others are left out with their
     reason), and `CollectionError` if nothing could be tuned.
     """
-    options = study or StudyOptions()
     require_ranges(trials=trials)
     require_seconds("timeout", timeout)
-    specs_of(model)
+    require_selection("select", select)
+    specs_of(model)  # raises for an unknown name
     workspace.require_writable()
+    fit = fit or FitSettings(ROUNDS)
     deadline = None if timeout is None else time.monotonic() + timeout
-    tuning = _Tuning(workspace, trials, model, fit or FitSettings(ROUNDS), options, report)
-    left_out = dict[str, str]()
     chosen = chosen_collections(workspace, collections)
-    kinds = sorted({f"{collection.kind}s" for collection in chosen})
-    space = space_of(specs_of(model)).items()
-    searched = ", ".join(f"{name} {values}" for name, values in space)
-    tuning.say(f"searched for {' and '.join(kinds)}: {searched}")
-    missing = each_collection(chosen, collections, left_out, tuning.plan)
-    expected = tuning.expected_seconds
-    if timeout is not None and expected > timeout:
-        fits = f"all trials take about {duration(expected)}, the time is {duration(timeout)}"
-        tuning.say(f"{fits}: pass fewer `trials`, a smaller `max_rows` or a longer `timeout`")
-    tuning.began = time.monotonic()
-    waiting = [collection for collection in chosen if str(collection) in missing]
-    title = f"tuning {waiting[0] if len(waiting) == 1 else counted(len(waiting), 'collection')}"
-    try:
-        with steps_of(progress, title, sum(missing.values())) as step:
-            while waiting:
-                lap = partial(tuning.lap, _shares(deadline, len(waiting)), step)
-                laps = each_collection(waiting, collections, left_out, lap)
-                waiting = [collection for collection in waiting if laps.get(str(collection))]
-    except (KeyboardInterrupt, SystemExit):
-        for status in tuning.status.values():
-            tuning.say(f"{status}: rerun to continue")
-        raise
-    tuned = [result for result in tuning.results.values() if result.params is not None]
-    if not tuned:
-        raise CollectionError("; ".join(left_out.values()))
-    return tuned + [TuneResult(name, skipped=reason) for name, reason in left_out.items()]
+    results = list[TuneResult]()
+    with (
+        open_storage(workspace, storage) as opened,
+        steps_of(progress, f"tuning {model}", trials * len(chosen)) as step,
+    ):
+        for number, collection in enumerate(chosen):
+            share = deadline and max(0.0, deadline - time.monotonic()) / (len(chosen) - number)
+            try:
+                objective = Objective.of(workspace, collection, model, fit, select)
+                study = open_study(opened, objective.study_name, objective.defaults, fit.seed)
+                results.append(_optimize(objective, study, trials, share, step))
+            except (CollectionError, ModelError) as error:
+                if str(collection) in collections:
+                    raise
+                results.append(TuneResult(str(collection), skipped=str(error)))
+    if all(result.skipped for result in results):
+        raise CollectionError("; ".join(result.skipped for result in results))
+    return results
 
 
-def _shares(deadline: float | None, count: int) -> Iterator[float | None]:
-    """Yield the seconds of each of ``count`` laps: an even share of the time that is then left."""
-    for left in range(count, 0, -1):
-        yield None if deadline is None else max(0.0, deadline - time.monotonic()) / left
+def _optimize(
+    objective: Objective, study: Study, trials: int, timeout: float | None, step: Step
+) -> TuneResult:
+    """Run the missing trials of a study, saving the best after each; return the chosen one."""
+    collection = objective.training.collection
+    done = len(study.get_trials(deepcopy=False, states=FINISHED))
+
+    def save(study: Study, trial: FrozenTrial) -> None:
+        chosen, _ = choose(study, objective)
+        if chosen is not None:
+            objective.save(chosen)
+            step(f"{collection}, out-of-fold score {chosen.user_attrs[RESULT]['mean']:.3f}")
+
+    for _ in range(min(done, trials)):
+        step(str(collection))
+    if done < trials:
+        # other processes may finish trials of this study, too
+        stop = MaxTrialsCallback(trials, states=FINISHED)
+        study.optimize(objective, trials - done, timeout, callbacks=[save, stop])
+    chosen, note = choose(study, objective)
+    if chosen is None:
+        raise ModelError(f"no trial of {collection} was finished", do="give it a longer `timeout`")
+    objective.save(chosen)
+    finished = study.get_trials(deepcopy=False, states=FINISHED)
+    result = chosen.user_attrs[RESULT]
+    defaults = objective.defaults_of(study) or chosen
+    picture = "-".join(["tune", *collection.parts, objective.model])
+    return TuneResult(
+        str(collection),
+        trials=len(finished),
+        fresh=max(0, len(finished) - done),
+        pruned=sum(trial.state == TrialState.PRUNED for trial in finished),
+        mean=result["mean"],
+        std=result["std"],
+        defaults=defaults.user_attrs[RESULT]["mean"],
+        tuned=chosen.params != objective.defaults,
+        rounds=result["rounds"],
+        params=result["params"],
+        note=note,
+        pictures=draw_study(study, objective.workspace.reports() / f"{picture}.svg"),
+    )
 
 
-@dataclass
-class _Tuning:
-    """Studies of several collections, one of them with its rows in memory.
+@dataclass(frozen=True)
+class Objective:
+    """Out-of-fold score of a ranker by the parameters of a trial, at the best number of rounds.
 
-    Attributes:
-        results, status: latest result, and description of the finished trials, by collection.
-        forecast: functions that return the expected seconds, by collection (`study_seconds`).
-        began: time at which the first trial began.
+    A trial grows few trees at first; the best quarter of the trials grow more. The defaults always
+    grow all, because the best trial is compared with them. ``members`` are the parameters of
+    ensemble members that have studies of their own.
     """
 
     workspace: Workspace
-    trials: int
+    training: StoredTrainingSet
+    data: TrainingData
+    plan: FoldPlan
     model: str
-    fit: FitSettings
-    options: StudyOptions
-    report: Callable[[str], object] | None
-    results: dict[Collection, TuneResult] = field(default_factory=dict)
-    status: dict[Collection, str] = field(default_factory=dict)
-    forecast: dict[Collection, Callable[[int, int], float]] = field(default_factory=dict)
-    began: float = 0.0
-    _objective: Objective | None = None
+    members: dict[str, dict[str, Any]]
+    settings: FitSettings
+    select: str
 
-    def say(self, line: str) -> None:
-        if self.report is not None:
-            self.report(line)
-
-    @contextmanager
-    def opened(self, collection: Collection) -> Iterator[tuple[Objective, Study]]:
-        """Yield the objective and the study of a collection."""
-        if self._objective is None or self._objective.training.collection != collection:
-            self._objective = None  # its rows are released before others are read
-            self._objective = self._read(collection)
-        objective = self._objective
-        options = self.options
-        family = f"{collection}/{self.model}/{options.select}/"
-        with open_storage(options, self.workspace.study(collection)) as storage:
-            identity = objective.identity()
-            seed = self.fit.seed
-            study = open_study(storage, options, family, identity, objective.defaults, seed)
-            yield objective, study
-
-    def _read(self, collection: Collection) -> Objective:
-        training = read_training_set(self.workspace, collection)
-        seed = training.manifest.recipe.seed  # the same rows for all trials of a study
-        data = training.sampled(self.options.max_rows, seed)
+    @classmethod
+    def of(
+        cls, workspace: Workspace, collection: Collection, model: str, fit: FitSettings, select: str
+    ) -> Objective:
+        """Read the rows of a collection; raises `CollectionError` if it has one family."""
+        training = read_training_set(workspace, collection)
+        data = training.sampled(MAX_ROWS, training.manifest.recipe.seed)
         plan = FoldPlan.of(data, limit=_FOLDS)
         if not plan.folds:
             got = f"{collection} has one program family ({training.data.families[0]}) in train"
-            expected = "two or more, to train on one and score another"
-            raise CollectionError(got, expected=expected, do="train uses default parameters for it")
-        members = tuned_members(self.workspace.study(collection), self.model, collection.kind)
-        return Objective(training, data, plan, self.model, members, self.fit, self.options.select)
-
-    def plan(self, collection: Collection) -> int:
-        """Return the number of missing trials; report a forecast of their time."""
-        with self.opened(collection) as (objective, study):
-            missing = self._update(collection, objective, study)
-        if missing and self.report is not None:
-            self.forecast[collection] = objective.forecast()
-            seconds = self.forecast[collection](self.trials - missing, self.trials)
-            self.results[collection] = replace(self.results[collection], expected_seconds=seconds)
-            rows = counted(len(objective.data.cost), "row")
-            needed = duration(seconds)
-            self.say(f"{collection}: {counted(missing, 'trial')} on {rows}, about {needed}")
-        return missing
+            do = "train uses default parameters for it"
+            raise CollectionError(got, expected="two or more", do=do)
+        members = tuned_members(workspace.study(collection), model, collection.kind)
+        return cls(workspace, training, data, plan, model, members, fit, select)
 
     @property
-    def expected_seconds(self) -> float:
-        """Forecast for all collections before the start."""
-        return sum(result.expected_seconds for result in self.results.values())
+    def defaults(self) -> dict[str, Any]:
+        """Default values of the parameters that are searched."""
+        params = params_of(self.model, self.training.kind)
+        return {name: params[name] for name in space_of(specs_of(self.model))}
 
-    def _update(self, collection: Collection, objective: Objective, study: Study) -> int:
-        """Store the number of finished trials and their description; return that of missing."""
-        done = len(study.get_trials(deepcopy=False, states=FINISHED))
-        best = _best_text(study, objective)
-        result = self.results.get(collection, TuneResult(str(collection)))
-        self.results[collection] = replace(result, trials=done)
-        self.status[collection] = f"{collection}: {done} of {self.trials} trials done{best}"
-        return max(0, self.trials - done)
+    def __call__(self, trial: optuna.Trial) -> float:
+        params = suggest_params(specs_of(self.model), trial)
+        if self.members:
+            params["members"] = self.members
+        model = Model.of(self.model, self.training.kind, params)
+        rungs = rungs_of(self.settings.rounds)
+        folds = self.plan.folds
+        scored = climb(rungs, self.data, folds, model, self.settings, self.plan.fallback)
+        for number, curves in enumerate(scored):
+            trial.report(float(curves.smooth_score(self.select).max()), FACTOR**number)
+            # called for the defaults, too, because the pruner compares other trials with them
+            poor = number + 1 < len(rungs) and trial.should_prune()
+            if poor and trial.params != self.defaults:
+                raise optuna.TrialPruned
+        trial.set_user_attr(RESULT, self._result(model, curves))
+        return float(curves.smooth_score(self.select).max())
 
-    def lap(
-        self, limits: Iterator[float | None], step: Callable[..., None], collection: Collection
-    ) -> bool:
-        """Run up to `LAP` missing trials, saving the best; return whether there is more to do."""
-        began = time.monotonic()
-        timeout = next(limits)
-        before = self.results[collection]
-        fresh = 0
-        with self.opened(collection) as (objective, study):
+    def _result(self, model: Model, curves: Curves) -> dict[str, Any]:
+        stage = curves.best_stage(self.select)
+        scores = curves.column("score")[:, stage]
+        return {
+            "rounds": curves.rounds[stage],
+            "mean": float(scores.mean()),
+            "std": float(scores.std()),
+            "params": dict(model.params),
+            "graphs": dict(zip(curves.metrics, map(float, scores), strict=True)),
+        }
 
-            def save_best(study: Study, trial: FrozenTrial) -> None:
-                nonlocal fresh
-                fresh += 1
-                self._update(collection, objective, study)
-                chosen, _ = _save(self.workspace, objective, study)
-                score = ""
-                if chosen is not None:
-                    (result,) = results_of(study, chosen)
-                    score = " out-of-fold score {mean:.3f} ± {std:.3f}".format(**result)
-                    if study.best_trial.number == trial.number:
-                        self.say(self.status[collection])
-                step(f"{collection}{score}", self._left())
+    @property
+    def study_name(self) -> str:
+        """Name of the study: whatever all its trials share."""
+        data = self.training.data
+        rows = repr((data.names, data.indptr.tolist())).encode() + data.cost.tobytes()
+        members = json.dumps(self.members, sort_keys=True).encode()
+        ranker = f"{self.training.collection}/{self.model}/{self.select}"
+        version = self.training.manifest.recipe.columns_version
+        crcs = f"{zlib.crc32(rows):08x}/{zlib.crc32(members):08x}"
+        return f"{ranker}/{version}/{self.plan.by}/{self.settings.rounds}/{crcs}"
 
-            missing = self._update(collection, objective, study)
-            if missing:
-                number = [*self.status].index(collection) + 1
-                status = f"collection {number} of {len(self.status)}, {self.status[collection]}"
-                seconds = self._left()
-                left = "" if seconds is None else f"; about {duration(seconds)} left for all"
-                self.say(status + left)
-                # Running trials of other processes count, too: otherwise each process would run
-                # one too many.
-                stop = MaxTrialsCallback(self.trials, states=(*FINISHED, TrialState.RUNNING))
-                laps = min(LAP, missing)
-                study.optimize(objective, laps, timeout, callbacks=[save_best, stop])
-            in_time = timeout is None or time.monotonic() - began < timeout
-            if not self._update(collection, objective, study) and in_time:
-                unscored = objective.unscored(study)
-                if unscored:
-                    self.say(f"{collection}: scoring the best trial and the defaults as train does")
-                for trial in unscored:
-                    objective.score_as_train(study, trial)
-            result = self._result(collection, objective, study)
-        seconds = before.seconds + time.monotonic() - began
-        self.results[collection] = replace(result, fresh=before.fresh + fresh, seconds=seconds)
-        return 0 < fresh < missing
+    def defaults_of(self, study: Study) -> FrozenTrial | None:
+        """Return the complete trial of the default parameters, if any."""
+        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return next((trial for trial in complete if trial.params == self.defaults), None)
 
-    def _left(self) -> float | None:
-        """Return the forecast of the seconds left, corrected by the speed so far."""
-        if not self.forecast:
-            return None
-        left = sum(of(self.results[name].trials, self.trials) for name, of in self.forecast.items())
-        planned = self.expected_seconds - left
-        passed = time.monotonic() - self.began
-        return left * (_DAMPING + passed) / (_DAMPING + planned)
-
-    def _result(self, collection: Collection, objective: Objective, study: Study) -> TuneResult:
-        """Save and return the chosen parameters; raises `ModelError` without a complete trial."""
-        chosen, note = _save(self.workspace, objective, study)
-        if chosen is None:
-            got = f"no trial of {collection} was finished"
-            raise ModelError(got, do="give it more time with a longer `timeout`")
-        defaults = defaults_of(study, objective) or chosen
-        result, of_defaults = results_of(study, chosen, defaults)
-        if not (objective.is_as_train or scored_as_train(study, chosen, defaults)):
-            rows = f"{len(objective.data.cost):,} of {len(objective.training.data.cost):,} rows"
-            sampled = f"{rows}, {counted(len(objective.plan.folds), 'fold')}"
-            note = "; ".join(filter(None, (note, f"the score is that of {sampled}, not of train")))
-        robust = ("robust",) if objective.select == "robust" else ()
-        picture = "-".join(("tune", *collection.parts, objective.model, *robust)) + ".svg"
-        states = [trial.state for trial in study.get_trials(deepcopy=False, states=FINISHED)]
-        return replace(
-            self.results[collection],
-            trials=len(states),
-            pruned=states.count(TrialState.PRUNED),
-            mean=result["mean"],
-            std=result["std"],
-            defaults=of_defaults["mean"],
-            tuned=chosen.params != objective.defaults,
-            rounds=result["rounds"],
-            params=result["params"],
-            note=note,
-            pictures=draw_study(study, objective, self.workspace.reports() / picture),
-        )
+    def save(self, trial: FrozenTrial) -> None:
+        """Save the parameters of a trial for `train`."""
+        best = BestParams(self.model, **trial.user_attrs[RESULT], select=self.select)
+        with workspace_lock(self.workspace):
+            self.training.require_current(self.workspace)
+            best.save(self.workspace.study(self.training.collection))
 
 
-def params_text(params: Mapping[str, Any]) -> str:
-    """Return parameters as ``name=value, ...``.
+def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]:
+    """Return the trial to train with, if one is complete, and why it is not the best.
 
-    >>> params_text({"learning_rate": 0.0512345, "labels": "rank"})
-    'learning_rate=0.0512, labels=rank'
+    The best of many trials is partly luck, so the defaults stay unless it beats them by two
+    standard errors.
     """
-    shown = {name: f"{x:.3g}" if isinstance(x, float) else x for name, x in params.items()}
-    return ", ".join(f"{name}={value}" for name, value in shown.items())
-
-
-def _save(
-    workspace: Workspace, objective: Objective, study: Study
-) -> tuple[FrozenTrial | None, str]:
-    """Save the chosen parameters for `train` and a table of trials; return as `choose`."""
-    chosen, note = choose(study, objective)
-    if chosen is not None:
-        training = objective.training
-        model = objective.model
-        folder = workspace.study(training.collection)
-        (result,) = results_of(study, chosen)
-        as_train = scored_as_train(study, chosen)
-        data = training.data if as_train else objective.data
-        plan = objective.train_plan if as_train else objective.plan
-        folds = [sorted({data.families[group] for group in fold.held}) for fold in plan.folds]
-        best = BestParams(
-            model,
-            **result,
-            select=objective.select,
-            trial=chosen.number,
-            folds=folds,
-            columns_version=training.manifest.recipe.columns_version,
-        )
-        with workspace_lock(workspace):
-            training.require_current(workspace)
-            best.save(folder)
-        with atomic_write(folder / f"trials-{model}.csv") as file:
-            table = study.trials_dataframe(attrs=("number", "value", "duration", "params", "state"))
-            table.to_csv(file, index=False)
-    return chosen, note
-
-
-def _best_text(study: Study, objective: Objective) -> str:
-    """Describe the best trial beside the defaults; return "" before a complete trial."""
-    compared = finalists(study, objective)
-    if not compared:
-        return ""
-    best = compared[0]
-    result, *of_defaults = results_of(study, *compared)
-    others = ""
-    for defaults in of_defaults:
-        lead, error = paired_difference(result["graphs"], defaults["graphs"], objective.select)
-        others = f" (defaults {defaults['mean']:.3f}, difference {lead:+.3f} ± {error:.3f})"
-    is_default = best.params == objective.defaults
-    params = "the defaults" if is_default else params_text(best.params)
-    return f", best out-of-fold score {result['mean']:.3f}{others} with {params}"
+    if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+        return None, ""
+    best = study.best_trial
+    defaults = objective.defaults_of(study)
+    if defaults is None or defaults.number == best.number:
+        return best, ""
+    mean, error = paired_difference(
+        best.user_attrs[RESULT]["graphs"], defaults.user_attrs[RESULT]["graphs"], objective.select
+    )
+    if mean > 2 * error:
+        return best, ""
+    beats = f"the best trial beats the defaults by {mean:.3f} ± {error:.3f} only"
+    return defaults, f"{beats}, so the defaults stay"

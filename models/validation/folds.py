@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -235,13 +234,6 @@ def map_folds(
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         _LEFT_RUNNING.extend(future for future in running if not future.cancelled())
-
-
-def rows_per_worker(data: TrainingData, folds: Sequence[Fold], threads: int) -> float:
-    """Estimate the rows that a thread of `map_folds` fits."""
-    rows = np.diff(data.indptr)
-    fitted = sum(float(rows.sum() - rows[fold.held].sum()) for fold in folds)
-    return fitted / len(folds) * math.ceil(len(folds) / (threads or os.cpu_count() or 1))
 
 
 def rungs_of(rounds: int) -> list[int]:

@@ -1,1 +1,1 @@
-"""Training sets, studies, fitting of rankers, and estimates of time and memory."""
+"""Training sets, studies and fitting of rankers."""

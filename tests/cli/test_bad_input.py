@@ -205,16 +205,6 @@ def test_a_full_disk_is_not_a_matter_of_permissions(monkeypatch, trained):
     refused(words, "cannot write .*No space left on device.*make room and run the same command")
 
 
-@pytest.mark.slow
-def test_a_disk_that_is_full_while_a_library_writes(trained, tmp_path):
-    """Optuna writes its journal itself. A limit on the size of files fails as a full disk does."""
-    size = max(journal.stat().st_size for journal in trained.glob("studies/**/journal.log"))
-    limited = "bash", "-c", f'ulimit -f {size // 1024 + 1}; exec "$@"', "-"
-    words = "tune", "--trials=9", "--rounds=10", "--threads=1", "--workspace", trained
-    outcome = ended(start(*words, cwd=tmp_path, prefix=limited))
-    refused(outcome, r"cannot be written .*make room and run")
-
-
 def test_too_little_memory_is_reported_in_one_line(monkeypatch, capfd):
     outer = ValueError("an error of a library")
     outer.__cause__ = MemoryError()
@@ -298,8 +288,6 @@ def test_ctrl_c_while_tuning_keeps_the_best(job, tmp_path):
     process = start("tune", "--trials", "100000", *words, cwd=tmp_path)
     outcome = interrupt(process, best.exists)
     assert (outcome.code, outcome.errors) == (130, [KEPT])
-    done = rf"{TILE}: [1-9]\d* of 100000 trials done, best out-of-fold score .*: rerun to continue"
-    assert re.search(done, outcome.out)
     assert json.loads(best.read_text())["model"] == "lambdarank"
     again = here("tune", "--trials", "1", "--workspace", tmp_path / "work", *words)
     assert again.code == 0 and re.search(rf"{TILE}\s+\d+\s+0", again.out), "nothing left to do"
@@ -346,7 +334,6 @@ KILLS = int(os.environ.get("XLARANK_KILLS", "2"))
 #: Options by command.
 COMMANDS = {
     "build-features": "--tier fast",
-    "tune": "--trials 3 --rounds 10 --threads 1",
     "train": "--seeds 1 --rounds 10 --threads 1",
     "evaluate": "--json out.json",
     "submit": "--out out.csv",
@@ -360,9 +347,6 @@ def result(command, folder):
         # Contents differ by a time. Files that a SIGKILL left half written have hidden names.
         paths = work.rglob("[!.]*.parquet")
         return sorted((str(path.relative_to(work)), path.stat().st_size) for path in paths)
-    if command == "tune":
-        best = [json.loads(path.read_text()) for path in sorted(work.rglob("best-*.json"))]
-        return [(params["params"], params["mean"], params["graphs"]) for params in best]
     if command == "train":
         return [path.read_text() for path in sorted(work.rglob("booster.txt"))]
     name = {"evaluate": "out.json", "submit": "out.csv"}[command]

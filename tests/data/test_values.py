@@ -10,7 +10,6 @@ import pytest
 
 from xlarank.data.errors import MAX_THREADS, XlarankError, require_ranges, require_seconds
 from xlarank.data.files import from_json
-from xlarank.data.passwords import hide_passwords, without_password
 
 Inner = make_dataclass("Inner", [("size", int)])
 
@@ -70,32 +69,3 @@ def test_numbers_out_of_range_are_refused() -> None:
             require_seconds("timeout", seconds)  # type: ignore[arg-type]
     for seconds in (None, 0):
         require_seconds("timeout", seconds)
-
-
-ADDRESSES = {
-    "postgresql+psycopg://me:secret@host:5432/db": "postgresql+psycopg://me:***@host:5432/db",
-    "postgresql://me:sec:ret/x@host/db": "postgresql://me:***@host/db",
-    "postgresql://me:se;c ret@host/db": "postgresql://me:***@host/db",
-    "postgresql://:secret@host/db": "postgresql://:***@host/db",
-    "postgresql:///db?host=/run/db&password=secret": "postgresql:///db?***",
-    "postgresql:///db?pass%77ord=secret": "postgresql:///db?***",
-    "postgresql://me@host:5432/db": "postgresql://me@host:5432/db",
-    "postgresql://me:sec@ret@host/db": "***",
-    "postgresql://m@e:secret@host/db": "***",
-    " postgresql://me:secret@host/db": "***",
-    "postgresql://host/db;password=secret": "***",
-    "postgresql://me:secret@host:port/db": "***",
-    "host=db user=me password=secret": "***",
-    "journal:/a/b:c@d.log": "journal:/a/b:c@d.log",
-    "sqlite:///a b.db": "sqlite:///a b.db",
-    "sqlite+pysqlite:///a@b.db": "sqlite+pysqlite:///a@b.db",
-    "sqlite+pysqlcipher://:secret@/a.db": "sqlite+pysqlcipher://:***@/a.db",
-}
-
-
-@pytest.mark.parametrize(("storage", "shown"), ADDRESSES.items())
-def test_passwords_are_not_shown(storage: str, shown: str) -> None:
-    assert without_password(storage) == shown
-    # A library quotes the password as written in the address, or decoded.
-    address = "postgresql://me:p%40ss@host/db?sslpassword=other"
-    assert hide_passwords("tried 'p@ss', p%40ss and other", address) == "tried '***', *** and ***"

@@ -171,9 +171,6 @@ BEST = BestParams(
     std=0.25,
     select="robust",
     graphs={"cnn__a": 0.25, "mlp__a": 0.75},
-    trial=3,
-    folds=[["cnn"], ["mlp"]],
-    columns_version="0123456789abcdef",
 )
 
 

@@ -226,8 +226,6 @@ def test_folds_come_in_order_and_stop_with_the_caller(monkeypatch):
     for fold in plan.folds:
         alone = validated(TRAINING, fold, SPY, FitSettings(30, 5)).metrics
         assert alone == {name: metrics[name] for name in alone}
-    three = family_folds(DATA.families, 3)
-    assert folds.rows_per_worker(DATA, three, 2) == 2 * 4 * 9, "two folds of four graphs"
     running = []
     seen = []
 

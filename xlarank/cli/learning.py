@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option, Typer
@@ -18,7 +17,6 @@ if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.pipelines.tune import TuneResult
 
 app = Typer()
-_report = partial(say, style="dim")
 
 
 def spread(score: dict[str, Any] | None) -> str:
@@ -38,17 +36,11 @@ def tune(
     storage: Annotated[
         str | None,
         Option(
-            help="Storage of studies: journal:PATH, "
-            "postgresql+psycopg://USER@HOST/DATABASE or another SQLAlchemy URL. "
-            "Default: a journal in the workspace."
+            help="Database that processes share: postgresql+psycopg://USER@HOST/DATABASE or "
+            "another SQLAlchemy URL. Default: SQLite in the workspace."
         ),
     ] = None,
-    worker: Annotated[bool, Option(help="Join the study at --storage as another process.")] = False,
     timeout: options.Timeout = None,
-    max_rows: Annotated[
-        int,
-        Option(min=0, help="Rows of a trial, a sample; the best trial is scored on all. 0: all."),
-    ] = 20_000,
     rounds: options.Rounds = 300,
     select: Annotated[
         str, Option(help="Score to select by: mean, or robust: mean - std / 4 over graphs.")
@@ -57,11 +49,11 @@ def tune(
     threads: options.Threads = 0,
     json_file: options.Json = None,
 ) -> None:
-    """Tune parameters with Optuna, cross-validated by family (tiles: kernel family), ten trials of
-    each collection in turn. Rerun to resume.
+    """Tune parameters with Optuna, cross-validated by family (tiles: kernel family).
+
+    Rerun to resume.
     """
     from xlarank.models.training_data import FitSettings
-    from xlarank.pipelines.training.studies import StudyOptions
     from xlarank.pipelines.tune import tune as run
 
     work = built_workspace(data_root, workspace, collection)
@@ -73,17 +65,20 @@ def tune(
         timeout=timeout,
         model=model,
         fit=fit,
-        study=StudyOptions(storage, worker, select, max_rows),
+        storage=storage,
+        select=select,
         progress=progress,
-        report=_report,
     )
     _show_tuned(results)
     write_json(json_file, results)
 
 
-def _show_tuned(results: Sequence[TuneResult]) -> None:
-    from xlarank.pipelines.tune import params_text
+def _params_text(params: dict[str, Any]) -> str:
+    values = {name: f"{x:.3g}" if isinstance(x, float) else x for name, x in params.items()}
+    return ", ".join(f"{name}={value}" for name, value in values.items())
 
+
+def _show_tuned(results: Sequence[TuneResult]) -> None:
     show_rows(
         {
             "collection": result.collection,
@@ -93,8 +88,7 @@ def _show_tuned(results: Sequence[TuneResult]) -> None:
             ">out-of-fold score": f"{result.mean:.3f} ± {result.std:.3f}",
             ">defaults": f"{result.defaults:.3f}",
             ">rounds": result.rounds,
-            "~best parameters": params_text(result.params) if result.tuned else "the defaults",
-            ">s": f"{result.seconds:.0f}",
+            "~best parameters": _params_text(result.params) if result.tuned else "the defaults",
         }
         for result in results
         if result.params is not None
