@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -290,6 +290,22 @@ class Ranking:
         if isinstance(self.data, LayoutGraph) and self.model.is_time_model:
             return config_times(self.data, config)
         return []
+
+    def node_losses(self, config: int) -> list[NodeTime]:
+        """Return the configurable nodes that a faster layout of their output would speed up, and to
+        which proposed configurations may give it; largest loss first.
+        """
+        times = self.node_times(config)
+        if not times:
+            return []
+        from xlarank.pipelines.programs.candidates import tied_candidates
+
+        candidates = tied_candidates(cast(LayoutGraph, self.data))
+        losses = []
+        for at, node in enumerate(times):
+            if node.fastest_ns < node.nanoseconds and candidates.draws(at, node.fastest_order):
+                losses.append(node)
+        return sorted(losses, key=lambda node: node.fastest_ns - node.nanoseconds)
 
     def _runtime_of(self, config: int) -> int | None:
         return int(self.runtime[config]) if self.runtime[config] > 0 else None

@@ -38,7 +38,7 @@ class CandidateLayouts:
         least: ``(groups,)`` lowest code drawn, 1 if always set.
         choices: ``(groups,)`` number of candidate rows, the default included.
         free: groups with several candidate rows.
-        space: number of possible configurations.
+        space: number of configurations that can be drawn, and the compiler's choice.
     """
 
     def __init__(
@@ -49,7 +49,14 @@ class CandidateLayouts:
         self.least = least
         self.choices = np.array([len(choices) for choices in rows], np.int64)
         self.free = np.flatnonzero(self.choices > 1)
-        self.space = math.prod(self.choices.tolist())
+        self.space = math.prod((self.choices - least).tolist()) + bool(least.any())
+
+    def draws(self, node: int, order: Sequence[int]) -> bool:
+        """Return whether a configurable node's output may have these minor-most dimensions."""
+        if self.group[node] < 0:
+            return False
+        rows = self.rows[self.group[node]]
+        return bool((rows[:, : len(order)] == order).all(axis=1).any())
 
     def expand(self, codes: Codes) -> NDArray[np.int8]:
         """Return the rows, ``(configs, nodes, 18)``, as in ``node_config_feat``."""

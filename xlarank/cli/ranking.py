@@ -213,7 +213,7 @@ def _show_losses(ranking: Ranking) -> None:
     graph = ranking.data
     times = ranking.node_times(first)
     total = sum(node.nanoseconds for node in times)
-    largest_losses = sorted(times, key=lambda node: node.fastest_ns - node.nanoseconds)[:3]
+    largest_losses = ranking.node_losses(first)[:3]
     rows = []
     for node in largest_losses:
         share = (node.nanoseconds - node.fastest_ns) / total if total else 0.0
