@@ -60,6 +60,7 @@ RUN = {
     "docs/tutorials/jax-program.md": ("", ""),
     "docs/tutorials/public-dataset.md": ("", ""),
     "docs/how-to/own-lightgbm.md": ("blend.csv", "ID,TopConfigs"),
+    "docs/how-to/measurements.md": ("", ""),
     "docs/how-to/extend.md": ("submission.csv", "ID,TopConfigs"),
 }
 
@@ -98,6 +99,8 @@ def test_the_blocks_of_a_page_run_and_print_the_shown_lines(page, tmp_path, requ
         (folder / name).symlink_to(ROOT / name)
     if page.endswith("jax-program.md"):
         pytest.importorskip("libtpu", reason="no libtpu: pip install -e '.[collect]'")
+    if page.endswith("measurements.md"):
+        pytest.importorskip("jaxlib", reason="no parser of HLO text: pip install -e '.[hlo]'")
     if page.endswith("public-dataset.md"):
         (tmp_path / "data").mkdir()
         (tmp_path / "data/tpugraphs").symlink_to(request.getfixturevalue("real_data"))

@@ -276,6 +276,11 @@ def element_type(number: int) -> str:
     return ELEMENT_TYPES.get(number) or _OTHER_TYPES.get(number, f"type{number}")
 
 
+def shape_text(shape: Message) -> str:
+    """Return a shape as XLA writes it, such as ``f32[8,128]``."""
+    return f"{element_type(shape.element_type)}[{','.join(map(str, shape.dimensions))}]"
+
+
 def unexpressed(module: Message) -> tuple[str, ...]:
     """Describe the parts of a module that the format cannot express, with counts by name."""
     opcodes = list[str]()

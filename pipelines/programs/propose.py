@@ -12,7 +12,8 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CompilerError, GraphFileError, ParameterError
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.hardware import WORDS, require_hardware
-from xlarank.data.hlo.messages import Message
+from xlarank.data.hlo.encoding import shape_text
+from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.hlo.reading import (
     is_zip,
     module_graph,
@@ -92,6 +93,36 @@ def propose(
         raise GraphFileError(got, expected=expected)
     codes = random_configurations(candidates, configs, np.random.default_rng(seed))
     return Proposal(candidates.graph(graph, codes), module, candidates.space)
+
+
+@dataclass(frozen=True)
+class ConfigurableNode:
+    """A node whose layout can be set; ``layout`` is minor to major, empty if none is chosen."""
+
+    node: int
+    name: str
+    opcode: str
+    shape: str
+    layout: str
+    source: str
+
+
+def configurable_nodes(program: str | Path) -> list[ConfigurableNode]:
+    """Return the configurable nodes of an HLO file or ``module:function`` (lowered for
+    `DEFAULT_CHIP`), in the order of ``node_config_ids``.
+    """
+    graph, module = _read(program, DEFAULT_CHIP)
+    assert module is not None
+    parts = [instruction for _, instruction in instructions(module)]
+    nodes = []
+    for at in graph.configurable.tolist():
+        part = parts[at]
+        layout = ",".join(map(str, part.shape.layout.minor_to_major))
+        shape = shape_text(part.shape)
+        nodes.append(
+            ConfigurableNode(at, part.name, part.opcode, shape, layout, part.metadata.op_name)
+        )
+    return nodes
 
 
 def _read(program: str | Path, target: str) -> tuple[LayoutGraph, Message | None]:

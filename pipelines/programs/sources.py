@@ -197,6 +197,15 @@ def error_of_labels(manifest: dict[str, Any]) -> str:
     return text
 
 
+def error_of_file(path: Path) -> str:
+    """Return the noise of a graph file's labels by the manifest beside it, if there is one."""
+    try:
+        manifest = json.loads(read_text(path.with_suffix(".json")))
+        return error_of_labels(manifest)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ""
+
+
 @dataclass(frozen=True)
 class Collected:
     """Labels of a program; ``path``: the npz file, of tiles the manifest; ``fresh``: just made."""

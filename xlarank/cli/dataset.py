@@ -19,7 +19,7 @@ from xlarank.cli.console import (
     show_rows,
     write_json,
 )
-from xlarank.data.errors import XlarankError
+from xlarank.data.errors import XlarankError, counted
 from xlarank.data.workspace import Workspace
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
@@ -49,7 +49,11 @@ LABELS: Final = {
 @app.command()
 def info(
     graph: Annotated[
-        Path | None, Argument(help="npz file of a graph: show its labels and their noise.")
+        Path | None,
+        Argument(
+            help="npz file: show its labels and their noise; HLO file or module:function: show the "
+            "nodes whose layouts can be set."
+        ),
     ] = None,
     data_root: options.Root = None,
     collection: options.Collections = None,
@@ -59,6 +63,7 @@ def info(
     from xlarank.data.collection import collection_of
     from xlarank.pipelines.info import file_info
     from xlarank.pipelines.info import info as run
+    from xlarank.pipelines.programs.sources import error_of_file
 
     if graph is not None:
         if data_root is not None or collection:
@@ -67,6 +72,9 @@ def info(
         if graph.is_dir():
             do = f"pass `data_root={graph}` for the collections of a folder"
             raise XlarankError(f"{graph} is a folder", expected="a graph's npz file", do=do)
+        if _is_program(graph):
+            _show_nodes(graph, json_file)
+            return
         values = file_info(graph)
         if (of := collection_of(graph)) is not None:
             npz = graph.resolve().parents[len(of.parts) + 1]
@@ -77,6 +85,8 @@ def info(
             for name, (head, form) in LABELS.items()
             if values.get(name) is not None
         )
+        if error := error_of_file(graph):
+            say(error)
         write_json(json_file, values)
         return
     root = options.data_root_of(data_root)
@@ -94,6 +104,34 @@ def info(
     broken |= options.warn_of_skipped_files(root)
     write_json(json_file, parts)
     finish(broken)
+
+
+def _is_program(graph: Path) -> bool:
+    from xlarank.data.hlo.reading import is_zip
+    from xlarank.pipelines.programs.sources import is_function
+
+    return is_function(str(graph)) or (
+        graph.exists() and not is_zip(graph) and graph.suffix != ".npz"
+    )
+
+
+def _show_nodes(program: Path, json_file: Path | None) -> None:
+    from xlarank.pipelines.programs.propose import configurable_nodes
+
+    nodes = configurable_nodes(program)
+    show_rows(
+        {
+            ">node": node.node,
+            "name": node.name,
+            "opcode": node.opcode,
+            "shape": node.shape,
+            "minor to major": node.layout or "-",
+            "~source": node.source,
+        }
+        for node in nodes
+    )
+    say(f"{counted(len(nodes), 'configurable node')} of {program}")
+    write_json(json_file, nodes)
 
 
 def info_row(part: SplitInfo) -> dict[str, str]:

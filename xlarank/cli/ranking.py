@@ -78,6 +78,7 @@ def rank(
 ) -> None:
     """Rank the configurations of a graph, of each graph in a folder, or of a program."""
     from xlarank.pipelines.programs.propose import is_program
+    from xlarank.pipelines.programs.sources import error_of_file
     from xlarank.pipelines.rank import rank as run
     from xlarank.pipelines.rank import rank_folder, write_rankings
 
@@ -106,6 +107,8 @@ def rank(
         ranking = run(work, graph, target=target, collection=collection, model_from=model_from)
         rankings = {ranking.graph: ranking}
         show_ranking(ranking, top)
+        if error := error_of_file(graph):
+            say(error)
         if len(ranking.data.first) > 1:  # else there is nothing to explain
             console.current_run.keep(graph)
         result = ranking.as_json(top)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from xlarank.data.errors import counted
-from xlarank.data.hlo.encoding import element_type
+from xlarank.data.hlo.encoding import shape_text
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.pipelines.programs.compiler.constrain import Order, entry_shapes
 from xlarank.pipelines.programs.compiler.cycles import FREE, Operation, read_operations
@@ -69,11 +69,6 @@ class Leaf:
     minor_to_major: Order = ()
     major_to_minor: Order = ()
     looped: bool = False
-
-
-def shape_text(shape: Message) -> str:
-    """Return a shape as XLA writes it, such as ``f32[8,128]``."""
-    return f"{element_type(shape.element_type)}[{','.join(map(str, shape.dimensions))}]"
 
 
 def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Leaf], list[Leaf]]:
