@@ -17,7 +17,6 @@ import warnings
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
@@ -28,11 +27,11 @@ from google.protobuf.message import DecodeError
 from xlarank.data.config_table import ConfigTable
 from xlarank.data.errors import HloError, naming
 from xlarank.data.files import read_bytes
-from xlarank.data.graph import Graph, GraphWarning, LayoutGraph
+from xlarank.data.graph import GraphWarning, LayoutGraph
 from xlarank.data.hlo import messages
 from xlarank.data.hlo.encoding import Arrays, encode_program, unexpressed
 from xlarank.data.hlo.messages import Message, instructions
-from xlarank.data.schema import LAYOUT_COLUMNS, OPCODE
+from xlarank.data.schema import LAYOUT_COLUMNS
 
 #: Protobuf itself reads no message of 2 GiB.
 _MAX_BYTES: Final = 2**31 - 1
@@ -43,8 +42,6 @@ _EXPECTED: Final = (
     "an HloProto or HloModuleProto, HLO text, StableHLO, or TpuGraphs' ModuleTuningData or "
     "TuningData, perhaps compressed by gzip"
 )
-_MAX_NAME = 80
-_MAX_OP_NAME = 200
 #: Modules of jaxlib that may hold the parser: in 0.10.2, and up to 0.9.0 at least.
 _PARSERS: Final = ("jaxlib._hlo", "jaxlib._jax")
 #: Maximum number of values of constants, even elided ones: the parser allocates their size.
@@ -120,14 +117,6 @@ sys.stdout.buffer.write(module.as_serialized_hlo_module_proto())
 
 class NoProgramError(HloError):
     """A file holds something else than a program, as far as its content tells."""
-
-
-@dataclass(frozen=True)
-class NodeName:
-    """Names of an instruction, such as ``dot.22``, and of its operation in the source, if known."""
-
-    name: str
-    op_name: str
 
 
 def read_hlo(path: Path | str) -> LayoutGraph:
@@ -216,30 +205,6 @@ def graph_name(path: Path) -> str:
     for suffixes in ((".gz",), (".txt", ".pb", ".mlir", ".mlirbc"), (".hlo",)):
         name = name.removesuffix(next(filter(name.endswith, suffixes), ""))
     return name or "program"
-
-
-def node_names(path: Path | str, graph: Graph) -> tuple[NodeName, ...]:
-    """Return ``(nodes,)`` names of a graph's nodes, from the file of its module.
-
-    Raises `HloError` naming the file if it holds no module, or another one.
-    """
-    path = Path(path)
-    message = read_program(path)
-    with naming(path.name):
-        nodes = [instruction for _, instruction in instructions(module_of(message))]
-        if [OPCODE.get(node.opcode, 0) for node in nodes] != graph.opcode.tolist():
-            got = (
-                f"its {len(nodes):,} instructions are not the {graph.nodes:,} nodes of {graph.name}"
-            )
-            raise HloError(got, expected="the module that the graph was made from")
-    return tuple(
-        NodeName(_printable(op.name, _MAX_NAME), _printable(op.metadata.op_name, _MAX_OP_NAME))
-        for op in nodes
-    )
-
-
-def _printable(text: str, length: int) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:length])
 
 
 def read_program(path: Path) -> Message:

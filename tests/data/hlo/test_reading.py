@@ -276,24 +276,6 @@ def test_warnings_and_errors_name_the_file(tmp_path: Path) -> None:
         reading.read_hlo(saved(tmp_path / "dangling.pb", module))
 
 
-def test_nodes_have_the_names_of_their_module_and_another_module_is_refused(tmp_path: Path) -> None:
-    module = matmul_module()
-    module.computations[1].instructions[2].metadata.op_name = "jit(f)/dot_general\x1b[31m"
-    path = saved(tmp_path / "own.pb", HloProto(hlo_module=module))
-    graph = reading.read_hlo(path)
-    names = reading.node_names(path, graph)
-    first = "parameter.10 reshape.11 parameter.20 parameter.21"
-    assert " ".join(node.name for node in names[:4]) == first
-    assert names[4] == reading.NodeName("dot.22", "jit(f)/dot_general?[31m") and len(names) == 9
-    other = matmul_module()
-    other.computations[1].instructions[3].opcode = "copy"
-    with pytest.raises(HloError, match=r"^x\.pb: its 9 instructions are not the 9 nodes of own"):
-        reading.node_names(saved(tmp_path / "x.pb", other), graph)
-    module.computations[2].instructions.add(name="p", opcode="parameter", id=99)
-    with pytest.raises(HloError, match=r"^x\.pb: its 10 instructions are not the 9 .*expected the"):
-        reading.node_names(saved(tmp_path / "x.pb", module), graph)
-
-
 def test_an_instruction_has_the_published_field_numbers_and_keeps_unknown_fields() -> None:
     # A key is (number << 3) | wire type; wire type 0 is a varint, 2 a length and its bytes.
     #   name = 1:                   1 << 3 | 2 = 0x0a, length 1, "c"
