@@ -11,7 +11,6 @@ import shutil
 import stat
 import sys
 import tempfile
-import time
 import types
 import typing
 from collections.abc import Iterator
@@ -33,8 +32,6 @@ _PARTIAL: Final = ".partial-"
 _MAGIC: Final = 512
 #: Errors of any write: a full disk, a quota, a limit on the size of files.
 DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-#: Seconds after which a temporary file counts as abandoned.
-_ABANDONED: Final = 24 * 3600.0
 
 
 def regular_only(path: str, flags: int) -> int:
@@ -163,14 +160,6 @@ def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as indented JSON, atomically."""
     with atomic_write(path) as partial:
         partial.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def sweep_partial(folder: Path) -> None:
-    """Remove temporary files below ``folder`` older than a day, if possible."""
-    for path in sorted(folder.rglob(f"{_PARTIAL}*")):
-        with suppress(OSError):
-            if path.is_file() and time.time() - path.lstat().st_mtime > _ABANDONED:
-                path.unlink()
 
 
 def from_json(cls: type[T], value: Any, where: str = "it") -> T:

@@ -25,7 +25,7 @@ from xlarank.data.collection import (
     graph_files,
 )
 from xlarank.data.errors import ClusterError, WorkspaceError, XlarankError, require_ranges
-from xlarank.data.files import atomic_write, sweep_partial
+from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import Recipe, Source
 from xlarank.features.settings import FeatureSettings
@@ -134,7 +134,6 @@ def build_features(
     request = request or BuildRequest()
     require_ranges(max_configs=request.max_configs, jobs=request.jobs, seed=request.seed)
     workspace.require_writable()
-    sweep_partial(workspace.root)
     files = graph_files(data_root.npz, request.collections, where=str(data_root.path))
     discovered = discover(data_root.npz)
     with workspace_lock(workspace, progress):

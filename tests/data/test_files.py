@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import stat
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import WorkspaceError
-from xlarank.data.files import atomic_write, regular_no_link, sweep_partial, write_json
+from xlarank.data.files import atomic_write, regular_no_link, write_json
 from xlarank.data.workspace import Workspace
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="modes, devices and pipes are those of posix")
@@ -79,21 +78,6 @@ def test_a_new_file_has_the_mode_of_the_mask_and_a_replaced_one_keeps_its_mode(t
         assert os.umask(0o027) == 0o027, "the mask of the process is unchanged"
     finally:
         os.umask(before)
-
-
-def test_only_old_partial_files_are_swept(tmp_path: Path) -> None:
-    (tmp_path / ".partial-folder").mkdir()
-    os.utime(tmp_path / ".partial-folder", (0, 0))
-    old = {"deep/er/.partial-old.parquet", ".partial-just.json"}
-    files = {*old, "deep/.partial-young.json", "deep/result.json"}
-    for name in files:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-        os.utime(tmp_path / name, (time.time() - 24 * 3600 + (60 if "young" in name else -60),) * 2)
-    for folder in (tmp_path, tmp_path / "absent"):
-        sweep_partial(folder)
-    assert {name for name in files if (tmp_path / name).exists()} == files - old
-    assert (tmp_path / ".partial-folder").exists()
 
 
 @POSIX
