@@ -175,18 +175,11 @@ def build_features(
         list[str] | None, Option(help="train, valid or test; repeatable. Default: all.")
     ] = None,
     max_configs: Annotated[
-        int,
-        Option(
-            min=0,
-            max=2**31 - 1,
-            help="Maximum configurations of a train graph, drawn at random; 0: all.",
-        ),
+        int, Option(min=0, max=2**31 - 1, help="Configurations of a train graph; 0: all.")
     ] = 0,
     jobs: options.Jobs = 0,
     tier: Annotated[str, Option(help="Columns: fast or full.")] = "full",
-    candidates: Annotated[
-        bool, Option(help="Include transductive columns (of all candidates of a graph).")
-    ] = True,
+    candidates: Annotated[bool, Option(help="Include transductive columns.")] = True,
     blocks: options.Blocks = None,
     seed: options.Seed = 0,
     scheduler: Annotated[

@@ -43,7 +43,7 @@ def tune(
     timeout: options.Timeout = None,
     rounds: options.Rounds = 300,
     select: Annotated[
-        str, Option(help="Score to select by: mean, or robust: mean - std / 4 over graphs.")
+        str, Option(help="Score to select by: mean, or robust (- std / 4).")
     ] = "mean",
     seed: options.Seed = 0,
     threads: options.Threads = 0,
@@ -113,8 +113,7 @@ def train(
         ),
     ] = None,
     model: Annotated[
-        str,
-        Option(help=f"Ranker: {options.NAMES}; or auto: the one with the best out-of-fold score."),
+        str, Option(help="Ranker, listed below; auto: the best out of fold.")
     ] = "lambdarank",
     seeds: options.Seeds = 3,
     with_valid: Annotated[bool, Option(help="Train on the valid split, too.")] = False,
@@ -128,7 +127,7 @@ def train(
     ] = None,
     rounds: options.Rounds = 300,
     select: Annotated[
-        str, Option(help="Score to select by: mean, or robust: mean - std / 4 over graphs.")
+        str, Option(help="Score to select by: mean, or robust (- std / 4).")
     ] = "mean",
     seed: options.Seed = 0,
     threads: options.Threads = 0,

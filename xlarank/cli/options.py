@@ -26,7 +26,7 @@ from xlarank.data.errors import (
     OutputError,
     XlarankError,
 )
-from xlarank.data.files import output_target, require_replaceable
+from xlarank.data.files import require_replaceable
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 
 if TYPE_CHECKING:
@@ -56,12 +56,6 @@ def out_file(param: CallbackParam, path: Path | None) -> Path | None:
         raise XlarankError(f"{param.opts[0]} is -", expected="the name of a file", do=do)
     if path is not None:
         require_replaceable(path)
-    return path
-
-
-def graph_out(param: CallbackParam, path: Path) -> Path:
-    """Return the path of a graph file to write, which may replace another one."""
-    output_target(path)
     return path
 
 
@@ -147,21 +141,15 @@ RANKERS: Final = {
     "time-trees": "trees that begin at an estimated time, of TPU layouts or of tiles",
     "ensemble": "rank average of lambdarank, ranknet and xgb-pairwise",
 }
-#: Names of rankers, for help.
-NAMES: Final = " or ".join(", ".join(RANKERS).rsplit(", ", 1))
-
 WORK = DEFAULT_ROOT
 Root = Annotated[
     Path | None,
     Option(
         callback=recorded,
-        help="Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, "
-        "~/data/tpugraphs, the sample.",
+        help="TpuGraphs data. Default: XLARANK_DATA, Kaggle, ~/data/tpugraphs, the sample.",
     ),
 ]
-Work = Annotated[
-    Path, Option(callback=recorded, help="Folder for features, studies, models and reports.")
-]
+Work = Annotated[Path, Option(callback=recorded, help="Folder of features, models and reports.")]
 Collections = Annotated[
     list[str] | None,
     Option(
@@ -185,7 +173,7 @@ RankedBy = Annotated[
         "highest mean out of fold.",
     ),
 ]
-Model = Annotated[str, Option(callback=recorded, help=f"Ranker: {NAMES}.")]
+Model = Annotated[str, Option(callback=recorded, help="Ranker, listed below.")]
 Blocks = Annotated[
     list[str] | None,
     Option(callback=_load_blocks, help="File with blocks, which is run; repeatable."),
@@ -195,24 +183,18 @@ Json = Annotated[
     Option("--json", callback=_json, help="Write JSON to this file; -: standard output."),
 ]
 Out = Annotated[Path, Option(callback=out_file, help="File to write.")]
-GraphOut = Annotated[Path, Option(callback=graph_out)]
 Seed = Annotated[int, Option(min=0, max=MAX_SEED, help="Seed of all random numbers.")]
 Threads = Annotated[
     int, Option(min=-1, max=MAX_THREADS, help="Threads for training; 0 or -1: all cores.")
 ]
-Rounds = Annotated[
-    int, Option(min=1, max=MAX_ROUNDS, help="Maximum boosting rounds; cross-validation chooses.")
-]
+Rounds = Annotated[int, Option(min=1, max=MAX_ROUNDS, help="Most boosting rounds; folds choose.")]
 Seeds = Annotated[
     int, Option(min=1, max=MAX_SEEDS, help="Number of boosters whose scores are averaged.")
 ]
 Trials = Annotated[
     int, Option(min=1, max=MAX_TRIALS, help="Trials of each study, earlier ones included.")
 ]
-Jobs = Annotated[
-    int,
-    Option(min=0, max=MAX_THREADS, help="Number of processes; 0: by cores and sizes of graphs."),
-]
+Jobs = Annotated[int, Option(min=0, max=MAX_THREADS, help="Processes; 0: by cores and sizes.")]
 Timeout = Annotated[
     float | None, Option(min=0, callback=_number, help="Maximum seconds, for all collections.")
 ]

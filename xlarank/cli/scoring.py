@@ -79,8 +79,7 @@ def cross_validate(
         ),
     ] = "kind",
     model: Annotated[
-        list[str] | None,
-        Option(help=f"Ranker to fit instead of the model's: {options.NAMES}. Repeat to compare."),
+        list[str] | None, Option(help="Ranker to fit instead of the model's. Repeat to compare.")
     ] = None,
     with_valid: Annotated[bool, Option(help="With --model: fit on train and valid.")] = False,
     data_root: options.Root = None,
