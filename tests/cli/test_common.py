@@ -218,6 +218,9 @@ def test_help_has_no_types_of_python_and_examples_that_parse_as_does_the_next_co
     of_python = re.search(r"<(str|int|float|bool|list|Path)|<=|INTEGER|list\[|2147483647", shown)
     assert of_python is None, shown
     assert all(len(line) <= 80 for line in shown.splitlines())
+    monkeypatch.setenv("COLUMNS", "100")
+    _, _, listed = here(name, "--help").out.partition("─ Options ─")
+    assert listed.count("\n│") <= 24, "one screen"
     examples = examples_of(name)
     for example in examples:
         assert f"python run.py {example}" in " ".join(shown.split()) and example.split()[0] == name
