@@ -153,10 +153,6 @@ class OutputError(WorkspaceError):
     """A file cannot be written: no space, no permission, or something else in its place."""
 
 
-class BlockError(XlarankError):
-    """A file of blocks cannot be used, fails on a graph, or has changed."""
-
-
 class FeatureStoreError(XlarankError):
     """Stored features are missing, stale or unreadable."""
 

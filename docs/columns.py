@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from xlarank.data.graph import Kind
-from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.block import Block, Scope
 from xlarank.features.catalogue import blocks_of
 
 _INTRODUCTION: Final = """
 Columns (features) are called `block__what__how`. *Graph* columns are constant within a graph,
-*configuration* columns differ between its configurations. The *fast* tier is the cheap set; *full*
-adds the rest. *Transductive* columns are computed from all candidates of the graph, without labels;
-`build-features --no-candidates` leaves them out.
+*configuration* columns differ between its configurations. *Transductive* columns are
+computed from all candidates of the graph, without labels.
 """
 
 
@@ -24,15 +23,14 @@ def pages() -> dict[str, str]:
 def _columns(kind: Kind) -> str:
     blocks = blocks_of(kind)
     width = {scope: sum(len(b.columns) for b in blocks if b.scope is scope) for scope in Scope}
-    fast = sum(len(b.columns) for b in blocks_of(kind, Tier.FAST))
     counts = f"{width[Scope.GRAPH]} graph columns + {width[Scope.CONFIG]} configuration columns "
-    counts += f"= {sum(width.values())} in the full tier, {fast} in the fast tier.\n"
+    counts += f"= {sum(width.values())}.\n"
     return f"# Columns of {kind} graphs\n{_INTRODUCTION}\n{counts}" + "".join(map(_section, blocks))
 
 
 def _section(block: Block) -> str:
     transductive = ["transductive"] if block.transductive else []
-    traits = [block.scope.value, block.tier.value, *transductive]
+    traits = [block.scope.value, *transductive]
     rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in block.columns.items())
     title = f"{block.title} ({', '.join(traits)})"
     return f"\n## {title}\n\n{block.about}\n\n| column | meaning |\n|---|---|\n{rows}"

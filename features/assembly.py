@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -15,9 +15,8 @@ from xlarank.data.errors import GraphFileError, ParameterError
 from xlarank.data.graph import Graph, LayoutGraph, TileGraph, as_graph
 from xlarank.data.hardware import WORDS, require_hardware
 from xlarank.features.block import Block, Scope
-from xlarank.features.block_files import naming_lines
 from xlarank.features.candidates import rank_sources
-from xlarank.features.catalogue import BLOCKS, columns_in
+from xlarank.features.catalogue import columns_in
 from xlarank.features.layout.aggregation import LayoutBlock, columns_of, compute_together
 from xlarank.features.layout.hardware import copy_hardware
 from xlarank.features.layout.layout_context import LayoutContext
@@ -29,23 +28,13 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def compute_features(
-    graph: Graph | str | Path,
-    *,
-    target: str | None = None,
-    tier: str = "full",
-    candidates: bool = True,
-    blocks: Sequence[str | Path] = (),
-) -> pl.DataFrame:
+def compute_features(graph: Graph | str | Path, *, target: str | None = None) -> pl.DataFrame:
     """Compute the rows of a graph or of an npz file, one for each *distinct* configuration.
 
     The columns are as in `xlarank.load_rows`, without the folds; ``collection`` and ``split`` are
     null. The copies of layouts are priced for the hardware ``target`` (`xlarank.data.hardware`), by
-    default the graph's own. The "fast" tier omits expensive columns; ``candidates=False`` omits the
-    listwise columns, which are computed from all configurations of the graph; ``blocks`` are files
-    that define your own columns and are executed. Raises `GraphFileError` for a broken file,
-    `BlockError` for a failing block, `ParameterError` for layouts for unknown hardware and
-    `XlarankError` for an unknown tier.
+    default the graph's own. Raises `GraphFileError` for a broken file, and `ParameterError`
+    for layouts for unknown hardware.
 
     Examples:
         >>> import xlarank
@@ -54,7 +43,7 @@ def compute_features(
         >>> rows.select("graph", "configuration", "repeats", "runtime_ns").row(0)
         ('bmm_tb__a', 0, 1, 569144)
     """
-    settings = FeatureSettings.of(tier, candidates, blocks)
+    settings = FeatureSettings()
     graph = as_graph(graph)
     hardware = graph.target if target is None else require_hardware(target)
     if graph.kind == "layout":
@@ -68,7 +57,7 @@ def compute_features(
 def assemble(
     graph: Graph, settings: FeatureSettings | None = None, only: Collection[str] | None = None
 ) -> GraphRows:
-    """Compute the columns of each *distinct* configuration; raise `BlockError` if a block fails.
+    """Compute the columns of each *distinct* configuration.
 
     With ``only``, blocks that have none of these columns are left out, unless ranks or standard
     scores are needed.
@@ -84,45 +73,43 @@ def assemble(
     names = columns_in(blocks, Scope.CONFIG)
     kinds: tuple[str, ...] = ()
     normalizer = np.ones(graph.configs, np.int64)
-    with naming_lines(graph.name, settings.block_files):
-        context: LayoutContext | TileContext
-        if isinstance(graph, LayoutGraph):
-            context = LayoutContext(graph, settings.tiling, settings.hardware)
-            rows = compute_together(context, blocks, names)
-        else:
-            context = TileContext(cast(TileGraph, graph), settings.tiling)
-            rows = np.zeros((len(names), context.configs), np.float32).T
-            kinds = kernel_kinds(context)
-            normalizer = context.graph.normalizers
-        graph_values = np.zeros(len(graph_names), np.float32)
-        # the last are users' blocks, which may write into the context
-        for block in sorted(blocks, key=lambda block: block not in BLOCKS):
-            if block.scope is Scope.GRAPH:
-                values = block.require_shape(block.compute(context), len(block.columns))
-                require_finite(graph.name, block, values)
-                graph_values[columns_of(block, graph_names)] = values
-                continue
-            columns = rows[:, columns_of(block, names)]
-            if not isinstance(block, LayoutBlock):
-                columns[...] = block.require_shape(block.compute(context), *columns.shape)
-            require_finite(graph.name, block, columns)
-            context.columns |= dict(zip(block.columns, read_only(columns.T), strict=True))
-        return GraphRows(
-            graph.name,
-            [*graph_names, *names],
-            graph_values,
-            rows,
-            graph.group,
-            np.arange(graph.configs),
-            graph.runtime,
-            normalizer,
-            kinds,
-        )
+    context: LayoutContext | TileContext
+    if isinstance(graph, LayoutGraph):
+        context = LayoutContext(graph, settings.tiling, settings.hardware)
+        rows = compute_together(context, blocks, names)
+    else:
+        context = TileContext(cast(TileGraph, graph), settings.tiling)
+        rows = np.zeros((len(names), context.configs), np.float32).T
+        kinds = kernel_kinds(context)
+        normalizer = context.graph.normalizers
+    graph_values = np.zeros(len(graph_names), np.float32)
+    for block in blocks:
+        if block.scope is Scope.GRAPH:
+            values = block.require_shape(block.compute(context), len(block.columns))
+            require_finite(graph.name, block, values)
+            graph_values[columns_of(block, graph_names)] = values
+            continue
+        columns = rows[:, columns_of(block, names)]
+        if not isinstance(block, LayoutBlock):
+            columns[...] = block.require_shape(block.compute(context), *columns.shape)
+        require_finite(graph.name, block, columns)
+        context.columns |= dict(zip(block.columns, read_only(columns.T), strict=True))
+    return GraphRows(
+        graph.name,
+        [*graph_names, *names],
+        graph_values,
+        rows,
+        graph.group,
+        np.arange(graph.configs),
+        graph.runtime,
+        normalizer,
+        kinds,
+    )
 
 
 def require_finite(graph: str, block: Block, values: NDArray[np.float32]) -> None:
-    """Raise `BlockError` or `GraphFileError` for an infinite or missing value of a user's or a
-    built-in block; ``values`` are ``(columns,)`` or ``(rows, columns)``.
+    """Raise `GraphFileError` for an infinite or missing value, ``(columns,)`` or ``(rows,
+    columns)``.
     """
     finite = np.isfinite(values)
     if finite.all():
@@ -130,7 +117,5 @@ def require_finite(graph: str, block: Block, values: NDArray[np.float32]) -> Non
     column = int(np.nonzero(~finite)[-1].min())
     name = [*block.columns][column]
     value = values[..., column][~finite[..., column]].flat[0]
-    if block not in BLOCKS:
-        raise block.error(f"{value} in the column {name} of {graph}", expected="finite numbers")
     got = f"{graph}.npz: its column {name} holds {value}"
     raise GraphFileError(got, expected="smaller sizes in the file", do="mend or remove it")

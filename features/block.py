@@ -6,14 +6,11 @@ import inspect
 from abc import ABC, abstractmethod
 from enum import Enum, StrEnum
 from functools import cached_property
-from pathlib import Path
-from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.errors import BlockError, reason_of
 from xlarank.data.graph import Kind
 
 
@@ -67,8 +64,8 @@ class Block(ABC):
     """A group of columns with one physical idea.
 
     A subclass sets the attributes (in ``__init__`` for a family of blocks) and `compute`, which
-    cannot write into the graph. Blocks are listed in `xlarank.features.catalogue` or defined in a
-    user's file. Missing docstrings and meanings are refused, as are malformed and duplicate names.
+    cannot write into the graph. Blocks are listed in `xlarank.features.catalogue`. Missing
+    docstrings and meanings are refused, as are malformed and duplicate names.
 
     Attributes:
         transductive: whether the columns are listwise: they depend on all configurations of the
@@ -98,27 +95,10 @@ class Block(ABC):
     def compute(self, context: Any) -> NDArray[np.floating[Any]]:
         """Return the columns, ``(columns,)`` for a graph block, else ``(configs, columns)``."""
 
-    @property
-    def location(self) -> CodeType:
-        """Code of the first method, whose file and line messages name."""
-        members = (member for cls in type(self).__mro__ for member in vars(cls).values())
-        return next(member.__code__ for member in members if isinstance(member, FunctionType))
-
-    def error(self, got: str, *, expected: str) -> BlockError:
-        """Return an error that names the file, the line and the class of the block."""
-        file = Path(self.location.co_filename).name
-        where = f"{file}, line {self.location.co_firstlineno}: {self.title}"
-        return BlockError(f"{where} gave {got}", expected=expected)
-
     def require_shape(self, values: Any, *shape: int) -> NDArray[np.float32]:
-        """Return the computed values; raise `BlockError` unless they are numbers of this shape."""
-        try:
-            array = np.asarray(values)
-        except Exception as error:  # ragged lists
-            raise self.error(f"no array ({reason_of(error)})", expected=str(shape)) from error
+        """Return the computed values; raise `ValueError` unless they have this shape."""
+        array = np.asarray(values)
         if array.shape != shape:
-            raise self.error(f"values of shape {array.shape}", expected=str(shape))
-        if array.dtype.kind not in "biuf":
-            raise self.error(f"values of type {array.dtype}", expected="numbers")
+            raise ValueError(f"{self.title} gave values of shape {array.shape}, not {shape}")
         with np.errstate(over="ignore"):  # infinite values are refused later
             return array.astype(np.float32, copy=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from xlarank.data.graph import Kind
@@ -70,21 +70,15 @@ BLOCKS: Final = checked(
 )
 
 
-def blocks_of(
-    kind: Kind,
-    tier: Tier = Tier.FULL,
-    *,
-    candidates: bool = True,
-    user_blocks: Sequence[Block] = (),
-) -> list[Block]:
+def blocks_of(kind: Kind, tier: Tier = Tier.FULL, *, candidates: bool = True) -> list[Block]:
     """Return the blocks for one kind of graph: of the graph, of configurations, listwise.
 
-    Each group is in the order of `BLOCKS`, then ``user_blocks``; ``candidates=False`` omits
+    Each group is in the order of `BLOCKS`; ``candidates=False`` omits
     listwise blocks.
     """
     blocks = [
         block
-        for block in (*BLOCKS, *user_blocks)
+        for block in BLOCKS
         if kind in block.kinds
         and tier in (Tier.FULL, block.tier)
         and (candidates or not block.transductive)

@@ -15,7 +15,6 @@ from xlarank.data.graph import Graph, Kind
 from xlarank.data.schema import ELEMENT_BYTES, LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODES
 from xlarank.data.structure import tensor_ranks
 from xlarank.features.block import Block, Cause
-from xlarank.features.block_files import loaded_blocks
 from xlarank.features.candidates import rank_sources
 from xlarank.features.catalogue import BLOCKS, blocks_of
 
@@ -28,22 +27,21 @@ def cause_of(column: str) -> Cause:
     >>> cause_of("rank__change_nodes_set__share").value
     'fusion barriers'
     """
-    return _causes(loaded_blocks()).get(rank_sources().get(column, column), Cause.PROGRAM)
+    return _causes().get(rank_sources().get(column, column), Cause.PROGRAM)
 
 
 @cache
-def _causes(user_blocks: tuple[Block, ...]) -> dict[str, Cause]:
+def _causes() -> dict[str, Cause]:
     return {
         name: Cause(getattr(meaning, "cause", None) or block.cause)
-        for block in (*BLOCKS, *user_blocks)
+        for block in BLOCKS
         for name, meaning in block.columns.items()
     }
 
 
 def column_meanings() -> dict[str, str]:
     """Return the meaning of every column; layouts and tiles share names of one meaning."""
-    blocks = (*BLOCKS, *loaded_blocks())
-    return {name: meaning for block in blocks for name, meaning in block.columns.items()}
+    return {name: meaning for block in BLOCKS for name, meaning in block.columns.items()}
 
 
 def blocks_by_column(pattern: str) -> dict[str, Block]:

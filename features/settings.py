@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
-from xlarank.features.block_files import BlockFile, load_blocks
 from xlarank.features.catalogue import blocks_of, columns_in
 from xlarank.features.layout.hardware import HARDWARE, copy_hardware
 from xlarank.features.program import tensors
@@ -28,7 +25,6 @@ class FeatureSettings:
 
     Attributes:
         candidates: whether to compute listwise columns.
-        block_files: users' blocks, from `load_blocks`.
         hardware: hardware whose copies are priced, of `HARDWARE`; None leaves their columns 0,
             at no cost. Not part of `columns_version`: the columns mean the same for all hardware,
             so such rows can be joined.
@@ -37,22 +33,12 @@ class FeatureSettings:
     tier: Tier = Tier.FULL
     candidates: bool = True
     tiling: tensors.Tiling = tensors.TPU
-    block_files: tuple[BlockFile, ...] = ()
     hardware: str | None = None
 
     def __post_init__(self) -> None:
         if self.hardware is not None and self.hardware not in HARDWARE:
             got = f"{self.hardware!r} is no known hardware"
             raise XlarankError(got, expected=" or ".join(HARDWARE))
-
-    @classmethod
-    def of(
-        cls, tier: str, candidates: bool, block_files: Iterable[str | Path] = ()
-    ) -> FeatureSettings:
-        """Return settings; raise `XlarankError` for an unknown tier, `BlockError` for bad files."""
-        if tier not in (tiers := [*map(str, Tier)]):
-            raise XlarankError(f"`tier` is {tier!r}", expected=" or ".join(tiers))
-        return cls(Tier(tier), candidates, block_files=load_blocks(*block_files))
 
     def for_collection(self, collection: Collection) -> FeatureSettings:
         """Return the settings with the hardware that explains a collection's labels, unless set."""
@@ -61,9 +47,8 @@ class FeatureSettings:
         return replace(self, hardware=copy_hardware(collection.hardware))
 
     def blocks(self, kind: Kind) -> list[Block]:
-        """Return the blocks in column order; raise `BlockError` if a file is not loaded."""
-        user_blocks = [block for file in self.block_files for block in file.blocks]
-        return blocks_of(kind, self.tier, candidates=self.candidates, user_blocks=user_blocks)
+        """Return the blocks in column order."""
+        return blocks_of(kind, self.tier, candidates=self.candidates)
 
     def graph_columns(self, kind: Kind) -> list[str]:
         return columns_in(self.blocks(kind), Scope.GRAPH)
@@ -76,7 +61,6 @@ class FeatureSettings:
 
     def columns_version(self, kind: Kind) -> str:
         """Return `COLUMNS_VERSION` and a checksum of the settings and of the names of columns."""
-        names = ",".join(replace(self, block_files=()).columns(kind))
-        blocks = [file.source_hash for file in self.block_files]
-        checksum = zlib.crc32("|".join([str(self.tiling), names, *blocks]).encode())
+        names = ",".join(self.columns(kind))
+        checksum = zlib.crc32(f"{self.tiling}|{names}".encode())
         return f"{COLUMNS_VERSION}-{checksum:08x}"

@@ -325,8 +325,7 @@ def described(changes: Mapping[str, str]) -> str:
 
 
 def _build_again(workspace: Workspace, manifest: Manifest) -> str:
-    blocks = "".join(f" `blocks={file.name}`" for file in manifest.recipe.settings.block_files)
-    do = f"run build-features `data_root={manifest.data_root}`{blocks}"
+    do = f"run build-features `data_root={manifest.data_root}`"
     return do if workspace.root == DEFAULT_ROOT else f"{do} `workspace={workspace.root}`"
 
 

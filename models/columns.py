@@ -56,7 +56,7 @@ def model_columns(columns: Sequence[str], got: Sequence[str], *, subset: bool) -
     """
     if not subset:
         require_columns(got, columns)
-    do = "run build-features with `tier=full`, or make the model again"
+    do = "run build-features again, or make the model again"
     return column_indices(columns, got, "the model", do)
 
 

@@ -68,16 +68,6 @@ def test_features_have_a_row_per_distinct_configuration_and_reprs_are_one_line(t
     assert set(table.dtypes[len(KEYS) :]) == {pl.Float32}
 
 
-def test_the_fast_tier_and_no_candidates_give_fewer_features(tmp_path):
-    path = save_npz(tmp_path / "x__a.npz", tile_graph(3, labelled=False))
-    columns = set(xlarank.compute_features(str(path)).columns)
-    assert set(xlarank.compute_features(path, tier="fast").columns) < columns
-    missing = columns - set(xlarank.compute_features(path, candidates=False).columns)
-    assert {name.split("__")[0] for name in missing} & {"rank", "zscore"}
-    with pytest.raises(XlarankError, match="`tier` is 'most'; expected fast or full"):
-        xlarank.compute_features(path, tier="most")
-
-
 def test_graph_ranker_predicts_as_the_ranker_of_that_name(kernels, fitted):
     *rows, last = (assemble(graph, FeatureSettings()) for graph in kernels)
     data = TrainingData.from_graphs(rows, TARGETS["cpu"])

@@ -154,7 +154,7 @@ def why_broken(files: Sequence[GraphFile], error: Exception) -> str:
     """Return why files cannot be built; raises the error if they are not its cause."""
     names = ", ".join(file.path.name for file in files)
     match error:
-        case ClusterError() | errors.OutputError() | errors.BlockError():
+        case ClusterError() | errors.OutputError():
             raise error
         case XlarankError():
             return str(error)

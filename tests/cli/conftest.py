@@ -109,7 +109,7 @@ def job(tmp_path_factory):
             save_npz(graph_path(tree, *place, name), np.load(graph_path(SAMPLE, *place, name)))
     commands = (
         "info --data-root tree --json info.json",
-        "build-features --data-root tree --tier fast",
+        "build-features --data-root tree",
         "tune --trials 2 --rounds 10 --threads 1",
         "train --seeds 1 --rounds 30 --threads 1",
         "evaluate --json scores.json",

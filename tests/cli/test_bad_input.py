@@ -38,7 +38,7 @@ def test_names_and_paths_that_cannot_be_used_are_refused(job, trained, tmp_path,
     Path("file").write_text("in the way")
     root = ["--data-root", job.tree]
     work = ["--workspace", trained]
-    build = ["build-features", *root, "--tier", "fast", "--workspace"]
+    build = ["build-features", *root, "--workspace"]
     result = tmp_path / "file" / "result"
     absent = r"absent \(--data-root\) does not exist; .*pass --data-root or set XLARANK_DATA"
     in_the_way = r"the workspace .*file cannot be written .*pass another"
@@ -51,7 +51,6 @@ def test_names_and_paths_that_cannot_be_used_are_refused(job, trained, tmp_path,
     for words, message in (
         (["info", "--data-root", "absent"], absent),
         ([*build, "w" * 300], "File name too long"),
-        (["build-features", "--tier", "nonsense"], "--tier is 'nonsense'; expected fast or full"),
         (["info", *root, "--json", result], r"cannot write .*result"),
         (["submit", *work, "--out", result], r"cannot write .*result"),
         (["tune", *work, "--storage", "nonsense://x"], "storage .*cannot be used .*check --stor"),
@@ -139,7 +138,7 @@ def test_usage_errors_exit_with_2(tmp_path, monkeypatch):
 
 def test_a_broken_file_makes_commands_fail_after_their_work(tree, trained, tmp_path):
     graph_path(tree, TILE, "test", "swish__a").write_bytes(b"no zip")
-    for words in (["info"], ["build-features", "--workspace", trained, "--tier", "fast"]):
+    for words in (["info"], ["build-features", "--workspace", trained]):
         outcome = here(*words, "--data-root", tree)
         assert outcome.code == 1 and "swish__a: cannot be opened" in outcome.errors[0]
         assert "1 broken file; the others were dealt with" in outcome.errors[-1]
@@ -168,7 +167,7 @@ def test_names_of_files_are_shown_as_they_are_or_escaped(job, trained, tmp_path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         Path(os.fsdecode(path)).write_bytes(whole)
     assert r"tile:x\x1b[31my" in here("info", "--data-root", tree).out
-    words = ["--data-root", tree, "--workspace", trained, "--tier", "fast"]
+    words = ["--data-root", tree, "--workspace", trained]
     outcome = here("build-features", *words)
     assert outcome.code == 1 and "\x1b" not in outcome.out + outcome.err
 
@@ -247,7 +246,7 @@ def many_graphs(root):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "number"),
-    [("--jobs 1", signal.SIGTERM), ("--jobs 2 --tier fast --scheduler local", signal.SIGINT)],
+    [("--jobs 1", signal.SIGTERM), ("--jobs 2 --scheduler local", signal.SIGINT)],
 )
 def test_an_interrupted_build_keeps_finished_graphs(tmp_path, options, number):
     if "--scheduler" in options:
@@ -333,7 +332,7 @@ def test_an_interruption_that_a_library_hides_is_still_reported(monkeypatch, cap
 KILLS = int(os.environ.get("XLARANK_KILLS", "2"))
 #: Options by command.
 COMMANDS = {
-    "build-features": "--tier fast",
+    "build-features": "",
     "train": "--seeds 1 --rounds 10 --threads 1",
     "evaluate": "--json out.json",
     "submit": "--out out.csv",

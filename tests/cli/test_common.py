@@ -46,7 +46,7 @@ def test_json_is_alone_on_standard_output(small):
 
 
 def test_rows_older_than_their_files_are_named_and_built_again(small):
-    assert here("build-features", "--data-root", small, "--tier", "fast").code == 0
+    assert here("build-features", "--data-root", small).code == 0
     path = graph_path(small, LAYOUT, "test", "omega__a")
     arrays = dict(np.load(path))
     for name in ("config_runtime", "node_config_feat"):
@@ -226,7 +226,7 @@ def test_help_has_no_types_of_python_and_examples_that_parse_as_does_the_next_co
         assert f"python run.py {example}" in " ".join(shown.split()) and example.split()[0] == name
     words = {"workspace": " --workspace w", "collection": " -c tile:cpu", "file": "x.npz"}
     words |= {"model": " --model ranknet", "scored_by": "cross-validate"}
-    words |= dict.fromkeys(("data_root", "model_from", "blocks", "target"), "")
+    words |= dict.fromkeys(("data_root", "model_from", "target"), "")
     for line in filter(None, (*examples, NEXT.get(name, "").format(**words))):
         command, *arguments = shlex.split(line, comments=True)
         commands().commands[command].make_context(command, arguments)

@@ -78,7 +78,7 @@ def test_on_kaggle_the_sample_is_not_submitted_for_lack_of_data(job, monkeypatch
 def test_naming_the_data_root_again_keeps_the_recipe(tree, tmp_path):
     """Otherwise the next command would undo choices made in build-features."""
     paths = ["--data-root", tree, "--workspace", tmp_path / "work"]
-    recipe = f"--tier fast --no-candidates --max-configs 30 -c {TILE}"
+    recipe = f"--max-configs 30 -c {TILE}"
     here("build-features", *paths, *recipe.split())
     manifest = tmp_path / "work/features/tile/cpu/train/manifest.json"
     recipe = json.loads(manifest.read_text())["recipe"]
@@ -202,7 +202,7 @@ def test_the_next_command_keeps_options(job, tmp_path, monkeypatch):
     assert next_words(job.outcomes["tune"]) == ["train", "--model", "lambdarank"]
     done = here("info", "--data-root", job.tree, "-c", "tile:*")
     assert next_words(done) == ["build-features", "--data-root", str(job.tree), "-c", "tile:*"]
-    done = here(*next_words(done), "--tier", "fast", "--workspace", "my work")
+    done = here(*next_words(done), "--workspace", "my work")
     assert next_words(done) == ["train", "--workspace", "my work", "-c", "tile:*"]
     graph = graph_path(SAMPLE, TILE, "valid", "bmm_tb__a")
     done = here("rank", graph, "--workspace", job.work, "-c", TILE)
@@ -218,7 +218,7 @@ def test_graphs_that_cannot_be_ranked_share_a_line(tmp_path):
     listed = tmp_path / "info.json"
     for number in range(25):
         save_npz(tmp_path / f"npz/tile/cpu/train/k__{number:02}.npz", identical(tile_arrays()))
-    build = ["build-features", "--tier", "fast", "--workspace", tmp_path / "work"]
+    build = ["build-features", "--workspace", tmp_path / "work"]
     for words in (["info", "--json", listed], build):
         out = here(*words, "--data-root", tmp_path).out
         (line,) = [line for line in out.splitlines() if line.startswith("cannot be ranked")]

@@ -18,7 +18,6 @@ from xlarank.data.workspace import Workspace
 from xlarank.features import store
 from xlarank.features.assembly import assemble
 from xlarank.features.block import Tier
-from xlarank.features.block_files import BlockFile
 from xlarank.features.program.tensors import Tiling
 from xlarank.features.rows import GraphRows, Recipe, Source
 from xlarank.features.settings import FeatureSettings
@@ -158,7 +157,6 @@ def test_another_recipe_means_build_again(tmp_path):
         "tiling": Tiling(sublanes=16),
         "hardware": "cpu",
     }
-    settings["block_files"] = (BlockFile("mine.py", "0123", {}),)
     changes = [{"columns_version": "f"}, {"max_configs": 1000}, {"seed": 1}]
     for name, value in settings.items():
         changes.append({"settings": replace(RECIPE.settings, **{name: value})})

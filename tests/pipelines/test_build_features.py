@@ -294,7 +294,7 @@ def test_a_killed_build_leaves_no_workers(tmp_path):
     """Each worker would hold its memory until the machine is started again."""
     names = [f"family{n % 9}__{n}" for n in range(320)]
     trees.write_tree(tmp_path / "tree", {TILE: {"train": names}})
-    words = "build-features --jobs 2 --tier fast --data-root tree --workspace work".split()
+    words = "build-features --jobs 2 --data-root tree --workspace work".split()
     process = cli.start(*words, cwd=tmp_path)
     while len(list(tmp_path.glob("work/**/[!.]*.parquet"))) < 2 and process.poll() is None:
         time.sleep(0.002)

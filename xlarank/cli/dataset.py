@@ -178,9 +178,6 @@ def build_features(
         int, Option(min=0, max=2**31 - 1, help="Configurations of a train graph; 0: all.")
     ] = 0,
     jobs: options.Jobs = 0,
-    tier: Annotated[str, Option(help="Columns: fast or full.")] = "full",
-    candidates: Annotated[bool, Option(help="Include transductive columns.")] = True,
-    blocks: options.Blocks = None,
     seed: options.Seed = 0,
     scheduler: Annotated[
         str | None, Option(help="host:port of a Dask scheduler, or local (extra: dask).")
@@ -188,14 +185,11 @@ def build_features(
     json_file: options.Json = None,
 ) -> None:
     """Compute and store the features of graph files; rerun to resume."""
-    from xlarank.features.settings import FeatureSettings
     from xlarank.pipelines.build_features import BuildRequest
 
-    settings = FeatureSettings.of(tier, candidates, blocks or ())
     request = BuildRequest(
         collections=collection or (),
         splits=split or (),
-        settings=settings,
         max_configs=max_configs,
         jobs=jobs,
         seed=seed,
@@ -221,7 +215,6 @@ def explain_feature(
                 "column": column,
                 "~meaning": block.columns[column],
                 "scope": block.scope.value + ", transductive" * block.transductive,
-                "tier": block.tier.value,
             }
             for column, block in columns.items()
         )
@@ -229,7 +222,7 @@ def explain_feature(
     ((column, block),) = columns.items()
     headline(column)
     kinds = f"{block.title}, {' and '.join(block.kinds)} graphs"
-    counts = f"one value per {block.scope.value}; {block.tier.value} tier"
+    counts = f"one value per {block.scope.value}"
     lines = [block.columns[column], "", f"{kinds}: {counts}"]
     if block.transductive:
         lines.append("transductive: computed from all candidates of the graph, without labels")
@@ -245,6 +238,5 @@ def _described(column: str, block: Block) -> dict[str, Any]:
         "block": block.title,
         "about": block.about,
         "scope": block.scope.value,
-        "tier": block.tier.value,
         "transductive": block.transductive,
     }

@@ -133,7 +133,6 @@ def explain(
     ] = None,
     collection: options.ModelOf = None,
     model_from: options.RankedBy = None,
-    blocks: options.Blocks = None,
     json_file: options.Json = None,
 ) -> None:
     """Explain why one configuration is ranked ahead of another: causes, columns, nodes, copies."""
@@ -152,7 +151,7 @@ def explain(
     _show_columns(result)
     _show_nodes(result)
     _show_copies(result)
-    if result.columns and not blocks:
+    if result.columns:
         console.current_run.keep(next(iter(result.columns)))
     list_lines("note", list(result.notes))
     write_json(json_file, result.as_json())

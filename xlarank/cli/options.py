@@ -125,15 +125,6 @@ def _number(value: float | None) -> float | None:
     return value
 
 
-def _load_blocks(param: CallbackParam, names: list[str] | None) -> list[str] | None:
-    if names:
-        from xlarank.features.block_files import load_blocks
-
-        load_blocks(*names)
-    recorded(param, names)
-    return names
-
-
 RANKERS: Final = {
     "lambdarank": "trees with the lambdarank loss; fast, the default",
     "ranknet": "trees on sampled pairs; fast, often slightly better for layouts",
@@ -174,10 +165,6 @@ RankedBy = Annotated[
     ),
 ]
 Model = Annotated[str, Option(callback=recorded, help="Ranker, listed below.")]
-Blocks = Annotated[
-    list[str] | None,
-    Option(callback=_load_blocks, help="File with blocks, which is run; repeatable."),
-]
 Json = Annotated[
     Path | None,
     Option("--json", callback=_json, help="Write JSON to this file; -: standard output."),
