@@ -134,7 +134,7 @@ def test_messages_name_parameters_and_the_command_line_their_options():
                 }
                 assert not words & options, f"{path}:{node.lineno} names {words & options}"
                 parameters |= {match[1] for match in _PARAMETER.finditer(node.value)}
-    assert len(parameters) > 20
+    assert len(parameters) > 15
     assert {
         name for name in parameters if "__" not in name and as_options(f"`{name}`") not in options
     } == set()
