@@ -74,7 +74,9 @@ def rank_folder(
         graphs = [name for name in names if name.endswith(".npz") and name[0] != "."]
         files += [Path(parent, name) for name in graphs]
     if not files:
-        raise GraphFileError(f"{folder} holds no npz files", expected="graphs in TpuGraphs format")
+        got = f"{folder} holds no npz files"
+        do = "for dumps of programs run import-hlo first, or rank one of them"
+        raise GraphFileError(got, expected="graphs in TpuGraphs format", do=do)
     rankings: dict[str, Ranking] = {}
     broken: dict[str, str] = {}
     ranked = partial(rank, workspace, target=target, collection=collection, model_from=model_from)

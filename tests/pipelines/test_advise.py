@@ -129,6 +129,7 @@ def run(compiler, out, program="mine:program", **settings):
 
 
 def test_entry_layouts_are_chosen_by_the_compiler_and_set_by_the_printed_code(compiler, tmp_path):
+    compiler.spared = 0
     result = run(compiler, tmp_path)
     assert compiler.compiled[:3] == ["default False", "auto False", "auto False"]
     assert result.stopped == "nothing is left to try"
@@ -187,6 +188,7 @@ def test_advice_names_costs_that_the_estimate_does_not_count(compiler, tmp_path,
 
 
 def test_advice_that_measuring_does_not_confirm_is_dropped(compiler, tmp_path, capsys):
+    compiler.spared = 0
     for seconds, text, kept in (
         (0.5, "measured on tpu-v3: 2.0", True),
         (1.0, "cannot be told from 1.00, nothing is kept", False),
@@ -214,7 +216,6 @@ def test_a_measured_target_shows_its_measurement_alone(compiler, tmp_path, capsy
     _show_advice(result)
     printed = capsys.readouterr().out
     assert f"{result.measured.speedup:.3f} times as fast" in printed and "cycles" not in printed
-    assert not list(tmp_path.glob("*.svg"))
 
 
 def test_the_advice_of_another_program_is_never_overwritten(compiler, tmp_path):
@@ -352,8 +353,6 @@ def test_copies_are_named_by_their_tensors():
     ]
     copies = "3 copies forced by layouts: 1 of weights, 1 of outputs, 1 between two operations"
     assert result.summary == f"100% of the estimate are {copies}"
-    drawn = diagnosis.picture(result, "<m>")
-    assert drawn.count("fill: #d9822b") == 3 and "&lt;m&gt;" in drawn and "50.0%, weight" in drawn
 
 
 def test_operations_before_a_copy_take_its_layout_and_later_ones_the_old_layout():

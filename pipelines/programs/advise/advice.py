@@ -136,8 +136,8 @@ def advise(
 
     The compiler's default is compiled first and stands unless another configuration beats it
     (`LayoutSearch`). ``measure`` runs the program as written and as advised on this machine's
-    device, as it is done for all targets without estimates. The advice, a picture of the diagnosis
-    and any edited module are written below ``out``. Raises `CompilerError` if the default does not
+    device, as it is done for all targets without estimates. The advice and any edited module are
+    written below ``out``. Raises `CompilerError` if the default does not
     compile.
     """
     if budget < 1:
@@ -308,7 +308,7 @@ def _advice(
 
 
 def _write(advice: Advice, edited: Message | None, out: Path) -> Advice:
-    """Write record, picture and edited module, if any; return the advice with their paths.
+    """Write record and edited module, if any; return the advice with their paths.
 
     The files of another program of the same name are left alone.
     """
@@ -318,11 +318,6 @@ def _write(advice: Advice, edited: Message | None, out: Path) -> Advice:
         number += 1
         stem = f"{advice.program}.{number}"
     files = [record]
-    if advice.diagnosis is not None:
-        files.append(out / f"{stem}.diagnosis.svg")
-        with atomic_write(files[-1]) as partial:
-            title = f"{advice.program}, {advice.target}"
-            partial.write_text(diagnosis.picture(advice.diagnosis, title), encoding="utf-8")
     module = out / f"{stem}.advised.pb"
     if edited is None:
         module.unlink(missing_ok=True)  # left by an earlier run

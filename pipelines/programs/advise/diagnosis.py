@@ -16,8 +16,6 @@ from xlarank.pipelines.programs.compiler.constrain import Order, entry_shapes
 from xlarank.pipelines.programs.compiler.cycles import FREE, Operation, read_operations
 from xlarank.pipelines.programs.sources import source_line
 
-#: Maximum number of operations in a picture.
-_MAX_BARS: Final = 24
 _PLURALS: Final = {
     "weight": "of weights",
     "input": "of inputs",
@@ -214,21 +212,6 @@ def _tensor_of(copy: Operation, inputs: Sequence[Leaf], outputs: Sequence[Leaf])
         position = user.inputs.index(last) if user.opcode == "tuple" else 0
         return "output", outputs[position].name
     return "between", f"{producer.origin or producer.name} -> {user.origin or user.name}"
-
-
-def picture(diagnosis: Diagnosis, title: str) -> str:
-    """Draw the costliest operations as an SVG bar chart, with relayouts highlighted."""
-    # slow: imports models
-    from xlarank.pipelines.reporting.charts import bars_chart, in_fixed_colours
-
-    moved = {copy.name: f", {copy.kind}" for copy in diagnosis.relayouts}
-    bars = []
-    for cost in diagnosis.operations[:_MAX_BARS]:
-        label = f"{cost.origin.rpartition('/')[2] or cost.name} {cost.shape}"
-        bars.append((label[:56], cost.share, moved.get(cost.name, "")))
-    title = f"{title}\n{diagnosis.summary}"
-    texts = {"title": title, "xlabel": "share of the estimated cycles"}
-    return in_fixed_colours(bars_chart("diagnosis", bars[::-1], 9.0, **texts))
 
 
 @dataclass(frozen=True)

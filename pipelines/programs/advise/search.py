@@ -1,4 +1,4 @@
-"""Search for faster layouts: of the entry, chosen by the compiler, then around copies."""
+"""Search for faster layouts: of the entry, chosen by the compiler, around copies, of operations."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from itertools import chain
 from operator import attrgetter
 from typing import Final
 
+import numpy as np
+
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.pipelines.programs.advise.diagnosis import leaves_of, ties_of
+from xlarank.pipelines.programs.candidates import tied_candidates
 from xlarank.pipelines.programs.compiler import constrain as layouts
 from xlarank.pipelines.programs.compiler.constrain import AUTO, DEFAULT, Order
 from xlarank.pipelines.programs.compiler.cycles import read_operations
@@ -123,6 +126,7 @@ class LayoutSearch:
                 raise default_error(self.program.module, default.outcome, name)
             self.try_entry_layouts()
             self.avoid_copies()
+            self.try_operations()
         if self.spent >= budget:
             self.stopped = f"the budget of {budget} compilations is spent"
         elif time.monotonic() >= self._end:
@@ -157,6 +161,21 @@ class LayoutSearch:
             # then each operation alone: others of its dimensions may be better off as they are
             single = [{node: order} for change in changes for node, order in change.items()]
             self._compile([_with_orders(best.layouts, orders) for orders in (*changes, *single)])
+
+    def try_operations(self) -> None:
+        """Compile another order of each group of tied operations, and keep those that improve."""
+        candidates = tied_candidates(self.program.graph)
+        changes = []
+        for group in candidates.free.tolist():
+            nodes = self.program.graph.configurable[candidates.group == group]
+            for row in candidates.rows[group][1:]:
+                rows = np.tile(row, (len(nodes), 1))
+                changes.append(layouts.layouts_of(self.program.module, nodes, rows))
+        before = None
+        while before is not (best := self.best) and self._can_continue:
+            before = best
+            for orders in changes:
+                self._compile([_with_orders(self.best.layouts, orders)])
 
     def _orders(self, orders: Mapping[tuple[int, ...], Order]) -> dict[int, Order]:
         """Return an order for each configurable node of these dimensions."""
