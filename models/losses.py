@@ -13,7 +13,7 @@ from xlarank.models.boosters.xgboost import XGBoostBooster
 from xlarank.models.columns import CHOICES
 from xlarank.models.member import Loss, Member
 from xlarank.models.params import MAX_LEAVES, Interval, OneOf, ParamSpec, Specs
-from xlarank.models.training_data import FitSettings, Task, TrainingData
+from xlarank.models.training_data import Dataset, FitSettings, TrainingData
 
 #: One of `CHOICES`. Tiles leave out ranks among a kernel's few candidates, which do not transfer to
 #: other kernels.
@@ -103,7 +103,7 @@ PAIRS: Final[Specs] = {
 }
 
 
-def lambdarank(member: Member, data: TrainingData, settings: FitSettings) -> Task:
+def lambdarank(member: Member, data: TrainingData, settings: FitSettings) -> Dataset:
     """Return labels and objective of LightGBM's lambdarank, grouped by graph.
 
     LightGBM's default exponential gain, truncated to the top 30, suits web search. Kendall's tau
@@ -130,10 +130,10 @@ def lambdarank(member: Member, data: TrainingData, settings: FitSettings) -> Tas
         "lambdarank_truncation_level": max(sizes),
         "lambdarank_norm": params["lambdarank_norm"],
     }
-    return Task(data, labels, objective, weight, sizes)
+    return Dataset(data, labels, objective, weight, sizes)
 
 
-def ranknet(member: Member, data: TrainingData, settings: FitSettings) -> Task:
+def ranknet(member: Member, data: TrainingData, settings: FitSettings) -> Dataset:
     """Return the objective of RankNet; pairs are resampled each round, so graphs may have any
     size.
     """
@@ -144,10 +144,10 @@ def ranknet(member: Member, data: TrainingData, settings: FitSettings) -> Task:
     )
     rng = np.random.default_rng(settings.seed)
     objective = {"objective": lambda relevance, _: loss.gradients(relevance, rng)}
-    return Task(data, np.zeros(len(data.cost)), objective)
+    return Dataset(data, np.zeros(len(data.cost)), objective)
 
 
-def pairwise(member: Member, data: TrainingData, settings: FitSettings) -> Task:
+def pairwise(member: Member, data: TrainingData, settings: FitSettings) -> Dataset:
     """Return labels and objective of XGBoost's ``rank:pairwise``; pairs are sampled, so graphs may
     have any size.
     """
@@ -168,10 +168,10 @@ def pairwise(member: Member, data: TrainingData, settings: FitSettings) -> Task:
         # The default, NDCG, rejects labels other than small integers, even if unused.
         "eval_metric": "auc",
     }
-    return Task(data, labels, objective, row_weight[data.indptr[:-1]])
+    return Dataset(data, labels, objective, row_weight[data.indptr[:-1]])
 
 
-def log_time(member: Member, data: TrainingData, settings: FitSettings) -> Task:
+def log_time(member: Member, data: TrainingData, settings: FitSettings) -> Dataset:
     """Return labels and objective of least squares on log2 time, from the target's estimate on.
 
     Trees learn the ratio of time to estimate. For layouts they learn it up to a factor per graph,
@@ -194,7 +194,7 @@ def log_time(member: Member, data: TrainingData, settings: FitSettings) -> Task:
     if member.params["monotone"] and data.target.times:
         columns = [data.columns[index] for index in member.used]
         params["monotone_constraints"] = [-(name in data.target.times) for name in columns]
-    return Task(data, label, params, weight)
+    return Dataset(data, label, params, weight)
 
 
 _LOSSES: Final = (

@@ -21,7 +21,7 @@ from xlarank.models.column_sum import ColumnSum
 from xlarank.models.columns import chosen_columns
 from xlarank.models.contributions import Contributions, largest_first, sum_by_key
 from xlarank.models.params import Interval, Specs, complete_params
-from xlarank.models.training_data import FitSettings, Task, TrainingData
+from xlarank.models.training_data import Dataset, FitSettings, TrainingData
 
 #: Maximum number of rows scored at once.
 PIECE: Final = 16_384
@@ -35,7 +35,7 @@ class Loss:
     """How the trees of a member are grown: an entry of `xlarank.models.losses.LOSSES`.
 
     Attributes:
-        task: function that returns labels and objective.
+        dataset: function that returns rows, labels and objective.
         params: parameters with their defaults, checks and search space.
         booster: library of the trees.
         predicts_times: whether scores are logarithms of times if they start from an estimated time,
@@ -43,15 +43,15 @@ class Loss:
     """
 
     name: str
-    task: Callable[[Member, TrainingData, FitSettings], Task]
+    dataset: Callable[[Member, TrainingData, FitSettings], Dataset]
     params: Specs
     booster: type[LightGBMBooster] | type[XGBoostBooster] = LightGBMBooster
     predicts_times: bool = False
 
     @property
     def about(self) -> str:
-        """Documentation of ``task``."""
-        return self.task.__doc__ or ""
+        """Documentation of ``dataset``."""
+        return self.dataset.__doc__ or ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,13 +106,13 @@ class Member:
         )
         if not settings.rounds and not unfitted.ranks_without_trees:
             raise ModelError(f"{loss.name} has 0 rounds", expected="1 or more")
-        task = loss.task(unfitted, data, settings)
-        params = {**loss.booster.tree_params(self.params, settings), **task.params}
+        dataset = loss.dataset(unfitted, data, settings)
+        params = {**loss.booster.tree_params(self.params, settings), **dataset.params}
         start = None
         if unfitted.init_score and not loss.predicts_times:
-            start = task.data.centred(-unfitted.init_score.training_values(task.data))
-        task = replace(task, params=params, start=start)
-        return replace(unfitted, booster=loss.booster.fit(task, unfitted.used, settings))
+            start = dataset.data.centred(-unfitted.init_score.training_values(dataset.data))
+        dataset = replace(dataset, params=params, init_score=start)
+        return replace(unfitted, booster=loss.booster.fit(dataset, unfitted.used, settings))
 
     def score(self, rows: GraphRows) -> Floats:
         """Return ``(rows,)`` scores of a graph; lower is faster."""

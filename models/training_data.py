@@ -263,24 +263,24 @@ class TrainingData:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
-    """Labels and objective of trees.
+class Dataset:
+    """Rows, labels and parameters that trees are grown on, by the names of `lightgbm.Dataset`.
 
     Attributes:
         data: query groups, shuffled if graphs are split into several groups.
         label: ``(rows,)``.
         params: parameters of the library, including the objective.
         weight: ``(rows,)`` weights, for XGBoost ``(groups,)``; None for 1.
-        sizes: number of rows of each query group of LightGBM; None if its objective has no groups.
-        start: ``(rows,)`` relevance to which trees are added; None for 0.
+        group: number of rows of each query group of LightGBM; None if its objective has no groups.
+        init_score: ``(rows,)`` relevance to which trees are added; None for 0.
     """
 
     data: TrainingData
     label: Floats
     params: dict[str, Any]
     weight: Floats | None = None
-    sizes: list[int] | None = None
-    start: Floats | None = None
+    group: list[int] | None = None
+    init_score: Floats | None = None
 
 
 def _require_equal_columns(name: str, columns: list[str], first: str, expected: list[str]) -> None:

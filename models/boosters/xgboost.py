@@ -13,7 +13,7 @@ import numpy as np
 from xlarank.data.errors import ModelError
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.params import MAX_DEPTH
-from xlarank.models.training_data import FitSettings, Task, in_batches
+from xlarank.models.training_data import Dataset, FitSettings, in_batches
 
 #: Parameters of trees that a loss declares.
 TREE_PARAMS: Final = (
@@ -50,11 +50,13 @@ class XGBoostBooster:
         }
 
     @classmethod
-    def fit(cls, task: Task, used: Indices, settings: FitSettings) -> Self:
+    def fit(cls, dataset: Dataset, used: Indices, settings: FitSettings) -> Self:
         module = _xgboost()
-        train = _quantised(module, task, used, settings.threads)
+        train = _quantised(module, dataset, used, settings.threads)
         with module.config_context(verbosity=0):
-            return cls(module.train({**task.params, "max_bin": _MAX_BIN}, train, settings.rounds))
+            return cls(
+                module.train({**dataset.params, "max_bin": _MAX_BIN}, train, settings.rounds)
+            )
 
     @property
     def rounds(self) -> int:
@@ -112,13 +114,13 @@ def _xgboost() -> ModuleType:
     return xgboost
 
 
-def _quantised(module: ModuleType, task: Task, used: Indices, threads: int) -> Any:
+def _quantised(module: ModuleType, dataset: Dataset, used: Indices, threads: int) -> Any:
     """Construct an XGBoost matrix of the columns ``used``; batching changes the bin edges
     slightly.
     """
     quantise = partial(module.QuantileDMatrix, max_bin=_MAX_BIN, nthread=threads)
-    data = task.data
-    arrays = {"label": task.label, "weight": task.weight, "base_margin": task.start}
+    data = dataset.data
+    arrays = {"label": dataset.label, "weight": dataset.weight, "base_margin": dataset.init_score}
     if not in_batches(len(data.cost), len(used)):
         return quantise(data.matrix(used), group=np.diff(data.indptr), **arrays)
 

@@ -23,8 +23,8 @@ from xlarank.models.training_data import (
     GPU,
     TPU,
     UNKNOWN,
+    Dataset,
     FitSettings,
-    Task,
     TrainingData,
 )
 from xlarank.models.validation.metrics import kendall_tau
@@ -183,7 +183,7 @@ def test_boosters_print_nothing(monkeypatch, capfd):
     monkeypatch.setattr("xlarank.models.boosters.lightgbm._SAMPLED", 40)
     data = easy_data(graphs=2)
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(bin_rows, Task(data, np.zeros(len(data.cost)), {}), np.arange(4), 1).result()
+        pool.submit(bin_rows, Dataset(data, np.zeros(len(data.cost)), {}), np.arange(4), 1).result()
     assert capfd.readouterr() == ("", "")
 
 

@@ -16,7 +16,7 @@ from xlarank.models.member import Loss
 from xlarank.models.model import Model
 from xlarank.models.objectives import mean_rank
 from xlarank.models.rankers import rankers
-from xlarank.models.training_data import FitSettings, Task, TrainingData
+from xlarank.models.training_data import Dataset, FitSettings, TrainingData
 from xlarank.models.validation import folds
 from xlarank.models.validation.folds import Curves, Fold, FoldPlan, family_folds
 from xlarank.models.validation.metrics import graph_metrics, kendall_tau
@@ -113,7 +113,7 @@ class SpyBooster:
         return {"learning_rate": 1.0}
 
     @classmethod
-    def fit(cls, task, used, settings):
+    def fit(cls, dataset, used, settings):
         return cls(settings.rounds)
 
     def stages(self, values, scores, every, from_zero):
@@ -129,7 +129,7 @@ class Fits:
 
     def task(self, member, data, settings):
         self.seen.append((data, settings))
-        return Task(data, np.zeros(len(data.cost)), {})
+        return Dataset(data, np.zeros(len(data.cost)), {})
 
 
 FITS = Fits()
