@@ -4,6 +4,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import lightgbm as lgb
@@ -13,6 +14,7 @@ import xgboost as xgb
 
 from tests.models.helpers import easy_data, easy_graph, fitted, graph_rows, saved, scores_of
 from xlarank.data.errors import ModelError
+from xlarank.models.boosters import lightgbm
 from xlarank.models.boosters.lightgbm import bin_rows, bin_sample, silence_lightgbm
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.model import Model
@@ -411,3 +413,11 @@ def test_time_trees_predict_times_of_kernels_larger_than_any_learned_from(tmp_pa
     assert np.array_equal(times, loaded)
     assert 2**21 < times.max() < 2**24, "the largest that it learned from takes a tenth of it"
     assert np.median(np.abs(times / unseen.runtime - 1)) < 0.05, "its level counts once"
+
+
+def test_little_data_is_trained_with_one_thread_unless_more_are_requested(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    used = np.arange(500)
+    for rows, threads, useful in ((1_000, 0, 1), (50_000, 0, 3), (1_000_000, 0, 8), (1_000, 4, 4)):
+        task = SimpleNamespace(data=SimpleNamespace(cost=np.empty(rows)))
+        assert lightgbm._useful_threads(threads, task, used) == useful

@@ -79,23 +79,25 @@ def test_a_simultaneous_build_of_another_root_stays_and_no_model_is_saved(
     for root, changes, command in (
         (tree, {"max_configs": 20}, lambda work: search(Workspace(work))),
         (tree, {"settings": trees.NO_CANDIDATES}, fit),
-        (second, {"replace": True}, fit),
     ):
         call_first(monkeypatch, Member, "fit", partial(build, root, built, **changes))
         replaced = r"train rows of tile:cpu were replaced .* the same command"
         with pytest.raises(FeatureStoreError, match=replaced):
             command(built)
         assert not [*built.rglob(CARD), *built.rglob("best-*.json")]
-    moved = shutil.copytree(tree, second.parent / "moved")
-    shutil.rmtree(built / "features")
-    for root in (tree, moved):  # a root that was moved is the same
-        build(root, built)
-        assert stored_roots(Workspace(built)) == {str(root.resolve())}
 
     def replace_rows():
         shutil.rmtree(built / "features")
         build(second, built)
 
+    call_first(monkeypatch, Member, "fit", replace_rows)
+    with pytest.raises(FeatureStoreError, match="train rows of tile:cpu were replaced"):
+        fit(built)
+    moved = shutil.copytree(tree, second.parent / "moved")
+    shutil.rmtree(built / "features")
+    for root in (tree, moved):  # a root that was moved is the same
+        build(root, built)
+        assert stored_roots(Workspace(built)) == {str(root.resolve())}
     call_first(monkeypatch, build_features, "_run", replace_rows)
     with pytest.raises(WorkspaceError, match="one data root a workspace"):
         build(moved, built)
