@@ -141,7 +141,7 @@ def show_rows(rows: Iterable[Mapping[str, object]]) -> None:
     heads = [head for head in filled[0] if any(row[head] for row in filled)] if filled else []
     if current_run.quiet or not heads:
         return
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for head in heads:
         justify: Literal["left", "right"] = "right" if head.startswith(">") else "left"
         table.add_column(head.lstrip(">~"), justify=justify, overflow="fold")

@@ -193,6 +193,6 @@ def _show_trained(results: Sequence[TrainResult]) -> None:
         if result.fallback:
             say(f"{result.collection}: fallback for unseen kernel families: {result.fallback}")
         if result.importance:
-            best = [f"{name} {share:.0%}" for name, share in list(result.importance.items())[:5]]
+            best = [f"{name} {share:.0%}" for name, share in list(result.importance.items())[:3]]
             say(f"{result.collection}: most important columns: {', '.join(best)}", "dim")
     list_lines("not trained", [result.skipped for result in results if result.skipped])
