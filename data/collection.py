@@ -213,7 +213,7 @@ def find_data_root(named: Path | None = None) -> DataRoot:
     if from_environment := os.environ.get(ENVIRONMENT):
         return _named_root(Path(os.path.expanduser(from_environment)), ENVIRONMENT)
     home = Path(os.path.expanduser(HOME))  # unlike Path.expanduser, does not fail without a home
-    sample = f"the embedded sample: no `data_root`, no {ENVIRONMENT}, nothing at {KAGGLE} or {HOME}"
+    sample = "the embedded sample; `data_root` names other data"
     mounts = [KAGGLE, KAGGLE.parent / "competitions" / KAGGLE.name]
     mounts += sorted(map(Path, glob.glob(f"{KAGGLE.parent}/datasets/*/*")))
     reasons = dict.fromkeys(mounts, "Kaggle's mount")

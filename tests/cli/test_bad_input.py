@@ -82,7 +82,6 @@ def test_no_output_replaces_an_input_or_another_output(job, trained, tmp_path, m
         ("rank soft.npz --json hard.npz", binary),
         (f"rank {folder} --csv {folder}/mlp__a.npz", binary),
         (f"submit --workspace {trained} --out {graph}", binary),
-        (f"propose {graph} --out soft.npz", "--out soft.npz is the same file as the graph to read"),
         ("evaluate --official-indices . --json xla_default.json", "same file as --official-ind"),
         ("evaluate --scores scores.csv --json ./scores.csv", "same file as --scores scores.csv"),
         ("check-submission scores.csv --json scores.csv", "same file as the file to read"),
