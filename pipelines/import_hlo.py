@@ -158,11 +158,14 @@ def _write(
 
 
 def _twins(files: Sequence[Path]) -> dict[Path, Path]:
-    """Return the texts of programs whose protobuf is there, too, by file."""
-    protobufs = {path.with_name(graph_name(path)): path for path in files if _is_protobuf(path)}
-    texts = [path for path in files if not _is_protobuf(path)]
-    names = {path: path.with_name(graph_name(path)) for path in texts}
-    return {path: protobufs[name] for path, name in names.items() if name in protobufs}
+    """Return the texts of programs that are there in another form, preferably protobuf, by file."""
+    kept: dict[Path, Path] = {}
+    twins = {}
+    for path in sorted(files, key=lambda path: not _is_protobuf(path)):
+        first = kept.setdefault(path.with_name(graph_name(path)), path)
+        if first != path and not _is_protobuf(path):
+            twins[path] = first
+    return twins
 
 
 def _is_protobuf(path: Path) -> bool:

@@ -31,6 +31,8 @@ Arrays = dict[str, NDArray[Any]]
 #: Operations with configurable layouts; the compiler derives all other layouts.
 _CONFIGURABLE: Final = frozenset({"convolution", "dot", "reshape"})
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
+#: Attribute of modules read from text, which the parser's protobuf has no field for.
+PARTITIONS: Final = "num_partitions"
 _COLLECTIVES: Final = frozenset(
     "all-gather all-reduce all-to-all collective-permute reduce-scatter".split()
 )
@@ -315,7 +317,8 @@ def unexpressed(module: Message) -> tuple[str, ...]:
 
 def sharding_note(module: Message) -> str:
     """Return a note on a program for several devices, which is taken whole; empty for others."""
-    devices = 1
+    attributes = {part.key: part.value for part in module.frontend_attributes.map}
+    devices = int(attributes.get(PARTITIONS, 1))
     collectives = Counter[str]()
     for _, node in instructions(module):
         devices = max(devices, math.prod(node.sharding.tile_assignment_dimensions))

@@ -29,7 +29,7 @@ from xlarank.data.errors import HloError, naming
 from xlarank.data.files import read_bytes
 from xlarank.data.graph import GraphWarning, LayoutGraph
 from xlarank.data.hlo import messages
-from xlarank.data.hlo.encoding import Arrays, encode_program, unexpressed
+from xlarank.data.hlo.encoding import PARTITIONS, Arrays, encode_program, unexpressed
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.schema import LAYOUT_COLUMNS
 
@@ -66,6 +66,7 @@ _BYTECODE: Final = b"ML\xefR"
 _MLIR: Final = re.compile(
     rb'^[ \t]*+(?:module(?: @| \{| attributes\b)|"?builtin\.module\b|"?func\.func\b)', re.MULTILINE
 )
+_PARTITIONS: Final = re.compile(rb"\bnum_partitions=(\d{1,6})\b")
 _HEADER: Final = re.compile(rb"^[ \t]*+HloModule\b", re.MULTILINE)
 _INSTRUCTION: Final = re.compile(
     rb"^[ \t]*+(?:ROOT )?%?[\w.\-]+ = [(a-z][^=\n]*[\]})] [a-z][a-z0-9\-]*\(", re.MULTILINE
@@ -298,6 +299,8 @@ def _parse_text(text: bytes) -> Message:
     for _ in range(_MAX_DROPPED):
         module, reason = _run_parser(text, "HLO text")
         if module is not None:
+            if count := _PARTITIONS.search(text.partition(b"\n")[0]):
+                module.frontend_attributes.map.add(key=PARTITIONS, value=count[1].decode())
             return module
         names = [{"API": "api_version"}.get(name, name) for name in _REJECTED.findall(reason)]
         shorter = text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import warnings
 from collections import Counter
 from contextlib import suppress
 from copy import deepcopy
@@ -20,8 +19,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import read_text
-from xlarank.data.graph import GraphWarning, LayoutGraph
-from xlarank.data.hlo.encoding import sharding_note
+from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData, instructions
 from xlarank.data.hlo.reading import (
     graph_name,
@@ -64,8 +62,6 @@ def load_program(
     else:
         if cause := optimised_cause(module):
             raise optimised_error(path.name, cause)
-        if note := sharding_note(module):
-            warnings.warn(f"{path.name}: {note}", GraphWarning, stacklevel=2)
         loaded = compiler.lower(module=module)
     # the compiler drops aliases and entry modes
     restored = HloModuleProto.FromString(loaded.serialized)

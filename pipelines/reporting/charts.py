@@ -21,12 +21,8 @@ if TYPE_CHECKING:
 INK = "#010203"
 SOFT = "#040506"
 LINE = "#070809"
-#: Placeholder colours -> their replacements in a page, and on white.
-_COLOURS: Final = {
-    INK: ("currentColor", "#1c2733"),
-    SOFT: ("var(--soft)", "#5c6a79"),
-    LINE: ("var(--line)", "#dfe4ea"),
-}
+#: Placeholder colours -> their replacements in a page.
+_COLOURS: Final = {INK: "currentColor", SOFT: "var(--soft)", LINE: "var(--line)"}
 _STYLE: Final[Any] = {
     "text.color": INK,
     "axes.labelcolor": INK,
@@ -90,21 +86,9 @@ def _to_svg(axes: Axes, name: str) -> str:
     size = f'role="img" style="width:100%;max-width:{figure.get_figwidth() * 122:.0f}px"'
     text = re.sub(r' (width|height)="[^"]*pt"', "", text, count=2)
     text = text.replace("<svg", f"<svg {size}", 1)
-    for token, (colour, _) in _COLOURS.items():
+    for token, colour in _COLOURS.items():
         text = text.replace(token, colour)
     return re.sub(r"\n\s*", "\n", text)
-
-
-def in_fixed_colours(svg: str) -> str:
-    """Return a chart for a file of its own, as for a paper: dark on white, in its own size, without
-    variables, which converters do not resolve.
-    """
-    for colour, fixed in _COLOURS.values():
-        svg = svg.replace(colour, fixed)
-    width, height = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0]
-    svg = re.sub(r'style="[^"]*"', f'width="{width}pt" height="{height}pt"', svg, count=1)
-    svg = svg.replace(">", '><rect width="100%" height="100%" fill="#ffffff"/>', 1)
-    return svg.replace("system-ui, sans-serif", "sans-serif")
 
 
 @_styled()
