@@ -3,7 +3,7 @@
     python -m benchmarks.adopt FOLDER [--sample data/sample] [--least 8]
 
 ``FOLDER`` is that of ``collect --out``. Graphs keep their split; ``evolve`` is called ``default``.
-The search ``tied`` is that of ``collect --search random --tie rule --effort -1``: rename its folder
+The search ``tied`` is that of ``collect`` of version 0.3.0 with ``--effort -1``: rename its folder
 first, and pass ``--least 4``. Left out, and named: graphs with fewer than ``--least`` distinct
 labels, graphs of families that are held out for scoring, and graphs that the sample has.
 """
