@@ -80,6 +80,7 @@ def test_no_output_replaces_an_input_or_another_output(job, trained, tmp_path, m
         (f"rank {graph} --csv {graph}", binary),
         (f"rank {graph} --csv soft.npz", binary),
         ("rank soft.npz --json hard.npz", binary),
+        (f"rank {graph} --out soft.npz", "--out soft.npz is the same file as the graph to read"),
         (f"rank {folder} --csv {folder}/mlp__a.npz", binary),
         (f"submit --workspace {trained} --out {graph}", binary),
         ("evaluate --official-indices . --json xla_default.json", "same file as --official-ind"),

@@ -26,7 +26,7 @@ from xlarank.data.errors import (
     OutputError,
     XlarankError,
 )
-from xlarank.data.files import require_replaceable
+from xlarank.data.files import output_target, require_replaceable
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 
 if TYPE_CHECKING:
@@ -56,6 +56,13 @@ def out_file(param: CallbackParam, path: Path | None) -> Path | None:
         raise XlarankError(f"{param.opts[0]} is -", expected="the name of a file", do=do)
     if path is not None:
         require_replaceable(path)
+    return path
+
+
+def graph_out(param: CallbackParam, path: Path | None) -> Path | None:
+    """Return the path of a graph file to write, which may replace another one."""
+    if path is not None:
+        output_target(path)
     return path
 
 

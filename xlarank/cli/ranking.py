@@ -66,7 +66,7 @@ def rank(
     out: Annotated[
         Path | None,
         Option(
-            callback=options.out_file,
+            callback=options.graph_out,
             help="Write the proposed configurations of a program to this npz file.",
         ),
     ] = None,
