@@ -6,14 +6,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
-#: Function that advances a job: ``step(note="", left=None, more=0)``. ``left`` is the seconds left,
-#: by default the mean of a step times the number of those left; ``more`` is a number of new steps.
+#: Function that advances a job: ``step(note="", more=0)``; ``more`` is a number of new steps.
 Step: TypeAlias = Callable[..., None]
 #: Function that begins a job, by title and number of steps, and ends it on exit; jobs do not nest.
 Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Step]]
 
 
-def no_step(note: str = "", left: float | None = None, more: int = 0) -> None:
+def no_step(note: str = "", more: int = 0) -> None:
     """Advance a job whose progress is not shown."""
 
 

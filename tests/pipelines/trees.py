@@ -218,7 +218,7 @@ class Listener:
         finally:
             self.ended += 1
 
-    def _step(self, note: str = "", left: float | None = None, more: int = 0) -> None:
+    def _step(self, note: str = "", more: int = 0) -> None:
         assert self.ended == len(self.jobs) - 1, "a step belongs to a job"
         self.notes.append(note)
         what, total = self.jobs[-1]

@@ -199,16 +199,13 @@ def write_json(path: Path | None, result: Any) -> None:
 def progress(title: str, total: int) -> Iterator[Callable[..., None]]:
     """Show a job as a bar on a terminal; if verbose, by a line for each step."""
     has_bar = sys.stderr.isatty() and not (current_run.quiet or current_run.verbose)
-    description = TextColumn(plain(title), markup=False)
-    left = TimeRemainingColumn(compact=True)
-    note = TextColumn("{task.fields[note]}", style="dim", markup=False)
     bars = Progress(
-        description,
+        TextColumn(plain(title), markup=False),
         BarColumn(bar_width=12),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        left,
-        note,
+        TimeRemainingColumn(compact=True),
+        TextColumn("{task.fields[note]}", style="dim", markup=False),
         console=console(stderr=True),
         transient=True,
         disable=not has_bar,
@@ -216,7 +213,7 @@ def progress(title: str, total: int) -> Iterator[Callable[..., None]]:
     task = bars.add_task("", total=total, note="")
     done = 0
 
-    def step(note: str = "", left: float | None = None, more: int = 0) -> None:
+    def step(note: str = "", more: int = 0) -> None:
         nonlocal done, total
         done += 1
         total += more
