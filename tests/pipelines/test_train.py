@@ -43,9 +43,6 @@ def save_best(workspace, collection=TILE, **changes):
         "std": 0.1,
         "select": "mean",
         "graphs": {},
-        "trial": 0,
-        "folds": [],
-        "columns_version": "",
     }
     study = Workspace(workspace).study(Collection.parse(collection))
     BestParams(**{**values, **changes}).save(study)
@@ -228,7 +225,7 @@ def test_collections_that_cannot_be_learned_from(tmp_path):
         save_npz(graph_path(root, f"tile:{collection}", split, "conv__a"), arrays)
     graph_path(root, "tile:torn", "train", "conv__a").write_bytes(b"no zip")
     none = "has 1 graph in train, none of which can be trained on"
-    only = f"has no train split in {work}, so no labelled graphs to train on; rank and submit use"
+    only = f"has no train split in {work}, so no labelled graphs to train on; rank and submit rank"
     torn = "has no train graph that can be read: conv__a.npz cannot be opened"
     reasons = {"tile:alike": none, "tile:torn": torn, "tile:valid": only, "tile:withheld": none}
     build(root, work)
