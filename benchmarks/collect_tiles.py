@@ -38,7 +38,7 @@ from xlarank.pipelines.programs.sources import (
     label_settings,
     load_program,
 )
-from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.progress import steps_of
 
 MIN_TILES: Final = 5
 #: Arrays of a kernel that its digest is made from.
@@ -82,7 +82,6 @@ def collect_tiles(
     limit: float = 120.0,
     split: str = "train",
     name: str | None = None,
-    progress: Progress | None = None,
 ) -> Collected:
     """Write ``npz/tile/<source>/<split>/NAME_DIGEST.npz`` of every kernel, in ``out``.
 
@@ -108,7 +107,7 @@ def collect_tiles(
     smaller = np.geomspace(_MIN_LIMIT, _MAX_LIMIT, limits + 1)[:-1]
     all_limits = [_DEFAULT, *map(round, smaller.tolist())]
     scratch = folder / f".{loaded.name}.{_digest_of(identity)}.sweep"
-    _sweep(compiler, loaded, scratch, all_limits, limit * len(all_limits), progress)
+    _sweep(compiler, loaded, scratch, all_limits, limit * len(all_limits))
     if (result := _result(scratch, _DEFAULT)) != "ok":
         do = f"try another `target`, or more seconds; to begin anew remove {scratch}"
         default = Outcome(Status.FAILED, message=result)
@@ -135,18 +134,13 @@ def require_tiles(target: Chip) -> None:
 
 
 def _sweep(
-    compiler: Compiler,
-    program: Program,
-    folder: Path,
-    limits: list[int],
-    seconds: float,
-    progress: Progress | None,
+    compiler: Compiler, program: Program, folder: Path, limits: list[int], seconds: float
 ) -> None:
     """Compile under `remaining` limits; write ``LIMIT.pb``, or the error to ``LIMIT.txt``."""
     end = time.monotonic() + seconds
     waiting = remaining(folder, limits)
     title = f"compiling {program.name} under limits of memory"
-    with steps_of(progress, title, len(waiting)) as step:
+    with steps_of(title, len(waiting)) as step:
         while waiting:
             limit = waiting[0]
             result: bytes | str = f"not compiled within {seconds:.3g} s in all"

@@ -38,7 +38,7 @@ from xlarank.features.store import (
 )
 from xlarank.pipelines.support import building, processes
 from xlarank.pipelines.support.building import PartJob
-from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.progress import steps_of
 from xlarank.pipelines.support.workspaces import require_one_root, workspace_lock
 
 #: Below this many bytes of npz, starting processes costs more than it saves.
@@ -117,11 +117,7 @@ class BuildRequest:
 
 
 def build_features(
-    data_root: DataRoot,
-    workspace: Workspace,
-    request: BuildRequest | None = None,
-    *,
-    progress: Progress | None = None,
+    data_root: DataRoot, workspace: Workspace, request: BuildRequest | None = None
 ) -> BuildReport:
     """Compute and store the rows of every graph of the chosen collections and splits.
 
@@ -136,7 +132,7 @@ def build_features(
     workspace.require_writable()
     files = graph_files(data_root.npz, request.collections, where=str(data_root.path))
     discovered = discover(data_root.npz)
-    with workspace_lock(workspace, progress):
+    with workspace_lock(workspace):
         require_one_root(data_root, workspace, discovered)
     splits = choose_splits(request.splits)
     settings = request.settings
@@ -155,8 +151,8 @@ def build_features(
     large = request.scheduler is not None or sum(job.size for job in work) >= _WORTH_PROCESSES
     default_jobs = (os.cpu_count() or 1) if large else 1
     workers = min(request.jobs or default_jobs, max(1, len(work)))
-    built = _run(work, request, workers, progress)
-    with workspace_lock(workspace, progress):
+    built = _run(work, request, workers)
+    with workspace_lock(workspace):
         # another command may have changed the root meanwhile
         require_one_root(data_root, workspace, discovered)
         reports = _write_manifests(data_root, workspace, work, built)
@@ -168,13 +164,13 @@ def build_features(
 
 
 def _run(
-    work: list[PartJob], request: BuildRequest, workers: int, progress: Progress | None
+    work: list[PartJob], request: BuildRequest, workers: int
 ) -> dict[tuple[GraphFile, ...], PartJob]:
     """Return the jobs with their results, by files."""
     built = {}
     files = sum(len(job.files) for job in work)
     results = _results(work, request, workers)
-    with steps_of(progress, "building features", files) as step, closing(results):
+    with steps_of("building features", files) as step, closing(results):
         for job in results:
             built[job.files] = job
             for file in job.files:

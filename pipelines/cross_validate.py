@@ -22,7 +22,7 @@ from xlarank.models.validation.folds import MOST_FOLDS, Curves, FoldPlan, family
 from xlarank.pipelines.ranking.model_choice import best_of
 from xlarank.pipelines.support.baselines import Rankings
 from xlarank.pipelines.support.evaluation import Evaluation, add_untrained, first_of, out_of_fold
-from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.progress import steps_of
 from xlarank.pipelines.support.workspaces import each_collection, labelled_collections
 from xlarank.pipelines.training.training_sets import read_training_set, training_set_of
 
@@ -42,7 +42,6 @@ def cross_validate(
     collections: Sequence[str] = (),
     with_valid: bool = False,
     fit: FitSettings | None = None,
-    progress: Progress | None = None,
 ) -> Evaluation:
     """Score training graphs out of fold.
 
@@ -70,15 +69,13 @@ def cross_validate(
 
     def run(collection: Collection) -> Rankings:
         if not rankers:
-            return _trained(workspace, collection, by, settings, evaluation, progress)
+            return _trained(workspace, collection, by, settings, evaluation)
         training = read_training_set(workspace, collection, splits)
         rankings = Rankings()
         for ranker in rankers:
             params, tuned = params_for(workspace.study(collection), ranker, collection.kind)
             unfitted = Model.of(ranker, collection.kind, params)
-            curves = _curves(
-                collection, training.data, unfitted, by, settings, evaluation, progress
-            )
+            curves = _curves(collection, training.data, unfitted, by, settings, evaluation)
             stage = curves.best_stage()
             parameters = f"{'tuned' if tuned else 'default'} parameters"
             best = f"{counted(curves.rounds[stage], 'round')}, the best on these folds"
@@ -102,7 +99,6 @@ def _trained(
     by: str,
     settings: FitSettings,
     evaluation: Evaluation,
-    progress: Progress | None,
 ) -> Rankings:
     """Return the out-of-fold metrics of the trained model and of rules."""
     model = model_of(workspace, collection)
@@ -111,7 +107,7 @@ def _trained(
         return _kept_by_train(workspace, collection, model, card, evaluation)
     training = training_set_of(workspace, collection, model)
     settings = replace(settings, rounds=card.rounds)
-    curves = _curves(collection, training.data, model, by, settings, evaluation, progress)
+    curves = _curves(collection, training.data, model, by, settings, evaluation)
     if common := card.folds.keys() & curves.metrics.keys():
         mean = np.mean([card.folds[graph]["score"] for graph in common])
         graphs = "this graph" if len(common) == 1 else f"these {len(common)} graphs"
@@ -159,7 +155,6 @@ def _curves(
     by: str,
     settings: FitSettings,
     evaluation: Evaluation,
-    progress: Progress | None,
 ) -> Curves:
     """Fit a model on each fold; describe the folds and the graphs that none scores."""
     plan = FoldPlan.of(data)
@@ -175,7 +170,7 @@ def _curves(
         evaluation.notes.append(f"{collection}: {folds}")
         fallback = f"fallback for unseen kernel families: {FALLBACK}"
         evaluation.notes.append(f"{collection}: {fallback}")
-    with steps_of(progress, f"cross-validating {collection}", len(plan.folds)) as step:
+    with steps_of(f"cross-validating {collection}", len(plan.folds)) as step:
         curves = plan.curves(
             data, model, settings, lambda fold: step(f"held out {len(fold.held)} of {graphs}")
         )

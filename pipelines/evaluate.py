@@ -20,7 +20,7 @@ from xlarank.models.model import Model
 from xlarank.pipelines.ranking.model_choice import Choice, choose_for_collection
 from xlarank.pipelines.support.baselines import Rankings
 from xlarank.pipelines.support.evaluation import Evaluation, add_metrics, graphs_to_score
-from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.progress import steps_of
 from xlarank.pipelines.support.score_files import Scores
 from xlarank.pipelines.support.verdicts import count_unseen, known_families
 from xlarank.pipelines.support.workspaces import each_collection, labelled_collections
@@ -34,7 +34,6 @@ def evaluate(
     official_indices: Path | None = None,
     model_from: str | None = None,
     scores: Scores | None = None,
-    progress: Progress | None = None,
 ) -> Evaluation:
     """Evaluate what ranks each collection, or ``scores`` instead, on all configurations of a split.
 
@@ -66,7 +65,7 @@ def evaluate(
             graphs[str(collection)] = [*manifest.graphs] if manifest else []
         scores.require_known_graphs(graphs, split)
     files = {} if official_indices is None else _official_files(official_indices, chosen)
-    with steps_of(progress, f"evaluating on {split}", len(chosen)) as step:
+    with steps_of(f"evaluating on {split}", len(chosen)) as step:
 
         def run(collection: Collection) -> Rankings:
             step(str(collection))

@@ -26,7 +26,7 @@ from xlarank.data.hlo.reading import (
     unlabelled_arrays,
 )
 from xlarank.data.writing import write_graph
-from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.progress import steps_of
 
 _DEFAULT: Final[dict[Kind, str]] = {"layout": "layout:own:default", "tile": "tile:own"}
 
@@ -43,12 +43,7 @@ class ImportReport:
 
 
 def import_hlo(
-    files: Sequence[Path],
-    out: Path,
-    *,
-    target: str | None = None,
-    collection: str | None = None,
-    progress: Progress | None = None,
+    files: Sequence[Path], out: Path, *, target: str | None = None, collection: str | None = None
 ) -> ImportReport:
     """Write a graph file below ``out`` for every program in ``files``; broken files are listed in
     the report. A folder stands for the files in it, of which those that hold no program, such as a
@@ -77,7 +72,7 @@ def import_hlo(
     root = out if out.name == "npz" else out / "npz"
     report = ImportReport()
     written: dict[Path, Path] = {}
-    with steps_of(progress, "importing programs", len(files)) as step:
+    with steps_of("importing programs", len(files)) as step:
         for file in files:
             if file in twins:
                 report.left_out.append(f"{file}: {twins[file].name} is the same program")

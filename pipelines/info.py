@@ -13,7 +13,7 @@ from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 from xlarank.data.structure import structure_hash
 from xlarank.features.rows import is_rankable
 from xlarank.models.validation.label_noise import describe_labels, relative_std
-from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.progress import steps_of
 
 
 @dataclass
@@ -38,14 +38,12 @@ class SplitInfo:
     broken: dict[str, str] = field(default_factory=dict)
 
 
-def info(
-    data_root: DataRoot, *, collections: list[str] | None = None, progress: Progress | None = None
-) -> list[SplitInfo]:
+def info(data_root: DataRoot, *, collections: list[str] | None = None) -> list[SplitInfo]:
     """Read the graph files of the collections (default: all) and return counts by split."""
     files = graph_files(data_root.npz, collections or [], where=str(data_root.path))
     splits: dict[tuple[str, str], SplitInfo] = {}
     structures: list[tuple[SplitInfo, int]] = []
-    with steps_of(progress, "reading graphs", len(files)) as step:
+    with steps_of("reading graphs", len(files)) as step:
         for file in files:
             key = str(file.collection), file.split
             split = splits.setdefault(key, SplitInfo(*key))

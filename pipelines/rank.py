@@ -22,7 +22,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.models.model import Model
 from xlarank.models.validation.metrics import compiler_cost, graph_metrics, order_of, speedups
 from xlarank.pipelines.ranking.model_choice import Choice, choose_for_graph, rows_for_model
-from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.progress import steps_of
 
 if TYPE_CHECKING:  # imported when a table or an explanation is requested
     import pandas as pd
@@ -59,7 +59,6 @@ def rank_folder(
     target: str | None = None,
     collection: str | None = None,
     model_from: str | None = None,
-    progress: Progress | None = None,
 ) -> tuple[dict[str, Ranking], dict[str, str]]:
     """Rank every npz file below a folder; return the rankings, and the reasons for failures, by
     name.
@@ -80,7 +79,7 @@ def rank_folder(
     rankings: dict[str, Ranking] = {}
     broken: dict[str, str] = {}
     ranked = partial(rank, workspace, target=target, collection=collection, model_from=model_from)
-    with steps_of(progress, "ranking graphs", len(files)) as step:
+    with steps_of("ranking graphs", len(files)) as step:
         for path in sorted(files):
             name = path.relative_to(folder).as_posix().removesuffix(".npz")
             try:

@@ -28,7 +28,7 @@ from xlarank.pipelines.ranking.model_choice import choose_for_collection
 from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph
 from xlarank.pipelines.reporting import charts
 from xlarank.pipelines.support import baselines, evaluation, verdicts
-from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.progress import steps_of
 from xlarank.pipelines.support.workspaces import chosen_collections
 
 #: A table row: cell by column heading.
@@ -178,11 +178,7 @@ class CollectionFacts:
 
 
 def report(
-    workspace: Workspace,
-    out: Path,
-    *,
-    collections: Sequence[str] = (),
-    progress: Progress | None = None,
+    workspace: Workspace, out: Path, *, collections: Sequence[str] = ()
 ) -> list[CollectionFacts]:
     """Write the report of a workspace to ``out``, one self-contained page; return what it shows.
 
@@ -191,7 +187,7 @@ def report(
     """
     chosen = chosen_collections(workspace, collections)
     all_facts = []
-    with steps_of(progress, "reporting", len(chosen)) as step:
+    with steps_of("reporting", len(chosen)) as step:
         for collection in chosen:
             all_facts.append(gather(workspace, collection))
             step(str(collection))

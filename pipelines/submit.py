@@ -39,7 +39,7 @@ from xlarank.features.store import (
 )
 from xlarank.models.validation.metrics import order_of, top_of
 from xlarank.pipelines.ranking.model_choice import Choice, choose_for_collection, rows_for_model
-from xlarank.pipelines.support.progress import Progress, Step, steps_of
+from xlarank.pipelines.support.progress import Step, steps_of
 from xlarank.pipelines.support.score_files import Scores
 from xlarank.pipelines.support.workspaces import chosen_collections, require_one_root
 
@@ -83,7 +83,6 @@ def submit(
     collections: Sequence[str] = (),
     model_from: str | None = None,
     scores: Scores | None = None,
-    progress: Progress | None = None,
 ) -> Submission:
     """Write a submission that ranks the test graphs of each collection by its model or ``scores``.
 
@@ -109,7 +108,7 @@ def submit(
     if scores is not None:
         scores.require_known_graphs({str(of): tests[of].names for of in tests}, "test")
     count = sum(len(test.names) for test in tests.values())
-    with steps_of(progress, "ranking test graphs", count) as step:
+    with steps_of("ranking test graphs", count) as step:
         for collection, test in tests.items():
             try:
                 configs |= _counts(collection, test, report)

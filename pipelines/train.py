@@ -21,7 +21,7 @@ from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.ranking.model_choice import best_of
 from xlarank.pipelines.support.baselines import UNTRAINED, Rankings
 from xlarank.pipelines.support.evaluation import add_untrained, compared
-from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.progress import steps_of
 from xlarank.pipelines.support.workspaces import chosen_collections, each_collection, workspace_lock
 from xlarank.pipelines.training.contender import Contender, new_contenders
 from xlarank.pipelines.training.settings import AUTO, TrainSettings
@@ -71,9 +71,7 @@ class TrainResult:
     skipped: str = ""
 
 
-def train(
-    workspace: Workspace, settings: TrainSettings | None = None, *, progress: Progress | None = None
-) -> list[TrainResult]:
+def train(workspace: Workspace, settings: TrainSettings | None = None) -> list[TrainResult]:
     """For each collection, cross-validate the number of rounds, then fit and save a model, with
     tuned parameters if there are any.
 
@@ -100,7 +98,7 @@ def train(
         began = time.monotonic()
         splits = settings.splits
         training = read_training_set(workspace, collection, splits, extra, settings.max_rows)
-        result = _train(workspace, training, settings, fit, progress)
+        result = _train(workspace, training, settings, fit)
         return replace(result, seconds=time.monotonic() - began)
 
     results = each_collection(chosen, settings.collections, left_out, run)
@@ -111,11 +109,7 @@ def train(
 
 
 def _train(
-    workspace: Workspace,
-    training: StoredTrainingSet,
-    settings: TrainSettings,
-    fit: FitSettings,
-    progress: Progress | None,
+    workspace: Workspace, training: StoredTrainingSet, settings: TrainSettings, fit: FitSettings
 ) -> TrainResult:
     """Cross-validate the requested models, fit the best on all rows and save it."""
     data = training.data
@@ -125,7 +119,7 @@ def _train(
     validated: list[Contender] = []
     failed: list[str] = []
     total = len(contenders) * len(plan.folds) + settings.seeds
-    with steps_of(progress, f"training {training.collection}", total) as step:
+    with steps_of(f"training {training.collection}", total) as step:
         for contender in contenders:
             try:
                 validated.append(contender.validated(data, plan, settings, fit, step))
@@ -147,7 +141,7 @@ def _train(
     why = ""
     if settings.model == AUTO:
         why = _chosen_from(validated, failed, plan)
-    result = _save(workspace, training, plan, model, validated, settings, progress)
+    result = _save(workspace, training, plan, model, validated, settings)
     return replace(result, why=why)
 
 
@@ -170,7 +164,6 @@ def _save(
     model: Model,
     validated: Sequence[Contender],
     settings: TrainSettings,
-    progress: Progress | None,
 ) -> TrainResult:
     """Replace the model of the collection by the best contender's model, which is the first, and
     write the out-of-fold results of all.
@@ -185,7 +178,7 @@ def _save(
         note = _require_scores_that_differ(training, model)
     others = _untrained(training, best)
     card = _card(training, plan, best, settings, others)
-    with workspace_lock(workspace, progress):
+    with workspace_lock(workspace):
         training.require_current(workspace)
         saved = model.save(workspace.model(training.collection), card)
     return TrainResult(

@@ -24,7 +24,7 @@ from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.tuned import BestParams, tuned_members
 from xlarank.models.validation.folds import FACTOR, Curves, FoldPlan, climb, rungs_of
 from xlarank.models.validation.metrics import paired_difference, require_selection
-from xlarank.pipelines.support.progress import Progress, Step, steps_of
+from xlarank.pipelines.support.progress import Step, steps_of
 from xlarank.pipelines.support.workspaces import chosen_collections, workspace_lock
 from xlarank.pipelines.training.studies import FINISHED, draw_study, open_storage, open_study
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_training_set
@@ -73,7 +73,6 @@ def tune(
     fit: FitSettings | None = None,
     storage: str | None = None,
     select: str = "mean",
-    progress: Progress | None = None,
 ) -> list[TuneResult]:
     """Continue the study of each collection up to ``trials`` finished trials; save the best.
 
@@ -97,7 +96,7 @@ def tune(
     results = list[TuneResult]()
     with (
         open_storage(workspace, storage) as opened,
-        steps_of(progress, f"tuning {model}", trials * len(chosen)) as step,
+        steps_of(f"tuning {model}", trials * len(chosen)) as step,
     ):
         for number, collection in enumerate(chosen):
             share = deadline and max(0.0, deadline - time.monotonic()) / (len(chosen) - number)

@@ -23,7 +23,7 @@ from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
 from xlarank.pipelines.programs.sources import Collected
 from xlarank.pipelines.programs.timing import Timings, fastest, time_programs
-from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.progress import steps_of
 
 
 def collect(
@@ -34,7 +34,6 @@ def collect(
     configs: int = 64,
     seed: int = 0,
     minutes: float = 10.0,
-    progress: Progress | None = None,
 ) -> Collected:
     """Write ``npz/layout/<source>/random/train/NAME.npz`` in ``out``, its module and manifest.
 
@@ -63,7 +62,7 @@ def collect(
     codes = random_configurations(candidates, configs, rng)
     rows = candidates.expand(codes)
     with Journal(path.with_name(f".{loaded.name}.journal"), identity) as journal:
-        outcomes = _compile(compiler, journal, loaded, rows, progress)
+        outcomes = _compile(compiler, journal, loaded, rows)
         order = _shuffled(outcomes, rng)
         # configurations compiled to the same program share its label
         programs: dict[str, int] = {}
@@ -81,7 +80,6 @@ def collect(
                 minutes=minutes,
                 seed=seed,
                 journal=journal,
-                progress=progress,
             )
             labels = timings.nanoseconds()
             facts = _facts(timings)
@@ -99,11 +97,7 @@ def collect(
 
 
 def _compile(
-    compiler: Compiler,
-    journal: Journal,
-    program: Program,
-    rows: NDArray[np.int8],
-    progress: Progress | None,
+    compiler: Compiler, journal: Journal, program: Program, rows: NDArray[np.int8]
 ) -> list[Outcome]:
     """Return the outcome of each configuration, the compiler's default first, which must compile;
     those in the journal are not compiled again.
@@ -111,7 +105,7 @@ def _compile(
     compiler.add_estimates(journal.estimates)
     keys = [sources.configuration_key(row) for row in rows]
     title = f"compiling {program.name} for {compiler.target.name}"
-    with steps_of(progress, title, len(keys)) as step:
+    with steps_of(title, len(keys)) as step:
         for part in (slice(0, 1), slice(1, None)):
             missing = [at for at in range(len(keys))[part] if keys[at] not in journal.outcomes]
             for _ in range(len(keys[part]) - len(missing)):

@@ -32,7 +32,7 @@ from xlarank.pipelines.programs.compiler.outcome import Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
 from xlarank.pipelines.programs.sources import is_function, load_program, write_configurations
-from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.progress import steps_of
 
 
 @dataclass(frozen=True)
@@ -157,11 +157,7 @@ def write_proposal(path: Path, proposal: Proposal) -> None:
 
 
 def estimates(
-    proposal: Proposal,
-    configurations: Sequence[int],
-    target: str,
-    *,
-    progress: Progress | None = None,
+    proposal: Proposal, configurations: Sequence[int], target: str
 ) -> dict[int, int | None]:
     """Return the compiler's estimated nanoseconds of configurations, None if one does not compile.
 
@@ -179,7 +175,7 @@ def estimates(
     modules = (program.constrained(table.rows[table.codes[at]]) for at in configurations)
     found: dict[int, int | None] = dict.fromkeys(configurations)
     title = f"compiling {program.name} for {target}"
-    with Compiler(chip) as compiler, steps_of(progress, title, len(configurations)) as step:
+    with Compiler(chip) as compiler, steps_of(title, len(configurations)) as step:
         for at, outcome in compiler.compile(modules):
             step("")
             if outcome.status is Status.OK:

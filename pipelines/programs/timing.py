@@ -14,7 +14,7 @@ from xlarank.data.errors import CompilerError, counted
 from xlarank.data.hlo.messages import Message
 from xlarank.pipelines.programs.compiler.outcome import Journal
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.progress import steps_of
 
 #: Minimum number of rounds in which programs are timed, unless the time is over.
 ROUNDS: Final = 24
@@ -34,7 +34,6 @@ def time_programs(
     min_rounds: int = ROUNDS,
     seed: int = 0,
     journal: Journal | None = None,
-    progress: Progress | None = None,
 ) -> Timings:
     """Run programs on inputs of ``plain`` until the order of the five fastest is settled or
     ``minutes`` are over, the time to load them included; at least two rounds are run.
@@ -49,7 +48,7 @@ def time_programs(
     planned = max(min_rounds, (len(rounds) // _INTERVAL + 1) * _INTERVAL)
     title = f"loading {len(programs)} programs, then measuring rounds"
     with (
-        steps_of(progress, title, len(programs) + planned - len(rounds)) as step,
+        steps_of(title, len(programs) + planned - len(rounds)) as step,
         closing(compiler.measure(plain, programs, seed=seed, done=len(rounds), step=step)) as made,
     ):
         end = None

@@ -23,7 +23,7 @@ from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, 
 from xlarank.data.files import regular_no_link
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import read_manifest, read_manifests, stored_collections
-from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.progress import steps_of
 
 T = TypeVar("T")
 
@@ -105,14 +105,14 @@ def require_one_root(data_root: DataRoot, workspace: Workspace, files: Sequence[
 
 
 @contextmanager
-def workspace_lock(workspace: Workspace, progress: Progress | None = None) -> Iterator[None]:
+def workspace_lock(workspace: Workspace) -> Iterator[None]:
     """Wait for the workspace's lock and hold it. Not reentrant; raises `WorkspaceError`."""
     workspace.require_writable()
     path = workspace.root / LOCK
     with ExitStack() as stack:
         try:
             file = stack.enter_context(open(path, "ab", opener=regular_no_link))
-            _wait_for_lock(file, path, progress)
+            _wait_for_lock(file, path)
         except OSError as error:
             got = f"{path} cannot be locked ({error.strerror})"
             expected = "a regular file that can be written to"
@@ -121,7 +121,7 @@ def workspace_lock(workspace: Workspace, progress: Progress | None = None) -> It
         yield
 
 
-def _wait_for_lock(file: IO[bytes], path: Path, progress: Progress | None) -> None:
+def _wait_for_lock(file: IO[bytes], path: Path) -> None:
     try:
         if sys.platform != "win32":
             import fcntl
@@ -129,7 +129,7 @@ def _wait_for_lock(file: IO[bytes], path: Path, progress: Progress | None) -> No
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                with steps_of(progress, f"another process writes {path.parent}; waiting", 1):
+                with steps_of(f"another process writes {path.parent}; waiting", 1):
                     fcntl.flock(file, fcntl.LOCK_EX)
     except OSError as error:
         if error.errno not in _NO_LOCKS:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.collect_tiles import NO_ESTIMATE, add_tiles, collect_tiles, remaining
 from tests.data.hlo.programs import instruction
-from tests.pipelines.trees import Listener, contents
+from tests.pipelines.trees import Listener, contents, shown
 from xlarank.data.errors import CompilerError
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.messages import HloModuleProto
@@ -138,7 +138,8 @@ def test_interrupted_and_run_again_it_gives_the_same_files(tmp_path):
         tiles(tmp_path / "killed", Compiler(dies=4))
     again = Compiler()
     listener = Listener()
-    tiles(tmp_path / "killed", again, progress=listener)
+    with shown(listener):
+        tiles(tmp_path / "killed", again)
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
     assert len(again.compiled) == len(listener.notes) == 9 - 4
     assert listener.jobs == [("compiling prog under limits of memory", 9 - 4)]

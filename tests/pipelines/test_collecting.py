@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.data.hlo.programs import matmul_module
 from tests.features.helpers import SCRAMBLED_GRAPHS
 from tests.graphs import Node, examples, parameter, unconfigured
-from tests.pipelines.trees import Listener
+from tests.pipelines.trees import Listener, shown
 from xlarank.data.errors import CompilerError
 from xlarank.data.graph import read_graph
 from xlarank.data.writing import write_graph
@@ -114,7 +114,8 @@ def test_measuring_stops_when_the_order_of_the_fastest_no_longer_changes(tmp_pat
     steady = Device()
     noisy = Device(noise=0.5)
     listener = Listener()
-    timings = time_programs(steady, PLAIN, programs("1", "2", "3"), minutes=1, progress=listener)
+    with shown(listener):
+        timings = time_programs(steady, PLAIN, programs("1", "2", "3"), minutes=1)
     notes = ["1 loaded", "2 loaded", "3 loaded"]
     notes += [f"round {number}" for number in range(1, ROUNDS + 1)]
     assert listener.notes == notes and listener.jobs[0][1] == len(notes)
@@ -122,7 +123,8 @@ def test_measuring_stops_when_the_order_of_the_fastest_no_longer_changes(tmp_pat
     assert timings.nanoseconds() == {"1": 10**6, "2": 2 * 10**6, "3": 3 * 10**6}
     listener = Watched()
     many = programs(*map(str, range(1000, 1040)))
-    timings = time_programs(noisy, PLAIN, many, minutes=1, progress=listener)
+    with shown(listener):
+        timings = time_programs(noisy, PLAIN, many, minutes=1)
     assert noisy.rounds > ROUNDS and noisy.rounds % 8 == 0
     assert listener.left[-1] == 0 < min(listener.left[:-1]), "complete at the end alone"
     earlier = [timings.seconds[:, : noisy.rounds - back] for back in (16, 8, 0)]

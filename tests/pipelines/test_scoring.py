@@ -42,8 +42,9 @@ from xlarank.pipelines.training.training_sets import read_training_set
 UNSEEN_KINDS = "out of fold, unseen kernel families (layouts: program families)"
 
 
-def run(workspace, **options):
-    return evaluate(Workspace(workspace), **options)
+def run(workspace, progress=None, **options):
+    with trees.shown(progress):
+        return evaluate(Workspace(workspace), **options)
 
 
 def graphs_of(report):

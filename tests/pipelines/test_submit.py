@@ -27,8 +27,9 @@ from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import submit
 
 
-def run(workspace, out, **options):
-    return submit(Workspace(workspace), out, **{"model_from": "trained", **options})
+def run(workspace, out, progress=None, **options):
+    with trees.shown(progress):
+        return submit(Workspace(workspace), out, **{"model_from": "trained", **options})
 
 
 def rows_of(path):

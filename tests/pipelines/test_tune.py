@@ -15,6 +15,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from tests.pipelines import trees
 from tests.pipelines.trees import LAYOUT, TILE, Listener, build, edit_json, write_tree
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
@@ -46,10 +47,11 @@ def made_up(score):
     return climb
 
 
-def run(workspace, trials=2, rounds=10, **options):
+def run(workspace, trials=2, rounds=10, progress=None, **options):
     """Tune with few rounds and one thread; by default the tile collection alone."""
     chosen = {"collections": [TILE], "fit": FitSettings(rounds, threads=1), **options}
-    return tune(Workspace(workspace), trials=trials, **chosen)
+    with trees.shown(progress):
+        return tune(Workspace(workspace), trials=trials, **chosen)
 
 
 def folder(workspace, collection=TILE):

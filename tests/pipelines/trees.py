@@ -30,7 +30,7 @@ from xlarank.features.settings import FeatureSettings
 from xlarank.features.store import each_graph
 from xlarank.models.model import Model
 from xlarank.pipelines.build_features import BuildReport, BuildRequest, build_features
-from xlarank.pipelines.support.progress import Progress
+from xlarank.pipelines.support.progress import Display, show_progress
 from xlarank.pipelines.train import TrainResult, train
 from xlarank.pipelines.training.settings import TrainSettings
 
@@ -147,16 +147,27 @@ def data_root(root: Path) -> DataRoot:
     return DataRoot(root, root / "npz", "made by a test")
 
 
+@contextmanager
+def shown(display: Display | None) -> Iterator[None]:
+    """Show the jobs of a block by a display."""
+    show_progress(display)
+    try:
+        yield
+    finally:
+        show_progress(None)
+
+
 def build(
-    root: Path, workspace: Path, *, progress: Progress | None = None, **chosen: Any
+    root: Path, workspace: Path, *, progress: Display | None = None, **chosen: Any
 ) -> BuildReport:
     """Build features; the fast columns in one process, by default."""
     request = BuildRequest(**{"settings": FAST, "jobs": 1, **chosen})
-    return build_features(data_root(root), Workspace(workspace), request, progress=progress)
+    with shown(progress):
+        return build_features(data_root(root), Workspace(workspace), request)
 
 
 def train_models(
-    workspace: Path, *, progress: Progress | None = None, may_be_equal: bool = False, **chosen: Any
+    workspace: Path, *, progress: Display | None = None, may_be_equal: bool = False, **chosen: Any
 ) -> list[TrainResult]:
     """Train models, with one seed and one thread by default; save those of few rows, whose scores
     are all equal, if these ``may_be_equal``.
@@ -166,7 +177,8 @@ def train_models(
         if may_be_equal:
             check = "xlarank.pipelines.train._require_scores_that_differ"
             patch.setattr(check, lambda training, model: "")
-        return train(Workspace(workspace), settings, progress=progress)
+        with shown(progress):
+            return train(Workspace(workspace), settings)
 
 
 def stored(workspace: Path, collection: str = LAYOUT, split: str = "train") -> dict[str, GraphRows]:

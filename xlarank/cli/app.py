@@ -22,6 +22,7 @@ from xlarank.cli import console, dataset, demo, explaining, learning, programs, 
 from xlarank.cli.options import RANKERS, moved_to_front, require_separate_files
 from xlarank.data.errors import MAX_ROUNDS, XlarankError
 from xlarank.data.files import DISK_FULL
+from xlarank.pipelines.support.progress import show_progress
 
 #: Placeholders of option values in help, by type; a flag has none.
 _PLACEHOLDERS: Final = {"Path": "PATH", "str": "TEXT", "bool": "", "int": "N", "float": "N"}
@@ -133,6 +134,7 @@ def common(
         raise typer.BadParameter("--quiet and --verbose exclude each other")
     console.current_run.quiet = quiet
     console.current_run.verbose = verbose
+    show_progress(console.progress)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's parser prints irrelevant warnings
     console.current_run.command = context.invoked_subcommand or ""
 

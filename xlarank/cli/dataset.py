@@ -14,7 +14,6 @@ from xlarank.cli.console import (
     headline,
     list_lines,
     list_reasons,
-    progress,
     say,
     show_rows,
     write_json,
@@ -90,7 +89,7 @@ def info(
         write_json(json_file, values)
         return
     root = options.data_root_of(data_root)
-    parts = run(root, collections=collection or [], progress=progress)
+    parts = run(root, collections=collection or [])
     show_rows(map(info_row, parts))
     list_lines("note", options.substitutions(part.collection for part in parts))
     for part in parts:

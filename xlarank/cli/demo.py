@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from typer import Typer
 
 from xlarank.cli import options
-from xlarank.cli.console import program, progress, say, show_rows, write_json
+from xlarank.cli.console import program, say, show_rows, write_json
 from xlarank.cli.ranking import show_ranking
 from xlarank.data.errors import counted
 
@@ -38,14 +38,14 @@ def demo(workspace: options.Work = Path("work/demo")) -> None:
     root = find_data_root(SAMPLE)
     work = Workspace(workspace)
     say("The embedded sample: layouts and tiles of small programs, measured on a CPU.", "bold")
-    built = build_features(root, work, BuildRequest(collections=DEMO), progress=progress)
+    built = build_features(root, work, BuildRequest(collections=DEMO))
     for name in DEMO:
         parts = [part for part in built.splits if part.collection == name]
         graphs = sum(part.graphs for part in parts)
         rows = sum(part.rows for part in parts)
         say(f"built {name}: {counted(graphs, 'graph')}, {rows:,} distinct configurations")
-    trained = train(work, TrainSettings(collections=DEMO), progress=progress)
-    evaluation = evaluate(work, collections=DEMO, progress=progress)
+    trained = train(work, TrainSettings(collections=DEMO))
+    evaluation = evaluate(work, collections=DEMO)
     write_json(work.reports() / "valid.json", evaluation.report)
     say("")
     say("What ranks each collection, and scores of graphs whose families were held out", "bold")

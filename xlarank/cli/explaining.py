@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from typer import Argument, Option, Typer
 
 from xlarank.cli import console, options
-from xlarank.cli.console import list_lines, list_reasons, progress, say, show_rows, write_json
+from xlarank.cli.console import list_lines, list_reasons, say, show_rows, write_json
 from xlarank.data.errors import counted
 from xlarank.data.workspace import Workspace
 
@@ -174,7 +174,7 @@ def report(
     work = Workspace(workspace)
     options.build_changed(work, collection)
     out = out or work.reports() / "report.html"
-    all_facts = run(work, out, collections=collection or (), progress=progress)
+    all_facts = run(work, out, collections=collection or ())
     scored = [facts for facts in all_facts if facts.metrics]
     for facts in scored:
         say(f"{facts.name}: {facts.sentence}")

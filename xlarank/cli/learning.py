@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option, Typer
 
 from xlarank.cli import console, options
-from xlarank.cli.console import list_lines, progress, say, show_rows, write_json
+from xlarank.cli.console import list_lines, say, show_rows, write_json
 from xlarank.cli.options import built_workspace
 from xlarank.cli.scoring import show_ranking
 
@@ -67,7 +67,6 @@ def tune(
         fit=fit,
         storage=storage,
         select=select,
-        progress=progress,
     )
     _show_tuned(results)
     write_json(json_file, results)
@@ -153,7 +152,7 @@ def train(
         threads=threads,
         max_rows=max_rows,
     )
-    results = run(work, settings, progress=progress)
+    results = run(work, settings)
     names = [result.collection for result in results if not result.skipped]
     has_valid = any(read_manifest(work, Collection.parse(of), "valid") for of in names)
     following = "evaluate" if has_valid and not with_valid else "cross-validate"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from typer import BadParameter, CallbackParam, Option
 
 from xlarank.cli import console
-from xlarank.cli.console import list_lines, list_reasons, progress, say, show_rows, write_json
+from xlarank.cli.console import list_lines, list_reasons, say, show_rows, write_json
 from xlarank.data.errors import (
     MAX_ROUNDS,
     MAX_SEED,
@@ -321,7 +321,7 @@ def build(
     """Build features and print the result; return the broken files with their reasons."""
     from xlarank.pipelines.build_features import build_features as run
 
-    report = run(root, workspace, request, progress=progress)
+    report = run(root, workspace, request)
     show_rows(
         {
             "collection": part.collection,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from typer import Argument, Option, Typer
 
 from xlarank.cli import console, options
-from xlarank.cli.console import finish, list_lines, progress, say, show_rows, write_json
+from xlarank.cli.console import finish, list_lines, say, show_rows, write_json
 from xlarank.data.errors import counted
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def import_hlo(
     """Convert HLO programs or TpuGraphs protobufs to graph files in TpuGraphs format."""
     from xlarank.pipelines.import_hlo import import_hlo as run
 
-    report = run(files, out, target=target, collection=collection, progress=progress)
+    report = run(files, out, target=target, collection=collection)
     show_rows(
         {
             "graph": graph["graph"],
@@ -98,9 +98,7 @@ def collect(
     from xlarank.pipelines.programs.compiler.session import Compiler
 
     with Compiler(chip_named(target), jobs=jobs) as compiler:
-        labels = run(
-            program, out, compiler, configs=configs, seed=seed, minutes=minutes, progress=progress
-        )
+        labels = run(program, out, compiler, configs=configs, seed=seed, minutes=minutes)
     console.current_run.keep(out)
     _show_labels(labels, configs)
     write_json(json_file, labels.manifest)
@@ -147,15 +145,7 @@ def advise(
     from xlarank.pipelines.programs.compiler.session import Compiler
 
     with Compiler(chip_named(target), jobs=jobs) as compiler:
-        advice = run(
-            program,
-            compiler,
-            out=out,
-            budget=budget,
-            minutes=minutes,
-            measure=measure,
-            progress=progress,
-        )
+        advice = run(program, compiler, out=out, budget=budget, minutes=minutes, measure=measure)
     if advice.replaced:
         say(advice.replaced)
     if advice.diagnosis is None:

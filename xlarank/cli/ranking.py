@@ -15,7 +15,6 @@ from xlarank.cli.console import (
     finish,
     list_lines,
     list_reasons,
-    progress,
     say,
     show_rows,
     write_json,
@@ -86,12 +85,7 @@ def rank(
     broken: dict[str, str] = {}
     if graph.is_dir():
         rankings, broken = rank_folder(
-            work,
-            graph,
-            target=target,
-            collection=collection,
-            model_from=model_from,
-            progress=progress,
+            work, graph, target=target, collection=collection, model_from=model_from
         )
         _show_rankings(rankings, top)
         result = {name: ranking.as_json(top) for name, ranking in rankings.items()}
@@ -144,7 +138,7 @@ def _rank_program(
     result = ranking.as_json(top)
     if check:
         chosen = [0, *(int(at) for at in ranking.order if at)][: check + 1]
-        found = estimates(proposal, chosen, ranking.target, progress=progress)
+        found = estimates(proposal, chosen, ranking.target)
         _show_check(found)
         result["estimates_ns"] = found
     if out is not None:
@@ -309,7 +303,6 @@ def submit(
         collections=collection or (),
         model_from=model_from,
         scores=options.read_scores(scores, "test"),
-        progress=progress,
     )
     console.current_run.keep(out)
     _show_submission(report)

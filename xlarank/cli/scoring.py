@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option, Typer
 
 from xlarank.cli import console, options
-from xlarank.cli.console import list_lines, list_reasons, progress, say, show_rows, write_json
+from xlarank.cli.console import list_lines, list_reasons, say, show_rows, write_json
 from xlarank.cli.options import built_workspace, read_scores
 from xlarank.data.errors import counted
 
@@ -56,7 +56,6 @@ def evaluate(
         official_indices=official_indices,
         model_from=model_from,
         scores=read_scores(scores, split),
-        progress=progress,
     )
     _show(evaluation, graphs)
     _show_comparison(evaluation)
@@ -103,7 +102,6 @@ def cross_validate(
         collections=collection or (),
         with_valid=with_valid,
         fit=FitSettings(rounds, seed, threads),
-        progress=progress,
     )
     several = len(set(model or ())) > 1
     if best := evaluation.several[:1] or [*dict.fromkeys(model or ())][:1]:

@@ -22,7 +22,6 @@ from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.sources import NO_CODE, load_program
 from xlarank.pipelines.programs.timing import time_programs
-from xlarank.pipelines.support.progress import Progress
 
 #: Speedup that justifies changing code.
 WORTHWHILE = 1.02
@@ -130,7 +129,6 @@ def advise(
     budget: int = 20,
     minutes: float = 60.0,
     measure: bool = False,
-    progress: Progress | None = None,
 ) -> Advice:
     """Diagnose a program, and search layouts within a budget of compilations and minutes.
 
@@ -143,12 +141,12 @@ def advise(
     if budget < 1:
         raise CompilerError(f"a budget of {budget} compilations", expected="at least 1")
     with _measuring_device(compiler, measure) as device:
-        search, replaced = _search(compiler, program, budget, minutes, progress)
+        search, replaced = _search(compiler, program, budget, minutes)
         default = _Edited(search.trials[0].cycles, search.trials[0].text, search.written)
         edited = _edited(search, default)
         measured = None
         if device and edited.module is not None:
-            measured = _measure(device, search, edited, minutes, progress)
+            measured = _measure(device, search, edited, minutes)
             if measured.low <= 1:
                 edited = default
     return _write(_advice(search, program, replaced, default, edited, measured), edited.module, out)
@@ -171,12 +169,12 @@ def _measuring_device(compiler: Compiler, measure: bool) -> Iterator[Compiler | 
 
 
 def _search(
-    compiler: Compiler, program: str, budget: int, minutes: float, progress: Progress | None
+    compiler: Compiler, program: str, budget: int, minutes: float
 ) -> tuple[LayoutSearch, str]:
     """Return the finished search, and a note on operations replaced for lack of code."""
     search = LayoutSearch(compiler, load_program(program, compiler))
     try:
-        search.run(budget, minutes, progress)
+        search.run(budget, minutes)
         return search, ""
     except CompilerError as error:
         if not NO_CODE.search(error.got) or not any(search.program.leaves):
@@ -184,7 +182,7 @@ def _search(
         note = "take_along_axis was compiled as a product with one_hot, write it so"
         replaced = f"{note}: {error.got}"
     search = LayoutSearch(compiler, load_program(program, compiler, one_hot=True))
-    search.run(budget, minutes, progress)
+    search.run(budget, minutes)
     return search, replaced
 
 
@@ -213,19 +211,13 @@ def _edited(search: LayoutSearch, default: _Edited) -> _Edited:
 
 
 def _measure(
-    device: Compiler,
-    search: LayoutSearch,
-    edited: _Edited,
-    minutes: float,
-    progress: Progress | None,
+    device: Compiler, search: LayoutSearch, edited: _Edited, minutes: float
 ) -> Measurement:
     """Time a program as written and as advised; raise `CompilerError` if the latter fails."""
     plain = search.program.module
     assert edited.module is not None
     programs = {"written": plain, "advised": edited.module}
-    timings = time_programs(
-        device, plain, programs, minutes=minutes, min_rounds=96, progress=progress
-    )
+    timings = time_programs(device, plain, programs, minutes=minutes, min_rounds=96)
     if problem := timings.problems.get("advised"):
         got = f"the program as advised does not run ({problem})"
         raise CompilerError(got, do="leave the layouts as they are")

@@ -23,7 +23,7 @@ from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
 from xlarank.pipelines.programs.sources import default_error
 from xlarank.pipelines.programs.timing import time_programs
-from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.progress import steps_of
 
 #: Maximum number of copy-avoiding configurations per round, and distance in operations from a copy.
 _MAX_AVOIDING: Final = 12
@@ -113,12 +113,12 @@ class LayoutSearch:
         """Number of compilations; known programs cost nothing."""
         return sum(not trial.outcome.shared for trial in self.trials)
 
-    def run(self, budget: int, minutes: float, progress: Progress | None = None) -> None:
+    def run(self, budget: int, minutes: float) -> None:
         """Compile up to ``budget`` programs; raises `CompilerError` if the default fails."""
         self._budget = budget
         self._end = time.monotonic() + 60 * minutes
         title = f"compiling {self.program.name} for {self.compiler.target.name}"
-        with steps_of(progress, title, budget) as self._step:
+        with steps_of(title, budget) as self._step:
             self._compile([self.written])
             default = self.trials[0]
             if default.outcome.status is not Status.OK or not default.cycles:
