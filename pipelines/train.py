@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -77,9 +77,8 @@ def train(workspace: Workspace, settings: TrainSettings | None = None) -> list[T
 
     If folds hold out kernel families, those unseen in training are ranked with a fallback, blended
     with the compiler's default (`xlarank.models.card.blend_default`). A model whose scores are all
-    equal is not saved. With ``model`` "auto", every ranker is validated
-    on the same folds and the best is trained, per collection; its score, the best of several, is
-    slightly optimistic.
+    equal is not saved. With ``model`` "auto", every ranker is validated on the same folds and the
+    best is trained, per collection; its score, the best of several, is slightly optimistic.
 
     Raises `CollectionError` or `ModelError` for a collection named in the settings (others are left
     out with their reason), and `CollectionError` if nothing could be trained. Models that were
@@ -112,37 +111,69 @@ def _train(
     workspace: Workspace, training: StoredTrainingSet, settings: TrainSettings, fit: FitSettings
 ) -> TrainResult:
     """Cross-validate the requested models, fit the best on all rows and save it."""
-    data = training.data
-    plan = FoldPlan.of(data)
+    plan = FoldPlan.of(training.data)
     has_folds = bool(plan.folds)
     contenders = new_contenders(workspace, training.collection, settings, has_folds=has_folds)
-    validated: list[Contender] = []
-    failed: list[str] = []
     total = len(contenders) * len(plan.folds) + settings.seeds
+    data = training.data.with_also()
     with steps_of(f"training {training.collection}", total) as step:
-        for contender in contenders:
-            try:
-                validated.append(contender.validated(data, plan, settings, fit, step))
-            except ModelError as error:
-                if settings.model != AUTO:
-                    raise
-                failed.append(f"{contender.model.name} is left out: {error.got}")
-        if not validated:
-            raise ModelError("; ".join(failed))
-        validated.sort(key=lambda contender: -contender.value)
+        validated, failed = _validated(contenders, training, plan, settings, fit, step)
         best = validated[0]
         rounds = counted(best.rounds, "round")
         model = best.model.fit(
-            data.with_also(),
+            data,
             replace(fit, rounds=best.rounds),
             settings.seeds,
             lambda seed: step(f"seed {seed}, {rounds}"),
         )
-    why = ""
-    if settings.model == AUTO:
-        why = _chosen_from(validated, failed, plan)
-    result = _save(workspace, training, plan, model, validated, settings)
-    return replace(result, why=why)
+    importance = model.importance() if model.members else {}
+    note = "" if importance else _require_scores_that_differ(training, model)
+    others = _untrained(training, best)
+    card = _card(training, plan, best, settings, others)
+    saved = _save(workspace, training, model, card)
+    return TrainResult(
+        card.collection,
+        card.model,
+        card.tuned,
+        why=_chosen_from(validated, failed, plan) if settings.model == AUTO else "",
+        note=note,
+        graphs=data.groups,
+        rows=len(data.cost),
+        families=len(set(data.families)),
+        rounds=best.rounds,
+        chosen_by=best.chosen_by,
+        seeds=settings.seeds,
+        fallback=FALLBACK if card.fallback else "",
+        importance=importance,
+        folds=summarise(best.metrics) if best.metrics else {},
+        comparison=compared({(model.name, None): best.metrics, **others}),
+        ranked_by=best_of(saved).reason,
+    )
+
+
+def _validated(
+    contenders: Sequence[Contender],
+    training: StoredTrainingSet,
+    plan: FoldPlan,
+    settings: TrainSettings,
+    fit: FitSettings,
+    step: Callable[[str], object],
+) -> tuple[list[Contender], list[str]]:
+    """Return the contenders with out-of-fold scores, best first, and why others are left out;
+    raise `ModelError` if none is left.
+    """
+    validated = []
+    failed = []
+    for contender in contenders:
+        try:
+            validated.append(contender.validated(training.data, plan, settings, fit, step))
+        except ModelError as error:
+            if settings.model != AUTO:
+                raise
+            failed.append(f"{contender.model.name} is left out: {error.got}")
+    if not validated:
+        raise ModelError("; ".join(failed))
+    return sorted(validated, key=lambda contender: -contender.value), failed
 
 
 def _chosen_from(contenders: Sequence[Contender], failed: Sequence[str], plan: FoldPlan) -> str:
@@ -158,46 +189,12 @@ def _chosen_from(contenders: Sequence[Contender], failed: Sequence[str], plan: F
 
 
 def _save(
-    workspace: Workspace,
-    training: StoredTrainingSet,
-    plan: FoldPlan,
-    model: Model,
-    validated: Sequence[Contender],
-    settings: TrainSettings,
-) -> TrainResult:
-    """Replace the model of the collection by the best contender's model, which is the first, and
-    write the out-of-fold results of all.
-
-    Raises `CollectionError`, before anything is replaced, if all scores of a new model are equal.
-    """
-    data = training.data.with_also()
-    best = validated[0]
-    importance = model.importance() if model.members else {}
-    note = ""
-    if not importance:
-        note = _require_scores_that_differ(training, model)
-    others = _untrained(training, best)
-    card = _card(training, plan, best, settings, others)
+    workspace: Workspace, training: StoredTrainingSet, model: Model, card: ModelCard
+) -> Model:
+    """Replace the model of the collection, unless its rows were replaced meanwhile."""
     with workspace_lock(workspace):
         training.require_current(workspace)
-        saved = model.save(workspace.model(training.collection), card)
-    return TrainResult(
-        card.collection,
-        card.model,
-        card.tuned,
-        note=note,
-        graphs=data.groups,
-        rows=len(data.cost),
-        families=len(set(data.families)),
-        rounds=best.rounds,
-        chosen_by=best.chosen_by,
-        seeds=settings.seeds,
-        fallback=FALLBACK if card.fallback else "",
-        importance=importance,
-        folds=summarise(best.metrics) if best.metrics else {},
-        comparison=compared({(model.name, None): best.metrics, **others}),
-        ranked_by=best_of(saved).reason,
-    )
+        return model.save(workspace.model(training.collection), card)
 
 
 def _card(
