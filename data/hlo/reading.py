@@ -187,15 +187,6 @@ def program_notes(module: Message) -> tuple[str, ...]:
     return notes
 
 
-def is_zip(path: Path) -> bool:
-    """Return whether a file is a zip archive, as graph files are, by its first bytes."""
-    try:
-        with open(path, "rb") as stream:
-            return stream.read(4) == b"PK\x03\x04"
-    except OSError:
-        return path.suffix == ".npz"
-
-
 def graph_name(path: Path) -> str:
     """Return a file's name without the suffixes of compiler dumps.
 

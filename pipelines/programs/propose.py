@@ -15,7 +15,6 @@ from xlarank.data.hardware import WORDS, require_hardware
 from xlarank.data.hlo.encoding import shape_text
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.hlo.reading import (
-    is_zip,
     module_graph,
     module_of,
     optimised_cause,
@@ -31,7 +30,8 @@ from xlarank.pipelines.programs.compiler.chips import CHIPS, DEFAULT_CHIP, Chip,
 from xlarank.pipelines.programs.compiler.outcome import Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
-from xlarank.pipelines.programs.sources import is_function, load_program, write_configurations
+from xlarank.pipelines.programs.kinds import is_function, is_zip
+from xlarank.pipelines.programs.sources import load_program, write_configurations
 from xlarank.pipelines.support.progress import steps_of
 
 
@@ -47,18 +47,6 @@ class Proposal:
     graph: LayoutGraph
     module: Message | None
     space: int
-
-
-def is_program(path: Path) -> bool:
-    """Return whether configurations are proposed for a file: a program, or a graph without a
-    choice between several.
-    """
-    if is_function(str(path)) or not path.exists():
-        return is_function(str(path))
-    if not is_zip(path):
-        return path.suffix != ".npz"
-    graph = read_graph(path)
-    return isinstance(graph, LayoutGraph) and graph.configs == 1 and not graph.labelled
 
 
 def propose(

@@ -11,7 +11,6 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +31,7 @@ from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
+from xlarank.pipelines.programs.kinds import error_of_labels, is_function
 
 #: Error of libtpu for operations that it has no code for without a TPU.
 NO_CODE: Final = re.compile(r"Custom emitter .*not found")
@@ -70,11 +70,6 @@ def load_program(
     stem = re.sub(r"[^\w.\-]+", "_", graph_name(path)).lstrip("-.")
     name = name or stem or "program"
     return replace(loaded, serialized=restored.SerializeToString(), name=name)
-
-
-def is_function(program: str) -> bool:
-    """Return whether a program is named as ``module:function``, not by a file."""
-    return ":" in program and not Path(program).exists()
 
 
 def _function_name(program: str) -> str:
@@ -178,28 +173,6 @@ def program_hash(module: Message) -> str:
             instruction.ClearField("metadata")
         digest.update(computation.SerializeToString(deterministic=True))
     return digest.hexdigest()
-
-
-def error_of_labels(manifest: dict[str, Any]) -> str:
-    """Return the noise of measured labels, by their manifest; empty for estimates."""
-    if "retest_tau" not in manifest:
-        return ""
-    text = f"measured in {manifest['rounds']} rounds"
-    if errors := list(manifest["standard_errors"].values()):
-        text += f"; standard error of a label {median(errors) / 1000:.3g} µs (median)"
-    if (tau := manifest["retest_tau"]) is not None:
-        text += f"; two halves of the rounds agree with Kendall's tau {tau:.3f}"
-        text += f", so the ceiling of a ranker's tau is about {max(tau, 0) ** 0.5:.3f}"
-    return text
-
-
-def error_of_file(path: Path) -> str:
-    """Return the noise of a graph file's labels by the manifest beside it, if there is one."""
-    try:
-        manifest = json.loads(read_text(path.with_suffix(".json")))
-        return error_of_labels(manifest)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return ""
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,8 @@ def test_programs_are_imported_and_get_configurations(tmp_path):
     again = here("rank", out, "--json", "-")
     assert again.code == 0 and json.loads(again.out)["target"] == "tpu-v4"
     assert "name it by" in here("rank", program).err
-    assert "--out" in here("rank", out, "--check", 3).err or here("rank", out, "--check", 3).code
+    refused = here("rank", out, "--check", 3)
+    assert refused.code == 1 and "has configurations of its own" in refused.err
 
 
 def next_words(done):

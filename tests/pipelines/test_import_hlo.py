@@ -26,7 +26,8 @@ from xlarank.data.workspace import Workspace
 from xlarank.pipelines.import_hlo import import_hlo
 from xlarank.pipelines.info import info
 from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
-from xlarank.pipelines.programs.propose import estimates, is_program, propose, write_proposal
+from xlarank.pipelines.programs.kinds import is_program
+from xlarank.pipelines.programs.propose import estimates, propose, write_proposal
 from xlarank.pipelines.rank import rank
 
 

@@ -62,7 +62,7 @@ def info(
     from xlarank.data.collection import collection_of
     from xlarank.pipelines.info import file_info
     from xlarank.pipelines.info import info as run
-    from xlarank.pipelines.programs.sources import error_of_file
+    from xlarank.pipelines.programs.kinds import error_of_file
 
     if graph is not None:
         if data_root is not None or collection:
@@ -106,8 +106,7 @@ def info(
 
 
 def _is_program(graph: Path) -> bool:
-    from xlarank.data.hlo.reading import is_zip
-    from xlarank.pipelines.programs.sources import is_function
+    from xlarank.pipelines.programs.kinds import is_function, is_zip
 
     return is_function(str(graph)) or (
         graph.exists() and not is_zip(graph) and graph.suffix != ".npz"

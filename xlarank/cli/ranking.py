@@ -76,8 +76,7 @@ def rank(
     json_file: options.Json = None,
 ) -> None:
     """Rank the configurations of a graph, of each graph in a folder, or of a program."""
-    from xlarank.pipelines.programs.propose import is_program
-    from xlarank.pipelines.programs.sources import error_of_file
+    from xlarank.pipelines.programs.kinds import error_of_file, is_program
     from xlarank.pipelines.rank import rank as run
     from xlarank.pipelines.rank import rank_folder, write_rankings
 
