@@ -104,7 +104,7 @@ def shipped_model(kind: Kind, hardware: str) -> Model:
     if hardware:
         raise ModelError(f"no ranker of {kind}s for {hardware} is shipped", do="run train first")
     got = f"nothing ranks {kind}s of hardware that is not named"
-    do = "run train, name the source after its hardware (cpu-mine, tpu-v4-mine) or pass `target`"
+    do = "run train, or name the source after its hardware, such as cpu-mine or tpu-v4-mine"
     raise ModelError(got, expected=WORDS, do=do)
 
 
