@@ -66,7 +66,7 @@ def test_the_source_runs_from_a_wheel_and_begins_with_a_workspace(tmp_path):
     wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
     subprocess.run([*wheel, tmp_path / "input" / "xlarank", clone], check=True)
     out = execute(tmp_path, "working")
-    assert f"to train: {LAYOUT}, {TILE}" in out and f"{TILE}: 5 graphs, score out of fold" in out
+    assert f"to train: {LAYOUT}, {TILE}" in out and f"{TILE} is ranked by lambdarank, " in out
     assert f"{LAYOUT} is not trained: " in out and "submission.csv: 2 rows, 0 problems" in out
     rows = (tmp_path / "working" / "submission.csv").read_bytes()
     out = execute(tmp_path, "again", WORKSPACE=tmp_path / "working" / "xlarank")
