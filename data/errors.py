@@ -82,18 +82,6 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}"
 
 
-def duration(seconds: float) -> str:
-    """Return a duration in seconds, minutes, or hours and minutes.
-
-    >>> duration(0.2), duration(99), duration(150), duration(12_000)
-    ('1 s', '99 s', '2 min', '3 h 20 min')
-    """
-    if seconds < 100:
-        return f"{max(seconds, 1):.0f} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
-
-
 def reasons(reason_of: Mapping[str, str], limit: int = 3) -> list[str]:
     """Return a line ``names: reason`` for each reason, with at most ``limit`` names.
 

@@ -11,4 +11,3 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 #: Indices into another array.
 Indices = NDArray[np.intp]
-Flags = NDArray[np.bool_]

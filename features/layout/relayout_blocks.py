@@ -6,7 +6,6 @@ from typing import Final
 
 import numpy as np
 
-from xlarank.data.graph import LayoutGraph
 from xlarank.features.block import Cause, Column
 from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
 from xlarank.features.layout.hardware import HARDWARE, Hardware
@@ -56,15 +55,6 @@ def program_ns(context: LayoutContext, hardware: Hardware) -> float:
         float(context.shared(node_flops).sum()) / hardware.peak + 2 * stored / hardware.bandwidth
     )
     return max(1.0, 1e9 * seconds)
-
-
-def relayout_ns(graph: LayoutGraph, hardware: str) -> Floats:
-    """Return the estimated nanoseconds of all configurations' copies, ``(configs,)``."""
-    context = LayoutContext(graph)
-    machine = HARDWARE[hardware]
-    types = context.row_type[context.table.codes]
-    quantities = relayout_quantities(LayoutProgram(context, machine), types)
-    return np.asarray((quantities @ _unit_costs(machine))[graph.group])
 
 
 def _unit_costs(hardware: Hardware) -> Floats:

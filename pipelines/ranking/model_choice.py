@@ -12,14 +12,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from xlarank.data.collection import Collection, choose, collection_of
+from xlarank.data.collection import Collection, collection_of
 from xlarank.data.errors import CollectionError, ModelError, ParameterError, counted
 from xlarank.data.graph import Graph, Kind
 from xlarank.data.hardware import TPUGRAPHS, WORDS, require_hardware
@@ -200,16 +200,6 @@ def named_model(workspace: Workspace, name: str, kind: Kind) -> Model:
         got = f"the model of {name} ranks {model.kind} graphs"
         raise ModelError(got, expected=f"a model of {kind} graphs", do="pass another `model_from`")
     return model
-
-
-def models_named(workspace: Workspace, names: Sequence[str]) -> list[Collection]:
-    """Return the trained collections with these names, or all; raises `ModelError` or
-    `CollectionError`.
-    """
-    trained = trained_collections(workspace)
-    if not trained:
-        raise ModelError(f"there is no trained model in {workspace.root}", do="run train first")
-    return choose(names, trained, where=f"the models of {workspace.root}")
 
 
 def rows_for_model(graph: Graph, model: Model, hardware: str = "") -> GraphRows:
