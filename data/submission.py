@@ -46,15 +46,12 @@ def check_submission(path: Path, configs: Mapping[str, int]) -> None:
         raise problem
 
 
-def submission_problems(
-    path: Path, configs: Mapping[str, int | None], *, fewest: Mapping[str, int] | None = None
-) -> Iterator[SubmissionError]:
+def submission_problems(path: Path, configs: Mapping[str, int | None]) -> Iterator[SubmissionError]:
     """Yield the problems of a file in line order, at most one per line, then missing ids.
 
     Every id must be listed exactly once, with every configuration exactly once (layout) or at least
     5 different ones (tile; fewer if the graph has fewer). Blank lines are skipped. ``configs``
-    maps ids to numbers of configurations, None if unknown; ``fewest`` maps ids with an unknown
-    number to the number that must be listed at least, by default 1.
+    maps ids to numbers of configurations, None if unknown.
     """
     try:
         lines = _lines(path)
@@ -62,7 +59,6 @@ def submission_problems(
         yield error
         return
     missing = dict.fromkeys(configs)
-    fewest = fewest or {}
     for number, line in lines:
         if tuple(line) == HEADER:
             got = f"line {number} of {path} repeats the header"
@@ -84,7 +80,7 @@ def submission_problems(
         elif (order := _order(listed)) is None:
             got = f"{row_id} lists {listed[:40]!r}"
             yield SubmissionError(got, expected="configuration numbers joined by ;")
-        elif problem := _order_problem(row_id, order, configs[row_id], fewest.get(row_id, 1)):
+        elif problem := _order_problem(row_id, order, configs[row_id]):
             yield problem
         missing.pop(row_id, None)
     if missing:
@@ -161,20 +157,20 @@ def _order(listed: str) -> list[int] | None:
 
 
 def _order_problem(
-    row_id: str, order: Sequence[int], configs: int | None, fewest: int = 1
+    row_id: str, order: Sequence[int], configs: int | None
 ) -> SubmissionError | None:
-    """Return the problem of a row, if any; ``fewest`` as in `submission_problems`."""
+    """Return the problem of a row, if any."""
     if len(set(order)) != len(order):
         got = f"{row_id} lists a configuration twice"
         return SubmissionError(got, expected="every one at most once")
     tile = row_id.startswith("tile:")
     if configs is None and not tile:
-        configs = max(max(order) + 1, fewest)
+        configs = max(order) + 1
     for extreme in (min(order), max(order)):
         if extreme < 0 or (configs is not None and extreme >= configs):
             valid = "0 or more" if configs is None else f"0 to {configs - 1}"
             return SubmissionError(f"{row_id} lists configuration {extreme}", expected=valid)
-    required = fewest if configs is None else required_count(row_id, configs)
+    required = 1 if configs is None else required_count(row_id, configs)
     if len(order) == required or (tile and len(order) > required):
         return None
     got = f"{row_id} lists {counted(len(order), 'configuration')}"

@@ -23,7 +23,7 @@ from xlarank.pipelines.ranking.model_choice import best_of
 from xlarank.pipelines.support.baselines import Rankings
 from xlarank.pipelines.support.evaluation import Evaluation, add_untrained, first_of, out_of_fold
 from xlarank.pipelines.support.progress import steps_of
-from xlarank.pipelines.support.workspaces import each_collection, labelled_collections
+from xlarank.pipelines.support.workspaces import labelled_collections, leaving_out
 from xlarank.pipelines.training.training_sets import read_training_set, training_set_of
 
 #: Unit held out -> description of the scores.
@@ -40,7 +40,6 @@ def cross_validate(
     *,
     by: str = KIND,
     collections: Sequence[str] = (),
-    with_valid: bool = False,
     fit: FitSettings | None = None,
 ) -> Evaluation:
     """Score training graphs out of fold.
@@ -64,33 +63,43 @@ def cross_validate(
     for ranker in rankers:
         specs_of(ranker)
     settings = fit or FitSettings(ROUNDS)
-    splits = ("train", "valid") if with_valid else ("train",)
     evaluation = Evaluation(HELD_OUT[by])
-
-    def run(collection: Collection) -> Rankings:
-        if not rankers:
-            return _trained(workspace, collection, by, settings, evaluation)
-        training = read_training_set(workspace, collection, splits)
-        rankings = Rankings()
-        for ranker in rankers:
-            params, tuned = params_for(workspace.study(collection), ranker, collection.kind)
-            unfitted = Model.of(ranker, collection.kind, params)
-            curves = _curves(collection, training.data, unfitted, by, settings, evaluation)
-            stage = curves.best_stage()
-            parameters = f"{'tuned' if tuned else 'default'} parameters"
-            best = f"{counted(curves.rounds[stage], 'round')}, the best on these folds"
-            evaluation.notes.append(f"{collection}: {ranker} with {parameters}, {best}")
-            rankings[ranker, None] = curves.at(stage)
-        _add_rules(rankings, collection, training.data)
-        return rankings
-
-    chosen = labelled_collections(workspace, collections)
-    evaluation.rankings = each_collection(chosen, collections, evaluation.left_out, run)
+    for collection in labelled_collections(workspace, collections):
+        with leaving_out(collection, collections, evaluation.left_out):
+            if rankers:
+                rankings = _fitted(workspace, collection, rankers, by, settings, evaluation)
+            else:
+                rankings = _trained(workspace, collection, by, settings, evaluation)
+            evaluation.rankings[str(collection)] = rankings
     if not evaluation.rankings:
         why = "; ".join(reasons(evaluation.left_out))
         raise CollectionError(f"nothing could be cross-validated: {why}")
     evaluation.notes = list(dict.fromkeys(evaluation.notes))
     return evaluation
+
+
+def _fitted(
+    workspace: Workspace,
+    collection: Collection,
+    rankers: Sequence[str],
+    by: str,
+    settings: FitSettings,
+    evaluation: Evaluation,
+) -> Rankings:
+    """Return the out-of-fold metrics of rankers, with tuned parameters if any, and of rules."""
+    training = read_training_set(workspace, collection)
+    rankings = Rankings()
+    for ranker in rankers:
+        params, tuned = params_for(workspace.study(collection), ranker, collection.kind)
+        unfitted = Model.of(ranker, collection.kind, params)
+        curves = _curves(collection, training.data, unfitted, by, settings, evaluation)
+        stage = curves.best_stage()
+        parameters = f"{'tuned' if tuned else 'default'} parameters"
+        best = f"{counted(curves.rounds[stage], 'round')}, the best on these folds"
+        evaluation.notes.append(f"{collection}: {ranker} with {parameters}, {best}")
+        rankings[ranker, None] = curves.at(stage)
+    _add_rules(rankings, collection, training.data)
+    return rankings
 
 
 def _trained(

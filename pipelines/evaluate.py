@@ -23,7 +23,7 @@ from xlarank.pipelines.support.evaluation import Evaluation, add_metrics, graphs
 from xlarank.pipelines.support.progress import steps_of
 from xlarank.pipelines.support.score_files import Scores
 from xlarank.pipelines.support.verdicts import count_unseen, known_families
-from xlarank.pipelines.support.workspaces import each_collection, labelled_collections
+from xlarank.pipelines.support.workspaces import labelled_collections, leaving_out
 
 
 def evaluate(
@@ -66,19 +66,20 @@ def evaluate(
         scores.require_known_graphs(graphs, split)
     files = {} if official_indices is None else _official_files(official_indices, chosen)
     with steps_of(f"evaluating on {split}", len(chosen)) as step:
-
-        def run(collection: Collection) -> Rankings:
-            step(str(collection))
-            indices = files.get(collection)
-            ranker: Choice | Scores
-            if scores is not None:
-                ranker = scores
-            else:
-                ranker = choose_for_collection(workspace, collection, model_from=model_from)
-                evaluation.ranked_by[str(collection)] = ranker.reason
-            return _evaluate(workspace, collection, evaluation, ranker, indices)
-
-        evaluation.rankings = each_collection(chosen, collections, evaluation.left_out, run)
+        for collection in chosen:
+            name = str(collection)
+            step(name)
+            with leaving_out(collection, collections, evaluation.left_out):
+                ranker: Choice | Scores
+                if scores is not None:
+                    ranker = scores
+                else:
+                    ranker = choose_for_collection(workspace, collection, model_from=model_from)
+                    evaluation.ranked_by[name] = ranker.reason
+                rankings = _evaluate(
+                    workspace, collection, evaluation, ranker, files.get(collection)
+                )
+                evaluation.rankings[name] = rankings
     if not evaluation.rankings:
         got = f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out))
         lacks_valid = split == "valid" and " has no valid split" in got

@@ -295,24 +295,19 @@ class Checked:
 def check_submission(
     path: Path,
     *,
-    sample: Path | None = None,
     data_root: DataRoot | None = None,
     workspace: Workspace | None = None,
     collections: Sequence[str] = (),
 ) -> Checked:
     """Return all problems of a submission.
 
-    Its ids must be the ids of the ``sample``, else of the test graphs of the ``data_root``, or
-    without one of the ``workspace``, in all or the named collections. A layout row lists every
-    configuration once; a tile row at least 5 different ones, of which the first 5 count (all if the
-    graph has fewer). The number of configurations is read from the data root or the workspace,
-    never from the sample: Kaggle's lists 1000 configurations for every layout and 5 for every tile
-    graph. A graph in neither is checked as far as possible: a layout row lists no fewer than its
-    sample row.
+    Its ids must be the ids of the test graphs of the ``data_root``, or without one of the
+    ``workspace``, in all or the named collections. A layout row lists every configuration once; a
+    tile row at least 5 different ones, of which the first 5 count (all if the graph has fewer). A
+    graph whose file cannot be read is checked as far as possible.
     """
     configs: dict[str, int | None] = {}
     unknown: dict[str, str] = {}
-    fewest: dict[str, int] = {}
     if data_root is not None:
         for file in graph_files(data_root.npz, collections, where=str(data_root.path)):
             if file.split == "test":
@@ -327,16 +322,5 @@ def check_submission(
             if manifest := read_manifest(workspace, collection, "test"):
                 configs |= _stored_counts(collection, manifest)
     against = counted(len(configs), "test graph")
-    if sample is not None:
-        listed = submission.read_submission(sample)
-        against = f"{counted(len(listed), 'id')} of {sample}"
-        configs = {row_id: configs.get(row_id) for row_id in listed}
-        reasons_of = unknown
-        unknown = {}
-        for row_id, order in listed.items():
-            if configs[row_id] is None:
-                unknown[row_id] = reasons_of.get(row_id, "not in the data; pass `data_root`")
-            if row_id.startswith("layout:"):
-                fewest[row_id] = len(order)
-    problems = list(map(str, submission.submission_problems(path, configs, fewest=fewest)))
+    problems = list(map(str, submission.submission_problems(path, configs)))
     return Checked(len(configs), against, problems, unknown)

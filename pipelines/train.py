@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, counted
 from xlarank.data.workspace import Workspace
 from xlarank.models.card import FALLBACK, ModelCard
@@ -22,7 +21,7 @@ from xlarank.pipelines.ranking.model_choice import best_of
 from xlarank.pipelines.support.baselines import UNTRAINED, Rankings
 from xlarank.pipelines.support.evaluation import add_untrained, compared
 from xlarank.pipelines.support.progress import steps_of
-from xlarank.pipelines.support.workspaces import chosen_collections, each_collection, workspace_lock
+from xlarank.pipelines.support.workspaces import chosen_collections, leaving_out, workspace_lock
 from xlarank.pipelines.training.contender import Contender, new_contenders
 from xlarank.pipelines.training.settings import AUTO, TrainSettings
 from xlarank.pipelines.training.training_sets import (
@@ -31,9 +30,6 @@ from xlarank.pipelines.training.training_sets import (
     extra_collections,
     read_training_set,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -92,19 +88,18 @@ def train(workspace: Workspace, settings: TrainSettings | None = None) -> list[T
     chosen = chosen_collections(workspace, settings.collections)
     left_out: dict[str, str] = {}
     fit = FitSettings(settings.rounds, settings.seed, settings.threads)
-
-    def run(collection: Collection) -> TrainResult:
-        began = time.monotonic()
-        splits = settings.splits
-        training = read_training_set(workspace, collection, splits, extra, settings.max_rows)
-        result = _train(workspace, training, settings, fit)
-        return replace(result, seconds=time.monotonic() - began)
-
-    results = each_collection(chosen, settings.collections, left_out, run)
+    results = []
+    for collection in chosen:
+        with leaving_out(collection, settings.collections, left_out):
+            began = time.monotonic()
+            splits = settings.splits
+            training = read_training_set(workspace, collection, splits, extra, settings.max_rows)
+            result = _train(workspace, training, settings, fit)
+            results.append(replace(result, seconds=time.monotonic() - began))
     if not results:
         raise CollectionError("; ".join(left_out.values()))
     skipped = [TrainResult(collection, skipped=reason) for collection, reason in left_out.items()]
-    return [*results.values(), *skipped]
+    return [*results, *skipped]
 
 
 def _train(

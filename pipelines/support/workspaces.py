@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Final, TypeVar
+from typing import IO, Final
 
 from xlarank.data.collection import SPLITS, Collection, DataRoot, GraphFile, choose
 from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, WorkspaceError
@@ -24,8 +24,6 @@ from xlarank.data.files import regular_no_link
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import read_manifest, read_manifests, stored_collections
 from xlarank.pipelines.support.progress import steps_of
-
-T = TypeVar("T")
 
 LOCK: Final = ".lock"
 #: Errors of file systems without locks; there, as on Windows, locking is skipped.
@@ -53,26 +51,19 @@ def has_labels(workspace: Workspace, collection: Collection) -> bool:
     return False
 
 
-def each_collection(
-    chosen: Sequence[Collection],
-    named: Sequence[str],
-    left_out: dict[str, str],
-    run: Callable[[Collection], T],
-) -> dict[str, T]:
-    """Return the results of ``run`` by collection.
-
-    A `CollectionError` or `ModelError` is recorded in ``left_out``, or raised if the collection was
-    ``named`` in full.
+@contextmanager
+def leaving_out(
+    collection: Collection, named: Sequence[str], left_out: dict[str, str]
+) -> Iterator[None]:
+    """Record a `CollectionError` or `ModelError` of the block in ``left_out``; raise it if the
+    collection was ``named`` in full.
     """
-    results = {}
-    for collection in chosen:
-        try:
-            results[str(collection)] = run(collection)
-        except (CollectionError, ModelError) as error:
-            if str(collection) in named:
-                raise
-            left_out[str(collection)] = str(error)
-    return results
+    try:
+        yield
+    except (CollectionError, ModelError) as error:
+        if str(collection) in named:
+            raise
+        left_out[str(collection)] = str(error)
 
 
 def require_one_root(data_root: DataRoot, workspace: Workspace, files: Sequence[GraphFile]) -> None:

@@ -85,9 +85,7 @@ def test_no_output_replaces_an_input_or_another_output(job, trained, tmp_path, m
         (f"submit --workspace {trained} --out {graph}", binary),
         ("evaluate --official-indices . --json xla_default.json", "same file as --official-ind"),
         ("evaluate --scores scores.csv --json ./scores.csv", "same file as --scores scores.csv"),
-        ("check-submission scores.csv --json scores.csv", "same file as the file to read"),
         ("advise mine:program --json mine.py", "same file as the program to read mine.py"),
-        ("collect --program step.hlo --out o --json step.hlo", "same file as --program step.hlo"),
         (f"rank {graph} --csv one --json ./one", "--json one is the same file as --csv one"),
         (f"rank {graph} --csv {trained}/models/a --workspace {trained}", "keeps its own files"),
     ):
@@ -98,7 +96,7 @@ def test_no_output_replaces_an_input_or_another_output(job, trained, tmp_path, m
 
 def test_each_path_of_a_command_is_an_input_or_an_output():
     """`require_separate_files` has to know new outputs."""
-    inputs = {"data_root", "workspace", "compare", "official_indices", "scores", "sample", "file"}
+    inputs = {"data_root", "workspace", "compare", "official_indices", "scores", "file"}
     inputs |= {"graph", "files", "module"}
     group = app.commands()
     for command in (group, *group.commands.values()):

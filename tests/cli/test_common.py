@@ -38,11 +38,6 @@ def test_json_is_alone_on_standard_output(small):
     assert "next: python run.py build-features --data-root small" in done.err
     assert "data: " in done.err and not Path("-").exists()
     assert "data: " in here("info", "--data-root", small).out, "the next one prints its tables"
-    options = {}
-    for name, command in commands().commands.items():
-        options[name] = [option for part in command.params for option in part.opts]
-    without = [name for name in options if "--json" not in options[name]]
-    assert without == ["demo"], "which runs other commands"
 
 
 def test_rows_older_than_their_files_are_named_and_built_again(small):
@@ -76,7 +71,7 @@ def test_info_of_a_graph_leads_to_its_data_root_and_has_times_of_tpus_only(tmp_p
 def test_an_output_that_is_a_pipe_is_refused_before_the_work(small):
     os.mkfifo("pipe")
     pipe = "a device or a pipe"
-    for option, message in (("--json pipe", pipe), ("--out pipe", pipe), ("--out -", "--out is -")):
+    for option, message in (("--out pipe", pipe), ("--out -", "--out is -")):
         refused(["submit", "--data-root", small, *option.split()], message)
     assert Path("pipe").is_fifo() and not Path("work").exists()
 
@@ -105,7 +100,7 @@ def test_missing_collections_are_built_from_the_root_of_the_workspace_unless_it_
     gone = f"work has no features of {LAYOUT}, and its data root .* {message}"
     refused(["train", "-c", LAYOUT], gone)
     Path("elsewhere").rename(small)
-    done = here("cross-validate", "--model", "lambdarank", "--rounds", "3", "-c", LAYOUT)
+    done = here("cross-validate", "--model", "lambdarank", "-c", LAYOUT)
     assert done.code == 0 and f"has no features of {LAYOUT} of " in done.out
     assert "(of the workspace work)" in done.out and "--data-root" not in done.out
 

@@ -54,11 +54,6 @@ def test_the_check_that_submit_recommends_works_unchanged(job, monkeypatch):
         assert f"{job.tree} (of the workspace " in checked.out
     other_data = here("check-submission", "out/submission.csv", "--data-root", SAMPLE)
     assert other_data.code == 1 and "1 problem in out/submission.csv" in other_data.err
-    sample = job.folder / "sample.csv"
-    text = (job.folder / "out/submission.csv").read_text()
-    sample.write_text(re.sub(";[0-9]+$", "", text, flags=re.M))
-    for file, code in (("out/submission.csv", 0), (sample, 1)):
-        assert here("check-submission", file, "--sample", sample).code == code
     monkeypatch.setenv("XLARANK_DATA", str(SAMPLE))
     for words, place in ((["--workspace", job.work], job.tree), ([], SAMPLE)):
         checked = here("check-submission", "out/submission.csv", *words)
@@ -125,8 +120,9 @@ def test_explain_shows_causes_and_copies(job, tmp_path):
 
 
 @pytest.mark.slow
-def test_other_rankers_alone_and_side_by_side(trained):
-    words = f"cross-validate --workspace {trained} --rounds 5 --threads 1 --json -".split()
+def test_other_rankers_alone_and_side_by_side(trained, monkeypatch):
+    monkeypatch.setattr("xlarank.pipelines.cross_validate.ROUNDS", 5)
+    words = f"cross-validate --workspace {trained} --json -".split()
     done = here(*words, "--model", "ranknet", "--model", "lambdarank", "-c", LAYOUT)
     rows = json.loads(done.out)[LAYOUT]
     names = [row["ranker"] for row in rows]
@@ -150,11 +146,9 @@ def test_programs_are_imported_and_get_configurations(tmp_path):
     program.write_bytes(matmul_module().SerializeToString())
     broken.write_bytes(b"\x0a\xff")
     own = tmp_path / "own"
-    report = tmp_path / "report.json"
-    outcome = here("import-hlo", broken, program, "--out", own, "--json", report)
+    outcome = here("import-hlo", broken, program, "--out", own)
     assert outcome.code == 1 and f"wrote 1 graph below {own}" in outcome.out
     assert "broken.pb: the file is cut off" in outcome.errors[0]
-    assert list(json.loads(report.read_text())["broken"]) == [str(broken)]
     out = tmp_path / "c.npz"
     words = ["rank", program, "--target", "tpu-v4", "--configs", 100, "--out", out]
     outcome = here(*words)

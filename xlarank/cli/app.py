@@ -56,7 +56,7 @@ rank own/npz/tile/tpu-estimate/train --csv orders.csv
 submit --out submission.csv
 submit --data-root ~/data/tpugraphs --model-from shipped
 check-submission submission.csv
-check-submission submission.csv --sample sample_submission.csv
+check-submission submission.csv --data-root ~/data/tpugraphs
 explain net__a.npz --against default
 explain net__a.npz --config 17 --against 3
 report

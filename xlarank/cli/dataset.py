@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Argument, Option, Typer
 
@@ -22,7 +22,6 @@ from xlarank.data.errors import XlarankError, counted
 from xlarank.data.workspace import Workspace
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
-    from xlarank.features.block import Block
     from xlarank.pipelines.info import SplitInfo
 
 app = Typer()
@@ -180,7 +179,6 @@ def build_features(
     scheduler: Annotated[
         str | None, Option(help="host:port of a Dask scheduler, or local (extra: dask).")
     ] = None,
-    json_file: options.Json = None,
 ) -> None:
     """Compute and store the features of graph files; rerun to resume."""
     from xlarank.pipelines.build_features import BuildRequest
@@ -194,19 +192,17 @@ def build_features(
         scheduler=scheduler,
     )
     root = options.data_root_of(data_root)
-    finish(options.build(root, Workspace(workspace), request, json_file))
+    finish(options.build(root, Workspace(workspace), request))
 
 
 @app.command()
 def explain_feature(
     name: Annotated[str, Argument(help="Name of a column, or a pattern such as 'padding__*'.")],
-    json_file: options.Json = None,
 ) -> None:
     """Describe a feature column: meaning, unit, formula and source."""
     from xlarank.features.meanings import blocks_by_column
 
     columns = blocks_by_column(name)
-    write_json(json_file, [_described(column, block) for column, block in columns.items()])
     if len(columns) > 1:
         show_rows(
             {
@@ -226,15 +222,3 @@ def explain_feature(
         lines.append("transductive: computed from all candidates of the graph, without labels")
     for line in [*lines, "", *block.about.splitlines()]:
         say(line)
-
-
-def _described(column: str, block: Block) -> dict[str, Any]:
-    return {
-        "name": column,
-        "meaning": block.columns[column],
-        "kinds": block.kinds,
-        "block": block.title,
-        "about": block.about,
-        "scope": block.scope.value,
-        "transductive": block.transductive,
-    }

@@ -165,7 +165,6 @@ def report(
     ] = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
-    json_file: options.Json = None,
 ) -> Any:
     """Write one HTML page: the board, ranks, copies of the worst graph, columns."""
     from xlarank.pipelines.report import report as run
@@ -181,9 +180,4 @@ def report(
     missing = [facts for facts in all_facts if facts.reason and has_labels(work, facts.collection)]
     list_reasons("not scored", {facts.name: facts.reason for facts in missing})
     say(f"wrote {out}, which opens in any browser without a network")
-    scores = {}
-    for facts in scored:
-        mean, graphs = facts.score
-        scores[facts.name] = {"ranker": facts.ranking, "score": mean, "graphs": graphs}
-    write_json(json_file, {"out": str(out), "scores": scores})
     return out

@@ -47,7 +47,6 @@ def tune(
     ] = "mean",
     seed: options.Seed = 0,
     threads: options.Threads = 0,
-    json_file: options.Json = None,
 ) -> None:
     """Tune parameters with Optuna, cross-validated by family (tiles: kernel family).
 
@@ -69,7 +68,6 @@ def tune(
         select=select,
     )
     _show_tuned(results)
-    write_json(json_file, results)
 
 
 def _params_text(params: dict[str, Any]) -> str:

@@ -39,7 +39,6 @@ def import_hlo(
     collection: Annotated[
         str | None, Option("--collection", "-c", help="Default: layout:own:default, tile:own.")
     ] = None,
-    json_file: options.Json = None,
 ) -> None:
     """Convert HLO programs or TpuGraphs protobufs to graph files in TpuGraphs format."""
     from xlarank.pipelines.import_hlo import import_hlo as run
@@ -65,7 +64,6 @@ def import_hlo(
     list_lines("left out", report.left_out)
     if report.graphs:
         say(f"wrote {counted(len(report.graphs), 'graph')} below {out}")
-    write_json(json_file, report)
     finish(report.broken)
 
 
@@ -88,7 +86,6 @@ def collect(
         int, Option(min=1, max=64, help="Number of configurations compiled at a time.")
     ] = 1,
     seed: options.Seed = 0,
-    json_file: options.Json = None,
 ) -> None:
     """Label layouts of a program: estimated by the TPU compiler (no TPU needed) or measured on this
     machine.
@@ -101,7 +98,6 @@ def collect(
         labels = run(program, out, compiler, configs=configs, seed=seed, minutes=minutes)
     console.current_run.keep(out)
     _show_labels(labels, configs)
-    write_json(json_file, labels.manifest)
 
 
 def _show_labels(labels: Collected, configs: int) -> None:

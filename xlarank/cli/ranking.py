@@ -281,7 +281,6 @@ def submit(
             "instead of a model."
         ),
     ] = None,
-    json_file: options.Json = None,
 ) -> None:
     """Write the Kaggle submission of all test graphs; nothing has to be trained before."""
     from xlarank.data.collection import SAMPLE, refuse_sample_on_kaggle
@@ -305,7 +304,6 @@ def submit(
     )
     console.current_run.keep(out)
     _show_submission(report)
-    write_json(json_file, report)
     finish(report.broken | console.current_run.broken)
     if report.unranked:
         unranked = counted(report.unranked, "test graph")
@@ -335,13 +333,9 @@ def _show_submission(report: Submission) -> None:
 @app.command()
 def check_submission(
     file: Annotated[Path, Argument(help="Submission to check.")],
-    sample: Annotated[
-        Path | None, Option(help="File with the expected ids. Default: the test graphs.")
-    ] = None,
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
-    json_file: options.Json = None,
 ) -> None:
     """Check a submission: ids, permutations, five configurations of each tile.
 
@@ -360,16 +354,11 @@ def check_submission(
     if stored:
         with suppress(DataRootError):  # moved: the workspace has the test graphs, too
             root = options.data_root_of(Path(min(stored)), f"of the workspace {workspace}")
-    elif data_root is not None or from_environment or sample is None:
+    else:
         root = options.data_root_of(data_root)
     checked = run(
-        file,
-        sample=sample,
-        data_root=root,
-        workspace=work if stored else None,
-        collections=collection or (),
+        file, data_root=root, workspace=work if stored else None, collections=collection or ()
     )
-    write_json(json_file, checked)
     list_reasons("not known how many configurations", checked.unknown)
     if not checked.problems:
         say(f"{file}: {counted(checked.rows, 'row')}, right (checked against {checked.against})")

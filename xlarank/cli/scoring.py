@@ -80,34 +80,26 @@ def cross_validate(
     model: Annotated[
         list[str] | None, Option(help="Ranker to fit instead of the model's. Repeat to compare.")
     ] = None,
-    with_valid: Annotated[bool, Option(help="With --model: fit on train and valid.")] = False,
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
-    rounds: options.Rounds = 300,
     seed: options.Seed = 0,
-    threads: options.Threads = 0,
     json_file: options.Json = None,
-    graphs: Annotated[bool, Option(help="Show a row for each graph.")] = True,
 ) -> None:
     """Cross-validate: score each graph with a ranker fitted without it."""
     from xlarank.models.training_data import FitSettings
+    from xlarank.pipelines.cross_validate import ROUNDS
     from xlarank.pipelines.cross_validate import cross_validate as run
 
     built = built_workspace(data_root, workspace, collection)
     evaluation = run(
-        built,
-        model,
-        by=by,
-        collections=collection or (),
-        with_valid=with_valid,
-        fit=FitSettings(rounds, seed, threads),
+        built, model, by=by, collections=collection or (), fit=FitSettings(ROUNDS, seed)
     )
     several = len(set(model or ())) > 1
     if best := evaluation.several[:1] or [*dict.fromkeys(model or ())][:1]:
         console.current_run.words["collection"] += f" --model {best[0]}"
     if not several:
-        _show(evaluation, graphs)
+        _show(evaluation, graphs=console.current_run.verbose)
     _show_comparison(evaluation)
     _finish(evaluation, evaluation.comparison if several else evaluation.report, json_file)
 
