@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from xlarank.data.collection import SPLITS, Collection
-from xlarank.data.errors import CollectionError, ModelError, XlarankError, counted, naming, reasons
+from xlarank.data.errors import CollectionError, XlarankError, counted, naming, reasons
 from xlarank.data.files import read_text
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
@@ -146,10 +146,6 @@ def _name_of(workspace: Workspace, model: Model, collection: Collection, manifes
     """
     card = model.require_card()
     source = card.collection
-    if model.kind != collection.kind:
-        theirs = f"{collection} has {collection.kind} graphs"
-        got = f"the model of {source} ranks {model.kind} graphs, {theirs}"
-        raise ModelError(got, do="pass another `model_from`")
     with naming(f"the model of {source} cannot score {collection}"):
         model.require(manifest)
     if model.shipped:

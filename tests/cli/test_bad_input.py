@@ -126,7 +126,7 @@ def test_usage_errors_exit_with_2(tmp_path, monkeypatch):
         "info --quiet --verbose",
         "train --threads -2",
         *(f"{verb} --seed {seed}" for verb in seeded for seed in (-1, 2**31)),
-        *(f"{verb} --threads 100000" for verb in ("tune", "train", "cross-validate")),
+        *(f"{verb} --threads 100000" for verb in ("tune", "train")),
     ):
         outcome = here(*words.split())
         assert (outcome.code, outcome.out) == (2, "") and "Error" in outcome.err, words

@@ -130,15 +130,15 @@ def test_model_of_another_collection(shared_trained, shared_built, tmp_path):
     known = "1 of these 3 programs (by name) and on the families of 2"
     (note,) = result.notes
     assert note == f"{other}: the model of {LAYOUT} was trained on {known}"
-    kinds = f"the model of {LAYOUT} ranks layout graphs, {TILE} has tile graphs"
+    kinds = f"the model of {LAYOUT} ranks layout graphs; expected a model of tile graphs"
     assert kinds in result.left_out[TILE]
     build(root, work, collections=[other], splits=["valid"], settings=trees.NO_CANDIDATES)
     lacking = rf"of {LAYOUT} cannot score {other}: the rows lack \d+ \("
     for place, collections, model_from, message in (
         (work, [other], LAYOUT, lacking),
-        (work, [other], TILE, f"{TILE} ranks tile graphs, {other} has layout graphs"),
-        (work, [], "layout:cpu:randm", f"is not in .*did you mean {LAYOUT}"),
-        (shared_built, [], LAYOUT, r"there is no trained model in .*run train first"),
+        (work, [other], TILE, f"{TILE} ranks tile graphs; expected a model of layout graphs"),
+        (work, [], "layout:cpu:randm", "no model .*randm.*; expected trained, shipped, layout:cpu"),
+        (shared_built, [], LAYOUT, f"no model .*{LAYOUT}.*; expected trained, shipped"),
     ):
         with pytest.raises((ModelError, CollectionError), match=message):
             run(place, collections=collections, model_from=model_from)
