@@ -15,7 +15,9 @@ from xlarank.data.hardware import require_hardware
 from xlarank.data.npz import NpzReader
 
 
-def write_graph(path: Path, *, target: str = "", **arrays: NDArray[Any]) -> LayoutGraph | TileGraph:
+def write_graph(
+    path: str | Path, *, target: str = "", **arrays: NDArray[Any]
+) -> LayoutGraph | TileGraph:
     """Write arrays to ``path`` in the TpuGraphs format and return the graph, as it is read.
 
     Both kinds of graphs have ``node_feat, node_opcode, edge_index, config_runtime``. Layout graphs
@@ -26,6 +28,7 @@ def write_graph(path: Path, *, target: str = "", **arrays: NDArray[Any]) -> Layo
 
     Raises `GraphFileError` for arrays outside the format; ``path`` is then left as it was.
     """
+    path = Path(path)
     contiguous: dict[str, Any] = {}
     if target:
         contiguous["target"] = np.array(require_hardware(target))

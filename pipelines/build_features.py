@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby, product
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from xlarank.data.collection import (
     DataRoot,
@@ -24,7 +24,7 @@ from xlarank.data.collection import (
     discover,
     graph_files,
 )
-from xlarank.data.errors import ClusterError, WorkspaceError, XlarankError, require_ranges
+from xlarank.data.errors import ClusterError, WorkspaceError, XlarankError, counted, require_ranges
 from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import Recipe, Source
@@ -39,7 +39,11 @@ from xlarank.features.store import (
 from xlarank.pipelines.support import building, processes
 from xlarank.pipelines.support.building import PartJob
 from xlarank.pipelines.support.progress import steps_of
+from xlarank.pipelines.support.tables import Table
 from xlarank.pipelines.support.workspaces import require_one_root, workspace_lock
+
+if TYPE_CHECKING:
+    import polars as pl
 
 #: Below this many bytes of npz, starting processes costs more than it saves.
 _WORTH_PROCESSES: Final = 20 * 2**20
@@ -71,8 +75,8 @@ class SplitReport:
     broken: dict[str, str]
 
 
-@dataclass(frozen=True)
-class BuildReport:
+@dataclass(frozen=True, repr=False)
+class BuildReport(Table):
     """Result of a build.
 
     Attributes:
@@ -84,6 +88,23 @@ class BuildReport:
     columns: dict[str, tuple[int, int]]
     removed: list[str]
     seconds: float
+
+    def __repr__(self) -> str:
+        graphs = counted(sum(part.graphs for part in self.splits), "graph")
+        rows = counted(sum(part.rows for part in self.splits), "row")
+        broken = f", {counted(len(self.broken), 'broken file')}" if self.broken else ""
+        return f"<BuildReport: {graphs}, {rows}{broken}, {self.seconds:.1f} s>"
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return a frame with a row for each split."""
+        import polars as pl
+
+        names = ("collection", "split", "graphs", "built", "kept", "configs", "rows")
+        rows = []
+        for part in self.splits:
+            row = {name: getattr(part, name) for name in names}
+            rows.append(row | {"broken": len(part.broken)})
+        return pl.DataFrame(rows)
 
     @property
     def broken(self) -> dict[str, str]:

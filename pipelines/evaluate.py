@@ -17,7 +17,7 @@ from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.arrays import Indices
 from xlarank.models.card import CARD, read_card
 from xlarank.models.model import Model
-from xlarank.pipelines.ranking.model_choice import Choice, choose_for_collection
+from xlarank.pipelines.ranking.model_choice import Choice, ModelFrom, choose_for_collection
 from xlarank.pipelines.support.baselines import Rankings
 from xlarank.pipelines.support.evaluation import Evaluation, add_metrics, graphs_to_score
 from xlarank.pipelines.support.progress import steps_of
@@ -32,7 +32,7 @@ def evaluate(
     split: str = "valid",
     collections: Sequence[str] = (),
     official_indices: Path | None = None,
-    model_from: str | None = None,
+    model_from: ModelFrom | None = None,
     scores: Scores | None = None,
 ) -> Evaluation:
     """Evaluate what ranks each collection, or ``scores`` instead, on all configurations of a split.

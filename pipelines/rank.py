@@ -21,11 +21,16 @@ from xlarank.features.layout.time_model import NodeTime, config_times
 from xlarank.features.rows import GraphRows
 from xlarank.models.model import Model
 from xlarank.models.validation.metrics import compiler_cost, graph_metrics, order_of, speedups
-from xlarank.pipelines.ranking.model_choice import Choice, choose_for_graph, rows_for_model
+from xlarank.pipelines.ranking.model_choice import (
+    Choice,
+    ModelFrom,
+    choose_for_graph,
+    rows_for_model,
+)
 from xlarank.pipelines.support.progress import steps_of
+from xlarank.pipelines.support.tables import Table
 
 if TYPE_CHECKING:  # imported when a table or an explanation is requested
-    import pandas as pd
     import polars as pl
 
     from xlarank.pipelines.ranking.score_difference import Explanation
@@ -37,7 +42,7 @@ def rank(
     *,
     target: str | None = None,
     collection: str | None = None,
-    model_from: str | None = None,
+    model_from: ModelFrom | None = None,
 ) -> Ranking:
     """Rank every configuration of a graph or of an npz file by what `choose_for_graph` chooses.
 
@@ -58,7 +63,7 @@ def rank_folder(
     *,
     target: str | None = None,
     collection: str | None = None,
-    model_from: str | None = None,
+    model_from: ModelFrom | None = None,
 ) -> tuple[dict[str, Ranking], dict[str, str]]:
     """Rank every npz file below a folder; return the rankings, and the reasons for failures, by
     name.
@@ -140,7 +145,7 @@ class Tie:
     estimated_ns: float | None
 
 
-class Ranking:
+class Ranking(Table):
     """The configurations of a graph, ranked by a model's scores of its rows.
 
     Attributes:
@@ -334,10 +339,6 @@ class Ranking:
                 "speedup": pl.Series(list(map(self._speedup_of, self.order)), dtype=pl.Float64),
             }
         )
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return `to_polars` as a pandas frame."""
-        return self.to_polars().to_pandas()
 
     def as_json(self, top: int | None = None) -> dict[str, Any]:
         """Return JSON values: the full order, scores and estimated times by configuration, and

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xlarank.data import submission
 from xlarank.data.collection import (
@@ -38,14 +39,23 @@ from xlarank.features.store import (
     stored_roots,
 )
 from xlarank.models.validation.metrics import order_of, top_of
-from xlarank.pipelines.ranking.model_choice import Choice, choose_for_collection, rows_for_model
+from xlarank.pipelines.ranking.model_choice import (
+    Choice,
+    ModelFrom,
+    choose_for_collection,
+    rows_for_model,
+)
 from xlarank.pipelines.support.progress import Step, steps_of
 from xlarank.pipelines.support.score_files import Scores
+from xlarank.pipelines.support.tables import Table
 from xlarank.pipelines.support.workspaces import chosen_collections, require_one_root
 
+if TYPE_CHECKING:  # imported when a table is requested
+    import polars as pl
 
-@dataclass
-class Submission:
+
+@dataclass(repr=False)
+class Submission(Table):
     """A written submission.
 
     Attributes:
@@ -65,6 +75,22 @@ class Submission:
     ranked: dict[str, bool] = field(default_factory=dict)
     ranked_by: dict[str, str] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        unranked = f", {self.unranked} in the order of their files" if self.unranked else ""
+        return f"<Submission {self.out}: {counted(len(self.ranked), 'graph')}{unranked}>"
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return a frame with a row for each ranked collection."""
+        import polars as pl
+
+        rows = []
+        for collection, graphs in self.rows.items():
+            ranker = self.models[collection]
+            reason = self.ranked_by.get(collection, "")
+            rows.append((collection, graphs, ranker, reason))
+        schema = ["collection", "graphs", "ranked_by", "reason"]
+        return pl.DataFrame(rows, schema, orient="row")
+
     def covers(self, collection: str) -> bool:
         """Return whether the file has graphs of the collection."""
         return any(row.startswith(f"{collection}:") for row in self.ranked)
@@ -81,7 +107,7 @@ def submit(
     *,
     data_root: DataRoot | None = None,
     collections: Sequence[str] = (),
-    model_from: str | None = None,
+    model_from: ModelFrom | None = None,
     scores: Scores | None = None,
 ) -> Submission:
     """Write a submission that ranks the test graphs of each collection by its model or ``scores``.
@@ -192,7 +218,7 @@ def _choice(
     workspace: Workspace,
     collection: Collection,
     test: _TestGraphs,
-    model_from: str | None,
+    model_from: ModelFrom | None,
     scores: Scores | None,
     report: Submission,
 ) -> Choice | None:
@@ -278,7 +304,7 @@ def _stored_counts(collection: Collection, manifest: Manifest) -> dict[str, int]
     return {submission_id(collection, name): graph.configs for name, graph in graphs}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Checked:
     """Number and description (``against``) of the expected rows of a submission, and its problems.
 
@@ -290,6 +316,11 @@ class Checked:
     against: str
     problems: list[str]
     unknown: dict[str, str]
+
+    def __repr__(self) -> str:
+        problems = counted(len(self.problems), "problem")
+        first = f": {self.problems[0]}" if self.problems else ""
+        return f"<Checked {counted(self.rows, 'row')} against {self.against}, {problems}{first}>"
 
 
 def check_submission(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +19,9 @@ from xlarank.models.validation.folds import FoldPlan
 from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.ranking.model_choice import best_of
 from xlarank.pipelines.support.baselines import UNTRAINED, Rankings
-from xlarank.pipelines.support.evaluation import add_untrained, compared
+from xlarank.pipelines.support.evaluation import add_untrained, board, compared
 from xlarank.pipelines.support.progress import steps_of
+from xlarank.pipelines.support.tables import Table
 from xlarank.pipelines.support.workspaces import chosen_collections, leaving_out, workspace_lock
 from xlarank.pipelines.training.contender import Contender, new_contenders
 from xlarank.pipelines.training.settings import AUTO, TrainSettings
@@ -30,6 +31,9 @@ from xlarank.pipelines.training.training_sets import (
     extra_collections,
     read_training_set,
 )
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,26 @@ class TrainResult:
     skipped: str = ""
 
 
-def train(workspace: Workspace, settings: TrainSettings | None = None) -> list[TrainResult]:
+class Training(Table, list[TrainResult]):
+    """Results of training, one for each collection."""
+
+    def __repr__(self) -> str:
+        lines = []
+        for result in self:
+            if result.skipped:
+                lines.append(f"{result.collection} is not trained: {result.skipped}")
+            else:
+                lines.append(f"{result.collection} is ranked by {result.ranked_by}")
+        return "\n".join(lines)
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the trained and untrained rankers of each collection, out of fold
+        (`xlarank.pipelines.support.evaluation.board`).
+        """
+        return board({result.collection: result.comparison for result in self})
+
+
+def train(workspace: Workspace, settings: TrainSettings | None = None) -> Training:
     """For each collection, cross-validate the number of rounds, then fit and save a model, with
     tuned parameters if there are any.
 
@@ -99,7 +122,7 @@ def train(workspace: Workspace, settings: TrainSettings | None = None) -> list[T
     if not results:
         raise CollectionError("; ".join(left_out.values()))
     skipped = [TrainResult(collection, skipped=reason) for collection, reason in left_out.items()]
-    return [*results, *skipped]
+    return Training([*results, *skipped])
 
 
 def _train(

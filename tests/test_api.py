@@ -125,6 +125,9 @@ def test_bad_graphs_are_refused(kernels, fitted, tmp_path):
 def test_all_names_exist_and_importing_xlarank_is_cheap():
     assert all(getattr(xlarank, name) is not None for name in xlarank.__all__)
     assert set(xlarank.__all__) <= set(dir(xlarank))
+    page = (Path(xlarank.__file__).parent.parent / "docs/reference/api.md").read_text()
+    for name in set(xlarank.__all__) - {"__version__", "SAMPLE"}:
+        assert f".{name}\n" in page, f"docs/reference/api.md lacks {name}"
     with pytest.raises(AttributeError, match="'xlarank' has no attribute 'rnak'"):
         xlarank.rnak  # noqa: B018
     loaded = "{name.split('.')[0] for name in sys.modules}"
@@ -277,3 +280,98 @@ def test_a_formula_ranks_without_slow_libraries(tmp_path):
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
     assert "agreement with the labels" in done.stdout, done.stderr
     assert done.stderr.strip() == ""
+
+
+TILES_OF_CPUS = {"collection": "tile:cpu"}
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """A workspace with rows and a model of the sample's tiles of CPUs."""
+    folder = tmp_path_factory.mktemp("work")
+    xlarank.build_features(SAMPLE, folder, jobs=1, **TILES_OF_CPUS)
+    xlarank.train(folder, seeds=1, rounds=20, threads=1)
+    return folder
+
+
+def test_results_are_tables_that_notebooks_show(work):
+    kernel = SAMPLE / "npz/tile/cpu/valid/bmm_tb__a.npz"
+    trained = xlarank.train(work, seeds=1, rounds=10, threads=1, **TILES_OF_CPUS)
+    board = trained.to_polars()
+    assert {"lambdarank", "estimated time", "rule: file order"} <= {*board["ranker"]}
+    assert board["graphs"].unique().to_list() == [30] and board["difference"][0] is None
+    evaluated = xlarank.evaluate(work, **TILES_OF_CPUS)
+    assert evaluated.to_polars().columns == board.columns
+    submission = xlarank.submit(work / "s.csv", work, **TILES_OF_CPUS)
+    assert submission.to_polars().rows()[0][:2] == ("tile:cpu", 15)
+    checked = xlarank.check_submission(work / "s.csv", data_root=SAMPLE, **TILES_OF_CPUS)
+    assert repr(checked) == "<Checked 15 rows against 15 test graphs, 0 problems>"
+    built = xlarank.build_features(SAMPLE, work, jobs=1, **TILES_OF_CPUS)
+    assert built.to_polars()["kept"].sum() == 57
+    assert repr(built).startswith("<BuildReport: 57 graphs, ")
+    ranking = xlarank.rank(kernel, work)
+    explanation = xlarank.explain(kernel, work, config=3, against=5)
+    assert explanation.to_polars().equals(ranking.explain(3, 5).to_polars())
+    for result in (trained, evaluated, submission, built, ranking, explanation):
+        html = result._repr_html_()
+        assert "<table" in html and repr(result).splitlines()[0][:20].strip("<") in html
+        assert len(result.to_pandas()) == len(result.to_polars()) > 0
+
+
+def test_a_fitted_ranker_ranks_and_is_evaluated_and_submitted(work):
+    rows = xlarank.load_rows(work, "tile:cpu")
+    ranker = xlarank.GraphRanker("ranknet", n_estimators=5, n_jobs=1)
+    kernel = min((SAMPLE / "npz/tile/cpu/test").glob("*.npz"))
+    with pytest.raises(ModelError, match="was not fitted; call fit first"):
+        xlarank.rank(kernel, work, model_from=ranker)
+    ranker.fit(rows.filter(pl.col("split") == "train"))
+    ranking = xlarank.rank(kernel, work, model_from=ranker)
+    assert ranking.scores.tolist() == ranker.predict(kernel).tolist()
+    assert ranking.reason == "ranknet, fitted on tile:cpu"
+    assert xlarank.explain(kernel, work, model_from=ranker).model == "ranknet"
+    board = xlarank.evaluate(work, model_from=ranker).to_polars()
+    assert "ranknet of tile:cpu" in [*board["ranker"]]
+    submission = xlarank.submit(work / "own.csv", work, model_from=ranker, **TILES_OF_CPUS)
+    assert submission.models == {"tile:cpu": "ranknet"}
+    with pytest.raises(ModelError, match="the given ranknet ranks tile graphs"):
+        xlarank.rank(LAYOUT, work, model_from=ranker)
+
+
+def test_progress_is_printed_on_request(tmp_path, capsys):
+    xlarank.show_progress()
+    try:
+        xlarank.build_features(SAMPLE, tmp_path, split="test", jobs=1, **TILES_OF_CPUS)
+    finally:
+        xlarank.show_progress(False)
+    assert capsys.readouterr().out.endswith("building features: 15 of 15\n")
+
+
+WITHOUT = """
+import sys
+for name in ("rich", "typer", "google", "google.protobuf", "optuna", "sklearn", "jax"):
+    sys.modules[name] = None
+import xlarank
+from pathlib import Path
+sample, work = xlarank.SAMPLE, Path(sys.argv[1])
+tiles = {"collection": "tile:cpu"}
+xlarank.show_progress()
+xlarank.build_features(sample, work, **tiles)
+print(xlarank.train(work, seeds=1, rounds=5, threads=1))
+rows = xlarank.load_rows(work)
+print(xlarank.cross_validate(rows, xlarank.GraphRanker(n_estimators=5, n_jobs=1)))
+print(xlarank.evaluate(work))
+kernel = sample / "npz/tile/cpu/valid/bmm_tb__a.npz"
+print(xlarank.rank(kernel, work), xlarank.explain(kernel, work))
+scores = rows.with_columns(score=1.0)
+print(xlarank.submit(work / "submission.csv", work, scores=scores, **tiles))
+print(xlarank.check_submission(work / "submission.csv", data_root=sample, **tiles))
+"""
+
+
+@pytest.mark.slow
+def test_a_notebook_needs_none_of_what_kaggle_lacks(tmp_path):
+    """Kaggle's image has neither rich nor typer; imports of other extras are lazy, too."""
+    words = [sys.executable, "-c", WITHOUT, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("15 test graphs, 0 problems>\n")

@@ -1,14 +1,19 @@
 """Rank compiler configurations without running them: gradient-boosted trees on TpuGraphs data.
 
 >>> import xlarank
->>> from xlarank.data.collection import SAMPLE
->>> graph = xlarank.read_graph(SAMPLE / "npz/layout/cpu/random/valid/mlp__a.npz")
+>>> graph = xlarank.read_graph(xlarank.SAMPLE / "npz/layout/cpu/random/valid/mlp__a.npz")
 >>> xlarank.compute_features(graph).height  # one row per distinct configuration
 58
+>>> xlarank.rank(graph, workspace="nowhere").ranked_by
+'estimated time'
 
-`rank` orders a graph's configurations with a trained model, `GraphRanker` follows the scikit-learn
-estimator API, `read_hlo` converts an HLO program to a graph. In a clone the sub-packages ``data``,
-``features``, ``models`` and ``pipelines`` are links to the folders at the top level.
+Functions take the words of the command line: `build_features`, `load_rows`, `train`,
+`cross_validate`, `evaluate`, `rank`, `explain`, `submit`, `check_submission`, `advise`. Results
+have `to_polars` and `to_pandas`, and notebooks show them as tables. `GraphRanker` follows the
+scikit-learn estimator API. ``SAMPLE`` is the data root that comes with the package.
+
+In a clone the sub-packages ``data``, ``features``, ``models`` and ``pipelines`` are links to the
+folders at the top level.
 """
 
 from importlib import import_module as _import_module
@@ -16,27 +21,45 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 __version__ = "0.4.0"
 if _TYPE_CHECKING:
+    from xlarank.api import build_features as build_features
+    from xlarank.api import check_submission as check_submission
     from xlarank.api import cross_validate as cross_validate
-    from xlarank.api import load_rows as load_rows
-    from xlarank.api import rank as rank
+    from xlarank.api import evaluate as evaluate
     from xlarank.api import submit as submit
+    from xlarank.api import train as train
+    from xlarank.data.collection import SAMPLE as SAMPLE
     from xlarank.data.graph import read_graph as read_graph
     from xlarank.data.hlo.reading import read_hlo as read_hlo
+    from xlarank.data.writing import write_graph as write_graph
     from xlarank.features.assembly import compute_features as compute_features
+    from xlarank.graph_api import advise as advise
+    from xlarank.graph_api import explain as explain
+    from xlarank.graph_api import rank as rank
+    from xlarank.graph_api import show_progress as show_progress
     from xlarank.graph_ranker import GraphRanker as GraphRanker
     from xlarank.pipelines.rank import Ranking as Ranking
+    from xlarank.stored_rows import load_rows as load_rows
 
 #: Modules of the public names, imported on first access so that the command line starts quickly.
 _MODULES = {
     "GraphRanker": "xlarank.graph_ranker",
     "Ranking": "xlarank.pipelines.rank",
+    "SAMPLE": "xlarank.data.collection",
+    "advise": "xlarank.graph_api",
+    "build_features": "xlarank.api",
+    "check_submission": "xlarank.api",
     "compute_features": "xlarank.features.assembly",
     "cross_validate": "xlarank.api",
-    "load_rows": "xlarank.api",
-    "rank": "xlarank.api",
+    "evaluate": "xlarank.api",
+    "explain": "xlarank.graph_api",
+    "load_rows": "xlarank.stored_rows",
+    "rank": "xlarank.graph_api",
     "read_graph": "xlarank.data.graph",
     "read_hlo": "xlarank.data.hlo.reading",
+    "show_progress": "xlarank.graph_api",
     "submit": "xlarank.api",
+    "train": "xlarank.api",
+    "write_graph": "xlarank.data.writing",
 }
 __all__ = ["__version__", *_MODULES]
 

@@ -1,220 +1,271 @@
-"""Functions for notebooks: rank a graph, load rows, cross-validate on them, submit scores."""
+"""Functions on data roots and workspaces, one for each command."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, TypeAlias
 
-from xlarank.data.collection import Collection, choose_splits
-from xlarank.data.errors import CollectionError, FeatureStoreError, did_you_mean
-from xlarank.data.graph import Graph, GraphLike
+from xlarank.data.graph import GraphLike
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
+from xlarank.graph_api import model_or_name
 
 if TYPE_CHECKING:  # slow; imported inside functions, so that reading a graph stays fast
     import pandas as pd
     import polars as pl
 
-    from xlarank.features.store import Manifest
+    from xlarank.graph_api import ModelFrom
     from xlarank.graph_ranker import GraphRanker
-    from xlarank.pipelines.rank import Ranking
-    from xlarank.pipelines.submit import Submission
+    from xlarank.pipelines.build_features import BuildReport
+    from xlarank.pipelines.submit import Checked, Submission
+    from xlarank.pipelines.support.evaluation import Evaluation
+    from xlarank.pipelines.support.score_files import Scores
+    from xlarank.pipelines.train import Training
     from xlarank.pipelines.training.graphs import OutOfFold
 
+    Frame: TypeAlias = pl.DataFrame | pd.DataFrame
 
-def rank(
-    graph: Graph | str | Path,
+#: One name, or several.
+Names: TypeAlias = str | Sequence[str]
+
+
+def build_features(
+    data_root: str | Path | None = None,
     workspace: str | Path = DEFAULT_ROOT,
     *,
-    target: str | None = None,
-    collection: str | None = None,
-    model_from: str | None = None,
-) -> Ranking:
-    """Rank the configurations of a graph, or of an npz file.
+    collection: Names = (),
+    split: Names = (),
+    max_configs: int = 0,
+    jobs: int = 0,
+    seed: int = 0,
+    scheduler: str | None = None,
+) -> BuildReport:
+    """Compute and store the rows of graph files; call it again to resume.
 
-    The hardware is ``target`` ("tpugraphs" for a file of the TpuGraphs dataset, or a chip:
-    "tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v6e", "cpu", "nvidia-h200"), or the hardware of
-    ``collection``; else of the collection whose folder contains the file, else as the file says.
+    Args:
+        data_root: default: the environment variable ``XLARANK_DATA``, Kaggle's folder of the
+            competition, ``~/data/tpugraphs``, or the embedded sample, the first that exists.
+        collection: collections such as "layout:xla:random" or patterns; default: all.
+        split: "train", "valid" or "test"; default: all.
+        max_configs: distinct configurations kept of each train graph; 0: all.
+        jobs: number of processes; 0: by cores and sizes. A script that uses several has to keep
+            this call below ``if __name__ == "__main__":``; a notebook has not.
+        scheduler: host:port of a Dask scheduler, or "local".
 
-    If the workspace has a trained model of ``collection``, by default the folder's, the
-    highest mean out of fold ranks: the model, or the ranker that needs no training. That is the
-    estimated time, for tiles of TPUs trees that learned from estimates of the TPU's compiler.
-    ``model_from`` decides otherwise: "trained", "shipped", a collection with a model or the folder
-    of one.
-
-    Raises `xlarank.data.errors.GraphFileError`, `ParameterError` if nothing names the hardware, and
-    `ModelError` if there is no model.
+    Raises `DataRootError`, `CollectionError`, `WorkspaceError` or `ClusterError`.
 
     Examples:
-        >>> import xlarank
-        >>> from xlarank.data.collection import SAMPLE
-        >>> kernel = SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz"
-        >>> xlarank.rank(kernel, workspace="nowhere").reason
-        'estimated time of the loops on cpu'
+        >>> import tempfile, xlarank
+        >>> work = tempfile.mkdtemp()
+        >>> built = xlarank.build_features(xlarank.SAMPLE, work, collection="tile:cpu")
+        >>> built.to_polars()[["split", "graphs"]].rows()
+        [('train', 30), ('valid', 12), ('test', 15)]
     """
-    from xlarank.pipelines.rank import rank as run
+    from xlarank.data.collection import find_data_root
+    from xlarank.pipelines.build_features import BuildRequest
+    from xlarank.pipelines.build_features import build_features as run
 
-    return run(
-        Workspace(Path(workspace)),
-        graph,
-        target=target,
-        collection=collection,
-        model_from=model_from,
+    request = BuildRequest(
+        collections=_listed(collection),
+        splits=_listed(split),
+        max_configs=max_configs,
+        jobs=jobs,
+        seed=seed,
+        scheduler=scheduler,
     )
+    root = find_data_root(None if data_root is None else Path(data_root))
+    return run(root, Workspace(Path(workspace)), request)
 
 
-@overload
-def load_rows(
+def train(
     workspace: str | Path = DEFAULT_ROOT,
-    collection: str | None = None,
-    split: str | None = None,
-    columns: Sequence[str] | None = None,
     *,
-    lazy: Literal[False] = False,
-) -> pl.DataFrame: ...
-@overload
-def load_rows(
-    workspace: str | Path = DEFAULT_ROOT,
-    collection: str | None = None,
-    split: str | None = None,
-    columns: Sequence[str] | None = None,
-    *,
-    lazy: Literal[True],
-) -> pl.LazyFrame: ...
-def load_rows(
-    workspace: str | Path = DEFAULT_ROOT,
-    collection: str | None = None,
-    split: str | None = None,
-    columns: Sequence[str] | None = None,
-    *,
-    lazy: bool = False,
-) -> pl.DataFrame | pl.LazyFrame:
-    """Load the rows that ``build-features`` stored, one per distinct configuration.
+    collection: Names = (),
+    also_from: Names = (),
+    model: str = "lambdarank",
+    seeds: int = 3,
+    with_valid: bool = False,
+    max_rows: int | None = None,
+    rounds: int = 300,
+    select: str = "mean",
+    seed: int = 0,
+    threads: int = 0,
+) -> Training:
+    """Train and save the model of each collection of a workspace, as the command ``train``.
 
-    Columns are ``collection, graph, family, split, configuration, repeats, runtime_ns, label, fold,
-    held_out`` and the features, all or those in ``columns``. ``label``, which rankers are trained
-    on, is the runtime, for tiles divided by the default's runtime. ``configuration`` is
-    the first of ``repeats`` identical ones. To compare with ``train``, score the graphs of ``fold``
-    k by a ranker fitted on graphs whose ``held_out`` does not list k; ``fold`` and ``held_out`` are
-    null for graphs not trained on. ``.to_pandas()`` converts to pandas.
+    The result lists a `TrainResult` for each collection; its table is the board out of fold.
 
-    ``collection`` may be omitted if there is only one; without ``split``, all splits are loaded.
-    ``lazy`` returns a `LazyFrame` and does not check the values in the files. Raises
-    `xlarank.data.errors.CollectionError`, and `FeatureStoreError` for rows that another
-    `build-features` is replacing or has replaced in part.
+    Args:
+        collection: collections or patterns; default: all with rows.
+        also_from: additional training collections of the same kind.
+        model: ranker, or "auto" for the best out of fold.
+        seeds: number of boosters whose scores are averaged.
+        rounds: maximum number of boosting rounds; folds choose.
+        max_rows: training rows of a collection, sampled evenly from its graphs; 0: all, None:
+            100,000 for layouts, 500,000 for tiles.
+
+    Raises `CollectionError` or `ModelError`.
+
+    Examples:
+        >>> import tempfile, xlarank
+        >>> work = tempfile.mkdtemp()
+        >>> built = xlarank.build_features(xlarank.SAMPLE, work, collection="tile:cpu")
+        >>> trained = xlarank.train(work, seeds=1, rounds=20, threads=1)
+        >>> print(trained)
+        tile:cpu is ranked by ..., 0.9... out of fold on 30 graphs; ...
+        >>> trained.to_polars().columns[:4]
+        ['collection', 'ranker', 'graphs', 'score']
+        >>> xlarank.evaluate(work).to_polars()["score"].max() > 0.95
+        True
     """
-    import polars as pl
+    from xlarank.pipelines.train import train as run
+    from xlarank.pipelines.training.settings import TrainSettings
 
-    from xlarank.features.rows import KEYS
-    from xlarank.features.store import read_manifest, scan_rows
-    from xlarank.pipelines.support.workspaces import chosen_collections
-
-    opened = Workspace(Path(workspace))
-    chosen, *further = chosen_collections(opened, [] if collection is None else [collection])
-    if further:
-        names = ", ".join(map(str, (chosen, *further)))
-        raise CollectionError("no collection was named", expected=names, do="pass collection=")
-    frames = []
-    features = list[str]()
-    for name in choose_splits([] if split is None else [split]):
-        manifest = read_manifest(opened, chosen, name)
-        if manifest is None or not manifest.graphs:
-            if split is not None:
-                raise _missing_split(opened, chosen, split)
-            continue
-        if features and manifest.columns != features:
-            got = f"the splits of {chosen} have different columns"
-            raise FeatureStoreError(
-                got, do="pass split=, or run build-features again for all of them"
-            )
-        features = manifest.columns
-        folds = _fold_table(manifest if name == "train" else None)
-        stored = scan_rows(opened, chosen, name, manifest, verified=not lazy)
-        frames.append(stored.join(folds, on="graph", how="left", maintain_order="left"))
-    if not frames:
-        raise CollectionError(f"{chosen} has no graphs in {opened.root}", do="run build-features")
-    for column in columns or ():
-        if column not in features:
-            got = f"{chosen} has no column {column!r}"
-            raise FeatureStoreError(got, do=did_you_mean(column, features))
-    selected = features if columns is None else columns
-    rows = pl.concat(frames).select(*KEYS, "fold", "held_out", *selected)
-    return rows if lazy else rows.collect()
-
-
-def _missing_split(workspace: Workspace, collection: Collection, split: str) -> CollectionError:
-    from xlarank.features.store import read_manifests
-
-    manifests = read_manifests(workspace, collection)
-    built = [name for name, manifest in manifests.items() if manifest.graphs]
-    got = f"{collection} has no {split} split in {workspace.root}"
-    do = f"pass another split, or build-features from a data root with {split} graphs"
-    return CollectionError(got, expected=" or ".join(built), do=do)
-
-
-def _fold_table(manifest: Manifest | None) -> pl.LazyFrame:
-    """Return ``graph, fold, held_out`` of the graphs of a train split that can be trained on."""
-    import polars as pl
-
-    from xlarank.models.validation.folds import FoldPlan
-
-    entries = {} if manifest is None else manifest.graphs
-    names = [name for name, graph in entries.items() if graph.labelled and graph.rankable]
-    plan = FoldPlan.of_graphs(names, [entries[name].kinds for name in names])
-    scored = {number: fold for fold, (members, _) in enumerate(plan.folds) for number in members}
-    rows = []
-    for graph, name in enumerate(names):
-        held_out = [number for number, fold in enumerate(plan.folds) if graph in fold.held]
-        rows.append((name, scored.get(graph), held_out))
-    schema = pl.Schema({"graph": pl.String(), "fold": pl.Int32(), "held_out": pl.List(pl.Int32)})
-    return pl.LazyFrame(rows, schema, orient="row")
+    settings = TrainSettings(
+        collections=_listed(collection),
+        also_from=_listed(also_from),
+        model=model,
+        seeds=seeds,
+        with_valid=with_valid,
+        rounds=rounds,
+        select=select,
+        seed=seed,
+        threads=threads,
+        max_rows=max_rows,
+    )
+    return run(Workspace(Path(workspace)), settings)
 
 
 def cross_validate(
-    graphs: Iterable[GraphLike] | pl.DataFrame | pd.DataFrame, ranker: GraphRanker | None = None
+    rows: Iterable[GraphLike] | Frame, model: str | GraphRanker | None = None
 ) -> OutOfFold:
     """Score each graph by a ranker fitted without its family, at the best number of rounds.
 
-    ``graphs`` are measured graphs, or a frame of one collection as `load_rows` returns it, with any
-    further columns of numbers. The folds of a frame are those of `train`, its columns ``fold`` and
-    ``held_out``; without them families are held out. ``ranker`` is not fitted itself; by default it
-    is ``GraphRanker()``.
+    ``rows`` is a frame of one collection as `load_rows` returns it, with any further columns of
+    numbers, or a list of measured graphs. The folds of a frame are those of `train`, its columns
+    ``fold`` and ``held_out``; without them families are held out. ``model`` is a `GraphRanker`,
+    which is not fitted itself, or the name of a ranker; by default ``GraphRanker()``.
 
     Raises `xlarank.data.errors.ModelError` for rows that cannot be used.
+
+    Examples:
+        >>> import xlarank
+        >>> kernels = sorted((xlarank.SAMPLE / "npz/tile/cpu/train").glob("*__a.npz"))
+        >>> ranker = xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1)
+        >>> xlarank.cross_validate(kernels[:5], ranker).mean > 0.5
+        True
     """
     from xlarank.graph_ranker import GraphRanker
     from xlarank.pipelines.training.graphs import TrainingRows
 
-    ranker = GraphRanker() if ranker is None else ranker
-    rows = TrainingRows.of(graphs, ranker.target, folds=True)
-    return rows.cross_validate(ranker.ranker, ranker.params, ranker.settings)
+    if model is None or isinstance(model, str):
+        model = GraphRanker() if model is None else GraphRanker(model)
+    training = TrainingRows.of(rows, model.target, folds=True)
+    return training.cross_validate(model.ranker, model.params, model.settings)
+
+
+def evaluate(
+    workspace: str | Path = DEFAULT_ROOT,
+    *,
+    split: str = "valid",
+    collection: Names = (),
+    model_from: ModelFrom | None = None,
+    official_indices: str | Path | None = None,
+    scores: Frame | str | Path | None = None,
+) -> Evaluation:
+    """Evaluate what ranks each collection, or ``scores`` instead, on a labelled split.
+
+    ``model_from`` is as in `rank`, ``scores`` as in `submit`, and ``official_indices`` is a folder
+    of ``<source>_<search>.json`` files of layout configurations. Raises `CollectionError`,
+    `ModelError` or `SubmissionError`.
+    """
+    from xlarank.pipelines.evaluate import evaluate as run
+
+    return run(
+        Workspace(Path(workspace)),
+        split=split,
+        collections=_listed(collection),
+        official_indices=None if official_indices is None else Path(official_indices),
+        model_from=model_or_name(model_from),
+        scores=_scores(scores, split),
+    )
 
 
 def submit(
     out: str | Path = "submission.csv",
     workspace: str | Path = DEFAULT_ROOT,
     *,
-    collections: Sequence[str] = (),
-    model_from: str | None = None,
-    scores: pl.DataFrame | pd.DataFrame | str | Path | None = None,
+    data_root: str | Path | None = None,
+    collection: Names = (),
+    model_from: ModelFrom | None = None,
+    scores: Frame | str | Path | None = None,
 ) -> Submission:
-    """Write a Kaggle submission of the test graphs of a workspace.
+    """Write and check a Kaggle submission of the test graphs of a data root.
 
-    ``scores`` is a frame or a file with the columns ``graph``, ``configuration`` and ``score``,
-    lower is faster, and optionally ``collection`` and ``split``, for any of the graphs; the others
-    are ranked as by the command ``submit``.
+    Nothing has to be built or trained before. ``scores`` is a frame or a file with the columns
+    ``graph``, ``configuration`` and ``score``, lower is faster, and optionally ``collection`` and
+    ``split``, for any of the graphs; the others are ranked as by `rank`. The data root is by
+    default that of the workspace.
 
     Raises `xlarank.data.errors.CollectionError` if there is nothing to rank, `SubmissionError` for
     scores that do not fit, and `ModelError` if ``model_from`` has no model.
-    """
-    from xlarank.pipelines.submit import submit as run
-    from xlarank.pipelines.support.score_files import Scores
 
-    source = Path(scores) if isinstance(scores, str) else scores
+    Examples:
+        >>> import tempfile, xlarank
+        >>> from pathlib import Path
+        >>> work = Path(tempfile.mkdtemp())
+        >>> out = work / "submission.csv"
+        >>> submission = xlarank.submit(out, work, data_root=xlarank.SAMPLE, collection="tile:cpu")
+        >>> submission.rows, submission.unranked
+        ({'tile:cpu': 15}, 0)
+        >>> xlarank.check_submission(out, data_root=xlarank.SAMPLE, collection="tile:cpu").problems
+        []
+    """
+    from xlarank.data.collection import find_data_root
+    from xlarank.pipelines.submit import submit as run
+
     return run(
         Workspace(Path(workspace)),
         Path(out),
-        collections=collections,
-        model_from=model_from,
-        scores=None if source is None else Scores.read([source], "test"),
+        data_root=None if data_root is None else find_data_root(Path(data_root)),
+        collections=_listed(collection),
+        model_from=model_or_name(model_from),
+        scores=_scores(scores, "test"),
     )
+
+
+def check_submission(
+    file: str | Path,
+    *,
+    data_root: str | Path | None = None,
+    workspace: str | Path | None = None,
+    collection: Names = (),
+) -> Checked:
+    """Return the problems of a submission of the test graphs of a data root or a workspace.
+
+    Without either, the data root is chosen as in `build_features`.
+    """
+    from xlarank.data.collection import find_data_root
+    from xlarank.pipelines.submit import check_submission as run
+
+    root = None
+    if data_root is not None or workspace is None:
+        root = find_data_root(None if data_root is None else Path(data_root))
+    return run(
+        Path(file),
+        data_root=root,
+        workspace=None if workspace is None else Workspace(Path(workspace)),
+        collections=_listed(collection),
+    )
+
+
+def _listed(names: Names) -> Sequence[str]:
+    return [names] if isinstance(names, str) else names
+
+
+def _scores(scores: Frame | str | Path | None, split: str) -> Scores | None:
+    from xlarank.pipelines.support.score_files import Scores
+
+    if scores is None:
+        return None
+    return Scores.read([Path(scores) if isinstance(scores, str) else scores], split)

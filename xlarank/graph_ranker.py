@@ -225,10 +225,15 @@ class GraphRanker:
     def _threads(self) -> int:
         return 1 if self.n_jobs is None else self.n_jobs
 
-    def _require_card(self) -> ModelCard:
+    @property
+    def fitted_model(self) -> Model:
+        """The fitted model; raises `ModelError` before `fit`."""
         if not self.__sklearn_is_fitted__():
             raise ModelError("the ranker was not fitted", do="call fit first")
-        return self.model_.require_card()
+        return self.model_
+
+    def _require_card(self) -> ModelCard:
+        return self.fitted_model.require_card()
 
     def _rows(self, graph: GraphLike) -> GraphRows:
         self._require_card()

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -39,6 +39,8 @@ from xlarank.models.stored import (
 )
 from xlarank.models.validation.metrics import objective_value
 
+#: What ranks: "trained", "shipped", a collection with a model, the folder of one, or a model.
+ModelFrom: TypeAlias = str | Path | Model
 #: Values of ``model_from`` besides a collection and a folder: what needs no training, and the model
 #: trained on the collection, whatever their scores.
 SHIPPED: Final = "shipped"
@@ -67,7 +69,7 @@ def choose_for_graph(
     *,
     target: str | None = None,
     collection: str | None = None,
-    model_from: str | None = None,
+    model_from: ModelFrom | None = None,
 ) -> tuple[Choice, str]:
     """Return what ranks a graph, and the hardware that it is ranked for.
 
@@ -98,7 +100,7 @@ def choose_for_graph(
 
 
 def choose_for_collection(
-    workspace: Workspace, collection: Collection, *, model_from: str | None = None
+    workspace: Workspace, collection: Collection, *, model_from: ModelFrom | None = None
 ) -> Choice:
     """Return what ranks a collection; raise `ModelError` if there is nothing to rank with."""
     return _choose(workspace, collection.kind, collection, collection.hardware, model_from)
@@ -109,7 +111,7 @@ def _choose(
     kind: Kind,
     collection: Collection | None,
     hardware: str,
-    model_from: str | None,
+    model_from: ModelFrom | None,
 ) -> Choice:
     trained = None
     if collection is not None and collection in trained_collections(workspace):
@@ -125,8 +127,12 @@ def _choose(
         if collection is not None and trained is None and trained_collections(workspace):
             reason += f"; {workspace.root} has no model of {collection}"
         return Choice(model, reason, trained)
+    if isinstance(model_from, Model):
+        _require_kind(model_from, kind, f"the given {model_from.name}")
+        reason = f"{model_from.name}, fitted on {model_from.require_card().collection}"
+        return Choice(model_from, reason, trained)
     if model_from is not None:
-        model = named_model(workspace, model_from, kind)
+        model = named_model(workspace, str(model_from), kind)
         return Choice(model, f"{model.name} of {model_from}", trained)
     assert trained is not None
     return best_of(trained)
@@ -196,10 +202,15 @@ def named_model(workspace: Workspace, name: str, kind: Kind) -> Model:
     else:
         expected = ", ".join([TRAINED, SHIPPED, *collections, f"a folder with {CARD}"])
         raise ModelError(f"there is no model {name!r}", expected=expected, do="name one of these")
-    if model.kind != kind:
-        got = f"the model of {name} ranks {model.kind} graphs"
-        raise ModelError(got, expected=f"a model of {kind} graphs", do="pass another `model_from`")
+    _require_kind(model, kind, f"the model of {name}")
     return model
+
+
+def _require_kind(model: Model, kind: Kind, title: str) -> None:
+    """Raise `ModelError` if a model ranks the other kind of graphs."""
+    if model.kind != kind:
+        got = f"{title} ranks {model.kind} graphs"
+        raise ModelError(got, expected=f"a model of {kind} graphs", do="pass another `model_from`")
 
 
 def rows_for_model(graph: Graph, model: Model, hardware: str = "") -> GraphRows:

@@ -23,6 +23,7 @@ from xlarank.models.contributions import Contributions, sum_by_key
 from xlarank.models.model import Model
 from xlarank.models.validation.metrics import order_of
 from xlarank.pipelines.ranking.model_choice import rows_for_model
+from xlarank.pipelines.support.tables import Table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -55,7 +56,7 @@ class NodeCost:
 
 
 @dataclass(frozen=True, repr=False)
-class Explanation:
+class Explanation(Table):
     """Difference of the scores of two configurations, ``configuration`` minus ``against``, in
     parts; the largest first.
 

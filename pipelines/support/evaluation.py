@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,12 +34,16 @@ from xlarank.pipelines.support.baselines import (
     is_untrained,
     untrained,
 )
+from xlarank.pipelines.support.tables import Table
 from xlarank.pipelines.support.verdicts import mean_over_collections, verdict
 from xlarank.pipelines.training.training_sets import training_rows
 
+if TYPE_CHECKING:  # imported when a table is requested
+    import polars as pl
 
-@dataclass
-class Evaluation:
+
+@dataclass(repr=False)
+class Evaluation(Table):
     """Metrics of rankings.
 
     Attributes:
@@ -54,6 +58,14 @@ class Evaluation:
     ranked_by: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        lines = [f"{name}: {text}" for name, text in self.verdicts.items()]
+        return "\n".join(filter(None, [*lines, self.overall]))
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return what ranks each collection and what it is compared with (`board`)."""
+        return board(self.comparison)
 
     @property
     def report(self) -> dict[str, dict[str, dict[str, Any]]]:
@@ -221,6 +233,28 @@ def compared(rankings: Rankings) -> list[dict[str, Any]]:
         best = shared[rows[0]["ranker"]]
         row["difference"] = difference(shared[row["ranker"]], best, "score")
     return rows
+
+
+def board(comparison: Mapping[str, Sequence[Mapping[str, Any]]]) -> pl.DataFrame:
+    """Return `compared` rankers of collections as a frame.
+
+    ``difference`` is the mean difference of the score to the first ranker of the collection, and
+    ``low`` and ``high`` its 95 % interval.
+    """
+    import polars as pl
+
+    rows = []
+    for collection, rankers in comparison.items():
+        for ranker in rankers:
+            gap = ranker["difference"] or {}
+            row = {"collection": collection, "ranker": ranker["ranker"], "graphs": ranker["graphs"]}
+            row |= {"score": ranker["score"]["mean"], "std": ranker["score"]["std"]}
+            row |= {name: ranker[name]["mean"] for name in ("slowdown@1", "slowdown@5")}
+            row |= {"difference": gap.get("mean"), "low": gap.get("low"), "high": gap.get("high")}
+            rows.append(row)
+    numbers = ("score", "std", "slowdown@1", "slowdown@5", "difference", "low", "high")
+    schema = {"collection": pl.String, "ranker": pl.String, "graphs": pl.Int64}
+    return pl.DataFrame(rows, schema | dict.fromkeys(numbers, pl.Float64))
 
 
 def evaluate_graph(

@@ -20,10 +20,10 @@ from xlarank.models.model import Model
 from xlarank.models.training_data import FitSettings, TrainingData, target_of
 from xlarank.models.validation.folds import FoldPlan
 from xlarank.models.validation.metrics import paired_difference, summary
+from xlarank.pipelines.support.tables import Table
 from xlarank.pipelines.training.frames import RowFrame, is_frame
 
 if TYPE_CHECKING:
-    import pandas as pd
     import polars as pl
 
 _GRAPHS: Final = "a list of graphs (LayoutGraph, TileGraph, or paths of npz files), or a frame"
@@ -109,8 +109,8 @@ class TrainingRows:
         return OutOfFold(str(self.collection), ranker, curves.rounds[stage], scores, metrics)
 
 
-@dataclass(frozen=True)
-class OutOfFold:
+@dataclass(frozen=True, repr=False)
+class OutOfFold(Table):
     """Scores of graphs by rankers fitted without them, higher is better.
 
     Attributes:
@@ -144,10 +144,6 @@ class OutOfFold:
         import polars as pl
 
         return pl.DataFrame([{"graph": name, **values} for name, values in self.metrics.items()])
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return `to_polars` as a pandas frame."""
-        return self.to_polars().to_pandas()
 
     def __repr__(self) -> str:
         graphs = counted(len(self.scores), "graph")

@@ -16,7 +16,7 @@ from tests.cli import conftest as cli
 from tests.graphs import save_npz
 from tests.pipelines import trees
 from tests.pipelines.trees import FAST, FILES, LAYOUT, TILE, TREE, build, graph_path, stored
-from xlarank.api import load_rows
+from xlarank import load_rows
 from xlarank.data.collection import Collection, discover
 from xlarank.data.errors import (
     CollectionError,

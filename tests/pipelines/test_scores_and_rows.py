@@ -255,7 +255,7 @@ def test_frames_are_cross_validated_fitted_and_predicted_like_stored_rows(shared
     again = answer.with_columns(score=ranker.predict(answer.to_pandas()))
     keys = ["graph", "configuration"]
     assert again.sort(keys)["score"].to_list() == scored.sort(keys)["score"].to_list()
-    report = xlarank.submit(tmp_path / "out.csv", shared_built, collections=[TILE], scores=scored)
+    report = xlarank.submit(tmp_path / "out.csv", shared_built, collection=TILE, scores=scored)
     assert report.models == {TILE: "the frame of scores"}
     graphs = xlarank.GraphRanker("ranknet", n_estimators=30, n_jobs=1).fit(rows)
     with pytest.raises(ModelError, match=r"lack 1 \(mine__answer__log"):

@@ -49,7 +49,7 @@ class Measurement:
         return f"{text}; {verdict}, nothing is kept"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Advice:
     """Diagnosis of a program and its best layouts.
 
@@ -87,6 +87,11 @@ class Advice:
     lines: list[str]
     files: list[str]
     measured: Measurement | None = None
+
+    def __repr__(self) -> str:
+        faster = f"{self.speedup:.3f} times as fast as the compiler's default"
+        verdict = "" if self.is_worthwhile else ": nothing worth doing"
+        return f"<Advice on {self.program} for {self.target}, {self.labels}: {faster}{verdict}>"
 
     @property
     def is_worthwhile(self) -> bool:

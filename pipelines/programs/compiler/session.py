@@ -19,7 +19,6 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, Final, cast
 
-import xlarank
 from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.hlo.messages import Message
 from xlarank.pipelines.programs.compiler import functions, measuring, xla
@@ -31,7 +30,7 @@ from xlarank.pipelines.support.progress import Step, no_step
 #: Not run by ``-m``: pickled objects must name the module, not ``__main__``.
 _SERVICE: Final = "from xlarank.pipelines.programs.compiler.xla import main; main()"
 #: Added to the PYTHONPATH of the process, which imports this package, installed or not.
-_ROOT: Final = str(Path(xlarank.__file__).resolve().parents[1])
+_ROOT: Final = str(Path(__file__).absolute().parents[4])
 #: Seconds for loading jax and libtpu on a busy machine.
 _START: Final = 120.0
 #: Folder in memory, for the dumps of single compilations.

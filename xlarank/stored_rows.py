@@ -1,0 +1,123 @@
+"""Stored rows of a collection, as a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, overload
+
+from xlarank.data.collection import Collection, choose_splits
+from xlarank.data.errors import CollectionError, FeatureStoreError, did_you_mean
+from xlarank.data.workspace import DEFAULT_ROOT, Workspace
+
+if TYPE_CHECKING:  # slow; imported inside functions, so that reading a graph stays fast
+    import polars as pl
+
+    from xlarank.features.store import Manifest
+
+
+@overload
+def load_rows(
+    workspace: str | Path = DEFAULT_ROOT,
+    collection: str | None = None,
+    split: str | None = None,
+    columns: Sequence[str] | None = None,
+    *,
+    lazy: Literal[False] = False,
+) -> pl.DataFrame: ...
+@overload
+def load_rows(
+    workspace: str | Path = DEFAULT_ROOT,
+    collection: str | None = None,
+    split: str | None = None,
+    columns: Sequence[str] | None = None,
+    *,
+    lazy: Literal[True],
+) -> pl.LazyFrame: ...
+def load_rows(
+    workspace: str | Path = DEFAULT_ROOT,
+    collection: str | None = None,
+    split: str | None = None,
+    columns: Sequence[str] | None = None,
+    *,
+    lazy: bool = False,
+) -> pl.DataFrame | pl.LazyFrame:
+    """Load the rows that ``build-features`` stored, one per distinct configuration.
+
+    Columns are ``collection, graph, family, split, configuration, repeats, runtime_ns, label, fold,
+    held_out`` and the features, all or those in ``columns``. ``label``, which rankers are trained
+    on, is the runtime, for tiles divided by the default's runtime. ``configuration`` is
+    the first of ``repeats`` identical ones. To compare with ``train``, score the graphs of ``fold``
+    k by a ranker fitted on graphs whose ``held_out`` does not list k; ``fold`` and ``held_out`` are
+    null for graphs not trained on. ``.to_pandas()`` converts to pandas.
+
+    ``collection`` may be omitted if there is only one; without ``split``, all splits are loaded.
+    ``lazy`` returns a `LazyFrame` and does not check the values in the files. Raises
+    `xlarank.data.errors.CollectionError`, and `FeatureStoreError` for rows that another
+    `build-features` is replacing or has replaced in part.
+    """
+    import polars as pl
+
+    from xlarank.features.rows import KEYS
+    from xlarank.features.store import read_manifest, scan_rows
+    from xlarank.pipelines.support.workspaces import chosen_collections
+
+    opened = Workspace(Path(workspace))
+    chosen, *further = chosen_collections(opened, [] if collection is None else [collection])
+    if further:
+        names = ", ".join(map(str, (chosen, *further)))
+        raise CollectionError("no collection was named", expected=names, do="pass collection=")
+    frames = []
+    features = list[str]()
+    for name in choose_splits([] if split is None else [split]):
+        manifest = read_manifest(opened, chosen, name)
+        if manifest is None or not manifest.graphs:
+            if split is not None:
+                raise _missing_split(opened, chosen, split)
+            continue
+        if features and manifest.columns != features:
+            got = f"the splits of {chosen} have different columns"
+            raise FeatureStoreError(
+                got, do="pass split=, or run build-features again for all of them"
+            )
+        features = manifest.columns
+        folds = _fold_table(manifest if name == "train" else None)
+        stored = scan_rows(opened, chosen, name, manifest, verified=not lazy)
+        frames.append(stored.join(folds, on="graph", how="left", maintain_order="left"))
+    if not frames:
+        raise CollectionError(f"{chosen} has no graphs in {opened.root}", do="run build-features")
+    for column in columns or ():
+        if column not in features:
+            got = f"{chosen} has no column {column!r}"
+            raise FeatureStoreError(got, do=did_you_mean(column, features))
+    selected = features if columns is None else columns
+    rows = pl.concat(frames).select(*KEYS, "fold", "held_out", *selected)
+    return rows if lazy else rows.collect()
+
+
+def _missing_split(workspace: Workspace, collection: Collection, split: str) -> CollectionError:
+    from xlarank.features.store import read_manifests
+
+    manifests = read_manifests(workspace, collection)
+    built = [name for name, manifest in manifests.items() if manifest.graphs]
+    got = f"{collection} has no {split} split in {workspace.root}"
+    do = f"pass another split, or build-features from a data root with {split} graphs"
+    return CollectionError(got, expected=" or ".join(built), do=do)
+
+
+def _fold_table(manifest: Manifest | None) -> pl.LazyFrame:
+    """Return ``graph, fold, held_out`` of the graphs of a train split that can be trained on."""
+    import polars as pl
+
+    from xlarank.models.validation.folds import FoldPlan
+
+    entries = {} if manifest is None else manifest.graphs
+    names = [name for name, graph in entries.items() if graph.labelled and graph.rankable]
+    plan = FoldPlan.of_graphs(names, [entries[name].kinds for name in names])
+    scored = {number: fold for fold, (members, _) in enumerate(plan.folds) for number in members}
+    rows = []
+    for graph, name in enumerate(names):
+        held_out = [number for number, fold in enumerate(plan.folds) if graph in fold.held]
+        rows.append((name, scored.get(graph), held_out))
+    schema = pl.Schema({"graph": pl.String(), "fold": pl.Int32(), "held_out": pl.List(pl.Int32)})
+    return pl.LazyFrame(rows, schema, orient="row")
