@@ -7,6 +7,7 @@ from typing import Final
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope
 from xlarank.features.catalogue import blocks_of
+from xlarank.features.meanings import block_examples
 
 _INTRODUCTION: Final = """
 Columns (features) are called `block__what__how`. *Graph* columns are constant within a graph,
@@ -16,8 +17,23 @@ computed from all candidates of the graph, without labels.
 
 
 def pages() -> dict[str, str]:
-    """Return the pages of columns as Markdown: layouts and tiles."""
-    return {"layout": _columns("layout"), "tile": _columns("tile")}
+    """Return the pages of columns as Markdown: the overview, layouts and tiles."""
+    return {
+        "columns": _overview(),
+        "columns-layout": _columns("layout"),
+        "columns-tile": _columns("tile"),
+    }
+
+
+def _overview() -> str:
+    lines = ["# Columns", _INTRODUCTION, "| block | columns | graphs | meaning | example |"]
+    lines.append("|---|---:|---|---|---|")
+    for block, example in block_examples():
+        kinds = ", ".join(f"[{kind}](columns-{kind}.md)" for kind in block.kinds)
+        about = block.about.splitlines()[0]
+        cells = (block.title, len(block.columns), kinds, about, f"`{example}`")
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
 
 
 def _columns(kind: Kind) -> str:

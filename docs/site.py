@@ -38,8 +38,8 @@ Select a ranker with `--model NAME`, or with `GraphRanker(NAME, parameter=value)
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are generated from the code."""
-    pages = {f"columns-{name}": text for name, text in column_pages().items()}
-    for name, text in {"commands": commands_page(), "rankers": rankers_page(), **pages}.items():
+    pages = {"commands": commands_page(), "rankers": rankers_page(), **column_pages()}
+    for name, text in pages.items():
         files.append(File.generated(config, f"reference/{name}.md", content=text))
     return files
 

@@ -44,6 +44,14 @@ def column_meanings() -> dict[str, str]:
     return {name: meaning for block in BLOCKS for name, meaning in block.columns.items()}
 
 
+def block_examples() -> list[tuple[Block, str]]:
+    """Return every block with one of its columns.
+
+    That is the third, because the first ones of opcodes and types are of unknown ones.
+    """
+    return [(block, list(block.columns)[:3][-1]) for block in BLOCKS]
+
+
 def blocks_by_column(pattern: str) -> dict[str, Block]:
     """Return the columns that match a pattern, with their blocks; raise `XlarankError` for none."""
     columns: dict[str, Block] = {}

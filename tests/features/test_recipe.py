@@ -131,9 +131,12 @@ def test_names_tiers_and_the_order_of_blocks(kind):
 
 
 def test_every_column_stands_in_the_document_with_its_meaning():
-    for page, text in pages().items():
-        columns = [column for block in BLOCKS[page] for column in block.columns.items()]
+    for kind, blocks in BLOCKS.items():
+        text = pages()[f"columns-{kind}"]
+        columns = [column for block in blocks for column in block.columns.items()]
         assert {f"| `{name}` | {meaning} |" for name, meaning in columns} <= set(text.splitlines())
+        lines = {f"| {block.title} | {len(block.columns)} |" for block in blocks}
+        assert all(line in pages()["columns"] for line in lines)
 
 
 def test_every_column_has_a_cause():

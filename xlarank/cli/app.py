@@ -43,7 +43,7 @@ info GRAPH.npz
 build-features
 build-features --data-root ~/data/tpugraphs --max-configs 1000
 explain-feature padding__output_waste__mean
-explain-feature 'disagreement__*'
+explain-feature '*'
 tune --trials 200
 tune --trials 20 -c tile:xla --model ranknet
 train --seeds 5

@@ -199,9 +199,21 @@ def build_features(
 def explain_feature(
     name: Annotated[str, Argument(help="Name of a column, or a pattern such as 'padding__*'.")],
 ) -> None:
-    """Describe a feature column: meaning, unit, formula and source."""
-    from xlarank.features.meanings import blocks_by_column
+    """Describe a feature column: meaning, unit, formula and source; '*' lists the blocks."""
+    from xlarank.features.meanings import block_examples, blocks_by_column
 
+    if name == "*":
+        show_rows(
+            {
+                "block": block.title,
+                "graphs": " and ".join(block.kinds),
+                ">columns": len(block.columns),
+                "~such as": example,
+            }
+            for block, example in block_examples()
+        )
+        say("explain-feature NAME describes a column, 'padding__*' lists those of a block")
+        return
     columns = blocks_by_column(name)
     if len(columns) > 1:
         show_rows(
