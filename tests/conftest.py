@@ -54,9 +54,7 @@ def _elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def graph_file(tmp_path: Path) -> Callable[..., Path]:
-    """Return a function that writes arrays to ``<name>.npz`` in the test's folder and returns the
-    path.
-    """
+    """Return a function that writes arrays to ``<name>.npz`` and returns the path."""
     return lambda arrays, name="graph", **options: save_npz(
         tmp_path / f"{name}.npz", arrays, **options
     )

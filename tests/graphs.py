@@ -93,9 +93,7 @@ def unconfigured(*nodes: Node, configurable: tuple[int, ...]) -> LayoutGraph:
 def layout_row(
     output: Sequence[int] = (), input: Sequence[int] = (), kernel: Sequence[int] = ()
 ) -> np.ndarray:
-    """Return ``(18,)`` int8: the layouts of a node in a configuration; other entries are unset
-    (-1).
-    """
+    """Return ``(18,)`` int8: the layouts of a node; other entries are unset (-1)."""
     row = np.full(len(LAYOUT_COLUMNS), -1, np.int8)
     for slot, layout in enumerate((output, input, kernel)):
         row[MAX_RANK * slot : MAX_RANK * slot + len(layout)] = layout

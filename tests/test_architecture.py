@@ -1,6 +1,4 @@
-"""Allowed imports, including those within functions and for types only; installed packages; names
-in messages.
-"""
+"""Allowed imports, also within functions; installed packages; names in messages."""
 
 import ast
 import importlib.util
@@ -24,9 +22,7 @@ PACKAGES = ("data", "features", "models", "pipelines", "xlarank")
 
 
 class Import(NamedTuple):
-    """An import: ``dotted`` is ``module`` and the imported name, if any; ``text`` is for
-    messages.
-    """
+    """An import: ``dotted`` is ``module`` and the imported name, if any."""
 
     importer: str
     module: str

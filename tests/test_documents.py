@@ -1,6 +1,4 @@
-"""Code blocks of the README and the pages, run in order; links and tables; contents of the
-wheel.
-"""
+"""Code blocks of the pages, run in order; links and tables; contents of the wheel."""
 
 import os
 import re
@@ -38,9 +36,7 @@ def blocks(page):  # language, title and text
 
 
 def require(shown, printed):
-    """Check that the shown lines were printed, in order; ``...`` matches anything, decimals
-    approximately.
-    """
+    """Check that lines were printed, in order; ``...`` matches anything."""
     lines = iter(printed.splitlines())
     for expected in filter(None, map(str.strip, shown.splitlines())):
         pattern = re.escape(_NUMBER.sub("NUMBER", expected)).replace(r"\.\.\.", ".*")
@@ -149,9 +145,7 @@ def test_subpackages_are_relative_links_and_every_folder_of_code_is_a_package():
 
 @pytest.mark.slow
 def test_xlarank_is_imported_in_the_folder_that_contains_the_clone(tmp_path):
-    """A clone called xlarank looks like a namespace package there; the installed package must
-    win.
-    """
+    """A clone called xlarank looks like a namespace package there."""
     (tmp_path / "xlarank").symlink_to(ROOT)
     code = f"import sys; sys.path.append({str(ROOT)!r}); from xlarank.pipelines.rank import rank"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={}, check=True)

@@ -1,18 +1,15 @@
 """Synthetic data roots in the official shape, and the extrapolation of costs."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from benchmarks.official_sizes import SIZES, PlannedGraph, plan
-from benchmarks.results.size import Cost, Step, exponent, extrapolated, input_size
-from benchmarks.synthetic_root import LayoutTemplate, write_collection
+from benchmarks.official_sizes import SIZES, plan
+from benchmarks.results.size import Cost, exponent, extrapolated
+from benchmarks.synthetic_root import write_collection
 from tests.graphs import save_npz
 from xlarank.data.collection import SAMPLE, Collection
 from xlarank.data.families import program_family
 from xlarank.data.graph import read_graph
-from xlarank.data.writing import write_graph
 
 LAYOUTS = SAMPLE / "npz/layout/cpu/random/train"
 TILES = SAMPLE / "npz/tile/cpu/train"
@@ -31,20 +28,6 @@ def test_every_share_has_graphs_of_the_official_mean_size(name):
     assert np.mean([graph.configs for graph in tenth]) == pytest.approx(mean, rel=0.15)
     families = {program_family(graph.path.stem) for graph in train}
     assert 3 <= len(families) <= 7
-
-
-def test_a_synthetic_program_repeats_the_real_one_and_keeps_its_ties(tmp_path):
-    real = read_graph(LAYOUTS / "transformer__a.npz")
-    template = LayoutTemplate(real)
-    planned = PlannedGraph(Path("layout/nlp/random/train/x.npz"), 0, 2, 500, 3 * real.nodes)
-    arrays = template.arrays(planned, np.random.default_rng(0))
-    arrays["config_runtime"] = arrays["config_runtime"].astype(np.int64)
-    graph = write_graph(tmp_path / "x.npz", **arrays)
-    assert (graph.nodes, graph.configs) == (3 * real.nodes, 500)
-    nodes = real.table.nodes
-    assert (arrays["node_config_feat"][:, :nodes] == arrays["node_config_feat"][:, -nodes:]).all()
-    assert np.bincount(graph.group).max() >= 40
-    assert len(graph.table.rows) <= 3 * len(real.table.rows)
 
 
 def test_a_synthetic_root_is_written_once(tmp_path):
@@ -68,11 +51,3 @@ def test_costs_are_extrapolated_by_the_larger_of_a_line_and_a_power_law():
     whole = extrapolated(small, large, 8.0)
     # seconds 160 * 2^2; memory 4 + (8 - 4) * 2 / 3, as 4 * 2^0.5 is less; disk is proportional
     assert (whole.seconds, whole.memory, whole.disk) == pytest.approx((640.0, 4 + 8 / 3, 8.0))
-
-
-def test_the_input_of_training_is_a_sample_of_each_collection():
-    nlp, xla = (Collection.parse(name) for name in ("layout:nlp:random", "layout:xla:random"))
-    graphs = [(nlp, "train", 5000)] * 150 + [(xla, "train", 30), (xla, "valid", 7000)]
-    training = Step("train", ("train",), "train", "layout", kept=True)
-    assert input_size(training, graphs) == 100_000 + 30
-    assert input_size(Step("build", ("build-features",)), graphs) == 150 * 5000 + 7030

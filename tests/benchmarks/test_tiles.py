@@ -6,10 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.collect_tiles import NO_ESTIMATE, add_tiles, collect_tiles, remaining
+from benchmarks.collect_tiles import NO_ESTIMATE, add_tiles, collect_tiles
 from tests.data.hlo.programs import instruction
 from tests.pipelines.trees import Listener, contents, shown
-from xlarank.data.errors import CompilerError
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.data.schema import OPCODE
@@ -93,14 +92,6 @@ def kernels_of(made):
     return list(kernels.values())
 
 
-def test_kernels_that_differ_in_shape_alone_are_two():
-    made = module()
-    (main,) = made.computations
-    instruction(main, "parameter", (2048, 128), id=23)
-    instruction(main, "negate", (2048, 128), (23,), id=24, **tile(9, ["1", "1"]))
-    assert [kernel.opcode for kernel in kernels_of(made)] == ["negate", "copy", "negate"]
-
-
 def with_fusion(cycles=700, placed=0, first=1):
     """Return a fusion, a copy whose operand may be in vector memory, and a reshape."""
     made = HloModuleProto(name="jit_f", entry_computation_id=2, entry_computation_name="main")
@@ -145,16 +136,3 @@ def test_interrupted_and_run_again_it_gives_the_same_files(tmp_path):
     assert listener.jobs == [("compiling prog under limits of memory", 9 - 4)]
     tiles(tmp_path / "whole").path.unlink()  # as if killed before the manifest was written
     assert tiles(tmp_path / "whole").statuses == {"written": 1, "fewer than 5 tiles": 1}
-
-
-def test_only_limits_that_may_change_something_are_compiled_in_time_and_for_tpus(tmp_path):
-    (tmp_path / "0.pb").write_bytes(module().SerializeToString())  # uses 13,672 KiB
-    assert remaining(tmp_path, [0, 1024, 16384, 18000]) == [1024, 16384]
-    with pytest.raises(CompilerError, match=r"for tpu-v3 \(not compiled within 0 s in all\)"):
-        tiles(tmp_path, limit=0.0)
-    failed = [path.name for path in tmp_path.rglob("*.txt")]
-    assert failed == ["0.txt"], "nothing else is compiled if the default fails"
-    cpu = Compiler()
-    cpu.target = chip_named("cpu")
-    with pytest.raises(CompilerError, match="no tiles for cpu"):
-        tiles(tmp_path, cpu)

@@ -258,25 +258,6 @@ def test_an_interrupted_build_keeps_finished_graphs(tmp_path, options, number):
     assert "--scheduler" in options or list(folder.glob(".partial-*")) == []
 
 
-@pytest.mark.exhaustive
-@pytest.mark.skipif(
-    not Path("/proc/self/task").exists(), reason="looks for worker processes in /proc"
-)
-def test_ctrl_c_while_workers_start(tmp_path):
-    """The workers receive it too, during their imports."""
-    many_graphs(tmp_path / "tree")
-    process = start("build-features", "--data-root", "tree", "--jobs", "2", cwd=tmp_path)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-
-    def workers_are_importing():
-        started = len(children.read_text().split()) >= 3  # two workers and the tracker of resources
-        time.sleep(0.25 if started else 0)
-        return started
-
-    outcome = interrupt(process, workers_are_importing)
-    assert outcome.code == 130 and len(outcome.errors) == 1
-
-
 @pytest.mark.slow
 def test_ctrl_c_while_tuning_keeps_the_best(job, tmp_path):
     shutil.copytree(job.work, tmp_path / "work", ignore=shutil.ignore_patterns("studies"))

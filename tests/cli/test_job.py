@@ -181,16 +181,6 @@ def test_the_next_commands_work(names, job, tmp_path, monkeypatch):
     assert words == []
 
 
-def test_without_a_valid_split_training_suggests_cross_validation(trained):
-    for split in trained.glob("features/**/valid"):
-        shutil.rmtree(split)
-    words = f"train --workspace {trained} --rounds 3 --threads 1 -c {LAYOUT}"
-    words = next_words(here(*words.split()))
-    assert words == ["cross-validate", "--workspace", str(trained), "-c", LAYOUT]
-    done = here(*words)
-    assert done.code == 0 and "rule: file order" in done.out, done.err
-
-
 def test_the_next_command_keeps_options(job, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert next_words(job.outcomes["info"]) == ["build-features", "--data-root", "tree"]

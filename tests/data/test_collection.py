@@ -1,6 +1,4 @@
-"""Data root, collections and families: accepted names, files that are read, and reports of those
-that are not.
-"""
+"""Data root, collections and families: accepted names, files that are read or reported."""
 
 import itertools
 import os
@@ -77,9 +75,7 @@ OTHER += ["fusion/xla/train/a.npz", "elsewhere/a.npz", "tile/.cache/a.npz"]
 
 
 def test_files_elsewhere_are_no_graphs_and_reported(tmp_path, monkeypatch):
-    """Permission bits do not bind root, so the system's answer about a locked folder is
-    simulated.
-    """
+    """Permissions do not bind root, so the answer about a locked folder is simulated."""
     plant(tmp_path, (*WRONG, *OTHER))
     assert tree.discover(tmp_path) == []
     (tmp_path / "tile" / "xla" / "again").symlink_to(tmp_path / "tile")
@@ -155,9 +151,7 @@ def roots(tmp_path, monkeypatch) -> list[tuple[str, Path]]:
 def test_the_first_path_with_a_tree_is_the_data_root_and_says_why(
     roots, tmp_path, monkeypatch, below
 ):
-    """The tree is the root itself, ``npz/`` below it or Kaggle's ``npz_all/npz/``; the nearest is
-    taken.
-    """
+    """The tree is the root, ``npz/`` or Kaggle's ``npz_all/npz/``; the nearest is taken."""
     (_, named), (_, environment), *_ = roots
     monkeypatch.setenv(ENVIRONMENT, str(environment))
     (tmp_path / "datasets/a/code").mkdir(parents=True)
@@ -246,9 +240,7 @@ SPELLED["resnet_bn__d"] = "resnet_bn"  # a family that is spelled out is kept
 
 
 def test_names_and_their_families():
-    """A tile kernel belongs to its program: kernels of a program must not be on both sides of a
-    fold.
-    """
+    """A tile kernel belongs to its program, which must be on one side of a fold."""
     expected = {}
     for family, names in REAL_FAMILIES.items():
         expected |= dict.fromkeys(names.split(), family)

@@ -1,6 +1,4 @@
-"""The configuration table against the full array that it encodes; oracles: `numpy.unique` and plain
-loops.
-"""
+"""The configuration table against the full array that it encodes; loops are the oracle."""
 
 from itertools import product
 
@@ -23,9 +21,7 @@ WIDTH = 18
 def full_arrays(
     draw: st.DrawFn, *, max_configs: int = 8, max_nodes: int = 5, pool: int = 6
 ) -> np.ndarray:
-    """``(configs, nodes, 18)`` int8 with any entries; nodes share a pool of rows, so values
-    repeat.
-    """
+    """``(configs, nodes, 18)`` int8; nodes share a pool of rows, so values repeat."""
     shape = st.tuples(st.integers(1, pool), st.just(WIDTH))
     rows = draw(hnp.arrays(np.int8, shape, elements=st.integers(-1, 5)))
     shape = (draw(st.integers(1, max_configs)), draw(st.integers(0, max_nodes)))
@@ -44,9 +40,7 @@ def assert_equal_tables(table: ConfigTable, expected: ConfigTable) -> None:
 
 
 def test_the_smallest_and_the_largest_rows():
-    """A row of 5 has the largest key, 7**18 - 1; two others differ in its least or most significant
-    digit.
-    """
+    """A row of 5 has the largest key, 7**18 - 1; others differ in the first or last digit."""
     full = np.full((4, 1, WIDTH), 5, np.int8)
     full[1], full[2, 0, 0], full[3, 0, 17] = -1, 4, 4
     table = build(full)

@@ -1,6 +1,4 @@
-"""Reading and writing graphs: values outside the format are refused, unusual ones inside it are
-accepted.
-"""
+"""Reading and writing graphs: values outside the format are refused, unusual ones are not."""
 
 import os
 from collections.abc import Callable
@@ -255,9 +253,7 @@ def test_other_encodings_of_the_same_graph_read_the_same(graph_file, kind):
 
 
 def test_an_input_layout_may_name_any_dimension_of_the_widest_operand(graph_file):
-    """The format does not say which operand a slot describes; without operands any dimension is
-    allowed.
-    """
+    """The format does not say which operand a slot describes."""
     nodes = [Node("parameter", (8,)), Node("parameter", (2, 3, 5)), Node("dot", (8,), (0, 1))]
     wrong = pytest.raises(GraphFileError, match="input layout")
     for dimension, refused in ((2, nullcontext()), (3, wrong)):

@@ -47,9 +47,7 @@ def npy_of(array: np.ndarray, version: tuple[int, int] | None = None) -> bytes:
 def archive_of(
     members: Mapping[str, Any], method: int = DEFLATED, lie: Mapping[str, int] | None = None
 ) -> bytes:
-    """Return a zip file of bytes and arrays by name; ``lie`` sets fields of the last member in its
-    directory.
-    """
+    """Return a zip file; ``lie`` sets fields of the last member in its directory."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", method) as archive:
         for name, content in members.items():

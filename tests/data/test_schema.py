@@ -1,6 +1,4 @@
-"""Names and positions of the format, against its documentation and files; the sample; structure of
-graphs.
-"""
+"""Names and positions of the format; the sample; structure of graphs."""
 
 from collections import Counter, defaultdict
 
@@ -62,9 +60,7 @@ def test_names_have_the_positions_of_the_format():
 
 @pytest.mark.slow
 def test_the_sample_is_as_its_readme_says():
-    """Test graphs have no labels, and no family is in two splits; ``__s`` is another batch size of
-    ``__a``.
-    """
+    """Test graphs have no labels; no family is in two splits; ``__s`` is another batch size."""
     count = Counter[tuple[str, str]]()
     configs = defaultdict[str, set[int]](set)
     splits = defaultdict[tuple[Collection, str], set[str]](set)

@@ -1,6 +1,4 @@
-"""Values from outside: JSON of the right types, numbers within their ranges, addresses without
-their passwords.
-"""
+"""Values from outside: JSON of the right types, numbers within their ranges."""
 
 from dataclasses import asdict, dataclass, field, make_dataclass
 from typing import Any

@@ -17,9 +17,7 @@ RECIPE = Recipe("a" * 16, FeatureSettings(), max_configs=0, seed=0)
 
 
 def fitted(name, data, *, seed=0, seeds=1, rounds=ROUNDS, kind="layout", **params):
-    """Return a fitted model; one thread, as more would only wait for each other on data this
-    small.
-    """
+    """Return a fitted model; one thread, as the data is small."""
     settings = FitSettings(rounds, seed, threads=1)
     return Model.of(name, kind, params).fit(data, settings, seeds)
 
@@ -79,9 +77,7 @@ def graph_rows(name, costs, *, features=None, copies=None, columns=COLUMNS):
 
 
 def easy_graph(name, configs, seed):
-    """Return a graph whose runtime grows with waste and clash, on a scale of its own; the last
-    column is noise.
-    """
+    """Return a graph whose runtime grows with waste and clash; the last column is noise."""
     rng = np.random.default_rng(seed)
     features = rng.random((configs, 3))
     unit = 10.0 ** rng.integers(4, 8)
@@ -102,9 +98,7 @@ BOUNDS = [f"bounds__{slot}_{i}__log" for slot in TILE_SLOTS for i in range(MAX_R
 
 
 def kernel(name, logs, costs, *, kinds=("dot",)):
-    """Return a kernel whose row ``i`` has log2(1 + output bound 0) of ``logs[i]`` and costs
-    ``costs[i]``.
-    """
+    """Return a kernel whose row ``i`` has log2(1 + output bound 0) of ``logs[i]``."""
     features = np.zeros((len(logs), len(BOUNDS)))
     features[:, BOUNDS.index("bounds__output_0__log")] = logs
     return replace(

@@ -58,9 +58,7 @@ def fits(monkeypatch):
 
 
 def test_one_thread_at_a_time_constructs_a_booster(monkeypatch):
-    """LightGBM then replaces the label gains of the whole process: folds of other sizes crashed it
-    at times.
-    """
+    """LightGBM replaces the label gains of the whole process: folds crashed it at times."""
     construct = lgb.Booster.__init__
     running = []
     counts = []
@@ -81,9 +79,7 @@ def test_one_thread_at_a_time_constructs_a_booster(monkeypatch):
 
 
 def test_every_data_set_sets_the_number_of_threads(monkeypatch):
-    """Otherwise it sets LightGBM's number for the process, and predictions of other threads
-    crash.
-    """
+    """Otherwise it sets the number of the process, and predictions of other threads crash."""
     dataset = Mock(wraps=lgb.Dataset)
     monkeypatch.setattr(lgb, "Dataset", dataset)
     fitted("lambdarank", easy_data(), rounds=4)
@@ -132,9 +128,7 @@ def test_ties_within_the_tolerance_teach_nothing(model):
 
 
 def test_the_first_tree_of_ranknet_is_a_newton_step_on_the_loss():
-    """Two leaves, nothing regularised: each leaf moves by -rate * sum of gradients / sum of
-    hessians.
-    """
+    """Two leaves: each moves by -rate * sum of gradients / sum of hessians."""
     costs = [10, 20, 30, 40, 50, 60, 70, 80]
     data = TrainingData.from_graphs([graph_rows("a", costs), graph_rows("b", costs[:5])])
     plain = {"num_leaves": 2, "min_data_in_leaf": 1, "lambda_l2": 0.0, "bagging_fraction": 1.0}
@@ -231,9 +225,7 @@ TPU_NAMES = ["size", CYCLES, "wrong"]
 
 
 def kernel(name, seed, shift=0.0, columns=NAMES):
-    """Return a kernel whose estimate is off by a shift, and by a factor whose log2 is the last
-    column.
-    """
+    """Return a kernel whose estimate is off by a shift, and by 2 to the last column."""
     rng = np.random.default_rng(seed)
     estimate = rng.uniform(0, 4, 60)
     wrong = rng.uniform(0, 2, 60)
@@ -279,19 +271,6 @@ def test_relevance_falls_with_the_estimate_and_has_mean_0_in_each_graph():
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_rankers_for_a_tpu_ignore_the_estimate_for_a_cpu(name):
-    """Here only it tells configurations apart, beside a column that says nothing alone."""
-    model, seeing = (on_tiles(name, replace(DATA, target=target), 10) for target in (TPU, CPU))
-    rows = DATA.parts[0]
-    values = rows.config_values.copy()
-    values[:, 0] += np.random.default_rng(0).normal(size=len(rows))
-    moved = replace(rows, config_values=values)
-    assert np.array_equal(model.score(rows), model.score(moved))
-    assert ESTIMATE not in model.importance()
-    assert not np.allclose(seeing.score(rows), seeing.score(moved), atol=1e-6)
-
-
-@pytest.mark.parametrize("name", MODELS)
 def test_trees_start_from_the_estimate_saved_and_in_every_stage(name, tmp_path):
     """After one round the order is still the estimate's, and after many it is better."""
     unseen = kernel("unseen__a", 99)
@@ -304,22 +283,6 @@ def test_trees_start_from_the_estimate_saved_and_in_every_stage(name, tmp_path):
     assert np.allclose([*many.staged(rows, 40)][-1], scores, rtol=1e-6, atol=1e-9)
     saved(many, tmp_path)
     assert np.array_equal(Model.load(tmp_path).score(rows), scores)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_pairs_that_the_estimate_settles_pull_no_more(name):
-    """If it orders every kernel right and by far, the pairwise losses have little left to teach."""
-    estimate = np.linspace(0, 5, 40)
-    cost = np.rint(1e5 * 2**estimate).astype(np.int64).tolist()
-    features = np.stack([estimate, estimate], 1)
-    graphs = [graph_rows(f"f{n}__a", cost, features=features, columns=NAMES) for n in range(4)]
-    data = TrainingData.from_graphs(graphs, CPU)
-    spans = []
-    for weight in (0.0, 40.0):
-        scores = on_tiles(name, data, 20, init_score_weight=weight).score(graphs[0])
-        spans.append(np.ptp(scores - weight * estimate))
-    free, settled = spans
-    assert settled < 0.7 * free
 
 
 def test_time_trees_without_an_estimate_are_never_without_trees():
@@ -364,15 +327,6 @@ def test_without_trees_the_estimate_ranks_saved_and_fitted_again(kind, tmp_path)
     assert (card.members, card.rule, card.seeds) == ({}, [*estimate], 1)
     assert np.array_equal(loaded.score(rows), scores) and loaded.importance() == {}
     assert loaded.fit(data, FitSettings(3, 0, 1)).members[0].booster.rounds == 3
-
-
-def test_times_of_layouts_are_learned_up_to_a_factor_per_graph():
-    data = kernels(4, DATASET, columns=["size", *DATASET.estimate["layout"]])
-    slower = [replace(rows, runtime=rows.runtime << n) for n, rows in enumerate(data.parts)]
-    scores = []
-    for training in (data, TrainingData.from_graphs(slower, DATASET)):
-        scores.append(fitted("time-trees", training, rounds=5).score(data.parts[0]))
-    np.testing.assert_allclose(*scores, rtol=1e-9)
 
 
 def test_trees_of_layouts_begin_at_the_relayout_time_but_not_on_measured_tpus():

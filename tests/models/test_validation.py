@@ -267,9 +267,7 @@ def test_large_graphs_are_scored_in_pieces(monkeypatch):
 
 
 def test_a_lonely_peak_is_not_chosen():
-    """Means 0, 0.25, 0.75, 0, 0.5, 0.5, 0.5, 0.5; smoothed, the first full plateau begins at stage
-    5.
-    """
+    """Means 0, 1/4, 3/4, 0, 1/2, 1/2, 1/2, 1/2: the first full plateau begins at stage 5."""
     values = {"a": [0, 0.5, 1, 0, 0.25, 0.75, 0.5, 0.5], "b": [0, 0, 0.5, 0, 0.75, 0.25, 0.5, 0.5]}
     parts = []
     for name, scores in values.items():
@@ -281,9 +279,7 @@ def test_a_lonely_peak_is_not_chosen():
 
 @pytest.mark.parametrize("name", ["lambdarank", "ranknet"])
 def test_the_last_rung_is_a_full_validation_to_the_last_bit(name):
-    """Most of its trees were grown on earlier rungs. A graph that another fold holds out is not
-    scored twice.
-    """
+    """Most trees grew on earlier rungs. A graph held out by another fold is scored once."""
     names = "cnn__0 mlp__1 rnn__2 gan__3 cnn__4 mlp__5".split()
     data = TrainingData.from_graphs([easy_graph(name, 40, seed=n) for n, name in enumerate(names)])
     others = [easy_graph(name, 30, seed=50) for name in ("gan__other", "vae__other")]

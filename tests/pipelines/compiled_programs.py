@@ -1,7 +1,5 @@
 """Small JAX programs for tests that compile; imported by the compiler's process alone."""
 
-import os
-
 import jax
 import jax.numpy as jnp
 
@@ -22,10 +20,7 @@ products = program(lambda x, first, second: jax.nn.gelu(x @ first) @ second, *_P
 endless = program(
     lambda x, first, second: jax.lax.while_loop(lambda _: True, lambda x: x + 1, x), *_PRODUCT
 )
-#: Two reductions and a division.
-softmax = program(jax.nn.softmax, (2048, 1024))
 sums = program(lambda x, y: x + y, (2048, 2048), (2048, 2048))
-crash = os.abort
 unfit = program(lambda x: x, (3,), (3,))  # one argument too many
 #: A product seven times in a loop, and all results: its counter says where each is put.
 loop = program(
@@ -93,17 +88,3 @@ def placed():
 
 def nothing():
     return 3
-
-
-def rows():
-    """Return a product in a loop, taken by rows: by columns each iteration transposes it."""
-
-    def function(x, weight):
-        def body(_, carry):
-            x, total = carry
-            total = total + x @ weight
-            return total[:, :8], total
-
-        return jax.lax.fori_loop(0, 4, body, (x, jnp.zeros((1024, 1024))))[1]
-
-    return function, _arrays((1024, 8), (8, 1024))

@@ -4,15 +4,12 @@ import os
 import re
 import resource
 import shutil
-import signal
-import time
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pytest
 
-from tests.cli import conftest as cli
 from tests.graphs import save_npz
 from tests.pipelines import trees
 from tests.pipelines.trees import FAST, FILES, LAYOUT, TILE, TREE, build, graph_path, stored
@@ -287,24 +284,6 @@ def test_two_processes_store_the_same_bytes(tree, tmp_path, monkeypatch):
     with pytest.raises(XlarankError, match=r"a worker process died.*smaller `jobs`"):
         build(tree, tmp_path / "work", jobs=2, progress=listener)
     assert listener.ended == 1
-
-
-@pytest.mark.exhaustive
-def test_a_killed_build_leaves_no_workers(tmp_path):
-    """Each worker would hold its memory until the machine is started again."""
-    names = [f"family{n % 9}__{n}" for n in range(320)]
-    trees.write_tree(tmp_path / "tree", {TILE: {"train": names}})
-    words = "build-features --jobs 2 --data-root tree --workspace work".split()
-    process = cli.start(*words, cwd=tmp_path)
-    while len(list(tmp_path.glob("work/**/[!.]*.parquet"))) < 2 and process.poll() is None:
-        time.sleep(0.002)
-    process.kill()
-    process.communicate(timeout=60)  # its workers hold its pipes
-    assert process.returncode == -signal.SIGKILL, "it must not have been through already"
-    with pytest.raises(ProcessLookupError):
-        for _ in range(200):
-            os.killpg(process.pid, 0)
-            time.sleep(0.05)
 
 
 def test_bad_requests(tree, tmp_path):

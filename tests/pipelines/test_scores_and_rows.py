@@ -25,7 +25,6 @@ from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.evaluation import compared
 from xlarank.pipelines.support.score_files import Scores
-from xlarank.pipelines.support.verdicts import verdict
 from xlarank.pipelines.training.training_sets import read_training_set
 
 
@@ -225,14 +224,6 @@ def test_a_rule_without_scores_of_all_graphs_does_not_narrow_the_comparison():
     assert second["score"]["mean"] == 0.75, "graph c is not compared"
     assert second["difference"]["mean"] == pytest.approx(0.15)
     assert compared({("a", None): scored(a=1.0), ("b", None): scored(b=1.0)}) == []
-
-
-def test_a_verdict_pairs_scores_by_graph():
-    scores = {"a": 0.9, "b": 0.1, "c": 0.5}
-    ours = {graph: {"score": score} for graph, score in scores.items()}
-    theirs = {graph: {"score": scores[graph] - 0.05} for graph in ("c", "a", "b")}
-    text = verdict(LAYOUT, {("lambdarank", None): ours, ("rule: file order", None): theirs})
-    assert "ahead on 3 of 3 graphs, by +0.050 (95 % interval +0.050 to +0.050)" in text
 
 
 def test_frames_are_cross_validated_fitted_and_predicted_like_stored_rows(shared_built, tmp_path):

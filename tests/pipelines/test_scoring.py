@@ -10,17 +10,7 @@ import pytest
 
 from tests.graphs import save_npz
 from tests.pipelines import trees
-from tests.pipelines.trees import (
-    LAYOUT,
-    LAYOUTS,
-    TILE,
-    TREE,
-    build,
-    edit_json,
-    graph_path,
-    model_of,
-    stored,
-)
+from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TREE, build, graph_path, model_of, stored
 from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.submission import read_submission
@@ -36,7 +26,6 @@ from xlarank.pipelines.rank import rank
 from xlarank.pipelines.report import gather
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support import evaluation, verdicts
-from xlarank.pipelines.support.evaluation import out_of_fold
 from xlarank.pipelines.training.training_sets import read_training_set
 
 UNSEEN_KINDS = "out of fold, unseen kernel families (layouts: program families)"
@@ -309,32 +298,6 @@ def test_by_family_are_the_scores_that_training_kept(shared_trained, fits):
     for collection, metrics in result.report.items():
         # nothing of held-out graphs is in the scores of training, not even bins
         assert graphs_of(fitted.report[collection]) == graphs_of(metrics)
-
-
-def test_rules_are_scored_on_the_rows_of_the_folds(trained):
-    """A model of a sample is compared with rules on the same sample."""
-    trees.train_models(trained, collections=[LAYOUT], max_rows=80, rounds=3, may_be_equal=True)
-    card = model_of(trained).card
-    for (name, _), metrics in out_of_fold(Workspace(trained), LAYOUTS, card).items():
-        scores = {graph: values["score"] for graph, values in metrics.items()}
-        assert scores == card.others.get(name, scores)
-
-
-def test_graphs_of_other_collections_that_a_model_knows_are_not_scored(trained):
-    card = trained / "models/layout/cpu/random/model.json"
-    edit_json(card, collection="layout:cpu:default", also_from={LAYOUT: ["delta__a"]})
-    folder = shutil.move(card.parent, trained / "elsewhere")
-    result = run(trained, model_from=str(folder), collections=[LAYOUT])
-    assert result.left_out == {f"{LAYOUT} delta__a": "the model was trained on it"}
-
-
-def test_a_model_in_a_folder_is_not_the_own_one(trained, tmp_path):
-    folder = shutil.copytree(trained / "models/tile/cpu", tmp_path / "model")
-    (name, _), *_ = run(trained, model_from=str(folder), collections=[TILE]).rankings[TILE]
-    assert name == "lambdarank", "a copy is the same"
-    trees.train_models(trained, collections=[TILE], rounds=7, may_be_equal=True)
-    (name, _), *_ = run(trained, model_from=str(folder), collections=[TILE]).rankings[TILE]
-    assert name == f"lambdarank of {TILE}"
 
 
 def test_arguments_without_effect_are_refused(shared_trained):

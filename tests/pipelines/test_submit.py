@@ -157,16 +157,6 @@ def test_an_unreadable_model_leaves_its_collection_in_file_order(trained, tmp_pa
     assert all(rows_of(out)[f"{LAYOUT}:{name}"] == [*range(24)] for name in TREE[LAYOUT]["test"])
 
 
-def test_layouts_without_any_model_are_ranked_as_rank_does(tree, tmp_path):
-    work = tmp_path / "work"
-    out = tmp_path / "out.csv"
-    build(tree, work, collections=[LAYOUT], splits=["test"], settings=trees.FULL)
-    assert run(work, out, collections=[LAYOUT], model_from=None).models == {LAYOUT: ESTIMATED_TIME}
-    for name in TREE[LAYOUT]["test"]:
-        ranking = rank(Workspace(work), graph_path(tree, LAYOUT, "test", name))
-        assert rows_of(out)[f"{LAYOUT}:{name}"] == ranking.order.tolist()
-
-
 @pytest.mark.slow
 def test_collections_without_a_model_that_fits_are_left_out(tree, trained, tmp_path):
     out = tmp_path / "out.csv"

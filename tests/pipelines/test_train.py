@@ -27,9 +27,7 @@ from xlarank.pipelines.training.training_sets import MIN_CONFIGS, read_training_
 
 
 def run(workspace, *, progress=None, **options):
-    """Train models; by default of the tile collection alone, whose rows may be too few for a
-    split.
-    """
+    """Train models; by default of the tile collection alone."""
     chosen = {"collections": [TILE], "rounds": 10, "may_be_equal": True, **options}
     return trees.train_models(workspace, progress=progress, **chosen)
 
@@ -73,9 +71,7 @@ def test_out_of_fold_scores_are_kept_and_seeds_are_averaged(built, fits):
 
 
 def test_the_number_of_rounds_is_the_best_of_the_folds(built, fits, monkeypatch):
-    """In the second and third cases the mean grows with every round, and so does the spread: robust
-    stops early.
-    """
+    """From the second case on the mean grows, and so does the spread: robust stops early."""
     peak = (0.0, 0.25, 0.5, 0.25)
     gain = (0.5, 0.6, 0.7, 0.8)
     loss = (0.5, 0.42, 0.34, 0.26)
@@ -133,9 +129,7 @@ def test_tuned_parameters_of_the_collection_are_used(built, fits):
 
 
 def scored(scores):
-    """Return a stand-in for `validate_fold` with a score for each ranker, a little different for
-    each graph.
-    """
+    """Return a stand-in for `validate_fold` with a score for each ranker."""
 
     def validate(data, fold, ranker, settings, *rest):
         if ranker.name in ("xgb-pairwise", "ensemble"):
@@ -148,9 +142,7 @@ def scored(scores):
 
 
 def test_auto_trains_the_ranker_of_the_best_score_and_says_why(built, monkeypatch):
-    """Collection by collection; what cannot run here is left out, and of equals the default is
-    taken.
-    """
+    """What cannot run here is left out, and of equals the default is taken."""
     validate = "xlarank.models.validation.folds.validate_fold"
     scores = {"time-trees": 0.4, "ranknet": 0.3, "ranknet layout": 0.5}
     monkeypatch.setattr(validate, scored(scores))

@@ -35,9 +35,7 @@ CLIMB = "xlarank.pipelines.tune.climb"
 
 
 def made_up(score):
-    """Return a stand-in for `climb` whose score depends on the parameters alone, not on the rung or
-    the graph.
-    """
+    """Return a stand-in for `climb` whose score depends on the parameters alone."""
 
     def climb(rungs, data, folds, model, settings, fallback):
         for rounds in rungs:
@@ -86,9 +84,7 @@ def by_learning_rate(monkeypatch):
 def test_a_study_is_resumed_and_leaves_parameters_and_pictures(
     built, shared_built, tmp_path, by_learning_rate
 ):
-    """Same seed, same trials; a call with nothing to do trains nothing, and brings lost files
-    back.
-    """
+    """A call with nothing to do trains nothing, and brings lost files back."""
     other = shutil.copytree(shared_built, tmp_path / "other")
     layout, tile = run(built, trials=2, collections=[])
     (more,) = run(built, trials=11)
@@ -150,9 +146,7 @@ def test_an_interrupted_study_keeps_its_best_and_tries_the_defaults(built, monke
 
 
 def test_poor_trials_stop_on_the_first_rung_but_not_the_defaults(built, monkeypatch):
-    """The first trial does all the work, worse ones the first of three rungs; defaults that come
-    late do all.
-    """
+    """Worse trials do the first of three rungs; defaults that come late do all."""
     seen = []
 
     def worse(rungs, data, *_):
@@ -264,9 +258,7 @@ def address(postgres_server, database):
 
 
 def start(workspace, storage, seconds):
-    """Start a process that tunes: a trial takes so many seconds, prints a line and scores its
-    learning rate.
-    """
+    """Start a process whose trials take so many seconds and score their learning rate."""
     command = [sys.executable, "-m", __name__, str(workspace), storage, str(seconds)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(command, cwd=ROOT, **pipes)

@@ -169,9 +169,7 @@ def build(
 def train_models(
     workspace: Path, *, progress: Display | None = None, may_be_equal: bool = False, **chosen: Any
 ) -> list[TrainResult]:
-    """Train models, with one seed and one thread by default; save those of few rows, whose scores
-    are all equal, if these ``may_be_equal``.
-    """
+    """Train models, with one seed and one thread; scores of few rows ``may_be_equal``."""
     settings = TrainSettings(**{"seeds": 1, "threads": 1, **chosen})
     with pytest.MonkeyPatch.context() as patch:
         if may_be_equal:
