@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,18 @@ def execute(place, working, **settings):
     return done.stdout
 
 
+def require_code_and_data(names):
+    """Check the names of the files of the wheel."""
+    packages = ("data", "features", "models", "pipelines", "xlarank/cli")
+    code = [path.relative_to(ROOT) for name in packages for path in (ROOT / name).rglob("*.py")]
+    expected = {f"xlarank/{str(path).removeprefix('xlarank/')}" for path in code}
+    expected |= {"xlarank/data/sample/npz/tile/cpu/test/swish__a.npz", "xlarank/py.typed"}
+    assert expected <= {*names}
+    assert any(name.startswith("xlarank/models/shipped/") for name in names)
+    outside = ("tests/", "benchmarks/", "data/", "run.py")
+    assert not [name for name in names if name.startswith(outside)]
+
+
 @pytest.mark.slow
 def test_the_source_runs_from_a_wheel_and_begins_with_a_workspace(tmp_path):
     train = ["conv__a", "conv__b", "dot__a", "dot__b"]
@@ -65,6 +78,8 @@ def test_the_source_runs_from_a_wheel_and_begins_with_a_workspace(tmp_path):
     shutil.copytree(ROOT, clone, symlinks=True, ignore=ignored)
     wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
     subprocess.run([*wheel, tmp_path / "input" / "xlarank", clone], check=True)
+    (wheel,) = tmp_path.glob("input/xlarank/*.whl")
+    require_code_and_data(zipfile.ZipFile(wheel).namelist())
     out = execute(tmp_path, "working")
     assert f"to train: {LAYOUT}, {TILE}" in out and f"{TILE} is ranked by lambdarank, " in out
     assert f"{LAYOUT} is not trained: " in out and "submission.csv: 2 rows, 0 problems" in out
