@@ -30,18 +30,6 @@ def test_the_notebook_is_its_source():
     assert cells[1]["metadata"]["tags"] == ["parameters"]
 
 
-@pytest.mark.parametrize(("missing", "code"), [("1", 1), ("0", 7)])
-def test_the_rehearsal_takes_a_python_relative_to_where_it_is_started(tmp_path, missing, code):
-    python = tmp_path / "python"
-    python.write_text('#!/bin/sh\n[ "$1" = -c ] && exit "$MISSING"\necho "$*"\nexit 7\n')
-    python.chmod(0o755)
-    command = ["bash", str(ROOT / "kaggle" / "rehearse.sh"), "out"]
-    env = {**os.environ, "PYTHON": "./python", "MISSING": missing}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-    message = "pip install -e '.[kaggle]'" if code == 1 else "-m pip wheel"
-    assert done.returncode == code and message in done.stdout + done.stderr
-
-
 def execute(place, working, **settings):
     """Run the source as a script and return what it prints."""
     folder = place / working

@@ -5,11 +5,8 @@ import pytest
 
 from benchmarks.official_sizes import SIZES, plan
 from benchmarks.results.size import Cost, exponent, extrapolated
-from benchmarks.synthetic_root import write_collection
-from tests.graphs import save_npz
 from xlarank.data.collection import SAMPLE, Collection
 from xlarank.data.families import program_family
-from xlarank.data.graph import read_graph
 
 LAYOUTS = SAMPLE / "npz/layout/cpu/random/train"
 TILES = SAMPLE / "npz/tile/cpu/train"
@@ -28,20 +25,6 @@ def test_every_share_has_graphs_of_the_official_mean_size(name):
     assert np.mean([graph.configs for graph in tenth]) == pytest.approx(mean, rel=0.15)
     families = {program_family(graph.path.stem) for graph in train}
     assert 3 <= len(families) <= 7
-
-
-def test_a_synthetic_root_is_written_once(tmp_path):
-    kernel = dict(np.load(TILES / "matmul__a.npz"))
-    save_npz(tmp_path / "real/npz/tile/xla/train/matmul.npz", kernel)
-    write_collection(tmp_path / "root", tmp_path / "real", "tile:xla", 0.0002, seed=0)
-    paths = sorted((tmp_path / "root").rglob("*.npz"))
-    assert [path.parent.name for path in paths] == ["test", "train", "valid"]
-    test, train, _ = map(read_graph, paths)
-    assert train.labelled and not test.labelled
-    assert len(train.first) == train.configs
-    written = [path.stat().st_mtime_ns for path in paths]
-    write_collection(tmp_path / "root", tmp_path / "real", "tile:xla", 0.0002, seed=0)
-    assert [path.stat().st_mtime_ns for path in paths] == written
 
 
 def test_costs_are_extrapolated_by_the_larger_of_a_line_and_a_power_law():

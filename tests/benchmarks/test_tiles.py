@@ -6,12 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.collect_tiles import NO_ESTIMATE, add_tiles, collect_tiles
+from benchmarks.collect_tiles import NO_ESTIMATE, collect_tiles
 from tests.data.hlo.programs import instruction
 from tests.pipelines.trees import Listener, contents, shown
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.messages import HloModuleProto
-from xlarank.data.schema import OPCODE
 from xlarank.pipelines.programs.compiler.chips import chip_named
 from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
 from xlarank.pipelines.programs.compiler.xla import Program
@@ -84,43 +83,6 @@ def test_a_kernels_tiles_are_those_met_and_the_first_is_the_compilers_own(tmp_pa
     second = tiles(tmp_path, split="valid", name="other")
     assert not second.files, "a kernel of another program is one file"
     assert [kernel["file"] for kernel in second.manifest["kernels"]] == [name, None]
-
-
-def kernels_of(made):
-    kernels = {}
-    add_tiles(kernels, made)
-    return list(kernels.values())
-
-
-def with_fusion(cycles=700, placed=0, first=1):
-    """Return a fusion, a copy whose operand may be in vector memory, and a reshape."""
-    made = HloModuleProto(name="jit_f", entry_computation_id=2, entry_computation_name="main")
-    fused = made.computations.add(name="fused_computation", id=1, is_fusion_computation=True)
-    instruction(fused, "parameter", (64, 128), id=10)
-    instruction(fused, "add", (64, 128), (10, 10), id=11, **tile(1, ["9"]))
-    main = made.computations.add(name="main", id=2)
-    instruction(main, "parameter", (64, 128), id=20).shape.layout.memory_space = placed
-    copied = tile(cycles, ["2", "1"])
-    instruction(main, "copy", (64, 128), (20,), id=21, layout=(0, 1), **copied)
-    instruction(main, "reshape", (8192,), (21,), id=22)
-    added = tile(50, [str(first), "1"], ["4"])
-    instruction(main, "fusion", (64, 128), (21,), id=23, calls=(1,), **added)
-    return made
-
-
-def test_a_kernel_is_a_module_with_parameters_for_operands():
-    copy, fusion = kernels_of(with_fusion())
-    for kernel, opcodes in ((copy, "parameter copy"), (fusion, "parameter add parameter fusion")):
-        expected = [OPCODE[name] for name in opcodes.split()]
-        assert kernel.program["node_opcode"].tolist() == expected
-    assert fusion.program["edge_index"].tolist() == [[1, 0], [3, 1], [3, 2]]
-    assert fusion.tiles == {((4,), (1, 1)): 50}
-    other = kernels_of(with_fusion(cycles=NO_ESTIMATE, first=2))
-    digests = [kernel.digest for kernel in other]
-    assert digests == [copy.digest, fusion.digest], "independent of the tile"
-    assert copy.digest != fusion.digest
-    (kernel,) = kernels_of(with_fusion(placed=1))
-    assert kernel.opcode == "fusion", "not in vector memory"
 
 
 def test_interrupted_and_run_again_it_gives_the_same_files(tmp_path):

@@ -6,7 +6,6 @@ import re
 import shlex
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,6 @@ from xlarank.cli.dataset import LABELS
 from xlarank.cli.options import RANKERS, moved_to_front
 from xlarank.cli.scoring import score_rows
 from xlarank.models.rankers import rankers
-from xlarank.pipelines.programs.sources import Collected
 
 
 @pytest.fixture
@@ -118,19 +116,6 @@ def test_build_train_rank_and_submit_from_nothing(small):
     done = here("submit")
     assert done.code == 1 and "note: 2 of 4 rows are in the order of their files, not" in done.out
     assert done.errors == ["error: 2 test graphs of 4 are in the order of their files"]
-
-
-def test_fewer_labels_than_asked_for_are_explained(monkeypatch, tmp_path):
-    manifest = {"source": "measured on this CPU", "configurations": [{"status": "ok"}] * 3}
-    made = Collected(tmp_path / "net.npz", manifest, fresh=True)
-    monkeypatch.setattr("xlarank.pipelines.programs.collect.collect", lambda *_, **__: made)
-    no_compiler = "xlarank.pipelines.programs.compiler.session.Compiler"
-    monkeypatch.setattr(no_compiler, lambda *_, **__: nullcontext())
-    words = f"collect --program net:program --target cpu --out {tmp_path} --configs".split()
-    assert "3 of 4 configurations: no others of this program differ" in here(*words, 4).out
-    done = here(*words, 3).out
-    assert "no others" not in done
-    assert f"next: python run.py build-features --data-root {tmp_path} # then" in done
 
 
 def test_many_broken_files_are_printed_in_few_lines(capsys):

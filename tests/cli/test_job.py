@@ -10,8 +10,7 @@ import pytest
 
 from tests.cli.conftest import FILES, SAMPLE, ended, here, start
 from tests.data.hlo.programs import matmul_module
-from tests.graphs import save_npz, tile_arrays
-from tests.pipelines.trees import LAYOUT, TILE, graph_path, identical
+from tests.pipelines.trees import LAYOUT, TILE, graph_path
 from xlarank.models.rankers import params_of
 
 
@@ -104,22 +103,6 @@ def test_the_demo_shows_what_ranks_on_one_screen_and_submits_it(tmp_path):
 
 
 @pytest.mark.slow
-def test_explain_shows_causes_and_copies(job, tmp_path):
-    graph = graph_path(job.tree, LAYOUT, "valid", "mlp__a")
-    values = tmp_path / "explained.json"
-    words = f"--config 3 --against default --workspace {job.work} --json {values}"
-    done = here("explain", graph, *words.split())
-    assert done.code == 0, done.err
-    assert "mlp__a: configuration 3 (rank" in done.out and "the compiler's default" in done.out
-    assert json.loads(values.read_text())["configuration"] == 3
-    assert "only 3 needs" in done.out and "copies, estimated" in done.out
-    tile = graph_path(job.tree, TILE, "valid", "expsum__a")
-    done = here("explain", tile, "--workspace", job.work)
-    assert done.code == 0 and "contribution" in done.out
-    assert " node " not in done.out, "tiles have causes only"
-
-
-@pytest.mark.slow
 def test_other_rankers_alone_and_side_by_side(trained, monkeypatch):
     monkeypatch.setattr("xlarank.pipelines.cross_validate.ROUNDS", 5)
     words = f"cross-validate --workspace {trained} --json -".split()
@@ -196,17 +179,3 @@ def test_the_next_command_keeps_options(job, tmp_path, monkeypatch):
     assert next_words(done) == [], "explain takes one graph"
     trained = here("rank", graph, "--workspace", job.work, "--model-from", "trained").out
     assert "unseen kernel family (dot batched right-transposed): weight " in trained
-
-
-def test_graphs_that_cannot_be_ranked_share_a_line(tmp_path):
-    """Hundreds of tile kernels have a single configuration; they must not hide the table."""
-    listed = tmp_path / "info.json"
-    for number in range(25):
-        save_npz(tmp_path / f"npz/tile/cpu/train/k__{number:02}.npz", identical(tile_arrays()))
-    build = ["build-features", "--workspace", tmp_path / "work"]
-    for words in (["info", "--json", listed], build):
-        out = here(*words, "--data-root", tmp_path).out
-        (line,) = [line for line in out.splitlines() if line.startswith("cannot be ranked")]
-        names = "k__00, k__01, k__02 and 22 more"
-        assert f"(tile:cpu train): {names}: one distinct configuration" in line
-    assert [len(part["unrankable"]) for part in json.loads(listed.read_text())] == [25]

@@ -1,19 +1,28 @@
-"""Atomic writes: files are complete or absent, and nothing is written outside the workspace."""
+"""Atomic writes, paths within the workspace; values of the right types and ranges."""
 
 import errno
 import json
 import os
 import stat
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, make_dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import WorkspaceError
-from xlarank.data.files import atomic_write, regular_no_link, write_json
+from xlarank.data.errors import (
+    MAX_THREADS,
+    WorkspaceError,
+    XlarankError,
+    require_ranges,
+    require_seconds,
+)
+from xlarank.data.files import atomic_write, from_json, regular_no_link, write_json
 from xlarank.data.workspace import Workspace
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="modes, devices and pipes are those of posix")
@@ -189,3 +198,63 @@ def test_a_missing_workspace_is_created_and_an_unwritable_one_refused(tmp_path, 
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # to root nothing is read-only
     with pytest.raises(WorkspaceError, match="permission denied"):
         Workspace(tmp_path).require_writable()
+
+
+Inner = make_dataclass("Inner", [("size", int)])
+
+
+@dataclass
+class Outer:
+    name: str
+    share: float
+    inner: Inner
+    names: dict[str, list[str]]
+    params: dict[str, Any] = field(default_factory=dict)
+    note: str | None = None
+    done: bool = False
+
+
+WHOLE = Outer("a", 0.5, Inner(3), {"train": ["x"]}, {"anything": [1, None]}, "n", True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": 3}, "name is '3', not str"),
+        *(({"share": value}, "share is") for value in ("0.5", float("nan"), True, 10**400)),
+        *(({"inner": [3]}, "inner is no JSON object"), ({"inner": {}}, "inner lacks size")),
+        *(({"inner": {"size": value}}, "size is") for value in (3.0, True)),
+        *(({"names": []}, "names is"), ({"names": {"train": "x"}}, "names.train is")),
+        ({"names": {"train": [1]}}, "an entry of names.train is '1'"),
+        *(
+            ({"note": 1}, "note is"),
+            ({"done": 1}, "done is"),
+            ({"more": 1}, "unknown entry 'more'"),
+        ),
+        *((value, "it is no JSON object") for value in (None, 3, "text", [], [{}])),
+    ],
+)
+def test_values_of_wrong_types_are_refused_by_name(change: Any, message: str) -> None:
+    assert from_json(Outer, asdict(WHOLE)) == WHOLE
+    short = {"name": "a", "share": 1, "inner": {"size": 3}, "names": {}}
+    assert from_json(Outer, short) == Outer("a", 1.0, Inner(3), {})
+    with pytest.raises(TypeError, match=message):
+        from_json(Outer, {**asdict(WHOLE), **change} if isinstance(change, dict) else change)
+
+
+def test_numbers_out_of_range_are_refused() -> None:
+    for name, *values in (
+        ("seed", -1, 2**31, 1.0, "1", None, True),
+        *(("threads", -2, 100_000), ("rounds", 0, 10**9), ("trials", 0), ("seeds", 0)),
+        *(("jobs", -1, 100_000), ("max_configs", -1)),
+    ):
+        for value in values:
+            with pytest.raises(XlarankError, match=f"`{name}` is .*; expected a whole number from"):
+                require_ranges(**{name: value})
+    for seed in (0, 2**31 - 1, np.int64(3)):
+        require_ranges(seed=seed, threads=MAX_THREADS)
+    for seconds in (-1.0, float("nan"), "10", True):
+        with pytest.raises(XlarankError, match=r"`timeout` is .*; expected seconds"):
+            require_seconds("timeout", seconds)  # type: ignore[arg-type]
+    for seconds in (None, 0):
+        require_seconds("timeout", seconds)

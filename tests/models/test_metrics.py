@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from tests.features.helpers import graph_of
-from tests.graphs import LAYOUT_PROGRAM, layout_arrays, layout_row, program_arrays
+from tests.graphs import layout_arrays
 from tests.models.helpers import graph_rows
 from tests.pipelines.trees import LAYOUTS, TILES
 from xlarank.data.collection import Collection
@@ -375,24 +375,6 @@ def test_a_small_graph_is_counted():
     assert labels.repeat_std == pytest.approx(1 / 20000002 / sqrt(2), rel=1e-6)
     assert labels.set_std == pytest.approx(sqrt((log(2) ** 2 / 2) / 2), rel=1e-6)
     assert (labels.run_tau, labels.ceiling, labels.set_tau, labels.additive_r2) == (None,) * 4
-
-
-def test_operands_make_no_set_and_no_labels_make_no_noise():
-    row = layout_row(output=(3, 0))
-    operands = layout_row(output=(3, 0), input=(0, 3))
-    arrays = layout_arrays() | program_arrays(LAYOUT_PROGRAM)
-    arrays["node_config_feat"] = np.array(
-        [[row, layout_row()], [operands, layout_row()]], np.float32
-    )
-    arrays["config_runtime"] = np.zeros(2, np.int64)
-    labels = SimpleNamespace(**describe_labels(graph_of(arrays)))
-    assert (labels.distinct, labels.output_sets, labels.model_times, labels.measured) == (
-        2,
-        1,
-        1,
-        0,
-    )
-    assert (labels.repeat_std, labels.set_std, labels.ceiling) == (None, None, None)
 
 
 @pytest.mark.parametrize(

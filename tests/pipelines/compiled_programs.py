@@ -16,10 +16,6 @@ def program(function, *shapes):
 _PRODUCT = ((256, 256), (256, 512), (512, 128))
 #: Two products: the hidden layout matters, and all compile within seconds.
 products = program(lambda x, first, second: jax.nn.gelu(x @ first) @ second, *_PRODUCT)
-#: Takes the arrays of `products` and never ends.
-endless = program(
-    lambda x, first, second: jax.lax.while_loop(lambda _: True, lambda x: x + 1, x), *_PRODUCT
-)
 sums = program(lambda x, y: x + y, (2048, 2048), (2048, 2048))
 unfit = program(lambda x: x, (3,), (3,))  # one argument too many
 #: A product seven times in a loop, and all results: its counter says where each is put.

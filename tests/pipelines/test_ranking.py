@@ -229,8 +229,6 @@ def test_the_trained_model_is_that_of_the_collection_or_of_the_folder(
     ("target", "name", "reason"),
     [
         ("tpugraphs", ESTIMATED_TIME, "of the matrix unit, for files of the TpuGraphs dataset"),
-        ("tpu-v4", ESTIMATED_TIME, "of the copies that layouts cause on tpu-v4"),
-        ("cpu", ESTIMATED_TIME, "of the copies that layouts cause on cpu"),
         ("nvidia-h100", ESTIMATED_TIME, "of the copies that layouts cause on nvidia-h100"),
     ],
 )

@@ -6,7 +6,6 @@ import shutil
 from threading import Thread
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 
 from tests.graphs import LAYOUT_PROGRAM, save_npz
@@ -23,7 +22,6 @@ from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.info import info
 from xlarank.pipelines.report import CollectionFacts, gather, report
-from xlarank.pipelines.reporting import charts
 from xlarank.pipelines.support.verdicts import comparison_cells
 
 
@@ -123,14 +121,6 @@ def test_copies_and_nodes_of_the_explained_configurations(tmp_path):
         "µs": pytest.approx(11.486, abs=1e-3),
     }
     assert facts.node_rows()[0]["operation"] == "dot f32[8192,768]"
-
-
-def test_ranks_are_drawn_by_label_along_x(monkeypatch):
-    drawn = []
-    monkeypatch.setattr(charts, "_to_svg", lambda axes, _: drawn.append(axes) or "")
-    charts.ranks_chart("x", "a graph", predicted=np.array([0.0, 0.5]), measured=np.ones(2))
-    points = drawn.pop().get_lines()[-1]
-    assert (*points.get_xdata(), *points.get_ydata()) == (1, 1, 0, 0.5)
 
 
 def test_without_models_and_with_names_that_look_like_html(built, tmp_path):

@@ -300,13 +300,6 @@ def test_by_family_are_the_scores_that_training_kept(shared_trained, fits):
         assert graphs_of(fitted.report[collection]) == graphs_of(metrics)
 
 
-def test_arguments_without_effect_are_refused(shared_trained):
-    with pytest.raises(XlarankError, match="run cross-validate for scores out of fold"):
-        run(shared_trained, split="train")
-    with pytest.raises(XlarankError, match="both `scores` and `model_from` are given"):
-        run(shared_trained, scores=Mock(), model_from="shipped")
-
-
 @pytest.mark.slow
 def test_the_graphs_are_those_that_the_model_learned_from(tree, built):
     options = {"rounds": 2, "may_be_equal": True}
@@ -379,8 +372,13 @@ def test_bad_requests(shared_trained, shared_built, tmp_path):
     trained = Workspace(shared_trained)
     built = Workspace(shared_built)
     tiles = {"collections": [TILE]}
-    with pytest.raises(XlarankError, match="'validation' is not a split; expected"):
-        evaluate(trained, split="validation")
+    for options, message in (
+        ({"split": "validation"}, "'validation' is not a split; expected"),
+        ({"split": "train"}, "run cross-validate for scores out of fold"),
+        ({"scores": Mock(), "model_from": "shipped"}, "both `scores` and `model_from` are given"),
+    ):
+        with pytest.raises(XlarankError, match=message):
+            evaluate(trained, **options)
     for workspace, options, error, message in (
         (trained, {"by": "program"}, XlarankError, "'program'; expected kind or family"),
         (built, tiles, ModelError, "tile:cpu has no trained model.*; run train first"),
