@@ -24,7 +24,6 @@ from xlarank.data.collection import SAMPLE, Collection, find_data_root, graph_fi
 from xlarank.data.graph import Kind, read_graph
 from xlarank.features.assembly import assemble
 from xlarank.features.rows import GraphRows, Recipe
-from xlarank.features.settings import FeatureSettings
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
 from xlarank.models.stored import SHIPPED_MODELS
@@ -40,10 +39,8 @@ def labelled_rows(
     files: Iterable[Path], kind: Kind, collection: Collection | None = None
 ) -> list[GraphRows]:
     """Return all columns of the labelled, rankable graphs, for the hardware of a collection."""
-    settings = (
-        FeatureSettings() if collection is None else FeatureSettings().for_collection(collection)
-    )
-    graphs = (assemble(read_graph(path, kind), settings) for path in files)
+    hardware = None if collection is None else collection.hardware
+    graphs = (assemble(read_graph(path, kind), hardware) for path in files)
     return [graph for graph in graphs if graph.labelled and graph.rankable]
 
 
@@ -121,7 +118,7 @@ def card_of(model: Model, collection: str, rounds: int) -> ModelCard:
         params=dict(model.params),
         rounds=rounds,
         tuned=False,
-        recipe=Recipe.of(FeatureSettings(), model.kind),
+        recipe=Recipe.of(model.kind),
         columns=model.columns,
         trained_on={},
         folds={},

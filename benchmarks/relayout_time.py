@@ -16,17 +16,17 @@ import numpy as np
 from xlarank.data.collection import GraphFile, find_data_root, graph_files
 from xlarank.data.graph import read_graph
 from xlarank.features.assembly import assemble
+from xlarank.features.layout.hardware import copy_hardware
 from xlarank.features.layout.relayout_blocks import TIME
-from xlarank.features.settings import FeatureSettings
 from xlarank.models.validation.metrics import kendall_tau
 
 
 def formula_tau(file: GraphFile) -> float | None:
     """Return the tau of one graph; None if relayouts do not explain its labels."""
-    settings = FeatureSettings().for_collection(file.collection)
-    if settings.hardware is None:
+    hardware = copy_hardware(file.collection.hardware)
+    if hardware is None:
         return None
-    rows = assemble(read_graph(file.path, "layout"), settings, [TIME]).measured()
+    rows = assemble(read_graph(file.path, "layout"), hardware, [TIME]).measured()
     if not rows.rankable:
         return None
     times = rows.matrix()[:, rows.columns.index(TIME)].astype(np.float64)

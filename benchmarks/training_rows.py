@@ -27,7 +27,6 @@ from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.features.assembly import assemble
 from xlarank.features.layout.relayout_blocks import TIME
 from xlarank.features.rows import GraphRows, graph_generator
-from xlarank.features.settings import FeatureSettings
 from xlarank.models.model import Model
 from xlarank.models.rankers import DEFAULT
 from xlarank.models.training_data import FitSettings, TrainingData, target_of
@@ -44,15 +43,14 @@ _SCORED: Final = 300
 
 def measured(root: DataRoot, collection: Collection) -> list[GraphRows]:
     """Return the labelled graphs of train and valid."""
-    settings = FeatureSettings().for_collection(collection)
     files = graph_files(root.npz, [str(collection)], where=str(root.path))
-    graphs = [assemble(read_graph(file.path), settings) for file in files if file.split != "test"]
+    hardware = collection.hardware
+    graphs = [assemble(read_graph(file.path), hardware) for file in files if file.split != "test"]
     return [graph for graph in graphs if graph.labelled and graph.rankable]
 
 
 def simulated(root: DataRoot, configs: int) -> list[GraphRows]:
     """Return the programs with random configurations and simulated labels."""
-    settings = FeatureSettings().for_collection(Collection.parse(_SIMULATED))
     graphs = []
     for file in graph_files(root.npz, [_SIMULATED], where=str(root.path)):
         if file.split == "test":
@@ -62,7 +60,7 @@ def simulated(root: DataRoot, configs: int) -> list[GraphRows]:
         rng = graph_generator(0, program.name)
         candidates = candidate_rows(program, rng)
         codes = random_configurations(candidates, configs, rng)
-        rows = assemble(candidates.graph(program, codes), settings)
+        rows = assemble(candidates.graph(program, codes), "cpu")
         log_time = rows.matrix()[rows.group, rows.columns.index(TIME)].astype(np.float64)
         nanoseconds = np.exp2(log_time) * np.exp(_NOISE * rng.standard_normal(len(log_time)))
         rows = replace(rows, runtime=np.maximum(1, 1000 * nanoseconds).astype(np.int64))

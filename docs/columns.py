@@ -45,8 +45,7 @@ def _columns(kind: Kind) -> str:
 
 
 def _section(block: Block) -> str:
-    transductive = ["transductive"] if block.transductive else []
-    traits = [block.scope.value, *transductive]
+    traits = [block.scope.value, *["listwise"] * block.listwise]
     rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in block.columns.items())
     title = f"{block.title} ({', '.join(traits)})"
     return f"\n## {title}\n\n{block.about}\n\n| column | meaning |\n|---|---|\n{rows}"

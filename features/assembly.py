@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -15,13 +14,12 @@ from xlarank.data.errors import GraphFileError, ParameterError
 from xlarank.data.graph import Graph, LayoutGraph, TileGraph, as_graph
 from xlarank.data.hardware import WORDS, require_hardware
 from xlarank.features.block import Block, Scope
-from xlarank.features.candidates import rank_sources
-from xlarank.features.catalogue import columns_in
+from xlarank.features.catalogue import blocks_of, columns_in
 from xlarank.features.layout.aggregation import LayoutBlock, columns_of, compute_together
 from xlarank.features.layout.hardware import copy_hardware
 from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.listwise import rank_sources
 from xlarank.features.rows import GraphRows, rows_table
-from xlarank.features.settings import FeatureSettings
 from xlarank.features.tile.tile_context import TileContext, kernel_kinds
 
 if TYPE_CHECKING:
@@ -43,27 +41,24 @@ def compute_features(graph: Graph | str | Path, *, target: str | None = None) ->
         >>> rows.select("graph", "configuration", "repeats", "runtime_ns").row(0)
         ('bmm_tb__a', 0, 1, 569144)
     """
-    settings = FeatureSettings()
     graph = as_graph(graph)
     hardware = graph.target if target is None else require_hardware(target)
-    if graph.kind == "layout":
-        if not hardware:
-            got = f"{graph.name} does not say its hardware"
-            raise ParameterError(got, expected=WORDS, do="pass target=")
-        settings = replace(settings, hardware=copy_hardware(hardware))
-    return rows_table([assemble(graph, settings)])
+    if graph.kind == "layout" and not hardware:
+        got = f"{graph.name} does not say its hardware"
+        raise ParameterError(got, expected=WORDS, do="pass target=")
+    return rows_table([assemble(graph, hardware)])
 
 
 def assemble(
-    graph: Graph, settings: FeatureSettings | None = None, only: Collection[str] | None = None
+    graph: Graph, hardware: str | None = None, only: Collection[str] | None = None
 ) -> GraphRows:
     """Compute the columns of each *distinct* configuration.
 
-    With ``only``, blocks that have none of these columns are left out, unless ranks or standard
-    scores are needed.
+    Copies of layouts are priced for ``hardware`` (`xlarank.data.hardware`); without it, or for the
+    dataset's, their columns are 0. With ``only``, blocks that have none of these columns are left
+    out, unless ranks or standard scores are needed.
     """
-    settings = settings or FeatureSettings()
-    blocks = settings.blocks(graph.kind)
+    blocks = blocks_of(graph.kind)
     if only is not None:
         needed = [block for block in blocks if not block.columns.keys().isdisjoint(only)]
         # ranks and standard scores read columns of other blocks
@@ -75,10 +70,10 @@ def assemble(
     normalizer = np.ones(graph.configs, np.int64)
     context: LayoutContext | TileContext
     if isinstance(graph, LayoutGraph):
-        context = LayoutContext(graph, settings.tiling, settings.hardware)
+        context = LayoutContext(graph, hardware=copy_hardware(hardware or ""))
         rows = compute_together(context, blocks, names)
     else:
-        context = TileContext(cast(TileGraph, graph), settings.tiling)
+        context = TileContext(cast(TileGraph, graph))
         rows = np.zeros((len(names), context.configs), np.float32).T
         kinds = kernel_kinds(context)
         normalizer = context.graph.normalizers

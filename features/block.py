@@ -14,13 +14,6 @@ from numpy.typing import NDArray
 from xlarank.data.graph import Kind
 
 
-class Tier(StrEnum):
-    """Cost of a block. The fast tier computes FAST blocks only; the full tier computes all."""
-
-    FAST = "fast"
-    FULL = "full"
-
-
 class Scope(Enum):
     """Entity that a column describes."""
 
@@ -41,7 +34,7 @@ class Cause(StrEnum):
     CHANGE = "layouts unlike the compiler's default"
     MINOR = "which dimension lies minor-most"
     SURROUNDINGS = "what surrounds the changed nodes"
-    CANDIDATES = "how common the choice is among the candidates"
+    LISTWISE = "how common the choice is among the candidates"
     PROGRAM = "the program itself"
     TILES = "tile sizes and counts"
     INNER = "the inner loop"
@@ -68,16 +61,14 @@ class Block(ABC):
     docstrings and meanings are refused, as are malformed and duplicate names.
 
     Attributes:
-        transductive: whether the columns are listwise: they depend on all configurations of the
-            graph (not on labels).
+        listwise: whether the columns depend on all configurations of the graph (not on labels).
         cause: physical cause behind the columns that declare none.
         columns: name (``block__what__how``) -> meaning with its unit, in column order.
     """
 
     kinds: tuple[Kind, ...] = ("layout",)
     scope: Scope = Scope.CONFIG
-    tier: Tier = Tier.FAST
-    transductive: bool = False
+    listwise: bool = False
     cause: Cause = Cause.PROGRAM
     columns: dict[str, str]
 

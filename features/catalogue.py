@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 from typing import Final
 
 from xlarank.data.graph import Kind
-from xlarank.features.block import Block, Scope, Tier
-from xlarank.features.candidates import LAYOUT_PLACES, RELAYOUT_PLACES, TILE_PLACES, Frequency
+from xlarank.features.block import Block, Scope
 from xlarank.features.layout import change, copies, padding, relayout_blocks
+from xlarank.features.listwise import COPY_RANKS, LAYOUT_RANKS, TILE_RANKS, Frequency
 from xlarank.features.program import composition
 from xlarank.features.tile import bounds, tpu_time
+
+#: Version of the values of columns. Raise it when values of any column change: rows of an earlier
+#: version are built again, and models trained on them are refused.
+COLUMNS_VERSION: Final = 1
 
 
 def checked(*blocks: Block) -> tuple[Block, ...]:
@@ -44,7 +49,7 @@ BLOCKS: Final = checked(
     composition.Computations(),
     padding.FastestTime(),
     Frequency(),
-    LAYOUT_PLACES,
+    LAYOUT_RANKS,
     change.SlotChange(),
     change.NodeChange(),
     copies.Disagreement(),
@@ -58,11 +63,11 @@ BLOCKS: Final = checked(
     padding.Violation(),
     padding.EstimatedTime(),
     relayout_blocks.RelayoutCosts(),
-    RELAYOUT_PLACES,
+    COPY_RANKS,
     bounds.Bounds(),
     bounds.TileCounts(),
     bounds.TileShape(),
-    TILE_PLACES,
+    TILE_RANKS,
     bounds.TileInner(),
     bounds.Kernel(),
     bounds.Traffic(),
@@ -70,22 +75,36 @@ BLOCKS: Final = checked(
 )
 
 
-def blocks_of(kind: Kind, tier: Tier = Tier.FULL, *, candidates: bool = True) -> list[Block]:
+def blocks_of(kind: Kind) -> list[Block]:
     """Return the blocks for one kind of graph: of the graph, of configurations, listwise.
 
-    Each group is in the order of `BLOCKS`; ``candidates=False`` omits
-    listwise blocks.
+    Each group is in the order of `BLOCKS`.
     """
-    blocks = [
-        block
-        for block in BLOCKS
-        if kind in block.kinds
-        and tier in (Tier.FULL, block.tier)
-        and (candidates or not block.transductive)
-    ]
-    return sorted(blocks, key=lambda block: (block.scope is not Scope.GRAPH, block.transductive))
+    blocks = [block for block in BLOCKS if kind in block.kinds]
+    return sorted(blocks, key=lambda block: (block.scope is not Scope.GRAPH, block.listwise))
 
 
 def columns_in(blocks: Iterable[Block], scope: Scope) -> list[str]:
     """Return the columns of the blocks of one scope."""
     return [name for block in blocks if block.scope is scope for name in block.columns]
+
+
+def graph_columns(kind: Kind) -> list[str]:
+    """Return the columns that are constant within a graph."""
+    return columns_in(blocks_of(kind), Scope.GRAPH)
+
+
+def config_columns(kind: Kind) -> list[str]:
+    """Return the columns of configurations."""
+    return columns_in(blocks_of(kind), Scope.CONFIG)
+
+
+def all_columns(kind: Kind) -> list[str]:
+    """Return the columns of the rows of a kind of graphs, in order."""
+    return graph_columns(kind) + config_columns(kind)
+
+
+def columns_version(kind: Kind) -> str:
+    """Return `COLUMNS_VERSION` and a checksum of the names of columns."""
+    names = ",".join(all_columns(kind))
+    return f"{COLUMNS_VERSION}-{zlib.crc32(names.encode()):08x}"

@@ -15,8 +15,8 @@ from xlarank.data.graph import Graph, Kind
 from xlarank.data.schema import ELEMENT_BYTES, LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODES
 from xlarank.data.structure import tensor_ranks
 from xlarank.features.block import Block, Cause
-from xlarank.features.candidates import rank_sources
 from xlarank.features.catalogue import BLOCKS, blocks_of
+from xlarank.features.listwise import rank_sources
 
 
 def cause_of(column: str) -> Cause:

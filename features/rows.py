@@ -17,7 +17,8 @@ from xlarank.data.config_table import group_minimum
 from xlarank.data.families import program_family
 from xlarank.data.files import regular_only
 from xlarank.data.graph import Kind
-from xlarank.features.settings import FeatureSettings
+from xlarank.features.catalogue import columns_version
+from xlarank.features.layout.hardware import copy_hardware
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,22 +29,24 @@ class Recipe:
     """Everything but the source file that determines stored rows; others are rebuilt.
 
     Attributes:
-        columns_version: `FeatureSettings.columns_version` of the kind.
+        columns_version: `xlarank.features.catalogue.columns_version` of the kind.
+        hardware: hardware whose copies are priced, of `xlarank.features.layout.hardware.HARDWARE`;
+            None leaves their columns 0, at no cost. The columns mean the same for all hardware.
         max_configs: maximum rows per graph, sampled with ``seed``; 0 for all.
     """
 
     columns_version: str
-    settings: FeatureSettings
+    hardware: str | None
     max_configs: int
     seed: int
 
     @classmethod
-    def of(
-        cls, settings: FeatureSettings, kind: Kind, *, max_configs: int = 0, seed: int = 0
-    ) -> Recipe:
-        """Return the current recipe for a kind of graph; the seed is 0 unless rows are sampled."""
-        version = settings.columns_version(kind)
-        return cls(version, settings, max_configs, seed if max_configs else 0)
+    def of(cls, kind: Kind, hardware: str = "", *, max_configs: int = 0, seed: int = 0) -> Recipe:
+        """Return the current recipe for a kind of graph on hardware (`xlarank.data.hardware`); the
+        seed is 0 unless rows are sampled.
+        """
+        priced = copy_hardware(hardware) if kind == "layout" else None
+        return cls(columns_version(kind), priced, max_configs, seed if max_configs else 0)
 
 
 #: Number of bytes at the end of a file, enough for the list of the arrays of a graph.

@@ -33,6 +33,7 @@ from xlarank.data.files import (
     write_parquet,
 )
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
+from xlarank.features.catalogue import columns_version
 from xlarank.features.rows import KEYS, GraphRows, Recipe, Source, row_starts, rows_table
 
 #: List columns, with an entry for each of the identical configurations -> array of `GraphRows`.
@@ -341,7 +342,7 @@ def each_graph(
     manifest = manifest or read_manifest(workspace, collection, split)
     if manifest is None:
         return
-    version = manifest.recipe.settings.columns_version(collection.kind)
+    version = columns_version(collection.kind)
     if manifest.recipe.columns_version != version:
         got = f"the {split} rows of {collection} have another version of the columns"
         do = _build_again(workspace, manifest)

@@ -13,9 +13,9 @@ from xlarank.features.catalogue import BLOCKS
 from xlarank.models.arrays import Indices
 from xlarank.models.training_data import UNKNOWN, Target, foreign_columns
 
-#: Choices of columns: ``no_graph`` omits those that are constant within a graph, ``no_candidates``
-#: the transductive ones, ``alone`` both.
-CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
+#: Choices of columns: ``no_graph`` omits those that are constant within a graph, ``no_listwise``
+#: the listwise ones, ``alone`` both.
+CHOICES: Final = ("all", "no_graph", "no_listwise", "alone")
 
 
 def chosen_columns(columns: Sequence[str], choice: str, target: Target = UNKNOWN) -> Indices:
@@ -30,7 +30,7 @@ def chosen_columns(columns: Sequence[str], choice: str, target: Target = UNKNOWN
     for block in BLOCKS:
         if block.scope is Scope.GRAPH and choice in ("no_graph", "alone"):
             omitted.update(block.columns)
-        if block.transductive and choice in ("no_candidates", "alone"):
+        if block.listwise and choice in ("no_listwise", "alone"):
             omitted.update(block.columns)
     return np.array([i for i, name in enumerate(columns) if name not in omitted], np.intp)
 

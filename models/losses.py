@@ -23,7 +23,7 @@ _COLUMNS = ParamSpec(
     OneOf(CHOICES),
     "columns to use: all, without those that are constant within a graph, without those computed "
     "from all candidates, or without both",
-    tile="no_candidates",
+    tile="no_listwise",
 )
 _INIT_SCORE_WEIGHT = ParamSpec(
     4.0,

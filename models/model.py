@@ -12,6 +12,7 @@ import numpy as np
 
 from xlarank.data.errors import ModelError, counted
 from xlarank.data.graph import Kind
+from xlarank.features.catalogue import all_columns, columns_version
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats
 from xlarank.models.card import ModelCard, blend_default
@@ -204,10 +205,9 @@ class Model:
         the current code.
         """
         card = self.require_card()
-        settings = card.recipe.settings
-        columns = manifest.columns if manifest else settings.columns(card.kind)
+        columns = manifest.columns if manifest else all_columns(card.kind)
         model_columns(self.columns, columns, subset=self.shipped)
-        version = settings.columns_version(card.kind)
+        version = columns_version(card.kind)
         if manifest:
             version = manifest.recipe.columns_version
         if version != card.recipe.columns_version and not self.shipped:

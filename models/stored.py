@@ -12,9 +12,8 @@ from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
 from xlarank.data.hardware import WORDS
 from xlarank.data.workspace import Workspace
-from xlarank.features.layout.hardware import copy_hardware
+from xlarank.features.catalogue import all_columns
 from xlarank.features.rows import Recipe
-from xlarank.features.settings import FeatureSettings
 from xlarank.models.card import CARD, ModelCard
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.model import Model
@@ -73,8 +72,7 @@ def formula(kind: Kind, hardware: str) -> Model | None:
     estimate = target_of(hardware).estimate.get(kind)
     if estimate is None:
         return None
-    settings = FeatureSettings(hardware=copy_hardware(hardware) if kind == "layout" else None)
-    columns = [name for name in settings.columns(kind) if name in (LAYOUTS_SET, *estimate)]
+    columns = [name for name in all_columns(kind) if name in (LAYOUTS_SET, *estimate)]
     nominal = f"layout:{hardware}:any" if kind == "layout" else f"tile:{hardware}"
     card = ModelCard(
         collection=nominal,
@@ -82,7 +80,7 @@ def formula(kind: Kind, hardware: str) -> Model | None:
         params={},
         rounds=0,
         tuned=False,
-        recipe=Recipe.of(settings, kind),
+        recipe=Recipe.of(kind, hardware),
         columns=columns,
         trained_on={},
         folds={},

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, product
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -27,8 +27,8 @@ from xlarank.data.collection import (
 from xlarank.data.errors import ClusterError, WorkspaceError, XlarankError, counted, require_ranges
 from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
+from xlarank.features.catalogue import config_columns, graph_columns
 from xlarank.features.rows import Recipe, Source
-from xlarank.features.settings import FeatureSettings
 from xlarank.features.store import (
     Manifest,
     StoredGraph,
@@ -130,7 +130,6 @@ class BuildRequest:
 
     collections: Sequence[str] = ()
     splits: Sequence[str] = ()
-    settings: FeatureSettings = field(default_factory=FeatureSettings)
     max_configs: int = 0
     jobs: int = 0
     seed: int = 0
@@ -156,7 +155,6 @@ def build_features(
     with workspace_lock(workspace):
         require_one_root(data_root, workspace, discovered)
     splits = choose_splits(request.splits)
-    settings = request.settings
     started = time.monotonic()
     # a relative path would mean something else to the workers of a cluster
     chosen = [replace(file, path=file.path.absolute()) for file in files if file.split in splits]
@@ -164,10 +162,8 @@ def build_features(
     by_split = groupby(chosen, key=lambda file: (file.collection, file.split))
     for (collection, split), members in by_split:
         max_configs = request.max_configs if split == "train" else 0
-        own_settings = settings.for_collection(collection)
-        recipe = Recipe.of(
-            own_settings, collection.kind, max_configs=max_configs, seed=request.seed
-        )
+        kind, hardware = collection.kind, collection.hardware
+        recipe = Recipe.of(kind, hardware, max_configs=max_configs, seed=request.seed)
         work += building.part_jobs([*members], workspace, recipe)
     large = request.scheduler is not None or sum(job.size for job in work) >= _WORTH_PROCESSES
     default_jobs = (os.cpu_count() or 1) if large else 1
@@ -180,7 +176,7 @@ def build_features(
         removed = _remove_splits_without_files(workspace, request, discovered)
     widths: dict[str, tuple[int, int]] = {}
     for kind in sorted({job.collection.kind for job in work}):
-        widths[kind] = (len(settings.graph_columns(kind)), len(settings.config_columns(kind)))
+        widths[kind] = (len(graph_columns(kind)), len(config_columns(kind)))
     return BuildReport(reports, widths, removed, time.monotonic() - started)
 
 
@@ -322,8 +318,8 @@ def _write_manifests(
         manifest = Manifest(
             recipe,
             str(data_root.path.resolve()),
-            recipe.settings.graph_columns(collection.kind),
-            recipe.settings.config_columns(collection.kind),
+            graph_columns(collection.kind),
+            config_columns(collection.kind),
             stored,
             broken,
             _sources(jobs),

@@ -23,7 +23,6 @@ from xlarank.data.errors import (
 )
 from xlarank.features.assembly import assemble
 from xlarank.features.rows import KEYS
-from xlarank.features.settings import FeatureSettings
 from xlarank.models.model import Model
 from xlarank.models.training_data import TARGETS, FitSettings, TrainingData
 from xlarank.models.validation.metrics import graph_metrics
@@ -69,7 +68,7 @@ def test_features_have_a_row_per_distinct_configuration_and_reprs_are_one_line(t
 
 
 def test_graph_ranker_predicts_as_the_ranker_of_that_name(kernels, fitted):
-    *rows, last = (assemble(graph, FeatureSettings()) for graph in kernels)
+    *rows, last = (assemble(graph) for graph in kernels)
     data = TrainingData.from_graphs(rows, TARGETS["cpu"])
     model = Model.of("ranknet", "tile").fit(data, FitSettings(20, threads=1))
     expected = model.score(last)[last.group]
@@ -232,7 +231,7 @@ def test_the_folder_of_the_files_names_the_target(tmp_path):
     with pytest.raises(ParameterError, match="the graphs are for cpu, nvidia-h200; expected"):
         ranker.fit([*loaded, sorted((SAMPLE / "npz/layout/cpu/random/valid").glob("*.npz"))[0]])
     assert xlarank.GraphRanker(n_estimators=2, n_jobs=1, target="cpu").fit(paths).target_ == "cpu"
-    rows = assemble(loaded[0], FeatureSettings(hardware=source))
+    rows = assemble(loaded[0], source)
     computed = xlarank.compute_features(paths[0])["relayout__time__log"]
     column = rows.columns.index("relayout__time__log")
     assert computed.to_list() == rows.matrix()[:, column].tolist() and computed.sum() > 0

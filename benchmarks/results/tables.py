@@ -27,9 +27,7 @@ from xlarank.data.collection import (
 )
 from xlarank.data.errors import DataRootError, ModelError
 from xlarank.data.workspace import Workspace
-from xlarank.features.block import Tier
 from xlarank.features.rows import GraphRows
-from xlarank.features.settings import FeatureSettings
 from xlarank.features.store import each_graph, stored_collections
 from xlarank.models.model import RULE
 from xlarank.models.stored import ESTIMATED_TIME, SHIPPED_TREES, shipped_model, shipped_trees
@@ -238,41 +236,12 @@ def _errors(kernels: Sequence[GraphRows]) -> tuple[float, float]:
 
 def rankers(job: Job) -> Table:
     """lambdarank and ranknet out of fold on every collection, next to the formula and a count."""
-    return _compared(_built(job, job.workspace), QUICK)
+    return _compared(_built(job), QUICK)
 
 
 def other_rankers(job: Job) -> Table:
     """The slower rankers out of fold on every collection."""
-    return _compared(_built(job, job.workspace), OTHERS)
-
-
-def columns(job: Job) -> Table:
-    """Scores of lambdarank without the full tier, and without the columns about other
-    candidates.
-    """
-    without = "without columns about other candidates"
-    settings = {
-        "all columns": FeatureSettings(),
-        without: FeatureSettings(candidates=False),
-        "fast tier": FeatureSettings(Tier.FAST),
-    }
-    rows: list[list[Cell]] = []
-    first: dict[Collection, Scores] = {}
-    for number, (name, chosen) in enumerate(settings.items()):
-        place = _built(job, job.workspace / str(number), chosen)
-        for collection in stored_collections(place):
-            scores = _out_of_fold(place, collection, QUICK[0])
-            complete = first.setdefault(collection, scores)
-            less = _difference(scores, complete) if number else None
-            rows.append([str(collection), name, len(scores), _of(scores, "score"), less])
-    heads = ["collection", "columns", "graphs", "score", "difference to all columns (95 %, paired)"]
-    return Table(
-        title="Ablation of columns, lambdarank out of fold",
-        labels=_LABELS,
-        seeds=1,
-        heads=heads,
-        rows=sorted(rows, key=lambda row: str(row[0])),
-    )
+    return _compared(_built(job), OTHERS)
 
 
 _LABELS: Final = (
@@ -281,12 +250,10 @@ _LABELS: Final = (
 )
 
 
-def _built(job: Job, workspace: Path, settings: FeatureSettings | None = None) -> Workspace:
-    request = BuildRequest(
-        collections=job.collections, splits=("train",), settings=settings or FeatureSettings()
-    )
-    build_features(job.root, Workspace(workspace), request)
-    return Workspace(workspace)
+def _built(job: Job) -> Workspace:
+    request = BuildRequest(collections=job.collections, splits=("train",))
+    build_features(job.root, Workspace(job.workspace), request)
+    return Workspace(job.workspace)
 
 
 def _out_of_fold(place: Workspace, collection: Collection, ranker: str) -> Scores:
@@ -380,7 +347,6 @@ TABLES: Final[dict[str, Callable[[Job], Table]]] = {
     "tiles": tiles,
     "rankers": rankers,
     "other-rankers": other_rankers,
-    "columns": columns,
     "speed": speed,
     "size": size,
 }

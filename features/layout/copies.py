@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from xlarank.features.block import Block, Cause, Scope, Tier
+from xlarank.features.block import Block, Cause, Scope
 from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.pairs import FARTHEST, Pairs, connected_pairs, pair_layouts
@@ -131,7 +131,6 @@ class ChangedSurroundings(LayoutBlock):
     et al. 2019).
     """
 
-    tier = Tier.FULL
     cause = Cause.SURROUNDINGS
     columns = {
         f"neighbourhood__around_{what}_{power}hop__share": f"{meaning}, mean over the neighbours "

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
-from xlarank.features.block import Block, Cause, Column, Scope, Tier
+from xlarank.features.block import Block, Cause, Column, Scope
 from xlarank.features.layout import regions
 from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
@@ -212,7 +212,6 @@ class DimensionRoles(LayoutBlock):
     `xlarank.features.program.slots.slot_roles`.
     """
 
-    tier = Tier.FULL
     cause = Cause.MINOR
     columns = {
         f"roles__{kind}_{slot}_{role}_{position}{suffix}__share": (
@@ -243,7 +242,6 @@ class DimensionRoles(LayoutBlock):
 class MinorSizes(LayoutBlock):
     """Minor-most sizes in bins, by nodes and by bytes: the sizes along the 128 lanes."""
 
-    tier = Tier.FULL
     cause = Cause.MINOR
     columns = {
         f"types__{slot}_minor_from{low}{suffix}__share": f"share of {what.format(slot)} {low} "

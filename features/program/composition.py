@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from xlarank.data.schema import ELEMENT_BYTES, OPCODES, RETIRED_OPCODES
-from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.block import Block, Scope
 from xlarank.features.program.program_context import OPCODE_CLASSES, ProgramContext
 from xlarank.features.program.slots import node_flops
 from xlarank.features.program.tensors import Floats
@@ -44,7 +44,6 @@ class OpcodeSizes(Block):
 
     kinds = ("layout", "tile")
     scope = Scope.GRAPH
-    tier = Tier.FULL
     columns = {
         **_opcode_columns("__log", "number of {} nodes, log2(1 + x)"),
         **_opcode_columns("_bytes__share", "share of bytes that {} nodes write"),

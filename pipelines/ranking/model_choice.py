@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -25,7 +25,7 @@ from xlarank.data.graph import Graph, Kind
 from xlarank.data.hardware import TPUGRAPHS, WORDS, require_hardware
 from xlarank.data.workspace import Workspace
 from xlarank.features.assembly import assemble
-from xlarank.features.layout.hardware import copy_hardware, substitution_note
+from xlarank.features.layout.hardware import substitution_note
 from xlarank.features.rows import GraphRows
 from xlarank.models.card import CARD
 from xlarank.models.model import Model
@@ -224,7 +224,4 @@ def rows_for_model(graph: Graph, model: Model, hardware: str = "") -> GraphRows:
         got = f"{graph.name} is a {graph.kind} graph"
         raise ModelError(got, expected=f"a {card.kind} graph for {card.collection}")
     model.require()
-    settings = card.recipe.settings
-    if hardware and graph.kind == "layout":
-        settings = replace(settings, hardware=copy_hardware(hardware))
-    return model.select(assemble(graph, settings, model.columns))
+    return model.select(assemble(graph, hardware or card.recipe.hardware, model.columns))

@@ -175,7 +175,7 @@ def explain_graph(
     )
     if not isinstance(graph, LayoutGraph):
         return explanation
-    priced = copy_hardware(hardware) if hardware else card.recipe.settings.hardware
+    priced = copy_hardware(hardware) if hardware else card.recipe.hardware
     if priced is not None:
         return _with_copies(explanation, graph, priced)
     if model.is_time_model:

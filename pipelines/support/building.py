@@ -17,6 +17,7 @@ from xlarank.data.graph import GraphCounts, graph_size, read_graph
 from xlarank.data.workspace import Workspace, require_safe_name
 from xlarank.features import store
 from xlarank.features.assembly import assemble
+from xlarank.features.catalogue import columns_version
 from xlarank.features.rows import GraphRows, Recipe, Source, sample_rows
 from xlarank.features.store import StoredGraph
 from xlarank.pipelines.support.processes import SAME_CODE
@@ -116,7 +117,7 @@ class PartJob:
         if self.collection.kind == "layout":
             gc.collect()  # the previous graph's context, up to a gigabyte, is in reference cycles
         graph = read_graph(file.path, self.collection.kind)
-        return sample_rows(assemble(graph, self.recipe.settings), self.recipe)
+        return sample_rows(assemble(graph, self.recipe.hardware), self.recipe)
 
 
 def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) -> list[PartJob]:
@@ -181,7 +182,7 @@ def build_remotely(job: PartJob) -> PartJob:
     `ClusterError` if the worker has another version of the columns.
     """
     worker = f"the worker on {socket.gethostname()}"
-    version = job.recipe.settings.columns_version(job.collection.kind)
+    version = columns_version(job.collection.kind)
     if version != job.recipe.columns_version:
         got = f"{worker} has version {version} of the columns"
         raise ClusterError(got, expected=job.recipe.columns_version, do=SAME_CODE)

@@ -12,9 +12,8 @@ from xlarank.data.errors import ArgumentError, ModelError, ParameterError, count
 from xlarank.data.graph import Graph, GraphLike, as_graph, brief
 from xlarank.data.hardware import WORDS, require_hardware
 from xlarank.features.assembly import assemble
-from xlarank.features.layout.hardware import copy_hardware, substitution_note
+from xlarank.features.layout.hardware import substitution_note
 from xlarank.features.rows import GraphRows, Recipe
-from xlarank.features.settings import FeatureSettings
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
 from xlarank.models.training_data import FitSettings, TrainingData, target_of
@@ -62,19 +61,18 @@ class TrainingRows:
             plan = FoldPlan.of(data)
             if folds:
                 data, plan = frame.plan(data)
-            recipe = Recipe.of(FeatureSettings(), frame.collection.kind)
+            recipe = Recipe.of(frame.collection.kind)
             return cls(data, plan, frame.collection, target, recipe, _left_out(rows))
         loaded = [as_graph(graph) for graph in graph_list(source)]
         kind, *other_kinds = {graph.kind for graph in loaded}
         if other_kinds:
             raise ModelError("the graphs are layout and tile graphs", expected="graphs of one kind")
         target = _hardware_of(loaded) if target is None else require_hardware(target)
-        features = FeatureSettings(hardware=copy_hardware(target) if kind == "layout" else None)
-        rows = [assemble(graph, features) for graph in loaded]
+        rows = [assemble(graph, target) for graph in loaded]
         data = TrainingData.from_graphs(rows, target_of(target))
         name = f"tile:{target}" if kind == "tile" else f"layout:{target}:own"
         collection = Collection.parse(name)
-        recipe = Recipe.of(features, kind)
+        recipe = Recipe.of(kind, target)
         return cls(data, FoldPlan.of(data), collection, target, recipe, _left_out(rows))
 
     def fit(self, ranker: str, params: Mapping[str, Any], settings: FitSettings) -> Model:

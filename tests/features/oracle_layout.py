@@ -18,8 +18,8 @@ import numpy as np
 from tests.features.oracle_configs import SLOTS, Columns, Configuration, Configured, Copies
 from tests.features.oracle_program import CLASSES, dot_roles, fused_away, reshape_roles
 from tests.features.oracle_time import fastest_time, time_columns
-from xlarank.features.candidates import rank_sources
 from xlarank.features.layout.tied_nodes import TiedNode
+from xlarank.features.listwise import rank_sources
 
 REACH = 5
 HEAVY = ("convolution", "dot", "reduce", "transpose")

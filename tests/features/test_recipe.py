@@ -13,7 +13,7 @@ import pytest
 
 import xlarank.features
 from docs.columns import pages
-from tests.features.helpers import by_name, graph_of
+from tests.features.helpers import graph_of
 from tests.graphs import layout_arrays, tile_arrays
 from tests.models.helpers import graph_rows
 from xlarank.data.collection import Collection
@@ -21,12 +21,16 @@ from xlarank.data.files import from_json
 from xlarank.data.graph import Kind
 from xlarank.features import catalogue
 from xlarank.features.assembly import assemble
-from xlarank.features.block import Block, Cause, Scope, Tier
-from xlarank.features.catalogue import blocks_of
+from xlarank.features.block import Block, Cause, Scope
+from xlarank.features.catalogue import (
+    all_columns,
+    blocks_of,
+    columns_version,
+    config_columns,
+    graph_columns,
+)
 from xlarank.features.meanings import cause_of
-from xlarank.features.program.tensors import Tiling
 from xlarank.features.rows import Recipe, sample_rows
-from xlarank.features.settings import FeatureSettings
 from xlarank.models.training_data import (
     CPU,
     DATASET,
@@ -38,7 +42,6 @@ from xlarank.models.training_data import (
     target_of,
 )
 
-SETTINGS = [FeatureSettings(tier, candidates) for tier in Tier for candidates in (True, False)]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 GRAPHS = {"layout": graph_of(layout_arrays()), "tile": graph_of(tile_arrays())}
 BLOCKS = {"layout": blocks_of("layout"), "tile": blocks_of("tile")}
@@ -49,34 +52,31 @@ def names(blocks):
     return [name for block in blocks for name in block.columns]
 
 
-def test_the_version_of_columns_changes_with_every_setting(monkeypatch):
-    tilings = [Tiling(), Tiling(sublanes=16), Tiling(lanes=256)]
-    chosen = [replace(settings, tiling=tiling) for settings in SETTINGS for tiling in tilings]
-    versions = [settings.columns_version(kind) for kind in KINDS for settings in chosen]
-    assert len(set(versions)) == len(versions)
-    assert FeatureSettings().columns_version("tile") == FeatureSettings(
-        Tier.FULL, True, Tiling(8, 128)
-    ).columns_version("tile")
-    monkeypatch.setattr("xlarank.features.settings.COLUMNS_VERSION", 0)
-    assert FeatureSettings().columns_version("tile") not in versions
+def test_the_version_of_columns_changes_with_names_and_by_hand(monkeypatch):
+    versions = [columns_version(kind) for kind in KINDS]
+    monkeypatch.setattr(catalogue, "COLUMNS_VERSION", 0)
+    versions += [columns_version(kind) for kind in KINDS]
+    monkeypatch.setattr(catalogue, "BLOCKS", catalogue.BLOCKS[1:])
+    versions += [columns_version(kind) for kind in KINDS]
+    assert len(set(versions)) == 6
 
 
-def test_a_recipe_leads_back_to_its_settings():
-    for settings in (*SETTINGS, FeatureSettings(tiling=Tiling(16, 64, fewest_sublanes=4))):
-        recipe = Recipe.of(settings, "layout", max_configs=5, seed=3)
+def test_a_recipe_is_read_back_from_json():
+    for hardware in ("cpu", "tpugraphs"):
+        recipe = Recipe.of("layout", hardware, max_configs=5, seed=3)
         assert from_json(Recipe, json.loads(json.dumps(asdict(recipe)))) == recipe
     whole = asdict(recipe)
-    others = {**whole, "settings": {"tier": "slow"}}, {**whole, "tier": "fast"}
+    others = {**whole, "hardware": 1}, {**whole, "tier": "fast"}
     for value in ({}, {"columns_version": "a"}, *others):
         with pytest.raises(TypeError):
             from_json(Recipe, value)
-    without_sample = [Recipe.of(FeatureSettings(), "tile", seed=seed) for seed in (1, 2)]
+    without_sample = [Recipe.of("tile", seed=seed) for seed in (1, 2)]
     assert without_sample[0] == without_sample[1], "another seed gives the same rows"
 
 
 def test_measured_rows_are_sampled_by_the_graphs_name():
     def sampled(rows, most):
-        return sample_rows(rows, Recipe.of(FeatureSettings(), "layout", max_configs=most, seed=1))
+        return sample_rows(rows, Recipe.of("layout", max_configs=most, seed=1))
 
     graph = graph_rows("a", [50, 10, 40, 20, 30])
     assert sampled(graph, 5) is graph and sampled(graph, 0) is graph
@@ -105,29 +105,19 @@ def test_every_declared_block_is_listed():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_names_tiers_and_the_order_of_blocks(kind):
-    """Tier and candidates choose columns independently, and change no values."""
+def test_names_and_the_order_of_blocks(kind):
     everything = names(blocks_of(kind))
-    full = by_name(assemble(GRAPHS[kind]))
     assert len(everything) == len(set(everything)) > 100
     # every library accepts such names
     assert set("".join(everything)) <= {*ascii_lowercase, *digits, "_"}
-    for settings in SETTINGS:
-        chosen = settings.blocks(kind)
-        rows = assemble(GRAPHS[kind], settings)
-        stage = [(block.scope is Scope.CONFIG) + block.transductive for block in chosen]
-        assert stage == sorted(stage), "graph columns first"
-        assert set(stage) == {0, 1, *[2] * settings.candidates}
-        assert {block.tier for block in chosen} == {Tier.FAST, settings.tier}
-        gone = set(names(blocks_of(kind, settings.tier))) - set(names(chosen))
-        assert all(name.startswith(("candidates__", "rank__", "zscore__")) for name in gone)
-        of_graph = [block for block in chosen if block.scope is Scope.GRAPH]
-        assert settings.graph_columns(kind) == names(of_graph)
-        assert rows.columns == settings.columns(kind)
-        assert rows.config_columns == settings.config_columns(kind)
-        assert rows.matrix().shape[1] == len(names(chosen))
-        for name, values in by_name(rows).items():
-            assert values.tobytes() == full[name].tobytes(), name
+    blocks = blocks_of(kind)
+    stage = [(block.scope is Scope.CONFIG) + block.listwise for block in blocks]
+    assert stage == sorted(stage) and {*stage} == {0, 1, 2}, "graph columns first"
+    rows = assemble(GRAPHS[kind])
+    assert graph_columns(kind) == rows.graph_columns
+    assert config_columns(kind) == rows.config_columns
+    assert rows.columns == all_columns(kind) == everything
+    assert rows.matrix().shape[1] == len(everything)
 
 
 def test_every_column_stands_in_the_document_with_its_meaning():
@@ -148,7 +138,7 @@ def test_every_column_has_a_cause():
         "disagreement__clash_1hop_bytes__share": Cause.COPIES,
         "change__output_set__share": Cause.FUSION,
         "zscore__padding_output_waste_bytes__ratio": Cause.PADDING,
-        "rank__candidates_log_frequency__mean": Cause.CANDIDATES,
+        "rank__candidates_log_frequency__mean": Cause.LISTWISE,
         "mine__sum__log": Cause.PROGRAM,  # of a block outside the catalogue
     }.items():
         assert cause_of(column) is cause

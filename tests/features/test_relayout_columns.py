@@ -14,10 +14,8 @@ from tests.features.test_metamorphic import REWRITES
 from tests.features.test_relayouts import MACHINES, file_of, op, root
 from tests.graphs import examples, parameter
 from xlarank.data.collection import Collection
-from xlarank.data.errors import XlarankError
 from xlarank.data.graph import read_graph
 from xlarank.features.assembly import assemble
-from xlarank.features.candidates import RELAYOUT_PLACES
 from xlarank.features.layout.config_costs import ConfigRelayout, SlowNode, config_costs
 from xlarank.features.layout.hardware import HARDWARE
 from xlarank.features.layout.layout_assignment import Assignment
@@ -26,8 +24,8 @@ from xlarank.features.layout.layout_mapping import element_order
 from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.relayout_blocks import TIME, RelayoutCosts
 from xlarank.features.layout.relayout_quantities import QUANTITIES, relayout_quantities
+from xlarank.features.listwise import COPY_RANKS
 from xlarank.features.rows import Recipe
-from xlarank.features.settings import FeatureSettings
 
 MLP = SAMPLE / "layout/cpu/random/valid/mlp__a.npz"
 FIXTURES = Path(__file__).with_name("relayout_fixtures.npz")
@@ -37,8 +35,7 @@ FIXTURES = Path(__file__).with_name("relayout_fixtures.npz")
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", REWRITES)
 def test_columns_of_a_graph_in_other_words(name, machine, monkeypatch):
-    settings = FeatureSettings(hardware=machine)
-    monkeypatch.setattr(test_metamorphic, "assemble", lambda graph: assemble(graph, settings))
+    monkeypatch.setattr(test_metamorphic, "assemble", lambda graph: assemble(graph, machine))
     may_move = name in (
         "nodes renumbered",  # propagation follows the order of the instructions
         "the default written for unset ones",  # a constraint stops propagation
@@ -52,9 +49,9 @@ def test_columns_of_a_graph_in_other_words(name, machine, monkeypatch):
 @given(arrays=GRAPHS, machine=st.sampled_from(MACHINES))
 @examples(20)
 def test_columns_are_finite_and_the_time_is_at_least_that_without_relayouts(arrays, machine):
-    rows = assemble(graph_of(arrays), FeatureSettings(hardware=machine))
+    rows = assemble(graph_of(arrays), machine)
     values = by_name(rows)
-    for name in (*RelayoutCosts.columns, *RELAYOUT_PLACES.columns):
+    for name in (*RelayoutCosts.columns, *COPY_RANKS.columns):
         assert np.isfinite(values[name]).all()
     assert (values["relayout__time__ratio"] >= 0).all()
     assert (values[TIME] >= 0).all()
@@ -64,7 +61,7 @@ def test_columns_of_a_transposed_dot():
     """One copy of the output on an H200: 4.8 TB/s, 494.7 TFLOP/s, 1 us a launch."""
     program = parameter(512, 128), parameter(128, 256), root("dot", (512, 256), (0, 1))
     arrays = file_of(program, (2,), (), (0, 1))
-    columns = by_name(assemble(graph_of(arrays), FeatureSettings(hardware="nvidia-h200")))
+    columns = by_name(assemble(graph_of(arrays), "nvidia-h200"))
     output = 512 * 256 * 4
     everything = (512 * 128 + 128 * 256 + 512 * 256) * 4
     program_ns = 1e9 * (2 * 512 * 128 * 256 / 494.7e12 + 2 * everything / 4.8e12)
@@ -104,16 +101,14 @@ def test_costs_of_a_configuration():
 
 def test_without_hardware_the_columns_are_0_and_nothing_is_simulated(monkeypatch):
     names = ("layout:cpu:random", "layout:xla:random")
-    cpu, xla = (FeatureSettings().for_collection(Collection.parse(name)) for name in names)
+    cpu, xla = (Collection.parse(name).hardware for name in names)
     priced = assemble(read_graph(MLP), cpu)
     monkeypatch.setattr("xlarank.features.layout.relayout_blocks.relayout_quantities", None)
     plain = assemble(read_graph(MLP), xla)
     assert plain.columns == priced.columns
     at = [plain.columns.index(name) for name in RelayoutCosts.columns]
     assert priced.matrix()[:, at].any() and not plain.matrix()[:, at].any()
-    assert Recipe.of(cpu, "layout") != Recipe.of(xla, "layout")
-    with pytest.raises(XlarankError, match="abacus"):
-        FeatureSettings(hardware="abacus")
+    assert Recipe.of("layout", cpu) != Recipe.of("layout", xla) == Recipe.of("layout")
 
 
 @pytest.fixture(scope="module")

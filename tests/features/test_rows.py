@@ -10,7 +10,6 @@ from tests.graphs import layout_arrays
 from xlarank.data.errors import GraphFileError
 from xlarank.features.assembly import assemble
 from xlarank.features.rows import GraphRows
-from xlarank.features.settings import FeatureSettings
 
 PART = GraphRows(
     name="a",
@@ -65,9 +64,6 @@ def test_measured_in_part_and_what_can_be_ranked() -> None:
         assert (rows.labelled, rows.rankable) == (labelled, rankable), runtime
     withheld = replace(PART, runtime=np.zeros(5, np.int64))
     assert not withheld.take(np.array([1])).rankable, "one row"
-
-
-SETTINGS = FeatureSettings()
 
 
 def test_a_rank_is_computed_with_the_column_that_it_ranks() -> None:

@@ -1,7 +1,7 @@
 """Columns as they were frozen: of random programs, of files of the sample, and of real files.
 
 A snapshot holds a handful of rows of each graph. After a change that is meant to move numbers or to
-add columns, raise `xlarank.features.settings.COLUMNS_VERSION`;
+add columns, raise `xlarank.features.catalogue.COLUMNS_VERSION`;
 ``python -m tests.features.test_snapshots`` then freezes them anew and prints which columns moved.
 Real files are those that `XLARANK_TEST_DATA` names; without it, their snapshots stay as they are.
 """
@@ -18,7 +18,7 @@ from tests.features.helpers import SAMPLE, fitting_graph, fitting_kernel, graph_
 from tests.graphs import Arrays
 from xlarank.data.graph import Graph, read_graph
 from xlarank.features.assembly import assemble
-from xlarank.features.settings import COLUMNS_VERSION, FeatureSettings
+from xlarank.features.catalogue import COLUMNS_VERSION
 
 FOLDER = Path(__file__).parent / "snapshots"
 #: `COLUMNS_VERSION` of the snapshots.
@@ -56,12 +56,12 @@ def sample_tiles() -> list[Path]:
 ROWS = 6
 
 
-def snapshot(graphs: Iterable[Graph], settings: FeatureSettings | None = None) -> Arrays:
+def snapshot(graphs: Iterable[Graph], hardware: str | None = None) -> Arrays:
     """Some rows of graphs as the code makes them now: ``values`` is ``(columns, rows)``."""
     distinct = []
     values = []
     names = [""]
-    for rows in (assemble(graph, settings) for graph in graphs):
+    for rows in (assemble(graph, hardware) for graph in graphs):
         at = np.unique(np.linspace(0, len(rows) - 1, ROWS).astype(np.int64))
         matrix = rows.matrix(at)
         names = rows.columns
@@ -80,9 +80,7 @@ SMALL: dict[str, Callable[[], Arrays]] = {
     "programs": lambda: snapshot(map(graph_of, map(fitting_graph, range(40)))),
     "kernels": lambda: snapshot(map(graph_of, map(fitting_kernel, range(60)))),
     "sample_layouts": lambda: snapshot(sample_layouts(_LAYOUTS)),
-    "relayouts": lambda: snapshot(
-        sample_layouts(_LAYOUTS), FeatureSettings(hardware="nvidia-h200")
-    ),
+    "relayouts": lambda: snapshot(sample_layouts(_LAYOUTS), "nvidia-h200"),
     "sample_tiles": lambda: snapshot(map(read_graph, sample_tiles())),
 }
 

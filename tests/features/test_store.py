@@ -17,12 +17,9 @@ from xlarank.data.families import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features import store
 from xlarank.features.assembly import assemble
-from xlarank.features.block import Tier
-from xlarank.features.program.tensors import Tiling
 from xlarank.features.rows import GraphRows, Recipe, Source
-from xlarank.features.settings import FeatureSettings
 
-RECIPE = Recipe.of(FeatureSettings(), "layout")
+RECIPE = Recipe.of("layout")
 SOURCE = Source(size=2**40 + 1, end=2**32 - 1, mtime_ns=1_700_000_000_123_456_789)
 #: Configurations 1 and 3 of the layout graph are identical, 1 and 4 of the tile graph.
 LAYOUT, TILE = (assemble(graph_of(arrays)) for arrays in (layout_arrays(), tile_arrays()))
@@ -151,16 +148,7 @@ def test_a_broken_file_is_neither_current_nor_read(tmp_path):
 
 def test_another_recipe_means_build_again(tmp_path):
     path = written(tmp_path / "a.parquet", LAYOUT)
-    settings = {
-        "tier": Tier.FAST,
-        "candidates": False,
-        "tiling": Tiling(sublanes=16),
-        "hardware": "cpu",
-    }
-    changes = [{"columns_version": "f"}, {"max_configs": 1000}, {"seed": 1}]
-    for name, value in settings.items():
-        changes.append({"settings": replace(RECIPE.settings, **{name: value})})
-    assert {field.name for field in fields(RECIPE.settings)} == {*settings}
+    changes = [{"columns_version": "f"}, {"hardware": "cpu"}, {"max_configs": 1000}, {"seed": 1}]
     assert {field.name for field in fields(RECIPE)} == set().union(*changes)
     for other in (replace(RECIPE, **change) for change in changes):
         assert store.stored_graphs(path, other) == {}

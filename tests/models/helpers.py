@@ -6,14 +6,13 @@ import numpy as np
 
 from xlarank.data.schema import MAX_RANK, TILE_SLOTS
 from xlarank.features.rows import GraphRows, Recipe
-from xlarank.features.settings import FeatureSettings
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
 from xlarank.models.training_data import FitSettings, TrainingData
 
 ROUNDS = 20
 KINDS = ("layout", "tile")
-RECIPE = Recipe("a" * 16, FeatureSettings(), max_configs=0, seed=0)
+RECIPE = Recipe("a" * 16, None, max_configs=0, seed=0)
 
 
 def fitted(name, data, *, seed=0, seeds=1, rounds=ROUNDS, kind="layout", **params):

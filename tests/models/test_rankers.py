@@ -11,8 +11,7 @@ import pytest
 from tests.models.helpers import KINDS, easy_data, easy_graph, fitted, saved
 from xlarank.data.errors import ModelError
 from xlarank.features.block import Scope
-from xlarank.features.catalogue import blocks_of
-from xlarank.features.settings import FeatureSettings
+from xlarank.features.catalogue import all_columns, blocks_of
 from xlarank.models.columns import chosen_columns
 from xlarank.models.member import Member
 from xlarank.models.model import Model
@@ -131,25 +130,25 @@ def test_settings_of_a_fit_are_whole_numbers_and_values_are_plain_ones_for_json(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_choices_of_columns_leave_out_graph_columns_and_candidates(kind):
-    columns = FeatureSettings().columns(kind)
+def test_choices_of_columns_leave_out_graph_columns_and_listwise_columns(kind):
+    columns = all_columns(kind)
     for choice, graph, candidates in (
         ("all", 1, 1),
         ("no_graph", 0, 1),
-        ("no_candidates", 1, 0),
+        ("no_listwise", 1, 0),
         ("alone", 0, 0),
     ):
         expected = []
         for block in blocks_of(kind):
-            if (graph or block.scope is not Scope.GRAPH) and (candidates or not block.transductive):
+            if (graph or block.scope is not Scope.GRAPH) and (candidates or not block.listwise):
                 expected += block.columns
         assert [columns[i] for i in chosen_columns(columns, choice)] == expected
         assert expected and (choice == "all") == (expected == columns)
 
 
 def test_a_target_leaves_out_the_columns_of_others():
-    columns = FeatureSettings().columns("tile")
-    layouts = FeatureSettings().columns("layout")
+    columns = all_columns("tile")
+    layouts = all_columns("layout")
 
     def chosen(choice, target):
         return {columns[i] for i in chosen_columns(columns, choice, target)}

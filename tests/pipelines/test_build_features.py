@@ -17,7 +17,7 @@ import pytest
 from tests.graphs import save_npz
 from tests.pipelines import trees
 from tests.pipelines.conftest import need
-from tests.pipelines.trees import FAST, FILES, LAYOUT, TILE, TREE, build, graph_path, stored
+from tests.pipelines.trees import FILES, LAYOUT, TILE, TREE, build, graph_path, stored
 from xlarank import load_rows
 from xlarank.data.collection import Collection, discover
 from xlarank.data.errors import (
@@ -30,6 +30,7 @@ from xlarank.data.errors import (
 )
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
+from xlarank.features.catalogue import all_columns, config_columns, graph_columns
 from xlarank.features.rows import Recipe, Source
 from xlarank.features.store import StoredGraph, changed_files, read_manifest, stored_collections
 from xlarank.pipelines.submit import check_submission, submit
@@ -67,16 +68,15 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree, tmp_path):
     first = report.splits[0]
     assert (first.configs, first.rows) == (5 * 24, 5 * 22), "two of each 24 are repeats"
     for kind in get_args(Kind):
-        widths = (len(FAST.graph_columns(kind)), len(FAST.config_columns(kind)))
+        widths = (len(graph_columns(kind)), len(config_columns(kind)))
         assert report.columns[kind] == widths
     path = graph_path(tree, LAYOUT, "train", "beta__a")
     rows = stored(work)["beta__a"]
     written = manifest(work)
     assert np.array_equal(rows.runtime, np.load(path)["config_runtime"])
     assert Path(written.data_root) == tree.resolve()
-    settings = FAST.for_collection(Collection.parse(LAYOUT))
-    assert written.recipe == Recipe.of(settings, "layout")
-    assert written.columns == rows.columns == FAST.columns("layout")
+    assert written.recipe == Recipe.of("layout", "cpu")
+    assert written.columns == rows.columns == all_columns("layout")
     source = Source.of(path)
     entry = StoredGraph(24, 22, kinds=[], labelled=True, rankable=True, part=0, source=source)
     assert written.graphs["beta__a"] == entry
@@ -188,7 +188,7 @@ def test_graphs_share_a_file_up_to_so_many_graphs_and_configurations_that_are_ke
         monkeypatch.setattr(building, "_PART_CONFIGS", configs)
         monkeypatch.setattr(building, "_PART_GRAPHS", graphs)
         workspace = Workspace(shared_tree / "work")
-        recipe = Recipe.of(FAST, "layout", max_configs=kept)
+        recipe = Recipe.of("layout", max_configs=kept)
         assert [len(job.files) for job in building.part_jobs(files, workspace, recipe)] == sizes
 
 
@@ -263,7 +263,7 @@ def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree, tmp_path):
 def test_a_failed_write_ends_the_build_and_leaves_the_manifests(tree, tmp_path):
     """A full disk says nothing about the files; the next build goes on from whole rows."""
     work = tmp_path / "work"
-    build(tree, work, **VALID)
+    trees.build_fewer_columns(tree, work, **VALID)
     before = manifest(work, split="valid")
     rows = trees.contents(work, "*.parquet")
     for jobs in (1, 2):
@@ -272,11 +272,11 @@ def test_a_failed_write_ends_the_build_and_leaves_the_manifests(tree, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limit[1]))
         try:
             with pytest.raises(WorkspaceError, match=r"cannot write .*File too large"):
-                build(tree, work, jobs=jobs, settings=trees.FULL, **VALID)
+                build(tree, work, jobs=jobs, **VALID)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert trees.contents(work, "*.parquet") == rows and manifest(work, split="valid") == before
-    assert totals(build(tree, work, **VALID)) == (0, 2, 0)
+    assert totals(build(tree, work, **VALID)) == (2, 0, 0)
 
 
 @pytest.mark.slow
@@ -340,7 +340,7 @@ def test_a_cluster_stores_what_this_machine_would(client, tree, tmp_path, monkey
     again = build(tree, tmp_path / "there", **asked).splits
     assert sum(part.built for part in again) == 0
     assert sum(part.kept for part in again) == FILES - 1
-    monkeypatch.setattr("xlarank.features.settings.COLUMNS_VERSION", 0)
+    monkeypatch.setattr("xlarank.features.catalogue.COLUMNS_VERSION", 0)
     other_code = r"worker on .* has version .*install the same xlarank"
     with pytest.raises(ClusterError, match=other_code):
         build(tree, tmp_path / "work", **asked)
@@ -351,7 +351,7 @@ def test_a_file_that_a_worker_does_not_see_is_broken_alone(tree, tmp_path):
     sources = {file.name: Source.of(file.path) for file in files}
     files[0].path.unlink()
     sources[files[1].name] = replace(sources[files[1].name], size=1)
-    work = (Workspace(tmp_path), Recipe.of(FAST, "tile"))
+    work = (Workspace(tmp_path), Recipe.of("tile"))
     built = building.build_remotely(building.PartJob(tuple(files), 0, *work, sources=sources))
     assert [*built.broken] == [file.name for file in files[:2]]
     assert [*built.stored] == [file.name for file in files[2:]] and built.content

@@ -19,6 +19,7 @@ from xlarank.data.errors import (
 )
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
+from xlarank.features.catalogue import all_columns
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import FoldPlan
 from xlarank.pipelines.cross_validate import cross_validate
@@ -162,7 +163,7 @@ def test_rows_are_those_of_the_store_with_the_folds_of_train(shared_built, colle
 
 
 def test_all_splits_some_columns_and_lazily(shared_built):
-    column = trees.FAST.columns("tile")[-1]
+    column = all_columns("tile")[-1]
     rows = xlarank.load_rows(shared_built, TILE, columns=[column])
     assert rows.columns[10:] == [column] and set(rows["split"]) == {"train", "valid", "test"}
     others = rows.filter(pl.col("split") != "train")
@@ -204,7 +205,7 @@ def test_rows_that_cannot_be_loaded_are_refused(tree, built):
     refused(FeatureStoreError, again, TILE)
     path.unlink()
     refused(FeatureStoreError, again, TILE, lazy=True)
-    rebuild(settings=trees.FULL)
+    trees.build_fewer_columns(tree, built, collections=[TILE], splits=["train"])
     refused(FeatureStoreError, "different columns", TILE)
 
 
@@ -238,7 +239,7 @@ def test_frames_are_cross_validated_fitted_and_predicted_like_stored_rows(shared
     answer = rows.with_columns(mine__answer__log=pl.col("label").log().fill_null(0.0))
     after = xlarank.cross_validate(answer.to_pandas(), ranker)
     gain, error = after.gain_over(before)
-    assert gain > 0 and error >= 0
+    assert gain != 0 and error > 0
     train = answer.filter(pl.col("split") == "train")
     shuffled = answer.sample(fraction=1, shuffle=True, seed=0)
     scored = shuffled.with_columns(score=ranker.fit(train).predict(shuffled))

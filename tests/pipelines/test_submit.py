@@ -133,7 +133,7 @@ def test_graphs_without_stored_rows_are_ranked_from_their_files(tree, shared_bui
     for name in TREE[LAYOUT]["test"]:
         ranking = rank(Workspace(nowhere), graph_path(tree, LAYOUT, "test", name))
         assert expected[f"{LAYOUT}:{name}"] == ranking.order.tolist()
-    build(tree, nowhere, collections=[TILE], settings=trees.FULL)
+    build(tree, nowhere, collections=[TILE])
     run(nowhere, out, model_from=None)
     assert rows_of(out) == expected, "of stored rows and of files"
     damaged = graph_path(tree, LAYOUT, "test", TREE[LAYOUT]["test"][0])
@@ -162,7 +162,7 @@ def test_collections_without_a_model_that_fits_are_left_out(tree, trained, tmp_p
     out = tmp_path / "out.csv"
     named = tmp_path / "named.csv"
     run(trained, out)
-    build(tree, trained, splits=["test"], collections=[TILE], settings=trees.NO_CANDIDATES)
+    trees.build_fewer_columns(tree, trained, splits=["test"], collections=[TILE])
     for gone, why in (
         (None, r"the rows lack \d+ \("),
         ("models/tile", f"{TILE} has no trained model"),

@@ -182,7 +182,7 @@ def test_the_valid_split_is_trained_on_only_if_requested(tree, built, fits):
     assert (result.graphs, result.families, fits[-1]["data"].names) == (7, 4, names)
     card = model_of(built, LAYOUT).card
     assert card.trained_on == splits and set(card.folds) == set(names)
-    build(tree, built, splits=["valid"], settings=trees.NO_CANDIDATES)
+    trees.build_fewer_columns(tree, built, splits=["valid"])
     message = r"built by different versions or settings.*build-features again"
     with pytest.raises(CollectionError, match=message):
         run(built, with_valid=True)

@@ -76,16 +76,18 @@ def test_a_simultaneous_build_of_another_root_stays_and_no_model_is_saved(
     tree, built, second, monkeypatch
 ):
     search = partial(tune, trials=1, fit=FitSettings(5, threads=1), collections=[TILE])
-    for root, changes, command in (
-        (tree, {"max_configs": 20}, lambda work: search(Workspace(work))),
-        (tree, {"settings": trees.NO_CANDIDATES}, fit),
+    for other_build, command in (
+        (partial(build, tree, built, max_configs=20), lambda work: search(Workspace(work))),
+        (partial(trees.build_fewer_columns, tree, built), fit),
     ):
-        replace = partial(build, root, built, collections=[TILE], splits=["train"], **changes)
+        replace = partial(other_build, collections=[TILE], splits=["train"])
         call_first(monkeypatch, Member, "fit", replace)
         replaced = r"train rows of tile:cpu were replaced .* the same command"
         with pytest.raises(FeatureStoreError, match=replaced):
             command(built)
         assert not [*built.rglob(CARD), *built.rglob("best-*.json")]
+
+    build(tree, built)
 
     def replace_rows():
         shutil.rmtree(built / "features")
@@ -159,7 +161,7 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(
     tree, trained, tmp_path, monkeypatch
 ):
     """They fit their old model, which `rank` rejects; training again would change nothing."""
-    monkeypatch.setattr("xlarank.features.settings.COLUMNS_VERSION", 0)
+    monkeypatch.setattr("xlarank.features.catalogue.COLUMNS_VERSION", 0)
     work = Workspace(trained)
     request = TrainSettings(collections=[TILE], seeds=1, rounds=2, threads=1)
     commands = [

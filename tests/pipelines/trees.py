@@ -24,9 +24,8 @@ from tests.graphs import (
 )
 from xlarank.data.collection import Collection, DataRoot
 from xlarank.data.workspace import Workspace
-from xlarank.features.block import Tier
+from xlarank.features import catalogue
 from xlarank.features.rows import GraphRows
-from xlarank.features.settings import FeatureSettings
 from xlarank.features.store import each_graph
 from xlarank.models.model import Model
 from xlarank.pipelines.build_features import BuildReport, BuildRequest, build_features
@@ -38,10 +37,6 @@ LAYOUT = "layout:cpu:random"
 TILE = "tile:cpu"
 LAYOUTS = Collection.parse(LAYOUT)
 TILES = Collection.parse(TILE)
-#: Most tests build few columns: most of their time is spent on columns.
-FAST = FeatureSettings(Tier.FAST)
-FULL = FeatureSettings()
-NO_CANDIDATES = FeatureSettings(Tier.FAST, candidates=False)
 
 #: What the convolution and the reshape of `LAYOUT_PROGRAM` can take; later in the list is slower.
 _CONVOLUTION = (
@@ -160,10 +155,18 @@ def shown(display: Display | None) -> Iterator[None]:
 def build(
     root: Path, workspace: Path, *, progress: Display | None = None, **chosen: Any
 ) -> BuildReport:
-    """Build features; the fast columns in one process, by default."""
-    request = BuildRequest(**{"settings": FAST, "jobs": 1, **chosen})
+    """Build features, in one process by default."""
+    request = BuildRequest(**{"jobs": 1, **chosen})
     with shown(progress):
         return build_features(data_root(root), Workspace(workspace), request)
+
+
+def build_fewer_columns(root: Path, workspace: Path, **chosen: Any) -> None:
+    """Build features without listwise columns, as another version of the columns would."""
+    blocks = tuple(block for block in catalogue.BLOCKS if not block.listwise)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalogue, "BLOCKS", blocks)
+        build(root, workspace, **chosen)
 
 
 def train_models(

@@ -220,7 +220,7 @@ def explain_feature(
             {
                 "column": column,
                 "~meaning": block.columns[column],
-                "scope": block.scope.value + ", transductive" * block.transductive,
+                "scope": block.scope.value + ", listwise" * block.listwise,
             }
             for column, block in columns.items()
         )
@@ -230,7 +230,7 @@ def explain_feature(
     kinds = f"{block.title}, {' and '.join(block.kinds)} graphs"
     counts = f"one value per {block.scope.value}"
     lines = [block.columns[column], "", f"{kinds}: {counts}"]
-    if block.transductive:
-        lines.append("transductive: computed from all candidates of the graph, without labels")
+    if block.listwise:
+        lines.append("listwise: computed from all candidates of the graph, without labels")
     for line in [*lines, "", *block.about.splitlines()]:
         say(line)

@@ -292,7 +292,6 @@ def build_changed(
                 request = BuildRequest(
                     collections=(str(collection),),
                     splits=(split,),
-                    settings=recipe.settings,
                     max_configs=recipe.max_configs,
                     seed=recipe.seed,
                 )

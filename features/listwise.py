@@ -65,7 +65,7 @@ def standard_score(values: NDArray[np.floating]) -> Floats:
     return np.asarray((values - values.mean()) / spread)
 
 
-class CandidatePlaces(Block):
+class ListwiseRanks(Block):
     """Ranks and standard scores of columns of earlier blocks within a graph's configurations.
 
     Ranks run from 0 to 1, with ties averaged; a standard score is (x - mean) / standard deviation.
@@ -74,7 +74,7 @@ class CandidatePlaces(Block):
         ranked: columns of earlier blocks.
     """
 
-    transductive = True
+    listwise = True
 
     def __init__(self, title: str, kind: Kind, ranked: Sequence[str]) -> None:
         self.title = title
@@ -92,15 +92,15 @@ class CandidatePlaces(Block):
         return np.stack([*map(within_graph_rank, values), *map(standard_score, values)], axis=1)
 
 
-LAYOUT_PLACES: Final = CandidatePlaces("CandidatePlaces", "layout", _LAYOUT_COLUMNS)
-TILE_PLACES: Final = CandidatePlaces("TileCandidatePlaces", "tile", _TILE_COLUMNS)
-RELAYOUT_PLACES: Final = CandidatePlaces("RelayoutPlaces", "layout", (TIME,))
+LAYOUT_RANKS: Final = ListwiseRanks("ListwiseRanks", "layout", _LAYOUT_COLUMNS)
+TILE_RANKS: Final = ListwiseRanks("TileListwiseRanks", "tile", _TILE_COLUMNS)
+COPY_RANKS: Final = ListwiseRanks("CopyListwiseRanks", "layout", (TIME,))
 
 
 def rank_sources() -> dict[str, str]:
     """Return the source column of each rank or standard-score column."""
     sources: dict[str, str] = {}
-    for block in (LAYOUT_PLACES, TILE_PLACES, RELAYOUT_PLACES):
+    for block in (LAYOUT_RANKS, TILE_RANKS, COPY_RANKS):
         sources.update(zip(block.columns, [*block.ranked, *block.ranked], strict=True))
     return sources
 
@@ -112,8 +112,8 @@ class Frequency(LayoutBlock):
     of a node's row (its layouts) is the share of distinct configurations with that row.
     """
 
-    transductive = True
-    cause = Cause.CANDIDATES
+    listwise = True
+    cause = Cause.LISTWISE
     columns = {
         "candidates__log_frequency__mean": "mean over nodes of log(frequency of the node's row)",
         "candidates__log_frequency__sum": "sum over nodes of log(frequency of the node's row)",
