@@ -20,7 +20,6 @@ import numpy as np
 
 from xlarank.data.errors import XlarankError
 from xlarank.pipelines.programs.advise.search import LayoutSearch
-from xlarank.pipelines.programs.compiler.chips import chip_named
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.sources import load_program
 
@@ -102,7 +101,7 @@ def main() -> None:
     records: list[dict[str, Any]] = []
     for path in args.programs or [name.format(data=args.data) for name in (*FRESH, *EARLIER)]:
         try:
-            with Compiler(chip_named(args.target), jobs=args.jobs) as compiler:
+            with Compiler(args.target, jobs=args.jobs) as compiler:
                 records.append(gains(compiler, path, args.budget, args.minutes))
         except XlarankError as error:
             print(f"{path}: {error}", flush=True)

@@ -12,6 +12,7 @@ import json
 import re
 import shutil
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,17 +28,11 @@ from xlarank.data.hlo.encoding import Arrays, encode_kernel, fused_computations,
 from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.data.schema import OPCODE
 from xlarank.data.writing import write_graph
+from xlarank.pipelines.programs.collect import Collected, existing_manifest, label_settings
 from xlarank.pipelines.programs.compiler.chips import Chip
-from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.xla import Program, Xla
-from xlarank.pipelines.programs.sources import (
-    Collected,
-    default_error,
-    existing_manifest,
-    label_settings,
-    load_program,
-)
+from xlarank.pipelines.programs.compiler.xla import Outcome, Program, Status, Xla
+from xlarank.pipelines.programs.sources import default_error, load_program
 from xlarank.pipelines.support.progress import steps_of
 
 MIN_TILES: Final = 5
@@ -73,6 +68,21 @@ class CollectedKernel:
     unknown: int = 0
 
 
+class CollectedTiles(Collected):
+    """Tiles of a program's kernels; ``path``: the manifest."""
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        """Number of kernels by status."""
+        return dict(Counter(kernel["status"] for kernel in self.manifest["kernels"]))
+
+    @property
+    def files(self) -> dict[str, int]:
+        """Number of tiles of each kernel written for this program, by file."""
+        written = [kernel for kernel in self.manifest["kernels"] if kernel["status"] == "written"]
+        return {kernel["file"]: kernel["tiles"] for kernel in written}
+
+
 def collect_tiles(
     program: str,
     out: Path,
@@ -81,8 +91,7 @@ def collect_tiles(
     limits: int = 24,
     limit: float = 120.0,
     split: str = "train",
-    name: str | None = None,
-) -> Collected:
+) -> CollectedTiles:
     """Write ``npz/tile/<source>/<split>/NAME_DIGEST.npz`` of every kernel, in ``out``.
 
     ``program`` is a file of HLO or ``module:function`` as for
@@ -97,21 +106,20 @@ def collect_tiles(
     target = compiler.target
     choose_splits([split])
     require_tiles(target)
-    loaded = load_program(program, compiler, name)
+    loaded = load_program(program, compiler)
     identity = label_settings(loaded, compiler, target=target.name, limits=limits, limit=limit)
     folder = out / "npz" / "tile" / target.source / split
     path = folder / f"{loaded.name}.json"
     if (stored := existing_manifest(path, identity)) is not None:
-        return Collected(path, stored, fresh=False)
+        return CollectedTiles(path, stored, fresh=False)
     # after the default, the longest compilations last
     smaller = np.geomspace(_MIN_LIMIT, _MAX_LIMIT, limits + 1)[:-1]
     all_limits = [_DEFAULT, *map(round, smaller.tolist())]
     scratch = folder / f".{loaded.name}.{_digest_of(identity)}.sweep"
     _sweep(compiler, loaded, scratch, all_limits, limit * len(all_limits))
     if (result := _result(scratch, _DEFAULT)) != "ok":
-        do = f"try another `target`, or more seconds; to begin anew remove {scratch}"
         default = Outcome(Status.FAILED, message=result)
-        raise default_error(loaded.module, default, target.name, do)
+        raise default_error(loaded.module, default, target.name)
     kernels: dict[str, CollectedKernel] = {}
     for kib in [_DEFAULT, *reversed(all_limits[1:])]:  # from the largest down
         if (file := scratch / f"{kib}.pb").exists():
@@ -124,7 +132,7 @@ def collect_tiles(
     }
     write_json(path, manifest)
     shutil.rmtree(scratch)
-    return Collected(path, manifest, fresh=True)
+    return CollectedTiles(path, manifest, fresh=True)
 
 
 def require_tiles(target: Chip) -> None:

@@ -17,12 +17,14 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from benchmarks.hlo_relayouts import relayout_bytes
@@ -30,14 +32,14 @@ from benchmarks.untied import candidate_rows, random_configurations
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write
 from xlarank.data.hlo.encoding import encode_program
-from xlarank.data.hlo.messages import HloModuleProto, Message, instructions
+from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message, instructions
 from xlarank.data.hlo.reading import module_graph
 from xlarank.data.schema import MAX_RANK
+from xlarank.pipelines.programs.candidates import row_of
 from xlarank.pipelines.programs.compiler.chips import CHIPS, Chip
-from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of, row_of
+from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of
 from xlarank.pipelines.programs.compiler.functions import lower
-from xlarank.pipelines.programs.compiler.outcome import Outcome
-from xlarank.pipelines.programs.compiler.xla import POLL, Program, Xla, dumped, optimised_text
+from xlarank.pipelines.programs.compiler.xla import POLL, Outcome, Xla, dumped, optimised_text
 
 PROGRAMS: Final = (
     "attention:llama__a",
@@ -152,10 +154,30 @@ def _text(xla: Xla, backend: str, module: bytes, path: Path) -> str | None:
     return gzip.decompress(path.read_bytes()).decode() or None
 
 
-def _assigned(xla: Xla, module: bytes, path: Path) -> Program:
-    """Return the module before layout assignment and the layouts after it, from the cache if
-    there.
-    """
+@dataclass(frozen=True)
+class Assigned:
+    """A module before layout assignment, and the layouts that it chose, by instruction name."""
+
+    serialized: bytes
+    chosen: dict[str, tuple[int, ...]]
+
+
+def _assigned_dumps(folder: Path) -> Assigned | None:
+    """Return the dumps around the first layout assignment; None until both files are complete."""
+    after = sorted(folder.glob("*after_layout-assignment*.pb"))
+    before = dumped(folder)
+    if before is None or not (content := after[0].read_bytes()):
+        return None
+    try:
+        module = HloProto.FromString(content).hlo_module
+    except DecodeError:  # still being written
+        return None
+    orders = {op.name: tuple(op.shape.layout.minor_to_major) for _, op in instructions(module)}
+    return Assigned(before.serialized, orders)
+
+
+def _assigned(xla: Xla, module: bytes, path: Path) -> Assigned:
+    """Return the module and the layouts that are assigned, from the cache if there."""
     if not path.exists():
 
         def work(folder: Path) -> None:
@@ -163,8 +185,8 @@ def _assigned(xla: Xla, module: bytes, path: Path) -> Program:
             options = _GPU_OPTIONS if isinstance(xla, _DescribedGpu) else {}
             xla.compile(module, {"xla_dump_to": str(folder), **dumps, **options})
 
-        path.write_bytes(pickle.dumps(_in_child(work, dumped)))
-    assigned: Program = pickle.loads(path.read_bytes())
+        path.write_bytes(pickle.dumps(_in_child(work, _assigned_dumps)))
+    assigned: Assigned = pickle.loads(path.read_bytes())
     return assigned
 
 
@@ -191,7 +213,7 @@ def _without_constraints(module: Message) -> dict[str, tuple[int, ...]]:
     return layouts
 
 
-def assigned_layouts(assigned: Sequence[Program]) -> dict[str, NDArray[Any]]:
+def assigned_layouts(assigned: Sequence[Assigned]) -> dict[str, NDArray[Any]]:
     """Return the graph of a program as a compiler assigns its layouts, the layouts set in its
     configurations, and those assigned, ``(configs, nodes, 6)``, -1 past the rank and for unknown
     ones. Configurations in which the compiler made another graph are left out.

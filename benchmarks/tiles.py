@@ -21,7 +21,7 @@ from benchmarks.collect_tiles import collect_tiles
 from benchmarks.programs import MODULES, PROGRAMS, kernels
 from xlarank.data.errors import XlarankError
 from xlarank.data.families import program_family
-from xlarank.pipelines.programs.compiler.chips import DEFAULT_CHIP, chip_named
+from xlarank.data.hardware import DEFAULT_CHIP
 from xlarank.pipelines.programs.compiler.session import Compiler
 
 #: Never collected: their kernels are held out.
@@ -59,7 +59,7 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     failed = args.out / "failed.txt"
     known = set(failed.read_text(encoding="utf-8").split("\n")) if failed.exists() else set()
-    with Compiler(chip_named(DEFAULT_CHIP), limit=args.seconds / 2) as compiler:
+    with Compiler(DEFAULT_CHIP, limit=args.seconds / 2) as compiler:
         for name, source in programs():
             if name in known:
                 continue
@@ -67,13 +67,7 @@ def main() -> None:
             split = "valid" if program_family(name) in VALID else "train"
             try:
                 found = collect_tiles(
-                    source,
-                    args.out,
-                    compiler,
-                    limits=args.limits,
-                    limit=limit,
-                    split=split,
-                    name=name,
+                    source, args.out, compiler, limits=args.limits, limit=limit, split=split
                 )
             except XlarankError as error:
                 print(f"{name}: {error}", flush=True)

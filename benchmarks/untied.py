@@ -11,8 +11,13 @@ from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.pipelines.programs.candidates import CandidateLayouts, Codes, collect, settable
-from xlarank.pipelines.programs.compiler.constrain import row_of
+from xlarank.pipelines.programs.candidates import (
+    CandidateLayouts,
+    Codes,
+    distinct_codes,
+    row_of,
+    settable,
+)
 
 #: Fractions of the nodes that a random configuration may set.
 _ACTIVITY: Final = (0.05, 0.15, 0.3, 0.6, 1.0)
@@ -67,4 +72,4 @@ def random_configurations(
             code[active] = rng.integers(1, candidates.choices[active])
         return code
 
-    return collect(len(candidates.rows), min(count, candidates.space), draw)
+    return distinct_codes(candidates, count, draw)

@@ -14,6 +14,8 @@ TPUGRAPHS: Final = "tpugraphs"
 #: Sources of the TpuGraphs dataset.
 _DATASET: Final = ("xla", "nlp")
 TPUS: Final = ("tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v6e")
+#: Chip of the dataset's measurements, which programs are compiled for by default.
+DEFAULT_CHIP: Final = TPUS[0]
 #: Prefixes of GPUs.
 GPUS: Final = ("nvidia-", "amd-", "gpu-")
 #: Names that `--target` takes, for messages.

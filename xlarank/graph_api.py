@@ -120,10 +120,9 @@ def advise(
     Raises `CompilerError` and `HloError`.
     """
     from xlarank.pipelines.programs.advise.advice import advise as run
-    from xlarank.pipelines.programs.compiler.chips import chip_named
     from xlarank.pipelines.programs.compiler.session import Compiler
 
-    with Compiler(chip_named(target), jobs=jobs) as compiler:
+    with Compiler(target, jobs=jobs) as compiler:
         return run(
             str(program), compiler, out=Path(out), budget=budget, minutes=minutes, measure=measure
         )

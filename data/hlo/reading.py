@@ -49,7 +49,6 @@ _MAX_VALUES: Final = 2**26
 _DUMP: Final = "dump it as binary: XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_proto'"
 #: Opcodes that XLA adds when layouts are chosen.
 _OPTIMISED: Final = frozenset({"bitcast", "copy-start", "copy-done"})
-_EARLIER: Final = "a module before layout assignment"
 _EARLIER_DUMP: Final = (
     "take *before_layout-assignment* of a dump with --xla_dump_hlo_pass_re=layout-assignment, "
     "or *before_optimizations*"
@@ -163,10 +162,11 @@ def optimised_cause(module: Message) -> str:
     return "it is scheduled" if module.HasField("schedule") else ""
 
 
-def optimised_error(name: str, cause: str) -> HloError:
-    """Return the error for a program whose layouts were chosen already."""
-    got = f"{name} is a module after optimisation ({cause}), whose layouts are chosen already"
-    return HloError(got, expected=_EARLIER, do=_EARLIER_DUMP)
+def require_unoptimised(module: Message, name: str) -> None:
+    """Raise `HloError` for a program whose layouts were chosen already."""
+    if cause := optimised_cause(module):
+        got = f"{name} is a module after optimisation ({cause}), whose layouts are chosen already"
+        raise HloError(got, expected="a module before layout assignment", do=_EARLIER_DUMP)
 
 
 def unlabelled_arrays(module: Message) -> Arrays:

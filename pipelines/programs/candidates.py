@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from xlarank.data.config_table import ConfigTable
 from xlarank.data.graph import LayoutGraph
+from xlarank.data.schema import LAYOUT_COLUMNS
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.tied_nodes import groups_of, tied_nodes
-from xlarank.pipelines.programs.compiler.constrain import row_of
 
 Codes = NDArray[np.int32]
 
@@ -108,12 +108,15 @@ def random_configurations(
     def draw() -> NDArray[np.int32]:
         return rng.integers(candidates.least, candidates.choices).astype(np.int32)
 
-    return collect(len(candidates.rows), min(count, candidates.space), draw)
+    return distinct_codes(candidates, count, draw)
 
 
-def collect(groups: int, count: int, draw: Callable[[], NDArray[np.int32]]) -> Codes:
+def distinct_codes(
+    candidates: CandidateLayouts, count: int, draw: Callable[[], NDArray[np.int32]]
+) -> Codes:
     """Return the compiler's choice and distinct draws, up to ``count``, fewer if few are new."""
-    default = np.zeros(groups, np.int32)
+    count = min(count, candidates.space)
+    default = np.zeros(len(candidates.rows), np.int32)
     distinct = {default.tobytes(): default}
     idle = 0
     while len(distinct) < count and idle < _MAX_IDLE * max(10, count):
@@ -121,3 +124,8 @@ def collect(groups: int, count: int, draw: Callable[[], NDArray[np.int32]]) -> C
         idle = idle + 1 if code.tobytes() in distinct else 0
         distinct[code.tobytes()] = code
     return np.array([*distinct.values()])
+
+
+def row_of(order: Sequence[int]) -> list[int]:
+    """Return the row of 18 entries that sets an order of the output; empty: sets nothing."""
+    return [*order, *[-1] * (len(LAYOUT_COLUMNS) - len(order))]

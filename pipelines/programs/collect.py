@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from copy import deepcopy
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,20 +16,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.errors import CompilerError
-from xlarank.data.files import atomic_write, write_json
-from xlarank.data.hardware import is_hardware
+from xlarank.data.errors import CompilerError, WorkspaceError
+from xlarank.data.files import atomic_write, read_text, regular_no_link, write_json
+from xlarank.data.hlo.messages import Message
 from xlarank.models.validation.metrics import kendall_tau
-from xlarank.pipelines.programs import sources
 from xlarank.pipelines.programs.candidates import random_configurations, tied_candidates
-from xlarank.pipelines.programs.compiler.chips import Chip
 from xlarank.pipelines.programs.compiler.cycles import COUNTING
-from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.xla import Program
-from xlarank.pipelines.programs.sources import Collected
-from xlarank.pipelines.programs.timing import Timings, fastest, time_programs
+from xlarank.pipelines.programs.compiler.xla import Outcome, Program, Status
+from xlarank.pipelines.programs.sources import default_error, load_program, write_configurations
+from xlarank.pipelines.programs.timing import Round, Timings, fastest, time_programs
 from xlarank.pipelines.support.progress import steps_of
+
+
+@dataclass(frozen=True)
+class Collected:
+    """Labels of a program; ``fresh``: whether they were made now."""
+
+    path: Path
+    manifest: dict[str, Any]
+    fresh: bool
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        """Number of configurations by status."""
+        return dict(Counter(entry["status"] for entry in self.manifest["configurations"]))
 
 
 def collect(
@@ -43,15 +60,15 @@ def collect(
     ``minutes``. An interrupted run resumes when repeated. Raises `CompilerError` if the default
     configuration does not compile.
     """
-    target = compiler.target
-    loaded = sources.load_program(program, compiler)
-    path = out / "npz" / "layout" / target.source / "random" / "train" / f"{loaded.name}.npz"
+    chip = compiler.target
+    loaded = load_program(program, compiler)
+    path = out / "npz" / "layout" / chip.source / "random" / "train" / f"{loaded.name}.npz"
     search = {"search": "random", "configs": configs, "seed": seed}
-    identity = sources.label_settings(loaded, compiler, **search, target=target.name)
-    if target.estimated:
-        identity["counting"] = COUNTING
+    settings = label_settings(loaded, compiler, **search, target=chip.name)
+    if chip.estimated:
+        settings["counting"] = COUNTING
     if path.exists():
-        stored = sources.existing_manifest(path.with_suffix(".json"), identity)
+        stored = existing_manifest(path.with_suffix(".json"), settings)
         if stored is not None:
             return Collected(path, stored, fresh=False)
     if not len(loaded.graph.configurable):
@@ -59,38 +76,47 @@ def collect(
         raise CompilerError(f"nothing in {program} can be given a layout", expected=expected)
     rng = np.random.default_rng(seed)
     candidates = tied_candidates(loaded.graph)
-    codes = random_configurations(candidates, configs, rng)
-    rows = candidates.expand(codes)
-    with Journal(path.with_name(f".{loaded.name}.journal"), identity) as journal:
+    rows = candidates.expand(random_configurations(candidates, configs, rng))
+    with Journal(path.with_name(f".{loaded.name}.journal"), settings) as journal:
         outcomes = _compile(compiler, journal, loaded, rows)
-        order = _shuffled(outcomes, rng)
+        compiled = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
+        # the compiler's default first; the order of the others tells nothing
+        order = [0, *rng.permutation(compiled[1:]).tolist()]
         # configurations compiled to the same program share its label
         programs: dict[str, int] = {}
         for at in order:
             programs.setdefault(outcomes[at].fingerprint, at)
-        if target.estimated:
-            labels, facts = _estimated_labels(target, [outcomes[at] for at in programs.values()])
+        if chip.estimated:
+            distinct = [outcomes[at] for at in programs.values()]
+            labels = {one.fingerprint: chip.nanoseconds(one.cycles) for one in distinct}
+            facts: dict[str, Any] = {
+                "loops_counted_once": max(one.unknown_loops for one in distinct)
+            }
+            if not all(labels.values()):
+                got = "the compiler estimates nothing of this program"
+                expected = "operations whose cycles it knows"
+                raise CompilerError(got, expected=expected, do="collect a larger program")
         else:
-            distinct = map(loaded.constrained, rows[[*programs.values()]])
-            modules = dict(zip(programs, distinct, strict=True))
+            modules = {name: loaded.constrained(rows[at]) for name, at in programs.items()}
+            plain = modules[outcomes[0].fingerprint]
             timings = time_programs(
                 compiler,
-                modules[outcomes[0].fingerprint],
+                plain,
                 modules,
                 minutes=minutes,
                 seed=seed,
-                journal=journal,
+                known=journal.rounds,
+                keep=journal.add_round,
             )
             labels = timings.nanoseconds()
             facts = _facts(timings)
     labelled = [at for at in order if outcomes[at].fingerprint in labels]
-    manifest = identity | facts | {"distinct_programs": len(programs), "source": target.labels}
+    manifest = settings | facts | {"distinct_programs": len(programs), "source": chip.labels}
     manifest["configurations"] = _records(labelled, outcomes, facts.get("left_out", {}))
     with atomic_write(path.with_suffix(".pb")) as partial:
         partial.write_bytes(loaded.serialized)
     runtime = np.array([labels[outcomes[at].fingerprint] for at in labelled], np.int64)
-    hardware = target.name if is_hardware(target.name) else ""
-    sources.write_configurations(path, loaded.graph, rows[labelled], runtime, hardware)
+    write_configurations(path, loaded.graph, rows[labelled], runtime, chip.name)
     write_json(path.with_suffix(".json"), manifest)
     journal.path.unlink(missing_ok=True)
     return Collected(path, manifest, fresh=True)
@@ -99,43 +125,25 @@ def collect(
 def _compile(
     compiler: Compiler, journal: Journal, program: Program, rows: NDArray[np.int8]
 ) -> list[Outcome]:
-    """Return the outcome of each configuration, the compiler's default first, which must compile;
-    those in the journal are not compiled again.
+    """Return the outcome of each configuration, the compiler's default first, which must compile.
+    Configurations in the journal are not compiled again.
     """
-    compiler.add_estimates(journal.estimates)
-    keys = [sources.configuration_key(row) for row in rows]
+    rows_by_key = {hashlib.sha256(row.tobytes()).hexdigest()[:16]: row for row in rows}
+    keys = list(rows_by_key)
     title = f"compiling {program.name} for {compiler.target.name}"
     with steps_of(title, len(keys)) as step:
-        for part in (slice(0, 1), slice(1, None)):
-            missing = [at for at in range(len(keys))[part] if keys[at] not in journal.outcomes]
-            for _ in range(len(keys[part]) - len(missing)):
+        for part in (keys[:1], keys[1:]):
+            missing = [key for key in part if key not in journal.outcomes]
+            for _ in range(len(part) - len(missing)):
                 step("")
-            modules = (program.constrained(rows[at]) for at in missing)
+            modules = (program.constrained(rows_by_key[key]) for key in missing)
             for number, outcome in compiler.compile(modules):
-                journal.add(keys[missing[number]], outcome)
+                journal.add(missing[number], outcome)
                 step(outcome.message[:60])
             default = journal.outcomes[keys[0]]
             if default.status is not Status.OK:
-                raise sources.default_error(program.module, default, compiler.target.name)
+                raise default_error(program.module, default, compiler.target.name)
     return [journal.outcomes[key] for key in keys]
-
-
-def _shuffled(outcomes: list[Outcome], rng: np.random.Generator) -> list[int]:
-    """Return the positions of compiled configurations: the default, then the others, shuffled."""
-    compiled = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
-    return [0, *rng.permutation(compiled[1:]).tolist()]
-
-
-def _estimated_labels(
-    target: Chip, outcomes: list[Outcome]
-) -> tuple[dict[str, int], dict[str, Any]]:
-    """Return the estimated nanoseconds of programs, and entries for the manifest."""
-    labels = {one.fingerprint: target.nanoseconds(one.cycles) for one in outcomes}
-    if not all(labels.values()):
-        got = "the compiler estimates nothing of this program"
-        expected = "operations whose cycles it knows"
-        raise CompilerError(got, expected=expected, do="collect a larger program")
-    return labels, {"loops_counted_once": max(one.unknown_loops for one in outcomes)}
 
 
 def _facts(timings: Timings) -> dict[str, Any]:
@@ -158,21 +166,114 @@ def _facts(timings: Timings) -> dict[str, Any]:
 def _records(
     labelled: list[int], outcomes: list[Outcome], left_out: dict[str, str]
 ) -> list[dict[str, Any]]:
-    """Return a record per configuration in the order of rows, then of those without a label."""
+    """Return a record per configuration in the order of rows; unlabelled ones come last."""
     others = [at for at in range(len(outcomes)) if at not in labelled]
     records = []
     for row, at in enumerate([*labelled, *others]):
         outcome = outcomes[at]
-        if row >= len(labelled) and outcome.status is Status.OK:  # it could not be measured
-            message = left_out[outcome.fingerprint]
-            outcome = replace(outcome, status=Status.FAILED, message=message)
+        unmeasured = outcome.fingerprint in left_out
         record = {
             "row": row if row < len(labelled) else None,
-            "status": str(outcome.status),
+            "status": str(Status.FAILED if unmeasured else outcome.status),
             "program": outcome.fingerprint,
-            "code_generated": outcome.status is Status.OK and not outcome.shared,
             "seconds": round(outcome.seconds, 2),
-            "message": outcome.message,
+            "message": left_out.get(outcome.fingerprint, outcome.message),
         }
         records.append(record)
     return records
+
+
+def label_settings(program: Program, compiler: Compiler, **settings: Any) -> dict[str, Any]:
+    """Return all that labels depend on, for the manifest."""
+    module = program_hash(program.module)
+    return {
+        "program": program.name,
+        "module": module,
+        **settings,
+        "versions": dict(compiler.versions),
+    }
+
+
+def program_hash(module: Message) -> str:
+    """Return a digest of a program's computations, without metadata such as source lines."""
+    digest = hashlib.sha256()
+    for computation in map(deepcopy, module.computations):
+        for instruction in computation.instructions:
+            instruction.ClearField("metadata")
+        digest.update(computation.SerializeToString(deterministic=True))
+    return digest.hexdigest()
+
+
+def existing_manifest(path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the manifest at ``path``, if any; raises `CompilerError` for other settings."""
+    if not path.exists():
+        return None
+    try:
+        manifest: dict[str, Any] = json.loads(read_text(path))
+    except (OSError, ValueError) as error:
+        got = f"{path} cannot be read ({error})"
+        raise CompilerError(got, do="remove it, or pass another `out`") from error
+    if changed := [key for key in settings if manifest.get(key) != settings[key]]:
+        got = f"{path} was collected with another {' and '.join(changed)}"
+        do = "remove it, or pass another `out`"
+        raise CompilerError(got, expected="the same settings and compiler, or no such file", do=do)
+    return manifest
+
+
+class Journal(AbstractContextManager["Journal", None]):
+    """Append-only file of outcomes by configuration and rounds of measurements, from which an
+    interrupted run resumes; a context manager.
+
+    An incomplete last line is dropped. Raises `WorkspaceError` if the file has other ``settings``
+    or is unusable.
+    """
+
+    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+        self.path = path
+        self.outcomes: dict[str, Outcome] = {}
+        self.rounds: list[Round] = []
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = read_text(path) if path.exists() else ""
+            complete = text[: text.rfind("\n") + 1]
+            self._read([json.loads(line) for line in complete.splitlines()], settings)
+            self._stream = open(path, "a", encoding="utf-8", opener=regular_no_link)
+            self._stream.truncate(len(complete.encode()))
+            if not complete:
+                self._append(settings)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            got = f"{path} cannot be used ({error})"
+            raise WorkspaceError(got, do="remove it, or pass another `out`") from error
+
+    def _read(self, lines: list[dict[str, Any]], settings: Mapping[str, Any]) -> None:
+        first = lines[0] if lines else settings
+        keys = sorted({*first, *settings})
+        if changed := [key for key in keys if first.get(key) != settings.get(key)]:
+            got = f"{self.path} was started with another {' and '.join(changed)}"
+            stored = (f"{key} {first.get(key, 'of an earlier version')}" for key in changed)
+            do = "use those settings, remove the file, or pass another `out`"
+            raise WorkspaceError(got, expected=", ".join(stored), do=do)
+        for line in lines[1:]:
+            if "round" in line:
+                self.rounds.append(line["round"])
+            else:
+                outcome = Outcome(**line["outcome"])
+                outcome = replace(outcome, status=Status(outcome.status))
+                self.outcomes[line["configuration"]] = outcome
+
+    def add(self, configuration: str, outcome: Outcome) -> None:
+        """Append an outcome and flush it to the file."""
+        self.outcomes[configuration] = outcome
+        self._append({"configuration": configuration, "outcome": asdict(outcome)})
+
+    def add_round(self, seconds: Round) -> None:
+        """Append a round of measurements: seconds, or the reason for failure, by fingerprint."""
+        self.rounds.append(seconds)
+        self._append({"round": seconds})
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        self._stream.write(json.dumps(line) + "\n")
+        self._stream.flush()
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()

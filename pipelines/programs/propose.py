@@ -11,25 +11,18 @@ import numpy as np
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CompilerError, GraphFileError, ParameterError
 from xlarank.data.graph import LayoutGraph, read_graph
-from xlarank.data.hardware import WORDS, require_hardware
+from xlarank.data.hardware import DEFAULT_CHIP, TPUGRAPHS, TPUS, WORDS, require_hardware
 from xlarank.data.hlo.encoding import shape_text
 from xlarank.data.hlo.messages import Message, instructions
-from xlarank.data.hlo.reading import (
-    module_graph,
-    module_of,
-    optimised_cause,
-    optimised_error,
-    read_program,
-)
+from xlarank.data.hlo.reading import module_graph, module_of, read_program, require_unoptimised
 from xlarank.pipelines.programs.candidates import (
     MIN_ELEMENTS,
     random_configurations,
     tied_candidates,
 )
-from xlarank.pipelines.programs.compiler.chips import CHIPS, DEFAULT_CHIP, Chip, chip_named
-from xlarank.pipelines.programs.compiler.outcome import Status
+from xlarank.pipelines.programs.compiler.chips import chip_named
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.xla import Program
+from xlarank.pipelines.programs.compiler.xla import Program, Status
 from xlarank.pipelines.programs.kinds import is_function, is_zip
 from xlarank.pipelines.programs.sources import load_program, write_configurations
 from xlarank.pipelines.support.progress import steps_of
@@ -116,7 +109,8 @@ def configurable_nodes(program: str | Path) -> list[ConfigurableNode]:
 def _read(program: str | Path, target: str) -> tuple[LayoutGraph, Message | None]:
     """Return the graph of a program and its module, if it has one."""
     if is_function(str(program)):
-        with Compiler(_chip_of(target)) as compiler:
+        chip = DEFAULT_CHIP if target == TPUGRAPHS else target
+        with Compiler(chip if chip in TPUS else "cpu") as compiler:
             loaded = load_program(str(program), compiler)
         return loaded.graph, loaded.module
     path = Path(program)
@@ -127,14 +121,8 @@ def _read(program: str | Path, target: str) -> tuple[LayoutGraph, Message | None
             raise GraphFileError(got, expected="a program with layouts")
         return graph, None
     module = module_of(read_program(path))
-    if cause := optimised_cause(module):
-        raise optimised_error(path.name, cause)
+    require_unoptimised(module, path.name)
     return module_graph(module, path), module
-
-
-def _chip_of(target: str) -> Chip:
-    """Return the chip that a function is lowered for."""
-    return CHIPS.get(target, CHIPS[DEFAULT_CHIP if target == "tpugraphs" else "cpu"])
 
 
 def write_proposal(path: Path, proposal: Proposal) -> None:
@@ -163,7 +151,7 @@ def estimates(
     modules = (program.constrained(table.rows[table.codes[at]]) for at in configurations)
     found: dict[int, int | None] = dict.fromkeys(configurations)
     title = f"compiling {program.name} for {target}"
-    with Compiler(chip) as compiler, steps_of(title, len(configurations)) as step:
+    with Compiler(target) as compiler, steps_of(title, len(configurations)) as step:
         for at, outcome in compiler.compile(modules):
             step("")
             if outcome.status is Status.OK:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError, counted
 from xlarank.data.hlo.messages import Message
-from xlarank.pipelines.programs.compiler.outcome import Journal
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.support.progress import steps_of
+
+#: Seconds of programs, or the reasons for failure.
+Round: TypeAlias = dict[str, float | str]
 
 #: Minimum number of rounds in which programs are timed, unless the time is over.
 ROUNDS: Final = 24
@@ -33,16 +35,16 @@ def time_programs(
     minutes: float,
     min_rounds: int = ROUNDS,
     seed: int = 0,
-    journal: Journal | None = None,
+    known: Sequence[Round] = (),
+    keep: Callable[[Round], None] = lambda times: None,
 ) -> Timings:
     """Run programs on inputs of ``plain`` until the order of the five fastest is settled or
-    ``minutes`` are over, the time to load them included; at least two rounds are run.
+    ``minutes`` are over, loading not counted.
 
-    Rounds of exactly these programs in the journal are reused; new ones are added. The number of
-    rounds is unknown, so progress counts those until the next comparison of the order.
+    ``known`` rounds of exactly these programs count; ``keep`` receives the new ones. The number of
+    rounds is unknown, so progress counts the rounds until the next comparison of the order.
     """
-    known_rounds = journal.rounds if journal else []
-    rounds = [times for times in known_rounds if times.keys() == programs.keys()]
+    rounds = [times for times in known if times.keys() == programs.keys()]
     if _settled(rounds, min_rounds):
         return Timings(rounds)
     planned = max(min_rounds, (len(rounds) // _INTERVAL + 1) * _INTERVAL)
@@ -55,8 +57,7 @@ def time_programs(
         for times in made:
             end = end or time.monotonic() + 60 * minutes  # loading does not count
             rounds.append(times)
-            if journal:
-                journal.add_round(times)
+            keep(times)
             is_settled = _settled(rounds, min_rounds)
             more = 0
             if len(rounds) == planned and not is_settled:
@@ -72,7 +73,7 @@ def time_programs(
     return Timings(rounds)
 
 
-def _settled(rounds: Sequence[Mapping[str, float | str]], min_rounds: int) -> bool:
+def _settled(rounds: Sequence[Round], min_rounds: int) -> bool:
     if len(rounds) < min_rounds or len(rounds) % _INTERVAL:
         return False
     times = Timings(rounds).seconds
@@ -86,7 +87,7 @@ def _settled(rounds: Sequence[Mapping[str, float | str]], min_rounds: int) -> bo
 class Timings:
     """``seconds (programs, rounds)`` in the order of ``names``; ``problems`` of other programs."""
 
-    def __init__(self, rounds: Sequence[Mapping[str, float | str]]) -> None:
+    def __init__(self, rounds: Sequence[Round]) -> None:
         self.problems: dict[str, str] = {}
         for times in rounds:
             for name, value in times.items():

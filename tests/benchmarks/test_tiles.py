@@ -12,8 +12,7 @@ from tests.pipelines.trees import Listener, contents, shown
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.pipelines.programs.compiler.chips import chip_named
-from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
-from xlarank.pipelines.programs.compiler.xla import Program
+from xlarank.pipelines.programs.compiler.xla import Outcome, Program, Status
 
 
 def tile(cycles, output, kernel=()):
@@ -61,8 +60,8 @@ class Compiler:
         return module(kib).SerializeToString()
 
 
-def tiles(out, compiler=None, **given):
-    return collect_tiles("mine:prog", out, compiler or Compiler(), limits=8, **given)
+def tiles(out, compiler=None, program="mine:prog", **given):
+    return collect_tiles(program, out, compiler or Compiler(), limits=8, **given)
 
 
 def test_a_kernels_tiles_are_those_met_and_the_first_is_the_compilers_own(tmp_path):
@@ -80,7 +79,7 @@ def test_a_kernels_tiles_are_those_met_and_the_first_is_the_compilers_own(tmp_pa
     assert replace(collected, manifest={"kernels": []}).statuses == {}, "a program may have none"
     assert collected.manifest["limits_kib"]["1218"] == "out of vector memory"
     assert not tiles(tmp_path).fresh
-    second = tiles(tmp_path, split="valid", name="other")
+    second = tiles(tmp_path, split="valid", program="mine:other")
     assert not second.files, "a kernel of another program is one file"
     assert [kernel["file"] for kernel in second.manifest["kernels"]] == [name, None]
 

@@ -132,6 +132,8 @@ def test_programs_are_imported_and_get_configurations(tmp_path):
     outcome = here("import-hlo", broken, program, "--out", own)
     assert outcome.code == 1 and f"wrote 1 graph below {own}" in outcome.out
     assert "broken.pb: the file is cut off" in outcome.errors[0]
+    then = here("info", program).out.splitlines()[-1]
+    assert then.startswith(f"next: python run.py rank {program} --target tpu-v3")
     out = tmp_path / "c.npz"
     words = ["rank", program, "--target", "tpu-v4", "--configs", 100, "--out", out]
     outcome = here(*words)

@@ -16,10 +16,9 @@ from xlarank.data.errors import CompilerError
 from xlarank.data.graph import read_graph
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.candidates import random_configurations, tied_candidates
-from xlarank.pipelines.programs.collect import collect
+from xlarank.pipelines.programs.collect import Journal, collect
 from xlarank.pipelines.programs.compiler.chips import chip_named
-from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status
-from xlarank.pipelines.programs.compiler.xla import Program
+from xlarank.pipelines.programs.compiler.xla import Outcome, Program, Status
 from xlarank.pipelines.programs.timing import ROUNDS, Timings, fastest, time_programs
 
 
@@ -129,11 +128,12 @@ def test_rounds_of_a_journal_count_and_programs_that_fail_are_named(tmp_path):
     device = Device()
     both = programs("0", "5")
     with Journal(tmp_path / "j", {}) as journal, pytest.raises(CompilerError, match="1 round"):
-        time_programs(device, PLAIN, both, minutes=0, journal=journal)
+        time_programs(device, PLAIN, both, minutes=0, keep=journal.add_round)
     for minutes, rounds, known in ((1, ROUNDS, 1), (1, ROUNDS, ROUNDS)):
         with Journal(tmp_path / "j", {}) as journal:
             assert len(journal.rounds) == known
-            timings = time_programs(device, PLAIN, both, minutes=minutes, journal=journal)
+            kept = {"known": list(journal.rounds), "keep": journal.add_round}
+            timings = time_programs(device, PLAIN, both, minutes=minutes, **kept)
         assert timings.seconds.shape == (1, rounds) and timings.problems == {"0": "no memory"}
     assert device.rounds == ROUNDS, "the last of them measured nothing"
 
@@ -169,9 +169,6 @@ class Searched(Device):
     def lower(self, **_):
         return Program(PLAIN.SerializeToString())
 
-    def add_estimates(self, _):
-        pass
-
     def compile(self, modules):
         for at, _ in enumerate(modules):
             self.compiled += 1
@@ -194,9 +191,9 @@ def test_programs_that_cannot_be_measured_are_left_out(tmp_path):
     assert collected.manifest["left_out"] == {"2": "no memory"}
     records = [[*record.values()] for record in collected.manifest["configurations"]]
     assert records == [
-        [0, "ok", "1", True, 0.0, ""],
-        [1, "ok", "3", True, 0.0, ""],
-        [None, "failed", "2", False, 0.0, "no memory"],
+        [0, "ok", "1", 0.0, ""],
+        [1, "ok", "3", 0.0, ""],
+        [None, "failed", "2", 0.0, "no memory"],
     ]
 
 

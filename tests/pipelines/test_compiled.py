@@ -34,12 +34,12 @@ TEXTS = f"{PROGRAMS}:texts"
 
 
 def collected(program, out, target="tpu-v3", *, jobs=1, minutes=10.0, **settings):
-    with Compiler(chip_named(target), jobs=jobs) as compiler:
+    with Compiler(target, jobs=jobs) as compiler:
         return collect(program, out, compiler, minutes=minutes, **settings)
 
 
 def advise(program, out, target="tpu-v3", **settings):
-    with Compiler(chip_named(target), jobs=2) as compiler:
+    with Compiler(target, jobs=2) as compiler:
         return advise_program(program, compiler, out=out, **settings)
 
 
@@ -48,7 +48,7 @@ def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
     assert first.path == tmp_path / "npz/layout/tpu-estimate/random/train/products.npz"
     graph = read_graph(first.path)
     assert (graph.table.rows[graph.table.codes[0]] == -1).all()
-    with Compiler(chip_named("tpu-v3")) as compiler:
+    with Compiler("tpu-v3") as compiler:
         ((_, own),) = compiler.compile([load_program(PRODUCTS, compiler).module])
     assert graph.runtime[0] == round(own.cycles / 0.94)
     assert "not measured" in first.manifest["source"]
@@ -95,7 +95,7 @@ def test_the_cpu_measures_and_checks_outputs(tmp_path):
 
 def test_advice_is_measured_on_targets_without_estimates(tmp_path):
     """A matrix that lies by columns, added to one by rows, has to be read across."""
-    with Compiler(chip_named("cpu")) as compiler:
+    with Compiler("cpu") as compiler:
         module = load_program(f"{PROGRAMS}:sums", compiler).module
     path = tmp_path / "sums.pb"
     path.write_bytes(with_entry_modes(module, ["{0,1}", "{1,0}"], ["{1,0}"]).SerializeToString())
@@ -116,7 +116,7 @@ def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
     assert advice.diagnosis.cycles == sum(cost.cycles for cost in advice.diagnosis.operations)
     assert {leaf.name for leaf in advice.inputs} <= {"x", "weights['narrow']", "weights['wide']"}
     edited = HloModuleProto.FromString((tmp_path / "texts.advised.pb").read_bytes())
-    with Compiler(chip_named("tpu-v3")) as compiler:
+    with Compiler("tpu-v3") as compiler:
         ((_, outcome),) = compiler.compile([edited])
     assert chip_named("tpu-v3").nanoseconds(outcome.cycles) == advice.module_ns
     assert advise(TEXTS, tmp_path, budget=6) == advice
@@ -171,7 +171,7 @@ def test_one_hot_replaces_picked_elements_if_the_compiler_has_no_code_for_them(t
 
 
 def test_invalid_programs_are_explained():
-    with Compiler(chip_named("tpu-v3")) as compiler:
+    with Compiler("tpu-v3") as compiler:
         for program, told in (
             ("no_such_module:f", "cannot be imported .*ModuleNotFoundError"),
             ("compiled_programs:nothing", "returned int"),
@@ -193,7 +193,7 @@ def test_labels_of_another_tool_are_reproduced_exactly(name, real_data):
     graph = read_graph(folder / "npz/layout/tpu-estimate/random/valid" / f"{name}.npz")
     configs = np.random.default_rng(1).choice(graph.configs, 3, replace=False)
     rows = graph.table.rows[graph.table.codes[configs]]
-    with Compiler(chip_named("tpu-v3"), jobs=2) as compiler:
+    with Compiler("tpu-v3", jobs=2) as compiler:
         if compiler.versions != {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}:
             pytest.skip(f"the labels are of another compiler: {compiler.versions}")
         orders = [layouts_of(module, graph.configurable, row) for row in rows]

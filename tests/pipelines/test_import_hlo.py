@@ -25,7 +25,7 @@ from xlarank.data.hlo.messages import HloProto
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.import_hlo import import_hlo
 from xlarank.pipelines.info import info
-from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
+from xlarank.pipelines.programs.compiler.xla import Outcome, Status
 from xlarank.pipelines.programs.kinds import is_program
 from xlarank.pipelines.programs.propose import estimates, propose, write_proposal
 from xlarank.pipelines.rank import rank
@@ -225,7 +225,7 @@ def test_the_first_configurations_are_compiled(best, tmp_path, monkeypatch):
             yield at, Outcome(Status.OK, 940 * (50 if at == best else 100))
 
     def compiler(chip):
-        assert chip.name == "tpu-v3"
+        assert chip == "tpu-v3"
         return nullcontext(SimpleNamespace(compile=compiled))
 
     monkeypatch.setattr("xlarank.pipelines.programs.propose.Compiler", compiler)

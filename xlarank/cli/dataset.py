@@ -19,6 +19,7 @@ from xlarank.cli.console import (
     write_json,
 )
 from xlarank.data.errors import XlarankError, counted
+from xlarank.data.hardware import DEFAULT_CHIP
 from xlarank.data.workspace import Workspace
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
@@ -128,6 +129,10 @@ def _show_nodes(program: Path, json_file: Path | None) -> None:
         for node in nodes
     )
     say(f"{counted(len(nodes), 'configurable node')} of {program}")
+    if nodes:
+        console.current_run.command = "import-hlo"  # the same command is next
+        console.current_run.words["target"] = f" --target {DEFAULT_CHIP}"
+        console.current_run.keep(program)
     write_json(json_file, nodes)
 
 

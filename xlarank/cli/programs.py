@@ -10,20 +10,18 @@ from typer import Argument, Option, Typer
 from xlarank.cli import console, options
 from xlarank.cli.console import finish, list_lines, say, show_rows, write_json
 from xlarank.data.errors import counted
+from xlarank.data.hardware import DEFAULT_CHIP
 
 if TYPE_CHECKING:
     from xlarank.pipelines.programs.advise.advice import Advice
     from xlarank.pipelines.programs.advise.diagnosis import Change, Cost, Diagnosis
-    from xlarank.pipelines.programs.sources import Collected
+    from xlarank.pipelines.programs.collect import Collected
 
 app = Typer()
 #: Display names of statuses of a search (`advise.search.LayoutSearch.statuses`), if others.
 _STATUS: Final = {"ok": "compiled", "known": "duplicates of known programs"}
 #: Maximum number of operations and copies shown in a table; --json lists all.
 _SHOWN: Final = 10
-
-#: `compiler.chips.DEFAULT_CHIP`, repeated because that module imports numpy.
-_DEFAULT_TARGET: Final = "tpu-v3"
 
 
 @app.command()
@@ -74,7 +72,7 @@ def collect(
     target: Annotated[
         str,
         Option(help="tpu-v3, tpu-v4, tpu-v5e, tpu-v6e (estimated), cpu or device (measured here)."),
-    ] = _DEFAULT_TARGET,
+    ] = DEFAULT_CHIP,
     configs: Annotated[
         int, Option(min=1, help="Number of random configurations, the compiler's default included.")
     ] = 64,
@@ -91,10 +89,9 @@ def collect(
     machine.
     """
     from xlarank.pipelines.programs.collect import collect as run
-    from xlarank.pipelines.programs.compiler.chips import chip_named
     from xlarank.pipelines.programs.compiler.session import Compiler
 
-    with Compiler(chip_named(target), jobs=jobs) as compiler:
+    with Compiler(target, jobs=jobs) as compiler:
         labels = run(program, out, compiler, configs=configs, seed=seed, minutes=minutes)
     console.current_run.keep(out)
     _show_labels(labels, configs)
@@ -102,14 +99,16 @@ def collect(
 
 def _show_labels(labels: Collected, configs: int) -> None:
     """Print what was collected, and how far it can be trusted."""
+    from xlarank.pipelines.programs.kinds import error_of_labels
+
     counts = ", ".join(f"{count} {status}" for status, count in labels.statuses.items())
     status = "wrote" if labels.fresh else "there already:"
     say(f"{status} {labels.path} ({counts}); labels are {labels.manifest['source']}")
     tried = sum(labels.statuses.values())
     if tried < configs:
         say(f"{tried} of {counted(configs, 'configuration')}: no others of this program differ")
-    if labels.error:
-        say(labels.error)
+    if error := error_of_labels(labels.manifest):
+        say(error)
     if labels.manifest.get("loops_counted_once"):
         say("a loop's number of runs is not known; its body was counted once")
 
@@ -120,7 +119,7 @@ def advise(
     target: Annotated[
         str,
         Option(help="tpu-v3, tpu-v4, tpu-v5e, tpu-v6e (estimated), cpu or device (measured here)."),
-    ] = _DEFAULT_TARGET,
+    ] = DEFAULT_CHIP,
     budget: Annotated[int, Option(min=1, help="Number of compilations; 1: diagnosis only.")] = 20,
     measure: Annotated[
         bool, Option(help="Run as written and as advised in turn; keep gains.")
@@ -137,10 +136,9 @@ def advise(
     TPU needed).
     """
     from xlarank.pipelines.programs.advise.advice import advise as run
-    from xlarank.pipelines.programs.compiler.chips import chip_named
     from xlarank.pipelines.programs.compiler.session import Compiler
 
-    with Compiler(chip_named(target), jobs=jobs) as compiler:
+    with Compiler(target, jobs=jobs) as compiler:
         advice = run(program, compiler, out=out, budget=budget, minutes=minutes, measure=measure)
     if advice.replaced:
         say(advice.replaced)

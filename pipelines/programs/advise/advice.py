@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,13 +13,11 @@ from xlarank.data.files import atomic_write, write_json
 from xlarank.data.hlo.messages import Message
 from xlarank.pipelines.programs.advise import diagnosis
 from xlarank.pipelines.programs.advise.diagnosis import Change, Diagnosis, Leaf
-from xlarank.pipelines.programs.advise.search import Layouts, LayoutSearch
-from xlarank.pipelines.programs.compiler import constrain as layouts
-from xlarank.pipelines.programs.compiler.chips import chip_named
+from xlarank.pipelines.programs.advise.search import LayoutSearch, Trial
+from xlarank.pipelines.programs.compiler.constrain import Order, compiled_entry_layouts
 from xlarank.pipelines.programs.compiler.cycles import read_estimate
-from xlarank.pipelines.programs.compiler.functions import Pasted
-from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
+from xlarank.pipelines.programs.compiler.xla import Outcome
 from xlarank.pipelines.programs.sources import NO_CODE, load_program
 from xlarank.pipelines.programs.timing import time_programs
 
@@ -116,16 +114,6 @@ class Advice:
         return f"{text}: nothing worth doing, unless it is made in this layout"
 
 
-@dataclass(frozen=True)
-class _Edited:
-    """The program with the best layouts; without a ``module``, the compiler's default."""
-
-    cycles: int
-    text: str
-    layouts: Layouts
-    module: Message | None = None
-
-
 def advise(
     program: str,
     compiler: Compiler,
@@ -147,14 +135,16 @@ def advise(
         raise CompilerError(f"a budget of {budget} compilations", expected="at least 1")
     with _measuring_device(compiler, measure) as device:
         search, replaced = _search(compiler, program, budget, minutes)
-        default = _Edited(search.trials[0].cycles, search.trials[0].text, search.written)
-        edited = _edited(search, default)
+        default = search.trials[0]
+        best = search.explicit_best()
         measured = None
-        if device and edited.module is not None:
-            measured = _measure(device, search, edited, minutes)
+        if device and best is not default:
+            measured = _measure(device, search, best, minutes)
             if measured.low <= 1:
-                edited = default
-    return _write(_advice(search, program, replaced, default, edited, measured), edited.module, out)
+                best = default
+    advice = _advice(search, program, replaced, best, measured)
+    edited = None if best is default else best.layouts.apply(search.program.module)
+    return _write(advice, edited, out)
 
 
 @contextmanager
@@ -165,7 +155,7 @@ def _measuring_device(compiler: Compiler, measure: bool) -> Iterator[Compiler | 
     elif not measure:
         yield None
     else:
-        with Compiler(chip_named("device")) as device:
+        with Compiler("device") as device:
             name = compiler.target.name
             if device.target.name != name:
                 got = f"there is no {name} to measure on: the device is {device.target.name}"
@@ -191,93 +181,48 @@ def _search(
     return search, replaced
 
 
-def _edited(search: LayoutSearch, default: _Edited) -> _Edited:
-    """Return the best configuration with explicit entry layouts, or the default if no faster."""
-    best = search.best
-    if best is search.trials[0]:
-        return default
-    old_layouts = layouts.compiled_entry_layouts(default.text)
-    new_layouts = layouts.compiled_entry_layouts(best.text)
-    modes = []
-    written = (default.layouts.inputs, default.layouts.outputs)
-    for side in zip(written, old_layouts, new_layouts, strict=True):
-        arrays = zip(*side, strict=True)
-        modes.append(
-            tuple(mode if new == old else layouts.mode_of(new) for mode, old, new in arrays)
-        )
-    explicit = replace(best.layouts, inputs=modes[0], outputs=modes[1])
-    module = explicit.apply(search.program.module)
-    ((_, outcome),) = search.compiler.compile([module], keep=True)
-    # on measured targets, `_measure` compares the module with the default later
-    cycles = outcome.cycles if search.compiler.target.estimated else best.cycles
-    if outcome.status is not Status.OK or cycles >= default.cycles:
-        return default
-    return _Edited(cycles, search.text_of(outcome), explicit, module)
-
-
-def _measure(
-    device: Compiler, search: LayoutSearch, edited: _Edited, minutes: float
-) -> Measurement:
+def _measure(device: Compiler, search: LayoutSearch, best: Trial, minutes: float) -> Measurement:
     """Time a program as written and as advised; raise `CompilerError` if the latter fails."""
     plain = search.program.module
-    assert edited.module is not None
-    programs = {"written": plain, "advised": edited.module}
+    programs = {"written": plain, "advised": best.layouts.apply(plain)}
     timings = time_programs(device, plain, programs, minutes=minutes, min_rounds=96)
     if problem := timings.problems.get("advised"):
         got = f"the program as advised does not run ({problem})"
         raise CompilerError(got, do="leave the layouts as they are")
-    expected = search.trials[0].cycles / edited.cycles
+    expected = search.trials[0].cycles / best.cycles
     return Measurement(device.target.name, expected, *timings.speedup("written", "advised"))
 
 
-def _entry_changes(search: LayoutSearch, default: _Edited, edited: _Edited) -> list[list[Leaf]]:
-    """Return the changes of inputs, and of outputs."""
-    sides = zip(
-        ([*search.ties.keys()], [*search.ties.values()]),
-        (search.inputs, search.outputs),
-        layouts.compiled_entry_layouts(default.text),
-        layouts.compiled_entry_layouts(edited.text),
-        strict=True,
-    )
-    changes = list[list[Leaf]]()
-    for looped, leaves, before, after in sides:
-        changes.append([])
-        for at, (leaf, old, new) in enumerate(zip(leaves, before, after, strict=True)):
-            if old != new:
-                laid_out = replace(leaf, before=old, minor_to_major=new, major_to_minor=new[::-1])
-                changes[-1].append(replace(laid_out, looped=at in looped))
-    return changes
-
-
 def _advice(
-    search: LayoutSearch,
-    source: str,
-    replaced: str,
-    default: _Edited,
-    edited: _Edited,
-    measured: Measurement | None,
+    search: LayoutSearch, source: str, replaced: str, best: Trial, measured: Measurement | None
 ) -> Advice:
     """Return the advice of a finished search, without files."""
     chip = search.compiler.target
     program = search.program
+    default = search.trials[0]
     is_function = any(program.leaves)
-    inputs, outputs = _entry_changes(search, default, edited)
-    changes = diagnosis.changes_of(program.module, dict(edited.layouts.orders))
+    before = compiled_entry_layouts(default.outcome.text)
+    after = compiled_entry_layouts(best.outcome.text)
+    inputs = _changed(search.inputs, before[0], after[0], search.ties.keys())
+    outputs = _changed(search.outputs, before[1], after[1], search.ties.values())
+    changes = diagnosis.changes_of(program.module, dict(best.layouts.orders))
     lines = diagnosis.entry_lines(inputs, outputs) if is_function else []
     code_ns = None
     if lines:
-        compiled = search.compiler.compile_pasted(Pasted(source, lines, bool(replaced)))
+        compiled = search.compiler.compile_pasted(source, lines, bool(replaced))
         if isinstance(compiled, Outcome):
             lines = []
         elif chip.estimated:
             code_ns = chip.nanoseconds(read_estimate(compiled)[0])
     default_ns = chip.nanoseconds(default.cycles)
-    speedup = default.cycles / edited.cycles
-    if measured and not chip.estimated and edited.module is not None:
+    speedup = default.cycles / best.cycles
+    if measured and not chip.estimated and best is not default:
         speedup = measured.speedup
     diagnoses = [
-        diagnosis.diagnose(version.text, search.inputs, search.outputs) if chip.estimated else None
-        for version in (default, edited)
+        diagnosis.diagnose(trial.outcome.text, search.inputs, search.outputs)
+        if chip.estimated
+        else None
+        for trial in (default, best)
     ]
     return Advice(
         program=program.name,
@@ -302,6 +247,18 @@ def _advice(
         files=[],
         measured=measured,
     )
+
+
+def _changed(
+    leaves: list[Leaf], before: list[Order], after: list[Order], looped: Collection[int]
+) -> list[Leaf]:
+    """Return the inputs or outputs whose layout changes."""
+    changed = []
+    for at, (leaf, old, new) in enumerate(zip(leaves, before, after, strict=True)):
+        if old != new:
+            laid_out = replace(leaf, before=old, minor_to_major=new, major_to_minor=new[::-1])
+            changed.append(replace(laid_out, looped=at in looped))
+    return changed
 
 
 def _write(advice: Advice, edited: Message | None, out: Path) -> Advice:

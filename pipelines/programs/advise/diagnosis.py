@@ -70,7 +70,7 @@ class Leaf:
 
 
 def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Leaf], list[Leaf]]:
-    """Return inputs and outputs of a module; ``paths`` are those of a traced function."""
+    """Return inputs and outputs of a module; with ``paths`` if a function was traced."""
     entry = next(part for part in module.computations if part.id == module.entry_computation_id)
     input_paths, output_paths = paths
     parameters = [node for node in entry.instructions if node.opcode == "parameter"]
@@ -152,7 +152,7 @@ class ForcedCopy(Cost):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Operations and their cycles, the costliest first; ``moved_cycles`` are those of relayouts."""
+    """Operations and their cycles, the costliest first; ``moved_cycles``: of all relayouts."""
 
     cycles: int
     moved_cycles: int

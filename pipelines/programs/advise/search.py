@@ -18,9 +18,8 @@ from xlarank.pipelines.programs.candidates import tied_candidates
 from xlarank.pipelines.programs.compiler import constrain as layouts
 from xlarank.pipelines.programs.compiler.constrain import AUTO, DEFAULT, Order
 from xlarank.pipelines.programs.compiler.cycles import read_operations
-from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.xla import Program
+from xlarank.pipelines.programs.compiler.xla import Outcome, Program, Status
 from xlarank.pipelines.programs.sources import default_error
 from xlarank.pipelines.programs.timing import time_programs
 from xlarank.pipelines.support.progress import steps_of
@@ -50,17 +49,15 @@ class Layouts:
 
 @dataclass(frozen=True)
 class Trial:
-    """Compiled layouts.
+    """Compiled layouts; ``cycles`` are nanoseconds on targets that are measured.
 
     Attributes:
-        cycles: nanoseconds on targets that are measured.
         tied: whether a loop passes outputs on without a copy, as advice must.
     """
 
     layouts: Layouts
     outcome: Outcome
     cycles: int
-    text: str
     tied: bool
 
 
@@ -80,7 +77,6 @@ class LayoutSearch:
         self.ties = ties_of(program.module, self.inputs, self.outputs)
         self.trials: list[Trial] = []
         self.stopped = ""
-        self._texts: dict[str, str] = {}
         self._times: dict[str, int] = {}
         self._budget = 0
         self._end = 0.0
@@ -101,12 +97,8 @@ class LayoutSearch:
     @property
     def statuses(self) -> dict[str, int]:
         """Number of trials by status: ``ok`` distinct programs, ``known`` repeated ones."""
-        return dict(
-            Counter(
-                "known" if trial.outcome.shared else str(trial.outcome.status)
-                for trial in self.trials
-            )
-        )
+        outcomes = [trial.outcome for trial in self.trials]
+        return dict(Counter("known" if one.shared else str(one.status) for one in outcomes))
 
     @property
     def spent(self) -> int:
@@ -134,10 +126,6 @@ class LayoutSearch:
         else:
             self.stopped = "nothing is left to try"
 
-    def text_of(self, outcome: Outcome) -> str:
-        """Return the text of a compiled program; empty if it did not compile."""
-        return outcome.text or self._texts.get(outcome.fingerprint, "")
-
     @property
     def _can_continue(self) -> bool:
         return self.spent < self._budget and time.monotonic() < self._end
@@ -156,14 +144,14 @@ class LayoutSearch:
         before = None
         while before is not (best := self.best) and self._can_continue:
             before = best
-            targets = around_copies(best.text)[:_MAX_AVOIDING]
+            targets = around_copies(best.outcome.text)[:_MAX_AVOIDING]
             changes = [self._orders(orders) for orders in targets]
             # then each operation alone: others of its dimensions may be better off as they are
             single = [{node: order} for change in changes for node, order in change.items()]
             self._compile([_with_orders(best.layouts, orders) for orders in (*changes, *single)])
 
     def try_operations(self) -> None:
-        """Compile another order of each group of tied operations, and keep those that improve."""
+        """Compile the other orders of each group of tied operations, and keep the faster ones."""
         candidates = tied_candidates(self.program.graph)
         changes = []
         for group in candidates.free.tolist():
@@ -186,45 +174,38 @@ class LayoutSearch:
 
     def _compile(self, proposed: Sequence[Layouts]) -> None:
         """Compile layouts that were not, within the budget, and versions of them for a loop."""
-        known = {trial.layouts for trial in self.trials}
-        new = [tried for tried in dict.fromkeys(proposed) if tried not in known]
-        while new and (self._can_continue or not self.trials):
-            size = min(len(new), max(1, self._budget - self.spent), self.compiler.jobs)
-            batch, new = new[:size], new[size:]
-            for untied, text in self._compile_batch(batch):
-                new += [tied for tied in self._tie(untied, text) if tied not in known]
+        waiting = list(dict.fromkeys(proposed))
+        while waiting and (self._can_continue or not self.trials):
+            size = min(max(1, self._budget - self.spent), self.compiler.jobs)
+            known = {trial.layouts for trial in self.trials}
+            batch = [tried for tried in waiting if tried not in known][:size]
+            waiting = [tried for tried in waiting if tried not in known and tried not in batch]
+            for trial in self._compile_batch(batch):
+                if not trial.tied and trial.cycles < self.best.cycles:
+                    waiting += self._tie(trial)
 
-    def _compile_batch(self, batch: Sequence[Layouts]) -> list[tuple[Layouts, str]]:
-        """Add trials; return untied layouts that would be the best, with their programs."""
+    def _compile_batch(self, batch: Sequence[Layouts]) -> list[Trial]:
+        """Compile layouts at a time and add them to the trials."""
         modules = [tried.apply(self.program.module) for tried in batch]
         outcomes = dict(self.compiler.compile(modules, keep=True))
-        for outcome in outcomes.values():
-            if outcome.text:
-                self._texts[outcome.fingerprint] = outcome.text
-        if not self.compiler.target.estimated:
-            self._time(
-                {
-                    outcomes[at].fingerprint: modules[at]
-                    for at in range(len(batch))
-                    if outcomes[at].status is Status.OK
-                }
-            )
-        promising = []
+        compiled = [at for at in outcomes if outcomes[at].status is Status.OK]
+        estimated = self.compiler.target.estimated
+        if not estimated:
+            self._time({outcomes[at].fingerprint: modules[at] for at in compiled})
+        trials = []
         for at, tried in enumerate(batch):
             outcome = outcomes[at]
-            text = self.text_of(outcome)
-            cycles = self._times.get(outcome.fingerprint, NEVER)
-            if self.compiler.target.estimated and outcome.status is Status.OK:
-                cycles = outcome.cycles
-            is_tied = not self.trials or not text or self.is_tied(text)
-            if not is_tied and cycles < self.best.cycles:
-                promising.append((tried, text))
-            self.trials.append(Trial(tried, outcome, cycles, text, is_tied))
+            cycles = NEVER
+            if at in compiled:
+                measured = self._times.get(outcome.fingerprint, NEVER)
+                cycles = outcome.cycles if estimated else measured
+            tied = not self.trials or not outcome.text or self.is_tied(outcome.text)
+            trials.append(Trial(tried, outcome, cycles, tied))
+            self.trials.append(trials[-1])
             if not outcome.shared:
-                self._step(
-                    f"best so far {self.trials[0].cycles / self.best.cycles:.3f} times as fast"
-                )
-        return promising
+                gain = self.trials[0].cycles / self.best.cycles
+                self._step(f"best so far {gain:.3f} times as fast")
+        return trials
 
     def _time(self, programs: dict[str, Message]) -> None:
         """Measure programs beside the default, the first one that was compiled."""
@@ -243,19 +224,43 @@ class LayoutSearch:
         inputs, outputs = layouts.compiled_entry_layouts(text)
         return all(inputs[at] == outputs[output_at] for at, output_at in self.ties.items())
 
-    def _tie(self, tried: Layouts, text: str) -> list[Layouts]:
-        """Return layouts with tied inputs' compiled layouts for both ends, and with outputs'.
+    def _tie(self, trial: Trial) -> list[Layouts]:
+        """Return layouts in which tied inputs and outputs both have the compiled layout of the
+        input, and of the output.
 
-        All orders are set: if one is left to the compiler, it changes those of other outputs.
+        All orders are set: if one is left to the compiler, it changes the orders of other outputs.
         """
-        sides = layouts.compiled_entry_layouts(text)
+        sides = layouts.compiled_entry_layouts(trial.outcome.text)
         tied = []
         for source in (0, 1):
             modes = [list(map(layouts.mode_of, orders)) for orders in sides]
             for ends in self.ties.items():
                 modes[0][ends[0]] = modes[1][ends[1]] = modes[source][ends[source]]
-            tied.append(replace(tried, inputs=tuple(modes[0]), outputs=tuple(modes[1])))
+            tied.append(replace(trial.layouts, inputs=tuple(modes[0]), outputs=tuple(modes[1])))
         return tied
+
+    def explicit_best(self) -> Trial:
+        """Return the best trial with explicit entry layouts, or the default if it is no faster."""
+        default = self.trials[0]
+        if self.best is default:
+            return default
+        before = layouts.compiled_entry_layouts(default.outcome.text)
+        after = layouts.compiled_entry_layouts(self.best.outcome.text)
+        written = (self.written.inputs, self.written.outputs)
+        modes = []
+        for side in zip(written, before, after, strict=True):
+            arrays = zip(*side, strict=True)
+            modes.append(
+                tuple(mode if old == new else layouts.mode_of(new) for mode, old, new in arrays)
+            )
+        explicit = replace(self.best.layouts, inputs=modes[0], outputs=modes[1])
+        module = explicit.apply(self.program.module)
+        ((_, outcome),) = self.compiler.compile([module], keep=True)
+        # a measured target compares the module with the default later
+        cycles = outcome.cycles if self.compiler.target.estimated else self.best.cycles
+        if outcome.status is not Status.OK or cycles >= default.cycles:
+            return default
+        return Trial(explicit, outcome, cycles, tied=True)
 
 
 def _with_orders(layouts_: Layouts, orders: Mapping[int, Order]) -> Layouts:

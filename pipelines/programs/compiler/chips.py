@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from xlarank.data.errors import CompilerError, did_you_mean
-from xlarank.data.hardware import GPUS
+from xlarank.data.hardware import DEFAULT_CHIP, TPUS, is_hardware
 
 
 @dataclass(frozen=True)
@@ -17,13 +17,13 @@ class Chip:
     Attributes:
         topology: libtpu's name of its smallest slice; empty if programs are measured.
         megahertz: clock rate; measured "cycles" are nanoseconds.
-        chip: display name, if programs are measured.
+        device: display name, if programs are measured.
     """
 
     name: str
     topology: str = ""
     megahertz: int = 1000
-    chip: str = "CPU"
+    device: str = "CPU"
 
     @property
     def estimated(self) -> bool:
@@ -41,7 +41,7 @@ class Chip:
         """Description of the labels."""
         if self.estimated:
             return f"estimated by the TPU's compiler for {self.name}, not measured"
-        return f"measured on this machine's {self.chip}"
+        return f"measured on this machine's {self.device}"
 
     def nanoseconds(self, cycles: int) -> int:
         """Return the time of a number of cycles in whole nanoseconds.
@@ -52,24 +52,16 @@ class Chip:
         return round(cycles * 1000 / self.megahertz)
 
 
-#: Clock rates are published for v3 (940 MHz) and v4 (1050 MHz), and derived for v5e and v6e from
-#: the published peaks, 197 and 918 bf16 teraflop/s: 2 operations a cycle in each cell of 4 matrix
-#: units (v6e: an assumption), of 128 x 128 and 256 x 256 cells. They scale labels without changing
-#: the order.
-CHIPS: Final[dict[str, Chip]] = {
-    chip.name: chip
-    for chip in (
-        Chip("tpu-v3", "v3:2x2", 940),
-        Chip("tpu-v4", "v4:2x2x1", 1050),
-        Chip("tpu-v5e", "v5e:2x2", 1500),
-        Chip("tpu-v6e", "v6e:2x2", 1750),
-        Chip("cpu"),
-        Chip("device", chip="device"),
-    )
+#: Topology and clock rate of `TPUS`. Rates are published for v3 and v4, and derived for v5e and v6e
+#: from the published peaks, 197 and 918 bf16 teraflop/s: 2 operations a cycle in each cell of 4
+#: matrix units (v6e: an assumption), of 128 x 128 and 256 x 256 cells. They scale labels without
+#: changing the order.
+_SLICES: Final = (("v3:2x2", 940), ("v4:2x2x1", 1050), ("v5e:2x2", 1500), ("v6e:2x2", 1750))
+CHIPS: Final = {
+    **{name: Chip(name, *slice) for name, slice in zip(TPUS, _SLICES, strict=True)},
+    "cpu": Chip("cpu"),
+    "device": Chip("device", device="device"),
 }
-
-#: Chip of TpuGraphs' measurements.
-DEFAULT_CHIP: Final = "tpu-v3"
 
 
 def device_chip(kind: str, platform: str) -> Chip:
@@ -84,9 +76,9 @@ def device_chip(kind: str, platform: str) -> Chip:
     """
     words = re.sub(r"[- ]\d+gb.*", "", kind.lower()).replace(" lite", "e")
     name = re.sub(r"[^a-z0-9]+", "-", words).strip("-")
-    if platform == "gpu" and not name.startswith(GPUS):
-        name = f"gpu-{name}"
-    return CHIPS["cpu"] if name == "cpu" else Chip(name, chip=kind)
+    if name == "cpu":
+        return CHIPS["cpu"]
+    return Chip(name if is_hardware(name) else f"gpu-{name}", device=kind)
 
 
 def chip_named(name: str) -> Chip:

@@ -17,9 +17,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.messages import Message, instructions
-from xlarank.data.schema import LAYOUT_COLUMNS, MAX_RANK
+from xlarank.data.schema import MAX_RANK
 from xlarank.pipelines.programs.compiler.cycles import array_layouts
 
 #: Instruction ids of newer modules hold the id of their computation in the upper half.
@@ -38,30 +37,16 @@ def layouts_of(
 
     Dimensions that a row does not name follow in descending order. Layouts of operands are left to
     the compiler: constraining them adds copies that cancel one another, and the estimate no longer
-    follows measurements. Raises `CompilerError` for a node that is not in the module or an order of
-    another rank.
+    follows measurements.
     """
     nodes_of_module = [instruction for _, instruction in instructions(module)]
     orders = {}
     for node, row in zip(nodes, rows, strict=True):
-        if not 0 <= node < len(nodes_of_module):
-            got = f"node {node} is not in the module"
-            raise CompilerError(got, expected=f"0 to {len(nodes_of_module) - 1}")
         if named := [int(entry) for entry in row[:MAX_RANK] if entry >= 0]:
             rank = len(nodes_of_module[node].shape.dimensions)
-            name = nodes_of_module[node].name
-            if len(set(named)) != len(named) or not set(named) <= set(range(rank)):
-                got = f"the layout {list(named)} of {name} does not fit its {rank} dimensions"
-                do = "take configurations that were made for this module"
-                raise CompilerError(got, expected="every dimension at most once", do=do)
             unnamed = [entry for entry in reversed(range(rank)) if entry not in named]
             orders[int(node)] = (*named, *unnamed)
     return orders
-
-
-def row_of(order: Order) -> list[int]:
-    """Return the row of 18 entries that sets an order of the output; empty: sets nothing."""
-    return [*order, *[-1] * (len(LAYOUT_COLUMNS) - len(order))]
 
 
 def constrain(module: Message, layouts: Mapping[int, Order]) -> Message:

@@ -20,7 +20,7 @@ from xlarank.data.errors import CompilerError
 COUNTING: Final = 2
 
 _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) \(")
-_INSTRUCTION: Final = re.compile(r"\s*(?:ROOT )?%?(\S+) = (\(.*?\)|\S+) ([\w\-]+)(\(.*)")
+_INSTRUCTION: Final = re.compile(r"\s*(ROOT )?%?(\S+) = (\(.*?\)|\S+) ([\w\-]+)(\(.*)")
 _BRANCHES: Final = re.compile(
     r"\bbranch_computations=\{([^}]*)\}|\b(?:true|false)_computation=%?([\w.\-]+)"
 )
@@ -37,7 +37,6 @@ _MOVES: Final = frozenset(
 FREE: Final = frozenset(
     {"bitcast", "get-tuple-element", "parameter", "constant", "tuple", "opt-barrier", "while"}
 )
-_TILE: Final = re.compile(r"T\(([\d,]+)\)")
 _SHAPE: Final = re.compile(r"(\w+)\[([\d,]*)\](?:\{([\d,]*)([^}]*)\})?")
 
 
@@ -53,7 +52,7 @@ class Operation:
     """
 
     computation: str
-    text: str
+    root: bool
     name: str
     result: str
     opcode: str
@@ -111,10 +110,6 @@ class Operation:
         return int(self.rest[1:].partition(")")[0]) if self.opcode == "parameter" else -1
 
     @property
-    def root(self) -> bool:
-        return self.text.lstrip().startswith("ROOT ")
-
-    @property
     def relayout(self) -> bool:
         """True if the operation only changes layout or order (a fusion: also type and shape)."""
         moved = self.before != self.layout
@@ -138,11 +133,12 @@ def read_estimate(text: str) -> tuple[int, int]:
     ``conditional`` counts as its most expensive branch, and computations of a ``fusion`` are
     ignored. Raises `CompilerError` if the text has no entry computation.
     """
-    return _read_computations(text)[:2]
+    cycles, unknown, _ = _estimate_run(*_read_computations(text))
+    return cycles, unknown
 
 
-def _read_computations(text: str) -> tuple[int, int, Mapping[str, int], Computations]:
-    """Return cycles, loops counted once, runs of each counted computation, and all computations."""
+def _read_computations(text: str) -> tuple[str, Computations]:
+    """Return the name of the entry computation, and all computations."""
     computations: dict[str, dict[str, Operation]] = {}
     entry = name = ""
     for row in text.splitlines():
@@ -151,7 +147,8 @@ def _read_computations(text: str) -> tuple[int, int, Mapping[str, int], Computat
             computations[name] = {}
             entry = name if header[1] else entry
         elif name and (parts := _INSTRUCTION.match(row)):
-            computations[name][parts[1]] = Operation(name, row, *parts.groups())
+            root, *fields = parts.groups()
+            computations[name][fields[0]] = Operation(name, bool(root), *fields)
     if not entry:
         raise CompilerError("the compiled program has no entry computation", expected="HLO text")
     for lines in computations.values():
@@ -161,8 +158,7 @@ def _read_computations(text: str) -> tuple[int, int, Mapping[str, int], Computat
             for operand in dict.fromkeys(op.inputs):
                 operand.users.append(op)
             op.body = [*computations.get(op.attribute("calls"), {}).values()]
-    operations = {name: [*lines.values()] for name, lines in computations.items()}
-    return *_estimate_run(entry, operations), operations
+    return entry, {name: [*lines.values()] for name, lines in computations.items()}
 
 
 def _estimate_run(name: str, computations: Computations) -> tuple[int, int, Counter[str]]:
@@ -255,7 +251,8 @@ def _tuple_index(op: Operation) -> int | None:
 
 def read_operations(text: str) -> list[Operation]:
     """Return the operations of all counted computations of a compiled or optimised program."""
-    _, _, runs_of, computations = _read_computations(text)
+    entry, computations = _read_computations(text)
+    _, _, runs_of = _estimate_run(entry, computations)
     sources = _sources(text)
     operations = []
     for computation, runs in runs_of.items():

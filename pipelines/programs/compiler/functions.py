@@ -13,16 +13,16 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.messages import HloModuleProto
-from xlarank.pipelines.programs.compiler.outcome import Outcome, Status
 from xlarank.pipelines.programs.compiler.xla import (
     LEAVES_FILE,
+    Outcome,
     Program,
+    Status,
     Xla,
     dumped,
     first_line,
@@ -31,23 +31,16 @@ from xlarank.pipelines.programs.compiler.xla import (
 )
 
 
-@dataclass(frozen=True)
-class Pasted:
-    """Lines to run after ``step, arguments = function()``."""
-
-    function: str
-    lines: Sequence[str]
-    one_hot: bool
-
-
-def compile_pasted(xla: Xla, folder: Path, *, pasted: Pasted) -> str:
-    """Return the text of a program compiled with pasted code."""
+def compile_pasted(
+    xla: Xla, folder: Path, *, function: str, lines: Sequence[str], one_hot: bool
+) -> str:
+    """Return the text of a program compiled with lines after ``step, arguments = function()``."""
     import jax
 
-    step, arguments = import_function(pasted.function, pasted.one_hot)
+    step, arguments = import_function(function, one_hot)
     scope = {"jax": jax, "device": xla.device, "step": step, "arguments": arguments}
     # the last line creates the argument arrays
-    code = "\n".join(pasted.lines[:-1]).replace("jax.devices()[0]", "device")
+    code = "\n".join(lines[:-1]).replace("jax.devices()[0]", "device")
     exec(code.replace("jax.jit(step", "jax.jit(step, keep_unused=True"), scope)
     shapes = jax.tree.map(_shape_of, arguments, scope["in_formats"])
     return str(scope["step"].lower(*shapes).compile().as_text())
@@ -67,7 +60,7 @@ def lower(
 
     XLA:GPU replaces convolutions by library calls before it assigns layouts, which then cannot be
     set. Such a program is taken in the state in which XLA:CPU assigns layouts, if that computes the
-    same, without layouts chosen.
+    same.
     """
     lowered = _lower_on(xla, folder, xla.device, function, module, one_hot)
     if lowered is None:
@@ -81,7 +74,7 @@ def lower(
         with suppress(Exception):  # no CPU among the platforms, or no code for it
             other = _lower_on(xla, inner, jax.devices("cpu")[0], function, module, one_hot)
             if other and has_convolutions(HloModuleProto.FromString(other.serialized), calls):
-                return replace(other, chosen={})
+                return other
     return lowered
 
 

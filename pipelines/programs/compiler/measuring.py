@@ -20,11 +20,9 @@ from xlarank.pipelines.programs.compiler.xla import Xla, first_line
 
 #: Maximum relative difference of outputs: another layout sums in another order.
 TOLERANCE: Final = 2e-2
-#: File with the name of the program being loaded or first run, which may end the process.
-PROGRAM_FILE: Final = "program"
-ROUNDS_FILE: Final = "rounds"
-#: File with a byte for every program that was loaded.
-LOADED_FILE: Final = "loaded"
+#: File with an event in each line of JSON: ``["attempt", program]`` before a program is loaded or
+#: first run, which may end the process, ``["loaded", program]`` and ``["round", seconds]``.
+EVENTS_FILE: Final = "events"
 _MAX_ROUNDS: Final = 1000
 #: Names of numpy's types by XLA's element type.
 _TYPES: Final = dict(
@@ -89,12 +87,12 @@ def measure(
     done: int,
     limit: float,
 ) -> str:
-    """Write `_MAX_ROUNDS` rounds to a file, a line of JSON each: the seconds of every program.
+    """Write `_MAX_ROUNDS` rounds to `EVENTS_FILE`: the seconds of every program.
 
     The programs of a round run in shuffled order. If a program fails before the rounds, or its
     outputs differ from the first one's by more than `TOLERANCE`, the reason replaces its seconds.
-    One that takes ``limit`` seconds to load or run ends the process. Inputs are those of the module
-    ``plain``; ``done`` rounds were measured before.
+    One that takes ``limit`` seconds to load or run ends the process. Inputs are drawn for the
+    module ``plain``; ``done`` rounds were measured before.
     """
     inputs = _Inputs(xla, plain, seed)
     rng = np.random.default_rng([seed, done])
@@ -103,8 +101,7 @@ def measure(
     for name in programs:
         with _attempt(folder, name, problems, limit):
             loaded[name] = inputs.load(programs[name])
-        with open(folder / LOADED_FILE, "ab") as counter:
-            counter.write(b".")
+        _write_event(folder, "loaded", name)
     first = next(iter(programs))
     reference = None
     for name in [first, *loaded] if first in loaded else []:
@@ -114,19 +111,21 @@ def measure(
             reference = reference or outputs
             if (largest := difference(outputs, reference)) > TOLERANCE:
                 problems[name] = f"outputs differ by {largest:.2g} of their largest value"
-    (folder / PROGRAM_FILE).unlink()
+    _write_event(folder, "attempt", "")
     if first in problems:
         got = f"the program cannot be measured ({problems[first]})"
         expected = "a program that fits the device and has the same outputs in every run"
         do = "measure a smaller program, or one without randomness"
         raise CompilerError(got, expected=expected, do=do)
     running = {name: loaded[name] for name in programs if name not in problems}
-    with open(folder / ROUNDS_FILE, "w", encoding="utf-8") as stream:
-        for _ in range(_MAX_ROUNDS):
-            seconds = _round(running, rng, limit)
-            stream.write(json.dumps({**problems, **seconds}) + "\n")
-            stream.flush()
+    for _ in range(_MAX_ROUNDS):
+        _write_event(folder, "round", problems | _round(running, rng, limit))
     return f"{_MAX_ROUNDS} rounds"
+
+
+def _write_event(folder: Path, event: str, value: object) -> None:
+    with open(folder / EVENTS_FILE, "a", encoding="utf-8") as stream:
+        stream.write(json.dumps([event, value]) + "\n")
 
 
 @contextmanager
@@ -134,7 +133,7 @@ def _attempt(folder: Path, name: str, problems: dict[str, str], limit: float) ->
     """Name the program that may end the process, by an alarm after ``limit`` seconds at the latest;
     add the reason to ``problems`` if it raises an error.
     """
-    (folder / PROGRAM_FILE).write_text(name, encoding="utf-8")
+    _write_event(folder, "attempt", name)
     # without a handler: nothing else ends a loop on the device
     signal.setitimer(signal.ITIMER_REAL, limit)
     try:
@@ -145,11 +144,11 @@ def _attempt(folder: Path, name: str, problems: dict[str, str], limit: float) ->
 
 def _round(
     programs: Mapping[str, _Loaded], rng: np.random.Generator, limit: float
-) -> dict[str, float]:
+) -> dict[str, float | str]:
     """Run every program once, in shuffled order, and return their seconds."""
     import jax
 
-    seconds = {}
+    seconds: dict[str, float | str] = {}
     for name in rng.permutation(list(programs)).tolist():
         execute, arrays = programs[name]
         signal.setitimer(signal.ITIMER_REAL, limit)

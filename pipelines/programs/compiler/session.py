@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,9 +22,8 @@ from typing import Any, Final, cast
 from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.hlo.messages import Message
 from xlarank.pipelines.programs.compiler import functions, measuring, xla
-from xlarank.pipelines.programs.compiler.chips import Chip, device_chip
-from xlarank.pipelines.programs.compiler.functions import Pasted
-from xlarank.pipelines.programs.compiler.outcome import Outcome, Status, fingerprint
+from xlarank.pipelines.programs.compiler.chips import chip_named, device_chip
+from xlarank.pipelines.programs.compiler.xla import Outcome, Status, fingerprint
 from xlarank.pipelines.support.progress import Step, no_step
 
 #: Not run by ``-m``: pickled objects must name the module, not ``__main__``.
@@ -38,15 +37,14 @@ _MEMORY: Final = Path("/dev/shm")
 
 
 @dataclass(eq=False)
-class _Compilation:
-    """Work of a child process, and compilations of an equal program that wait for its answer."""
+class _Job:
+    """Work of a child process; position and fingerprint of the module that it compiles."""
 
     folder: Path
     limit: float
-    position: int
-    started: float = field(default_factory=time.monotonic)
+    position: int = 0
     fingerprint: str = ""
-    waiting: list[_Compilation] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
 
     @property
     def seconds(self) -> float:
@@ -62,21 +60,22 @@ class _Compilation:
 
 
 class Compiler(AbstractContextManager["Compiler", None]):
-    """XLA for one target, in a separate process; a context manager.
+    """XLA for one of `CHIPS`, in a separate process; a context manager.
 
     ``jobs`` modules are compiled at a time, each for at most ``limit`` seconds. Raises
-    `CompilerError` if jax or libtpu is missing or does not support the machine.
+    `CompilerError` for an unknown chip, and if jax or libtpu is missing or does not support the
+    machine.
     """
 
-    def __init__(self, target: Chip, *, jobs: int = 1, limit: float = 120.0) -> None:
+    def __init__(self, target: str, *, jobs: int = 1, limit: float = 120.0) -> None:
         if not hasattr(os, "fork"):
             got = "this system has no fork"
             raise CompilerError(got, expected="Linux on x86-64", do="run it there, or in WSL")
-        self.target = target
+        self.target = chip_named(target)
         self.jobs = jobs
         self.limit = limit
         self._numbers = count()
-        self._estimates: dict[str, tuple[int, int]] = {}
+        self._known: dict[str, Outcome] = {}
         memory = _MEMORY if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else None
         self._scratch = Path(tempfile.mkdtemp(prefix="xlarank-", dir=memory))
         self._connection, child_end = Pipe()
@@ -93,7 +92,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
                 start_new_session=True,  # Ctrl-C goes to the client alone
             )
         try:
-            self._send(self._scratch, target)
+            self._send(self._scratch, self.target)
             if not self._connection.poll(_START):
                 raise CompilerError(f"the compiler did not start within {_START:g} s")
             reply = self._receive()
@@ -103,7 +102,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
             self.close()
             raise
         self.versions: dict[str, str] = reply
-        if target.name == "device":
+        if target == "device":
             self.target = device_chip(reply["device"], reply["platform"])
             # a TPU allows one process; a GPU autotunes by timing kernels
             if reply["platform"] != "cpu":
@@ -123,18 +122,14 @@ class Compiler(AbstractContextManager["Compiler", None]):
         self._stderr.close()
         shutil.rmtree(self._scratch, ignore_errors=True)  # in case the process was killed
 
-    def add_estimates(self, estimates: Mapping[str, tuple[int, int]]) -> None:
-        """Add estimates by fingerprint, to generate no code again."""
-        self._estimates |= estimates
-
     def compile(
         self, modules: Iterable[Message], *, keep: bool = False
     ) -> Iterator[tuple[int, Outcome]]:
         """Yield position and outcome of every module in order of completion; ``keep`` requests
-        compiled texts.
+        compiled texts. No code is generated for a program that was compiled before.
         """
         waiting = enumerate(modules)
-        running = list[_Compilation]()
+        running = list[_Job]()
         try:
             while True:
                 for position, module in islice(waiting, self.jobs - len(running)):
@@ -143,45 +138,33 @@ class Compiler(AbstractContextManager["Compiler", None]):
                 if not running:
                     return
                 for job in list(running):
-                    if (answer := self._answer(job, running)) is not None:
+                    if (outcome := self._outcome(job)) is not None:
                         running.remove(job)
                         self._end(job)
-                        yield from self._outcomes(job, answer)
+                        yield job.position, outcome
                 self._wait()
         finally:
             for job in running:
                 self._end(job)
 
-    def _answer(self, job: _Compilation, running: list[_Compilation]) -> Any:
-        """Return a job's answer or known outcome; make duplicates wait."""
+    def _outcome(self, job: _Job) -> Outcome | None:
+        """Return the outcome of a compilation, or of an equal program; None while it runs."""
         answer = job.answer()  # before dumps are read, so that none can be overlooked
-        if job.fingerprint or (text := xla.optimised_text(job.folder, self.target)) is None:
-            return answer
-        job.fingerprint = fingerprint(text)
-        if job.fingerprint in self._estimates:
-            return Outcome(Status.OK, *self._estimates[job.fingerprint], shared=True)
-        for twin in running:
-            if twin.fingerprint == job.fingerprint and twin is not job:
-                self._end(job)
-                running.remove(job)
-                twin.waiting.append(job)
-                return None
-        return answer
-
-    def _outcomes(self, job: _Compilation, answer: Any) -> Iterator[tuple[int, Outcome]]:
-        """Yield the outcome of a finished job, and of those that waited for it."""
+        if not job.fingerprint and (text := xla.optimised_text(job.folder, self.target)):
+            job.fingerprint = fingerprint(text)
+            if known := self._known.get(job.fingerprint):
+                return replace(known, shared=True, seconds=job.seconds)
+        if answer is None:
+            return None
         if isinstance(answer, XlarankError):
             answer = Outcome(Status.FAILED, message=str(answer))
         key = job.fingerprint or answer.fingerprint
         if answer.status is Status.OK and not key:  # labels are stored by fingerprint
             answer = Outcome(Status.CRASHED, message="no optimised module was dumped")
-        answer = replace(answer, fingerprint=key, seconds=job.seconds)
-        if answer.status is Status.OK:
-            self.add_estimates({key: answer.estimate})
-        yield job.position, answer
-        shared = replace(answer, shared=answer.status is Status.OK, text="")
-        for duplicate in job.waiting:
-            yield duplicate.position, replace(shared, seconds=duplicate.seconds)
+        outcome: Outcome = replace(answer, fingerprint=key, seconds=job.seconds)
+        if outcome.status is Status.OK:
+            self._known[key] = outcome
+        return outcome
 
     def lower(
         self, *, function: str = "", module: Message | None = None, one_hot: bool = False
@@ -200,10 +183,10 @@ class Compiler(AbstractContextManager["Compiler", None]):
             raise CompilerError(got, expected=expected, do="check that it compiles in JAX")
         return cast(xla.Program, answer)
 
-    def compile_pasted(self, pasted: Pasted) -> str | Outcome:
-        """Return the text of a program with pasted code, or the failure."""
-        answer = self.ask(partial(functions.compile_pasted, pasted=pasted), self.limit)
-        return cast(str | Outcome, answer)
+    def compile_pasted(self, function: str, lines: Sequence[str], one_hot: bool) -> str | Outcome:
+        """Return the text of a function compiled with pasted lines, or the failure."""
+        work = partial(functions.compile_pasted, function=function, lines=lines, one_hot=one_hot)
+        return cast(str | Outcome, self.ask(work, self.limit))
 
     def measure(
         self,
@@ -230,46 +213,40 @@ class Compiler(AbstractContextManager["Compiler", None]):
             programs={name: module.SerializeToString() for name, module in programs.items()},
         )
         job = self._start(work, float("inf"))
+        answer = None
+        attempted = ""
+        loaded = 0
+        offset = 0
         try:
-            answer, loaded = yield from self._rounds(job, len(programs), step)
-            path = job.folder / measuring.PROGRAM_FILE
-            crashed = path.read_text(encoding="utf-8") if path.exists() else ""
+            while answer is None:
+                answer = job.answer()  # before the events are read: none can be overlooked
+                if (path := job.folder / measuring.EVENTS_FILE).exists():
+                    with open(path, "rb") as stream:
+                        stream.seek(offset)
+                        *lines, _ = stream.read().split(b"\n")
+                    offset += sum(len(line) + 1 for line in lines)
+                    for event, value in map(json.loads, lines):
+                        if event == "round":
+                            yield value
+                        elif event == "attempt":
+                            attempted = value
+                        else:
+                            loaded += 1
+                            step(f"{loaded} of {len(programs)} programs loaded")
+                self._wait()
         finally:
             self._end(job)
         if isinstance(answer, XlarankError):
             raise answer
-        if isinstance(answer, Outcome) and crashed in [*programs][1:]:
-            remaining = {name: program for name, program in programs.items() if name != crashed}
+        if attempted in [*programs][1:]:
+            remaining = {name: program for name, program in programs.items() if name != attempted}
             step(f"left out: {answer.message}", more=loaded)  # the others are loaded again
             for seconds in self.measure(plain, remaining, seed=seed, done=done, step=step):
-                yield seconds | {crashed: answer.message}
+                yield seconds | {attempted: answer.message}
         elif isinstance(answer, Outcome):
             got = f"the programs cannot be measured ({answer.message})"
-            expected = "programs that run on one device"
             do = "measure fewer configurations; rounds measured so far are kept"
-            raise CompilerError(got, expected=expected, do=do)
-
-    def _rounds(
-        self, job: _Compilation, programs: int, step: Step
-    ) -> Generator[dict[str, float | str], None, tuple[Any, int]]:
-        """Yield rounds as they are written; return the answer and the number of loaded programs."""
-        loaded = 0
-        offset = 0
-        answer = None
-        while answer is None:
-            answer = job.answer()  # before the rounds are read, so that none can be overlooked
-            if (path := job.folder / measuring.LOADED_FILE).exists():
-                while loaded < path.stat().st_size:
-                    loaded += 1
-                    step(f"{loaded} of {programs} programs loaded")
-            if (path := job.folder / measuring.ROUNDS_FILE).exists():
-                with open(path, "rb") as stream:
-                    stream.seek(offset)
-                    *lines, _ = stream.read().split(b"\n")
-                offset += sum(len(line) + 1 for line in lines)
-                yield from map(json.loads, lines)
-            self._wait()
-        return answer, loaded
+            raise CompilerError(got, expected="programs that run on one device", do=do)
 
     def ask(
         self, work: xla.Work, seconds: float, early: Callable[[Path], Any] = lambda folder: None
@@ -285,12 +262,12 @@ class Compiler(AbstractContextManager["Compiler", None]):
             raise answer
         return answer
 
-    def _start(self, work: xla.Work, limit: float, position: int = 0) -> _Compilation:
-        job = _Compilation(self._scratch / str(next(self._numbers)), limit, position)
+    def _start(self, work: xla.Work, limit: float, position: int = 0) -> _Job:
+        job = _Job(self._scratch / str(next(self._numbers)), limit, position)
         self._send(job.folder, work)
         return job
 
-    def _end(self, job: _Compilation) -> None:
+    def _end(self, job: _Job) -> None:
         with suppress(OSError):  # the process has ended, and its children with it
             self._connection.send((job.folder, None))
 

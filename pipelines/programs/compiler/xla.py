@@ -7,17 +7,19 @@ client of a topology compiles them without a chip.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
+import re
 import shutil
 import signal
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -26,7 +28,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError, XlarankError
@@ -41,7 +42,6 @@ from xlarank.pipelines.programs.compiler.constrain import (
     layouts_of,
 )
 from xlarank.pipelines.programs.compiler.cycles import read_estimate
-from xlarank.pipelines.programs.compiler.outcome import Outcome, Status, fingerprint
 
 #: The TPU compiler's custom calls on halves of 64-bit integers, similar to conversions.
 _X64_CALLS: Final = frozenset({"X64SplitLow", "X64SplitHigh", "X64Combine"})
@@ -70,6 +70,53 @@ ENVIRONMENT: Final = {
 }
 #: For the default device: memory is not preallocated, because several processes use it in turn.
 _DEVICE_ENVIRONMENT: Final = {"TF_CPP_MIN_LOG_LEVEL": "3", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+#: Provenance attributes; quoted text in them may contain braces.
+_PROVENANCE: Final = re.compile(
+    r",?\s(?:metadata|frontend_attributes|original_value|origin)="
+    r'\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*\}'
+)
+_NAME: Final = re.compile(r"%[\w.\-]+")
+_COMPUTATION: Final = re.compile(r"^(?:ENTRY )?%", re.MULTILINE)
+
+
+class Status(StrEnum):
+    """Status of a compilation."""
+
+    OK = "ok"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of compiling one module.
+
+    Attributes:
+        cycles: the compiler's estimate if the status is ``ok``.
+        unknown_loops: number of loops without a known trip count, whose bodies count once.
+        fingerprint: hash of the optimised module; empty if there is none.
+        shared: whether an equal optimised module was seen before, so that no code was generated.
+        text: text of the compiled program, if requested and code was generated.
+    """
+
+    status: Status
+    cycles: int = 0
+    unknown_loops: int = 0
+    fingerprint: str = ""
+    shared: bool = False
+    seconds: float = 0.0
+    message: str = ""
+    text: str = field(default="", repr=False)
+
+
+def fingerprint(text: str) -> str:
+    """Hash an HLO module's text, ignoring names and origins of instructions."""
+    first = _COMPUTATION.search(text)  # after the module's name and the tables of source lines
+    body = _PROVENANCE.sub("", text[first.start() :] if first else text)
+    names: dict[str, str] = {}
+    numbered = _NAME.sub(lambda match: names.setdefault(match[0], f"%{len(names)}"), body)
+    return hashlib.sha256(numbered.encode()).hexdigest()[:24]
 
 
 @dataclass(frozen=True)
@@ -77,12 +124,10 @@ class Program:
     """A program before layout assignment; node ``i`` of its graph is the i-th instruction.
 
     Attributes:
-        chosen: minor-to-major layouts that layout assignment chose, by instruction name, if known.
         leaves: paths of a function's inputs and outputs; empty for a module.
     """
 
     serialized: bytes
-    chosen: dict[str, tuple[int, ...]] = field(default_factory=dict)
     leaves: Sequence[Sequence[str]] = ((), ())
     name: str = ""
 
@@ -220,52 +265,37 @@ def optimised_text(folder: Path, target: Chip) -> str | None:
 
 
 def dumped(folder: Path) -> Program | None:
-    """Return the dumps around the first layout assignment; None until both files are complete."""
-    paths = [sorted(folder.glob(f"*{when}_layout-assignment*.pb")) for when in ("before", "after")]
-    contents = [matches[0].read_bytes() for matches in paths if matches]
-    if len(contents) < 2 or not all(contents):
+    """Return the dump before the first layout assignment; None until the one after it is begun."""
+    before = sorted(folder.glob("*before_layout-assignment*.pb"))
+    if not before or not any(folder.glob("*after_layout-assignment*.pb")):
         return None
-    try:
-        before, after = (HloProto.FromString(content).hlo_module for content in contents)
-    except DecodeError:  # still being written
-        return None
+    module = HloProto.FromString(before[0].read_bytes()).hlo_module
     leaves = folder / LEAVES_FILE
-    return Program(
-        before.SerializeToString(),
-        {op.name: tuple(op.shape.layout.minor_to_major) for _, op in instructions(after)},
-        json.loads(leaves.read_text(encoding="utf-8")) if leaves.exists() else ((), ()),
-    )
+    paths = json.loads(leaves.read_text(encoding="utf-8")) if leaves.exists() else ((), ())
+    return Program(module.SerializeToString(), paths)
 
 
 def dumped_early(folder: Path) -> Program | None:
-    """Return the dumps like `dumped`, but None if convolutions are replaced in them."""
+    """Return the dump like `dumped`, but None if convolutions are replaced in it."""
     program = dumped(folder)
     return None if program is None or library_convolutions(program.module) else program
 
 
-def library_convolutions(module: Message) -> Counter[int]:
+def library_convolutions(module: Message) -> set[int]:
     """Return the element types of the convolutions that a module leaves to a library."""
-    return Counter(
-        operation.shape.tuple_shapes[0].element_type
-        for _, operation in instructions(module)
-        if operation.custom_call_target.startswith(_LIBRARY_CONVOLUTION)
-        and operation.shape.tuple_shapes
-    )
+    operations = [operation for _, operation in instructions(module)]
+    calls = [op for op in operations if op.custom_call_target.startswith(_LIBRARY_CONVOLUTION)]
+    return {call.shape.tuple_shapes[0].element_type for call in calls if call.shape.tuple_shapes}
 
 
-def has_convolutions(module: Message, types: Counter[int]) -> bool:
+def has_convolutions(module: Message, types: set[int]) -> bool:
     """Return whether a module has convolutions of these element types, and no custom call.
 
-    Custom calls are those of one back end. Other types mean that the back end lacks these, so that
-    the module does not compute the same.
+    A custom call is for one back end. With other types the module does not compute the same.
     """
-    opcodes = Counter[int]()
-    for _, operation in instructions(module):
-        if operation.custom_call_target:
-            return False
-        if operation.opcode == "convolution":
-            opcodes[operation.shape.element_type] += 1
-    return bool(types) and opcodes.keys() == types.keys()
+    operations = [operation for _, operation in instructions(module)]
+    own = {op.shape.element_type for op in operations if op.opcode == "convolution"}
+    return own == types and not any(op.custom_call_target for op in operations)
 
 
 def first_line(error: BaseException) -> str:

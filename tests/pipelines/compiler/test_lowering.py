@@ -38,7 +38,7 @@ def lowerings(monkeypatch, tmp_path):
             found = by_device[device]
             if isinstance(found, BaseException):
                 raise found
-            return found and Program(found.SerializeToString(), {"chosen": (0,)})
+            return found and Program(found.SerializeToString(), (["x"], ["y"]))
 
         monkeypatch.setattr(functions, "_lower_on", lower_on)
         monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(devices=lambda name: [name]))
@@ -51,7 +51,7 @@ def lowerings(monkeypatch, tmp_path):
 def test_convolutions_are_taken_from_the_cpu_s_lowering(lowerings):
     convolution = module("convolution")
     lowered = lowerings(module("custom-call", **CALL), convolution)
-    assert lowered == Program(convolution.SerializeToString())
+    assert lowered == Program(convolution.SerializeToString(), (["x"], ["y"]))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_convolutions_are_taken_from_the_cpu_s_lowering(lowerings):
 )
 def test_other_programs_of_the_cpu_are_not_taken(lowerings, on_cpu):
     own = module("custom-call", BF16, **CALL)
-    assert lowerings(own, on_cpu) == Program(own.SerializeToString(), {"chosen": (0,)})
+    assert lowerings(own, on_cpu) == Program(own.SerializeToString(), (["x"], ["y"]))
 
 
 def test_a_program_without_convolutions_is_lowered_once(lowerings):

@@ -17,6 +17,7 @@ from tests.pipelines.compiler.test_compiled_text import RELAID
 from tests.pipelines.test_advise import product_module
 from xlarank.data.errors import CompilerError, WorkspaceError
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, instructions
+from xlarank.pipelines.programs.collect import Journal
 from xlarank.pipelines.programs.compiler import session, xla
 from xlarank.pipelines.programs.compiler.chips import chip_named
 from xlarank.pipelines.programs.compiler.constrain import (
@@ -25,8 +26,8 @@ from xlarank.pipelines.programs.compiler.constrain import (
     layouts_of,
     with_entry_modes,
 )
-from xlarank.pipelines.programs.compiler.outcome import Journal, Outcome, Status, fingerprint
 from xlarank.pipelines.programs.compiler.session import Compiler
+from xlarank.pipelines.programs.compiler.xla import Outcome, Status, fingerprint
 
 TEXT = (
     "HloModule m\n\nENTRY %main (p: f32[8]) -> f32[8] {{\n  ROOT %a = f32[8]{{0}} copy(%p){}\n}}\n"
@@ -71,7 +72,7 @@ class Xla:
 def compiler(tmp_path, monkeypatch):
     monkeypatch.setattr(session, "_SERVICE", f"from {__name__} import Xla, xla; xla.main(Xla)")
     monkeypatch.setenv(GENERATED, str(tmp_path / "generated"))
-    with Compiler(chip_named("tpu-v3"), jobs=3, limit=2.0) as compiler:
+    with Compiler("tpu-v3", jobs=3, limit=2.0) as compiler:
         assert compiler.versions == {"target": "tpu-v3"}
         scratch = compiler._scratch
         yield compiler
@@ -88,7 +89,7 @@ def compiled(compiler, *names, **options):
 
 @pytest.mark.slow
 def test_crashes_hangs_and_repetitions(compiler, tmp_path):
-    names = "one crash one-again refuse hang three one-late undumped leave bug".split()
+    names = "one crash refuse hang three one-late undumped leave bug".split()
     outcomes = compiled(compiler, *names)
     assert set(outcomes) == set(names)
     failures = {
@@ -104,9 +105,8 @@ def test_crashes_hangs_and_repetitions(compiler, tmp_path):
         assert outcome.status == Status(status) and re.search(message, outcome.message), name
     assert outcomes["hang"].seconds > 2
     assert outcomes["three"].cycles == 5 and not outcomes["three"].text
-    ones = [outcomes[name] for name in ("one", "one-again", "one-late")]
-    assert len({outcome.cycles for outcome in ones}) == 1
-    assert sorted(outcome.shared for outcome in ones) == [False, True, True]
+    one, late = outcomes["one"], outcomes["one-late"]
+    assert late.cycles == one.cycles and late.shared and not one.shared
     generated = (tmp_path / "generated").read_text()
     assert generated.count("one") == 1
 
@@ -137,15 +137,15 @@ def test_a_process_that_ended_is_reported(compiler):
 @pytest.mark.skipif(bool(importlib.util.find_spec("jax")), reason="jax is installed")
 def test_the_message_without_jax_says_what_to_install():
     with pytest.raises(CompilerError, match=r'pip install "xlarank\[collect\]"'):
-        Compiler(chip_named("tpu-v3"))
+        Compiler("tpu-v3")
 
 
-def test_dumps_count_once_both_files_are_complete(tmp_path):
+def test_a_dump_counts_once_the_next_one_is_begun(tmp_path):
     content = HloProto(hlo_module=matmul_module()).SerializeToString()
     (tmp_path / "m.before_layout-assignment.pb").write_bytes(content)
-    for length, complete in ((0, False), (len(content) // 2, False), (len(content), True)):
-        (tmp_path / "m.after_layout-assignment.pb").write_bytes(content[:length])
-        assert (xla.dumped(tmp_path) is not None) == complete
+    assert xla.dumped(tmp_path) is None
+    (tmp_path / "m.after_layout-assignment.pb").touch()
+    assert xla.dumped(tmp_path).module == matmul_module()
 
 
 def test_the_text_of_a_module_counts_once_its_entry_computation_is_complete(tmp_path):
@@ -170,7 +170,7 @@ def test_a_journal_keeps_outcomes_drops_a_cut_line_and_refuses_other_settings(tm
     complete = path.read_bytes()
     path.write_bytes(complete + b'{"configuration": "2:1')
     with Journal(path, {"seed": 0}) as journal:
-        assert journal.outcomes == outcomes and journal.estimates == {"f": (12, 1)}
+        assert journal.outcomes == outcomes
     assert path.read_bytes() == complete
     with pytest.raises(WorkspaceError, match="another seed; expected seed 0"):
         Journal(path, {"seed": 1})
@@ -225,13 +225,6 @@ def test_rows_become_complete_orders_of_outputs():
     # a partial order is completed by the last dimensions first; operands are left to the compiler
     assert layouts_of(module, [RESHAPE], layout_row((1,))[None]) == {RESHAPE: (1, 2, 0)}
     assert layouts_of(module, [DOT], layout_row(input=(0, 1), kernel=(1, 0))[None]) == {}
-    for node, output, message in (
-        (DOT, (0, 2), "does not fit its 2 dimensions"),
-        (DOT, (1, 1), "at most once"),
-        (99, (0,), "not in the module"),
-    ):
-        with pytest.raises(CompilerError, match=message):
-            layouts_of(module, [node], layout_row(output)[None])
 
 
 def test_a_module_is_repaired_so_that_it_compiles_again():
