@@ -15,6 +15,7 @@ from pathlib import Path
 from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.data.files import new_mode, read_bytes, remedy, write_json
 from xlarank.models.card import CARD, ModelCard, read_card, unusable
+from xlarank.models.estimators import ESTIMATORS
 from xlarank.models.losses import LOSSES
 from xlarank.models.member import Member
 from xlarank.models.rankers import params_of
@@ -99,7 +100,7 @@ def read_members(folder: Path, card: ModelCard) -> list[Member]:
                 raise ValueError(f"{name} lies outside the model")
             if _checksum(path) != checksum:
                 raise ValueError(f"{name} has changed since it was written")
-            members.append(Member.load(path, LOSSES, card.kind, card.columns))
+            members.append(Member.load(path, LOSSES | ESTIMATORS, card.kind, card.columns))
         if bool(members) == bool(card.rule):
             raise ValueError("both members and a rule" if members else "no members")
         if not {*card.rule} <= {*card.columns}:

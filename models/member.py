@@ -37,7 +37,7 @@ class Loss:
     Attributes:
         dataset: function that returns rows, labels and objective.
         params: parameters with their defaults, checks and search space.
-        booster: library of the trees.
+        booster: library of the trees, or what fits an estimator (`xlarank.models.estimators`).
         predicts_times: whether scores are logarithms of times if they start from an estimated time,
             to which labels are then relative.
     """
@@ -45,7 +45,7 @@ class Loss:
     name: str
     dataset: Callable[[Member, TrainingData, FitSettings], Dataset]
     params: Specs
-    booster: type[LightGBMBooster] | type[XGBoostBooster] = LightGBMBooster
+    booster: Any = LightGBMBooster
     predicts_times: bool = False
 
     @property
@@ -173,7 +173,7 @@ class Member:
 
     def save(self, folder: Path) -> None:
         """Write the member into an empty folder as text and JSON, never pickles."""
-        trees = folder / self.loss.booster.file_name
+        trees = folder / self.booster.file_name
         trees.write_text(self.booster.text(), encoding="utf-8")
         state: dict[str, Any] = {
             "loss": self.loss.name,

@@ -19,6 +19,7 @@ from xlarank.models.card import ModelCard, blend_default
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.columns import model_columns
 from xlarank.models.contributions import Contributions, largest_first, sum_by_key
+from xlarank.models.estimators import loss_of, name_of
 from xlarank.models.files import read_model, write_model
 from xlarank.models.member import Member
 from xlarank.models.objectives import blend, mean_rank
@@ -50,6 +51,7 @@ class Model:
         card: description; None unless saved or loaded.
         shipped: whether the model comes with the package, or is an estimated time; it uses a subset
             of the rows' columns.
+        estimator: estimator of the user, copies of which `fit` fits in place of a ranker's members.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Model:
     rule: ColumnSum | None = None
     card: ModelCard | None = None
     shipped: bool = False
+    estimator: Any = None
 
     def __repr__(self) -> str:
         columns = counted(len(self.columns), "column")
@@ -70,6 +73,11 @@ class Model:
     def of(cls, name: str, kind: Kind, params: Mapping[str, Any] | None = None) -> Model:
         """Return an unfitted model; raises `ParameterError` for an unknown name or parameter."""
         return cls(name, kind, params_of(name, kind, params))
+
+    @classmethod
+    def of_estimator(cls, estimator: Any, kind: Kind) -> Model:
+        """Return an unfitted model that fits copies of an estimator; raises `ParameterError`."""
+        return cls(name_of(estimator), kind, estimator=estimator)
 
     @property
     def by_seed(self) -> list[list[Member]]:
@@ -99,13 +107,19 @@ class Model:
         """
         members: list[Member] = []
         for seed in range(settings.seed, settings.seed + seeds):
-            for unfitted in members_of(self.name, self.kind, self.params):
+            for unfitted in self._unfitted():
                 members.append(unfitted.fit(data, replace(settings, seed=seed)))
             step(seed)
-        model = Model(self.name, self.kind, self.params, members, data.columns)
+        estimator = self.estimator
+        model = Model(self.name, self.kind, self.params, members, data.columns, estimator=estimator)
         if any(member.booster.rounds for member in members) or not model.ranks_without_trees:
             return model
         return replace(model, members=(), rule=members[0].init_score)
+
+    def _unfitted(self) -> list[Member]:
+        if self.estimator is not None:
+            return [Member(loss_of(self.estimator), {}, self.kind)]
+        return members_of(self.name, self.kind, self.params)
 
     def score(self, rows: GraphRows) -> Floats:
         """Return ``(rows,)`` scores of the distinct configurations of a graph: means over seeds.
@@ -139,6 +153,9 @@ class Model:
         rows = self.select(rows)
         if self.rule is not None:
             yield self.rule.score(rows)
+            return
+        if self.estimator is not None:  # its rounds are its own
+            yield self.members[0].score(rows)
             return
         members = self.by_seed[0]
         latest: list[Floats] = []

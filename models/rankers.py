@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from xlarank.data.errors import ParameterError, did_you_mean
 from xlarank.data.graph import Kind
+from xlarank.models.estimators import ESTIMATORS
 from xlarank.models.losses import LOSSES
 from xlarank.models.member import Member
 from xlarank.models.params import Interval, ParamSpec, Specs, complete_params
@@ -61,6 +62,8 @@ def specs_of(ranker: str) -> Specs:
     """Return the parameters of a ranker; raises `ParameterError` for an unknown name."""
     if ranker == ENSEMBLE:
         return _ENSEMBLE
+    if ranker in ESTIMATORS:
+        return ESTIMATORS[ranker].params
     if ranker not in LOSSES:
         do = did_you_mean(str(ranker), rankers())
         raise ParameterError(f"{ranker!r} is not a model", expected=", ".join(rankers()), do=do)
@@ -81,7 +84,7 @@ def params_of(ranker: str, kind: Kind, changes: Mapping[str, Any] | None = None)
 def members_of(ranker: str, kind: Kind, params: Mapping[str, Any]) -> list[Member]:
     """Return the unfitted members of a ranker; members of an ensemble have positive weights."""
     if ranker != ENSEMBLE:
-        return [Member(LOSSES[ranker], params, kind)]
+        return [Member((LOSSES | ESTIMATORS)[ranker], params, kind)]
     members = []
     for name, weight_name in zip(_losses_of_ensemble(), _WEIGHTS, strict=True):
         if params[weight_name] > 0:

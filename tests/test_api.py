@@ -153,7 +153,7 @@ def test_predictions_depend_on_seed_and_target_alone(kernels, fitted):
 def test_parameters_are_returned_and_can_be_changed():
     ranker = xlarank.GraphRanker("ranknet", n_estimators=7, num_leaves=5)
     common = {"ranker": "ranknet", "random_state": 0, "n_jobs": -1}
-    common["target"] = None
+    common |= {"target": None, "estimator": None}
     assert ranker.get_params() == {**common, "n_estimators": 7, "num_leaves": 5}
     assert ranker.set_params(n_estimators=9, num_leaves=6) is ranker
     assert ranker.get_params() == {**common, "n_estimators": 9, "num_leaves": 6}
@@ -334,6 +334,93 @@ def test_a_fitted_ranker_ranks_and_is_evaluated_and_submitted(work):
     assert submission.models == {"tile:cpu": "ranknet"}
     with pytest.raises(ModelError, match="the given ranknet ranks tile graphs"):
         xlarank.rank(LAYOUT, work, model_from=ranker)
+
+
+class Nearest:
+    """Estimator that remembers rows; higher relevance is faster."""
+
+    def fit(self, X, y, group):
+        self.seen = (X, y, list(group))
+        return self
+
+    def predict(self, X):
+        rows, relevance, _ = self.seen
+        return relevance[[np.abs(rows - row).sum(axis=1).argmin() for row in X]]
+
+
+def test_any_estimator_is_cross_validated_ranks_and_submits(work, tmp_path):
+    """Labels are whole numbers from 0 to 30 by rank, and only known libraries are saved."""
+    own = Nearest()
+    ranker = xlarank.GraphRanker(estimator=own)
+    rows = xlarank.load_rows(work, "tile:cpu")
+    result = xlarank.cross_validate(rows, ranker)
+    assert len(result.scores) == 30 and 0.5 < result.mean < 1
+    assert repr(result).startswith("<OutOfFold of tile:cpu by Nearest: 0.")
+    ranker.fit(rows.filter(pl.col("split") == "train"))
+    assert not vars(own), "a copy was fitted"
+    fitted = ranker.model_.members[0].booster.estimator
+    values, relevance, groups = fitted.seen
+    assert values.dtype == np.float32 and len(relevance) == sum(groups) == 1920
+    assert relevance.dtype.kind == "i" and {*relevance} == {*range(31)}
+    first = rows.filter(pl.col("split") == "train").head(groups[0])
+    assert relevance[first["label"].arg_min()] == 30
+    assert relevance[first["label"].arg_max()] == 0
+    kernel = SAMPLE / "npz/tile/cpu/train/bmm__a.npz"
+    ranking = xlarank.rank(kernel, work, model_from=ranker)
+    assert ranking.ranked_by == "Nearest" and ranking.metrics["tau"] > 0.9
+    submission = xlarank.submit(tmp_path / "s.csv", work, model_from=ranker, **TILES_OF_CPUS)
+    assert submission.models == {"tile:cpu": "Nearest"}
+    with pytest.raises(ModelError, match="Nearest cannot be saved; expected LGBMRanker or XGB"):
+        ranker.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    with pytest.raises(ModelError, match="Nearest has no contributions by column"):
+        xlarank.explain(kernel, work, model_from=ranker)
+    for options in ({"estimator": 3}, {"estimator": Nearest}, {"estimator": own, "num_leaves": 3}):
+        with pytest.raises(ParameterError, match="estimator"):
+            xlarank.GraphRanker(**options)
+
+
+@pytest.mark.parametrize(
+    ("library", "name", "verbosity", "text"),
+    [("lightgbm", "LGBMRanker", -1, "booster.txt"), ("xgboost", "XGBRanker", 0, "booster.json")],
+)
+def test_estimators_of_known_libraries_are_saved_as_text(
+    work, tmp_path, library, name, verbosity, text
+):
+    pytest.importorskip("sklearn")
+    options = {"n_estimators": 20, "random_state": 1, "n_jobs": 1, "verbosity": verbosity}
+    estimator = getattr(pytest.importorskip(library), name)(**options)
+    ranker = xlarank.GraphRanker(estimator=estimator)
+    rows = xlarank.load_rows(work, "tile:cpu")
+    assert xlarank.cross_validate(rows, ranker).mean > 0.8
+    ranker.fit(rows.filter(pl.col("split") == "train"))
+    kernel = SAMPLE / "npz/tile/cpu/valid/bmm_tb__a.npz"
+    graph = xlarank.read_graph(kernel)
+    ranker.save(tmp_path / "model")
+    names = {path.name for path in (tmp_path / "model").rglob("*") if path.is_file()}
+    assert names == {"model.json", "member.json", text}
+    loaded = xlarank.GraphRanker.load(tmp_path / "model")
+    assert loaded.predict(graph).tolist() == ranker.predict(graph).tolist()
+    ranking = xlarank.rank(kernel, work, model_from=tmp_path / "model")
+    assert ranking.ranked_by == name and ranking.scores.tolist() == loaded.predict(graph).tolist()
+    assert sum(loaded.model_.importance().values()) == pytest.approx(1)
+    explanation = xlarank.explain(kernel, work, model_from=tmp_path / "model")
+    assert sum(explanation.columns.values()) == pytest.approx(explanation.difference, abs=1e-4)
+    with pytest.raises(ModelError, match=f"there is no estimator {name} to fit"):
+        loaded.fit(rows.filter(pl.col("split") == "train"))
+
+
+def test_of_a_large_graph_an_estimator_gets_a_sample(tmp_path):
+    arrays = dict(np.load(TILES / "bmm__a.npz"))
+    picks = np.arange(12_000) % len(arrays["config_runtime"])
+    for name in ("config_feat", "config_runtime", "config_runtime_normalizers"):
+        arrays[name] = arrays[name][picks]
+    arrays["config_feat"][:, 0] = np.arange(12_000)
+    path = save_npz(tmp_path / "large__a.npz", arrays)
+    kernels = [path, TILES / "bmm__b.npz"]
+    ranker = xlarank.GraphRanker(estimator=Nearest(), target="cpu").fit(kernels)
+    _, relevance, groups = ranker.model_.members[0].booster.estimator.seen
+    assert groups == [10_000, 64] and {*relevance[:10_000]} == {*range(31)}
 
 
 def test_progress_is_printed_on_request(tmp_path, capsys):

@@ -146,6 +146,9 @@ def cross_validate(
     ``fold`` and ``held_out``; without them families are held out. ``model`` is a `GraphRanker`,
     which is not fitted itself, or the name of a ranker; by default ``GraphRanker()``.
 
+    Tiles of unseen kernel families are ranked half by the compiler's default, as by the models of
+    `train`; `GraphRanker.predict` ranks without this help.
+
     Raises `xlarank.data.errors.ModelError` for rows that cannot be used.
 
     Examples:
@@ -161,7 +164,7 @@ def cross_validate(
     if model is None or isinstance(model, str):
         model = GraphRanker() if model is None else GraphRanker(model)
     training = TrainingRows.of(rows, model.target, folds=True)
-    return training.cross_validate(model.ranker, model.params, model.settings)
+    return training.cross_validate(model.unfitted(training.collection.kind), model.settings)
 
 
 def evaluate(

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from xlarank.data import errors
 from xlarank.data.errors import ModelError, ParameterError, did_you_mean
-from xlarank.data.graph import GraphLike, as_graph
+from xlarank.data.graph import GraphLike, Kind, as_graph
 from xlarank.data.hardware import require_hardware
 from xlarank.features.rows import GraphRows
 from xlarank.models.card import ModelCard
+from xlarank.models.estimators import name_of
 from xlarank.models.model import Model
 from xlarank.models.params import Interval
 from xlarank.models.rankers import DEFAULT, params_of, specs_of
@@ -48,6 +49,11 @@ class GraphRanker:
         target: hardware to rank for: "tpugraphs" (files of the TpuGraphs dataset) or a chip:
             "tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v6e", "cpu", "nvidia-h200". By default the graphs'
             (`xlarank.data.graph.Graph`). Columns for other hardware are not used.
+        estimator: an estimator in place of the ranker, as LightGBM's ``LGBMRanker`` or XGBoost's
+            ``XGBRanker``: any with ``fit(X, y, group=)``, of which a copy is fitted, and
+            ``predict(X)``. ``y`` is a whole number from 0 to 30 by rank within the graph, higher is
+            faster, ``group`` the number of rows of each graph; of more than 10,000 a sample is
+            drawn with ``random_state``. Rounds and threads are the estimator's own.
         params: parameters of the ranker; default: those for the kind of graphs.
 
     Raises `xlarank.data.errors.ParameterError`, a `ValueError`, for an unknown parameter or a bad
@@ -63,8 +69,7 @@ class GraphRanker:
 
     Examples:
         >>> import xlarank
-        >>> from xlarank.data.collection import SAMPLE
-        >>> kernels = sorted((SAMPLE / "npz" / "tile" / "cpu" / "train").glob("bmm*.npz"))
+        >>> kernels = sorted((xlarank.SAMPLE / "npz/tile/cpu/train").glob("bmm*.npz"))
         >>> ranker = xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1)
         >>> ranker = ranker.fit(kernels[:3])  # for a CPU, by their folder
         >>> ranker.graphs_, ranker.n_features_in_
@@ -72,6 +77,11 @@ class GraphRanker:
         >>> scores = ranker.predict(kernels[3])  # lower is faster
         >>> scores.shape, ranker.score(kernels[3:]) > 0.9  # 1 - slowdown of the best of five
         ((64,), True)
+        >>> import lightgbm  # its LGBMRanker needs scikit-learn
+        >>> own = lightgbm.LGBMRanker(n_estimators=20, n_jobs=1, verbosity=-1)
+        >>> own = xlarank.GraphRanker(estimator=own).fit(kernels[:3])
+        >>> own.score(kernels[3:]) > 0.8
+        True
         >>> xlarank.GraphRanker("ranknet", num_leafs=5)
         Traceback (most recent call last):
         xlarank.data.errors.ParameterError: 'num_leafs' is not a parameter of ranknet; ...; did you
@@ -88,6 +98,7 @@ class GraphRanker:
         random_state: int = 0,
         n_jobs: int | None = -1,
         target: str | None = None,
+        estimator: Any = None,
         **params: Any,
     ) -> None:
         self.ranker = ranker
@@ -95,6 +106,7 @@ class GraphRanker:
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.target = target
+        self.estimator = estimator
         self.params = params
         self._check()
 
@@ -117,7 +129,7 @@ class GraphRanker:
         """
         self._check()
         rows = TrainingRows.of(graphs, self.target)
-        model = rows.fit(self.ranker, self.params, self.settings)
+        model = rows.fit(self.unfitted(rows.collection.kind), self.settings)
         return self._set_fitted(model, rows.left_out)
 
     def predict(self, graph: GraphLike | Frame) -> NDArray[np.float64]:
@@ -151,20 +163,26 @@ class GraphRanker:
         return float(np.mean(scores))
 
     def save(self, folder: str | Path, collection: str | None = None) -> Model:
-        """Write the model into a folder, which `load` and ``--model-from`` take.
+        """Write the model into a folder, which `load`, `rank` and ``--model-from`` take.
 
         Saved into ``models/<collection>`` of a workspace, it is the model of that collection. The
-        name of the ``collection`` is kept in its card. Raises `ModelError` before `fit`, and
-        `WorkspaceError` for a folder that cannot be written.
+        name of the ``collection`` is kept in its card. Of estimators, those of LightGBM and XGBoost
+        are saved as their text; nothing is pickled. Raises `ModelError` before `fit` and for
+        another estimator, and `WorkspaceError` for a folder that cannot be written.
         """
         card = self._require_card()
+        if self.estimator is not None:
+            self.model_.members[0].booster.text()  # raises before the folder is made
         card = replace(card, collection=collection or card.collection)
         self.model_ = self.model_.save(Path(folder), card)
         return self.model_
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Read a model that `save` or the command ``train`` wrote; raises `ModelError`."""
+        """Read a model that `save` or the command ``train`` wrote; raises `ModelError`.
+
+        Of an estimator the fitted trees are read, which predict; `fit` needs the estimator.
+        """
         model = Model.load(Path(folder))
         card = model.require_card()
         ranker = cls(
@@ -197,6 +215,8 @@ class GraphRanker:
 
     def __repr__(self) -> str:
         params = self.get_params()
+        if self.estimator is None:
+            del params["estimator"]
         shown = [repr(params.pop("ranker")), *(f"{name}={params[name]!r}" for name in params)]
         return f"GraphRanker({', '.join(shown)})"
 
@@ -204,6 +224,12 @@ class GraphRanker:
         """Raise `ParameterError` for unknown names and bad values; neither depends on the kind of
         graphs.
         """
+        if self.estimator is not None:
+            name_of(self.estimator)  # raises
+            if self.ranker != DEFAULT or self.params:
+                given = ", ".join([self.ranker, *self.params])
+                got = f"both an estimator and {given} are given"
+                raise ParameterError(got, do="set the parameters of the estimator itself")
         names = [*specs_of(self.ranker), *_COMMON]
         for name in self.params:
             if name not in names:
@@ -216,9 +242,17 @@ class GraphRanker:
         if self.target is not None:
             require_hardware(self.target)
 
+    def unfitted(self, kind: Kind) -> Model:
+        """Return the unfitted model for a kind of graphs."""
+        if self.estimator is not None:
+            return Model.of_estimator(self.estimator, kind)
+        return Model.of(self.ranker, kind, self.params)
+
     @property
     def settings(self) -> FitSettings:
-        """Number of rounds, seed and threads."""
+        """Number of rounds, seed and threads; of estimators, one fit at a time."""
+        if self.estimator is not None:
+            return FitSettings(1, self.random_state, 1)
         return FitSettings(self.n_estimators, self.random_state, self._threads)
 
     @property

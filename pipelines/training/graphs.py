@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,12 +75,12 @@ class TrainingRows:
         recipe = Recipe.of(kind, target)
         return cls(data, FoldPlan.of(data), collection, target, recipe, _left_out(rows))
 
-    def fit(self, ranker: str, params: Mapping[str, Any], settings: FitSettings) -> Model:
-        """Return a fitted ranker with its card."""
-        model = Model.of(ranker, self.collection.kind, params).fit(self.data, settings)
+    def fit(self, unfitted: Model, settings: FitSettings) -> Model:
+        """Return a fitted model with its card."""
+        model = unfitted.fit(self.data, settings)
         card = ModelCard(
             collection=str(self.collection),
-            model=ranker,
+            model=model.name,
             params=dict(model.params),
             rounds=settings.rounds,
             tuned=False,
@@ -92,19 +92,17 @@ class TrainingRows:
         )
         return replace(model, card=card)
 
-    def cross_validate(
-        self, ranker: str, params: Mapping[str, Any], settings: FitSettings
-    ) -> OutOfFold:
-        """Return the out-of-fold scores of a ranker at the best number of rounds."""
+    def cross_validate(self, unfitted: Model, settings: FitSettings) -> OutOfFold:
+        """Return the out-of-fold scores of a model at the best number of rounds."""
         if not self.plan.folds:
             got = f"{counted(self.data.groups, 'graph')} of one program family cannot be held out"
             raise ModelError(got, expected="graphs of two or more program families")
-        model = Model.of(ranker, self.collection.kind, params)
-        curves = self.plan.curves(self.data, model, settings, lambda fold: None)
+        curves = self.plan.curves(self.data, unfitted, settings, lambda fold: None)
         stage = curves.best_stage()
         metrics = curves.at(stage)
         scores = {name: values["score"] for name, values in metrics.items()}
-        return OutOfFold(str(self.collection), ranker, curves.rounds[stage], scores, metrics)
+        rounds = curves.rounds[stage] if unfitted.estimator is None else None
+        return OutOfFold(str(self.collection), unfitted.name, rounds, scores, metrics)
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,7 +110,7 @@ class OutOfFold(Table):
     """Scores of graphs by rankers fitted without them, higher is better.
 
     Attributes:
-        rounds: the number of boosting rounds, the best on these folds.
+        rounds: the number of boosting rounds, the best on these folds; None of an estimator.
         scores: Kaggle's score of each graph: Kendall's tau for layouts, 1 - slowdown of the best of
             five for tiles.
         metrics: all metrics of each graph (docs/reference/metrics.md).
@@ -120,7 +118,7 @@ class OutOfFold(Table):
 
     collection: str
     ranker: str
-    rounds: int
+    rounds: int | None
     scores: dict[str, float]
     metrics: dict[str, dict[str, float]]
 
@@ -145,9 +143,9 @@ class OutOfFold(Table):
 
     def __repr__(self) -> str:
         graphs = counted(len(self.scores), "graph")
-        rounds = counted(self.rounds, "round")
+        rounds = "" if self.rounds is None else f", {counted(self.rounds, 'round')}"
         score = f"{self.mean:.3f} out of fold on {graphs}"
-        return f"<OutOfFold of {self.collection} by {self.ranker}, {rounds}: {score}>"
+        return f"<OutOfFold of {self.collection} by {self.ranker}{rounds}: {score}>"
 
 
 def graph_list(graphs: Iterable[GraphLike]) -> list[GraphLike]:

@@ -1,0 +1,143 @@
+"""Estimators of the user's own: any with ``fit(X, y, group=)`` and ``predict(X)``.
+
+LightGBM's and XGBoost's are saved as the text of their trees and loaded without scikit-learn; no
+other is saved, because nothing is pickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from xlarank.data.errors import ModelError, ParameterError
+from xlarank.models.arrays import Floats, Indices, Matrix
+from xlarank.models.boosters.lightgbm import LightGBMBooster
+from xlarank.models.boosters.xgboost import XGBoostBooster
+from xlarank.models.member import Loss, Member
+from xlarank.models.objectives import MAX_GROUP, mean_rank
+from xlarank.models.training_data import Dataset, FitSettings, TrainingData
+
+#: Relevance of the fastest row of a graph. LightGBM's and XGBoost's default gains end at 31.
+MAX_RELEVANCE: Final = 30
+_LIGHTGBM: Final = "LGBMRanker"
+_XGBOOST: Final = "XGBRanker"
+
+
+@dataclass(frozen=True, eq=False)
+class EstimatorScores:
+    """A fitted estimator with the interface of `LightGBMBooster`; it is not saved."""
+
+    estimator: Any
+
+    rounds = 1
+
+    def relevance(self, values: Matrix) -> Floats:
+        """Return the predictions, ``(rows,)``; raise `ModelError` for another shape."""
+        predicted = np.asarray(self.estimator.predict(values), np.float64)
+        if predicted.shape != (len(values),):
+            got = f"{self._name} predicts an array of shape {predicted.shape}"
+            raise ModelError(got, expected=f"({len(values)},), one number for each row")
+        return predicted
+
+    def stages(
+        self, values: Matrix, scores: Floats, every: int, *, from_zero: bool
+    ) -> Iterator[Floats]:
+        yield scores - self.relevance(values)
+
+    def contributions(self, values: Matrix) -> Floats:
+        raise ModelError(f"{self._name} has no contributions by column", expected=_SAVED)
+
+    def gains(self) -> Floats:
+        """Return the estimator's importance of each column, ``(used columns,)``, 0 without any."""
+        return np.asarray(getattr(self.estimator, "feature_importances_", 0.0), np.float64)
+
+    def text(self) -> str:
+        do = "keep its scores, which submit takes"
+        raise ModelError(f"{self._name} cannot be saved", expected=_SAVED, do=do)
+
+    @property
+    def _name(self) -> str:
+        return type(self.estimator).__name__
+
+
+@dataclass(frozen=True, eq=False)
+class EstimatorFit:
+    """Fits a copy of an estimator, in place of a library of trees."""
+
+    estimator: Any
+
+    def tree_params(self, params: object, settings: FitSettings) -> dict[str, Any]:
+        """Return nothing: the estimator has its own parameters."""
+        return {}
+
+    def fit(
+        self, dataset: Dataset, used: Indices, settings: FitSettings
+    ) -> LightGBMBooster | XGBoostBooster | EstimatorScores:
+        """Fit on the columns ``used`` and at most `MAX_GROUP` rows of each graph."""
+        data = dataset.data
+        rows = []
+        labels = []
+        for group in range(data.groups):
+            rows.append(data.group_matrix(group, slice(MAX_GROUP), used))
+            labels.append(dataset.label[data.rows_of(group)][:MAX_GROUP])
+        fitted = deepcopy(self.estimator)
+        label = np.concatenate(labels).astype(np.int64)
+        fitted.fit(np.concatenate(rows), label, group=np.array([len(part) for part in rows]))
+        if name_of(fitted) == _LIGHTGBM:
+            return LightGBMBooster(fitted.booster_, settings.threads)
+        if name_of(fitted) == _XGBOOST:
+            return XGBoostBooster(fitted.get_booster())
+        return EstimatorScores(fitted)
+
+
+def relevance_labels(member: Member, data: TrainingData, settings: FitSettings) -> Dataset:
+    """Return whole numbers from 0 to `MAX_RELEVANCE` by rank within a graph, higher is faster.
+
+    Graphs of more than `MAX_GROUP` rows are shuffled, so that the first rows are a sample.
+    """
+    if np.diff(data.indptr).max() > MAX_GROUP:
+        data = data.shuffled(settings.seed)
+    label = data.per_group(lambda cost: np.rint(MAX_RELEVANCE * (1 - mean_rank(cost))))
+    return Dataset(data, label, {})
+
+
+def loss_of(estimator: Any) -> Loss:
+    """Return the loss that fits copies of an estimator."""
+    return Loss(name_of(estimator), relevance_labels, {}, EstimatorFit(estimator))
+
+
+def name_of(estimator: Any) -> str:
+    """Return the name of an estimator's class, with its module if it is called as one of
+    `ESTIMATORS` without being it.
+
+    Raises `ParameterError` for anything without ``fit`` and ``predict``.
+    """
+    if isinstance(estimator, type) or not (
+        callable(getattr(estimator, "fit", None)) and callable(getattr(estimator, "predict", None))
+    ):
+        expected = "an object with fit(X, y, group=) and predict(X)"
+        raise ParameterError(f"estimator is {estimator!r}", expected=expected)
+    name = type(estimator).__name__
+    module = type(estimator).__module__
+    library = {_LIGHTGBM: "lightgbm", _XGBOOST: "xgboost"}.get(name)
+    if library is None or module.partition(".")[0] == library:
+        return name
+    return f"{module}.{name}"
+
+
+def _refuse(member: Member, data: TrainingData, settings: FitSettings) -> Dataset:
+    name = member.loss.name
+    do = "pass GraphRanker(estimator=...)"
+    raise ModelError(f"there is no estimator {name} to fit", expected="the estimator itself", do=do)
+
+
+#: Estimators that are saved, by the name of their class. Loaded ones score and are not fitted.
+ESTIMATORS: Final = {
+    _LIGHTGBM: Loss(_LIGHTGBM, _refuse, {}, LightGBMBooster),
+    _XGBOOST: Loss(_XGBOOST, _refuse, {}, XGBoostBooster),
+}
+_SAVED: Final = " or ".join(ESTIMATORS)
