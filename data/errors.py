@@ -85,21 +85,29 @@ def counted(count: int, noun: str) -> str:
 def reasons(reason_of: Mapping[str, str], limit: int = 3) -> list[str]:
     """Return a line ``names: reason`` for each reason, with at most ``limit`` names.
 
-    Names are left out if the reason begins with the first of them.
+    A reason that begins with its name is not the reason of others because of the name.
 
-    >>> reasons({"tile:cpu": "tile:cpu has no test graphs", **dict.fromkeys("abcd",
-    ...     "its labels are withheld")})
-    ['tile:cpu has no test graphs', 'a, b, c and 1 more: its labels are withheld']
+    >>> left_out = dict.fromkeys("abcd", "its labels are withheld")
+    >>> left_out |= {name: f"{name} has no test graphs" for name in ("tile:cpu", "tile:xla")}
+    >>> reasons(left_out | {"e": "e is empty"})
+    ['a, b, c and 1 more: its labels are withheld', 'tile:cpu, tile:xla: each has no test graphs', \
+'e is empty']
     """
-    names_by_reason: dict[str, list[str]] = {}
+    names_by_reason: dict[tuple[str, bool], list[str]] = {}
     for name, reason in reason_of.items():
-        names_by_reason.setdefault(reason, []).append(name)
+        rest = reason.removeprefix(f"{name} ")
+        names_by_reason.setdefault((rest, rest != reason), []).append(name)
     lines = []
-    for reason, names in names_by_reason.items():
+    for (reason, has_name), names in names_by_reason.items():
         shown = ", ".join(names[:limit])
         if len(names) > limit:
             shown += f" and {len(names) - limit:,} more"
-        lines.append(reason if reason.startswith(names[0]) else f"{shown}: {reason}")
+        if reason.startswith(shown):
+            lines.append(reason)
+        elif not has_name:
+            lines.append(f"{shown}: {reason}")
+        else:
+            lines.append(f"{shown}: each {reason}" if len(names) > 1 else f"{shown} {reason}")
     return lines
 
 

@@ -124,7 +124,7 @@ class ModelCard:
         family = f"unseen kernel family ({unseen})"
         if len(rows.kinds) > 1:
             family = f"perhaps an unseen kernel family ({unseen})"
-        return f"{family}: {FALLBACK}, the rest on the model"
+        return f"{family}: {FALLBACK}"
 
     @property
     def fingerprint(self) -> str:

@@ -28,7 +28,7 @@ from xlarank.pipelines.training.training_sets import read_training_set, training
 
 #: Unit held out -> description of the scores.
 HELD_OUT: Final = {
-    KIND: "out of fold, unseen kernel families (layouts: program families)",
+    KIND: "out of fold, unseen families",
     FAMILY: "out of fold, unseen program families",
 }
 ROUNDS: Final = 300

@@ -253,7 +253,6 @@ def _ranked(
         if scored is None and choice is not None:
             scored = choice.model.scores_by_seed(graph)
             ranker = choice.model.name
-            report.ranked_by[str(collection)] = choice.reason
         if scored is None:
             unscored += 1
             continue
@@ -267,6 +266,8 @@ def _ranked(
         report.left_out.pop(str(collection), None)
     report.rows[str(collection)] = len(orders)
     report.models[str(collection)] = " and ".join(rankers)
+    if choice is not None and rankers == [choice.model.name]:
+        report.ranked_by[str(collection)] = choice.reason
     return orders
 
 

@@ -125,7 +125,7 @@ def _choose(
         model = shipped_model(kind, hardware)
         reason = _shipped_reason(model, hardware)
         if collection is not None and trained is None and trained_collections(workspace):
-            reason += f"; {workspace.root} has no model of {collection}"
+            reason += "; no trained model"
         return Choice(model, reason, trained)
     if isinstance(model_from, Model):
         _require_kind(model_from, kind, f"the given {model_from.name}")
@@ -172,10 +172,10 @@ def _value(scores: Mapping[str, float], select: str) -> float:
 def _shipped_reason(model: Model, hardware: str) -> str:
     """Describe a ranker that needs no training."""
     if model.members:
-        return f"{model.name}, which learned from estimates of the TPU's compiler"
+        return f"{model.name}, taught by the TPU's compiler"
     if hardware == TPUGRAPHS and model.kind == "layout":
-        return f"{model.name} of the matrix unit, for files of the TpuGraphs dataset"
-    what = "of the copies that layouts cause" if model.kind == "layout" else "of the loops"
+        return f"{model.name} of the matrix unit (TpuGraphs)"
+    what = "of copies" if model.kind == "layout" else "of the loops"
     note = substitution_note(hardware)
     return f"{model.name} {what} on {hardware}" + (f"; {note}" if note else "")
 

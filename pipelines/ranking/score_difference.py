@@ -261,7 +261,8 @@ def _reference(
 def _notes(model: Model, fallback: str, parts: Contributions, identical: bool) -> tuple[str, ...]:
     notes = []
     if fallback:
-        notes.append(f"{fallback}; ranks are of both, contributions of the model alone")
+        notes.append(fallback)
+        notes.append("ranks are of both, contributions of the model alone")
     if model.shipped and model.members:
         notes.append(
             f"{model.name} learned from estimates of the TPU's compiler, not from measurements"

@@ -94,16 +94,14 @@ class Evaluation(Table):
         return "; ".join(means)
 
     @property
-    def verdicts(self) -> dict[str, str]:
-        """`verdict` by collection; by collection and ranker if there are several rankers."""
+    def verdicts(self) -> dict[str, list[str]]:
+        """`verdict` by collection, one for each ranker if there are several."""
         verdicts = {}
         for collection, rankings in self.rankings.items():
-            if not self.several:
-                verdicts[collection] = verdict(collection, rankings)
+            verdicts[collection] = [] if self.several else [verdict(rankings)]
             for ranker in self.several:
                 if (ranker, None) in rankings:
-                    text = verdict(collection, rankings, ranker)
-                    verdicts[f"{collection}, {ranker}"] = text
+                    verdicts[collection].append(f"{ranker}: {verdict(rankings, ranker)}")
         return verdicts
 
     @property

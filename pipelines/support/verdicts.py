@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -11,7 +10,7 @@ import numpy as np
 from xlarank.data.errors import counted
 from xlarank.data.families import program_family
 from xlarank.models.model import Model
-from xlarank.models.validation.metrics import bootstrap_interval, summary
+from xlarank.models.validation.metrics import bootstrap_interval
 from xlarank.pipelines.support.baselines import (
     RANDOM,
     UNTRAINED,
@@ -51,7 +50,7 @@ def mean_over_collections(metrics: Mapping[str, Metrics]) -> str:
 
     >>> one, other = ({"a": {"score": score}} for score in (0.75, 0.25))
     >>> mean_over_collections({"tile:cpu": one, "layout:cpu:random": other})
-    'mean over tile:cpu and layout:cpu:random, equally weighted: 0.500'
+    'mean over 2 collections, equally weighted: 0.500'
     >>> mean_over_collections({"tile:cpu": one, **dict.fromkeys(_KAGGLE, other)})
     "mean over Kaggle's five collections, equally weighted: 0.250"
     """
@@ -60,11 +59,7 @@ def mean_over_collections(metrics: Mapping[str, Metrics]) -> str:
     if len(names) < 2:
         return ""
     mean = np.mean([column(metrics[name]).mean() for name in names])
-    label = (
-        "Kaggle's five collections"
-        if is_complete
-        else " and ".join([", ".join(names[:-1]), names[-1]])
-    )
+    label = "Kaggle's five collections" if is_complete else f"{len(names)} collections"
     return f"mean over {label}, equally weighted: {mean:.3f}"
 
 
@@ -103,54 +98,31 @@ families in the training set of the model')
     return f"{related} of {counted(graphs, 'graph')} {one} in the training set of the model"
 
 
-def verdict(collection: str, rankings: Rankings, ranker: str = "") -> str:
+def verdict(rankings: Rankings, ranker: str = "") -> str:
     """Compare a ranker, by default the first, with the best simple count.
 
     >>> model, rule = ({"a": {"score": x}, "b": {"score": x + 0.25}} for x in (0.5, 0.25))
-    >>> verdict("layout:cpu:random", {("lambdarank", None): model, ("rule: file order",
-    ...     None): rule})
-    'better than the best simple count (file order, 0.375): Kendall tau 0.625 (0.500 to 0.750),
-    ahead on 2 of 2 graphs, by +0.250 (95 % interval +0.250 to +0.250) on average'
+    >>> verdict({("lambdarank", None): model, ("rule: file order", None): rule})
+    'better than the best simple count: +0.250 (+0.250 to +0.250), ahead on 2 of 2 graphs'
     """
     metrics = rankings[ranker or next(iter(rankings))[0], None]
-    score = f"{score_name(collection)} {_mean_score(metrics)}"
-    rules = {}
+    rules = []
     for name, scored in untrained(rankings).items():
         if name not in (RANDOM, *UNTRAINED) and metrics.keys() <= scored.keys():
-            rules[name] = np.array([scored[graph]["score"] for graph in metrics])
-    rule = max(rules, key=lambda name: rules[name].mean())
-    leads = column(metrics) - rules[rule]
+            rules.append(np.array([scored[graph]["score"] for graph in metrics]))
+    best = max(rules, key=lambda scores: float(scores.mean()))
+    leads = column(metrics) - best
     low, high = bootstrap_interval(leads)
-    best_rule = f"the best simple count ({rule}, {rules[rule].mean():.3f})"
     if len(metrics) == 1:
-        return f"on one graph alone, beside {best_rule}: {score}"
+        return f"on one graph alone, the best simple count has {best.mean():.3f}"
     if not leads.any():
-        return f"level with {best_rule} on every graph: {score}"
-    count = f"ahead on {(leads > 0).sum()} of {counted(len(metrics), 'graph')}"
-    lead = f"by {leads.mean():+.3f} (95 % interval {low:+.3f} to {high:+.3f}) on average"
-    if low > 0 or high < 0:
-        compared_with = f"{'better' if low > 0 else 'worse'} than {best_rule}"
+        return "level with the best simple count on every graph"
+    if low > 0:
+        compared = "better than"
+    elif high < 0:
+        compared = "worse than"
     else:
-        place = "ahead of" if leads.mean() > 0 else "behind"
-        compared_with = f"{place} {best_rule}, but not significantly"
-    return f"{compared_with}: {score}, {count}, {lead}"
-
-
-def count_verdicts(verdicts: Iterable[str]) -> str:
-    """Count models by their verdicts.
-
-    >>> count_verdicts(["better than ...", "behind ..., but not significantly: ..."])
-    'Beside the best simple count, of 2 models: 1 better, 0 worse, 1 not significantly \
-different.'
-    """
-    count = Counter(text.split()[0] for text in verdicts)
-    better, worse, alone = (count.pop(start, 0) for start in ("better", "worse", "on"))
-    counts = f"{better} better, {worse} worse, {count.total()} not significantly different"
-    counts += f", {alone} on one graph alone" if alone else ""
-    models = counted(better + worse + alone + count.total(), "model")
-    return f"Beside the best simple count, of {models}: {counts}."
-
-
-def _mean_score(metrics: Metrics) -> str:
-    scores = {graph: values["score"] for graph, values in metrics.items()}
-    return with_interval(summary(scores))
+        compared = f"not significantly {'ahead of' if leads.mean() > 0 else 'behind'}"
+    lead = f"{leads.mean():+.3f} ({low:+.3f} to {high:+.3f})"
+    count = f"ahead on {(leads > 0).sum()} of {len(metrics)} graphs"
+    return f"{compared} the best simple count: {lead}, {count}"

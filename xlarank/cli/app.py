@@ -73,16 +73,13 @@ demo --workspace work/demo
 #: Next command. ``{file}`` stands for what the finished command recorded, the other words for
 #: its options; without a file, no command is shown.
 NEXT: Final = {
-    "info": "build-features{data_root}{collection}",
-    "build-features": "train{workspace}{collection} # tune first for better parameters",
+    "info": "{then}{data_root}{collection}",
+    "build-features": "train{workspace}{collection}",
     "tune": "train{workspace}{collection}{model} # takes these parameters",
     "train": "{scored_by}{workspace}{collection} # then rank a graph",
     "evaluate": ("report{workspace}{collection} # pictures, and the explanation of a ranking"),
     "cross-validate": "train{workspace}{collection} # --model chooses the ranker",
-    "rank": (
-        "explain {file}{workspace}{target}{collection}{model_from} "
-        "# why the first is first; measure the first five"
-    ),
+    "rank": ("explain {file}{workspace}{target}{collection}{model_from} # why the first is first"),
     "submit": "check-submission {file}{data_root}{workspace}{collection} # then upload the file",
     "explain": "explain-feature {file} # the meaning of a column",
     "import-hlo": "rank {file}{target} # proposes configurations and ranks them",

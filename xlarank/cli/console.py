@@ -35,7 +35,7 @@ from xlarank.data.errors import counted, reasons
 _MAX_LINES = 20
 _MAX_NAMES = 3
 #: Width of lines and tables if the output is not a terminal.
-FILE_WIDTH = 150
+FILE_WIDTH = 100
 #: A parameter in a message, perhaps with a value.
 _PARAMETER: Final = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
 #: Parameters whose options have another name.
@@ -124,11 +124,20 @@ def list_lines(title: str, lines: Sequence[str], *, error: bool = False) -> None
 
 def list_reasons(title: str, reason_of: Mapping[str, str]) -> None:
     """Print why names are left out, grouped by reason."""
-    list_lines(title, _grouped(reason_of))
+    list_lines(title, _grouped(reason_of, len(title)))
 
 
-def _grouped(reason_of: Mapping[str, str]) -> list[str]:
-    return reasons(reason_of, len(reason_of) if current_run.verbose else _MAX_NAMES)
+def _grouped(reason_of: Mapping[str, str], width: int = 0) -> list[str]:
+    """Return lines with up to three names, as many as fit beside ``width`` characters; if verbose,
+    with all.
+    """
+    if current_run.verbose:
+        return reasons(reason_of, len(reason_of))
+    for limit in range(_MAX_NAMES, 0, -1):
+        lines = reasons(reason_of, limit)
+        if max(map(len, lines), default=0) + width + 2 <= FILE_WIDTH:
+            break
+    return lines
 
 
 def show_rows(rows: Iterable[Mapping[str, object]]) -> None:

@@ -64,6 +64,7 @@ def info(
     from xlarank.pipelines.info import info as run
     from xlarank.pipelines.programs.kinds import error_of_file
 
+    console.current_run.words["then"] = "build-features"
     if graph is not None:
         if data_root is not None or collection:
             got = f"both {graph} and a data root or collection are named"
@@ -134,6 +135,8 @@ def _show_nodes(program: Path, json_file: Path | None) -> None:
         console.current_run.words["target"] = f" --target {DEFAULT_CHIP}"
         console.current_run.keep(program)
     write_json(json_file, nodes)
+    then = f"rank {shlex.quote(str(program))} # name a chip by --target"
+    console.current_run.words["then"] = then
 
 
 def info_row(part: SplitInfo) -> dict[str, str]:
@@ -142,14 +145,12 @@ def info_row(part: SplitInfo) -> dict[str, str]:
         "collection": part.collection,
         "split": part.split,
         ">graphs": f"{part.graphs:,}",
-        ">labelled": f"{part.labelled:,}",
+        ">labels": f"{part.labelled:,}",
         ">families": f"{len(part.families):,}",
         ">configs": rounded(part.configs),
-        ">distinct": rounded(part.distinct),
+        ">unique": rounded(part.distinct),
         ">nodes": _span(part.nodes),
         ">configurable": _span(part.configurable),
-        ">siblings": f"{part.siblings:,}" if part.configurable else "-",
-        ">MB": f"{part.bytes / 1e6:.1f}",
     }
 
 

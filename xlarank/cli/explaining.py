@@ -13,6 +13,7 @@ from xlarank.data.errors import counted
 from xlarank.data.workspace import Workspace
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
+    from xlarank.features.layout.config_costs import SlowNode
     from xlarank.pipelines.ranking.score_difference import Explanation
 
 app = Typer()
@@ -34,10 +35,9 @@ def _show_difference(result: Explanation) -> None:
     if result.against_is != f"configuration {against}":
         against += f", {result.against_is}"
     name = f"configuration {result.configuration}"
-    say(
-        f"{result.graph}: {name} (rank {first} of {result.configurations:,}) is ranked {relation} "
-        f"{against} (rank {second}), by the {result.model} of {result.collection}"
-    )
+    of = "" if result.collection.endswith(":any") else f" of {result.collection}"
+    say(f"{result.graph}: {name} (rank {first} of {result.configurations:,})")
+    say(f"is ranked {relation} {against} (rank {second}), by {result.model}{of}")
     say(f"score difference {result.difference:+z.4f} (below 0: {name} is faster)")
     for title, pair in (("estimated", result.estimated_ns), ("in the file", result.runtime_ns)):
         if pair:
@@ -109,10 +109,14 @@ def _show_copies(result: Explanation) -> None:
         if nodes:
             total = _microseconds(sum(node.nanoseconds for node in nodes))
             say(f"only {config} has {counted(len(nodes), 'slow node')}, estimated {total} µs more")
+        by_reason: dict[str, list[SlowNode]] = {}
+        for node in nodes:
+            by_reason.setdefault(REASONS[node.quantity], []).append(node)
         rows = []
-        for node in nodes[:_TOP]:
-            ns = _microseconds(node.nanoseconds)
-            rows.append({">µs": ns, ">node": node.node, "reason": REASONS[node.quantity]})
+        for reason, slow in by_reason.items():
+            listed = ", ".join(dict.fromkeys(str(node.node) for node in slow[:_TOP]))
+            ns = _microseconds(sum(node.nanoseconds for node in slow))
+            rows.append({">µs": ns, "nodes": listed, "reason": reason})
         show_rows(rows)
 
 

@@ -168,28 +168,21 @@ def _show_trained(results: Sequence[TrainResult]) -> None:
             "model": result.model + (" (tuned)" if result.tuned else ""),
             ">graphs": result.graphs,
             ">rows": f"{result.rows:,}",
-            ">families": result.families,
             ">rounds": result.rounds,
-            "rounds chosen by": result.chosen_by,
-            ">out-of-fold score": spread(result.folds.get("score")),
-            ">seeds": result.seeds,
-            ">s": f"{result.seconds:.0f}",
+            "chosen by": result.chosen_by,
+            ">out of fold": spread(result.folds.get("score")),
         }
         for result in results
         if not result.skipped
     )
     list_lines("note", [result.note for result in results if result.note])
     for result in results:
-        if result.comparison:
-            say(f"{result.collection}, out of fold", "bold")
-            show_ranking(result.comparison, result.collection)
         if result.ranked_by:
-            say(f"{result.collection} is ranked by {result.ranked_by}")
+            say(f"{result.collection} is ranked by {result.ranked_by}", "bold")
+        if result.comparison:
+            show_ranking(result.comparison, result.collection)
         if result.why:
-            say(f"{result.collection}: {result.why}")
+            say(f"compared: {result.why}")
         if result.fallback:
-            say(f"{result.collection}: fallback for unseen kernel families: {result.fallback}")
-        if result.importance:
-            best = [f"{name} {share:.0%}" for name, share in list(result.importance.items())[:3]]
-            say(f"{result.collection}: most important columns: {', '.join(best)}", "dim")
+            say(f"unseen kernel families: {result.fallback}")
     list_lines("not trained", [result.skipped for result in results if result.skipped])

@@ -337,7 +337,7 @@ def build(root: DataRoot, workspace: Workspace, request: BuildRequest) -> dict[s
         say(f"{kind}: {columns}; {report.seconds:.1f} s in all")
     list_lines("note", substitutions(part.collection for part in report.splits))
     for part in report.splits:
-        title = f"cannot be ranked, kept for prediction ({part.collection} {part.split})"
+        title = f"cannot be ranked ({part.collection} {part.split})"
         reason = _SAME if part.split == "test" else UNRANKABLE
         list_reasons(title, dict.fromkeys(part.unrankable, reason))
     list_lines("no file in the data root any more, rows removed", report.removed)

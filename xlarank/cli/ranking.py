@@ -131,9 +131,7 @@ def _rank_program(
     graph = proposal.graph
     named = {"target": target, "collection": collection, "model_from": model_from}
     ranking = run(work, graph, **named)
-    number = counted(graph.configs, "configuration")
-    say(f"{graph.name}: {number} proposed of {proposal.space:,} possible")
-    show_ranking(ranking, top)
+    show_ranking(ranking, top, f" proposed of {proposal.space:,} possible")
     result = ranking.as_json(top)
     if check:
         chosen = [0, *(int(at) for at in ranking.order if at)][: check + 1]
@@ -162,9 +160,9 @@ def _show_check(found: dict[int, int | None]) -> None:
         say("none of them is faster than the compiler's default; search with the compiler: advise")
 
 
-def show_ranking(ranking: Ranking, top: int) -> None:
+def show_ranking(ranking: Ranking, top: int, proposed: str = "") -> None:
     configs = counted(len(ranking.order), "configuration")
-    say(f"{ranking.graph}: {configs}", "bold")
+    say(f"{ranking.graph}: {configs}{proposed}", "bold")
     say(f"ranked by {ranking.reason}")
     for note in filter(None, [*ranking.notes, ranking.fallback]):
         say(note)
@@ -215,7 +213,7 @@ def _show_losses(ranking: Ranking) -> None:
         share = (node.nanoseconds - node.fastest_ns) / total if total else 0.0
         if share < 0.001:
             continue
-        cause = "an operand has the contracted dimension along its lanes"
+        cause = "its contracted dimension lies along lanes"
         if node.output_ns > node.fastest_ns:
             order = ",".join(map(str, node.fastest_order))
             cause = "its sublanes are padded"
@@ -313,11 +311,13 @@ def submit(
 
 def _show_submission(report: Submission) -> None:
     show_rows(
-        {"collection": name, ">test graphs": count, "ranked by": report.models[name]}
+        {
+            "collection": name,
+            ">graphs": count,
+            "ranked by": report.ranked_by.get(name, report.models[name]),
+        }
         for name, count in report.rows.items()
     )
-    for name, reason in report.ranked_by.items():
-        say(f"{name} is ranked by {reason}")
     rows = counted(len(report.ranked), "row")
     say(f"wrote {report.out}: {rows}, checked")
     covered = {name: report.left_out[name] for name in report.left_out if report.covers(name)}
@@ -326,8 +326,8 @@ def _show_submission(report: Submission) -> None:
     if report.unranked:
         why = f"are in the order of their files, not ranked ({'; '.join(causes)})"
         list_lines("note", [f"{report.unranked} of {rows} {why}"])
-    for name in sorted(report.left_out.keys() - covered):
-        say(f"{name} has no test graphs, so no rows")
+    if without := sorted(report.left_out.keys() - covered):
+        say(f"no rows for lack of test graphs: {', '.join(without)}")
 
 
 @app.command()

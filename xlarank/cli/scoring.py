@@ -46,7 +46,6 @@ def evaluate(
     mean, spread and a bootstrap interval.
     """
     from xlarank.pipelines.evaluate import evaluate as run
-    from xlarank.pipelines.support.verdicts import with_interval
 
     built = built_workspace(data_root, workspace, collection, splits=[split])
     evaluation = run(
@@ -58,13 +57,6 @@ def evaluate(
         scores=read_scores(scores, split),
     )
     _show(evaluation, graphs)
-    _show_comparison(evaluation)
-    for collection_name, metrics in evaluation.report.items():
-        if "speedup@1" in metrics:
-            first, five = (with_interval(metrics[metric]) for metric in ("speedup@1", "speedup@5"))
-            count = counted(len(metrics["speedup@1"]["graphs"]), "graph")
-            speedup = f"{first} times as fast as the compiler's default"
-            say(f"{collection_name}: {speedup}, best of the first five {five}; {count}")
     _finish(evaluation, evaluation.report, json_file)
     return evaluation
 
@@ -98,34 +90,42 @@ def cross_validate(
     several = len(set(model or ())) > 1
     if best := evaluation.several[:1] or [*dict.fromkeys(model or ())][:1]:
         console.current_run.words["collection"] += f" --model {best[0]}"
-    if not several:
-        _show(evaluation, graphs=console.current_run.verbose)
-    _show_comparison(evaluation)
+    _show(evaluation, graphs=console.current_run.verbose, has_metrics=not several)
     _finish(evaluation, evaluation.comparison if several else evaluation.report, json_file)
 
 
-def _show(evaluation: Evaluation, graphs: bool) -> None:
-    """Print each collection's name, number of graphs and metrics."""
+def _show(evaluation: Evaluation, graphs: bool, *, has_metrics: bool = True) -> None:
+    """Print the metrics of each collection, the comparison of rankers and rules, and verdicts."""
+    verdicts = evaluation.verdicts
+    comparison = evaluation.comparison
     for name, metrics in evaluation.report.items():
         count = counted(len(metrics["score"]["graphs"]), "graph")
         say(f"{name}, {evaluation.graphs}: {count}", "bold")
         if name in evaluation.ranked_by:
-            say(f"{name} is ranked by {evaluation.ranked_by[name]}")
-        show_rows(score_rows(metrics, graphs))
-
-
-def _show_comparison(evaluation: Evaluation) -> None:
-    """Print the comparison of rankers and rules, verdicts, and the mean over collections."""
-    for name, rows in evaluation.comparison.items():
-        if not rows:  # the rankers score no graph in common
-            continue
-        count = counted(rows[0]["graphs"], "graph")
-        say(f"{name}, {evaluation.graphs}: compared on {count}", "bold")
-        show_ranking(rows, name)
-    for name, text in evaluation.verdicts.items():
-        say(f"{name}: {text}")
+            say(f"ranked by {evaluation.ranked_by[name]}")
+        if has_metrics:
+            show_rows(score_rows(metrics, graphs))
+        if rows := comparison[name]:  # empty if the rankers score no graph in common
+            if rows[0]["graphs"] < len(metrics["score"]["graphs"]):
+                say(f"compared on {counted(rows[0]['graphs'], 'graph')}")
+            show_ranking(rows, name)
+        for text in verdicts[name]:
+            say(text)
+        if has_metrics and "speedup@1" in metrics:
+            say(_speedup(metrics))
     if evaluation.overall:
         say(evaluation.overall)
+
+
+def _speedup(metrics: dict[str, Any]) -> str:
+    """Describe how fast the first configurations are, beside the compiler's default."""
+    from xlarank.pipelines.support.verdicts import with_interval
+
+    first = with_interval(metrics["speedup@1"])
+    five = with_interval(metrics["speedup@5"])
+    graphs = len(metrics["speedup@1"]["graphs"])
+    fewer = f", {counted(graphs, 'graph')}" if graphs < len(metrics["score"]["graphs"]) else ""
+    return f"times as fast as the default{fewer}: {first}, best of the first five {five}"
 
 
 def _finish(evaluation: Evaluation, result: Any, json_file: Path | None) -> None:
@@ -155,8 +155,9 @@ def score_rows(report: dict[str, Any], graphs: bool) -> list[dict[str, str]]:
         rows.append({})
     complete = ceilings.keys() == first["graphs"].keys()
     rows.append(row("mean", "mean", ceiling=fmean(ceilings.values()) if complete else None))
-    for label, part in (("std", "std"), ("95 % low", "low"), ("95 % high", "high")):
-        rows.append(row(label, *[part] * (len(first["graphs"]) > 1)))
+    if len(first["graphs"]) > 1:
+        for label, part in (("std", "std"), ("95 % low", "low"), ("95 % high", "high")):
+            rows.append(row(label, part))
     if first.get("seeds_std") is not None:
         rows.append(row("std over seeds", "seeds_std"))
     if any(
