@@ -96,10 +96,9 @@ def encode_program(module: Message) -> Arrays:
             configurable.append(node)
     ends = np.cumsum([len(computation.instructions) for computation in module.computations])
     major = [bool(_MAJOR.search(computation.name)) for computation in module.computations]
-    splits = {"node_splits": np.unique([0, *ends[major], ends[-1]])[None]}
     operands, dimensions = _dots(module, arrays)
     return arrays | {
-        **splits,
+        "node_splits": np.unique([0, *ends[major], ends[-1]])[None],
         "node_config_ids": np.array(configurable, np.int64),
         "node_dot_operands": operands,
         "node_dot_dimensions": dimensions.astype(np.int8),
@@ -360,14 +359,15 @@ def layout_arrays(data: Message) -> Arrays:
                 raise HloError(got, expected="at most 3")
             for slot, tensor in enumerate(node.tensors):
                 rows[number, column, slot, : len(tensor.dims)] = tensor.dims[:MAX_RANK]
-    features = rows.reshape(*rows.shape[:2], len(schema.LAYOUT_COLUMNS))
-    arrays["node_config_ids"] = ids.astype(np.int64)
-    arrays["node_config_feat"] = features
-    return arrays | _runtimes(runs)
+    return arrays | {
+        "node_config_ids": ids.astype(np.int64),
+        "node_config_feat": rows.reshape(*rows.shape[:2], len(schema.LAYOUT_COLUMNS)),
+        "config_runtime": _runtimes(runs),
+    }
 
 
-def _runtimes(runs: Sequence[Message]) -> Arrays:
-    return {"config_runtime": np.array([run.profile.compute_time_ns for run in runs], np.int64)}
+def _runtimes(runs: Sequence[Message]) -> NDArray[np.int64]:
+    return np.array([run.profile.compute_time_ns for run in runs], np.int64)
 
 
 def kernel_name(stem: str, fingerprint: int) -> str:
@@ -397,10 +397,12 @@ def tile_arrays(kernel: Message) -> Arrays:
         raise HloError(got, expected="a runtime to divide the others by")
     tiles = [run.op_config.tile_size_config for run in runs]
     rows = [tile_row(tile.kernel_bounds, tile.output_bounds, tile.input_bounds) for tile in tiles]
-    features = {"config_feat": np.array(rows, np.int64).astype(np.float32)}
     normalizers = np.full(len(runs), default.profile.compute_time_ns, np.int64)
-    arrays = encode_kernel(kernel.module) | features | _runtimes(runs)
-    return arrays | {"config_runtime_normalizers": normalizers}
+    return encode_kernel(kernel.module) | {
+        "config_feat": np.array(rows, np.int64).astype(np.float32),
+        "config_runtime": _runtimes(runs),
+        "config_runtime_normalizers": normalizers,
+    }
 
 
 def tile_row(

@@ -14,7 +14,7 @@ from xlarank.data.hardware import DEFAULT_CHIP
 
 if TYPE_CHECKING:
     from xlarank.pipelines.programs.advise.advice import Advice
-    from xlarank.pipelines.programs.advise.diagnosis import Change, Cost, Diagnosis
+    from xlarank.pipelines.programs.advise.diagnosis import Cost, Diagnosis
     from xlarank.pipelines.programs.collect import Collected
 
 app = Typer()
@@ -22,6 +22,11 @@ app = Typer()
 _STATUS: Final = {"ok": "compiled", "known": "duplicates of known programs"}
 #: Maximum number of operations and copies shown in a table; --json lists all.
 _SHOWN: Final = 10
+
+_Chip = Annotated[
+    str, Option(help="tpu-v3, tpu-v4, tpu-v5e, tpu-v6e (estimated), cpu or device (measured here).")
+]
+_Jobs = Annotated[int, Option(min=1, max=64, help="Number of configurations compiled at a time.")]
 
 
 @app.command()
@@ -69,10 +74,7 @@ def import_hlo(
 def collect(
     program: Annotated[str, Option(help="HLO file, or module:function.")],
     out: Annotated[Path, Option(help="Data root to write to; graphs go below its npz/.")],
-    target: Annotated[
-        str,
-        Option(help="tpu-v3, tpu-v4, tpu-v5e, tpu-v6e (estimated), cpu or device (measured here)."),
-    ] = DEFAULT_CHIP,
+    target: _Chip = DEFAULT_CHIP,
     configs: Annotated[
         int, Option(min=1, help="Number of random configurations, the compiler's default included.")
     ] = 64,
@@ -80,9 +82,7 @@ def collect(
         float,
         Option(min=0, help="Maximum minutes of measuring, once programs are loaded (cpu, device)."),
     ] = 10.0,
-    jobs: Annotated[
-        int, Option(min=1, max=64, help="Number of configurations compiled at a time.")
-    ] = 1,
+    jobs: _Jobs = 1,
     seed: options.Seed = 0,
 ) -> None:
     """Label layouts of a program: estimated by the TPU compiler (no TPU needed) or measured on this
@@ -116,10 +116,7 @@ def _show_labels(labels: Collected, configs: int) -> None:
 @app.command()
 def advise(
     program: Annotated[str, Argument(help="HLO file, or module:function.")],
-    target: Annotated[
-        str,
-        Option(help="tpu-v3, tpu-v4, tpu-v5e, tpu-v6e (estimated), cpu or device (measured here)."),
-    ] = DEFAULT_CHIP,
+    target: _Chip = DEFAULT_CHIP,
     budget: Annotated[int, Option(min=1, help="Number of compilations; 1: diagnosis only.")] = 20,
     measure: Annotated[
         bool, Option(help="Run as written and as advised in turn; keep gains.")
@@ -127,9 +124,7 @@ def advise(
     out: Annotated[Path, Option(help="Folder for the advice and the edited module.")] = options.WORK
     / "advice",
     minutes: Annotated[float, Option(min=0, help="Stop after this many minutes.")] = 60.0,
-    jobs: Annotated[
-        int, Option(min=1, max=64, help="Number of configurations compiled at a time.")
-    ] = 1,
+    jobs: _Jobs = 1,
     json_file: options.Json = None,
 ) -> None:
     """Show the copies that layouts force and search for faster layouts (TPUs: by the compiler, no
@@ -191,7 +186,18 @@ def _show_advice(advice: Advice) -> None:
         }
         for leaf in (*advice.inputs, *advice.outputs)
     )
-    _show_changes(advice.changes)
+    show_rows(
+        {
+            "operation": change.name,
+            "opcode": change.opcode,
+            "shape": change.shape,
+            "minor to major": _order(change.minor_to_major),
+            "major to minor": _order(change.major_to_minor),
+            "from": change.source,
+            "source": f"{change.file}:{change.line}" if change.file else "",
+        }
+        for change in advice.changes
+    )
     if advice.diagnosis is not None and advice.diagnosis_after is not None:
         before = advice.diagnosis.moved_cycles
         after = advice.diagnosis_after.moved_cycles
@@ -223,21 +229,6 @@ def _show_diagnosis(diagnosis: Diagnosis) -> None:
 
 def _cost_cells(cost: Cost) -> dict[str, str]:
     return {">cycles": f"{cost.cycles:,}", ">share": f"{cost.share:.1%}", "shape": cost.shape}
-
-
-def _show_changes(changes: list[Change]) -> None:
-    show_rows(
-        {
-            "operation": change.name,
-            "opcode": change.opcode,
-            "shape": change.shape,
-            "minor to major": _order(change.minor_to_major),
-            "major to minor": _order(change.major_to_minor),
-            "from": change.source,
-            "source": f"{change.file}:{change.line}" if change.file else "",
-        }
-        for change in changes
-    )
 
 
 def _line(source: str) -> str:

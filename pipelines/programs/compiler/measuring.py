@@ -35,46 +35,49 @@ _TYPES: Final = dict(
 _Loaded = tuple[Callable[[list[Any]], list[Any]], list[Any]]
 
 
-class _Inputs:
-    """Random inputs of a module; modules with equal entry layouts share the arrays on the device.
+def _random_inputs(module: bytes, seed: int) -> list[NDArray[Any]]:
+    """Return random inputs of a module; integers are 0 or 1: valid indices.
 
-    Integers are 0 or 1: valid indices. Raises `CompilerError` for other inputs than numbers.
+    Raises `CompilerError` for other inputs than numbers.
     """
+    import ml_dtypes  # installed with jax
 
-    def __init__(self, xla: Xla, module: bytes, seed: int) -> None:
-        import ml_dtypes  # installed with jax
+    rng = np.random.default_rng(seed)
+    inputs = []
+    for shape in HloModuleProto.FromString(module).host_program_shape.parameters:
+        name = _TYPES.get(shape.element_type)
+        if name is None or shape.tuple_shapes:
+            got = f"a parameter has element type {shape.element_type}"
+            raise CompilerError(got, expected="arrays of numbers, to run the program")
+        values: NDArray[Any]
+        if "float" in name:
+            values = np.asarray(rng.standard_normal(tuple(shape.dimensions)))
+        else:
+            values = np.asarray(rng.integers(0, 2, tuple(shape.dimensions)))
+        inputs.append(values.astype(ml_dtypes.bfloat16 if name == "bfloat16" else name))
+    return inputs
 
-        self.xla = xla
-        self.values: list[NDArray[Any]] = []
-        self._laid_out: dict[tuple[Order, ...], list[Any]] = {}
-        rng = np.random.default_rng(seed)
-        for shape in HloModuleProto.FromString(module).host_program_shape.parameters:
-            name = _TYPES.get(shape.element_type)
-            if name is None or shape.tuple_shapes:
-                got = f"a parameter has element type {shape.element_type}"
-                raise CompilerError(got, expected="arrays of numbers, to run the program")
-            values: NDArray[Any]
-            if "float" in name:
-                values = np.asarray(rng.standard_normal(tuple(shape.dimensions)))
-            else:
-                values = np.asarray(rng.integers(0, 2, tuple(shape.dimensions)))
-            dtype = ml_dtypes.bfloat16 if name == "bfloat16" else name
-            self.values.append(values.astype(dtype))
 
-    def load(self, program: bytes) -> _Loaded:
-        """Compile a program; return a function of arrays, and the inputs laid out for it."""
-        import jax
-        from jax.experimental.layout import Format, Layout
+def _load(
+    xla: Xla,
+    program: bytes,
+    inputs: Sequence[NDArray[Any]],
+    laid_out: dict[tuple[Order, ...], list[Any]],
+) -> _Loaded:
+    """Compile a program; return a function of arrays, and the inputs laid out for it.
 
-        executable = self.xla.compile(program)
-        orders = tuple(compiled_entry_layouts(executable.hlo_modules()[0].to_string())[0])
-        if orders not in self._laid_out:
-            device = jax.sharding.SingleDeviceSharding(self.xla.device)
-            formats = []
-            for order in orders:
-                formats.append(Format(Layout(order[::-1]), device) if order else device)
-            self._laid_out[orders] = jax.device_put(self.values, formats)
-        return executable.execute, self._laid_out[orders]
+    Programs with equal entry layouts share the arrays on the device, ``laid_out``.
+    """
+    import jax
+    from jax.experimental.layout import Format, Layout
+
+    executable = xla.compile(program)
+    orders = tuple(compiled_entry_layouts(executable.hlo_modules()[0].to_string())[0])
+    if orders not in laid_out:
+        device = jax.sharding.SingleDeviceSharding(xla.device)
+        formats = [Format(Layout(order[::-1]), device) if order else device for order in orders]
+        laid_out[orders] = jax.device_put(inputs, formats)
+    return executable.execute, laid_out[orders]
 
 
 def measure(
@@ -94,13 +97,14 @@ def measure(
     One that takes ``limit`` seconds to load or run ends the process. Inputs are drawn for the
     module ``plain``; ``done`` rounds were measured before.
     """
-    inputs = _Inputs(xla, plain, seed)
+    inputs = _random_inputs(plain, seed)
+    laid_out: dict[tuple[Order, ...], list[Any]] = {}
     rng = np.random.default_rng([seed, done])
     loaded: dict[str, _Loaded] = {}
     problems: dict[str, str] = {}
     for name in programs:
         with _attempt(folder, name, problems, limit):
-            loaded[name] = inputs.load(programs[name])
+            loaded[name] = _load(xla, programs[name], inputs, laid_out)
         _write_event(folder, "loaded", name)
     first = next(iter(programs))
     reference = None
