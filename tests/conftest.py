@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -50,6 +51,13 @@ def _elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with contextlib.chdir(tmp_path_factory.mktemp("elsewhere")):
         yield
     assert _work_files() == before, f"a test has written to {ROOT / 'work'}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_collection_of_garbage() -> Iterator[None]:
+    """Build layouts without it: in the process of all tests it takes longer than a graph."""
+    with mock.patch("xlarank.pipelines.support.building.gc"):
+        yield
 
 
 @pytest.fixture

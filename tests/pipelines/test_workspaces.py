@@ -193,7 +193,7 @@ def test_flipped_bits_are_seen_and_mended_by_building(tree, built, request):
     work = Workspace(built)
     path = work.rows(LAYOUTS, "train", 0)
     whole = path.read_bytes()
-    count = 120 if request.config.option.exhaustive else 20
+    count = 120 if request.config.option.exhaustive else 8
     bits = np.random.default_rng(0).integers(8 * len(whole), size=count)
     for bit in [*bits, 4 * len(whole)]:  # the last: a value, not the footer
         spoilt = bytearray(whole)
