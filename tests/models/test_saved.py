@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 import tempfile
 from dataclasses import replace
 from functools import partial
@@ -143,6 +144,16 @@ def test_a_card_cannot_name_a_folder_outside(folder, tmp_path):
         with pytest.raises(ModelError, match="lies outside the model"):
             Model.load(folder)
         assert (folder / name).resolve().exists(), "it is refused for its place"
+
+
+def test_the_folder_of_members_follows_the_mask_of_the_process(folder):
+    before = os.umask(0o027)
+    try:
+        saved(small(), folder)
+    finally:
+        os.umask(before)
+    (members,) = folder.glob("members-*")
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (members, *members.iterdir())} == {0o750}
 
 
 @pytest.mark.parametrize(
