@@ -30,7 +30,10 @@ def test_scores_are_the_blend_of_the_members_of_positive_weight(tmp_path):
     weights = {**NO_WEIGHTS, "weight_xgb_pairwise": 1.0, "weight_ranknet": 3.0}
     model = fitted("ensemble", data, **weights)
     alone = [fitted(name, data).score(graph) for name in ("xgb-pairwise", "ranknet")]
-    assert model.score(graph) == pytest.approx(blend(alone, [1, 3]))
+    scores = model.score(graph)
+    assert scores == pytest.approx(blend(alone, [1, 3]))
+    columns = sum(model.contributions(graph, 0, 1).columns.values())
+    assert columns == pytest.approx(scores[0] - scores[1], abs=1e-4)
     folders = [Path(name).name for name in saved(model, tmp_path).card.members]
     assert folders == ["00-ranknet", "01-xgb-pairwise"]
 
