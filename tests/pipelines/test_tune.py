@@ -16,7 +16,7 @@ from optuna.trial import TrialState
 
 from tests.cli.conftest import here
 from tests.pipelines import trees
-from tests.pipelines.trees import LAYOUT, TILE, Listener, build, write_tree
+from tests.pipelines.trees import LAYOUT, TILE, Listener, build, edit_json, write_tree
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
@@ -193,6 +193,20 @@ def test_one_family_cannot_be_tuned(tmp_path):
     message = rf"{LAYOUT} has no train split .*; {TILE} has one program family"
     with pytest.raises(CollectionError, match=message):
         run(tmp_path / "work", collections=[])
+
+
+def test_an_ensemble_is_tuned_with_its_members_own_parameters(built, monkeypatch):
+    score = mock.Mock(return_value=0.5)
+    monkeypatch.setattr(CLIMB, made_up(score))
+    run(built, trials=1, model="ensemble")
+    run(built, trials=1, model="ranknet")
+    path = folder(built) / "best-ranknet.json"
+    params = json.loads(path.read_text())["params"]
+    edit_json(path, params=params | {"learning_rate": 0.125})
+    assert run(built, trials=1, model="ensemble")[0].fresh == 1, "another study"
+    calls = [call.args[0] for call in score.call_args_list if "members" in call.args[0]]
+    members = [params["members"]["ranknet"] for params in calls]
+    assert [member["learning_rate"] for member in members] == [params["learning_rate"], 0.125]
 
 
 def test_the_best_must_beat_the_defaults_by_more_than_luck():
