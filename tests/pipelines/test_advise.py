@@ -23,7 +23,7 @@ from xlarank.pipelines.programs.advise.diagnosis import (
     operation_lines,
     ties_of,
 )
-from xlarank.pipelines.programs.advise.search import around_copies
+from xlarank.pipelines.programs.advise.search import LayoutSearch, around_copies
 from xlarank.pipelines.programs.collect import program_hash
 from xlarank.pipelines.programs.compiler.chips import chip_named
 from xlarank.pipelines.programs.compiler.constrain import entry_modes
@@ -364,6 +364,18 @@ def test_inputs_of_a_loop_are_tied_to_the_outputs_that_they_become():
     assert ties_of(module, inputs, same) == {2: 1, 1: 0}
     module.input_output_alias.entries[0].parameter_number = 1
     assert ties_of(module, inputs, same) == {1: 1}, "although the paths differ"
+
+
+def test_outputs_that_lie_otherwise_than_the_inputs_they_become_are_not_tied(compiler):
+    module = product_module()
+    for operand in module.computations[0].instructions[:2]:
+        operand.shape.dimensions[:] = 64, 64
+    program = Program(module.SerializeToString(), {}, [["[0]", "[1]"], ["[1]"]], "p")
+    search = LayoutSearch(compiler, program)
+    assert search.ties == {1: 0}
+    arrays = "(f32[64,64]{1,0}, f32[64,64]{0,1})->f32[64,64]{1,0}"
+    text = f"HloModule m, entry_computation_layout={{{arrays}}}\n"
+    assert not search.is_tied(text) and search.is_tied(text.replace("{0,1}", "{1,0}"))
 
 
 def test_layouts_of_operations_become_lines_that_name_the_value():
