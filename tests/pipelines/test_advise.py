@@ -370,7 +370,7 @@ def test_outputs_that_lie_otherwise_than_the_inputs_they_become_are_not_tied(com
     module = product_module()
     for operand in module.computations[0].instructions[:2]:
         operand.shape.dimensions[:] = 64, 64
-    program = Program(module.SerializeToString(), {}, [["[0]", "[1]"], ["[1]"]], "p")
+    program = Program(module.SerializeToString(), [["[0]", "[1]"], ["[1]"]])
     search = LayoutSearch(compiler, program)
     assert search.ties == {1: 0}
     arrays = "(f32[64,64]{1,0}, f32[64,64]{0,1})->f32[64,64]{1,0}"
