@@ -27,6 +27,13 @@ def write_graph(
     (`xlarank.data.hardware`) is written as a text, which other readers ignore.
 
     Raises `GraphFileError` for arrays outside the format; ``path`` is then left as it was.
+
+    Examples:
+        >>> import tempfile, xlarank
+        >>> arrays = dict(np.load(xlarank.SAMPLE / "npz/tile/cpu/valid/bmm_tb__a.npz"))
+        >>> graph = xlarank.write_graph(tempfile.mkdtemp() + "/bmm__z.npz", target="cpu", **arrays)
+        >>> graph.name, graph.target, graph.configs
+        ('bmm__z', 'cpu', 64)
     """
     path = Path(path)
     contiguous: dict[str, Any] = {}

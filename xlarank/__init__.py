@@ -10,7 +10,8 @@
 Functions take the words of the command line: `build_features`, `load_rows`, `train`,
 `cross_validate`, `evaluate`, `rank`, `explain`, `submit`, `check_submission`, `advise`. Results
 have `to_polars` and `to_pandas`, and notebooks show them as tables. `GraphRanker` follows the
-scikit-learn estimator API. ``SAMPLE`` is the data root that comes with the package.
+scikit-learn estimator API. ``SAMPLE`` is the data root that comes with the package, `XlarankError`
+the base of all errors.
 
 In a clone the sub-packages ``data``, ``features``, ``models`` and ``pipelines`` are links to the
 folders at the top level.
@@ -28,6 +29,7 @@ if _TYPE_CHECKING:
     from xlarank.api import submit as submit
     from xlarank.api import train as train
     from xlarank.data.collection import SAMPLE as SAMPLE
+    from xlarank.data.errors import XlarankError as XlarankError
     from xlarank.data.graph import read_graph as read_graph
     from xlarank.data.hlo.reading import read_hlo as read_hlo
     from xlarank.data.writing import write_graph as write_graph
@@ -45,6 +47,7 @@ _MODULES = {
     "GraphRanker": "xlarank.graph_ranker",
     "Ranking": "xlarank.pipelines.rank",
     "SAMPLE": "xlarank.data.collection",
+    "XlarankError": "xlarank.data.errors",
     "advise": "xlarank.graph_api",
     "build_features": "xlarank.api",
     "check_submission": "xlarank.api",

@@ -55,6 +55,14 @@ def load_rows(
     ``lazy`` returns a `LazyFrame` and does not check the values in the files. Raises
     `xlarank.data.errors.CollectionError`, and `FeatureStoreError` for rows that another
     `build-features` is replacing or has replaced in part.
+
+    Examples:
+        >>> import tempfile, xlarank
+        >>> work = tempfile.mkdtemp()
+        >>> built = xlarank.build_features(xlarank.SAMPLE, work, collection="tile:cpu")
+        >>> rows = xlarank.load_rows(work, "tile:cpu", "train", columns=["estimate__sum__log"])
+        >>> rows.columns[-3:], rows["graph"].n_unique()
+        (['fold', 'held_out', 'estimate__sum__log'], 30)
     """
     import polars as pl
 

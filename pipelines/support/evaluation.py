@@ -213,7 +213,8 @@ def compared(rankings: Rankings) -> list[dict[str, Any]]:
     """
     means = {name: metrics for (name, seed), metrics in rankings.items() if seed is None}
     by_name = {name: metrics for name, metrics in means.items() if metrics}
-    rankers = [name for name in by_name if not is_untrained(name)] or [*by_name]
+    trained = [name for name in by_name if not is_untrained(name)]
+    rankers = trained or [*by_name]
     common = set.intersection(*(set(by_name[name]) for name in rankers)) if rankers else set()
     shared = {}
     rows = []
@@ -225,7 +226,7 @@ def compared(rankings: Rankings) -> list[dict[str, Any]]:
                 scores = {graph: values[metric] for graph, values in shared[name].items()}
                 row[metric] = summary(scores, metric)
             rows.append(row)
-    first = next(iter(rankings), ("", None))[0] if len(rankers) < 2 else ""
+    first = next(iter(rankings), ("", None))[0] if len(trained) < 2 else ""
     rows.sort(key=lambda row: (row["ranker"] != first, -row["score"]["mean"]))
     for row in rows[1:]:
         best = shared[rows[0]["ranker"]]
