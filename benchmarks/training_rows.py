@@ -27,8 +27,8 @@ from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.features.assembly import assemble
 from xlarank.features.layout.relayout_blocks import TIME
 from xlarank.features.rows import GraphRows, graph_generator
+from xlarank.models.losses import DEFAULT
 from xlarank.models.model import Model
-from xlarank.models.rankers import DEFAULT
 from xlarank.models.training_data import FitSettings, TrainingData, target_of
 from xlarank.models.validation.folds import FoldPlan, evaluated, join_curves
 

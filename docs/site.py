@@ -19,9 +19,8 @@ from docs.columns import pages as column_pages
 from xlarank.cli.app import commands, examples_of, number_span
 from xlarank.cli.options import RANKERS
 from xlarank.data.errors import ParameterError
-from xlarank.models.losses import LOSSES
+from xlarank.models.losses import LOSSES, rankers, specs_of
 from xlarank.models.params import ParamSpec
-from xlarank.models.rankers import rankers, specs_of
 
 _COMMANDS: Final = """# Commands
 

@@ -60,8 +60,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.stored import trained_collections
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.submit import check_submission, submit
-from xlarank.pipelines.train import train
-from xlarank.pipelines.training.settings import TrainSettings
+from xlarank.pipelines.train import TrainSettings, train
 
 roots = [root for name in ("npz_all", "npz") for root in sorted(Path(INPUT).glob(f"**/{name}"))]
 if not roots:

@@ -16,9 +16,8 @@ from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.data.files import new_mode, read_bytes, remedy, write_json
 from xlarank.models.card import CARD, ModelCard, read_card, unusable
 from xlarank.models.estimators import ESTIMATORS
-from xlarank.models.losses import LOSSES
+from xlarank.models.losses import LOSSES, params_of
 from xlarank.models.member import Member
-from xlarank.models.rankers import params_of
 
 _PREFIX = "members-"
 

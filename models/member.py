@@ -13,16 +13,27 @@ import numpy as np
 from xlarank.data.errors import ModelError
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
+from xlarank.features.block import Scope
+from xlarank.features.catalogue import BLOCKS
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.boosters.lightgbm import LightGBMBooster
 from xlarank.models.boosters.xgboost import XGBoostBooster
 from xlarank.models.column_sum import ColumnSum
-from xlarank.models.columns import chosen_columns
 from xlarank.models.contributions import Contributions, largest_first, sum_by_key
 from xlarank.models.params import Interval, Specs, complete_params
-from xlarank.models.training_data import Dataset, FitSettings, TrainingData
+from xlarank.models.training_data import (
+    UNKNOWN,
+    Dataset,
+    FitSettings,
+    Target,
+    TrainingData,
+    foreign_columns,
+)
 
+#: Choices of columns: ``no_graph`` omits those that are constant within a graph, ``no_listwise``
+#: the listwise ones, ``alone`` both.
+CHOICES: Final = ("all", "no_graph", "no_listwise", "alone")
 #: Maximum number of rows scored at once.
 PIECE: Final = 16_384
 _STATE: Final = "member.json"
@@ -231,3 +242,20 @@ def _pieces(rows: GraphRows) -> Iterator[Matrix]:
     """Yield the matrix of a graph in pieces of at most `PIECE` rows."""
     for start in range(0, len(rows), PIECE):
         yield rows.matrix(slice(start, start + PIECE))
+
+
+def chosen_columns(columns: Sequence[str], choice: str, target: Target = UNKNOWN) -> Indices:
+    """Return the ascending indices of the columns that ``choice``, one of `CHOICES`, keeps.
+
+    Columns that describe other hardware than the target are omitted, too.
+
+    >>> chosen_columns(["size__nodes__log", "candidates__hamming__mean", "other"], "alone").tolist()
+    [2]
+    """
+    omitted = set(foreign_columns(target))
+    for block in BLOCKS:
+        if block.scope is Scope.GRAPH and choice in ("no_graph", "alone"):
+            omitted.update(block.columns)
+        if block.listwise and choice in ("no_listwise", "alone"):
+            omitted.update(block.columns)
+    return np.array([i for i, name in enumerate(columns) if name not in omitted], np.intp)

@@ -14,16 +14,15 @@ from xlarank.data.errors import ModelError, counted
 from xlarank.data.graph import Kind
 from xlarank.features.catalogue import all_columns, columns_version
 from xlarank.features.rows import GraphRows
-from xlarank.models.arrays import Floats
+from xlarank.models.arrays import Floats, Indices
 from xlarank.models.card import ModelCard, blend_default
 from xlarank.models.column_sum import ColumnSum
-from xlarank.models.columns import model_columns
 from xlarank.models.contributions import Contributions, largest_first, sum_by_key
 from xlarank.models.estimators import loss_of, name_of
 from xlarank.models.files import read_model, write_model
+from xlarank.models.losses import members_of, params_of
 from xlarank.models.member import Member
 from xlarank.models.objectives import blend, mean_rank
-from xlarank.models.rankers import members_of, params_of
 from xlarank.models.training_data import DATASET, TARGETS, FitSettings, TrainingData
 
 if TYPE_CHECKING:  # imports polars
@@ -42,12 +41,12 @@ class Model:
     model return another one.
 
     Attributes:
-        name, params: ranker (`xlarank.models.rankers`) and its parameters.
+        name, params: ranker (`xlarank.models.losses`) and its parameters.
         kind: kind of graphs that it ranks.
         members: fitted members, grouped by seed; empty before `fit`.
         columns: columns of the training rows; empty before `fit`.
         rule: sum of columns that ranks in place of members: an estimated time, or one of
-            `xlarank.models.rules`.
+            `xlarank.models.stored`.
         card: description; None unless saved or loaded.
         shipped: whether the model comes with the package, or is an estimated time; it uses a subset
             of the rows' columns.
@@ -268,3 +267,44 @@ class Model:
     def _require_fitted(self) -> None:
         if not self.columns:
             raise ModelError("the ranker was not trained", do="call fit or load first")
+
+
+def require_columns(got: Sequence[str], expected: Sequence[str]) -> None:
+    """Raise `ModelError`, naming the differences, unless both lists are equal."""
+    if list(got) == list(expected):
+        return
+    differences = []
+    for label, names, other_names in (("lack", expected, {*got}), ("add", got, {*expected})):
+        if extra := [name for name in names if name not in other_names]:
+            rest = f" and {len(extra) - 5} more" if len(extra) > 5 else ""
+            differences.append(f"{label} {len(extra)} ({', '.join(extra[:5])}{rest})")
+    problem = f"the rows {' and '.join(differences) or 'have the same columns in another order'}"
+    do = "run build-features with the settings of the model, or train again"
+    expected_columns = f"the {len(expected)} columns that the model was trained on"
+    raise ModelError(problem, expected=expected_columns, do=do)
+
+
+def model_columns(columns: Sequence[str], got: Sequence[str], *, subset: bool) -> Indices:
+    """Return the indices of a model's columns among the rows' columns; raise `ModelError` if any is
+    missing or, unless it uses a ``subset``, if there are others.
+    """
+    if not subset:
+        require_columns(got, columns)
+    do = "run build-features again, or make the model again"
+    return column_indices(columns, got, "the model", do)
+
+
+def column_indices(names: Sequence[str], columns: Sequence[str], owner: str, do: str) -> Indices:
+    """Return the indices of ``names`` in ``columns``; raise `ModelError` if any is missing or out
+    of order.
+    """
+    index = {name: number for number, name in enumerate(columns)}
+    missing = [name for name in names if name not in index]
+    if missing:
+        raise ModelError(
+            f"the rows lack {len(missing)} columns of {owner} ({missing[0]}, ...)", do=do
+        )
+    indices = np.array([index[name] for name in names], np.intp)
+    if (np.diff(indices) <= 0).any():
+        raise ModelError(f"the rows have the columns of {owner} in another order", do=do)
+    return indices

@@ -1,7 +1,8 @@
-"""Models by their place: in a workspace, or shipped with the package."""
+"""Models in a workspace, and those without training: shipped trees, formulas, simple counts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from xlarank.features.catalogue import all_columns
 from xlarank.features.rows import Recipe
 from xlarank.models.card import CARD, ModelCard
 from xlarank.models.column_sum import ColumnSum
-from xlarank.models.model import Model
+from xlarank.models.model import RULE, Model
 from xlarank.models.training_data import DATASET, TPU, target_of
 from xlarank.models.validation.metrics import LAYOUTS_SET
 
@@ -112,3 +113,30 @@ def trained_collections(workspace: Workspace) -> list[Collection]:
     return sorted(
         Collection(path.relative_to(root).parts[:-1]) for path in root.glob(f"*/**/{CARD}")
     )
+
+
+_OUTPUT_VOLUME: Final = "bounds__output_volume__log"
+_KERNEL_VOLUME: Final = "bounds__kernel_volume__log"
+#: Rules by kind of graphs: single columns that rank layouts best in measured or estimated
+#: collections, smaller is faster; volumes of tiles, larger is faster.
+_RULES: Final[dict[Kind, dict[str, ColumnSum]]] = {
+    "layout": {
+        "fewest layouts set": ColumnSum((LAYOUTS_SET,)),
+        "padded bytes of set outputs": ColumnSum(("outputs__all_padded__ratio",)),
+        "bytes of changed layouts": ColumnSum(("change__all_bytes__ratio",)),
+        "bytes of disagreeing layouts": ColumnSum(("disagreement__mismatch_1hop_bytes__share",)),
+    },
+    "tile": {
+        "largest output tile": ColumnSum((_OUTPUT_VOLUME,), -1.0),
+        "largest tile": ColumnSum((_OUTPUT_VOLUME, _KERNEL_VOLUME), -1.0),
+    },
+}
+
+
+def rules_of(kind: Kind, columns: Sequence[str]) -> list[Model]:
+    """Return the rules whose columns the rows have."""
+    models = []
+    for name, rule in _RULES[kind].items():
+        if {*rule.columns} <= {*columns}:
+            models.append(Model(f"{RULE}{name}", kind, columns=[*columns], rule=rule))
+    return models

@@ -10,7 +10,7 @@ from typing import Any
 from xlarank.data.errors import ModelError
 from xlarank.data.files import from_json, read_text, write_json
 from xlarank.data.graph import Kind
-from xlarank.models.rankers import params_of, specs_of
+from xlarank.models.losses import params_of, specs_of
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from xlarank.data.errors import CollectionError, XlarankError, counted, reasons
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import read_manifest
 from xlarank.models.card import FALLBACK, FAMILY, FOLDS_OF, KIND, ModelCard
+from xlarank.models.losses import specs_of
 from xlarank.models.model import Model
-from xlarank.models.rankers import specs_of
 from xlarank.models.stored import model_of
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.tuned import params_for

@@ -5,26 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from xlarank.data.errors import CollectionError, ModelError, counted
+from xlarank.data.errors import CollectionError, ModelError, counted, require_ranges
 from xlarank.data.workspace import Workspace
 from xlarank.models.card import FALLBACK, ModelCard
+from xlarank.models.losses import DEFAULT, rankers, specs_of
 from xlarank.models.model import Model
-from xlarank.models.rankers import specs_of
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.folds import FoldPlan
-from xlarank.models.validation.metrics import summarise
+from xlarank.models.tuned import params_for
+from xlarank.models.validation.folds import Fold, FoldPlan
+from xlarank.models.validation.metrics import objective_value, require_selection, summarise
 from xlarank.pipelines.ranking.model_choice import best_of
 from xlarank.pipelines.support.baselines import UNTRAINED, Rankings
 from xlarank.pipelines.support.evaluation import add_untrained, board, compared
 from xlarank.pipelines.support.progress import steps_of
 from xlarank.pipelines.support.tables import Table
 from xlarank.pipelines.support.workspaces import chosen_collections, leaving_out, workspace_lock
-from xlarank.pipelines.training.contender import Contender, new_contenders
-from xlarank.pipelines.training.settings import AUTO, TrainSettings
 from xlarank.pipelines.training.training_sets import (
     MAX_ROWS,
     StoredTrainingSet,
@@ -34,6 +33,55 @@ from xlarank.pipelines.training.training_sets import (
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+#: Name that selects the ranker with the best out-of-fold score, for each collection.
+AUTO: Final = "auto"
+#: Number of rounds without folds, except for time-trees of layouts, which rank without trees.
+_DEFAULT_ROUNDS: Final = 150
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """Settings of `train`; invalid ones raise `XlarankError`.
+
+    Attributes:
+        also_from: extra training collections of the same kind, not scored: ``NAME`` or
+            ``NAME=WEIGHT``, the weight of each graph (default 1). Families held out by a fold are
+            held out in them, too.
+        model: ranker, or "auto" for the best out of fold.
+        with_valid: also train on the valid split; afterwards, scores on it are meaningless.
+        rounds: maximum number of boosting rounds; cross-validation chooses.
+        select: criterion by which cross-validation chooses, one of
+            `xlarank.models.validation.metrics.SELECTIONS`.
+        threads: cores, 0 for all.
+        max_rows: training rows of a collection, sampled evenly from its graphs; 0: all, None: the
+            default of the kind of graphs, `xlarank.pipelines.training.training_sets.MAX_ROWS`.
+    """
+
+    collections: Sequence[str] = ()
+    also_from: Sequence[str] = ()
+    model: str = DEFAULT
+    seeds: int = 3
+    with_valid: bool = False
+    rounds: int = 300
+    select: str = "mean"
+    seed: int = 0
+    threads: int = 0
+    max_rows: int | None = None
+
+    @property
+    def fit(self) -> FitSettings:
+        return FitSettings(self.rounds, self.seed, self.threads)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return ("train", "valid") if self.with_valid else ("train",)
+
+    def __post_init__(self) -> None:
+        require_ranges(seeds=self.seeds, rounds=self.rounds, seed=self.seed, threads=self.threads)
+        require_ranges(max_rows=self.max_rows or 0)
+        require_selection("select", self.select)
 
 
 @dataclass(frozen=True)
@@ -110,14 +158,13 @@ def train(workspace: Workspace, settings: TrainSettings | None = None) -> Traini
     extra = extra_collections(workspace, settings.also_from)
     chosen = chosen_collections(workspace, settings.collections)
     left_out: dict[str, str] = {}
-    fit = FitSettings(settings.rounds, settings.seed, settings.threads)
     results = []
     for collection in chosen:
         with leaving_out(collection, settings.collections, left_out):
             began = time.monotonic()
             splits = settings.splits
             training = read_training_set(workspace, collection, splits, extra, settings.max_rows)
-            result = _train(workspace, training, settings, fit)
+            result = _train(workspace, training, settings)
             results.append(replace(result, seconds=time.monotonic() - began))
     if not results:
         raise CollectionError("; ".join(left_out.values()))
@@ -126,83 +173,106 @@ def train(workspace: Workspace, settings: TrainSettings | None = None) -> Traini
 
 
 def _train(
-    workspace: Workspace, training: StoredTrainingSet, settings: TrainSettings, fit: FitSettings
+    workspace: Workspace, training: StoredTrainingSet, settings: TrainSettings
 ) -> TrainResult:
-    """Cross-validate the requested models, fit the best on all rows and save it."""
+    """Cross-validate the requested rankers, fit the best on all rows and save it."""
     plan = FoldPlan.of(training.data)
-    has_folds = bool(plan.folds)
-    contenders = new_contenders(workspace, training.collection, settings, has_folds=has_folds)
-    total = len(contenders) * len(plan.folds) + settings.seeds
+    names = [settings.model]
+    if settings.model == AUTO:
+        by_default = "time-trees" if training.kind == "layout" else DEFAULT
+        names = rankers() if plan.folds else [by_default]
     data = training.data.with_also()
+    total = len(names) * len(plan.folds) + settings.seeds
+    cards: list[ModelCard] = []
+    failed = []
     with steps_of(f"training {training.collection}", total) as step:
-        validated, failed = _validated(contenders, training, plan, settings, fit, step)
-        best = validated[0]
+        for name in names:
+            try:
+                cards.append(_validated(name, workspace, training, plan, settings, step))
+            except ModelError as error:
+                if settings.model != AUTO:
+                    raise
+                failed.append(f"{name} is left out: {error.got}")
+        if not cards:
+            raise ModelError("; ".join(failed))
+        best = max(cards, key=_value)
         rounds = counted(best.rounds, "round")
-        model = best.model.fit(
+        model = Model.of(best.model, training.kind, best.params).fit(
             data,
-            replace(fit, rounds=best.rounds),
+            replace(settings.fit, rounds=best.rounds),
             settings.seeds,
             lambda seed: step(f"seed {seed}, {rounds}"),
         )
     importance = model.importance() if model.members else {}
     note = "" if importance else _require_scores_that_differ(training, model)
     others = _untrained(training, best)
-    card = _card(training, plan, best, settings, others)
+    card = replace(best, others=_untrained_scores(others))
     saved = _save(workspace, training, model, card)
+    by_folds = f"{len(plan.folds)} folds by {plan.by}"
     return TrainResult(
         card.collection,
         card.model,
         card.tuned,
-        why=_chosen_from(validated, failed, plan) if settings.model == AUTO else "",
+        why=_chosen_from(cards, failed, plan) if settings.model == AUTO else "",
         note=note,
         graphs=data.groups,
         rows=len(data.cost),
         families=len(set(data.families)),
-        rounds=best.rounds,
-        chosen_by=best.chosen_by,
+        rounds=card.rounds,
+        chosen_by=by_folds if plan.folds else "default (one family, no folds)",
         seeds=settings.seeds,
         fallback=FALLBACK if card.fallback else "",
         importance=importance,
-        folds=summarise(best.metrics) if best.metrics else {},
-        comparison=compared({(model.name, None): best.metrics, **others}),
+        folds=summarise(card.folds) if card.folds else {},
+        comparison=compared({(model.name, None): card.folds, **others}),
         ranked_by=best_of(saved).reason,
     )
 
 
 def _validated(
-    contenders: Sequence[Contender],
+    name: str,
+    workspace: Workspace,
     training: StoredTrainingSet,
     plan: FoldPlan,
     settings: TrainSettings,
-    fit: FitSettings,
     step: Callable[[str], object],
-) -> tuple[list[Contender], list[str]]:
-    """Return the contenders with out-of-fold scores, best first, and why others are left out;
-    raise `ModelError` if none is left.
+) -> ModelCard:
+    """Return the card of a ranker with its tuned parameters, if any, and its out-of-fold scores at
+    the best number of rounds; call ``step`` for each fold.
     """
-    validated = []
-    failed = []
-    for contender in contenders:
-        try:
-            validated.append(contender.validated(training.data, plan, settings, fit, step))
-        except ModelError as error:
-            if settings.model != AUTO:
-                raise
-            failed.append(f"{contender.model.name} is left out: {error.got}")
-    if not validated:
-        raise ModelError("; ".join(failed))
-    return sorted(validated, key=lambda contender: -contender.value), failed
+    params, tuned = params_for(workspace.study(training.collection), name, training.kind)
+    rounds = 0 if name == "time-trees" and training.kind == "layout" else _DEFAULT_ROUNDS
+    card = _card(training, plan, settings, name, params, tuned, min(rounds, settings.rounds))
+    if not plan.folds:
+        return card
+    prefix = f"{name}, " if settings.model == AUTO else ""
+
+    def report_fold(fold: Fold) -> None:
+        families = sorted({training.data.families[graph] for graph in fold.held})
+        step(f"{prefix}held out {', '.join(families)}")
+
+    model = Model.of(name, training.kind, params)
+    curves = plan.curves(training.data, model, settings.fit, report_fold)
+    stage = curves.best_stage(settings.select)
+    return replace(card, rounds=curves.rounds[stage], folds=curves.at(stage))
 
 
-def _chosen_from(contenders: Sequence[Contender], failed: Sequence[str], plan: FoldPlan) -> str:
+def _value(card: ModelCard) -> float:
+    """Return the aggregate of the out-of-fold scores by which rankers are compared; 0 without
+    folds.
+    """
+    scores = np.array([metrics["score"] for metrics in card.folds.values()])
+    return float(objective_value(scores, card.select)) if card.folds else 0.0
+
+
+def _chosen_from(cards: Sequence[ModelCard], failed: Sequence[str], plan: FoldPlan) -> str:
     """Describe how "auto" chose the ranker."""
     if not plan.folds:
-        name = contenders[0].model.name
-        return f"{name}: one program family, so there are no folds to compare rankers by"
+        return f"{cards[0].model}: one program family, so there are no folds to compare rankers by"
     scores = []
-    for contender in contenders:
-        tuned = " (tuned)" if contender.tuned else ""
-        scores.append(f"{contender.model.name}{tuned} {contender.value:.3f}")
+    for card in sorted(cards, key=lambda card: -_value(card)):
+        tuned = " (tuned)" if card.tuned else ""
+        scores.append(f"{card.model}{tuned} {_value(card):.3f}")
     return "; ".join([f"{', '.join(scores)} out of fold", *failed])
 
 
@@ -218,28 +288,29 @@ def _save(
 def _card(
     training: StoredTrainingSet,
     plan: FoldPlan,
-    best: Contender,
     settings: TrainSettings,
-    others: Rankings,
+    name: str,
+    params: dict[str, Any],
+    tuned: bool,
+    rounds: int,
 ) -> ModelCard:
-    """Return the card of the model of ``best``."""
+    """Return the card of a ranker, without scores."""
     data = training.data.with_also()
     # only kernels whose family is certain; none for layouts
     kernel_families = {part.kinds[0] for part in data.parts if len(part.kinds) == 1}
     return ModelCard(
         collection=str(training.collection),
-        model=best.model.name,
-        params=dict(best.model.params),
-        rounds=best.rounds,
-        tuned=best.tuned,
+        model=name,
+        params=params,
+        rounds=rounds,
+        tuned=tuned,
         recipe=training.manifest.recipe,
         columns=training.manifest.columns,
         trained_on=training.splits,
         also_from=training.also_from,
         also_weights=training.also_weights,
-        folds=best.metrics,
+        folds={},
         folds_by=plan.by,
-        others=_untrained_scores(others),
         target=training.collection.hardware,
         kinds=sorted(kernel_families),
         fallback=plan.fallback,
@@ -250,11 +321,11 @@ def _card(
     )
 
 
-def _untrained(training: StoredTrainingSet, best: Contender) -> Rankings:
+def _untrained(training: StoredTrainingSet, card: ModelCard) -> Rankings:
     """Return the metrics of rankers that need no training on the graphs that folds scored."""
     rankings = Rankings()
     for rows in training.data.parts:
-        if rows.name in best.metrics:
+        if rows.name in card.folds:
             add_untrained(rankings, training.collection, rows)
     return rankings
 

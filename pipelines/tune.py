@@ -17,9 +17,9 @@ from optuna.trial import FrozenTrial, TrialState
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, require_ranges, require_seconds
 from xlarank.data.workspace import Workspace
+from xlarank.models.losses import DEFAULT, params_of, specs_of
 from xlarank.models.model import Model
 from xlarank.models.params import space_of, suggest_params
-from xlarank.models.rankers import DEFAULT, params_of, specs_of
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.tuned import BestParams, tuned_members
 from xlarank.models.validation.folds import FACTOR, Curves, FoldPlan, climb, rungs_of

@@ -116,8 +116,8 @@ def train(
         >>> trained.to_polars().columns[:4]
         ['collection', 'ranker', 'graphs', 'score']
     """
+    from xlarank.pipelines.train import TrainSettings
     from xlarank.pipelines.train import train as run
-    from xlarank.pipelines.training.settings import TrainSettings
 
     settings = TrainSettings(
         collections=_listed(collection),

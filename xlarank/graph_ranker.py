@@ -18,9 +18,9 @@ from xlarank.data.hardware import require_hardware
 from xlarank.features.rows import GraphRows
 from xlarank.models.card import ModelCard
 from xlarank.models.estimators import name_of
+from xlarank.models.losses import DEFAULT, params_of, specs_of
 from xlarank.models.model import Model
 from xlarank.models.params import Interval
-from xlarank.models.rankers import DEFAULT, params_of, specs_of
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.ranking.model_choice import rows_for_model
@@ -42,7 +42,7 @@ class GraphRanker:
     frame of rows, as `xlarank.load_rows` returns it, with any further columns of numbers.
 
     Args:
-        ranker: one of `xlarank.models.rankers.rankers`.
+        ranker: one of `xlarank.models.losses.rankers`.
         n_estimators: number of boosting rounds.
         random_state: seed; the same data, parameters and seed give the same scores.
         n_jobs: number of threads; 0 and -1: all cores, None: 1.

@@ -11,8 +11,7 @@ from xlarank.data.collection import Collection
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Indices, Integers
 from xlarank.models.model import RULE, Model
-from xlarank.models.rules import rules_of
-from xlarank.models.stored import ESTIMATED_TIME, SHIPPED_TREES, formula, shipped_trees
+from xlarank.models.stored import ESTIMATED_TIME, SHIPPED_TREES, formula, rules_of, shipped_trees
 from xlarank.models.training_data import DATASET, TPU, target_of
 from xlarank.models.validation.metrics import graph_metrics
 

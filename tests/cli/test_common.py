@@ -20,7 +20,7 @@ from xlarank.cli.app import NEXT, commands, examples_of
 from xlarank.cli.dataset import LABELS
 from xlarank.cli.options import RANKERS, moved_to_front
 from xlarank.cli.scoring import score_rows
-from xlarank.models.rankers import rankers
+from xlarank.models.losses import rankers
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import FILES, SAMPLE, ended, here, start
 from tests.data.hlo.programs import matmul_module
 from tests.pipelines.trees import LAYOUT, TILE, graph_path
-from xlarank.models.rankers import params_of
+from xlarank.models.losses import params_of
 
 
 def test_each_command_prints_what_it_stores(job):

@@ -27,9 +27,9 @@ from xlarank.models.boosters.lightgbm import LightGBMBooster
 from xlarank.models.card import CARD
 from xlarank.models.contributions import Contributions
 from xlarank.models.files import _checksum
+from xlarank.models.losses import params_of, rankers, specs_of
 from xlarank.models.model import Model
 from xlarank.models.params import suggest_params
-from xlarank.models.rankers import params_of, rankers, specs_of
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import kendall_tau
 

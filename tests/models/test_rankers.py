@@ -12,12 +12,11 @@ from tests.models.helpers import KINDS, easy_data, easy_graph, fitted, saved
 from xlarank.data.errors import ModelError
 from xlarank.features.block import Scope
 from xlarank.features.catalogue import all_columns, blocks_of
-from xlarank.models.columns import chosen_columns
-from xlarank.models.member import Member
+from xlarank.models.losses import params_of, rankers, specs_of
+from xlarank.models.member import Member, chosen_columns
 from xlarank.models.model import Model
 from xlarank.models.objectives import blend
 from xlarank.models.params import Interval, suggest_params
-from xlarank.models.rankers import params_of, rankers, specs_of
 from xlarank.models.training_data import CPU, TPU, UNKNOWN, FitSettings
 from xlarank.models.tuned import BestParams, load_best, params_for
 

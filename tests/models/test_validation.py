@@ -11,11 +11,10 @@ import pytest
 from tests.models.helpers import COLUMNS, easy_data, easy_graph, fitted, graph_rows, kernel
 from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
-from xlarank.models.losses import LOSSES
+from xlarank.models.losses import LOSSES, rankers
 from xlarank.models.member import Loss
 from xlarank.models.model import Model
 from xlarank.models.objectives import mean_rank
-from xlarank.models.rankers import rankers
 from xlarank.models.training_data import Dataset, FitSettings, TrainingData
 from xlarank.models.validation import folds
 from xlarank.models.validation.folds import Curves, Fold, FoldPlan, family_folds

@@ -21,7 +21,7 @@ from tests.pipelines.trees import (
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
-from xlarank.models.rankers import DEFAULT, params_of, rankers
+from xlarank.models.losses import DEFAULT, params_of, rankers
 from xlarank.models.tuned import BestParams
 from xlarank.models.validation.folds import Curves
 from xlarank.models.validation.metrics import METRICS, summarise

@@ -20,8 +20,8 @@ from tests.pipelines.trees import LAYOUT, TILE, Listener, build, edit_json, writ
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
+from xlarank.models.losses import DEFAULT, params_of
 from xlarank.models.model import Model
-from xlarank.models.rankers import DEFAULT, params_of
 from xlarank.models.training_data import FitSettings
 from xlarank.models.tuned import load_best, params_for
 from xlarank.models.validation.folds import Curves, FoldPlan, climb, rungs_of

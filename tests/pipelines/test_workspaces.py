@@ -30,8 +30,7 @@ from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.workspaces import LOCK, workspace_lock
-from xlarank.pipelines.train import train
-from xlarank.pipelines.training.settings import TrainSettings
+from xlarank.pipelines.train import TrainSettings, train
 from xlarank.pipelines.tune import tune
 
 fit = partial(trees.train_models, collections=[TILE], rounds=5)

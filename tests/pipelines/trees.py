@@ -30,8 +30,7 @@ from xlarank.features.store import each_graph
 from xlarank.models.model import Model
 from xlarank.pipelines.build_features import BuildReport, BuildRequest, build_features
 from xlarank.pipelines.support.progress import Display, show_progress
-from xlarank.pipelines.train import TrainResult, train
-from xlarank.pipelines.training.settings import TrainSettings
+from xlarank.pipelines.train import TrainResult, TrainSettings, train
 
 LAYOUT = "layout:cpu:random"
 TILE = "tile:cpu"

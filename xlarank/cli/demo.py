@@ -32,8 +32,7 @@ def demo(workspace: options.Work = Path("work/demo")) -> None:
     from xlarank.pipelines.rank import rank
     from xlarank.pipelines.report import report
     from xlarank.pipelines.submit import submit
-    from xlarank.pipelines.train import train
-    from xlarank.pipelines.training.settings import TrainSettings
+    from xlarank.pipelines.train import TrainSettings, train
 
     root = find_data_root(SAMPLE)
     work = Workspace(workspace)

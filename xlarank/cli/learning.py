@@ -133,8 +133,8 @@ def train(
     """Train the final models, with tuned parameters if there are any."""
     from xlarank.data.collection import Collection
     from xlarank.features.store import read_manifest
+    from xlarank.pipelines.train import TrainSettings
     from xlarank.pipelines.train import train as run
-    from xlarank.pipelines.training.settings import TrainSettings
 
     extra = [name.partition("=")[0] for name in also_from or ()]
     work = built_workspace(data_root, workspace, [*collection, *extra] if collection else None)
