@@ -1,10 +1,10 @@
-"""Gains of `advise` on the programs of docs/advise.md, by the TPU compiler's estimate.
+"""Gains of `advise` that docs/reference/programs.md shows, by the TPU compiler's estimate.
 
     python -m benchmarks.advise [PROGRAM...] [--data FOLDER] [--budget 20] [--minutes 60]
         [--target tpu-v3] [--jobs 1] [--json FILE]
 
-Shows the gain of entry layouts alone and with layouts around copies. Default programs: those of
-docs/advise.md, in this folder and below ``--data`` (``hlo/`` and ``tpu_estimate/``). Needs the
+Shows the gain of entry layouts alone and with layouts around copies. Default programs: those in
+this folder and below ``--data`` (``hlo/`` and ``tpu_estimate/``). Needs the
 extra ``collect``.
 """
 

@@ -19,11 +19,11 @@ from rich.text import Text
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PICTURE: Final = ROOT / "docs/assets/screenshot.svg"
-WIDTH: Final = 96
+WIDTH: Final = 100
 PREPARED: Final = "train -c layout:cpu:random --seeds 1 --rounds 100"
 #: Commands, with the beginnings of the first shown line and of the line after the last one.
 SHOWN: Final = (
-    ("rank data/sample/npz/layout/nvidia-h200/random/valid/mlp_train__a.npz", "", "next:"),
+    ("rank data/sample/npz/layout/nvidia-h200/random/valid/mlp_train__a.npz --top 6", "", "next:"),
     ("evaluate -c layout:cpu:random", "layout:cpu:random, valid: compared", "layout:cpu:random: "),
 )
 

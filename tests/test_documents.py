@@ -51,7 +51,7 @@ def require(shown, printed):
 RUN = {
     "README.md": "",
     "docs/tutorials/first-ranking.md": "",
-    "docs/tutorials/jax-program.md": "",
+    "docs/tutorials/own-program.md": "",
     "docs/tutorials/public-dataset.md": "",
     "docs/how-to/measurements.md": "",
     "docs/how-to/own-lightgbm.md docs/how-to/extend.md": "blend.csv",
@@ -90,7 +90,7 @@ def test_the_blocks_of_a_page_run_and_print_the_shown_lines(pages, tmp_path, req
     folder.mkdir()
     for name in ("run.py", "data"):
         (folder / name).symlink_to(ROOT / name)
-    if pages.endswith("jax-program.md"):
+    if pages.endswith("own-program.md"):
         pytest.importorskip("libtpu", reason="no libtpu: pip install -e '.[collect]'")
     if pages.endswith("measurements.md"):
         pytest.importorskip("jaxlib", reason="no parser of HLO text: pip install -e '.[hlo]'")
@@ -120,7 +120,7 @@ def test_the_blocks_of_a_page_run_and_print_the_shown_lines(pages, tmp_path, req
 def test_the_readme_and_its_code_are_short():
     lines = README.read_text(encoding="utf-8").splitlines()
     (code,) = (code for language, _, code in blocks(README) if language == "python")
-    assert len(lines) <= 130 and len(list(filter(None, code.splitlines()))) <= 10
+    assert len(lines) <= 110 and len(list(filter(None, code.splitlines()))) <= 10
 
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
@@ -131,7 +131,6 @@ def test_links_lead_to_files_and_tables_are_of_this_version(page):
     written = (in_readme if page == README else in_page)(text, read(path_of()))
     assert written == text, "run: python -m benchmarks.results"
     assert text.count("<!-- table: ") == text.count("\n<!-- end of table -->\n")
-    assert "<!-- table: measured -->\n\n**" in text or page.name != "index.md"
 
 
 def test_subpackages_are_relative_links_and_every_folder_of_code_is_a_package():

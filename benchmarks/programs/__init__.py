@@ -1,5 +1,4 @@
-"""Programs of the embedded sample's estimates, and those of docs/advise.md: small, in many
-families.
+"""Programs of the embedded sample's estimates and of the gains of `advise`, in many families.
 
 Each is a function without arguments that returns ``(function, shapes)`` and is named
 ``family__variant`` (``family_train__variant`` for a step of training), so that

@@ -207,7 +207,7 @@ def _show_advice(advice: Advice) -> None:
     if advice.changes and advice.function:
         say("operations are laid out in the edited module only: write these constraints into")
         say("the source, then run advise again")
-    say("measure before you keep a layout: docs/advise.md")
+    say("measure before you keep a layout: docs/reference/programs.md")
 
 
 def _show_diagnosis(diagnosis: Diagnosis) -> None:
