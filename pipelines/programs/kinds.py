@@ -26,14 +26,18 @@ def is_zip(path: Path) -> bool:
         return path.suffix == ".npz"
 
 
+def is_module(path: Path) -> bool:
+    """Return whether a path is ``module:function``, or a file that is no graph file."""
+    is_file = path.is_file() and path.suffix != ".npz" and not is_zip(path)
+    return is_function(str(path)) or is_file
+
+
 def is_program(path: Path) -> bool:
-    """Return whether configurations are proposed for a file: a program, or a graph with a single
+    """Return whether configurations are proposed for a path: a module, or a graph with a single
     configuration without a runtime.
     """
-    if is_function(str(path)) or not path.is_file():
-        return is_function(str(path))
-    if not is_zip(path):
-        return path.suffix != ".npz"
+    if is_module(path) or not path.is_file() or not is_zip(path):
+        return is_module(path)
     try:
         with NpzReader(path) as archive:
             if "node_config_feat" not in archive.names:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -76,34 +77,24 @@ def propose(
     return Proposal(candidates.graph(graph, codes), module, candidates.space)
 
 
-@dataclass(frozen=True)
-class ConfigurableNode:
-    """A node whose layout can be set; ``layout`` is minor to major, empty if none is chosen."""
-
-    node: int
-    name: str
-    opcode: str
-    shape: str
-    layout: str
-    source: str
-
-
-def configurable_nodes(program: str | Path) -> list[ConfigurableNode]:
+def configurable_nodes(program: str | Path) -> list[dict[str, Any]]:
     """Return the configurable nodes of an HLO file or ``module:function`` (lowered for
-    `DEFAULT_CHIP`), in the order of ``node_config_ids``.
+    `DEFAULT_CHIP`), in the order of ``node_config_ids``; layouts are minor to major, if any.
     """
     graph, module = _read(program, DEFAULT_CHIP)
     assert module is not None
     parts = [instruction for _, instruction in instructions(module)]
-    nodes = []
-    for at in graph.configurable.tolist():
-        part = parts[at]
-        layout = ",".join(map(str, part.shape.layout.minor_to_major))
-        shape = shape_text(part.shape)
-        nodes.append(
-            ConfigurableNode(at, part.name, part.opcode, shape, layout, part.metadata.op_name)
-        )
-    return nodes
+    return [
+        {
+            "node": node,
+            "name": parts[node].name,
+            "opcode": parts[node].opcode,
+            "shape": shape_text(parts[node].shape),
+            "layout": ",".join(map(str, parts[node].shape.layout.minor_to_major)),
+            "source": parts[node].metadata.op_name,
+        }
+        for node in graph.configurable.tolist()
+    ]
 
 
 def _read(program: str | Path, target: str) -> tuple[LayoutGraph, Message | None]:

@@ -62,7 +62,7 @@ def info(
     from xlarank.data.collection import collection_of
     from xlarank.pipelines.info import file_info
     from xlarank.pipelines.info import info as run
-    from xlarank.pipelines.programs.kinds import error_of_file
+    from xlarank.pipelines.programs.kinds import error_of_file, is_module
 
     console.current_run.words["then"] = "build-features"
     if graph is not None:
@@ -72,7 +72,7 @@ def info(
         if graph.is_dir():
             do = f"pass `data_root={graph}` for the collections of a folder"
             raise XlarankError(f"{graph} is a folder", expected="a graph's npz file", do=do)
-        if _is_program(graph):
+        if is_module(graph):
             _show_nodes(graph, json_file)
             return
         values = file_info(graph)
@@ -106,26 +106,18 @@ def info(
     finish(broken)
 
 
-def _is_program(graph: Path) -> bool:
-    from xlarank.pipelines.programs.kinds import is_function, is_zip
-
-    return is_function(str(graph)) or (
-        graph.exists() and not is_zip(graph) and graph.suffix != ".npz"
-    )
-
-
 def _show_nodes(program: Path, json_file: Path | None) -> None:
     from xlarank.pipelines.programs.propose import configurable_nodes
 
     nodes = configurable_nodes(program)
     show_rows(
         {
-            ">node": node.node,
-            "name": node.name,
-            "opcode": node.opcode,
-            "shape": node.shape,
-            "minor to major": node.layout or "-",
-            "~source": node.source,
+            ">node": node["node"],
+            "name": node["name"],
+            "opcode": node["opcode"],
+            "shape": node["shape"],
+            "minor to major": node["layout"] or "-",
+            "~source": node["source"],
         }
         for node in nodes
     )
