@@ -301,6 +301,8 @@ def test_results_are_tables_that_notebooks_show(work):
     assert board["graphs"].unique().to_list() == [30] and board["difference"][0] is None
     evaluated = xlarank.evaluate(work, **TILES_OF_CPUS)
     assert evaluated.to_polars().columns == board.columns
+    ranker = evaluated.to_polars()["ranker"][0]
+    assert repr(evaluated).startswith(f"tile:cpu, valid: {ranker} 0.")
     submission = xlarank.submit(work / "s.csv", work, **TILES_OF_CPUS)
     assert submission.to_polars().rows()[0][:2] == ("tile:cpu", 15)
     checked = xlarank.check_submission(work / "s.csv", data_root=SAMPLE, **TILES_OF_CPUS)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError
+from xlarank.data.errors import CollectionError, counted
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph
@@ -60,7 +60,13 @@ class Evaluation(Table):
     notes: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        lines = [f"{name}: {text}" for name, text in self.verdicts.items()]
+        lines = []
+        for name, rows in self.comparison.items():
+            first = ""
+            if rows:
+                score = f"{rows[0]['ranker']} {rows[0]['score']['mean']:.3f}"
+                first = f"{score} on {counted(rows[0]['graphs'], 'graph')}; "
+            lines.append(f"{name}, {self.graphs}: {first}{'; '.join(self.verdicts[name])}")
         return "\n".join(filter(None, [*lines, self.overall]))
 
     def to_polars(self) -> pl.DataFrame:
