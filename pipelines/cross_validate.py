@@ -26,9 +26,10 @@ from xlarank.pipelines.support.progress import steps_of
 from xlarank.pipelines.support.workspaces import labelled_collections, leaving_out
 from xlarank.pipelines.training.training_sets import read_training_set, training_set_of
 
+KERNEL_FAMILY: Final = "kernel-family"
 #: Unit held out -> description of the scores.
 HELD_OUT: Final = {
-    KIND: "out of fold, unseen families",
+    KERNEL_FAMILY: "out of fold, unseen families",
     FAMILY: "out of fold, unseen program families",
 }
 ROUNDS: Final = 300
@@ -38,7 +39,7 @@ def cross_validate(
     workspace: Workspace,
     model: str | Sequence[str] | None = None,
     *,
-    by: str = KIND,
+    by: str = KERNEL_FAMILY,
     collections: Sequence[str] = (),
     fit: FitSettings | None = None,
 ) -> Evaluation:
@@ -51,8 +52,8 @@ def cross_validate(
         model: ranker to fit instead of the trained model's, with tuned parameters if any and the
             best number of rounds on these folds (at most ``fit``'s). Several rankers are
             compared with the first.
-        by: unit held out with a graph. "kind": as in `FoldPlan.of`, with a fallback. "family": its
-            program family, as for a new program.
+        by: unit held out with a graph. "kernel-family": as in `FoldPlan.of`, with a fallback.
+            "family": its program family, as for a new program.
 
     Raises `CollectionError` if nothing, or not a named collection, could be scored; `ModelError`
     for an unknown ranker or a missing model; `XlarankError` for an invalid argument.
@@ -112,7 +113,7 @@ def _trained(
     """Return the out-of-fold metrics of the trained model and of rules."""
     model = model_of(workspace, collection)
     card = model.require_card()
-    if by in (KIND, card.folds_by):
+    if by in (KERNEL_FAMILY, card.folds_by):
         return _kept_by_train(workspace, collection, model, card, evaluation)
     training = training_set_of(workspace, collection, model)
     settings = replace(settings, rounds=card.rounds)

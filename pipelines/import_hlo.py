@@ -53,7 +53,7 @@ def import_hlo(
     read. An HLO program gets one configuration, the compiler's default, without a runtime; a
     ``ModuleTuningData`` keeps its configurations and runtimes; a ``TuningData`` becomes a tile
     graph per kernel. ``collection`` is by default ``layout:own:default``, or ``tile:own`` for
-    kernels. ``target`` is the hardware that programs are ranked for, by default that of the
+    kernels. ``target`` is the hardware that programs are ranked for, by default as named by the
     collection. Graphs are of the split ``test``; existing files are overwritten.
 
     Raises `xlarank.data.errors.CollectionError` for an invalid collection, `ParameterError` for an

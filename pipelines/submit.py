@@ -119,7 +119,7 @@ def submit(
     configuration once, for tiles the 5 best) before it is moved into place.
 
     Args:
-        data_root: Default: that of the workspace, else the one that `find_data_root` chooses.
+        data_root: Default: the data root of the workspace, else as `find_data_root` chooses.
         model_from: "trained" or "shipped" (`xlarank.pipelines.ranking.model_choice`), or a
             collection with a model, or the folder of one, that ranks all collections of its kind.
         scores: scores to rank by; graphs without scores are ranked by models.

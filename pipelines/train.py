@@ -343,13 +343,15 @@ def _untrained_scores(rankings: Rankings) -> dict[str, dict[str, float]]:
 def _require_scores_that_differ(training: StoredTrainingSet, model: Model) -> str:
     """Return a warning about a model without splits; raise `CollectionError` for equal scores."""
     data = training.data.with_also()
-    reason = f"too few rows to train {model.name} ({counted(len(data.cost), 'row')})"
-    note = "" if not model.members else f"{training.collection}: no tree has a split: {reason}"
+    note = ""
+    if model.members:
+        rows = counted(len(data.cost), "row")
+        few = f"too few rows to train {model.name} ({rows})"
+        note = f"{training.collection}: no tree has a split: {few}"
     scores = (model.score(part) for part in data.parts)
     if all(np.ptp(graph_scores) == 0 for graph_scores in scores):
         cause = f"{note}, and" if note else f"{training.collection}:"
         got = f"{cause} all scores are equal, so the model is not saved"
-        smaller = "run tune, which tries smaller leaves (min_data_in_leaf)"
-        do = f"add graphs or configurations, or {smaller}"
+        do = "add graphs or configurations, or run tune, which tries smaller leaves"
         raise CollectionError(got, do=do)
     return note

@@ -42,7 +42,7 @@ class TuneResult:
     """Best parameters of one collection, or the reason why there are none.
 
     Attributes:
-        trials, fresh, pruned: finished trials, those of this call, and those stopped early.
+        trials, fresh, pruned: numbers of finished trials, of new ones, and of ones stopped early.
         defaults: mean score of the default parameters.
         tuned: whether ``params`` are not the defaults.
         note: reason why the chosen trial is not the best one.

@@ -260,7 +260,7 @@ def _out_of_fold(place: Workspace, collection: Collection, ranker: str) -> Score
     """Return the metrics of each graph by a ranker fitted without its family (tiles: kind of
     kernels).
     """
-    by = "family" if collection.kind == "layout" else "kind"
+    by = "family" if collection.kind == "layout" else "kernel-family"
     fit = FitSettings(_ROUNDS)
     evaluation = cross_validate(place, by=by, collections=[str(collection)], model=ranker, fit=fit)
     return next(iter(evaluation.rankings[str(collection)].values()))

@@ -89,10 +89,11 @@ def require_one_root(data_root: DataRoot, workspace: Workspace, files: Sequence[
                 with suppress(OSError, KeyError):
                     unchanged += paths[collection, split, name].stat().st_size == graph.source.size
         if 2 * unchanged < stored:
-            roots = f"{other_root}, not of {data_root.path}"
-            got = f"the workspace {workspace.root} holds {collection} of {roots}"
-            do = "pass another `workspace`, or remove this one"
-            raise WorkspaceError(got, expected="one data root a workspace", do=do)
+            raise WorkspaceError(
+                f"the workspace {workspace.root} holds {collection} of {other_root}",
+                expected=f"features of {data_root.path} alone",
+                do="pass another `workspace`, or remove this one",
+            )
 
 
 @contextmanager

@@ -49,7 +49,7 @@ class TrainingRows:
         """Return the measured rows of graphs, or of a frame; for its ``folds``, of the graphs that
         have one.
 
-        ``target`` is the hardware (`xlarank.data.hardware`), by default that of the graphs. Raises
+        ``target`` is the hardware (`xlarank.data.hardware`), by default as the graphs say. Raises
         `ModelError` for graphs of two kinds or for none to fit on, and `ParameterError` for graphs
         for no or several kinds of hardware without ``target``.
         """

@@ -108,7 +108,7 @@ def test_each_path_of_a_command_is_an_input_or_an_output():
 @pytest.mark.slow
 def test_usage_errors_exit_with_2(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    seeded = ("build-features", "train")
+    seeded = ("tune", "train")
     for words in (
         "bild-features",
         "info --nonsense",

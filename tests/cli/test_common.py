@@ -96,14 +96,14 @@ def test_missing_collections_are_built_from_the_root_of_the_workspace_unless_it_
     refused(["train", "-c", LAYOUT], gone)
     Path("elsewhere").rename(small)
     done = here("cross-validate", "--model", "lambdarank", "-c", LAYOUT)
-    assert done.code == 0 and f"has no features of {LAYOUT} of " in done.out
+    assert done.code == 0 and f"building features of {LAYOUT} of " in done.out
     assert "(of the workspace work)" in done.out and "--data-root" not in done.out
 
 
 @pytest.mark.slow
 def test_build_train_rank_and_submit_from_nothing(small):
     done = here("train", "--data-root", small, "--rounds", "5", "--seeds", "1", "-c", LAYOUT)
-    assert f"work has no features of {LAYOUT} of small: building them first" in done.out
+    assert f"building features of {LAYOUT} of small, which work lacks" in done.out
     assert not Path("work/features/tile").exists(), "nothing is built that was not asked for"
     folder = graph_path(small, LAYOUT, "test", "x").parent
     done = here("rank", folder, "--csv", "out.csv", "--json", "-")

@@ -117,7 +117,7 @@ def test_other_rankers_alone_and_side_by_side(trained, monkeypatch):
     assert "Kendall tau" in table.splitlines()[1]
     assert all(f"\n{name} " in table for name in names), "the table of train and evaluate"
     assert "to the first (95 %)" in table and f"{rows[0]['score']['mean']:.3f}" in table
-    done = here(*words, "--model", "ranknet", "--by", "kind", "-c", TILE)
+    done = here(*words, "--model", "ranknet", "--by", "kernel-family", "-c", TILE)
     assert done.code == 0
     assert json.loads(done.out)[TILE]["score"]["graphs"].keys() == {*FILES[TILE, "train"]}
     assert f"{TILE}: ranknet with default parameters, 5 rounds" in done.err.replace("\n", " ")

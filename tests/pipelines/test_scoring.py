@@ -377,7 +377,7 @@ def test_bad_requests(shared_trained, shared_built, tmp_path):
         with pytest.raises(XlarankError, match=message):
             evaluate(trained, **options)
     for workspace, options, error, message in (
-        (trained, {"by": "program"}, XlarankError, "'program'; expected kind or family"),
+        (trained, {"by": "program"}, XlarankError, "'program'; expected kernel-family or family"),
         (built, tiles, ModelError, "tile:cpu has no trained model.*; run train first"),
         (built, {}, CollectionError, "nothing could be cross-validated: .*run train first"),
     ):

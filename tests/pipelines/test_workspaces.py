@@ -101,7 +101,7 @@ def test_a_simultaneous_build_of_another_root_stays_and_no_model_is_saved(
         build(root, built, splits=["valid"])
         assert stored_roots(Workspace(built)) == {str(root.resolve())}
     call_first(monkeypatch, build_features, "_run", replace_rows)
-    with pytest.raises(WorkspaceError, match="one data root a workspace"):
+    with pytest.raises(WorkspaceError, match=r"expected features of .* alone"):
         build(moved, built)
     assert stored_roots(Workspace(built)) == {str(second.resolve())}
 
@@ -140,7 +140,7 @@ def test_the_lock_of_a_killed_process_is_free_and_others_say_that_they_wait(tmp_
 
 def test_rows_of_a_second_root_are_refused(trained, second):
     before = trees.contents(trained, "features/**/*.parquet")
-    two_roots = r"holds layout:cpu:random of .*; expected one data root a workspace"
+    two_roots = r"holds layout:cpu:random of .*; expected features of .* alone"
     with pytest.raises(WorkspaceError, match=two_roots):
         build(second, trained)
     assert trees.contents(trained, "features/**/*.parquet") == before

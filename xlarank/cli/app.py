@@ -50,8 +50,9 @@ train --seeds 5
 evaluate
 evaluate --official-indices eval_indices --json scores.json
 cross-validate --model lambdarank --model ranknet
-cross-validate --by kind -c tile:xla
-rank net__a.npz
+cross-validate --by family -c tile:xla
+rank net__a.npz --target tpugraphs
+rank step.hlo.pb --target tpu-v4 --check 3
 rank own/npz/tile/tpu-estimate/train --csv orders.csv
 submit --out submission.csv
 submit --data-root ~/data/tpugraphs --model-from shipped
@@ -148,6 +149,7 @@ def commands() -> Any:
         for parameter in (*command.params, command.get_help_option(typer.Context(command))):
             if parameter.param_type_name == "argument":
                 parameter.display_type_rich = lambda ctx: None
+                parameter.metavar = parameter.name.upper()
                 continue
             hint = str(hints.get(parameter.name, bool))
             parameter.metavar = next(word for kind, word in _PLACEHOLDERS.items() if kind in hint)

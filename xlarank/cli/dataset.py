@@ -173,7 +173,6 @@ def build_features(
         int, Option(min=0, max=2**31 - 1, help="Configurations of a train graph; 0: all.")
     ] = 0,
     jobs: options.Jobs = 0,
-    seed: options.Seed = 0,
     scheduler: Annotated[
         str | None, Option(help="host:port of a Dask scheduler, or local (extra: dask).")
     ] = None,
@@ -186,7 +185,6 @@ def build_features(
         splits=split or (),
         max_configs=max_configs,
         jobs=jobs,
-        seed=seed,
         scheduler=scheduler,
     )
     root = options.data_root_of(data_root)
@@ -210,7 +208,7 @@ def explain_feature(
             }
             for block, example in block_examples()
         )
-        say("explain-feature NAME describes a column, 'padding__*' lists those of a block")
+        say("explain-feature NAME describes a column, 'padding__*' lists the columns of a block")
         return
     columns = blocks_by_column(name)
     if len(columns) > 1:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 UNRANKABLE: Final = "one distinct configuration, or equal runtimes"
 _SAME: Final = "one distinct configuration"
 #: Parameters that name a file to write, and folders of a workspace that none of them may be in.
-WRITTEN: Final = ("out", "csv", "json_file", "svg", "figures")
+WRITTEN: Final = ("out", "csv", "json_file")
 _KEPT: Final = ("features", "models", "studies")
 
 
@@ -252,15 +252,16 @@ def built_workspace(
         return work
     source = Path(next(iter(stored))) if data_root is None and stored else data_root
     if data_root is None and source is not None and not source.exists():
-        got = f"the workspace {workspace} has no features of {', '.join(missing)}"
-        got += f", and its data root {source} does not exist any more"
-        do = "check --collection, or pass the data root of those collections by --data-root"
-        raise CollectionError(got, expected=f"one of {', '.join(available)}", do=do)
+        raise CollectionError(
+            f"the workspace {workspace} has no features of {', '.join(missing)}, and its data root "
+            f"{source} does not exist any more",
+            expected=f"one of {', '.join(available)}",
+            do="check --collection, or pass the data root of the collections by --data-root",
+        )
     root = data_root_of(source, "" if source == data_root else f"of the workspace {workspace}")
     if str(root.path.resolve()) not in stored or missing:
         named = ", ".join(missing or collections or ()) or "all collections"
-        lacking = f"has no features of {named} of {root.path}"
-        say(f"the workspace {workspace} {lacking}: building them first")
+        say(f"building features of {named} of {root.path}, which {workspace} lacks")
         if data_root is None and root.path == SAMPLE:
             note = "no data root was given: these results are for the embedded sample"
             list_lines("note", [note])

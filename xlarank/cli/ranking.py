@@ -324,8 +324,8 @@ def _show_submission(report: Submission) -> None:
     causes = reasons(covered)
     causes += [counted(len(report.broken), "broken file")] if report.broken else []
     if report.unranked:
-        why = f"are in the order of their files, not ranked ({'; '.join(causes)})"
-        list_lines("note", [f"{report.unranked} of {rows} {why}"])
+        unranked = f"{report.unranked} of {rows} are in the order of their files, not ranked"
+        list_lines("note", [f"{unranked} ({'; '.join(causes)})"])
     if without := sorted(report.left_out.keys() - covered):
         say(f"no rows for lack of test graphs: {', '.join(without)}")
 

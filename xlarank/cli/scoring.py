@@ -24,7 +24,9 @@ app = Typer()
 
 @app.command()
 def evaluate(
-    split: Annotated[str, Option(help="train, valid or test.")] = "valid",
+    split: Annotated[
+        str, Option(help="valid or test; with --scores or --model-from also train.")
+    ] = "valid",
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
@@ -65,10 +67,8 @@ def evaluate(
 def cross_validate(
     by: Annotated[
         str,
-        Option(
-            help="Unit to hold out: kind (a kernel family; layouts: family) or family (a program)."
-        ),
-    ] = "kind",
+        Option(help="Unit to hold out: kernel-family (layouts: family) or family (of programs)."),
+    ] = "kernel-family",
     model: Annotated[
         list[str] | None, Option(help="Ranker to fit instead of the model's. Repeat to compare.")
     ] = None,
