@@ -24,7 +24,7 @@ PREPARED: Final = "train -c layout:cpu:random --seeds 1 --rounds 100"
 #: Commands, with the beginnings of the first shown line and of the line after the last one.
 SHOWN: Final = (
     ("rank data/sample/npz/layout/nvidia-h200/random/valid/mlp_train__a.npz --top 6", "", "next:"),
-    ("evaluate -c layout:cpu:random", "layout:cpu:random, valid: compared", "layout:cpu:random: "),
+    ("evaluate -c layout:cpu:random", "ranker", "next:"),
 )
 
 
