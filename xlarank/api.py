@@ -37,7 +37,6 @@ def build_features(
     split: Names = (),
     max_configs: int = 0,
     jobs: int = 0,
-    seed: int = 0,
     scheduler: str | None = None,
 ) -> BuildReport:
     """Compute and store the rows of graph files; call it again to resume.
@@ -70,7 +69,6 @@ def build_features(
         splits=_listed(split),
         max_configs=max_configs,
         jobs=jobs,
-        seed=seed,
         scheduler=scheduler,
     )
     root = find_data_root(None if data_root is None else Path(data_root))
