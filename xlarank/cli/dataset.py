@@ -176,6 +176,7 @@ def build_features(
     scheduler: Annotated[
         str | None, Option(help="host:port of a Dask scheduler, or local (extra: dask).")
     ] = None,
+    json_file: options.Json = None,
 ) -> None:
     """Compute and store the features of graph files; rerun to resume."""
     from xlarank.pipelines.build_features import BuildRequest
@@ -188,7 +189,7 @@ def build_features(
         scheduler=scheduler,
     )
     root = options.data_root_of(data_root)
-    finish(options.build(root, Workspace(workspace), request))
+    finish(options.build(root, Workspace(workspace), request, json_file))
 
 
 @app.command()

@@ -47,6 +47,7 @@ def tune(
     ] = "mean",
     seed: options.Seed = 0,
     threads: options.Threads = 0,
+    json_file: options.Json = None,
 ) -> None:
     """Tune parameters with Optuna, cross-validated by family (tiles: kernel family).
 
@@ -68,6 +69,7 @@ def tune(
         select=select,
     )
     _show_tuned(results)
+    write_json(json_file, results)
 
 
 def _params_text(params: dict[str, Any]) -> str:
@@ -114,14 +116,6 @@ def train(
     ] = "lambdarank",
     seeds: options.Seeds = 3,
     with_valid: Annotated[bool, Option(help="Train on the valid split, too.")] = False,
-    max_rows: Annotated[
-        int | None,
-        Option(
-            min=0,
-            help="Training rows of a collection, sampled evenly from its graphs; 0: "
-            "all. Default: 100,000 for layouts, 500,000 for tiles.",
-        ),
-    ] = None,
     rounds: options.Rounds = 300,
     select: Annotated[
         str, Option(help="Score to select by: mean, or robust (- std / 4).")
@@ -148,7 +142,6 @@ def train(
         select=select,
         seed=seed,
         threads=threads,
-        max_rows=max_rows,
     )
     results = run(work, settings)
     names = [result.collection for result in results if not result.skipped]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from typer import BadParameter, CallbackParam, Option
 
 from xlarank.cli import console
-from xlarank.cli.console import list_lines, list_reasons, say, show_rows
+from xlarank.cli.console import list_lines, list_reasons, say, show_rows, write_json
 from xlarank.data.errors import (
     MAX_ROUNDS,
     MAX_SEED,
@@ -315,7 +315,9 @@ def read_scores(paths: Sequence[Path] | None, split: str) -> Scores | None:
     return Scores.read(paths, split) if paths else None
 
 
-def build(root: DataRoot, workspace: Workspace, request: BuildRequest) -> dict[str, str]:
+def build(
+    root: DataRoot, workspace: Workspace, request: BuildRequest, json_file: Path | None = None
+) -> dict[str, str]:
     """Build features and print the result; return the broken files with their reasons."""
     from xlarank.pipelines.build_features import build_features as run
 
@@ -342,4 +344,5 @@ def build(root: DataRoot, workspace: Workspace, request: BuildRequest) -> dict[s
         reason = _SAME if part.split == "test" else UNRANKABLE
         list_reasons(title, dict.fromkeys(part.unrankable, reason))
     list_lines("no file in the data root any more, rows removed", report.removed)
+    write_json(json_file, report)
     return report.broken | warn_of_skipped_files(root)

@@ -279,6 +279,7 @@ def submit(
             "instead of a model."
         ),
     ] = None,
+    json_file: options.Json = None,
 ) -> None:
     """Write the Kaggle submission of all test graphs; nothing has to be trained before."""
     from xlarank.data.collection import SAMPLE, refuse_sample_on_kaggle
@@ -302,6 +303,7 @@ def submit(
     )
     console.current_run.keep(out)
     _show_submission(report)
+    write_json(json_file, report)
     finish(report.broken | console.current_run.broken)
     if report.unranked:
         unranked = counted(report.unranked, "test graph")
