@@ -20,9 +20,9 @@ from xlarank.models.objectives import mean_rank
 
 CARD: Final = "model.json"
 FAMILY: Final = "family"
-KIND: Final = "kind"
+KERNEL_FAMILY: Final = "kernel-family"
 #: Plural names of the units that folds hold out.
-FOLDS_OF: Final = {FAMILY: "families", KIND: "kernel families"}
+FOLDS_OF: Final = {FAMILY: "families", KERNEL_FAMILY: "kernel families"}
 
 
 #: The fallback for unseen kernel families: ranks are blended with the compiler's default.

@@ -12,7 +12,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError, counted, reasons
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import read_manifest
-from xlarank.models.card import FALLBACK, FAMILY, FOLDS_OF, KIND, ModelCard
+from xlarank.models.card import FALLBACK, FAMILY, FOLDS_OF, KERNEL_FAMILY, ModelCard
 from xlarank.models.losses import specs_of
 from xlarank.models.model import Model
 from xlarank.models.stored import model_of
@@ -26,7 +26,6 @@ from xlarank.pipelines.support.progress import steps_of
 from xlarank.pipelines.support.workspaces import labelled_collections, leaving_out
 from xlarank.pipelines.training.training_sets import read_training_set, training_set_of
 
-KERNEL_FAMILY: Final = "kernel-family"
 #: Unit held out -> description of the scores.
 HELD_OUT: Final = {
     KERNEL_FAMILY: "out of fold, unseen families",
@@ -172,9 +171,10 @@ def _curves(
         plan = FoldPlan(FAMILY, family_folds(data.families, MOST_FOLDS))
     graphs = counted(data.groups, "graph")
     if not plan.folds:
-        got = f"there is nothing to hold out by {plan.by} of the {graphs} of {collection}"
+        unit = plan.by.replace("-", " ")
+        got = f"there is nothing to hold out by {unit} of the {graphs} of {collection}"
         raise CollectionError(got, expected="graphs of two or more program families")
-    if plan.by == KIND:
+    if plan.by == KERNEL_FAMILY:
         kinds = {kind for graph in data.parts for kind in graph.kinds}
         folds = f"{len(kinds)} kernel families in {len(plan.folds)} folds"
         evaluation.notes.append(f"{collection}: {folds}")

@@ -208,7 +208,7 @@ def _train(
     others = _untrained(training, best)
     card = replace(best, others=_untrained_scores(others))
     saved = _save(workspace, training, model, card)
-    by_folds = f"{len(plan.folds)} folds by {plan.by}"
+    by_folds = f"{len(plan.folds)} folds by {plan.by.replace('-', ' ')}"
     return TrainResult(
         card.collection,
         card.model,

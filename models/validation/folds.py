@@ -14,7 +14,7 @@ import numpy as np
 
 from xlarank.data.families import program_family
 from xlarank.models.arrays import Floats
-from xlarank.models.card import FAMILY, KIND, blend_default
+from xlarank.models.card import FAMILY, KERNEL_FAMILY, blend_default
 from xlarank.models.model import Model
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.metrics import graph_metrics, objective_value
@@ -56,7 +56,7 @@ def family_folds(families: Sequence[str], limit: int) -> list[Fold]:
     return [Fold(groups, groups) for groups in map(sorted, folds)]
 
 
-def kind_folds(kinds: Sequence[Sequence[str]], limit: int) -> list[Fold]:
+def kernel_family_folds(kinds: Sequence[Sequence[str]], limit: int) -> list[Fold]:
     """Return folds that score kernels, holding out all kernels that may be of the same family.
 
     ``kinds`` lists the possible families of each kernel; a fold scores kernels with equal lists.
@@ -64,18 +64,19 @@ def kind_folds(kinds: Sequence[Sequence[str]], limit: int) -> list[Fold]:
     than ``limit`` folds, the two that together hold out the fewest kernels are merged, unless those
     are all kernels.
 
-    >>> kind_folds([["dot"], ["reduce"], ["dot", "dot transposed"], ["dot transposed"]], limit=10)
+    >>> kernels = [["dot"], ["reduce"], ["dot", "dot transposed"], ["dot transposed"]]
+    >>> kernel_family_folds(kernels, limit=10)
     [Fold(scored=[0], held=[0, 2]), Fold(scored=[2], held=[0, 2, 3]), \
 Fold(scored=[3], held=[2, 3]), Fold(scored=[1], held=[1])]
-    >>> kind_folds([["dot"], ["reduce"], ["slice"]], limit=2)
+    >>> kernel_family_folds([["dot"], ["reduce"], ["slice"]], limit=2)
     [Fold(scored=[0, 1], held=[0, 1]), Fold(scored=[2], held=[2])]
     """
     folds = []
-    for possible_kinds in sorted({tuple(sorted(possible)) for possible in kinds if possible}):
+    for possible_families in sorted({tuple(sorted(possible)) for possible in kinds if possible}):
         scored = [
-            i for i, possible in enumerate(kinds) if tuple(sorted(possible)) == possible_kinds
+            i for i, possible in enumerate(kinds) if tuple(sorted(possible)) == possible_families
         ]
-        held = [i for i, possible in enumerate(kinds) if set(possible) & set(possible_kinds)]
+        held = [i for i, possible in enumerate(kinds) if set(possible) & set(possible_families)]
         if len(held) < len(kinds):
             folds.append(Fold(scored, held))
     while len(folds) > limit:
@@ -131,7 +132,7 @@ class FoldPlan:
     @property
     def fallback(self) -> bool:
         """True if kernel families are held out; scores are then blended with the default."""
-        return self.by == KIND
+        return self.by == KERNEL_FAMILY
 
     @classmethod
     def of(cls, data: TrainingData, limit: int = MOST_FOLDS) -> FoldPlan:
@@ -148,9 +149,9 @@ class FoldPlan:
         cls, names: Sequence[str], kinds: Sequence[Sequence[str]], limit: int = MOST_FOLDS
     ) -> FoldPlan:
         """Return folds from the graphs' names and possible kernel families (empty for layouts)."""
-        by_kind = kind_folds(kinds, limit)
-        if len(by_kind) > 1:
-            return cls(KIND, by_kind)
+        by_kernel_family = kernel_family_folds(kinds, limit)
+        if len(by_kernel_family) > 1:
+            return cls(KERNEL_FAMILY, by_kernel_family)
         return cls(FAMILY, family_folds([program_family(name) for name in names], limit))
 
     def curves(

@@ -11,7 +11,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import ModelError
 from xlarank.features.rows import KEYS, GraphRows
 from xlarank.models.arrays import Indices
-from xlarank.models.card import FAMILY, KIND
+from xlarank.models.card import FAMILY, KERNEL_FAMILY
 from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.folds import MOST_FOLDS, Fold, FoldPlan, family_folds
 
@@ -84,7 +84,7 @@ class RowFrame:
             held = [group for group, name in enumerate(data.names) if number in held_out[name]]
             folds.append(Fold(scored, held))
         by_family = folds == family_folds(data.families, MOST_FOLDS)
-        by = FAMILY if by_family or self.collection.kind == "layout" else KIND
+        by = FAMILY if by_family or self.collection.kind == "layout" else KERNEL_FAMILY
         return data, FoldPlan(by, folds)
 
 

@@ -151,7 +151,7 @@ def validated(data, fold, model, settings):
 def test_tiles_go_by_kind_if_there_are_two_and_layouts_by_family(monkeypatch):
     several = tiles(("dot",), ("copy",), ("dot",), ("slice",))
     for training, by, held in (
-        (several, folds.KIND, [[1], [0, 2], [3]]),
+        (several, folds.KERNEL_FAMILY, [[1], [0, 2], [3]]),
         (tiles(*[("dot",)] * 3), folds.FAMILY, [[0, 2], [1]]),
         (easy_data(configs=5), folds.FAMILY, [[0, 1], [2, 3], [4, 5]]),
     ):

@@ -303,7 +303,7 @@ def test_the_graphs_are_those_that_the_model_learned_from(tree, built):
     trees.train_models(built, collections=[LAYOUT], with_valid=True, **options)
     result = held_out(built, collections=[LAYOUT])
     assert list(result.report[LAYOUT]["tau"]["graphs"])[-2:] == ["delta__a", "delta__b"]
-    trees.edit_json(Workspace(built).model(LAYOUTS) / "model.json", folds_by="kind")
+    trees.edit_json(Workspace(built).model(LAYOUTS) / "model.json", folds_by="kernel-family")
     held_out(built, by="family", collections=[LAYOUT])
     for collection, *names in ((LAYOUT, "alpha__b", "beta__b"), (TILE, "dot__a", "tanh__a")):
         for name in names:
@@ -437,9 +437,9 @@ def kernels(tmp_path_factory):
 
 def test_training_and_cross_validation_go_by_kinds(kernels):
     workspace, result = kernels
-    assert result.chosen_by == "3 folds by kind"
+    assert result.chosen_by == "3 folds by kernel family"
     card = model_of(workspace.root, TILE).card
-    assert (card.target, card.folds_by) == ("cpu", "kind")
+    assert (card.target, card.folds_by) == ("cpu", "kernel-family")
     assert card.kinds == ["convolution", "dot", "dot batched"]
     assert set(card.folds) == set(KERNELS["train"])
     for model in (None, "lambdarank"):  # kernel families are held out by default, as in training
