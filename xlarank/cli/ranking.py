@@ -338,6 +338,7 @@ def check_submission(
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
+    json_file: options.Json = None,
 ) -> None:
     """Check a submission: ids, permutations, five configurations of each tile.
 
@@ -361,6 +362,7 @@ def check_submission(
     checked = run(
         file, data_root=root, workspace=work if stored else None, collections=collection or ()
     )
+    write_json(json_file, checked)
     list_reasons("not known how many configurations", checked.unknown)
     if not checked.problems:
         say(f"{file}: {counted(checked.rows, 'row')}, right (checked against {checked.against})")
