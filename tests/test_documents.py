@@ -6,15 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-import polars as pl
 import pytest
 
 from benchmarks.results.stored import PAGES, README, in_page, in_readme, path_of, read
-from tests.graphs import save_npz
-from xlarank.data.collection import find_data_root
-from xlarank.data.workspace import Workspace
-from xlarank.pipelines.build_features import BuildRequest, build_features
 
 ROOT = README.parent
 DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *PAGES]
@@ -54,7 +48,8 @@ RUN = {
     "docs/tutorials/own-program.md": "",
     "docs/tutorials/public-dataset.md": "",
     "docs/how-to/measurements.md": "",
-    "docs/how-to/own-lightgbm.md docs/how-to/extend.md": "blend.csv",
+    "CONTRIBUTING.md": "",
+    "docs/how-to/own-model.md": "blend.csv",
 }
 
 
@@ -63,23 +58,6 @@ def alone(folder):
     (folder / "path").mkdir()
     (folder / "path/sklearn.py").write_text("raise ImportError('not installed')")
     return f"{folder / 'path'}{os.pathsep}{ROOT}"
-
-
-def test_lightgbm_of_your_own_needs_nothing_else_and_takes_any_graph(tmp_path):
-    """One kernel has 12,000 configurations, and LightGBM rejects groups of more than 10,000."""
-    page = blocks(ROOT / "docs/how-to/own-lightgbm.md")
-    code = next(code for language, _, code in page if language == "python")
-    assert len(list(filter(None, code.splitlines()))) <= 22, "the page promises about 20 lines"
-    kernel = dict(np.load(ROOT / "data/sample/npz/tile/cpu/train/bmm__a.npz"))
-    picks = np.arange(12_000) % len(kernel["config_runtime"])
-    for name in ("config_feat", "config_runtime", "config_runtime_normalizers"):
-        kernel[name] = kernel[name][picks]
-    kernel["config_feat"][:, 0] = np.arange(12_000)
-    save_npz(tmp_path / "npz/tile/cpu/train/bmm__a.npz", kernel)
-    build_features(find_data_root(tmp_path), Workspace(tmp_path / "work"), BuildRequest(jobs=1))
-    path = {"PYTHONPATH": alone(tmp_path)}
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=os.environ | path, check=True)
-    assert len(pl.read_parquet(tmp_path / "own.parquet")) == 12_000
 
 
 @pytest.mark.slow
