@@ -1,5 +1,6 @@
 """Code blocks of the pages, run in order; links and tables; contents of the wheel."""
 
+import json
 import os
 import re
 import subprocess
@@ -93,6 +94,16 @@ def test_the_blocks_of_a_page_run_and_print_the_shown_lines(pages, tmp_path, req
     assert printed is not None
     file = RUN[pages]
     assert not file or "ID,TopConfigs" in (folder / file).read_text()
+
+
+@pytest.mark.parametrize("command", ["info", "rank", "explain"])
+def test_the_page_of_json_has_all_fields(command):
+    page = (ROOT / "docs/reference/json.md").read_text(encoding="utf-8")
+    (section,) = re.findall(rf"^## `{command}`$(.*?)(?=^## |\Z)", page, re.M | re.S)
+    graph = ROOT / "data/sample/npz/layout/cpu/random/valid/mlp__a.npz"
+    words = [sys.executable, str(ROOT / "run.py"), command, str(graph), "--json", "-", "--quiet"]
+    printed = subprocess.run(words, capture_output=True, check=True, text=True).stdout
+    assert [field for field in json.loads(printed) if f"`{field}`" not in section] == []
 
 
 def test_the_readme_and_its_code_are_short():
