@@ -11,7 +11,7 @@ from xlarank.features.meanings import block_examples
 
 _INTRODUCTION: Final = """
 Columns (features) are called `block__what__how`. *Graph* columns are constant within a graph,
-*configuration* columns differ between its configurations. *Transductive* columns are
+*configuration* columns differ between its configurations. *Listwise* columns are
 computed from all candidates of the graph, without labels.
 """
 
