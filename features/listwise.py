@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Cause
-from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
+from xlarank.features.layout.aggregation import (
+    Batch,
+    BatchFunction,
+    LayoutBlock,
+    max_nodes,
+    sum_nodes,
+)
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.relayout_blocks import TIME
 from xlarank.features.program.tensors import Floats
@@ -122,7 +128,7 @@ class Frequency(LayoutBlock):
         "candidates__minority__share": "share of nodes with a row less common than another one",
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
+    def prepare(self, context: LayoutContext) -> BatchFunction:
         table = context.table
         nodes = context.configurable_nodes
         count = context.table.frequency
@@ -131,8 +137,8 @@ class Frequency(LayoutBlock):
         majority = np.zeros(table.nodes, np.int64)
         np.maximum.at(majority, table.node, count)
         quantities = [log_frequency, differing, count < majority[table.node]]
-        requested = aggregation.sum(quantities, over=nodes, per_row=True)
-        rarest = aggregation.maximum([-log_frequency], per_row=True)
+        requested = sum_nodes(quantities, over=nodes, per_row=True)
+        rarest = max_nodes([-log_frequency], per_row=True)
 
         def finalize(batch: Batch) -> Floats:
             mean, hamming, minority = requested(batch).T

@@ -67,106 +67,98 @@ class Batch:
         return np.stack([values[by_node].max(axis=0, initial=0.0) for values in columns], axis=1)
 
 
-class Aggregation:
-    """Sums and maxima over the nodes and pairs of a graph, as functions of a batch."""
+def sum_nodes(
+    values: Sequence[NDArray[Any]], over: Sequence[float] | float = 1.0, *, per_row: bool = False
+) -> BatchFunction:
+    """Return sums over nodes of quantities ``(T,)``, per type of row, divided by ``over``.
 
-    def __init__(self, context: LayoutContext) -> None:
-        self._context = context
+    With ``per_row``, quantities are ``(R,)``, per distinct row, and may differ for nodes of
+    one signature.
+    """
+    table = np.stack(values, axis=1).astype(np.float64) / over
+    return lambda batch: batch.sums(table, per_row)
 
-    def sum(
-        self,
-        values: Sequence[NDArray[Any]],
-        over: Sequence[float] | float = 1.0,
-        *,
-        per_row: bool = False,
-    ) -> BatchFunction:
-        """Return sums over nodes of quantities ``(T,)``, per type of row, divided by ``over``.
 
-        With ``per_row``, quantities are ``(R,)``, per distinct row, and may differ for nodes of
-        one signature.
-        """
-        table = np.stack(values, axis=1).astype(np.float64) / over
-        return lambda batch: batch.sums(table, per_row)
+def shares(parts: Iterable[tuple[NDArray[Any], float]]) -> BatchFunction:
+    """Return the `sum_nodes` of (quantity, divisor) pairs."""
+    return sum_nodes(*zip(*parts, strict=True))
 
-    def shares(self, parts: Iterable[tuple[NDArray[Any], float]]) -> BatchFunction:
-        """Return the `sum` of (quantity, divisor) pairs."""
-        return self.sum(*zip(*parts, strict=True))
 
-    def maximum(self, values: Sequence[NDArray[Any]], *, per_row: bool = False) -> BatchFunction:
-        """Return maxima over nodes of quantities as in `sum`, at least 0."""
-        columns = np.stack(values).astype(np.float64)
-        return lambda batch: batch.maxima(columns, per_row)
+def max_nodes(values: Sequence[NDArray[Any]], *, per_row: bool = False) -> BatchFunction:
+    """Return maxima over nodes of quantities as in `sum_nodes`, at least 0."""
+    columns = np.stack(values).astype(np.float64)
+    return lambda batch: batch.maxima(columns, per_row)
 
-    def sum_pairs(
-        self, pairs: Pairs, quantities: PairQuantities, over: Sequence[float]
-    ) -> BatchFunction:
-        """Return sums over pairs of quantities of their rows, divided by ``over``.
 
-        ``quantities(pair, left type, right type)`` returns ``(combinations, len(over))`` and must
-        depend on the requested layouts only. Pairs have few distinct combinations of these, and
-        equal pairs share combinations, so quantities are computed once per combination (beyond
-        `_COMBINATIONS`, once per batch) and looked up. A combination has the number ``start + left
-        * width + right``, with indices of the layouts requested on both sides.
+def sum_pairs(
+    context: LayoutContext, pairs: Pairs, quantities: PairQuantities, over: Sequence[float]
+) -> BatchFunction:
+    """Return sums over pairs of quantities of their rows, divided by ``over``.
 
-        Example: of nodes 0 -> 1 -> 2, node 0 requests 2 layouts of its output, node 1 requests 3 of
-        its input and 2 of its output, node 2 requests 3 of its input. Pair (1, 0) has 3 * 2
-        combinations with the numbers 0 to 5, pair (2, 1) has the numbers 6 to 11. In a
-        configuration where all nodes request the last of their layouts, the numbers are ``0 + 2 * 2
-        + 1 = 5`` and ``6 + 2 * 2 + 1 = 11``, and the quantities of 5 and 11 are added up. If all
-        nodes were equal operations, both pairs would share the numbers 0 to 5.
-        """
-        context = self._context
-        first, counts, numbers, layout_types = context.shared(requested_layouts)
-        signatures = len(first) // len(LAYOUT_SLOTS)
-        slots = (pairs.left_slot, pairs.left), (pairs.right_slot, pairs.right)
-        left, right = (slot * signatures + context.signature[node] for slot, node in slots)
-        example, group = group_codes(np.column_stack([left, right, pairs.permutation]))
-        width = counts[right[example]]
-        sizes = counts[left[example]] * width
-        start = np.cumsum(sizes) - sizes
-        types = len(context.type_configurable)
-        lookups: list[Codes] = [numbers, start[group], width[group]]
+    ``quantities(pair, left type, right type)`` returns ``(combinations, len(over))`` and must
+    depend on the requested layouts only. Pairs have few distinct combinations of these, and
+    equal pairs share combinations, so quantities are computed once per combination (beyond
+    `_COMBINATIONS`, once per batch) and looked up. A combination has the number ``start + left
+    * width + right``, with indices of the layouts requested on both sides.
 
-        def values_of(combination: Ints) -> Floats:
-            number = np.searchsorted(start, combination, side="right") - 1
-            pair = example[number]
-            at_left, at_right = np.divmod(combination - start[number], width[number])
-            left_type = layout_types[first[left[pair]] + at_left]
-            right_type = layout_types[first[right[pair]] + at_right]
-            return np.asarray(quantities(pair, left_type, right_type) / over)
+    Example: of nodes 0 -> 1 -> 2, node 0 requests 2 layouts of its output, node 1 requests 3 of
+    its input and 2 of its output, node 2 requests 3 of its input. Pair (1, 0) has 3 * 2
+    combinations with the numbers 0 to 5, pair (2, 1) has the numbers 6 to 11. In a
+    configuration where all nodes request the last of their layouts, the numbers are ``0 + 2 * 2
+    + 1 = 5`` and ``6 + 2 * 2 + 1 = 11``, and the quantities of 5 and 11 are added up. If all
+    nodes were equal operations, both pairs would share the numbers 0 to 5.
+    """
+    first, counts, numbers, layout_types = context.shared(requested_layouts)
+    signatures = len(first) // len(LAYOUT_SLOTS)
+    slots = (pairs.left_slot, pairs.left), (pairs.right_slot, pairs.right)
+    left, right = (slot * signatures + context.signature[node] for slot, node in slots)
+    example, group = group_codes(np.column_stack([left, right, pairs.permutation]))
+    width = counts[right[example]]
+    sizes = counts[left[example]] * width
+    start = np.cumsum(sizes) - sizes
+    types = len(context.type_configurable)
+    lookups: list[Codes] = [numbers, start[group], width[group]]
 
-        values_of_all: Floats | None = None
-        used = np.arange(len(over))
-        if 0 < sizes.sum() <= _COMBINATIONS:  # indices fit int32, half the memory
-            values_of_all = values_of(np.arange(sizes.sum()))
-            used = np.flatnonzero(values_of_all.any(axis=0))
-            values_of_all = np.ascontiguousarray(values_of_all[:, used])
-            lookups = [array.astype(np.int32) for array in lookups]
-        number, offset, stride = lookups
+    def values_of(combination: Ints) -> Floats:
+        number = np.searchsorted(start, combination, side="right") - 1
+        pair = example[number]
+        at_left, at_right = np.divmod(combination - start[number], width[number])
+        left_type = layout_types[first[left[pair]] + at_left]
+        right_type = layout_types[first[right[pair]] + at_right]
+        return np.asarray(quantities(pair, left_type, right_type) / over)
 
-        def summed(batch: Batch) -> Floats:
-            total = np.zeros((len(batch), len(over)))
-            if len(pairs) == 0:
-                return total
-            combination = number[batch.types[:, pairs.left] + pairs.left_slot * types] * stride
-            combination += number[batch.types[:, pairs.right] + pairs.right_slot * types]
-            combination += offset
-            table = values_of_all
-            if table is None:
-                present, index = np.unique(combination, return_inverse=True)
-                table = values_of(present)
-                combination = index.reshape(combination.shape)
-            total[:, used] = code_counts(combination, len(table)) @ table
+    values_of_all: Floats | None = None
+    used = np.arange(len(over))
+    if 0 < sizes.sum() <= _COMBINATIONS:  # indices fit int32, half the memory
+        values_of_all = values_of(np.arange(sizes.sum()))
+        used = np.flatnonzero(values_of_all.any(axis=0))
+        values_of_all = np.ascontiguousarray(values_of_all[:, used])
+        lookups = [array.astype(np.int32) for array in lookups]
+    number, offset, stride = lookups
+
+    def summed(batch: Batch) -> Floats:
+        total = np.zeros((len(batch), len(over)))
+        if len(pairs) == 0:
             return total
+        combination = number[batch.types[:, pairs.left] + pairs.left_slot * types] * stride
+        combination += number[batch.types[:, pairs.right] + pairs.right_slot * types]
+        combination += offset
+        table = values_of_all
+        if table is None:
+            present, index = np.unique(combination, return_inverse=True)
+            table = values_of(present)
+            combination = index.reshape(combination.shape)
+        total[:, used] = code_counts(combination, len(table)) @ table
+        return total
 
-        return summed
+    return summed
 
 
 class LayoutBlock(Block):
     """Columns computed from sums or maxima over the nodes and pairs of a configuration."""
 
     @abstractmethod
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
+    def prepare(self, context: LayoutContext) -> BatchFunction:
         """Return a function from a batch to the columns; an aggregate is such a function."""
 
     def compute(self, context: LayoutContext) -> NDArray[np.float32]:
@@ -181,11 +173,10 @@ def compute_together(
     """
     codes = context.table.codes
     target = np.zeros((len(names), len(codes)), np.float32).T
-    aggregation = Aggregation(context)
     prepared = []
     for block in blocks:
         if isinstance(block, LayoutBlock):
-            prepared.append((block, block.prepare(context, aggregation), columns_of(block, names)))
+            prepared.append((block, block.prepare(context), columns_of(block, names)))
     row_type = context.row_type.astype(np.int32)
     step = int(np.clip(_CODES // context.configurable_nodes, *_CONFIGS))
     for start in range(0, len(codes), step):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Cause, Column
-from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
+from xlarank.features.layout.aggregation import Batch, BatchFunction, LayoutBlock, shares, sum_nodes
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.regions import CLASS_ROLES
 from xlarank.features.layout.tied_nodes import groups_of, tied_nodes
@@ -48,7 +48,7 @@ class SlotChange(LayoutBlock):
         for what, text in _SLOT_COLUMNS.items()
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
+    def prepare(self, context: LayoutContext) -> BatchFunction:
         parts: list[tuple[NDArray[Any], float]] = []  # in the order of `_SLOT_COLUMNS`
         nodes = context.configurable_nodes
         for slot in context.slots.values():
@@ -58,7 +58,7 @@ class SlotChange(LayoutBlock):
             parts += [(slot.distance, nodes)]
             parts += [(slot.minor_changed, nodes), (slot.minor_changed * slot.bytes, total)]
             parts += [((1 - slot.contiguity) * slot.bytes, total)]
-        return aggregation.shares(parts)
+        return shares(parts)
 
 
 class NodeChange(LayoutBlock):
@@ -74,12 +74,12 @@ class NodeChange(LayoutBlock):
         "change__all_bytes__ratio": "bytes of all slots unlike the default, over all output bytes",
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
+    def prepare(self, context: LayoutContext) -> BatchFunction:
         slots = context.slots.values()
         any_set = np.any([slot.is_set for slot in slots], axis=0)
         changed = np.sum([slot.changed for slot in slots], axis=0)
         changed_bytes = np.sum([slot.changed * slot.bytes for slot in slots], axis=0)
-        requested = aggregation.sum([any_set, context.type_changed, changed, changed_bytes])
+        requested = sum_nodes([any_set, context.type_changed, changed, changed_bytes])
         nodes = context.configurable_nodes
         total = max(1.0, float(context.bytes.sum()))
 
@@ -112,7 +112,7 @@ class TiedGroups(LayoutBlock):
         },
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
+    def prepare(self, context: LayoutContext) -> BatchFunction:
         tied = tied_nodes(context)
         group = groups_of(tied)
         opcodes = np.array([node.signature[0] for node in tied])
@@ -133,4 +133,4 @@ class TiedGroups(LayoutBlock):
             tables += [members * turned * share, members * turned * bytes_]
             tables.append(members * is_set * bytes_)
             over += [max(1, len(set(group[opcodes == opcode]))), total, total]
-        return aggregation.sum(tables, over=over, per_row=True)
+        return sum_nodes(tables, over=over, per_row=True)

@@ -12,7 +12,13 @@ from typing import Final
 import numpy as np
 
 from xlarank.features.block import Block, Cause, Scope
-from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
+from xlarank.features.layout.aggregation import (
+    Batch,
+    BatchFunction,
+    LayoutBlock,
+    sum_nodes,
+    sum_pairs,
+)
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.pairs import FARTHEST, Pairs, connected_pairs, pair_layouts
 from xlarank.features.program.program_context import OPCODE_CLASSES
@@ -57,7 +63,7 @@ class Disagreement(LayoutBlock):
         },
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
+    def prepare(self, context: LayoutContext) -> BatchFunction:
         pairs_by_hop = context.shared(connected_pairs)
         all_bytes = max(1.0, float(sum(pairs.bytes.sum() for pairs in pairs_by_hop)))
         requests = []
@@ -65,7 +71,7 @@ class Disagreement(LayoutBlock):
             count = max(1.0, len(pairs))
             total = max(1.0, float(pairs.bytes.sum()))
             over = [*[count, total] * 3, count, *[all_bytes] * 2 * len(OPCODE_CLASSES)]
-            requests.append(aggregation.sum_pairs(pairs, partial(_compared, context, pairs), over))
+            requests.append(sum_pairs(context, pairs, partial(_compared, context, pairs), over))
 
         def finalize(batch: Batch) -> Floats:
             hops = [request(batch) for request in requests]
@@ -142,7 +148,7 @@ class ChangedSurroundings(LayoutBlock):
         )
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
+    def prepare(self, context: LayoutContext) -> BatchFunction:
         from scipy import sparse  # slow to import
 
         heavy = [context.opcode_class == OPCODE_CLASSES.index(name) for name in _HEAVY]
@@ -154,4 +160,4 @@ class ChangedSurroundings(LayoutBlock):
         total = table.sum(axis=0)
         per_row = context.type_changed[context.row_type, None] * table[context.table.node]
         over = np.where(total > 0, total, 1.0).tolist()
-        return aggregation.sum([*per_row.T], over=over, per_row=True)
+        return sum_nodes([*per_row.T], over=over, per_row=True)

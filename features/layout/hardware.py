@@ -11,7 +11,6 @@ from typing import Final, Literal
 
 from xlarank.data.hardware import GPUS
 from xlarank.features.layout.time_model import BANDWIDTH, PEAK_FLOPS
-from xlarank.features.program.tensors import TPU, Tiling
 
 #: Order in which an operation reads its operands and writes its output, major to minor:
 #: ``batch-major``: batch dimensions, then the others in the order that pads least;
@@ -45,7 +44,6 @@ class Hardware:
         merged_bytes: most bytes of a dot that is merged with others of one operand; 0 for none.
         sinks_copies: whether copies move behind the operations that read them.
         fuses_activations: whether a convolution computes the activation that reads it.
-        tiling: tiles that tensors are padded to.
     """
 
     name: str
@@ -63,7 +61,6 @@ class Hardware:
     merged_bytes: int = 0
     sinks_copies: bool = False
     fuses_activations: bool = False
-    tiling: Tiling = TPU
 
 
 #: Share of its bytes that a copy costs on a GPU if it keeps the minor-most dimension: it is fused.

@@ -27,16 +27,14 @@ from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.program import tensors
 from xlarank.features.program.program_context import COARSE_CLASSES, ProgramContext
 from xlarank.features.program.slots import slot_roles, slot_tensors
-from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling, layout_key, minor_sizes
+from xlarank.features.program.tensors import LANES, SUBLANES, Floats, Ints, layout_key, minor_sizes
 
 NodeIndex = Ints
 ConfigurableIndex = Ints
 TypeIndex = Ints
 
 
-def tensor_physics(
-    dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling
-) -> dict[str, NDArray[Any]]:
+def tensor_physics(dims: Ints, layout: Ints, element_bytes: Floats) -> dict[str, NDArray[Any]]:
     """Return padding and misfits of tensors under a layout, each ``(tensors,)``.
 
     Misfits are a largest dimension that is not minor-most, a minor-most size that is no multiple of
@@ -44,11 +42,11 @@ def tensor_physics(
     """
     minor, second = minor_sizes(dims, layout)
     return {
-        "padding": tensors.padding_waste(dims, layout, tiling),
-        "packed": tensors.packed_waste(dims, layout, element_bytes, tiling),
+        "padding": tensors.padding_waste(dims, layout),
+        "packed": tensors.packed_waste(dims, layout, element_bytes),
         "largest": (layout[:, 0] >= 0) & (dims.max(axis=1) > minor),
-        "lanes": (layout[:, 0] >= 0) & (minor % tiling.lanes != 0),
-        "sublanes": (layout[:, 1] >= 0) & (second % tiling.sublanes != 0),
+        "lanes": (layout[:, 0] >= 0) & (minor % LANES != 0),
+        "sublanes": (layout[:, 1] >= 0) & (second % SUBLANES != 0),
     }
 
 
@@ -89,9 +87,7 @@ class SlotRows:
         self.minor_changed = minor != default[:, 0]
         self.distance = tensors.permutation_distance(self.layout, default)
         self.contiguity = tensors.contiguity(dims, self.layout, default)
-        self.now, self.default = (
-            tensor_physics(dims, layout, element, context.tiling) for layout in layouts
-        )
+        self.now, self.default = (tensor_physics(dims, layout, element) for layout in layouts)
         self.total_bytes = max(1.0, float(node_bytes.sum()))
         by_class = np.bincount(context.coarse_class, node_bytes, minlength=len(COARSE_CLASSES))
         self.bytes_of_class = np.maximum(by_class, 1.0)
@@ -120,15 +116,12 @@ class LayoutContext(ProgramContext):
     type_row: Ints
     row_type: TypeIndex
 
-    def __init__(
-        self, graph: LayoutGraph, tiling: Tiling = TPU, hardware: str | None = None
-    ) -> None:
+    def __init__(self, graph: LayoutGraph, hardware: str | None = None) -> None:
         super().__init__(graph)
         self.hardware = hardware
         nodes = graph.configurable
         distinct = len(graph.first) == graph.configs
         self.table: ConfigTable = graph.table if distinct else graph.table.select(graph.first)
-        self.tiling = tiling
         self.configurable_nodes = max(1, self.table.nodes)
         self.configurable_index: ConfigurableIndex = np.full(graph.nodes, -1)
         self.configurable_index[nodes] = np.arange(len(nodes))

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import permutations
 from typing import Final
 
-from xlarank.features.program.tensors import Tiling
+from xlarank.features.program.tensors import LANES, SUBLANES, WORD_BYTES
 
 Layout = tuple[int, ...]
 Sizes = tuple[int, ...]
@@ -158,29 +158,29 @@ def _blocks(dims: Sizes, new_dims: Sizes) -> list[tuple[Layout, Layout]] | None:
 
 
 @lru_cache(_CACHED)
-def padded_bytes(layout: Layout, dims: Sizes, element_bytes: int, tiling: Tiling) -> int:
+def padded_bytes(layout: Layout, dims: Sizes, element_bytes: int) -> int:
     """Return the bytes of a tensor in tiles, into which narrow elements are packed.
 
     The minor-most dimension of a size other than 1 lies along the lanes, the next one along the
     sublanes.
 
-    >>> padded_bytes((1, 0), (3, 100), 4, Tiling())  # 8 x 128 words
+    >>> padded_bytes((1, 0), (3, 100), 4)  # 8 x 128 words
     4096
     """
     sizes = [dims[dimension] for dimension in layout]
     while len(sizes) > 1 and sizes[0] == 1:
         sizes.pop(0)
-    packing = max(1, tiling.word_bytes // max(1, element_bytes))
-    for at, multiple in enumerate((tiling.lanes, tiling.sublanes * packing)[: len(sizes)]):
+    packing = max(1, WORD_BYTES // max(1, element_bytes))
+    for at, multiple in enumerate((LANES, SUBLANES * packing)[: len(sizes)]):
         sizes[at] = -(-sizes[at] // multiple) * multiple
     return math.prod(sizes) * element_bytes
 
 
 @lru_cache(_CACHED)
-def compact(dims: Sizes, element_bytes: int, tiling: Tiling) -> Layout:
+def compact(dims: Sizes, element_bytes: int) -> Layout:
     """Return the layout that takes the fewest bytes in tiles, row-major or close to it in ties.
 
-    >>> compact((128, 8, 64), 4, Tiling())  # 128 along the lanes
+    >>> compact((128, 8, 64), 4)  # 128 along the lanes
     (0, 2, 1)
     """
     default = row_major(len(dims))
@@ -189,4 +189,4 @@ def compact(dims: Sizes, element_bytes: int, tiling: Tiling) -> Layout:
         for first in permutations(default, count):
             rest = (dimension for dimension in default if dimension not in first)
             layouts.append((*first, *rest))
-    return min(layouts, key=lambda layout: padded_bytes(layout, dims, element_bytes, tiling))
+    return min(layouts, key=lambda layout: padded_bytes(layout, dims, element_bytes))

@@ -152,7 +152,7 @@ class LayoutProgram:
         dims = self.dims[node]
         layout = tuple(self.context.default_layout[node, : len(dims)].tolist())
         if layout == row_major(len(dims)) and self.hardware.compacts:
-            return compact(dims, self.element_bytes[node], self.hardware.tiling)
+            return compact(dims, self.element_bytes[node])
         return layout
 
     def _describe_products(self) -> None:
@@ -268,7 +268,7 @@ class LayoutProgram:
 
     def padded_bytes(self, node: int, layout: Layout) -> int:
         """Return the bytes of a node's output in the hardware's tiles."""
-        return padded_bytes(layout, self.dims[node], self.element_bytes[node], self.hardware.tiling)
+        return padded_bytes(layout, self.dims[node], self.element_bytes[node])
 
     def to_operand(self, node: int, layout: Layout) -> Layout | None:
         """Return the layout of the first operand that this layout of the output implies, if any."""

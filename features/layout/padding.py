@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Block, Cause, Column, Scope
 from xlarank.features.layout import regions
-from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
+from xlarank.features.layout.aggregation import (
+    Batch,
+    BatchFunction,
+    LayoutBlock,
+    max_nodes,
+    shares,
+    sum_nodes,
+)
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.regions import CLASS_ROLES, POSITIONS, ROLE_NAMES
 from xlarank.features.layout.time_model import KINDS, PEAK_FLOPS, TimeModel
@@ -74,7 +81,7 @@ class Padding(LayoutBlock):
         for name, text in _WASTE.items()
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
+    def prepare(self, context: LayoutContext) -> BatchFunction:
         wastes = []
         parts: list[tuple[NDArray[Any], float]] = []
         nodes = context.configurable_nodes
@@ -84,8 +91,8 @@ class Padding(LayoutBlock):
             wastes.append(waste)
             for values in (waste, extra):
                 parts += [(values, nodes), (values * rows.bytes, rows.total_bytes)]
-        summed = aggregation.shares(parts)
-        largest = aggregation.maximum(wastes)
+        summed = shares(parts)
+        largest = max_nodes(wastes)
 
         def finalize(batch: Batch) -> Floats:
             sums = summed(batch).reshape(len(batch), -1, 4)
@@ -115,7 +122,7 @@ class Violation(LayoutBlock):
         )
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
+    def prepare(self, context: LayoutContext) -> BatchFunction:
         parts: list[tuple[NDArray[Any], float]] = []
         nodes = context.configurable_nodes
         for rows in context.slots.values():
@@ -123,7 +130,7 @@ class Violation(LayoutBlock):
                 now = rows.now[name]
                 change = now.astype(float) - rows.default[name]
                 parts += [(now, nodes), (now * rows.bytes, rows.total_bytes), (change, nodes)]
-        return aggregation.shares(parts)
+        return shares(parts)
 
 
 def _role_columns(position: str) -> dict[str, str]:
@@ -161,7 +168,7 @@ class Outputs(LayoutBlock):
         **_role_columns("second"),
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
+    def prepare(self, context: LayoutContext) -> BatchFunction:
         nodes = context.graph.configurable
         row_node = context.table.node
         output = context.slots["output"]
@@ -170,7 +177,7 @@ class Outputs(LayoutBlock):
         tiled = 1 + output.now["packed"][context.row_type]
         default = 1 + output.default["packed"][context.row_type]
         tensors = context.dims[nodes], context.rank[nodes], context.element_bytes[nodes]
-        best = regions.least_waste(*tensors, context.tiling)[row_node]
+        best = regions.least_waste(*tensors)[row_node]
         least = np.minimum(default, 1 + best)
         stored = max(1.0, float(context.bytes[~context.fused].sum()))
         own_bytes = context.bytes[nodes[row_node]]
@@ -195,9 +202,9 @@ class Outputs(LayoutBlock):
                 by_role += [present * table[region, role, dimension] for table in (made, read)]
             by_role.append(present * reduced[region, dimension])
         requests = [
-            aggregation.sum(tables, per_row=True),
-            aggregation.maximum([excess, padded, is_set * (tiled - 1)], per_row=True),
-            aggregation.sum(by_role, per_row=True),
+            sum_nodes(tables, per_row=True),
+            max_nodes([excess, padded, is_set * (tiled - 1)], per_row=True),
+            sum_nodes(by_role, per_row=True),
         ]
         return lambda batch: np.concatenate([request(batch) for request in requests], axis=1)
 
@@ -225,7 +232,7 @@ class DimensionRoles(LayoutBlock):
         )
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
+    def prepare(self, context: LayoutContext) -> BatchFunction:
         parts: list[tuple[NDArray[Any], float]] = []
         for kind, position, slot, role in _ROLE_COLUMNS:
             rows = context.slots[slot]
@@ -236,7 +243,7 @@ class DimensionRoles(LayoutBlock):
             fits &= roles == CLASS_ROLES[kind].index(role)
             parts.append((fits, context.nodes_of_class[coarse]))
             parts.append((fits * rows.bytes, rows.bytes_of_class[coarse]))
-        return aggregation.shares(parts)
+        return shares(parts)
 
 
 class MinorSizes(LayoutBlock):
@@ -254,13 +261,13 @@ class MinorSizes(LayoutBlock):
         )
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
+    def prepare(self, context: LayoutContext) -> BatchFunction:
         parts: list[tuple[NDArray[Any], float]] = []
         for rows in context.slots.values():
             for low, high in _BINS:
                 fits = (rows.minor >= low) & (rows.minor < high)
                 parts += [(fits, context.configurable_nodes), (fits * rows.bytes, rows.total_bytes)]
-        return aggregation.shares(parts)
+        return shares(parts)
 
 
 class FastestTime(Block):
@@ -294,7 +301,7 @@ class EstimatedTime(LayoutBlock):
         "log2(1 + x)",
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
+    def prepare(self, context: LayoutContext) -> BatchFunction:
         model = context.shared(TimeModel)
         node = context.type_configurable
         sums = (float(ns.sum()) for ns in (model.default_ns, model.fastest_ns))
@@ -302,8 +309,8 @@ class EstimatedTime(LayoutBlock):
         change = (model.type_ns - model.default_ns[node]) / default
         is_slower = model.type_ns - model.fastest_ns[node] > 1e-3 * fastest
         by_kind = [change * (model.kind[node] == kind) for kind in range(len(KINDS))]
-        summed = aggregation.sum([model.type_ns, *by_kind, is_slower])
-        largest = aggregation.maximum([change])
+        summed = sum_nodes([model.type_ns, *by_kind, is_slower])
+        largest = max_nodes([change])
         unpadded = float((1e9 * model.work / PEAK_FLOPS).sum())
 
         def finalize(batch: Batch) -> Floats:

@@ -17,7 +17,7 @@ from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.program_context import COARSE_CLASSES, OPCODE_CLASSES
 from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
-from xlarank.features.program.tensors import Floats, Ints, Tiling, packed_waste
+from xlarank.features.program.tensors import Floats, Ints, packed_waste
 
 #: Roles of the dimensions of configurable nodes, by coarse class.
 CLASS_ROLES: Final = dict(
@@ -83,11 +83,11 @@ def reduced_in_regions(context: LayoutContext, regions: Ints) -> NDArray[np.bool
     return reduced
 
 
-def least_waste(dims: Ints, rank: Ints, element_bytes: Floats, tiling: Tiling) -> Floats:
+def least_waste(dims: Ints, rank: Ints, element_bytes: Floats) -> Floats:
     """Return the least `packed_waste` of any layout, ``(tensors,)``; inf for a rank below 2.
 
     >>> dims = np.array([[4, 128, 8, 0, 0, 0]])  # 128 along the lanes, 8 along the sublanes
-    >>> least_waste(dims, np.array([3]), np.array([4.0]), Tiling()).tolist()
+    >>> least_waste(dims, np.array([3]), np.array([4.0])).tolist()
     [0.0]
     """
     least = np.full(len(dims), np.inf)
@@ -96,6 +96,6 @@ def least_waste(dims: Ints, rank: Ints, element_bytes: Floats, tiling: Tiling) -
     for pair in permutations(range(MAX_RANK), 2):
         fits = np.flatnonzero(rank > max(pair))
         layout[:, :2] = pair
-        waste = packed_waste(dims[fits], layout[fits], element_bytes[fits], tiling)
+        waste = packed_waste(dims[fits], layout[fits], element_bytes[fits])
         least[fits] = np.minimum(least[fits], waste)
     return least

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from xlarank.features.block import Cause, Column
-from xlarank.features.layout.aggregation import Aggregation, Batch, BatchFunction, LayoutBlock
+from xlarank.features.layout.aggregation import Batch, BatchFunction, LayoutBlock
 from xlarank.features.layout.hardware import HARDWARE, Hardware
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_program import LayoutProgram
@@ -78,7 +78,7 @@ class RelayoutCosts(LayoutBlock):
         ),
     }
 
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> BatchFunction:
+    def prepare(self, context: LayoutContext) -> BatchFunction:
         if context.hardware is None:
             return lambda batch: np.zeros((len(batch), len(self.columns)))
         hardware = HARDWARE[context.hardware]

@@ -26,7 +26,7 @@ from xlarank.data.config_table import group_codes
 from xlarank.data.schema import MAX_RANK, OPCODES
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, reshape_blocks
-from xlarank.features.program.tensors import TPU
+from xlarank.features.program.tensors import LANES, SUBLANES
 
 Shape = tuple[int, ...]
 #: Dimensions, minor-most first.
@@ -177,8 +177,6 @@ def cheaper(shape: Shape, dimensions: Order) -> Order:
     def padded(order: Order) -> int:
         lanes, sublanes = (max(1, shape[d]) for d in order)
         rest = math.prod(max(1, shape[d]) for d in dimensions if d not in order)
-        return (
-            -(-lanes // TPU.lanes) * TPU.lanes * -(-sublanes // TPU.sublanes) * TPU.sublanes * rest
-        )
+        return -(-lanes // LANES) * LANES * -(-sublanes // SUBLANES) * SUBLANES * rest
 
     return min(permutations(dimensions, 2), key=padded, default=dimensions)

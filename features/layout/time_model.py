@@ -19,7 +19,14 @@ from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
 from xlarank.features.layout.layout_context import ConfigurableIndex, LayoutContext
 from xlarank.features.program.slots import node_flops
-from xlarank.features.program.tensors import TPU, Floats, Ints, tile_sublanes
+from xlarank.features.program.tensors import (
+    LANES,
+    SUBLANES,
+    WORD_BYTES,
+    Floats,
+    Ints,
+    tile_sublanes,
+)
 
 # A core of TPU v3 (Google Cloud, *TPU v3*).
 #: Operations per second of two matrix units of 128 x 128 at 940 MHz, in bfloat16, XLA's default for
@@ -66,11 +73,11 @@ def output_padding(
     rank = (layout >= 0).sum(axis=1)
     only_ones = (sizes == 1).all(axis=1)
     first = np.where(only_ones, np.maximum(rank, 1) - 1, (sizes != 1).argmax(axis=1)) * skip
-    packing = np.maximum(1.0, TPU.word_bytes / np.maximum(element_bytes, 1.0))
+    packing = np.maximum(1.0, WORD_BYTES / np.maximum(element_bytes, 1.0))
     has_second = first + 1 < rank
-    lanes = _round_up(sizes[tensor, first], TPU.lanes) / sizes[tensor, first]
+    lanes = _round_up(sizes[tensor, first], LANES) / sizes[tensor, first]
     second = sizes[tensor, first + 1]
-    sublanes = np.where(has_second, _round_up(second, TPU.sublanes * packing) / second, 1.0)
+    sublanes = np.where(has_second, _round_up(second, SUBLANES * packing) / second, 1.0)
     if batch is not None:
         dimension = layout[tensor, np.minimum(first + 1, layout.shape[1] - 1)]
         sublanes[has_second & (dimension == batch)] = 1.0
@@ -186,10 +193,8 @@ class TimeModel:
         contracted = self._size("input_feature")[node]
         for operand, (supplied, free_role, contracted_role) in enumerate(_OPERANDS):
             free = self._size(free_role)[node]
-            in_lanes = _round_up(contracted, TPU.lanes) * _round_up(free, tile_sublanes(free, TPU))
-            across = _round_up(free, TPU.lanes) * _round_up(
-                contracted, tile_sublanes(contracted, TPU)
-            )
+            in_lanes = _round_up(contracted, LANES) * _round_up(free, tile_sublanes(free))
+            across = _round_up(free, LANES) * _round_up(contracted, tile_sublanes(contracted))
             along = in_lanes < across
             if minor is not None:
                 requested = minor[:, operand] == self._dimension(contracted_role)[node]
@@ -215,8 +220,8 @@ class TimeModel:
         sizes = np.where(layout >= 0, np.take_along_axis(dims, np.maximum(layout, 0), axis=1), 1)
         lane_dimension = layout[np.arange(len(node)), (sizes != 1).argmax(axis=1)]
         contracted = self._size("input_feature")[node]
-        to_lanes = _round_up(contracted, TPU.lanes) / contracted
-        to_sublanes = np.where(kind == 0, _round_up(contracted, TPU.sublanes) / contracted, 1.0)
+        to_lanes = _round_up(contracted, LANES) / contracted
+        to_sublanes = np.where(kind == 0, _round_up(contracted, SUBLANES) / contracted, 1.0)
         by_first, by_lanes = (
             self._contracted_in_lanes(dim, node, minor) for dim in (layout[:, 0], lane_dimension)
         )
@@ -277,5 +282,5 @@ def config_times(graph: LayoutGraph, config: int) -> list[NodeTime]:
         dimensions = layout[k, :2], model.fastest_order[k]
         orders = (tuple(order[order >= 0].tolist()) for order in dimensions)
         ns = float(model.row_ns[rows[k]]), float(model.fastest_ns[k]), float(output_ns[k])
-        times.append(NodeTime(node, *ns, size, -(-size // TPU.lanes) * TPU.lanes, *orders))
+        times.append(NodeTime(node, *ns, size, -(-size // LANES) * LANES, *orders))
     return times

@@ -6,7 +6,6 @@ the end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -18,24 +17,13 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Tiling:
-    """The tile that arrays are stored in: rows (sublanes) by columns (lanes), in elements.
-
-    Attributes:
-        sublanes: number of rows for elements of one word; narrower ones are packed into more rows.
-        fewest_sublanes: minimum number of rows: tiles of tensors with few rows are halved down to
-            it.
-    """
-
-    sublanes: int = 8
-    lanes: int = 128
-    word_bytes: int = 4
-    fewest_sublanes: int = 2
-
-
-#: TPU v2/v3 and later for 32-bit elements (XLA's tiled layout T(8,128)).
-TPU: Final = Tiling()
+#: The tile that arrays are stored in on TPU v2/v3 and later (XLA's tiled layout T(8,128)): rows
+#: (sublanes) by columns (lanes) of words; narrower elements are packed into more rows.
+SUBLANES: Final = 8
+LANES: Final = 128
+WORD_BYTES: Final = 4
+#: Tiles of tensors with few rows are halved down to this number of rows.
+_FEWEST_SUBLANES: Final = 2
 
 
 def complete_layout(layout: NDArray[np.integer], default: NDArray[np.integer]) -> Ints:
@@ -65,7 +53,7 @@ def minor_sizes(dims: Ints, layout: Ints) -> tuple[Ints, Ints]:
     return padded[rows, layout[:, 0]], padded[rows, layout[:, 1]]
 
 
-def padding_waste(dims: Ints, layout: Ints, tiling: Tiling = TPU) -> Floats:
+def padding_waste(dims: Ints, layout: Ints) -> Floats:
     """Return padded size / true size - 1, ``(tensors,)``.
 
     The minor-most dimension is rounded up to the lanes, the second one to the sublanes; scalars and
@@ -77,11 +65,11 @@ def padding_waste(dims: Ints, layout: Ints, tiling: Tiling = TPU) -> Floats:
     [15.64, 0.28]
     """
     minor, second = minor_sizes(dims, layout)
-    height = np.where(layout[:, 1] < 0, 1.0, _rounding(second, tiling.sublanes))
-    return np.where(layout[:, 0] < 0, 1.0, _rounding(minor, tiling.lanes) * height) - 1.0
+    height = np.where(layout[:, 1] < 0, 1.0, _rounding(second, SUBLANES))
+    return np.where(layout[:, 0] < 0, 1.0, _rounding(minor, LANES) * height) - 1.0
 
 
-def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling = TPU) -> Floats:
+def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats) -> Floats:
     """Return `padding_waste` with packed narrow elements and smaller tiles for few rows.
 
     XLA packs two 16-bit or four 8-bit elements into a word, so tiles have 16 or 32 rows of them. A
@@ -95,20 +83,20 @@ def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling
     """
     minor, second = minor_sizes(dims, layout)
     vector = layout[:, 1] < 0
-    rows = np.where(vector, np.ceil(minor / tiling.lanes), second)
-    packing = np.maximum(1.0, tiling.word_bytes / np.maximum(element_bytes, 1.0))
-    tile = np.where(vector & (rows <= 1), 1.0 / packing, tile_sublanes(rows / packing, tiling))
+    rows = np.where(vector, np.ceil(minor / LANES), second)
+    packing = np.maximum(1.0, WORD_BYTES / np.maximum(element_bytes, 1.0))
+    tile = np.where(vector & (rows <= 1), 1.0 / packing, tile_sublanes(rows / packing))
     height = _rounding(rows, tile * packing)
-    folded = np.where(minor > 0, rows * height * tiling.lanes / np.maximum(minor, 1), 1.0)
-    waste = np.where(vector, folded, _rounding(minor, tiling.lanes) * height)
+    folded = np.where(minor > 0, rows * height * LANES / np.maximum(minor, 1), 1.0)
+    waste = np.where(vector, folded, _rounding(minor, LANES) * height)
     return np.where(layout[:, 0] < 0, 0.0, np.maximum(waste - 1.0, 0.0))
 
 
-def tile_sublanes(rows: NDArray[Any], tiling: Tiling) -> Floats:
+def tile_sublanes(rows: NDArray[Any]) -> Floats:
     """Return the sublanes of each tensor's tiles, given its number of rows in words."""
-    sublanes = np.full(len(rows), float(tiling.sublanes))
-    fewer = tiling.sublanes // 2
-    while fewer >= tiling.fewest_sublanes:
+    sublanes = np.full(len(rows), float(SUBLANES))
+    fewer = SUBLANES // 2
+    while fewer >= _FEWEST_SUBLANES:
         sublanes[rows <= fewer] = fewer
         fewer //= 2
     return sublanes

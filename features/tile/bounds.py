@@ -10,7 +10,7 @@ import numpy as np
 from xlarank.data.schema import MAX_RANK, OPCODE, TILE_SLOTS
 from xlarank.features.block import Block, Cause, Column, Scope
 from xlarank.features.program.program_context import OPCODE_CLASSES
-from xlarank.features.program.tensors import Floats, Ints, log2p
+from xlarank.features.program.tensors import LANES, SUBLANES, Floats, Ints, log2p
 from xlarank.features.tile.tile_context import TileContext, run_length
 
 #: On-chip vector memory of one TPU core, bytes.
@@ -194,11 +194,10 @@ class Traffic(Block):
         minimum = full.prod() + (full_left + full_right if depth else full.prod())
         work = volume * max(depth, 1.0)
         size = context.element_size
-        tiling = context.tiling
-        padded = np.ceil(columns / tiling.lanes) * tiling.lanes * rows
+        padded = np.ceil(columns / LANES) * LANES * rows
         if rank > 1:
             second = tile[:, rank - 2]
-            padded *= np.ceil(second / tiling.sublanes) * tiling.sublanes / second
+            padded *= np.ceil(second / SUBLANES) * SUBLANES / second
         vmem, padded_vmem = (
             np.minimum(2 * elements * size / VMEM_BYTES, 4.0) for elements in (moved, padded)
         )

@@ -17,7 +17,7 @@ from xlarank.data.graph import TileGraph
 from xlarank.data.schema import MAX_RANK, OPCODE, OPCODES, TILE_SLOTS
 from xlarank.features.program.program_context import OPCODE_CLASSES, ProgramContext
 from xlarank.features.program.slots import DOT_ROLES, dot_split, slot_roles, slot_tensors
-from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling
+from xlarank.features.program.tensors import LANES, SUBLANES, Floats, Ints
 
 #: Classes of the main node, the most expensive one first.
 _WORK_ORDER: Final = ("convolution", "dot", "reduce", "transpose", "slice", "reshape")
@@ -54,9 +54,8 @@ class TileContext(ProgramContext):
 
     graph: TileGraph
 
-    def __init__(self, graph: TileGraph, tiling: Tiling = TPU) -> None:
+    def __init__(self, graph: TileGraph) -> None:
         super().__init__(graph)
-        self.tiling = tiling
         self.configs = len(graph.first)
         first = graph.first
         self.bounds: dict[str, Floats] = {}
@@ -109,14 +108,14 @@ class TileContext(ProgramContext):
     def physical_unit(self, rank: int) -> Floats:
         """Return elements per unit of the `physical_extents` of a tensor, ``(rank,)``."""
         unit = np.ones(rank)
-        unit[-2:-1], unit[-1:] = self.tiling.sublanes, self.tiling.lanes
+        unit[-2:-1], unit[-1:] = SUBLANES, LANES
         return unit
 
     def _physical_extents(self) -> Floats:
         minor_first = np.maximum(self.default_layout, 0)
         sizes = np.take_along_axis(self.dims, minor_first, axis=1).astype(np.float64)
-        sizes[:, 0] = np.ceil(sizes[:, 0] / self.tiling.lanes)
-        sizes[:, 1] = np.ceil(sizes[:, 1] / self.tiling.sublanes)
+        sizes[:, 0] = np.ceil(sizes[:, 0] / LANES)
+        sizes[:, 1] = np.ceil(sizes[:, 1] / SUBLANES)
         position = self.rank[:, None] - 1 - np.arange(MAX_RANK)
         major_first = np.take_along_axis(sizes, np.maximum(position, 0), axis=1)
         return np.where(position >= 0, major_first, 0.0)

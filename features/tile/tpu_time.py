@@ -14,7 +14,7 @@ import numpy as np
 
 from xlarank.data.schema import MAX_RANK, OPCODE
 from xlarank.features.block import Block, Cause
-from xlarank.features.program.tensors import Floats, log2p
+from xlarank.features.program.tensors import LANES, WORD_BYTES, Floats, log2p
 from xlarank.features.tile.tile_context import TileContext, run_length
 
 #: Opcodes without vector work, and opcodes of data movement, reductions and copies.
@@ -79,7 +79,7 @@ class WindowLoop:
         transferred += sum(_padded_bytes(context, tensor) for tensor in results)
         half = context.volume[output.node] / 2
         large = [node for node in (*inputs, *results) if context.volume[node] >= half]
-        packed = any(context.element_bytes[node] < context.tiling.word_bytes for node in large)
+        packed = any(context.element_bytes[node] < WORD_BYTES for node in large)
         computed = context.volume[~np.isin(opcode, _FREE) & (context.volume > 1)].sum()
         padding = output.padded / max(1.0, float(context.volume[output.node]))
         self.moved = moved + transferred
@@ -214,7 +214,7 @@ class _Product:
         sizes = np.maximum(context.dims[kernel, weights.logical], 1)
         depth = np.minimum(weights.elements, sizes)[:, summed].prod(axis=1)
         width = out.elements[:, columns].prod(axis=1)
-        passes = np.ceil(depth / context.tiling.lanes) * np.ceil(width / context.tiling.lanes)
+        passes = np.ceil(depth / LANES) * np.ceil(width / LANES)
         self.passes = out.elements[:, batches].prod(axis=1) * passes
         self.rows = self.passes * out.elements[:, rows].prod(axis=1)
 

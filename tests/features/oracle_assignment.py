@@ -315,8 +315,7 @@ class Simulation:
         sizes = [self.code[at].dims[dimension] for dimension in layout]
         while len(sizes) > 1 and sizes[0] == 1:
             del sizes[0]
-        tiling = self.hardware.tiling
-        multiples = (tiling.lanes, tiling.sublanes * max(1, tiling.word_bytes // max(1, element)))
+        multiples = (128, 8 * max(1, 4 // max(1, element)))
         for place, multiple in enumerate(multiples[: len(sizes)]):
             sizes[place] = (sizes[place] + multiple - 1) // multiple * multiple
         return prod(sizes) * element

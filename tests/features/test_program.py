@@ -13,23 +13,12 @@ from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.tied_nodes import TiedNode, groups_of, tied_nodes
 from xlarank.features.program import slots
 from xlarank.features.program.program_context import ProgramContext
-from xlarank.features.program.tensors import Tiling, packed_waste, padding_waste
 
 STEM = "convolution_dim_numbers"
 
 
 def given(*dims: tuple[int, ...]) -> list[Node]:
     return [parameter(*sizes) for sizes in dims]
-
-
-def test_waste_under_other_tiles_than_those_of_a_tpu():
-    dims = np.array([[5, 6, 0, 0, 0, 0]])
-    layout = np.array([[1, 0, -1, -1, -1, -1]])
-    assert padding_waste(dims, layout, Tiling(sublanes=1, lanes=4)).tolist() == pytest.approx(
-        [8 / 6 - 1]
-    )
-    four_rows = packed_waste(dims, layout, np.array([4.0]), Tiling(4, 4, fewest_sublanes=4))
-    assert four_rows.tolist() == pytest.approx([8 * 8 / (5 * 6) - 1])
 
 
 def context_of(*nodes: Node) -> ProgramContext:
