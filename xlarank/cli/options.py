@@ -77,13 +77,13 @@ def require_separate_files(params: Iterable[Any], given: Mapping[str, Any]) -> N
         entries = value if isinstance(value, list | tuple) else [value]
         option = param.opts[0] if param.opts[0].startswith("-") else f"the {param.name} to read"
         if param.name in WRITTEN:
-            if value not in (None, console.STDOUT):
-                outputs[option] = value
+            if value is not None and Path(value) != console.STDOUT:
+                outputs[option] = Path(value)
             continue
         for entry in entries:
             paths = _named_files(entry)
             if param.name == "official_indices" and entry is not None:
-                paths = sorted(entry.glob("*.json"))
+                paths = sorted(Path(entry).glob("*.json"))
             inputs |= {f"{option} {path}": path for path in paths}
     named: dict[str, Path] = {}
     for option, path in outputs.items():
