@@ -1,8 +1,7 @@
-"""Structure of programs: dimensions of their tensors, cycles, levels of nodes, a hash."""
+"""Structure of programs: dimensions of their tensors, cycles, levels of nodes."""
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
@@ -142,14 +141,3 @@ def node_levels(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
                 level[user] = level[node] + 1
                 finished.append(user)
     return np.array(level, np.int64)
-
-
-def structure_hash(opcode: NDArray[np.integer], edges: NDArray[np.integer]) -> int:
-    """Return a 64-bit hash of opcodes and edges, equal for one program at different batch sizes.
-
-    Compilers number a program's nodes independently of its sizes, so no graph matching is needed.
-    """
-    ordered = edges[np.lexsort(edges.T[::-1])] if len(edges) else edges.reshape(0, 2)
-    parts = [np.array([len(opcode)]), opcode, ordered.reshape(-1)]
-    numbers = np.concatenate(parts).astype("<i8")
-    return int.from_bytes(blake2b(numbers.tobytes(), digest_size=8).digest(), "little")

@@ -215,12 +215,12 @@ def write_manifest(
 
 
 def scan_rows(
-    workspace: Workspace, collection: Collection, split: str, manifest: Manifest, *, verified: bool
+    workspace: Workspace, collection: Collection, split: str, manifest: Manifest
 ) -> pl.LazyFrame:
-    """Return the rows of a split lazily; ``verified`` reads all files now and checks their content.
+    """Return the rows of a split as a query on the content of its files.
 
-    Raises `FeatureStoreError` for missing files, for files of another build than the manifest's,
-    for graph files that have changed since and, if ``verified``, for damaged files.
+    Raises `FeatureStoreError` for missing and damaged files, for files of another build than the
+    manifest's, and for graph files that have changed since.
     """
     require_unchanged(workspace, collection, split, manifest)
     members: dict[int, dict[str, Source]] = {}
@@ -230,7 +230,7 @@ def scan_rows(
     for part, sources in sorted(members.items()):
         path = workspace.rows(collection, split, part)
         with _reading(path):
-            file = io.BytesIO(_read_verified(path)) if verified else path
+            file = io.BytesIO(_read_verified(path))
             entries = _metadata(file, manifest.recipe)["graphs"]
             if {name: Source(**entry["source"]) for name, entry in entries.items()} != sources:
                 raise ValueError(_MISMATCH)

@@ -28,47 +28,12 @@ _XGBOOST: Final = "XGBRanker"
 
 
 @dataclass(frozen=True, eq=False)
-class EstimatorScores:
-    """A fitted estimator with the interface of `LightGBMBooster`; it is not saved."""
+class EstimatorBooster:
+    """An estimator with the interface of `LightGBMBooster`; `fit` fits a copy. It is not saved."""
 
     estimator: Any
 
     rounds = 1
-
-    def relevance(self, values: Matrix) -> Floats:
-        """Return the predictions, ``(rows,)``; raise `ModelError` for another shape."""
-        predicted = np.asarray(self.estimator.predict(values), np.float64)
-        if predicted.shape != (len(values),):
-            got = f"{self._name} predicts an array of shape {predicted.shape}"
-            raise ModelError(got, expected=f"({len(values)},), one number for each row")
-        return predicted
-
-    def stages(
-        self, values: Matrix, scores: Floats, every: int, *, from_zero: bool
-    ) -> Iterator[Floats]:
-        yield scores - self.relevance(values)
-
-    def contributions(self, values: Matrix) -> Floats:
-        raise ModelError(f"{self._name} has no contributions by column", expected=_SAVED)
-
-    def gains(self) -> Floats:
-        """Return the estimator's importance of each column, ``(used columns,)``, 0 without any."""
-        return np.asarray(getattr(self.estimator, "feature_importances_", 0.0), np.float64)
-
-    def text(self) -> str:
-        do = "keep its scores, which submit takes"
-        raise ModelError(f"{self._name} cannot be saved", expected=_SAVED, do=do)
-
-    @property
-    def _name(self) -> str:
-        return type(self.estimator).__name__
-
-
-@dataclass(frozen=True, eq=False)
-class EstimatorFit:
-    """Fits a copy of an estimator, in place of a library of trees."""
-
-    estimator: Any
 
     def tree_params(self, params: object, settings: FitSettings) -> dict[str, Any]:
         """Return nothing: the estimator has its own parameters."""
@@ -76,7 +41,7 @@ class EstimatorFit:
 
     def fit(
         self, dataset: Dataset, used: Indices, settings: FitSettings
-    ) -> LightGBMBooster | XGBoostBooster | EstimatorScores:
+    ) -> LightGBMBooster | XGBoostBooster | EstimatorBooster:
         """Fit on the columns ``used`` and at most `MAX_GROUP` rows of each graph."""
         data = dataset.data
         rows = []
@@ -91,7 +56,32 @@ class EstimatorFit:
             return LightGBMBooster(fitted.booster_, settings.threads)
         if name_of(fitted) == _XGBOOST:
             return XGBoostBooster(fitted.get_booster())
-        return EstimatorScores(fitted)
+        return EstimatorBooster(fitted)
+
+    def relevance(self, values: Matrix) -> Floats:
+        """Return the predictions, ``(rows,)``; raise `ModelError` for another shape."""
+        predicted = np.asarray(self.estimator.predict(values), np.float64)
+        if predicted.shape != (len(values),):
+            got = f"{name_of(self.estimator)} predicts an array of shape {predicted.shape}"
+            raise ModelError(got, expected=f"({len(values)},), one number for each row")
+        return predicted
+
+    def stages(
+        self, values: Matrix, scores: Floats, every: int, *, from_zero: bool
+    ) -> Iterator[Floats]:
+        yield scores - self.relevance(values)
+
+    def contributions(self, values: Matrix) -> Floats:
+        got = f"{name_of(self.estimator)} has no contributions by column"
+        raise ModelError(got, expected=_SAVED)
+
+    def gains(self) -> Floats:
+        """Return the estimator's importance of each column, ``(used columns,)``, 0 without any."""
+        return np.asarray(getattr(self.estimator, "feature_importances_", 0.0), np.float64)
+
+    def text(self) -> str:
+        do = "keep its scores, which submit takes"
+        raise ModelError(f"{name_of(self.estimator)} cannot be saved", expected=_SAVED, do=do)
 
 
 def relevance_labels(member: Member, data: TrainingData, settings: FitSettings) -> Dataset:
@@ -107,7 +97,7 @@ def relevance_labels(member: Member, data: TrainingData, settings: FitSettings) 
 
 def loss_of(estimator: Any) -> Loss:
     """Return the loss that fits copies of an estimator."""
-    return Loss(name_of(estimator), relevance_labels, {}, EstimatorFit(estimator))
+    return Loss(name_of(estimator), relevance_labels, {}, EstimatorBooster(estimator))
 
 
 def name_of(estimator: Any) -> str:

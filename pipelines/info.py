@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,18 +9,14 @@ from xlarank.data.collection import DataRoot, graph_files
 from xlarank.data.config_table import group_minimum
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
-from xlarank.data.structure import structure_hash
 from xlarank.features.rows import is_rankable
-from xlarank.models.validation.label_noise import describe_labels, relative_std
+from xlarank.models.validation.label_noise import relative_std, run_tau, tau_ceiling
 from xlarank.pipelines.support.progress import steps_of
 
 
 @dataclass
 class SplitInfo:
-    """Counts of one split; ``nodes`` and ``configurable`` (layouts) have an entry per graph.
-
-    ``siblings`` is the number of layout graphs with the structure of another graph in train.
-    """
+    """Counts of one split; ``nodes`` and ``configurable`` (layouts) have an entry per graph."""
 
     collection: str
     split: str
@@ -33,7 +28,6 @@ class SplitInfo:
     families: set[str] = field(default_factory=set)
     nodes: list[int] = field(default_factory=list)
     configurable: list[int] = field(default_factory=list)
-    siblings: int = 0
     unrankable: list[str] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
 
@@ -42,7 +36,6 @@ def info(data_root: DataRoot, *, collections: list[str] | None = None) -> list[S
     """Read the graph files of the collections (default: all) and return counts by split."""
     files = graph_files(data_root.npz, collections or [], where=str(data_root.path))
     splits: dict[tuple[str, str], SplitInfo] = {}
-    structures: list[tuple[SplitInfo, int]] = []
     with steps_of("reading graphs", len(files)) as step:
         for file in files:
             key = str(file.collection), file.split
@@ -61,35 +54,31 @@ def info(data_root: DataRoot, *, collections: list[str] | None = None) -> list[S
                 split.nodes.append(graph.nodes)
                 if isinstance(graph, LayoutGraph):
                     split.configurable.append(len(graph.configurable))
-                    structures.append((split, structure_hash(graph.opcode, graph.edges)))
                 cost = group_minimum(graph.cost, graph.group, len(graph.first))
                 if not is_rankable(cost):
                     split.unrankable.append(file.name)
             step(f"{file.collection} {file.split} {file.name}")
-    train = [(split.collection, of) for split, of in structures if split.split == "train"]
-    in_train = Counter(train)
-    for split, structure in structures:  # a train graph is not its own sibling
-        split.siblings += in_train[split.collection, structure] > (split.split == "train")
     return list(splits.values())
 
 
 def file_info(path: Path) -> dict[str, float | None]:
-    """Describe the labels of a graph: layouts by `describe_labels`, tiles by counts and noise."""
+    """Return counts, extremes and noise of the labels of a graph file."""
     graph = read_graph(path)
-    if isinstance(graph, LayoutGraph):
-        return describe_labels(graph, graph.target.startswith("tpu"))
-    assert isinstance(graph, TileGraph)
     measured = graph.measured
-    normalizers = graph.normalizers[measured]
+    cost = graph.cost[measured]
+    group = graph.group[measured]
+    values: dict[str, float | None] = {
+        "configurations": graph.configs,
+        "measured": len(cost),
+        "distinct": len(graph.first),
+        "repeat_std": relative_std(cost, group),
+    }
+    if isinstance(graph, LayoutGraph):
+        return values | {"run_tau": run_tau(cost, group), "ceiling": tau_ceiling(cost, group)}
+    assert isinstance(graph, TileGraph)
     best_ns = default_ns = None
     if measured.any():
+        normalizers = graph.normalizers[measured]
         best_ns = int(graph.runtime[graph.cost.argmin()])
         default_ns = int(normalizers.min()) if (normalizers > 1).all() else None
-    return {
-        "configurations": graph.configs,
-        "measured": len(normalizers),
-        "distinct": len(graph.first),
-        "best_ns": best_ns,
-        "default_ns": default_ns,
-        "repeat_std": relative_std(graph.cost[measured], graph.group[measured]),
-    }
+    return values | {"best_ns": best_ns, "default_ns": default_ns}

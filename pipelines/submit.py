@@ -307,21 +307,21 @@ def _stored_counts(collection: Collection, manifest: Manifest) -> dict[str, int]
 
 @dataclass(frozen=True, repr=False)
 class Checked:
-    """Number and description (``against``) of the expected rows of a submission, and its problems.
+    """Problems of a submission.
 
     Attributes:
+        rows: number of the test graphs that it is checked against.
         unknown: id -> why the number of configurations of a test graph cannot be read.
     """
 
     rows: int
-    against: str
     problems: list[str]
     unknown: dict[str, str]
 
     def __repr__(self) -> str:
         problems = counted(len(self.problems), "problem")
         first = f": {self.problems[0]}" if self.problems else ""
-        return f"<Checked {counted(self.rows, 'row')} against {self.against}, {problems}{first}>"
+        return f"<Checked against {counted(self.rows, 'test graph')}, {problems}{first}>"
 
 
 def check_submission(
@@ -353,6 +353,5 @@ def check_submission(
         for collection in chosen_collections(workspace, collections):
             if manifest := read_manifest(workspace, collection, "test"):
                 configs |= _stored_counts(collection, manifest)
-    against = counted(len(configs), "test graph")
     problems = list(map(str, submission.submission_problems(path, configs)))
-    return Checked(len(configs), against, problems, unknown)
+    return Checked(len(configs), problems, unknown)

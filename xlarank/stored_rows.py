@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING
 
 from xlarank.data.collection import Collection, choose_splits
 from xlarank.data.errors import CollectionError, FeatureStoreError, did_you_mean
@@ -16,32 +16,12 @@ if TYPE_CHECKING:  # slow; imported inside functions, so that reading a graph st
     from xlarank.features.store import Manifest
 
 
-@overload
 def load_rows(
     workspace: str | Path = DEFAULT_ROOT,
     collection: str | None = None,
     split: str | None = None,
     columns: Sequence[str] | None = None,
-    *,
-    lazy: Literal[False] = False,
-) -> pl.DataFrame: ...
-@overload
-def load_rows(
-    workspace: str | Path = DEFAULT_ROOT,
-    collection: str | None = None,
-    split: str | None = None,
-    columns: Sequence[str] | None = None,
-    *,
-    lazy: Literal[True],
-) -> pl.LazyFrame: ...
-def load_rows(
-    workspace: str | Path = DEFAULT_ROOT,
-    collection: str | None = None,
-    split: str | None = None,
-    columns: Sequence[str] | None = None,
-    *,
-    lazy: bool = False,
-) -> pl.DataFrame | pl.LazyFrame:
+) -> pl.DataFrame:
     """Load the rows that ``build-features`` stored, one per distinct configuration.
 
     Columns are ``collection, graph, family, split, configuration, repeats, runtime_ns, label, fold,
@@ -52,8 +32,7 @@ def load_rows(
     null for graphs not trained on. ``.to_pandas()`` converts to pandas.
 
     ``collection`` may be omitted if there is only one; without ``split``, all splits are loaded.
-    ``lazy`` returns a `LazyFrame` and does not check the values in the files. Raises
-    `xlarank.data.errors.CollectionError`, and `FeatureStoreError` for rows that another
+    Raises `xlarank.data.errors.CollectionError`, and `FeatureStoreError` for rows that another
     `build-features` is replacing or has replaced in part.
 
     Examples:
@@ -90,7 +69,7 @@ def load_rows(
             )
         features = manifest.columns
         folds = _fold_table(manifest if name == "train" else None)
-        stored = scan_rows(opened, chosen, name, manifest, verified=not lazy)
+        stored = scan_rows(opened, chosen, name, manifest)
         frames.append(stored.join(folds, on="graph", how="left", maintain_order="left"))
     if not frames:
         raise CollectionError(f"{chosen} has no graphs in {opened.root}", do="run build-features")
@@ -99,8 +78,7 @@ def load_rows(
             got = f"{chosen} has no column {column!r}"
             raise FeatureStoreError(got, do=did_you_mean(column, features))
     selected = features if columns is None else columns
-    rows = pl.concat(frames).select(*KEYS, "fold", "held_out", *selected)
-    return rows if lazy else rows.collect()
+    return pl.concat(frames).select(*KEYS, "fold", "held_out", *selected).collect()
 
 
 def _missing_split(workspace: Workspace, collection: Collection, split: str) -> CollectionError:

@@ -13,7 +13,7 @@ from pathlib import Path
 from xlarank.data import errors
 from xlarank.data.collection import Collection, GraphFile
 from xlarank.data.errors import ClusterError, FeatureStoreError, XlarankError
-from xlarank.data.graph import GraphCounts, graph_size, read_graph
+from xlarank.data.graph import graph_size, read_graph
 from xlarank.data.workspace import Workspace, require_safe_name
 from xlarank.features import store
 from xlarank.features.assembly import assemble
@@ -33,7 +33,6 @@ class PartJob:
     """Graph files of a split whose rows share a stored file.
 
     Attributes:
-        sizes: of the readable files.
         sources: identities of the client's files, by name.
         stored: entries in the manifest, by name; before building, of current rows alone.
         broken: reasons why files have no rows, by name.
@@ -45,7 +44,6 @@ class PartJob:
     part: int
     workspace: Workspace
     recipe: Recipe
-    sizes: tuple[GraphCounts, ...] = ()
     sources: dict[str, Source] = field(default_factory=dict)
     stored: dict[str, StoredGraph] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
@@ -122,29 +120,28 @@ class PartJob:
 
 def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) -> list[PartJob]:
     """Return the jobs of a split: parts of consecutive files, then one of unreadable files."""
-    parts = list[dict[GraphFile, tuple[GraphCounts, Source]]]()
+    parts = list[dict[GraphFile, Source]]()
     broken: dict[GraphFile, str] = {}
     total = 0
     for file in files:
         try:
             require_safe_name(file.name)
             workspace.features(file.collection, file.split)
-            size = graph_size(file.path, file.collection.kind)
+            stored_configs = graph_size(file.path, file.collection.kind).configs
             source = Source.of(file.path)
         except (XlarankError, OSError) as error:
             broken[file] = why_broken([file], error)
             continue
-        configs = min(size.configs, recipe.max_configs or size.configs)
+        configs = min(stored_configs, recipe.max_configs or stored_configs)
         total += configs
         if not parts or total > _PART_CONFIGS or len(parts[-1]) == _PART_GRAPHS:
             parts.append({})
             total = configs
-        parts[-1][file] = size, source
+        parts[-1][file] = source
     jobs = []
     for number, members in enumerate(parts):
-        sizes = tuple(size for size, _ in members.values())
-        sources = {file.name: source for file, (_, source) in members.items()}
-        jobs.append(PartJob(tuple(members), number, workspace, recipe, sizes, sources))
+        sources = {file.name: source for file, source in members.items()}
+        jobs.append(PartJob(tuple(members), number, workspace, recipe, sources))
     if broken:
         reasons = {file.name: reason for file, reason in broken.items()}
         jobs.append(PartJob(tuple(broken), len(parts), workspace, recipe, broken=reasons))

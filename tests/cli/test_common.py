@@ -56,14 +56,12 @@ def test_rows_older_than_their_files_are_named_and_built_again(small):
     assert "older" not in here(*words).out, "once"
 
 
-def test_info_of_a_graph_leads_to_its_data_root_and_has_times_of_tpus_only(tmp_path):
-    for source, of_tpu in (("nvidia-h200", False), ("cpu", False), ("tpu-estimate", True)):
-        path = graph_path(tmp_path, f"layout:{source}:random", "train", "x__a")
-        shown = here("info", save_npz(path, layout_graph(3))).out
-        assert ("distinct times of the time model" in shown) is of_tpu
-        assert f"next: python run.py build-features --data-root {tmp_path.resolve()}\n" in shown
+def test_info_of_a_graph_leads_to_its_data_root(tmp_path):
+    path = graph_path(tmp_path, LAYOUT, "train", "x__a")
+    shown = here("info", save_npz(path, layout_graph(3))).out
+    assert f"next: python run.py build-features --data-root {tmp_path.resolve()}\n" in shown
     elsewhere = here("info", save_npz(tmp_path / "x__a.npz", layout_graph(3))).out
-    assert "time model" not in elsewhere and "next: python run.py build-features\n" in elsewhere
+    assert "next: python run.py build-features\n" in elsewhere
 
 
 def test_an_output_that_is_a_pipe_is_refused_before_the_work(small):
@@ -160,7 +158,7 @@ def test_info_of_a_file_shows_the_noise_of_its_labels(small):
     expected["repeat_std"] = pytest.approx(np.log(1.01) / np.sqrt(2))
     assert json.loads(Path("labels.json").read_text()) == expected
     assert done.code == 0 and re.search(r"noise of identical configurations +0.7036 ?%", done.out)
-    names = LABELS.keys() - {"best_ns", "default_ns", "model_times"}  # of no known hardware
+    names = LABELS.keys() - {"best_ns", "default_ns"}
     assert json.loads(here("info", layout, "--json", "-").out).keys() == names
     both = "tile.npz and a data root or collection are named"
     refused(["info", tile, "--data-root", small], both)

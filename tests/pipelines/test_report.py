@@ -180,23 +180,6 @@ def test_broken_and_unrankable_files_are_named(tree):
     assert (part.unrankable, [*part.broken]) == (["even"], ["pipe__a"])
 
 
-def test_siblings_are_graphs_of_the_structure_of_a_train_graph(tmp_path):
-    """One program twice in train and once in valid, another in train and in test."""
-    arrays = layout_graph(0)
-    cut = {**arrays, "edge_index": arrays["edge_index"][1:]}
-    places = {
-        "train a__a": arrays,
-        "train a__b": arrays,
-        "train b__a": cut,
-        "valid a__c": arrays,
-        "test b__b": cut,
-    }
-    for place, graph in places.items():
-        save_npz(graph_path(tmp_path, LAYOUT, *place.split()), graph)
-    siblings = {split: part.siblings for (_, split), part in splits_of(tmp_path).items()}
-    assert siblings == {"train": 2, "valid": 1, "test": 1}
-
-
 def test_columns_are_found_by_name_or_pattern():
     (block,) = blocks_by_column("padding__output_waste__max").values()
     meaning = block.columns["padding__output_waste__max"]

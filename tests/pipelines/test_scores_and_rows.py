@@ -162,14 +162,12 @@ def test_rows_are_those_of_the_store_with_the_folds_of_train(shared_built, colle
             assert {*rows.filter(selected)["graph"]} == {data.names[group] for group in groups}
 
 
-def test_all_splits_some_columns_and_lazily(shared_built):
+def test_all_splits_some_columns(shared_built):
     column = all_columns("tile")[-1]
     rows = xlarank.load_rows(shared_built, TILE, columns=[column])
     assert rows.columns[10:] == [column] and set(rows["split"]) == {"train", "valid", "test"}
     others = rows.filter(pl.col("split") != "train")
     assert others["fold"].null_count() == len(others)
-    lazy = xlarank.load_rows(shared_built, TILE, columns=[column], lazy=True)
-    assert isinstance(lazy, pl.LazyFrame) and lazy.collect().equals(rows)
     plain = pl.read_parquet(shared_built / "features/tile/**/*.parquet", columns=["graph", column])
     assert plain.sort(plain.columns).equals(rows.select("graph", column).sort(plain.columns))
     assert rows.to_pandas()["graph"].tolist() == rows["graph"].to_list()
@@ -199,12 +197,11 @@ def test_rows_that_cannot_be_loaded_are_refused(tree, built):
     rebuild()
     manifest.write_bytes(before)  # as a killed build leaves it
     refused(FeatureStoreError, again, TILE)
-    refused(FeatureStoreError, again, TILE, lazy=True)
     rebuild()
     path.write_bytes(path.read_bytes()[:-9])
     refused(FeatureStoreError, again, TILE)
     path.unlink()
-    refused(FeatureStoreError, again, TILE, lazy=True)
+    refused(FeatureStoreError, again, TILE)
     trees.build_fewer_columns(tree, built, collections=[TILE], splits=["train"])
     refused(FeatureStoreError, "different columns", TILE)
 

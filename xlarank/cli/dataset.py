@@ -34,14 +34,9 @@ LABELS: Final = {
     "distinct": ("distinct", ","),
     "best_ns": ("runtime of the fastest, ns", ","),
     "default_ns": ("runtime of the compiler's default, ns", ","),
-    "output_sets": ("distinct layouts of outputs", ","),
-    "model_times": ("distinct times of the time model", ","),
     "repeat_std": ("noise of identical configurations", ".4%"),
-    "set_std": ("noise of equal layouts of outputs", ".4%"),
     "run_tau": ("tau of one measurement with another", ".3f"),
     "ceiling": ("ceiling of tau", ".3f"),
-    "set_tau": ("tau of layouts of outputs, learned from the same graph", ".3f"),
-    "additive_r2": ("R2 of a sum over tied outputs", ".6f"),
 }
 
 

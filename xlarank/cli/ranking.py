@@ -365,9 +365,9 @@ def check_submission(
     write_json(json_file, checked)
     list_reasons("not known how many configurations", checked.unknown)
     if not checked.problems:
-        say(f"{file}: {counted(checked.rows, 'row')}, right (checked against {checked.against})")
+        say(f"{file}: right (checked against {counted(checked.rows, 'test graph')})")
         return
     list_lines("error", checked.problems, error=True)
     problems = counted(len(checked.problems), "problem")
-    error_line(f"{problems} in {file} (checked against {checked.against})")
+    error_line(f"{problems} in {file} (checked against {counted(checked.rows, 'test graph')})")
     raise Exit(1)
