@@ -11,7 +11,6 @@ import numpy as np
 from xlarank.data.graph import Kind
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Matrix
-from xlarank.models.contributions import Contributions
 from xlarank.models.training_data import Target, TrainingData
 
 
@@ -46,13 +45,13 @@ class ColumnSum:
         used = np.sort(np.array([rows.columns.index(name) for name in self.columns], np.intp))
         return self.values(rows.matrix(used=used), [rows.columns[index] for index in used])
 
-    def contributions(self, rows: GraphRows, first: int, second: int, name: str) -> Contributions:
-        """Decompose the difference of two scores of a model, ``first`` minus ``second``."""
+    def contributions(
+        self, rows: GraphRows, first: int, second: int
+    ) -> tuple[float, dict[str, float]]:
+        """Return the difference of two scores, ``first`` minus ``second``, and its parts."""
         matrix = rows.matrix(np.array([first, second]))
         scores = self.values(matrix, rows.columns)
-        difference = float(scores[0] - scores[1])
-        columns = self.column_contributions(matrix, rows.columns)
-        return Contributions(difference, columns, losses={name: difference})
+        return float(scores[0] - scores[1]), self.column_contributions(matrix, rows.columns)
 
     def column_contributions(self, pair: Matrix, columns: Sequence[str]) -> dict[str, float]:
         """Return the nonzero differences of the terms of a score between two rows."""

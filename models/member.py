@@ -20,7 +20,7 @@ from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.boosters.lightgbm import LightGBMBooster
 from xlarank.models.boosters.xgboost import XGBoostBooster
 from xlarank.models.column_sum import ColumnSum
-from xlarank.models.contributions import Contributions, largest_first, sum_by_key
+from xlarank.models.contributions import largest_first, sum_by_key
 from xlarank.models.params import Interval, Specs, complete_params
 from xlarank.models.training_data import (
     UNKNOWN,
@@ -150,8 +150,12 @@ class Member:
             return np.zeros(len(matrix))
         return self.init_score.values(matrix, self.columns)
 
-    def contributions(self, rows: GraphRows, first: int, second: int) -> Contributions:
-        """Decompose the difference of the scores of two rows, ``first`` minus ``second``."""
+    def contributions(
+        self, rows: GraphRows, first: int, second: int
+    ) -> tuple[float, dict[str, float]]:
+        """Return the difference of the scores of two rows, ``first`` minus ``second``, and its
+        nonzero parts by column.
+        """
         matrix = rows.matrix(np.array([first, second]))
         scores = self.score_matrix(matrix)
         values = self._tree_contributions(matrix[:, self.used])
@@ -159,8 +163,7 @@ class Member:
         if self.init_score:
             start = self.init_score.column_contributions(matrix, self.columns)
             columns = sum_by_key([columns, start])
-        difference = float(scores[0] - scores[1])
-        return Contributions(difference, columns, losses={self.loss.name: difference})
+        return float(scores[0] - scores[1]), columns
 
     def _tree_contributions(self, values: Matrix) -> Floats:
         """Return the contributions of the used columns to the scores, ``(rows, used columns)``, up

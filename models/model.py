@@ -17,7 +17,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Indices
 from xlarank.models.card import ModelCard, blend_default
 from xlarank.models.column_sum import ColumnSum
-from xlarank.models.contributions import Contributions, largest_first, sum_by_key
+from xlarank.models.contributions import largest_first, sum_by_key
 from xlarank.models.estimators import loss_of, name_of
 from xlarank.models.files import read_model, write_model
 from xlarank.models.losses import members_of, params_of
@@ -174,22 +174,34 @@ class Model:
             predicts = all(member.predicts_times for member in self.members)
         return np.exp2(np.minimum(scores, 100.0)) if predicts else None
 
-    def contributions(self, rows: GraphRows, first: int, second: int) -> Contributions:
-        """Decompose the difference of two scores, ``first`` minus ``second``, without fallback."""
+    def contributions(
+        self, rows: GraphRows, first: int, second: int
+    ) -> tuple[float, dict[str, float]]:
+        """Return the difference of two scores, ``first`` minus ``second``, without fallback, and
+        its nonzero parts by column, below 0 if they make the first faster.
+
+        The parts are exact TreeSHAP contributions (Lundberg et al. 2018, *Consistent Individualized
+        Feature Attribution for Tree Ensembles*), and sum to the difference up to rounding. Those of
+        several losses are scaled to the difference of the ranks that a loss gives.
+        """
         rows = self.select(rows)
         if self.rule is not None:
-            return self.rule.contributions(rows, first, second, self.name)
+            return self.rule.contributions(rows, first, second)
+        total = 0.0
         parts = []
         for members in self.by_seed:
-            total = sum(member.weight for member in members)
+            weights = sum(member.weight for member in members)
             for member in members:
-                part = member.contributions(rows, first, second)
-                if len(members) > 1:  # from differences of scores to weighted differences of ranks
+                difference, columns = member.contributions(rows, first, second)
+                factor = 1.0
+                if len(members) > 1:
                     ranks = mean_rank(member.score(rows))
-                    difference = float(ranks[first] - ranks[second])
-                    part = part.scaled_to(difference * member.weight / total)
-                parts.append(part)
-        return Contributions.total(parts, 1 / len(self.by_seed))
+                    ranked = float(ranks[first] - ranks[second]) * member.weight / weights
+                    factor = ranked / difference if abs(difference) > 1e-12 else 0.0
+                total += difference * factor
+                parts.append(sum_by_key([columns], factor))
+        seeds = len(self.by_seed)
+        return total / seeds, sum_by_key(parts, 1 / seeds)
 
     def importance(self) -> dict[str, float]:
         """Return the members' mean share of the total gain by used column, largest first."""

@@ -19,7 +19,7 @@ from xlarank.features.layout.config_costs import ConfigRelayout, SlowNode, confi
 from xlarank.features.layout.hardware import copy_hardware
 from xlarank.features.layout.time_model import config_times
 from xlarank.features.meanings import cause_of, describe_node, layout_text
-from xlarank.models.contributions import Contributions, sum_by_key
+from xlarank.models.contributions import sum_by_key
 from xlarank.models.model import Model
 from xlarank.models.validation.metrics import order_of
 from xlarank.pipelines.ranking.model_choice import rows_for_model
@@ -68,7 +68,6 @@ class Explanation(Table):
         ranks: 1-based ranks of both among all configurations, fastest first.
         runtime_ns: labels of both, 0 if not measured; None if all labels are withheld.
         estimated_ns: times of both that the model predicts; None if it only ranks.
-        members: contributions by loss of an ensemble.
         nodes: nodes with another estimated time; empty for hardware without a simulation. Their
             changes sum to the difference of the estimated times, also if another model ranks.
         segments: sums of changes, by the ascending numbers of connected nodes.
@@ -90,7 +89,6 @@ class Explanation(Table):
     estimated_ns: tuple[float, float] | None
     causes: dict[str, float]
     columns: dict[str, float]
-    members: dict[str, float]
     notes: tuple[str, ...]
     nodes: tuple[NodeCost, ...] = ()
     segments: dict[tuple[int, ...], float] = field(default_factory=dict)
@@ -151,11 +149,11 @@ def explain_graph(
     first = _configuration(graph, int(order[0]) if config is None else config)
     second, description = _reference(graph, first, order, against)
     pair = rows.group[[first, second]]
-    parts = model.contributions(rows, int(pair[0]), int(pair[1]))
+    difference, columns = model.contributions(rows, int(pair[0]), int(pair[1]))
     runtimes = int(graph.runtime[first]), int(graph.runtime[second])
     fallback = card.fallback_note(rows)
     times = None if fallback else model.nanoseconds(scores[pair])
-    causes = sum_by_key({cause_of(name).value: value} for name, value in parts.columns.items())
+    causes = sum_by_key({cause_of(name).value: value} for name, value in columns.items())
     explanation = Explanation(
         graph=graph.name,
         collection=card.collection,
@@ -165,13 +163,12 @@ def explain_graph(
         against_is=description,
         ranks=(int(rank[first]), int(rank[second])),
         configurations=graph.configs,
-        difference=parts.difference,
+        difference=difference,
         runtime_ns=runtimes if graph.labelled else None,
         estimated_ns=None if times is None else (float(times[0]), float(times[1])),
         causes=_largest_first(causes),
-        columns=_largest_first(parts.columns),
-        members=parts.losses,
-        notes=_notes(model, fallback, parts, identical=pair[0] == pair[1]),
+        columns=_largest_first(columns),
+        notes=_notes(model, fallback, identical=pair[0] == pair[1]),
     )
     if not isinstance(graph, LayoutGraph):
         return explanation
@@ -258,7 +255,7 @@ def _reference(
     return defaults[0], "the compiler's default"
 
 
-def _notes(model: Model, fallback: str, parts: Contributions, identical: bool) -> tuple[str, ...]:
+def _notes(model: Model, fallback: str, identical: bool) -> tuple[str, ...]:
     notes = []
     if fallback:
         notes.append(fallback)
@@ -274,7 +271,7 @@ def _notes(model: Model, fallback: str, parts: Contributions, identical: bool) -
             "both configurations are identical: there is nothing to explain; choose another with "
             "`config`"
         )
-    if len(parts.losses) > 1:
+    if len({member.loss.name for member in model.members}) > 1:
         notes.append(
             "an ensemble averages the ranks that its members give, and ranks have no parts: each "
             "member's own exact contributions are scaled to the difference of its ranks"

@@ -31,7 +31,7 @@ def test_scores_are_the_blend_of_the_members_of_positive_weight(tmp_path):
     alone = [fitted(name, data).score(graph) for name in ("xgb-pairwise", "ranknet")]
     scores = model.score(graph)
     assert scores == pytest.approx(blend(alone, [1, 3]))
-    columns = sum(model.contributions(graph, 0, 1).columns.values())
+    columns = sum(model.contributions(graph, 0, 1)[1].values())
     assert columns == pytest.approx(scores[0] - scores[1], abs=1e-4)
     folders = [Path(name).name for name in saved(model, tmp_path).card.members]
     assert folders == ["00-ranknet", "01-xgb-pairwise"]
@@ -46,7 +46,7 @@ def test_scores_of_seeds_are_averaged(tmp_path):
     assert seeds == [7, 8] and np.array_equal(model.scores_by_seed(graph), alone)
     scores = model.score(graph)
     assert np.array_equal(scores, np.mean(alone, axis=0))
-    columns = sum(model.contributions(graph, 0, 1).columns.values())
+    columns = sum(model.contributions(graph, 0, 1)[1].values())
     assert columns == pytest.approx(scores[0] - scores[1], abs=1e-4)
     assert saved(model, tmp_path).card.seeds == 2
     assert np.array_equal(Model.load(tmp_path).scores_by_seed(graph), alone)
