@@ -88,12 +88,6 @@ def submission_problems(path: Path, configs: Mapping[str, int | None]) -> Iterat
         yield SubmissionError(got, expected=counted(len(configs), "row"))
 
 
-def read_submission(path: Path) -> dict[str, list[int]]:
-    """Return the rows of a file unchecked, without malformed ones; raises `SubmissionError`."""
-    rows = (line for _, line in _lines(path) if len(line) == 2)
-    return {row_id: order for row_id, listed in rows if (order := _order(listed)) is not None}
-
-
 def complete_submission(
     path: Path, ranked: Mapping[str, Sequence[int]], configs: Mapping[str, int]
 ) -> dict[str, bool]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from xlarank.data.graph import Kind
-from xlarank.features.block import Block, Scope
-from xlarank.features.catalogue import blocks_of
+from xlarank.features.block import Block
+from xlarank.features.catalogue import blocks_of, config_columns, graph_columns
 from xlarank.features.meanings import block_examples
 
 _INTRODUCTION: Final = """
@@ -38,14 +38,14 @@ def _overview() -> str:
 
 def _columns(kind: Kind) -> str:
     blocks = blocks_of(kind)
-    width = {scope: sum(len(b.columns) for b in blocks if b.scope is scope) for scope in Scope}
-    counts = f"{width[Scope.GRAPH]} graph columns + {width[Scope.CONFIG]} configuration columns "
-    counts += f"= {sum(width.values())}.\n"
+    graph = len(graph_columns(kind))
+    config = len(config_columns(kind))
+    counts = f"{graph} graph columns + {config} configuration columns = {graph + config}.\n"
     return f"# Columns of {kind} graphs\n{_INTRODUCTION}\n{counts}" + "".join(map(_section, blocks))
 
 
 def _section(block: Block) -> str:
-    traits = [block.scope.value, *["listwise"] * block.listwise]
+    traits = [block.scope, *["listwise"] * block.listwise]
     rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in block.columns.items())
     title = f"{block.title} ({', '.join(traits)})"
     return f"\n## {title}\n\n{block.about}\n\n| column | meaning |\n|---|---|\n{rows}"

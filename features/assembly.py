@@ -13,7 +13,7 @@ from xlarank.data.config_table import read_only
 from xlarank.data.errors import GraphFileError, ParameterError
 from xlarank.data.graph import Graph, LayoutGraph, TileGraph, as_graph
 from xlarank.data.hardware import WORDS, require_hardware
-from xlarank.features.block import Block, Scope
+from xlarank.features.block import Block
 from xlarank.features.catalogue import blocks_of, columns_in
 from xlarank.features.layout.aggregation import LayoutBlock, columns_of, compute_together
 from xlarank.features.layout.hardware import copy_hardware
@@ -64,8 +64,8 @@ def assemble(
         # ranks and standard scores read columns of other blocks
         if not any(rank_sources().keys() & block.columns.keys() for block in needed):
             blocks = needed
-    graph_names = columns_in(blocks, Scope.GRAPH)
-    names = columns_in(blocks, Scope.CONFIG)
+    graph_names = columns_in(blocks, "graph")
+    names = columns_in(blocks, "configuration")
     kinds: tuple[str, ...] = ()
     normalizer = np.ones(graph.configs, np.int64)
     context: LayoutContext | TileContext
@@ -79,7 +79,7 @@ def assemble(
         normalizer = context.graph.normalizers
     graph_values = np.zeros(len(graph_names), np.float32)
     for block in blocks:
-        if block.scope is Scope.GRAPH:
+        if block.scope == "graph":
             values = block.require_shape(block.compute(context), len(block.columns))
             require_finite(graph.name, block, values)
             graph_values[columns_of(block, graph_names)] = values

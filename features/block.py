@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from enum import Enum, StrEnum
+from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.graph import Kind
 
-
-class Scope(Enum):
-    """Entity that a column describes."""
-
-    GRAPH = "graph"
-    CONFIG = "configuration"
+#: Entity that a column describes.
+Scope = Literal["graph", "configuration"]
 
 
 class Cause(StrEnum):
@@ -57,8 +53,7 @@ class Block(ABC):
     """A group of columns with one physical idea.
 
     A subclass sets the attributes (in ``__init__`` for a family of blocks) and `compute`, which
-    cannot write into the graph. Blocks are listed in `xlarank.features.catalogue`. Missing
-    docstrings and meanings are refused, as are malformed and duplicate names.
+    cannot write into the graph. Blocks are listed in `xlarank.features.catalogue`.
 
     Attributes:
         listwise: whether the columns depend on all configurations of the graph (not on labels).
@@ -67,7 +62,7 @@ class Block(ABC):
     """
 
     kinds: tuple[Kind, ...] = ("layout",)
-    scope: Scope = Scope.CONFIG
+    scope: Scope = "configuration"
     listwise: bool = False
     cause: Cause = Cause.PROGRAM
     columns: dict[str, str]

@@ -18,28 +18,7 @@ from xlarank.features.tile import bounds, tpu_time
 COLUMNS_VERSION: Final = 1
 
 
-def checked(*blocks: Block) -> tuple[Block, ...]:
-    """Return the blocks; raise `TypeError` for incomplete ones, malformed and duplicate names."""
-    owner: dict[tuple[Kind, str], str] = {}
-    for block in blocks:
-        title = block.title
-        if not (block.__doc__ or "").strip():
-            raise TypeError(f"feature block {title} has no docstring")
-        for name, meaning in block.columns.items():
-            if len(name.split("__")) != 3 or not all(name.split("__")) or not name.isidentifier():
-                raise TypeError(f"column {name!r} of {title} is not named block__what__how")
-            if not meaning.strip():
-                raise TypeError(f"column {name!r} of {title} has no meaning")
-            for kind in block.kinds:
-                if (kind, name) in owner:
-                    raise TypeError(
-                        f"column {name!r} is declared by {owner[kind, name]} and {title}"
-                    )
-                owner[kind, name] = title
-    return blocks
-
-
-BLOCKS: Final = checked(
+BLOCKS: Final[tuple[Block, ...]] = (
     composition.Degrees(),
     composition.OpcodeHistogram(),
     composition.OpcodeSizes(),
@@ -81,22 +60,22 @@ def blocks_of(kind: Kind) -> list[Block]:
     Each group is in the order of `BLOCKS`.
     """
     blocks = [block for block in BLOCKS if kind in block.kinds]
-    return sorted(blocks, key=lambda block: (block.scope is not Scope.GRAPH, block.listwise))
+    return sorted(blocks, key=lambda block: (block.scope != "graph", block.listwise))
 
 
 def columns_in(blocks: Iterable[Block], scope: Scope) -> list[str]:
     """Return the columns of the blocks of one scope."""
-    return [name for block in blocks if block.scope is scope for name in block.columns]
+    return [name for block in blocks if block.scope == scope for name in block.columns]
 
 
 def graph_columns(kind: Kind) -> list[str]:
     """Return the columns that are constant within a graph."""
-    return columns_in(blocks_of(kind), Scope.GRAPH)
+    return columns_in(blocks_of(kind), "graph")
 
 
 def config_columns(kind: Kind) -> list[str]:
     """Return the columns of configurations."""
-    return columns_in(blocks_of(kind), Scope.CONFIG)
+    return columns_in(blocks_of(kind), "configuration")
 
 
 def all_columns(kind: Kind) -> list[str]:

@@ -244,8 +244,7 @@ def remove_other_rows(
     """Remove rows of graphs that are not in the manifest."""
     current = {workspace.rows(collection, split, part) for part in manifest.parts}
     folder = workspace.features(collection, split)
-    # earlier versions also stored *.instances.npz
-    for path in {*folder.glob("[!.]*.parquet"), *folder.glob("*.instances.npz")} - current:
+    for path in {*folder.glob("[!.]*.parquet")} - current:
         path.unlink(missing_ok=True)
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from xlarank.data.errors import ModelError
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
-from xlarank.features.block import Scope
 from xlarank.features.catalogue import BLOCKS
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Indices, Matrix
@@ -257,7 +256,7 @@ def chosen_columns(columns: Sequence[str], choice: str, target: Target = UNKNOWN
     """
     omitted = set(foreign_columns(target))
     for block in BLOCKS:
-        if block.scope is Scope.GRAPH and choice in ("no_graph", "alone"):
+        if block.scope == "graph" and choice in ("no_graph", "alone"):
             omitted.update(block.columns)
         if block.listwise and choice in ("no_listwise", "alone"):
             omitted.update(block.columns)

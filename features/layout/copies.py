@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from xlarank.features.block import Block, Cause, Scope
+from xlarank.features.block import Block, Cause
 from xlarank.features.layout.aggregation import (
     Batch,
     BatchFunction,
@@ -99,7 +99,7 @@ def _compared(context: LayoutContext, pairs: Pairs, pair: Ints, left: Ints, righ
 class ConfigurableNodes(Block):
     """Number, opcode classes and reach of configurable nodes."""
 
-    scope = Scope.GRAPH
+    scope = "graph"
     columns = {
         "configurable__nodes__log": "number of configurable nodes, log2(1 + x)",
         "configurable__nodes__share": "share of nodes that are configurable",

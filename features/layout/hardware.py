@@ -149,14 +149,14 @@ def substitution_note(hardware: str) -> str:
     >>> substitution_note("nvidia-h200")
     ''
     >>> substitution_note("amd-mi300x").partition(";")[0]
-    'amd-mi300x is unknown and taken as an nvidia-a100: the order may hold, the microseconds do not'
+    'amd-mi300x is unknown and taken as nvidia-a100: the order may hold, the microseconds do not'
     """
     priced = copy_hardware(hardware)
     if priced in (None, hardware):
         return ""
     family = GPUS if hardware.startswith(GPUS) else "tpu-"
     known = ", ".join(name for name in HARDWARE if name.startswith(family))
-    taken = f"{hardware} is unknown and taken as an {priced}".replace("an tpu", "a tpu")
+    taken = f"{hardware} is unknown and taken as {priced}"
     return f"{taken}: the order may hold, the microseconds do not; known: {known}"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
-from xlarank.features.block import Block, Cause, Column, Scope
+from xlarank.features.block import Block, Cause, Column
 from xlarank.features.layout import regions
 from xlarank.features.layout.aggregation import (
     Batch,
@@ -273,7 +273,7 @@ class MinorSizes(LayoutBlock):
 class FastestTime(Block):
     """Least time of a program's configurable nodes under layouts that need no copy."""
 
-    scope = Scope.GRAPH
+    scope = "graph"
     columns = {FASTEST: "sum of the configurable nodes' least estimated nanoseconds, log2"}
 
     def compute(self, context: LayoutContext) -> Floats:

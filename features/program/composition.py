@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from xlarank.data.schema import ELEMENT_BYTES, OPCODES, RETIRED_OPCODES
-from xlarank.features.block import Block, Scope
+from xlarank.features.block import Block
 from xlarank.features.program.program_context import OPCODE_CLASSES, ProgramContext
 from xlarank.features.program.slots import node_flops
 from xlarank.features.program.tensors import Floats
@@ -31,7 +31,7 @@ class OpcodeHistogram(Block):
     """Share of nodes with each opcode: count(opcode) / nodes; no unit, sums to 1."""
 
     kinds = ("layout", "tile")
-    scope = Scope.GRAPH
+    scope = "graph"
     columns = _opcode_columns("__share", "share of nodes that are {}")
 
     def compute(self, context: ProgramContext) -> Floats:
@@ -43,7 +43,7 @@ class OpcodeSizes(Block):
     """Number of nodes with each opcode, log2(1 + count), and their share of all output bytes."""
 
     kinds = ("layout", "tile")
-    scope = Scope.GRAPH
+    scope = "graph"
     columns = {
         **_opcode_columns("__log", "number of {} nodes, log2(1 + x)"),
         **_opcode_columns("_bytes__share", "share of bytes that {} nodes write"),
@@ -60,7 +60,7 @@ class ElementTypes(Block):
     """Shares of nodes and of output bytes by element type; both sum to 1 or are 0."""
 
     kinds = ("layout", "tile")
-    scope = Scope.GRAPH
+    scope = "graph"
     columns = {
         f"elements__{name}{suffix}__share": f"share of {what} of type {name}"
         for suffix, what in (("", "nodes with elements"), ("_bytes", "the output bytes"))
@@ -78,7 +78,7 @@ class GraphSize(Block):
     """Size, depth and output bytes by opcode class; logarithms are log2(1 + x)."""
 
     kinds = ("layout", "tile")
-    scope = Scope.GRAPH
+    scope = "graph"
     columns = {
         "size__nodes__log": "number of nodes",
         "size__edges__log": "number of edges",
@@ -116,7 +116,7 @@ class Degrees(Block):
     """
 
     kinds = ("layout", "tile")
-    scope = Scope.GRAPH
+    scope = "graph"
     columns = {
         f"degrees__{direction}__{how}": f"{statistic} of the number of {neighbours}"
         for direction, neighbours in _NEIGHBOURS.items()
@@ -140,7 +140,7 @@ class Work(Block):
     """
 
     kinds = ("layout", "tile")
-    scope = Scope.GRAPH
+    scope = "graph"
     columns = {
         "work__flops__log": "operations of all nodes",
         **{f"work__{part}_flops__log": f"operations of {part} nodes" for part in _PARTS},
@@ -163,7 +163,7 @@ class Work(Block):
 class Computations(Block):
     """Sizes of the computations in `node_splits`, which joins small ones to larger ones."""
 
-    scope = Scope.GRAPH
+    scope = "graph"
     columns = {
         "computations__all__log": "number of computations, log2(1 + x)",
         "computations__largest__share": "share of nodes in the largest computation",

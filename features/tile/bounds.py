@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from xlarank.data.schema import MAX_RANK, OPCODE, TILE_SLOTS
-from xlarank.features.block import Block, Cause, Column, Scope
+from xlarank.features.block import Block, Cause, Column
 from xlarank.features.program.program_context import OPCODE_CLASSES
 from xlarank.features.program.tensors import LANES, SUBLANES, Floats, Ints, log2p
 from xlarank.features.tile.tile_context import TileContext, run_length
@@ -218,7 +218,7 @@ class Kernel(Block):
     """
 
     kinds = ("tile",)
-    scope = Scope.GRAPH
+    scope = "graph"
     columns = {
         **{f"kernel__is_{name}__flag": f"1 if the main node is {name}" for name in OPCODE_CLASSES},
         **{f"kernel__extent_{i}__log": f"output extent of dimension {i}" for i in range(MAX_RANK)},

@@ -21,7 +21,7 @@ from xlarank.data.files import from_json
 from xlarank.data.graph import Kind
 from xlarank.features import catalogue
 from xlarank.features.assembly import assemble
-from xlarank.features.block import Block, Cause, Scope
+from xlarank.features.block import Block, Cause
 from xlarank.features.catalogue import (
     all_columns,
     blocks_of,
@@ -108,10 +108,12 @@ def test_every_declared_block_is_listed():
 def test_names_and_the_order_of_blocks(kind):
     everything = names(blocks_of(kind))
     assert len(everything) == len(set(everything)) > 100
+    assert all(len(list(filter(None, name.split("__")))) == 3 for name in everything)
+    assert all(block.about and all(block.columns.values()) for block in blocks_of(kind))
     # every library accepts such names
     assert set("".join(everything)) <= {*ascii_lowercase, *digits, "_"}
     blocks = blocks_of(kind)
-    stage = [(block.scope is Scope.CONFIG) + block.listwise for block in blocks]
+    stage = [(block.scope == "configuration") + block.listwise for block in blocks]
     assert stage == sorted(stage) and {*stage} == {0, 1, 2}, "graph columns first"
     rows = assemble(GRAPHS[kind])
     assert graph_columns(kind) == rows.graph_columns
@@ -131,7 +133,7 @@ def test_every_column_stands_in_the_document_with_its_meaning():
 
 def test_every_column_has_a_cause():
     for block in (*BLOCKS["layout"], *BLOCKS["tile"]):
-        of_graph = block.scope is Scope.GRAPH
+        of_graph = block.scope == "graph"
         wrong = [name for name in block.columns if (cause_of(name) is Cause.PROGRAM) != of_graph]
         assert not wrong, f"set `cause` of {block.title}, or Column(meaning, Cause...): {wrong}"
     for column, cause in {

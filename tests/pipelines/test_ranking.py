@@ -521,7 +521,7 @@ def test_explain_prints_the_copies_of_each_configuration(tmp_path, capsys):
 def test_an_unknown_gpu_is_named_with_its_substitute(tmp_path):
     place = graph_path(tmp_path, "layout:nvidia-h300:random", "train", "x__a")
     path = save_npz(place, layout_graph(5))
-    note = "nvidia-h300 is unknown and taken as an nvidia-a100"
+    note = "nvidia-h300 is unknown and taken as nvidia-a100"
     assert note in run(tmp_path, path, model_from=None).reason
     work = ("--workspace", tmp_path / "work")
     for words in (("info",), ("build-features", *work)):

@@ -14,7 +14,6 @@ from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TREE, graph_path, layou
 from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.workspace import Workspace
-from xlarank.features.block import Scope
 from xlarank.features.catalogue import BLOCKS
 from xlarank.features.meanings import blocks_by_column
 from xlarank.models.stored import ESTIMATED_TIME
@@ -184,10 +183,10 @@ def test_columns_are_found_by_name_or_pattern():
     (block,) = blocks_by_column("padding__output_waste__max").values()
     meaning = block.columns["padding__output_waste__max"]
     assert meaning == "largest waste of output tensors of configurable nodes"
-    assert (block.kinds, block.title, block.scope) == (("layout",), "Padding", Scope.CONFIG)
+    assert (block.kinds, block.title, block.scope) == (("layout",), "Padding", "configuration")
     assert "8 sublanes x 128 lanes" in block.about and not block.listwise
     (block,) = blocks_by_column("size__nodes__log").values()
-    assert (block.kinds, block.scope) == (("layout", "tile"), Scope.GRAPH), "one of both kinds"
+    assert (block.kinds, block.scope) == (("layout", "tile"), "graph"), "one of both kinds"
     assert blocks_by_column("candidates__minority__share").popitem()[1].listwise
     declared = {name: type(block).__name__ for block in BLOCKS for name in block.columns}
     assert blocks_by_column("*").keys() == declared.keys()

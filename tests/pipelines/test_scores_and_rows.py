@@ -17,7 +17,6 @@ from xlarank.data.errors import (
     SubmissionError,
     XlarankError,
 )
-from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import all_columns
 from xlarank.models.training_data import FitSettings
@@ -83,7 +82,7 @@ def test_scores_are_submitted_and_blended_by_rank(shared_built, tmp_path):
     ):
         report = submitted(shared_built, tmp_path, paths)
         assert report.rows == {LAYOUT: 2, TILE: 2} and not report.unranked
-        orders = read_submission(report.out)
+        orders = trees.read_submission(report.out)
         assert [orders[name][0] for name in names] == [best, best]
     assert orders[names[0]][:3] == [0, 22, 23], "repeats have the score of the first"
 
@@ -96,7 +95,7 @@ def test_graphs_without_scores_are_ranked_by_the_winner_and_named(trained, tmp_p
     report = submitted(trained, tmp_path, [path])
     assert report.rows == plain.rows and not (report.unranked or report.left_out)
     assert report.models == {LAYOUT: str(path), TILE: plain.models[TILE]}
-    orders, expected = (read_submission(tmp_path / name) for name in ("out.csv", "plain.csv"))
+    orders, expected = (trees.read_submission(tmp_path / name) for name in ("out.csv", "plain.csv"))
     tiles = [row_id for row_id in expected if row_id.startswith(TILE)]
     assert [orders[row_id] for row_id in tiles] == [expected[row_id] for row_id in tiles]
     first = TREE[LAYOUT]["test"][0]

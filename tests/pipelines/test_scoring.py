@@ -13,7 +13,6 @@ from tests.pipelines import trees
 from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TREE, build, graph_path, model_of, stored
 from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
-from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
 from xlarank.models.card import FALLBACK
 from xlarank.models.stored import ESTIMATED_TIME
@@ -470,7 +469,7 @@ def test_a_kind_never_seen_falls_back_and_is_named(kernels, tmp_path):
     for name in KERNELS["test"]:
         path = graph_path(SAMPLE, TILE, "test", name)
         best = rank(workspace, path, model_from="trained").best(5)
-        listed = read_submission(tmp_path / "out.csv")[f"{TILE}:{name}"]
+        listed = trees.read_submission(tmp_path / "out.csv")[f"{TILE}:{name}"]
         assert listed == [entry.configuration for entry in best]
     score = run(workspace.root, collections=[TILE], model_from="trained").report[TILE]["score"][
         "graphs"

@@ -239,3 +239,9 @@ class Listener:
             if self._act is None:
                 raise KeyboardInterrupt
             self._act()
+
+
+def read_submission(path: Path) -> dict[str, list[int]]:
+    """Return the configurations that a plain submission lists, by id."""
+    rows = (line.split(",") for line in path.read_text().splitlines()[1:])
+    return {row_id: [*map(int, listed.split(";"))] for row_id, listed in rows}

@@ -212,7 +212,7 @@ def explain_feature(
             {
                 "column": column,
                 "~meaning": block.columns[column],
-                "scope": block.scope.value + ", listwise" * block.listwise,
+                "scope": block.scope + ", listwise" * block.listwise,
             }
             for column, block in columns.items()
         )
@@ -220,7 +220,7 @@ def explain_feature(
     ((column, block),) = columns.items()
     headline(column)
     kinds = f"{block.title}, {' and '.join(block.kinds)} graphs"
-    counts = f"one value per {block.scope.value}"
+    counts = f"one value per {block.scope}"
     lines = [block.columns[column], "", f"{kinds}: {counts}"]
     if block.listwise:
         lines.append("listwise: computed from all candidates of the graph, without labels")
