@@ -121,14 +121,11 @@ class Model:
         return members_of(self.name, self.kind, self.params)
 
     def score(self, rows: GraphRows) -> Floats:
-        """Return ``(rows,)`` scores of the distinct configurations of a graph: means over seeds.
+        """Return ``(rows,)`` scores of the distinct configurations of a graph, with the fallback
+        for unseen kernel families: means over seeds.
 
         Lower is faster. Scores of different graphs are not comparable, unless they are times.
         """
-        return np.asarray(self.scores_by_seed(rows).mean(axis=0))
-
-    def scores_by_seed(self, rows: GraphRows) -> Floats:
-        """Return ``(seeds, rows)`` scores, with the fallback for unseen kernel families."""
         rows = self.select(rows)
         if self.rule is not None:
             scores = [self.rule.score(rows)]
@@ -142,7 +139,7 @@ class Model:
             raise ModelError(got, do="train again, or use a model from somebody you trust")
         if self.card is not None and self.card.needs_fallback(rows):
             scores = [blend_default(rows, of_seed) for of_seed in scores]
-        return np.stack(scores)
+        return np.asarray(np.mean(scores, axis=0))
 
     def staged(self, rows: GraphRows, every: int) -> Iterator[Floats]:
         """Yield ``(rows,)`` scores of the first seed every ``every`` rounds and after the last.

@@ -97,7 +97,7 @@ def _fitted(
         parameters = f"{'tuned' if tuned else 'default'} parameters"
         best = f"{counted(curves.rounds[stage], 'round')}, the best on these folds"
         evaluation.notes.append(f"{collection}: {ranker} with {parameters}, {best}")
-        rankings[ranker, None] = curves.at(stage)
+        rankings[ranker] = curves.at(stage)
     _add_rules(rankings, collection, training.data)
     return rankings
 
@@ -124,7 +124,7 @@ def _trained(
             graphs = f"{len(common)} of these graphs"
         note = f"{graphs} by folds of {FOLDS_OF[card.folds_by]}: score {mean:.3f}"
         evaluation.notes.append(f"{collection}: {note}")
-    rankings = Rankings({(model.name, None): curves.at(-1)})
+    rankings = Rankings({model.name: curves.at(-1)})
     _add_rules(rankings, collection, training.data)
     return rankings
 

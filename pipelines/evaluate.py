@@ -126,7 +126,7 @@ def _evaluate(
             add_metrics(rankings, collection, graph, name, scores, picked)
         for title, model in models.items():
             if graph.name not in _training_graphs(model, collection, split):
-                scores = model.scores_by_seed(graph)
+                scores = model.score(graph)
                 add_metrics(rankings, collection, graph, title, scores, picked)
     evaluation.left_out |= {f"{collection} {graph}": reason for graph, reason in left_out.items()}
     if not rankings and known & left_out.keys():
@@ -135,7 +135,7 @@ def _evaluate(
     if not rankings:
         raise CollectionError(f"{collection} has no labelled, rankable graph in {split}")
     for title, model in models.items():
-        scored = rankings.get((title, None), {})
+        scored = rankings.get(title, {})
         evaluation.notes += _overlap_notes(model, collection, scored.keys())
     return rankings
 

@@ -112,17 +112,8 @@ class Ranked:
     score: float
     runtime_ns: int | None
     identical: list[int]
-    identical_runtime_ns: list[int | None]
     speedup: float | None = None
     estimated_ns: float | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return JSON values; unknown optional ones are left out."""
-        values = asdict(self)
-        for name in ("speedup", "estimated_ns"):
-            if values[name] is None:
-                del values[name]
-        return values
 
 
 @dataclass(frozen=True)
@@ -236,7 +227,6 @@ class Ranking(Table):
                 float(self.scores[config]),
                 self._runtime_of(config),
                 identical,
-                list(map(self._runtime_of, identical)),
                 speedup=self._speedup_of(config),
                 estimated_ns=None if self.estimated is None else float(self.estimated[config]),
             )
@@ -355,7 +345,7 @@ class Ranking(Table):
             "order": self.order.tolist(),
             "scores": self.scores.tolist(),
             "estimated_ns": None if self.estimated is None else self.estimated.tolist(),
-            "best": [entry.as_json() for entry in self.best(top)],
+            "best": [asdict(entry) for entry in self.best(top)],
             "metrics": self.metrics,
             "speedups": self.speedups,
         }

@@ -75,7 +75,7 @@ class CollectionFacts:
     @property
     def ranking(self) -> str:
         """Name of the first ranking: of what ranks, if it scores these graphs."""
-        return next(iter(self.rankings))[0]
+        return next(iter(self.rankings))
 
     @property
     def metrics(self) -> dict[str, dict[str, float]]:
@@ -237,7 +237,7 @@ def _score(
     ):
         for model in models:
             scores = model.score(rows)
-            evaluation.add_metrics(facts.rankings, facts.collection, rows, model.name, scores[None])
+            evaluation.add_metrics(facts.rankings, facts.collection, rows, model.name, scores)
         predicted = models[0].score(rows)[rows.group]
         facts.ranks[rows.name] = mean_rank(predicted), mean_rank(rows.cost)
 

@@ -251,13 +251,13 @@ def _ranked(
         scored = None if scores is None else scores.score(collection, graph)
         ranker = "" if scores is None else scores.name
         if scored is None and choice is not None:
-            scored = choice.model.scores_by_seed(graph)
+            scored = choice.model.score(graph)
             ranker = choice.model.name
         if scored is None:
             unscored += 1
             continue
         rankers += [ranker] * (ranker not in rankers)
-        score = scored.mean(axis=0)[graph.group]
+        score = scored[graph.group]
         best = order_of(score)
         if collection.kind == "tile":
             best = top_of(TILE_TOP, score, graph.group)

@@ -224,7 +224,7 @@ def _train(
         fallback=FALLBACK if card.fallback else "",
         importance=importance,
         folds=summarise(card.folds) if card.folds else {},
-        comparison=compared({(model.name, None): card.folds, **others}),
+        comparison=compared({model.name: card.folds, **others}),
         ranked_by=best_of(saved).reason,
     )
 
@@ -334,7 +334,7 @@ def _untrained_scores(rankings: Rankings) -> dict[str, dict[str, float]]:
     """Return the scores by graph of the rankers that need no training."""
     scores = {}
     for name in UNTRAINED:
-        metrics = rankings.get((name, None), {})
+        metrics = rankings.get(name, {})
         if metrics:
             scores[name] = {graph: values["score"] for graph, values in metrics.items()}
     return scores

@@ -20,8 +20,8 @@ RANDOM: Final = "random"
 UNTRAINED: Final = (ESTIMATED_TIME, SHIPPED_TREES)
 #: ``{graph: {metric: value}}``
 Metrics = dict[str, dict[str, float]]
-#: Metrics by ranker and seed; the seed is None for the mean of all seeds.
-Rankings = dict[tuple[str, int | None], Metrics]
+#: Metrics by ranker.
+Rankings = dict[str, Metrics]
 
 
 def column(metrics: Mapping[str, Mapping[str, float]], metric: str = "score") -> Floats:
@@ -33,8 +33,8 @@ def untrained(rankings: Rankings) -> dict[str, Metrics]:
     """Return the rankings by rules and by rankers that need no training, by name without
     ``rule:``.
     """
-    names = [name for name, _ in rankings if is_untrained(name)]
-    return {name.removeprefix(RULE): rankings[name, None] for name in names}
+    names = [name for name in rankings if is_untrained(name)]
+    return {name.removeprefix(RULE): rankings[name] for name in names}
 
 
 def is_untrained(name: str) -> bool:

@@ -93,8 +93,8 @@ class Evaluation(Table):
         for ranker in self.several:
             metrics = {}
             for collection, rankings in self.rankings.items():
-                if (ranker, None) in rankings:
-                    metrics[collection] = rankings[ranker, None]
+                if ranker in rankings:
+                    metrics[collection] = rankings[ranker]
             if mean := mean_over_collections(metrics):
                 means.append(f"{ranker}: {mean}")
         return "; ".join(means)
@@ -106,7 +106,7 @@ class Evaluation(Table):
         for collection, rankings in self.rankings.items():
             verdicts[collection] = [] if self.several else [verdict(rankings)]
             for ranker in self.several:
-                if (ranker, None) in rankings:
+                if ranker in rankings:
                     verdicts[collection].append(f"{ranker}: {verdict(rankings, ranker)}")
         return verdicts
 
@@ -116,22 +116,21 @@ class Evaluation(Table):
         means: dict[str, list[float]] = {}
         most = 0
         for rankings in self.rankings.values():
-            rankers = [name for name, seed in rankings if seed is None and not is_untrained(name)]
+            rankers = [name for name in rankings if not is_untrained(name)]
             most = max(most, len(rankers))
             for name in rankers:
-                means.setdefault(name, []).append(float(column(rankings[name, None]).mean()))
+                means.setdefault(name, []).append(float(column(rankings[name]).mean()))
         return sorted(means, key=lambda name: -np.mean(means[name])) if most > 1 else []
 
 
 def reported(collection: str, rankings: Rankings) -> dict[str, dict[str, Any]]:
     """Return ``{metric: {mean, std, low, high, graphs: {name: value}}}`` of the first ranker.
 
-    If rules were evaluated, `METRICS` also have the means of rules (``baselines``), the standard
-    deviation over seeds of the mean over graphs (``seeds_std``; None for one seed) and the mean
+    If rules were evaluated, `METRICS` also have the means of rules (``baselines``) and the mean
     with identical configurations counted once (``repeats_once``); tau of layouts has a ``ceiling``
     by graph, None if unknown.
     """
-    (ranker, _), metrics = next(iter(rankings.items()))
+    metrics = next(iter(rankings.values()))
     shown = {}
     for graph, values in metrics.items():
         shown[graph] = {name: values[name] for name in (*METRICS, *SPEEDUPS) if name in values}
@@ -139,16 +138,10 @@ def reported(collection: str, rankings: Rankings) -> dict[str, dict[str, Any]]:
     rules = untrained(rankings)
     if not rules:
         return report
-    seeds = [rankings[key] for key in rankings if key[0] == ranker and key[1] is not None]
     for metric in METRICS:
         means = {rule: float(column(rules[rule], metric).mean()) for rule in rules}
-        by_seed = [column(scored, metric).mean() for scored in seeds]
         once = [values.get(f"{metric}_once", values[metric]) for values in metrics.values()]
-        report[metric] |= {
-            "baselines": means,
-            "seeds_std": float(np.std(by_seed, ddof=1)) if seeds else None,
-            "repeats_once": float(np.mean(once)),
-        }
+        report[metric] |= {"baselines": means, "repeats_once": float(np.mean(once))}
     if collection.startswith("layout:"):
         report["tau"]["ceiling"] = ceilings_of(metrics) or None
     return report
@@ -162,14 +155,9 @@ def add_metrics(
     scores: Floats,
     picked: Indices | slice = slice(None),
 ) -> None:
-    """Add a graph's metrics by the mean of ``(seeds, rows)`` scores, by each seed and by rules."""
-    metrics = evaluate_graph(collection, rows, scores.mean(axis=0), picked)
-    rankings.setdefault((ranker, None), {})[rows.name] = metrics
-    cost = rows.cost[picked]
-    group = rows.group[picked]
-    for seed, score in enumerate(scores if len(scores) > 1 else ()):
-        metrics = graph_metrics(collection.kind, score[group], cost, group)
-        rankings.setdefault((ranker, seed), {})[rows.name] = metrics
+    """Add a graph's metrics by ``(rows,)`` scores and by rules."""
+    metrics = evaluate_graph(collection, rows, scores, picked)
+    rankings.setdefault(ranker, {})[rows.name] = metrics
     add_untrained(rankings, collection, rows, picked)
 
 
@@ -181,7 +169,7 @@ def add_untrained(
 ) -> None:
     """Add a graph's metrics by rules, the estimated time and the shipped trees."""
     for name, metrics in baselines(collection, rows, picked).items():
-        rankings.setdefault((name, None), {}).setdefault(rows.name, metrics)
+        rankings.setdefault(name, {}).setdefault(rows.name, metrics)
 
 
 def out_of_fold(workspace: Workspace, collection: Collection, card: ModelCard) -> Rankings:
@@ -192,12 +180,12 @@ def out_of_fold(workspace: Workspace, collection: Collection, card: ModelCard) -
     if not card.folds:
         do = "evaluate on valid, or train on two program families or more"
         raise CollectionError(f"{collection} was trained without folds", do=do)
-    rankings: Rankings = {(card.model, None): {}}
+    rankings: Rankings = {card.model: {}}
     for rows in training_rows(workspace, collection, card):
         if rows.name in card.folds:
-            rankings[card.model, None][rows.name] = card.folds[rows.name]
+            rankings[card.model][rows.name] = card.folds[rows.name]
             add_untrained(rankings, collection, rows)
-    if not rankings[card.model, None]:
+    if not rankings[card.model]:
         raise CollectionError(
             f"{collection} has no graph with out-of-fold scores", do="train again"
         )
@@ -206,7 +194,7 @@ def out_of_fold(workspace: Workspace, collection: Collection, card: ModelCard) -
 
 def first_of(rankings: Rankings, ranker: str) -> Rankings:
     """Return the rankings, one ranker's first."""
-    return dict(sorted(rankings.items(), key=lambda item: item[0][0] != ranker))
+    return dict(sorted(rankings.items(), key=lambda item: item[0] != ranker))
 
 
 def compared(rankings: Rankings) -> list[dict[str, Any]]:
@@ -217,8 +205,7 @@ def compared(rankings: Rankings) -> list[dict[str, Any]]:
     (`xlarank.models.validation.metrics.summary`) of ``score``, ``slowdown@1`` and ``slowdown@5``,
     and the paired ``difference`` to the first row, with its 95 % interval.
     """
-    means = {name: metrics for (name, seed), metrics in rankings.items() if seed is None}
-    by_name = {name: metrics for name, metrics in means.items() if metrics}
+    by_name = {name: metrics for name, metrics in rankings.items() if metrics}
     trained = [name for name in by_name if not is_untrained(name)]
     rankers = trained or [*by_name]
     common = set.intersection(*(set(by_name[name]) for name in rankers)) if rankers else set()
@@ -232,7 +219,7 @@ def compared(rankings: Rankings) -> list[dict[str, Any]]:
                 scores = {graph: values[metric] for graph, values in shared[name].items()}
                 row[metric] = summary(scores, metric)
             rows.append(row)
-    first = next(iter(rankings), ("", None))[0] if len(trained) < 2 else ""
+    first = next(iter(rankings), "") if len(trained) < 2 else ""
     rows.sort(key=lambda row: (row["ranker"] != first, -row["score"]["mean"]))
     for row in rows[1:]:
         best = shared[rows[0]["ranker"]]

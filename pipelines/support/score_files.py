@@ -68,7 +68,7 @@ class Scores:
         return [table.partition_by("graph", as_dict=True) for table in self.tables]
 
     def score(self, collection: Collection, graph: GraphRows) -> Floats | None:
-        """Return mean ranks, ``(1, rows)``, or None without scores of the graph; raises
+        """Return mean ranks, ``(rows,)``, or None without scores of the graph; raises
         `SubmissionError`.
         """
         ranks = []
@@ -78,7 +78,7 @@ class Scores:
                 entries = entries.filter(pl.col("collection") == str(collection))
             if len(entries):
                 ranks.append(mean_rank(_row_scores(name, entries, graph)))
-        return np.mean(ranks, axis=0)[None] if ranks else None
+        return np.asarray(np.mean(ranks, axis=0)) if ranks else None
 
     def require_known_graphs(self, graphs: Mapping[str, Sequence[str]], split: str) -> None:
         """Raise `SubmissionError` for the first row whose graph is unknown or ambiguous; ``graphs``

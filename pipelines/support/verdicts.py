@@ -102,10 +102,10 @@ def verdict(rankings: Rankings, ranker: str = "") -> str:
     """Compare a ranker, by default the first, with the best simple count.
 
     >>> model, rule = ({"a": {"score": x}, "b": {"score": x + 0.25}} for x in (0.5, 0.25))
-    >>> verdict({("lambdarank", None): model, ("rule: file order", None): rule})
+    >>> verdict({"lambdarank": model, "rule: file order": rule})
     'better than the best simple count: +0.250 (+0.250 to +0.250), ahead on 2 of 2 graphs'
     """
-    metrics = rankings[ranker or next(iter(rankings))[0], None]
+    metrics = rankings[ranker or next(iter(rankings))]
     rules = []
     for name, scored in untrained(rankings).items():
         if name not in (RANDOM, *UNTRAINED) and metrics.keys() <= scored.keys():

@@ -42,13 +42,13 @@ def test_scores_of_seeds_are_averaged(tmp_path):
     seeds = []
     model = Model.of("ensemble", "layout").fit(data, FitSettings(5, 7, 1), 2, seeds.append)
     alone = [fitted("ensemble", data, rounds=5, seed=seed).score(graph) for seed in (7, 8)]
-    assert seeds == [7, 8] and np.array_equal(model.scores_by_seed(graph), alone)
+    assert seeds == [7, 8]
     scores = model.score(graph)
     assert np.array_equal(scores, np.mean(alone, axis=0))
     columns = sum(model.contributions(graph, 0, 1)[1].values())
     assert columns == pytest.approx(scores[0] - scores[1], abs=1e-4)
     assert saved(model, tmp_path).card.seeds == 2
-    assert np.array_equal(Model.load(tmp_path).scores_by_seed(graph), alone)
+    assert np.array_equal(Model.load(tmp_path).score(graph), scores)
 
 
 def test_a_member_that_runs_out_of_stages_keeps_its_last(monkeypatch):

@@ -50,7 +50,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(
     assert str(shared_trained.parent) not in text, "no local path"
     evaluated = evaluate(Workspace(shared_trained), split="valid")
     for facts in all_facts:
-        used = evaluated.rankings[facts.name][facts.ranker.name, None]
+        used = evaluated.rankings[facts.name][facts.ranker.name]
         assert facts.metrics == used and facts.sentence in words
         for row in comparison_cells(evaluated.comparison[facts.name]):
             assert " ".join(row.values()) in words
@@ -100,8 +100,8 @@ def test_the_report_describes_the_formula_that_ranks(trained, tmp_path):
     trees.edit_json(card, others={ESTIMATED_TIME: dict.fromkeys(folds, 2.0)})
     (facts,) = report(place, tmp_path / "report.html", collections=[LAYOUT])
     assert facts.ranker.name == facts.ranking == ESTIMATED_TIME
-    assert facts.metrics == facts.rankings[ESTIMATED_TIME, None]
-    assert ("lambdarank", None) in facts.rankings, "the trained model stands beside it"
+    assert facts.metrics == facts.rankings[ESTIMATED_TIME]
+    assert "lambdarank" in facts.rankings, "the trained model stands beside it"
     assert [row["column"] for row in facts.column_rows()] == [*facts.ranker.rule.columns]
     words = read(tmp_path / "report.html")[1]
     assert f"{ESTIMATED_TIME} is the sum of" in words and "share of the gain" not in words

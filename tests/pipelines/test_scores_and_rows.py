@@ -211,16 +211,16 @@ def test_a_rule_without_scores_of_all_graphs_does_not_narrow_the_comparison():
         return {graph: {"score": score, **zeros} for graph, score in scores.items()}
 
     rankings = {
-        ("lambdarank", None): scored(a=0.5, b=0.7),
-        ("rule: file order", None): scored(a=0.75, b=0.75, c=0.0),
-        ("rule: nearest to the first configuration", None): scored(a=1.0),
-        ("estimated time", None): scored(c=1.0),
+        "lambdarank": scored(a=0.5, b=0.7),
+        "rule: file order": scored(a=0.75, b=0.75, c=0.0),
+        "rule: nearest to the first configuration": scored(a=1.0),
+        "estimated time": scored(c=1.0),
     }
     first, second = compared(rankings)
     assert (first["ranker"], first["graphs"], first["difference"]) == ("lambdarank", 2, None)
     assert second["score"]["mean"] == 0.75, "graph c is not compared"
     assert second["difference"]["mean"] == pytest.approx(0.15)
-    assert compared({("a", None): scored(a=1.0), ("b", None): scored(b=1.0)}) == []
+    assert compared({"a": scored(a=1.0), "b": scored(b=1.0)}) == []
 
 
 def test_frames_are_cross_validated_fitted_and_predicted_like_stored_rows(shared_built, tmp_path):

@@ -158,8 +158,6 @@ def score_rows(report: dict[str, Any], graphs: bool) -> list[dict[str, str]]:
     if len(first["graphs"]) > 1:
         for label, part in (("std", "std"), ("95 % low", "low"), ("95 % high", "high")):
             rows.append(row(label, part))
-    if first.get("seeds_std") is not None:
-        rows.append(row("std over seeds", "seeds_std"))
     if any(
         scores.get("repeats_once", scores["mean"]) != scores["mean"] for scores in metrics.values()
     ):
