@@ -230,7 +230,8 @@ def parse_program(data: bytes) -> Message:
             if is_program(part):
                 return part
             got = "there is no program in this file"
-    text = _as_utf8(data)
+    # without a byte-order mark; invalid bytes are replaced
+    text = data.removeprefix(codecs.BOM_UTF8).decode(errors="replace").encode()
     modules = list(_HEADER.finditer(text))
     if len(modules) > 1:
         raise HloError(f"the file holds {len(modules)} HLO modules", expected="one in a file")
@@ -263,12 +264,6 @@ def _unpacked(data: bytes) -> bytes:
     if len(content) > _MAX_BYTES:
         raise HloError("its content is too large", expected=f"at most {_MAX_BYTES:,} bytes")
     return content
-
-
-def _as_utf8(data: bytes) -> bytes:
-    """Return text without a byte-order mark; invalid bytes are replaced."""
-    text = data.removeprefix(codecs.BOM_UTF8).decode(errors="replace")
-    return text.encode()
 
 
 def module_of(message: Message) -> Message:

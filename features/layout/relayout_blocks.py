@@ -57,11 +57,6 @@ def program_ns(context: LayoutContext, hardware: Hardware) -> float:
     return max(1.0, 1e9 * seconds)
 
 
-def _unit_costs(hardware: Hardware) -> Floats:
-    """Return the nanoseconds of a unit of each quantity."""
-    return np.array([hardware.costs.get(name, 0.0) for name in QUANTITIES])
-
-
 class RelayoutCosts(LayoutBlock):
     """Copies that a compiler inserts where layouts disagree, by simulated layout assignment.
 
@@ -87,7 +82,7 @@ class RelayoutCosts(LayoutBlock):
         dot_flops = max(1.0, sum(program.flops.values()))
         divisors = [dot_flops if name in _OPERATIONS else total_bytes for name in QUANTITIES]
         is_count = np.array([name in _COUNTS for name in QUANTITIES])
-        costs = _unit_costs(hardware)
+        costs = np.array([hardware.costs.get(name, 0.0) for name in QUANTITIES])
         least = program_ns(context, hardware)
 
         def finalize(batch: Batch) -> Floats:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from xlarank.data.errors import CompilerError, did_you_mean
-from xlarank.data.hardware import DEFAULT_CHIP, TPUS, is_hardware
+from xlarank.data.hardware import DEFAULT_CHIP, is_hardware
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,19 @@ class Chip:
         return round(cycles * 1000 / self.megahertz)
 
 
-#: Topology and clock rate of `TPUS`. Rates are published for v3 and v4, and derived for v5e and v6e
-#: from the published peaks, 197 and 918 bf16 teraflop/s: 2 operations a cycle in each cell of 4
-#: matrix units (v6e: an assumption), of 128 x 128 and 256 x 256 cells. They scale labels without
-#: changing the order.
-_SLICES: Final = (("v3:2x2", 940), ("v4:2x2x1", 1050), ("v5e:2x2", 1500), ("v6e:2x2", 1750))
+#: Clock rates are published for v3 and v4, and derived for v5e and v6e from the published peaks, 197
+#: and 918 bf16 teraflop/s: 2 operations a cycle in each cell of 4 matrix units (v6e: an
+#: assumption), of 128 x 128 and 256 x 256 cells. They scale labels without changing the order.
 CHIPS: Final = {
-    **{name: Chip(name, *slice) for name, slice in zip(TPUS, _SLICES, strict=True)},
-    "cpu": Chip("cpu"),
-    "device": Chip("device", device="device"),
+    chip.name: chip
+    for chip in (
+        Chip("tpu-v3", "v3:2x2", 940),
+        Chip("tpu-v4", "v4:2x2x1", 1050),
+        Chip("tpu-v5e", "v5e:2x2", 1500),
+        Chip("tpu-v6e", "v6e:2x2", 1750),
+        Chip("cpu"),
+        Chip("device", device="device"),
+    )
 }
 
 

@@ -111,7 +111,7 @@ def measure(
     for name in [first, *loaded] if first in loaded else []:
         with _attempt(folder, name, problems, limit):
             execute, arrays = loaded[name]
-            outputs = _floats(execute(arrays))
+            outputs = [np.asarray(output).astype(np.float64) for output in execute(arrays)]
             reference = reference or outputs
             if (largest := difference(outputs, reference)) > TOLERANCE:
                 problems[name] = f"outputs differ by {largest:.2g} of their largest value"
@@ -160,10 +160,6 @@ def _round(
         jax.block_until_ready(execute(arrays))
         seconds[name] = time.perf_counter() - start
     return seconds
-
-
-def _floats(outputs: Sequence[Any]) -> list[NDArray[np.float64]]:
-    return [np.asarray(output).astype(np.float64) for output in outputs]
 
 
 def difference(
