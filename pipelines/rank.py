@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import GraphFileError, XlarankError, counted
 from xlarank.data.files import atomic_write
-from xlarank.data.graph import Graph, GraphLike, LayoutGraph, as_graph
+from xlarank.data.graph import Graph, GraphLike, LayoutGraph
 from xlarank.data.workspace import Workspace
 from xlarank.features.layout.time_model import NodeTime, config_times
 from xlarank.features.rows import GraphRows
@@ -49,12 +49,10 @@ def rank(
     Raises `GraphFileError` for the file, `ParameterError` if nothing names its hardware,
     `ModelError` if the model is missing, and `ArgumentError` for an argument that is not a graph.
     """
-    path = Path(graph) if isinstance(graph, str | Path) else None
-    graph = as_graph(graph)
-    choice, hardware = choose_for_graph(
-        workspace, graph, path, target=target, collection=collection, model_from=model_from
+    chosen, choice, hardware = choose_for_graph(
+        workspace, graph, target=target, collection=collection, model_from=model_from
     )
-    return Ranking(graph, rows_for_model(graph, choice.model, hardware), choice, hardware)
+    return Ranking(chosen, rows_for_model(chosen, choice.model, hardware), choice, hardware)
 
 
 def rank_folder(

@@ -84,7 +84,7 @@ def explain(
         >>> explanation.ranks[0], explanation.to_polars().columns
         (1, ['part', 'name', 'contribution'])
     """
-    from xlarank.pipelines.explain import explain as run
+    from xlarank.pipelines.ranking.score_difference import explain as run
 
     return run(
         Workspace(Path(workspace)),

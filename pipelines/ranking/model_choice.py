@@ -21,7 +21,7 @@ import numpy as np
 
 from xlarank.data.collection import Collection, collection_of
 from xlarank.data.errors import CollectionError, ModelError, ParameterError, counted
-from xlarank.data.graph import Graph, Kind
+from xlarank.data.graph import Graph, GraphLike, Kind, as_graph
 from xlarank.data.hardware import TPUGRAPHS, WORDS, require_hardware
 from xlarank.data.workspace import Workspace
 from xlarank.features.assembly import assemble
@@ -64,29 +64,31 @@ class Choice:
 
 def choose_for_graph(
     workspace: Workspace,
-    graph: Graph,
-    path: Path | None = None,
+    source: GraphLike,
     *,
     target: str | None = None,
     collection: str | None = None,
     model_from: ModelFrom | None = None,
-) -> tuple[Choice, str]:
-    """Return what ranks a graph, and the hardware that it is ranked for.
+) -> tuple[Graph, Choice, str]:
+    """Return a graph, read if ``source`` is a file, what ranks it, and the hardware that it is
+    ranked for.
 
     A trained model ranks only if it is of ``collection`` or, without one, of the collection whose
-    folder holds the file at ``path``; or if ``model_from`` names it.
+    folder holds the file; or if ``model_from`` names it.
 
-    Raises `ParameterError` if neither an argument nor the file names the hardware,
-    `CollectionError` for a bad collection, and `ModelError` if there is nothing to rank with.
+    Raises `GraphFileError` for the file, `ParameterError` if neither an argument nor the file names
+    the hardware, `CollectionError` for a bad collection, and `ModelError` if there is nothing to
+    rank with.
     """
+    graph = as_graph(source)
     if target is not None and collection is not None:
         do = "leave one of them out: the collection names its hardware"
         raise ParameterError("both `target` and `collection` are given", do=do)
     named: Collection | None = None
     if collection is not None:
         named = _of_kind(graph.kind, collection)
-    elif target is None and path is not None:
-        named = collection_of(path)
+    elif target is None and isinstance(source, str | Path):
+        named = collection_of(Path(source))
         if named is not None and named.kind != graph.kind:
             named = None
     if target is not None:
@@ -96,7 +98,7 @@ def choose_for_graph(
     if not hardware and named is None and model_from in (None, SHIPPED):
         do = "name it by `target`"
         raise ParameterError(f"{graph.name} does not say its hardware", expected=WORDS, do=do)
-    return _choose(workspace, graph.kind, named, hardware, model_from), hardware
+    return graph, _choose(workspace, graph.kind, named, hardware, model_from), hardware
 
 
 def choose_for_collection(

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import XlarankError
-from xlarank.data.graph import Graph, LayoutGraph
+from xlarank.data.graph import Graph, GraphLike, LayoutGraph
 from xlarank.data.structure import tensor_ranks
+from xlarank.data.workspace import Workspace
 from xlarank.features.layout.config_costs import ConfigRelayout, SlowNode, config_costs
 from xlarank.features.layout.hardware import copy_hardware
 from xlarank.features.layout.time_model import config_times
@@ -22,7 +23,7 @@ from xlarank.features.meanings import cause_of, describe_node, layout_text
 from xlarank.models.contributions import sum_by_key
 from xlarank.models.model import Model
 from xlarank.models.validation.metrics import order_of
-from xlarank.pipelines.ranking.model_choice import rows_for_model
+from xlarank.pipelines.ranking.model_choice import ModelFrom, choose_for_graph, rows_for_model
 from xlarank.pipelines.support.tables import Table
 
 if TYPE_CHECKING:
@@ -123,6 +124,25 @@ class Explanation(Table):
         segments = self.segments.items()
         values["segments"] = [{"nodes": nodes, "nanoseconds": ns} for nodes, ns in segments]
         return values
+
+
+def explain(
+    workspace: Workspace,
+    graph: GraphLike,
+    *,
+    config: int | None = None,
+    against: str | int | None = None,
+    target: str | None = None,
+    collection: str | None = None,
+    model_from: ModelFrom | None = None,
+) -> Explanation:
+    """Explain a graph or an npz file by `explain_graph`, with the model that `choose_for_graph`
+    chooses.
+    """
+    chosen, choice, hardware = choose_for_graph(
+        workspace, graph, target=target, collection=collection, model_from=model_from
+    )
+    return explain_graph(chosen, choice.model, hardware, config=config, against=against)
 
 
 def explain_graph(

@@ -35,10 +35,9 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.model import Model
 from xlarank.models.stored import ESTIMATED_TIME, SHIPPED_TREES, formula
 from xlarank.models.validation.metrics import SPEEDUPS, graph_metrics
-from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank, rank_folder, write_rankings
 from xlarank.pipelines.ranking.model_choice import best_of, choose_for_collection, rows_for_model
-from xlarank.pipelines.ranking.score_difference import explain_graph, segments_of
+from xlarank.pipelines.ranking.score_difference import explain, explain_graph, segments_of
 from xlarank.pipelines.support.evaluation import evaluate_graph
 
 

@@ -18,8 +18,8 @@ from xlarank.features.catalogue import BLOCKS
 from xlarank.features.meanings import blocks_by_column
 from xlarank.models.stored import ESTIMATED_TIME
 from xlarank.pipelines.evaluate import evaluate
-from xlarank.pipelines.explain import explain
 from xlarank.pipelines.info import info
+from xlarank.pipelines.ranking.score_difference import explain
 from xlarank.pipelines.report import CollectionFacts, gather, report
 from xlarank.pipelines.support.verdicts import comparison_cells
 

@@ -20,8 +20,8 @@ from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
-from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank
+from xlarank.pipelines.ranking.score_difference import explain
 from xlarank.pipelines.report import gather
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support import evaluation, verdicts

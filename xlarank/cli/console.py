@@ -104,11 +104,6 @@ def say(text: str, style: str = "", *, label: str = "", error: bool = False) -> 
         console(stderr=error).print(line, highlight=False, soft_wrap=True)
 
 
-def headline(text: str) -> None:
-    say("")
-    say(text, "bold")
-
-
 def error_line(text: str) -> None:
     say(text, "red", label="error: ", error=True)
 

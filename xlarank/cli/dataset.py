@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from typer import Argument, Option, Typer
 
 from xlarank.cli import console, options
-from xlarank.cli.console import (
-    finish,
-    headline,
-    list_lines,
-    list_reasons,
-    say,
-    show_rows,
-    write_json,
-)
+from xlarank.cli.console import finish, list_lines, list_reasons, say, show_rows, write_json
 from xlarank.data.errors import XlarankError, counted
 from xlarank.data.hardware import DEFAULT_CHIP
 from xlarank.data.workspace import Workspace
@@ -218,7 +210,7 @@ def explain_feature(
         )
         return
     ((column, block),) = columns.items()
-    headline(column)
+    say(column, "bold")
     kinds = f"{block.title}, {' and '.join(block.kinds)} graphs"
     counts = f"one value per {block.scope}"
     lines = [block.columns[column], "", f"{kinds}: {counts}"]

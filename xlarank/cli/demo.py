@@ -65,20 +65,16 @@ def demo(workspace: options.Work = Path("work/demo")) -> None:
 def _row(result: TrainResult, evaluation: Evaluation) -> dict[str, str]:
     """Return the scores of one collection: what ranks, and what it is compared with on valid."""
     first, *others = evaluation.comparison[result.collection]
+    out_of_fold = {row["ranker"]: row["score"]["mean"] for row in result.comparison}
     scores = {row["ranker"]: row["score"]["mean"] for row in others}
     formula = scores.get("estimated time", first["score"]["mean"])
     counts = [score for name, score in scores.items() if name.startswith("rule: ")]
     return {
         "collection": result.collection,
         "ranked by": first["ranker"],
-        ">out of fold": _out_of_fold(result, first["ranker"]),
+        ">out of fold": f"{out_of_fold[first['ranker']]:.3f}",
         ">valid": f"{first['score']['mean']:.3f}",
         ">graphs": str(first["graphs"]),
         ">estimated time": f"{formula:.3f}",
         ">best simple count": f"{max(counts):.3f}",
     }
-
-
-def _out_of_fold(result: TrainResult, ranker: str) -> str:
-    means = {row["ranker"]: row["score"]["mean"] for row in result.comparison}
-    return f"{means[ranker]:.3f}"

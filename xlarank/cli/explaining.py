@@ -131,16 +131,13 @@ def explain(
         Option(help="Configuration to compare with. Default: default, the compiler's own choice."),
     ] = None,
     workspace: options.Work = options.WORK,
-    target: Annotated[
-        str | None,
-        Option(callback=options.recorded, help="Hardware, as for rank. Default: as the file says."),
-    ] = None,
+    target: options.Target = None,
     collection: options.ModelOf = None,
     model_from: options.RankedBy = None,
     json_file: options.Json = None,
 ) -> None:
     """Explain why one configuration is ranked ahead of another: causes, columns, nodes, copies."""
-    from xlarank.pipelines.explain import explain as run
+    from xlarank.pipelines.ranking.score_difference import explain as run
 
     result = run(
         Workspace(workspace),

@@ -42,9 +42,7 @@ def tune(
     ] = None,
     timeout: options.Timeout = None,
     rounds: options.Rounds = 300,
-    select: Annotated[
-        str, Option(help="Score to select by: mean, or robust (- std / 4).")
-    ] = "mean",
+    select: options.Select = "mean",
     seed: options.Seed = 0,
     threads: options.Threads = 0,
     json_file: options.Json = None,
@@ -117,9 +115,7 @@ def train(
     seeds: options.Seeds = 3,
     with_valid: Annotated[bool, Option(help="Train on the valid split, too.")] = False,
     rounds: options.Rounds = 300,
-    select: Annotated[
-        str, Option(help="Score to select by: mean, or robust (- std / 4).")
-    ] = "mean",
+    select: options.Select = "mean",
     seed: options.Seed = 0,
     threads: options.Threads = 0,
     json_file: options.Json = None,

@@ -5,7 +5,6 @@ built if it lacks them.
 from __future__ import annotations
 
 import fnmatch
-import math
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from typer import BadParameter, CallbackParam, Option
+from typer import CallbackParam, Option
 
 from xlarank.cli import console
 from xlarank.cli.console import list_lines, list_reasons, say, show_rows, write_json
@@ -126,12 +125,6 @@ def recorded(param: CallbackParam, value: Any) -> Any:
     return value
 
 
-def _number(value: float | None) -> float | None:
-    if value is not None and math.isnan(value):
-        raise BadParameter("nan is not a number of seconds")
-    return value
-
-
 RANKERS: Final = {
     "lambdarank": "trees with the lambdarank loss; fast, the default",
     "ranknet": "trees on sampled pairs; fast, often slightly better for layouts",
@@ -171,6 +164,21 @@ RankedBy = Annotated[
         "highest mean out of fold.",
     ),
 ]
+ScoreFiles = Annotated[
+    list[Path] | None,
+    Option(
+        help="Parquet or csv with graph, configuration, score, to use or blend instead of a model."
+    ),
+]
+Select = Annotated[str, Option(help="Score to select by: mean, or robust (- std / 4).")]
+Target = Annotated[
+    str | None,
+    Option(
+        callback=recorded,
+        help="Hardware: tpugraphs for a file of the TpuGraphs dataset, or the chip of your own "
+        "program: tpu-v3, tpu-v4, tpu-v5e, tpu-v6e, cpu, nvidia-... Default: as the file says.",
+    ),
+]
 Model = Annotated[str, Option(callback=recorded, help="Ranker, listed below.")]
 Json = Annotated[
     Path | None,
@@ -189,9 +197,7 @@ Trials = Annotated[
     int, Option(min=1, max=MAX_TRIALS, help="Trials of each study, earlier ones included.")
 ]
 Jobs = Annotated[int, Option(min=0, max=MAX_THREADS, help="Processes; 0: by cores and sizes.")]
-Timeout = Annotated[
-    float | None, Option(min=0, callback=_number, help="Maximum seconds, for all collections.")
-]
+Timeout = Annotated[float | None, Option(min=0, help="Maximum seconds, for all collections.")]
 
 
 def moved_to_front(arguments: Sequence[str]) -> list[str]:

@@ -45,15 +45,7 @@ def rank(
         int, Option(min=1, max=2**31 - 1, help="Number of lines to show; ties share a line.")
     ] = 10,
     workspace: options.Work = options.WORK,
-    target: Annotated[
-        str | None,
-        Option(
-            callback=options.recorded,
-            help="Hardware: tpugraphs for a file of the TpuGraphs dataset, or the chip "
-            "of your own program: tpu-v3, tpu-v4, tpu-v5e, tpu-v6e, cpu, "
-            "nvidia-... Default: as the file says.",
-        ),
-    ] = None,
+    target: options.Target = None,
     collection: options.ModelOf = None,
     model_from: options.RankedBy = None,
     configs: Annotated[
@@ -272,13 +264,7 @@ def submit(
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
     model_from: options.RankedBy = None,
-    scores: Annotated[
-        list[Path] | None,
-        Option(
-            help="Parquet or csv with graph, configuration, score, to use or blend "
-            "instead of a model."
-        ),
-    ] = None,
+    scores: options.ScoreFiles = None,
     json_file: options.Json = None,
 ) -> None:
     """Write the Kaggle submission of all test graphs; nothing has to be trained before."""

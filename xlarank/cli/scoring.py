@@ -34,13 +34,7 @@ def evaluate(
         Path | None, Option(help="Folder of <source>_<search>.json: configurations to score.")
     ] = None,
     model_from: options.RankedBy = None,
-    scores: Annotated[
-        list[Path] | None,
-        Option(
-            help="Parquet or csv with graph, configuration, score, to use or blend "
-            "instead of a model."
-        ),
-    ] = None,
+    scores: options.ScoreFiles = None,
     json_file: options.Json = None,
     graphs: Annotated[bool, Option(help="Show a row for each graph.")] = True,
 ) -> Any:
