@@ -52,8 +52,8 @@ class Chip:
         return round(cycles * 1000 / self.megahertz)
 
 
-#: Clock rates are published for v3 and v4, and derived for v5e and v6e from the published peaks, 197
-#: and 918 bf16 teraflop/s: 2 operations a cycle in each cell of 4 matrix units (v6e: an
+#: Clock rates are published for v3 and v4, and derived for v5e and v6e from the published peaks,
+#: 197 and 918 bf16 teraflop/s: 2 operations a cycle in each cell of 4 matrix units (v6e: an
 #: assumption), of 128 x 128 and 256 x 256 cells. They scale labels without changing the order.
 CHIPS: Final = {
     chip.name: chip
