@@ -1,7 +1,8 @@
 """The notebook for Kaggle: equal to its source, and run from a wheel in folders like Kaggle's."""
 
+import csv
 import json
-import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,10 +12,48 @@ from pathlib import Path
 import pytest
 
 import run
-from tests.pipelines.trees import LAYOUT, TILE, write_tree
+import xlarank
 
 ROOT = Path(run.__file__).parent
 SOURCE, NOTEBOOK = (ROOT / "kaggle" / f"xlarank_submission{suffix}" for suffix in (".py", ".ipynb"))
+#: Some graphs of the sample, by collection and split.
+GRAPHS = {
+    "layout/cpu/random": {
+        "train": ["mixer__b", "mixer__c", "dlrm__a", "dlrm__b"],
+        "valid": ["mlp__a"],
+        "test": ["gru__a"],
+    },
+    "tile/cpu": {
+        "train": ["bmm__a", "bmm__b", "maxpool__a", "reduce_mid__a"],
+        "valid": ["bmm_tb__a"],
+        "test": ["swish__a"],
+    },
+}
+
+
+def code_cells():
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    return [cell for cell in cells if cell["cell_type"] == "code"]
+
+
+def test_the_notebook_is_short_and_public():
+    cells = ["".join(cell["source"]) for cell in code_cells()]
+    lines = [line for cell in cells for line in cell.splitlines() if line.strip()]
+    assert len(cells) <= 14 and len(lines) <= 110
+    imported = {line.split()[1].split(".")[0] for line in lines if re.match("import|from", line)}
+    assert imported == {"pathlib", "shutil", "matplotlib", "numpy", "pandas", "polars", "xlarank"}
+    assert {name for line in lines for name in re.findall(r"xlarank\.(\w+)\(", line)} <= {
+        *xlarank.__all__
+    }
+    assert "environ" not in "".join(lines)
+
+
+def test_outputs_are_saved_without_folders_of_the_machine():
+    cells = code_cells()
+    assert all(cell["outputs"] for cell in cells[1:]), "kaggle/README.md says how to save outputs"
+    text = json.dumps([cell["outputs"] for cell in cells])
+    assert "image/png" in text and "0 problems" in text
+    assert "/tmp" not in text and '"output_type": "error"' not in text
 
 
 @pytest.mark.slow
@@ -25,22 +64,32 @@ def test_the_notebook_is_its_source():
         for path in (NOTEBOOK, SOURCE)
     )
     assert kept == made, "run: jupytext --to ipynb --update kaggle/xlarank_submission.py"
-    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
-    assert all(not cell.get("outputs") for cell in cells), "outputs are not kept in git"
-    assert cells[1]["metadata"]["tags"] == ["parameters"]
 
 
-def execute(place, working, **settings):
-    """Run the source as a script and return what it prints."""
-    folder = place / working
-    folder.mkdir()
-    settings |= {"INPUT": place / "input", "WORKING": folder, "SEEDS": 1}
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    env |= {f"XLARANK_{name}": str(value) for name, value in settings.items()}
+def execute(place, working, code, **settings):
+    """Run the cells with other paths, without what Kaggle lacks; return what they print."""
+    names = {"WORK": place / working / "xlarank", "INPUT": place / "input"}
+    names |= {"EARLIER": place / "none", "OTHER": place / "none"} | settings
+    first = ["import sys", "from pathlib import Path"]
+    first += [f"sys.modules[{name!r}] = None" for name in ("rich", "typer", "google.protobuf")]
+    first += [f"sys.path.insert(0, {str(code)!r})"]
+    first += [f"{name} = Path({str(path)!r})" for name, path in names.items()]
+    first += ["COLLECTION = 'layout:cpu:random'", "MAX_CONFIGS = {'layout:*': 20, 'tile:*': 20}"]
+    first += ["RETRAIN = False", "import matplotlib", "matplotlib.use('agg')"]
+    cells = ["".join(cell["source"]) for cell in code_cells()[1:]]
+    script = place / f"{working}.py"
+    # several processes start this file again
+    body = "\n".join([*first, *cells])
+    script.write_text(f"if __name__ == '__main__':\n    exec({body!r}, globals())\n")
     pipes = {"capture_output": True, "text": True}
-    done = subprocess.run([sys.executable, SOURCE], cwd=folder, timeout=600, env=env, **pipes)
+    done = subprocess.run([sys.executable, script], cwd=place, timeout=600, **pipes)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def submitted(folder):
+    with (folder / "submission.csv").open(encoding="utf-8") as stream:
+        return dict(csv.reader(stream))
 
 
 def require_code_and_data(names):
@@ -56,22 +105,34 @@ def require_code_and_data(names):
 
 
 @pytest.mark.slow
-def test_the_source_runs_from_a_wheel_and_begins_with_a_workspace(tmp_path):
-    train = ["conv__a", "conv__b", "dot__a", "dot__b"]
-    splits = {"train": train, "valid": ["pool__a"], "test": ["sort__a"]}
-    tree = {LAYOUT: {"test": ["omega__a"]}, TILE: splits}
-    write_tree(tmp_path / "input" / "predict-ai-model-runtime" / "npz_all", tree)
+def test_the_notebook_runs_from_a_wheel_resumes_and_blends(tmp_path):
+    for collection, splits in GRAPHS.items():
+        for split, graphs in splits.items():
+            folder = tmp_path / "input/competition/npz_all/npz" / collection / split
+            folder.mkdir(parents=True)
+            for graph in graphs:
+                shutil.copy(xlarank.SAMPLE / "npz" / collection / split / f"{graph}.npz", folder)
     clone = tmp_path / "clone"  # a build leaves files in it
     ignored = shutil.ignore_patterns(".*", "work", "build", "tests", "*.egg-info")
     shutil.copytree(ROOT, clone, symlinks=True, ignore=ignored)
-    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
-    subprocess.run([*wheel, tmp_path / "input" / "xlarank", clone], check=True)
-    (wheel,) = tmp_path.glob("input/xlarank/*.whl")
+    pip = [sys.executable, "-m", "pip"]
+    wheels = tmp_path / "input/xlarank"
+    subprocess.run([*pip, "wheel", "-q", "--no-deps", "--wheel-dir", wheels, clone], check=True)
+    (wheel,) = wheels.glob("*.whl")
     require_code_and_data(zipfile.ZipFile(wheel).namelist())
-    out = execute(tmp_path, "working")
-    assert f"to train: {LAYOUT}, {TILE}" in out and f"{TILE} is ranked by lambdarank, " in out
-    assert f"{LAYOUT} is not trained: " in out and "submission.csv: 2 rows, 0 problems" in out
-    rows = (tmp_path / "working" / "submission.csv").read_bytes()
-    out = execute(tmp_path, "again", WORKSPACE=tmp_path / "working" / "xlarank")
-    assert f"to train: {LAYOUT}\n" in out
-    assert (tmp_path / "again" / "submission.csv").read_bytes() == rows
+    code = tmp_path / "code"
+    install = [*pip, "install", "-q", "--no-index", "--no-deps", "--target", code, wheel]
+    subprocess.run(install, check=True)
+
+    out = execute(tmp_path, "first", code)
+    assert "training layout:cpu:random: " in out and "gain " in out
+    assert "none is not attached: nothing is blended" in out
+    assert "against 2 test graphs, 0 problems" in out
+    ours = submitted(tmp_path / "first")
+
+    # the second run goes on from the first, and blends with a submission: here, the same one
+    earlier = tmp_path / "first/xlarank"
+    other = tmp_path / "first/submission.csv"
+    out = execute(tmp_path, "again", code, EARLIER=earlier, OTHER=other)
+    assert "training" not in out and f"blended with {other}" in out and "0 problems" in out
+    assert submitted(tmp_path / "again") == ours
