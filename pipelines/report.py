@@ -163,7 +163,7 @@ class CollectionFacts:
         for name, position in reversed(shown.items()):
             shown_name = name if len(name) <= 26 else f"…{name[-25:]}"
             title = f"{position}: {shown_name}\n{metric} {self.metrics[name]['score']:.3f}"
-            chart = charts.ranks_chart(f"{self.name}-{position}", title, *self.ranks[name])
+            chart = charts.ranks_chart(title, *self.ranks[name])
             pictures.append(chart)
         return pictures
 
@@ -173,8 +173,7 @@ class CollectionFacts:
             return ""
         importance = self.ranker.importance().items()
         shares = sum_by_key({cause_of(name).value: share} for name, share in importance)
-        bars = [(cause, share, "") for cause, share in shares.items()]
-        return charts.bars_chart(f"causes-{self.name}", bars, xlabel="share of the gain")
+        return charts.bars_chart(shares, xlabel="share of the gain")
 
 
 def report(

@@ -41,12 +41,10 @@ def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(
     all_facts = report(Workspace(shared_trained), page)
     text, words = read(page)
     sites = set(re.findall(r"https?://[^\s\"'<>)/]+", text))
-    assert sites == {"http://www.w3.org"}, "names of XML, never fetched"
+    assert not sites
     assert not re.search(r"<(script|img|iframe|link)[^>]+(src|href)=\"(?!data:)", text)
     assert "prefers-color-scheme:dark" in text and "width=device-width" in text
     assert page.stat().st_size < 1_000_000
-    ids = re.findall(r'\bid="([^"]+)"', text)
-    assert len(ids) == len(set(ids)) and set(re.findall(r'href="#([^"]+)"', text)) <= set(ids)
     assert str(shared_trained.parent) not in text, "no local path"
     evaluated = evaluate(Workspace(shared_trained), split="valid")
     for facts in all_facts:
