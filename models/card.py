@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -125,12 +124,6 @@ class ModelCard:
         if len(rows.kinds) > 1:
             family = f"perhaps an unseen kernel family ({unseen})"
         return f"{family}: {FALLBACK}"
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of the checksums of the members and of the rule."""
-        parts = [*sorted(self.members.values()), *self.rule]
-        return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
 
 _FIELDS: Final = {field.name for field in fields(ModelCard)}

@@ -278,42 +278,25 @@ class Model:
             raise ModelError("the ranker was not trained", do="call fit or load first")
 
 
-def require_columns(got: Sequence[str], expected: Sequence[str]) -> None:
-    """Raise `ModelError`, naming the differences, unless both lists are equal."""
-    if list(got) == list(expected):
-        return
-    differences = []
-    for label, names, other_names in (("lack", expected, {*got}), ("add", got, {*expected})):
-        if extra := [name for name in names if name not in other_names]:
-            rest = f" and {len(extra) - 5} more" if len(extra) > 5 else ""
-            differences.append(f"{label} {len(extra)} ({', '.join(extra[:5])}{rest})")
-    problem = f"the rows {' and '.join(differences) or 'have the same columns in another order'}"
-    do = "run build-features with the settings of the model, or train again"
-    expected_columns = f"the {len(expected)} columns that the model was trained on"
-    raise ModelError(problem, expected=expected_columns, do=do)
-
-
 def model_columns(columns: Sequence[str], got: Sequence[str], *, subset: bool) -> Indices:
-    """Return the indices of a model's columns among the rows' columns; raise `ModelError` if any is
-    missing or, unless it uses a ``subset``, if there are others.
+    """Return the indices of a model's columns among the rows' columns; raise `ModelError`, naming
+    the differences, if any is missing or, unless it uses a ``subset``, if there are others.
     """
-    if not subset:
-        require_columns(got, columns)
-    do = "run build-features again, or make the model again"
-    return column_indices(columns, got, "the model", do)
-
-
-def column_indices(names: Sequence[str], columns: Sequence[str], owner: str, do: str) -> Indices:
-    """Return the indices of ``names`` in ``columns``; raise `ModelError` if any is missing or out
-    of order.
-    """
-    index = {name: number for number, name in enumerate(columns)}
-    missing = [name for name in names if name not in index]
-    if missing:
-        raise ModelError(
-            f"the rows lack {len(missing)} columns of {owner} ({missing[0]}, ...)", do=do
-        )
-    indices = np.array([index[name] for name in names], np.intp)
-    if (np.diff(indices) <= 0).any():
-        raise ModelError(f"the rows have the columns of {owner} in another order", do=do)
-    return indices
+    known = {*columns}
+    missing = {*columns} - {*got}
+    extra = set() if subset else {*got} - known
+    differences = []
+    for label, names in (
+        ("lack", [name for name in columns if name in missing]),
+        ("add", [name for name in got if name in extra]),
+    ):
+        if names:
+            rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            differences.append(f"{label} {len(names)} ({', '.join(names[:5])}{rest})")
+    indices = [index for index, name in enumerate(got) if name in known]
+    if differences or [got[index] for index in indices] != [*columns]:
+        problem = " and ".join(differences) or "have the same columns in another order"
+        expected = f"the {len(columns)} columns of the model"
+        do = "run build-features again, or train again"
+        raise ModelError(f"the rows {problem}", expected=expected, do=do)
+    return np.array(indices, np.intp)

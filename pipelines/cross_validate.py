@@ -21,7 +21,7 @@ from xlarank.models.tuned import params_for
 from xlarank.models.validation.folds import MOST_FOLDS, Curves, FoldPlan, family_folds
 from xlarank.pipelines.ranking.model_choice import best_of
 from xlarank.pipelines.support.baselines import Rankings
-from xlarank.pipelines.support.evaluation import Evaluation, add_untrained, first_of, out_of_fold
+from xlarank.pipelines.support.evaluation import Evaluation, add_rules, first_of, out_of_fold
 from xlarank.pipelines.support.progress import steps_of
 from xlarank.pipelines.support.workspaces import labelled_collections, leaving_out
 from xlarank.pipelines.training.training_sets import read_training_set, training_set_of
@@ -98,7 +98,7 @@ def _fitted(
         best = f"{counted(curves.rounds[stage], 'round')}, the best on these folds"
         evaluation.notes.append(f"{collection}: {ranker} with {parameters}, {best}")
         rankings[ranker] = curves.at(stage)
-    _add_rules(rankings, collection, training.data)
+    add_rules(rankings, collection, training.data.parts)
     return rankings
 
 
@@ -125,7 +125,7 @@ def _trained(
         note = f"{graphs} by folds of {FOLDS_OF[card.folds_by]}: score {mean:.3f}"
         evaluation.notes.append(f"{collection}: {note}")
     rankings = Rankings({model.name: curves.at(-1)})
-    _add_rules(rankings, collection, training.data)
+    add_rules(rankings, collection, training.data.parts)
     return rankings
 
 
@@ -147,14 +147,6 @@ def _kept_by_train(
     choice = best_of(model)
     evaluation.ranked_by[name] = choice.reason
     return first_of(rankings, choice.model.name)
-
-
-def _add_rules(rankings: Rankings, collection: Collection, data: TrainingData) -> None:
-    """Add the metrics of rules on the graphs that the first ranker scores."""
-    scored = next(iter(rankings.values()))
-    for graph in data.parts:
-        if graph.name in scored:
-            add_untrained(rankings, collection, graph)
 
 
 def _curves(

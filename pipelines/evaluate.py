@@ -15,7 +15,6 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.arrays import Indices
-from xlarank.models.card import CARD, read_card
 from xlarank.models.model import Model
 from xlarank.pipelines.ranking.model_choice import Choice, ModelFrom, choose_for_collection
 from xlarank.pipelines.support.baselines import Rankings
@@ -105,7 +104,7 @@ def _evaluate(
     name = ranker.name if isinstance(ranker, Scores) else ""
     if isinstance(ranker, Choice):
         model = ranker.model
-        name = _name_of(workspace, model, collection, manifest)
+        name = _name_of(ranker, collection, manifest)
         models[name] = model
         known = _training_graphs(model, collection, split)
         if ranker.trained is not None and ranker.trained is not model:
@@ -140,19 +139,16 @@ def _evaluate(
     return rankings
 
 
-def _name_of(workspace: Workspace, model: Model, collection: Collection, manifest: Manifest) -> str:
+def _name_of(choice: Choice, collection: Collection, manifest: Manifest) -> str:
     """Return the name of a model in results, with its source unless it is the collection's own;
     raises `ModelError` if it does not fit the rows.
     """
-    card = model.require_card()
-    source = card.collection
+    model = choice.model
+    source = model.require_card().collection
     with naming(f"the model of {source} cannot score {collection}"):
         model.require(manifest)
-    if model.shipped:
-        return model.name
-    folder = workspace.model(collection)
-    is_own = (folder / CARD).exists() and read_card(folder).fingerprint == card.fingerprint
-    return model.name if is_own and source == str(collection) else f"{model.name} of {source}"
+    is_own = model.shipped or model is choice.trained
+    return model.name if is_own else f"{model.name} of {source}"
 
 
 def _training_graphs(model: Model, collection: Collection, split: str) -> set[str]:

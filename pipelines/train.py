@@ -19,8 +19,8 @@ from xlarank.models.tuned import params_for
 from xlarank.models.validation.folds import Fold, FoldPlan
 from xlarank.models.validation.metrics import objective_value, require_selection, summarise
 from xlarank.pipelines.ranking.model_choice import best_of
-from xlarank.pipelines.support.baselines import UNTRAINED, Rankings
-from xlarank.pipelines.support.evaluation import add_untrained, board, compared
+from xlarank.pipelines.support.baselines import UNTRAINED
+from xlarank.pipelines.support.evaluation import add_rules, board, compared
 from xlarank.pipelines.support.progress import steps_of
 from xlarank.pipelines.support.tables import Table
 from xlarank.pipelines.support.workspaces import chosen_collections, leaving_out, workspace_lock
@@ -205,8 +205,13 @@ def _train(
         )
     importance = model.importance() if model.members else {}
     note = "" if importance else _require_scores_that_differ(training, model)
-    others = _untrained(training, best)
-    card = replace(best, others=_untrained_scores(others))
+    rankings = {model.name: best.folds}
+    add_rules(rankings, training.collection, training.data.parts)
+    others = {}
+    for name in UNTRAINED:
+        if name in rankings:
+            others[name] = {graph: values["score"] for graph, values in rankings[name].items()}
+    card = replace(best, others=others)
     saved = _save(workspace, training, model, card)
     by_folds = f"{len(plan.folds)} folds by {plan.by.replace('-', ' ')}"
     return TrainResult(
@@ -224,7 +229,7 @@ def _train(
         fallback=FALLBACK if card.fallback else "",
         importance=importance,
         folds=summarise(card.folds) if card.folds else {},
-        comparison=compared({model.name: card.folds, **others}),
+        comparison=compared(rankings),
         ranked_by=best_of(saved).reason,
     )
 
@@ -319,25 +324,6 @@ def _card(
         rows=len(data.cost),
         max_rows=MAX_ROWS[training.kind] if settings.max_rows is None else settings.max_rows,
     )
-
-
-def _untrained(training: StoredTrainingSet, card: ModelCard) -> Rankings:
-    """Return the metrics of rankers that need no training on the graphs that folds scored."""
-    rankings = Rankings()
-    for rows in training.data.parts:
-        if rows.name in card.folds:
-            add_untrained(rankings, training.collection, rows)
-    return rankings
-
-
-def _untrained_scores(rankings: Rankings) -> dict[str, dict[str, float]]:
-    """Return the scores by graph of the rankers that need no training."""
-    scores = {}
-    for name in UNTRAINED:
-        metrics = rankings.get(name, {})
-        if metrics:
-            scores[name] = {graph: values["score"] for graph, values in metrics.items()}
-    return scores
 
 
 def _require_scores_that_differ(training: StoredTrainingSet, model: Model) -> str:

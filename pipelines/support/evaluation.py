@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -170,6 +170,16 @@ def add_untrained(
     """Add a graph's metrics by rules, the estimated time and the shipped trees."""
     for name, metrics in baselines(collection, rows, picked).items():
         rankings.setdefault(name, {}).setdefault(rows.name, metrics)
+
+
+def add_rules(rankings: Rankings, collection: Collection, graphs: Iterable[GraphRows]) -> None:
+    """Add the metrics of rankers that need no training on the graphs that the first ranker
+    scores.
+    """
+    scored = next(iter(rankings.values()))
+    for graph in graphs:
+        if graph.name in scored:
+            add_untrained(rankings, collection, graph)
 
 
 def out_of_fold(workspace: Workspace, collection: Collection, card: ModelCard) -> Rankings:

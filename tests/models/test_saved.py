@@ -186,13 +186,11 @@ def test_a_card_that_is_no_json_or_missing_is_refused(folder):
         Model.load(folder)
 
 
-def test_a_rule_is_saved_with_its_weight_and_has_a_fingerprint(tmp_path):
+def test_a_rule_is_saved_with_its_weight(tmp_path):
     rule = ColumnSum(("waste",), weight=2.0)
     model = replace(small(), members=(), rule=rule)
     saved(model, tmp_path)
     assert Model.load(tmp_path).rule == rule
-    fingerprints = {card_of(model, rule=[column]).fingerprint for column in COLUMNS}
-    assert len(fingerprints) == len(COLUMNS)
 
 
 def test_rows_of_other_columns_or_other_code_are_refused(folder):
@@ -216,8 +214,8 @@ def test_rows_of_other_columns_or_other_code_are_refused(folder):
         (model, more, r"add 1 \(new"),
         (model, stored(COLUMNS, "b"), f"expected {'a' * 16}.*again"),
         (model, None, "lack 4 "),
-        (shipped, stored(COLUMNS[:-1]), r"lack 1 columns of the model \(noise, "),
-        (shipped, stored(COLUMNS[::-1]), "columns of the model in another order"),
+        (shipped, stored(COLUMNS[:-1]), r"lack 1 \(noise"),
+        (shipped, stored(COLUMNS[::-1]), "columns in another order"),
     ):
         with pytest.raises(ModelError, match=said):
             fitting.require(manifest)
