@@ -46,6 +46,10 @@ class Layouts:
         constrained = layouts.constrain(module, dict(self.orders))
         return layouts.with_entry_modes(constrained, self.inputs, self.outputs)
 
+    def with_orders(self, orders: Mapping[int, Order]) -> Layouts:
+        """Return these layouts with further orders of operations."""
+        return replace(self, orders=tuple(sorted({**dict(self.orders), **orders}.items())))
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -148,7 +152,7 @@ class LayoutSearch:
             changes = [self._orders(orders) for orders in targets]
             # then each operation alone: others of its dimensions may be better off as they are
             single = [{node: order} for change in changes for node, order in change.items()]
-            self._compile([_with_orders(best.layouts, orders) for orders in (*changes, *single)])
+            self._compile([best.layouts.with_orders(orders) for orders in (*changes, *single)])
 
     def try_operations(self) -> None:
         """Compile the other orders of each group of tied operations, and keep the faster ones."""
@@ -163,7 +167,7 @@ class LayoutSearch:
         while before is not (best := self.best) and self._can_continue:
             before = best
             for orders in changes:
-                self._compile([_with_orders(self.best.layouts, orders)])
+                self._compile([self.best.layouts.with_orders(orders)])
 
     def _orders(self, orders: Mapping[tuple[int, ...], Order]) -> dict[int, Order]:
         """Return an order for each configurable node of these dimensions."""
@@ -261,10 +265,6 @@ class LayoutSearch:
         if outcome.status is not Status.OK or cycles >= default.cycles:
             return default
         return Trial(explicit, outcome, cycles, tied=True)
-
-
-def _with_orders(layouts_: Layouts, orders: Mapping[int, Order]) -> Layouts:
-    return replace(layouts_, orders=tuple(sorted({**dict(layouts_.orders), **orders}.items())))
 
 
 def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
