@@ -83,12 +83,6 @@ class CollectionFacts:
         return next(iter(self.rankings.values()), {})
 
     @property
-    def score(self) -> tuple[float, int]:
-        """Mean score of what ranks, and the number of graphs."""
-        values = baselines.column(self.metrics)
-        return float(values.mean()), len(values)
-
-    @property
     def sentence(self) -> str:
         """Mean score with its interval, metric, ranker and graphs."""
         scores = {graph: values["score"] for graph, values in self.metrics.items()}

@@ -201,7 +201,7 @@ def test_help_has_no_types_of_python_and_examples_that_parse_as_does_the_next_co
     for example in examples:
         assert f"python run.py {example}" in " ".join(shown.split()) and example.split()[0] == name
     words = {"workspace": " --workspace w", "collection": " -c tile:cpu", "file": "x.npz"}
-    words |= {"model": " --model ranknet", "scored_by": "cross-validate", "then": "build-features"}
+    words |= {"model": " --model ranknet", "scored_by": "cross-validate"}
     words |= dict.fromkeys(("data_root", "model_from", "target"), "")
     for line in filter(None, (*examples, NEXT.get(name, "").format(**words))):
         command, *arguments = shlex.split(line, comments=True)
@@ -214,7 +214,7 @@ def test_every_command_and_ranker_has_its_words_and_options_of_one_name_mean_the
         assert len({part.help for part in params if part.name == name}) == 1
     assert all(part.help for part in params)
     for name, command in commands().commands.items():
-        words = {*re.findall(r"{(\w+)}", NEXT.get(name, ""))} - {"file", "scored_by", "then"}
+        words = {*re.findall(r"{(\w+)}", NEXT.get(name, ""))} - {"file", "scored_by"}
         assert words <= {part.name for part in command.params}
     names = commands().commands.keys()
     assert NEXT.keys() < names and all(map(examples_of, names)) and [*RANKERS] == rankers()

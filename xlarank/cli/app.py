@@ -74,7 +74,7 @@ demo --workspace work/demo
 #: Next command. ``{file}`` stands for what the finished command recorded, the other words for
 #: its options; without a file, no command is shown.
 NEXT: Final = {
-    "info": "{then}{data_root}{collection}",
+    "info": "build-features{data_root}{collection}",
     "build-features": "train{workspace}{collection}",
     "tune": "train{workspace}{collection}{model} # takes these parameters",
     "train": "{scored_by}{workspace}{collection} # then rank a graph",

@@ -51,7 +51,6 @@ def info(
     from xlarank.pipelines.info import info as run
     from xlarank.pipelines.programs.kinds import error_of_file, is_module
 
-    console.current_run.words["then"] = "build-features"
     if graph is not None:
         if data_root is not None or collection:
             got = f"both {graph} and a data root or collection are named"
@@ -109,13 +108,11 @@ def _show_nodes(program: Path, json_file: Path | None) -> None:
         for node in nodes
     )
     say(f"{counted(len(nodes), 'configurable node')} of {program}")
+    console.current_run.command = "import-hlo"  # the same command is next
     if nodes:
-        console.current_run.command = "import-hlo"  # the same command is next
         console.current_run.words["target"] = f" --target {DEFAULT_CHIP}"
         console.current_run.keep(program)
     write_json(json_file, nodes)
-    then = f"rank {shlex.quote(str(program))} # name a chip by --target"
-    console.current_run.words["then"] = then
 
 
 def info_row(part: SplitInfo) -> dict[str, str]:
