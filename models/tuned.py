@@ -3,49 +3,38 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from xlarank.data.errors import ModelError
-from xlarank.data.files import from_json, read_text, write_json
+from xlarank.data.files import read_text, write_json
 from xlarank.data.graph import Kind
 from xlarank.models.losses import params_of, specs_of
-
-
-@dataclass(frozen=True)
-class BestParams:
-    """Chosen trial of a study by ``select``, with its out-of-fold scores by graph."""
-
-    model: str
-    params: dict[str, Any]
-    rounds: int
-    mean: float
-    std: float
-    select: str
-    graphs: dict[str, float]
-
-    def save(self, folder: Path) -> None:
-        write_json(best_file(folder, self.model), asdict(self))
 
 
 def best_file(folder: Path, ranker: str) -> Path:
     return folder / f"best-{ranker}.json"
 
 
-def load_best(folder: Path, ranker: str) -> BestParams | None:
-    """Return the best parameters of a ranker, or None without a study; raises `ModelError` for a
-    broken file.
+def save_best(folder: Path, ranker: str, result: Mapping[str, Any]) -> None:
+    """Write the chosen trial of a study: its ``params`` and how they were chosen."""
+    write_json(best_file(folder, ranker), {"model": ranker, **result})
+
+
+def load_best(folder: Path, ranker: str) -> dict[str, Any] | None:
+    """Return what `save_best` wrote, or None without a study; raises `ModelError` for a broken
+    file.
     """
     path = best_file(folder, ranker)
     if not path.exists():
         return None
     try:
-        best = from_json(BestParams, json.loads(read_text(path)))
-        if best.model != ranker:
-            raise ValueError(f"it is about {best.model!r}")
-        return best
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+        best = json.loads(read_text(path))
+        if best["model"] != ranker:
+            raise ValueError(f"it is about {best['model']!r}")
+        return {**best, "params": dict(best["params"])}
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         got = f"{path} cannot be read ({error})"
         do = "remove it, or tune again"
         raise ModelError(got, expected="the best parameters", do=do) from error
@@ -56,7 +45,7 @@ def params_for(folder: Path, ranker: str, kind: Kind) -> tuple[dict[str, Any], b
     have their own studies.
     """
     best = load_best(folder, ranker)
-    values = dict(best.params) if best else {}
+    values = best["params"] if best else {}
     members = tuned_members(folder, ranker, kind)
     if members:
         values["members"] = {**values.get("members", {}), **members}

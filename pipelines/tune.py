@@ -21,7 +21,7 @@ from xlarank.models.losses import DEFAULT, params_of, specs_of
 from xlarank.models.model import Model
 from xlarank.models.params import space_of, suggest_params
 from xlarank.models.training_data import FitSettings, TrainingData
-from xlarank.models.tuned import BestParams, tuned_members
+from xlarank.models.tuned import save_best, tuned_members
 from xlarank.models.validation.folds import FACTOR, Curves, FoldPlan, climb, rungs_of
 from xlarank.models.validation.metrics import paired_difference, require_selection
 from xlarank.pipelines.support.progress import Step, steps_of
@@ -241,10 +241,10 @@ class Objective:
 
     def save(self, trial: FrozenTrial) -> None:
         """Save the parameters of a trial for `train`."""
-        best = BestParams(self.model, **trial.user_attrs[RESULT], select=self.select)
+        result = trial.user_attrs[RESULT] | {"select": self.select}
         with workspace_lock(self.workspace):
             self.training.require_current(self.workspace)
-            best.save(self.workspace.study(self.training.collection))
+            save_best(self.workspace.study(self.training.collection), self.model, result)
 
 
 def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]:

@@ -1,6 +1,5 @@
 """Rankers by name: parameters, search space, ensembles, columns and tuned parameters."""
 
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from xlarank.models.model import Model
 from xlarank.models.objectives import blend
 from xlarank.models.params import Interval, suggest_params
 from xlarank.models.training_data import CPU, TPU, UNKNOWN, FitSettings
-from xlarank.models.tuned import BestParams, load_best, params_for
+from xlarank.models.tuned import load_best, params_for, save_best
 
 NO_WEIGHTS = {name: 0.0 for name in specs_of("ensemble") if name.startswith("weight_")}
 
@@ -163,15 +162,7 @@ def test_a_target_leaves_out_the_columns_of_others():
         assert chosen_columns(layouts, "all", target).tolist() == [*range(len(layouts))]
 
 
-BEST = BestParams(
-    model="lambdarank",
-    params={"learning_rate": 0.125, "labels": "log"},
-    rounds=75,
-    mean=0.5,
-    std=0.25,
-    select="robust",
-    graphs={"cnn__a": 0.25, "mlp__a": 0.75},
-)
+BEST = {"params": {"learning_rate": 0.125, "labels": "log"}, "rounds": 75, "mean": 0.5}
 
 
 def test_each_ranker_has_its_file_and_members_of_an_ensemble_take_their_own(tmp_path):
@@ -184,28 +175,29 @@ def test_each_ranker_has_its_file_and_members_of_an_ensemble_take_their_own(tmp_
 
     assert load_best(folder, "lambdarank") is None
     assert params() == [(lambdarank, False), (ranknet, False), (ensemble, False)]
-    BEST.save(folder)
-    assert load_best(folder, "lambdarank") == BEST
+    save_best(folder, "lambdarank", BEST)
+    assert load_best(folder, "lambdarank") == {"model": "lambdarank", **BEST}
     assert [path.name for path in folder.iterdir()] == ["best-lambdarank.json"]
-    tuned = lambdarank | BEST.params  # the others keep their defaults
+    tuned = lambdarank | BEST["params"]  # the others keep their defaults
     members = ensemble["members"] | {"lambdarank": tuned}
     assert params() == [(tuned, True), (ranknet, False), (ensemble | {"members": members}, True)]
     stale = {"ranknet": {"pairs": 3}, "lambdarank": {"num_leaves": 3}}
-    replace(BEST, model="ensemble", params={"members": stale, "weight_ranknet": 0.5}).save(folder)
+    ensemble_params = {"members": stale, "weight_ranknet": 0.5}
+    save_best(folder, "ensemble", {"params": ensemble_params})
     members["ranknet"] = ranknet | {"pairs": 3}
     assert params()[2] == (ensemble | {"members": members, "weight_ranknet": 0.5}, True)
-    replace(BEST, params=lambdarank).save(folder)
-    replace(BEST, model="ensemble", params={}).save(folder)
+    save_best(folder, "lambdarank", {"params": lambdarank})
+    save_best(folder, "ensemble", {"params": {}})
     kept = [(lambdarank, False), (ranknet, False), (ensemble, False)]
     assert params() == kept, "the defaults won, so nothing is tuned"
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path):
     for params in ({"head_start": 2.0}, {"num_leaves": 0}):
-        replace(BEST, params=params).save(tmp_path)
+        save_best(tmp_path, "lambdarank", {"params": params})
         with pytest.raises(ModelError, match=r"best-lambdarank\.json cannot be used: .*tune again"):
             params_for(tmp_path, "lambdarank", "tile")
-    replace(BEST, model="ranknet").save(tmp_path)
+    save_best(tmp_path, "ranknet", BEST)
     other = (tmp_path / "best-ranknet.json").read_bytes()
     for content in (other, b"", b"{", b"[]", b'{"model": "lambdarank"}', b"\xff\xfe"):
         (tmp_path / "best-lambdarank.json").write_bytes(content)

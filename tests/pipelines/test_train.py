@@ -21,8 +21,8 @@ from tests.pipelines.trees import (
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
+from xlarank.models import tuned
 from xlarank.models.losses import DEFAULT, params_of, rankers
-from xlarank.models.tuned import BestParams
 from xlarank.models.validation.folds import Curves
 from xlarank.models.validation.metrics import METRICS, summarise
 from xlarank.pipelines.training.training_sets import (
@@ -39,18 +39,10 @@ def run(workspace, *, progress=None, **options):
     return trees.train_models(workspace, progress=progress, **chosen)
 
 
-def save_best(workspace, collection=TILE, **changes):
-    values = {
-        "model": "lambdarank",
-        "params": {"learning_rate": 0.125, "labels": "log"},
-        "rounds": 7,
-        "mean": 0.5,
-        "std": 0.1,
-        "select": "mean",
-        "graphs": {},
-    }
+def save_best(workspace, collection=TILE, model="lambdarank", params=None):
+    params = params or {"learning_rate": 0.125, "labels": "log"}
     study = Workspace(workspace).study(Collection.parse(collection))
-    BestParams(**{**values, **changes}).save(study)
+    tuned.save_best(study, model, {"params": params})
 
 
 def test_out_of_fold_scores_are_kept_and_seeds_are_averaged(built, fits):

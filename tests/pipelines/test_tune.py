@@ -108,9 +108,9 @@ def test_a_study_leaves_parameters_and_pictures(built, by_learning_rate):
         best = load_best(place, DEFAULT)
         kind = Collection.parse(result.collection).kind
         params, tuned = params_for(place, DEFAULT, kind)
-        assert (params, tuned) == (best.params, best.params != params_of(DEFAULT, kind))
+        assert (params, tuned) == (best["params"], best["params"] != params_of(DEFAULT, kind))
         shown = (result.params, result.rounds, result.mean, result.std)
-        assert (best.params, best.rounds, best.mean, best.std) == shown
+        assert tuple(best[name] for name in ("params", "rounds", "mean", "std")) == shown
         name = f"tune-{result.collection.replace(':', '-')}-lambdarank.svg"
         assert result.pictures[0].name == name
         assert "<svg" in result.pictures[0].read_text()
@@ -126,9 +126,9 @@ def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families
     model = Model.of("lambdarank", "layout")
     settings = FitSettings(30, threads=1)
     *_, curves = climb(rungs_of(30), training.data, plan.folds, model, settings)
-    assert best.rounds == curves.rounds[curves.best_stage()]
+    assert best["rounds"] == curves.rounds[curves.best_stage()]
     mean = curves.column("score")[:, curves.best_stage()].mean()
-    assert best.mean == pytest.approx(mean, abs=1e-12)
+    assert best["mean"] == pytest.approx(mean, abs=1e-12)
 
 
 def test_an_interrupted_study_keeps_its_best_and_tries_the_defaults(built, monkeypatch):
