@@ -91,10 +91,13 @@ def cross_validate(
 def _show(evaluation: Evaluation, graphs: bool, *, has_metrics: bool = True) -> None:
     """Print the metrics of each collection, the comparison of rankers and rules, and verdicts."""
     verdicts = evaluation.verdicts
+    from xlarank.data.collection import Collection
+
     comparison = evaluation.comparison
     for name, metrics in evaluation.report.items():
         count = counted(len(metrics["score"]["graphs"]), "graph")
-        say(f"{name}, {evaluation.graphs}: {count}", "bold")
+        labels = Collection.parse(name).label_source
+        say(f"{name}, {evaluation.graphs}: {count}, {labels}", "bold")
         if name in evaluation.ranked_by:
             say(f"ranked by {evaluation.ranked_by[name]}")
         if has_metrics:
