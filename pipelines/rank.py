@@ -114,26 +114,6 @@ class Ranked:
     estimated_ns: float | None = None
 
 
-@dataclass(frozen=True)
-class Tie:
-    """Configurations with one score.
-
-    Attributes:
-        rank: place of the first configuration in the order, from 1.
-        configurations: ids in file order.
-        runtime_ns: shortest and longest measured runtime; None without any.
-        speedup: mean of `Ranking.speedup`, expected of one drawn at random; None if unknown.
-        estimated_ns: as in `Ranked`.
-    """
-
-    rank: int
-    configurations: list[int]
-    score: float
-    runtime_ns: tuple[int, int] | None
-    speedup: float | None
-    estimated_ns: float | None
-
-
 class Ranking(Table):
     """The configurations of a graph, ranked by a model's scores of its rows.
 
@@ -231,32 +211,9 @@ class Ranking(Table):
             for rank, (config, *identical) in enumerate(list(duplicates.values())[:top], start=1)
         ]
 
-    def ties(self, top: int | None = None) -> list[Tie]:
-        """Return the configurations by score, the first ``top`` scores or all."""
-        scores, starts = np.unique(self.scores[self.order], return_index=True)
-        listed = []
-        for score, start in list(zip(scores, starts, strict=True))[:top]:
-            configs = np.flatnonzero(self.scores == score)
-            runtimes = self.runtime[configs]
-            measured = runtimes[runtimes > 0]
-            speedup = None
-            if self.speedup is not None and np.isfinite(self.speedup[configs]).any():
-                speedup = float(np.nanmean(self.speedup[configs]))
-            listed.append(
-                Tie(
-                    rank=int(start) + 1,
-                    configurations=configs.tolist(),
-                    score=float(score),
-                    runtime_ns=(int(measured.min()), int(measured.max()))
-                    if len(measured)
-                    else None,
-                    speedup=speedup,
-                    estimated_ns=None
-                    if self.estimated is None
-                    else float(self.estimated[configs[0]]),
-                )
-            )
-        return listed
+    def ties(self, top: int | None = None) -> list[NDArray[np.intp]]:
+        """Return the configurations with each score, the first ``top`` scores or all."""
+        return [np.flatnonzero(self.scores == score) for score in np.unique(self.scores)[:top]]
 
     @property
     def tied_first(self) -> int:

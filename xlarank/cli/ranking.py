@@ -23,7 +23,8 @@ from xlarank.data.errors import ParameterError, counted, reasons
 from xlarank.data.workspace import Workspace
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
-    from collections.abc import Sequence
+    import numpy as np
+    from numpy.typing import NDArray
 
     from xlarank.pipelines.rank import Ranking
     from xlarank.pipelines.submit import Submission
@@ -153,25 +154,32 @@ def _show_check(found: dict[int, int | None]) -> None:
 
 
 def show_ranking(ranking: Ranking, top: int, proposed: str = "") -> None:
+    import numpy as np
+
     configs = counted(len(ranking.order), "configuration")
     say(f"{ranking.graph}: {configs}{proposed}", "bold")
     say(f"ranked by {ranking.reason}")
     for note in filter(None, [*ranking.notes, ranking.fallback]):
         say(note)
     rows = []
-    for tie in ranking.ties(top):
+    place = 1
+    for configurations in ranking.ties(top):
+        first = configurations[0]
         row = {
-            ">place": str(tie.rank),
-            "configurations": _listed(tie.configurations),
-            ">score (lower is faster)": f"{tie.score:.4f}",
+            ">place": str(place),
+            "configurations": _listed(configurations),
+            ">score (lower is faster)": f"{ranking.scores[first]:.4f}",
         }
-        if tie.estimated_ns is not None:
-            row[">estimated µs"] = f"{tie.estimated_ns / 1000:.3f}"
+        if ranking.estimated is not None:
+            row[">estimated µs"] = f"{ranking.estimated[first] / 1000:.3f}"
         if ranking.runtime.any():
-            row[">ms in file"] = _milliseconds(tie.runtime_ns)
-        if ranking.speedups:
-            row[">speedup"] = f"{tie.speedup:.3f}" if tie.speedup else "-"
+            row[">ms in file"] = _milliseconds(ranking.runtime[configurations])
+        if ranking.speedup is not None and ranking.speedups:
+            known = ranking.speedup[configurations]
+            known = known[~np.isnan(known)]
+            row[">speedup"] = f"{known.mean():.3f}" if len(known) else "-"
         rows.append(row)
+        place += len(configurations)
     show_rows(rows)
     if ranking.default_place:
         default, place, tied = ranking.default_place
@@ -226,17 +234,20 @@ def _show_losses(ranking: Ranking) -> None:
         show_rows(rows)
 
 
-def _listed(configurations: Sequence[int]) -> str:
+def _listed(configurations: NDArray[np.intp]) -> str:
     """Return the first configurations of a tie, and the number of the others."""
     shown = ", ".join(map(str, configurations[:3]))
     rest = len(configurations) - 3
     return f"{shown} and {rest:,} more" if rest > 0 else shown
 
 
-def _milliseconds(runtime_ns: tuple[int, int] | None) -> str:
-    if runtime_ns is None:
+def _milliseconds(runtimes: NDArray[np.int64]) -> str:
+    """Return the shortest and the longest measured runtime of a tie."""
+    measured = runtimes[runtimes > 0]
+    if not len(measured):
         return "-"
-    return " to ".join(dict.fromkeys(f"{runtime / 1e6:.4f}" for runtime in runtime_ns))
+    ends = (measured.min(), measured.max())
+    return " to ".join(dict.fromkeys(f"{runtime / 1e6:.4f}" for runtime in ends))
 
 
 def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:
