@@ -225,4 +225,4 @@ def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
         with pytest.raises(FeatureStoreError, match=said):
             list(store.each_graph(workspace, COLLECTION, "train"))
         with pytest.raises(FeatureStoreError, match=said):
-            store.scan_rows(workspace, COLLECTION, "train", manifest, verified=False)
+            store.scan_rows(workspace, COLLECTION, "train", manifest)
