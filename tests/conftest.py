@@ -25,6 +25,10 @@ os.environ.pop("COLUMNS", None)
 ROOT = Path(__file__).resolve().parents[1]
 #: Root of a tree of real TpuGraphs files.
 TEST_DATA = "XLARANK_TEST_DATA"
+# Tests run in another folder, where a relative path means something else.
+for name in (TEST_DATA, "XLARANK_TEST_HLO"):
+    if name in os.environ:
+        os.environ[name] = str(Path(os.environ[name]).resolve())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
