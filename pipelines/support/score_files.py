@@ -63,8 +63,8 @@ class Scores:
         return " and ".join(self.names)
 
     @cached_property
-    # Filtering for each graph is quadratic.
     def _by_graph(self) -> list[dict[tuple[Any, ...], pl.DataFrame]]:
+        # Filtering the table for each graph is quadratic.
         return [table.partition_by("graph", as_dict=True) for table in self.tables]
 
     def score(self, collection: Collection, graph: GraphRows) -> Floats | None:
