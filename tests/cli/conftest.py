@@ -109,11 +109,11 @@ def job(tmp_path_factory):
             save_npz(graph_path(tree, *place, name), np.load(graph_path(SAMPLE, *place, name)))
     commands = (
         "info --data-root tree --json info.json",
-        "build-features --data-root tree",
-        "tune --trials 2 --rounds 10 --threads 1",
-        "train --seeds 1 --rounds 30 --threads 1",
-        "evaluate --json scores.json",
-        "submit --out out/submission.csv",
+        "build-features --data-root tree --json build-features.json",
+        "tune --trials 2 --rounds 10 --threads 1 --json tune.json",
+        "train --seeds 1 --rounds 30 --threads 1 --json train.json",
+        "evaluate --json evaluate.json",
+        "submit --out out/submission.csv --json submit.json",
         f"rank {graph_path(tree, LAYOUT, 'valid', 'mlp__a')} --top 3 --json rank.json",
     )
     with contextlib.chdir(folder):

@@ -11,6 +11,7 @@ import pytest
 from tests.cli.conftest import FILES, SAMPLE, ended, here, start
 from tests.data.hlo.programs import matmul_module
 from tests.pipelines.trees import LAYOUT, TILE, graph_path
+from tests.schema import validate
 from xlarank.models.losses import params_of
 
 
@@ -30,7 +31,7 @@ def test_each_command_prints_what_it_stores(job):
         assert re.search(rf"{collection} +{re.escape(name)}", job.outcomes["train"].out)
         picture = Path(f"work/reports/tune-{'-'.join(parts)}-lambdarank.svg")
         assert (job.folder / picture).exists() and f"wrote {picture}" in job.outcomes["tune"].out
-    report = json.loads((job.folder / "scores.json").read_text())
+    report = json.loads((job.folder / "evaluate.json").read_text())
     again = here("evaluate", "--workspace", job.work, "--json", "-")
     assert json.loads(again.out) == report
     assert re.search(rf"mean\s+{report[LAYOUT]['tau']['mean']:.3f}", job.outcomes["evaluate"].out)
@@ -41,6 +42,32 @@ def test_each_command_prints_what_it_stores(job):
     assert re.search(r"mlp__a: 64 configurations\nranked by lambdarank, ", printed)
     assert "score (lower is faster)" in printed and "agreement with the labels: tau " in printed
     assert len(re.findall(r"\bscore\b", printed)) == 1, "no other number is called a score"
+
+
+def test_json_follows_the_schema_of_the_documentation(job, tmp_path, monkeypatch):
+    monkeypatch.chdir(job.folder)
+    for name in job.outcomes:
+        validate(name, json.loads(Path(f"{name}.json").read_text()))
+    monkeypatch.setattr("xlarank.pipelines.cross_validate.ROUNDS", 5)
+    program = tmp_path / "f.hlo.pb"
+    program.write_bytes(matmul_module().SerializeToString())
+    layout = graph_path(job.tree, LAYOUT, "valid", "mlp__a")
+    tile = graph_path(job.tree, TILE, "valid", "expsum__a")
+    rankers = "--model ranknet --model lambdarank"
+    for name, words in (
+        ("info-graph", f"info {layout}"),
+        ("info-graph", f"info {tile}"),
+        ("info-program", f"info {program}"),
+        ("rank", f"rank {tile} --model-from shipped"),
+        ("rank", f"rank {program} --target tpu-v3"),
+        ("rank-folder", f"rank {layout.parent}"),
+        ("explain", f"explain {layout}"),
+        ("explain", f"explain {tile}"),
+        ("cross-validate", f"cross-validate -c {LAYOUT}"),
+        ("cross-validate", f"cross-validate -c {TILE} {rankers}"),
+        ("check-submission", "check-submission out/submission.csv"),
+    ):
+        validate(name, json.loads(here(*words.split(), "--json", "-").out))
 
 
 def test_the_check_that_submit_recommends_works_unchanged(job, monkeypatch):

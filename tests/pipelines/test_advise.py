@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from tests.data.hlo.programs import instruction, matmul_module
+from tests.schema import validate
+from xlarank.cli.console import plain_values
 from xlarank.cli.programs import _show_advice
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.messages import HloModuleProto, instructions
@@ -125,7 +127,9 @@ def compiler(monkeypatch):
 
 
 def run(compiler, out, program="mine:program", **settings):
-    return advise(program, compiler, out=out, **settings)
+    result = advise(program, compiler, out=out, **settings)
+    validate("advise", plain_values(result))
+    return result
 
 
 def test_entry_layouts_are_chosen_by_the_compiler_and_set_by_the_printed_code(compiler, tmp_path):
