@@ -30,22 +30,6 @@ _BASE = MAX_RANK + 1
 _PIECE = 1 << 20
 
 
-def protect_arrays(record: object) -> None:
-    """Replace the arrays of a frozen dataclass by views that a user's block cannot write to."""
-    for name, value in vars(record).items():
-        if isinstance(value, np.ndarray):
-            object.__setattr__(record, name, read_only(value))
-
-
-def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array, or a view of it, that cannot be written to."""
-    if not array.flags.writeable:
-        return array
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
 @dataclass(frozen=True, eq=False)
 class ConfigTable:
     """Codes and distinct rows of a layout graph's configurations.
@@ -64,9 +48,6 @@ class ConfigTable:
     rows: NDArray[np.int8]
     node: NDArray[np.int32]
     start: NDArray[np.int32]
-
-    def __post_init__(self) -> None:
-        protect_arrays(self)
 
     @property
     def configs(self) -> int:
@@ -121,29 +102,22 @@ class ConfigTable:
         """Renumber codes of all nodes by (node, row), in place; ``rank`` maps codes to ``keys``."""
         configs, nodes = codes.shape
         step = max(1, _PIECE // max(1, nodes))
-        # for many keys, sorting is cheaper than a table of all keys per node
-        dense = len(keys) <= 16 * configs
-        nodes_at_once = max(1, 4 * _PIECE // (len(keys) if dense else max(1, configs)))
+        nodes_at_once = max(1, 4 * _PIECE // len(keys))
         pairs = [np.empty(0, np.int64)]
         total = 0
         for first in range(0, nodes, nodes_at_once):
             part = codes[:, first : first + nodes_at_once]
-            if dense:
-                pieces = [part[at : at + step] for at in range(0, configs, step)]
-                base = np.arange(part.shape[1], dtype=np.int32) * np.int32(len(keys))
-                present = np.zeros(len(base) * len(keys), bool)
-                for piece in pieces:
-                    piece[...] = rank[piece] + base
-                    present[piece] = True
-                numbering = np.cumsum(present, dtype=np.int32)
-                numbering += total - 1
-                for piece in pieces:
-                    piece[...] = numbering[piece]
-                new = np.flatnonzero(present)
-            else:
-                numbers = rank[part] + np.arange(part.shape[1]) * len(keys)
-                new, inverse = np.unique(numbers, return_inverse=True)
-                part[...] = inverse.reshape(part.shape) + total
+            pieces = [part[at : at + step] for at in range(0, configs, step)]
+            base = np.arange(part.shape[1], dtype=np.int32) * np.int32(len(keys))
+            present = np.zeros(len(base) * len(keys), bool)
+            for piece in pieces:
+                piece[...] = rank[piece] + base
+                present[piece] = True
+            numbering = np.cumsum(present, dtype=np.int32)
+            numbering += total - 1
+            for piece in pieces:
+                piece[...] = numbering[piece]
+            new = np.flatnonzero(present)
             pairs.append(new + first * len(keys))
             total += len(new)
         node, row = np.divmod(np.concatenate(pairs), len(keys))

@@ -134,11 +134,7 @@ class GraphFileError(XlarankError):
 
 
 class WorkspaceError(XlarankError):
-    """The workspace or an output folder cannot be used, or a path would lead outside it."""
-
-
-class OutputError(WorkspaceError):
-    """A file cannot be written: no space, no permission, or something else in its place."""
+    """A workspace or a file cannot be written, or a path would lead outside the workspace."""
 
 
 class FeatureStoreError(XlarankError):
@@ -150,11 +146,7 @@ class ModelError(XlarankError):
 
 
 class ParameterError(ModelError, ValueError):
-    """A parameter has an unknown name or a value out of its range."""
-
-
-class ArgumentError(ModelError, TypeError):
-    """An argument has the wrong type."""
+    """A parameter has an unknown name, or a value of the wrong type or out of its range."""
 
 
 class SubmissionError(XlarankError):
@@ -167,10 +159,6 @@ class CompilerError(XlarankError):
 
 class HloError(XlarankError):
     """A program cannot be read, or is beyond the limits of the format."""
-
-
-class ClusterError(XlarankError):
-    """A cluster is unreachable or unusable, or was lost during a run."""
 
 
 MAX_SEED: Final = 2**31 - 1  # limit of the underlying libraries

@@ -19,7 +19,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from xlarank.data.errors import OutputError
+from xlarank.data.errors import WorkspaceError
 
 if TYPE_CHECKING:  # slow import, not needed for reading files
     import polars as pl
@@ -63,7 +63,7 @@ def read_text(path: Path) -> str:
 def output_target(path: Path) -> Path:
     """Resolve links and return the file that writing to ``path`` would replace.
 
-    Raises `OutputError` if it is not a regular file (a folder, device, pipe or socket), is
+    Raises `WorkspaceError` if it is not a regular file (a folder, device, pipe or socket), is
     write-protected, or its links form a cycle.
     """
     reason = ""
@@ -79,12 +79,12 @@ def output_target(path: Path) -> Path:
     if reason:
         do = "name another file (- is standard output for `json`)"
         got = f"cannot write {path} ({reason})"
-        raise OutputError(got, expected="a file that may be replaced", do=do)
+        raise WorkspaceError(got, expected="a file that may be replaced", do=do)
     return Path(os.path.realpath(path))
 
 
 def require_replaceable(path: Path) -> Path:
-    """Return the `output_target` of a text; raises `OutputError` also if the file is a binary
+    """Return the `output_target` of a text; raises `WorkspaceError` also if the file is a binary
     one: a graph, a table, a database.
     """
     target = output_target(path)
@@ -93,7 +93,7 @@ def require_replaceable(path: Path) -> Path:
         start = stream.read(_MAGIC)
     if b"\0" in start or start.startswith(b"PAR1"):
         got = f"cannot write {path} (it is a binary file, such as a graph)"
-        raise OutputError(got, expected="a text file, or none", do="name another file")
+        raise WorkspaceError(got, expected="a text file, or none", do="name another file")
     return target
 
 
@@ -101,8 +101,8 @@ def require_replaceable(path: Path) -> Path:
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path and move it to ``path`` if the block succeeds.
 
-    Links are kept, and a replaced file keeps its mode. Raises `OutputError` like `output_target`,
-    and if the folder cannot be created or the file cannot be written, as on a full disk.
+    Links are kept, and a replaced file keeps its mode. Raises `WorkspaceError` like
+    `output_target`, and if the folder or the file cannot be written, as on a full disk.
     """
     target = output_target(path)
     partial = None
@@ -124,7 +124,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         got = f"cannot write {path} ({error.strerror or error})"
         do = remedy(error, "pass another `workspace` (or `out`)")
         expected = "enough space and a folder that can be written to"
-        raise OutputError(got, expected=expected, do=do) from error
+        raise WorkspaceError(got, expected=expected, do=do) from error
     finally:
         if partial:
             partial.unlink(missing_ok=True)

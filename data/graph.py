@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.config_table import ConfigTable, group_codes, protect_arrays, read_only
-from xlarank.data.errors import ArgumentError, GraphFileError, counted, naming
+from xlarank.data.config_table import ConfigTable, group_codes
+from xlarank.data.errors import GraphFileError, ParameterError, counted, naming
 from xlarank.data.hardware import WORDS, collection_parts, hardware_of, is_hardware
 from xlarank.data.npz import NpzReader
 from xlarank.data.schema import (
@@ -27,7 +26,7 @@ from xlarank.data.schema import (
     OPCODES,
     TILE_COLUMNS,
 )
-from xlarank.data.structure import DEFAULT_LAYOUT, SIZES, check_layouts, fitting_dots, has_cycle
+from xlarank.data.structure import DEFAULT_LAYOUT, SIZES, check_layouts, has_cycle
 
 Kind = Literal["layout", "tile"]
 
@@ -41,9 +40,10 @@ MAX_CONFIGS = 1 << 24
 MAX_ELEMENTS = float(1 << 48)
 #: Largest magnitude in other node and tile columns.
 MAX_FEATURE = 1e18
-#: Longest runtime that counts as measured: a day. Tuners write more for a run that failed.
+#: Longest runtime, a day; tuners write more for a run that failed.
 MAX_RUNTIME = 24 * 3600 * 10**9
 _RUNTIME_UNIT = "write whole nanoseconds (milliseconds times 1,000,000, rounded to int64)"
+_NOT_MEASURED = "write 0 for a configuration without a runtime"
 _MEND = "mend or remove the file"
 #: Longest name of hardware in a file, 4 bytes a character.
 _MAX_TARGET_BYTES = 4 * 64
@@ -55,10 +55,6 @@ _INTEGER_COLUMNS: Final[tuple[tuple[str, Any, int | None], ...]] = (
     ("the default layouts", DEFAULT_LAYOUT, MAX_RANK - 1),
     ("the convolution's dimension numbers", _CONVOLUTION, MAX_RANK - 1),
 )
-
-
-class GraphWarning(UserWarning):
-    """Part of a file is not used, or cannot be expressed in a graph; the rest was read."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,9 +80,6 @@ class Graph(ABC):
     runtime: NDArray[np.int64]
     target: str = field(default="", kw_only=True)
 
-    def __post_init__(self) -> None:
-        protect_arrays(self)
-
     def __repr__(self) -> str:
         return (
             f"<{type(self).__name__} {self.name!r}: {counted(self.nodes, 'node')}, "
@@ -109,12 +102,12 @@ class Graph(ABC):
     @cached_property
     def group(self) -> NDArray[np.int64]:
         """``(configs,)`` group of identical configurations that each one belongs to."""
-        return read_only(group_codes(self._codes())[1])
+        return group_codes(self._codes())[1]
 
     @cached_property
     def first(self) -> NDArray[np.int64]:
         """``(distinct,)`` the distinct configurations: the first of each `group`."""
-        return read_only(np.unique(self.group, return_index=True)[1])
+        return np.unique(self.group, return_index=True)[1]
 
     @property
     def measured(self) -> NDArray[np.bool_]:
@@ -195,20 +188,11 @@ class TileGraph(Graph):
 GraphLike = Graph | str | Path
 
 
-class GraphCounts(NamedTuple):
-    """Numbers of configurations (with duplicates), nodes and configurable nodes (tiles: 0)."""
-
-    configs: int
-    nodes: int
-    configurable: int = 0
-
-
 def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
     """Read and check an npz file in TpuGraphs format.
 
     ``kind`` ("layout" or "tile") rejects files of the other kind; by default it is inferred from
-    the arrays. Runtimes above a day count as not measured, with a `GraphWarning`. Raises
-    `GraphFileError`, which names the file, for invalid files.
+    the arrays. Raises `GraphFileError`, which names the file, for invalid files.
 
     Examples:
         >>> import xlarank
@@ -237,14 +221,14 @@ def read_archive(
 
 
 def as_graph(graph: GraphLike) -> LayoutGraph | TileGraph:
-    """Return a graph, read from its npz file if it is a path; raises `ArgumentError` for anything
+    """Return a graph, read from its npz file if it is a path; raises `ParameterError` for anything
     else, and `GraphFileError`.
     """
     if isinstance(graph, LayoutGraph | TileGraph):
         return graph
     if not isinstance(graph, str | Path):
         expected = "a LayoutGraph, a TileGraph or a path"
-        raise ArgumentError(f"{brief(graph)} is no graph", expected=expected)
+        raise ParameterError(f"{brief(graph)} is no graph", expected=expected)
     return read_graph(graph)
 
 
@@ -253,22 +237,17 @@ def brief(value: object) -> str:
     return f"{type(value).__name__} {value.name}" if isinstance(value, Graph) else f"{value!r:.60}"
 
 
-def graph_size(path: Path, kind: Kind) -> GraphCounts:
-    """Return the counts of a graph, from its headers alone.
+def config_count(path: Path, kind: Kind) -> int:
+    """Return the number of configurations of a graph, duplicates included, from its headers alone.
 
-    Raises `GraphFileError` for a file that is not a graph of this kind, and for a file name that is
-    not UTF-8, as submissions cannot contain it.
+    Raises `GraphFileError` for a file that is not a graph of this kind.
     """
-    try:
-        path.name.encode()
-    except UnicodeEncodeError:
-        got = f"the file name {path.name!r} is not UTF-8"
-        raise GraphFileError(got, do="rename the file") from None
     with NpzReader(path) as archive, naming(path.name, _MEND):
-        return _check_headers(archive, kind)
+        _check_headers(archive, kind)
+        return archive.header("config_runtime").size
 
 
-def _check_headers(archive: NpzReader, kind: Kind) -> GraphCounts:
+def _check_headers(archive: NpzReader, kind: Kind) -> None:
     """Check all shapes and types for consistency before any array is decompressed."""
     nodes, _ = _shape(archive, "node_feat", (None, len(NODE_COLUMNS)), "fiu")
     _shape(archive, "node_opcode", (nodes,))
@@ -293,7 +272,6 @@ def _check_headers(archive: NpzReader, kind: Kind) -> GraphCounts:
     ):
         if not low <= count <= high:
             raise GraphFileError(f"the file has {count:,} {noun}", expected=f"{low} to {high:,}")
-    return GraphCounts(configs, nodes, configurable)
 
 
 def _shape(
@@ -351,13 +329,7 @@ def _read_dots(
     for name, shape in zip(("node_dot_operands", "node_dot_dimensions"), shapes, strict=True):
         _shape(archive, name, shape)
     operands = _integers(archive, "node_dot_operands", -1, len(program["node_feat"]) - 1)
-    dimensions = _integers(archive, "node_dot_dimensions", -1, MAX_RANK - 1)
-    fits = fitting_dots(nodes, operands, dimensions, program["node_feat"], program["edges"])
-    wrong = (operands >= 0).any(axis=1) & ~fits
-    if wrong.any():
-        got = f"node_dot_dimensions of node {nodes[wrong.argmax()]} do not fit its operands"
-        raise GraphFileError(got, expected="the dimension numbers of its dot")
-    return operands, dimensions
+    return operands, _integers(archive, "node_dot_dimensions", -1, MAX_RANK - 1)
 
 
 def _read_tile(archive: NpzReader, name: str) -> TileGraph:
@@ -391,19 +363,12 @@ def _read_program(archive: NpzReader, name: str) -> dict[str, Any]:
     edges = _integers(archive, "edge_index", 0, nodes - 1)
     if has_cycle(edges, nodes):
         raise GraphFileError("edge_index holds a cycle", expected="operands before their consumers")
-    runtime = _integers(archive, "config_runtime", 0)
-    failed = runtime > MAX_RUNTIME
-    if failed.any():
-        runtimes = f"{counted(int(failed.sum()), 'runtime')} above a day ({runtime.max():,} ns)"
-        note = f"{name}: not measured: {runtimes}; write 0 for a configuration without a runtime"
-        warnings.warn(note, GraphWarning, stacklevel=5)
-        runtime = np.where(failed, 0, runtime)
     return {
         "name": name,
         "node_feat": node_feat,
         "opcode": opcode,
         "edges": edges,
-        "runtime": runtime,
+        "runtime": _integers(archive, "config_runtime", 0, MAX_RUNTIME, do=_NOT_MEASURED),
         "target": _read_target(archive),
     }
 
@@ -422,14 +387,14 @@ def _read_target(archive: NpzReader) -> str:
 
 
 def _integers(
-    archive: NpzReader, name: str, low: int, high: int | None = None
+    archive: NpzReader, name: str, low: int, high: int | None = None, do: str = ""
 ) -> NDArray[np.int64]:
     values = archive.read(name)
     if values.dtype == np.uint64 and (values > np.uint64(np.iinfo(np.int64).max)).any():
         got = f"{name} holds {values.max()}"
         raise GraphFileError(got, expected="numbers that fit 64 signed bits")
     integers = values.astype(np.int64)
-    _check_range(name, integers, low, high)
+    _check_range(name, integers, low, high, do)
     return integers
 
 
@@ -445,8 +410,10 @@ def _float32(archive: NpzReader, name: str) -> NDArray[np.float32]:
     return values
 
 
-def _check_range(name: str, values: NDArray[Any], low: int, high: int | None = None) -> None:
+def _check_range(
+    name: str, values: NDArray[Any], low: int, high: int | None = None, do: str = ""
+) -> None:
     bad = values[(values < low) | (values > (np.inf if high is None else high))]
     if bad.size:
         expected = f"{low} or more" if high is None else f"{low} to {high}"
-        raise GraphFileError(f"{name} holds {bad.flat[0]}", expected=expected)
+        raise GraphFileError(f"{name} holds {bad.flat[0]}", expected=expected, do=do)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.config_table import read_only
 from xlarank.data.errors import GraphFileError, ParameterError
 from xlarank.data.graph import Graph, LayoutGraph, TileGraph, as_graph
 from xlarank.data.hardware import WORDS, require_hardware
@@ -88,7 +87,7 @@ def assemble(
         if not isinstance(block, LayoutBlock):
             columns[...] = block.require_shape(block.compute(context), *columns.shape)
         require_finite(graph.name, block, columns)
-        context.columns |= dict(zip(block.columns, read_only(columns.T), strict=True))
+        context.columns |= dict(zip(block.columns, columns.T, strict=True))
     return GraphRows(
         graph.name,
         [*graph_names, *names],

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from xlarank.data.errors import ArgumentError, ParameterError, did_you_mean
+from xlarank.data.errors import ParameterError, did_you_mean
 from xlarank.data.graph import Kind
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def complete_params(
         value = changes.get(name, spec.default_for(kind))
         if spec.complete is not None:
             if not isinstance(value, Mapping):
-                raise ArgumentError(f"{name} is {value!r}", expected="parameters by name")
+                raise ParameterError(f"{name} is {value!r}", expected="parameters by name")
             value = spec.complete(kind, value)
         values[name] = value if spec.check is None else spec.check(name, value)
     return values

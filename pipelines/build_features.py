@@ -24,7 +24,7 @@ from xlarank.data.collection import (
     discover,
     graph_files,
 )
-from xlarank.data.errors import ClusterError, WorkspaceError, XlarankError, counted, require_ranges
+from xlarank.data.errors import WorkspaceError, XlarankError, counted, require_ranges
 from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import config_columns, graph_columns
@@ -145,7 +145,7 @@ def build_features(
     recorded and does not stop the build; rows without a file in the data root are removed.
 
     Raises `DataRootError` and `CollectionError` for missing input, `WorkspaceError` for an unusable
-    workspace or one with rows of another data root, `ClusterError` for an unusable or lost cluster.
+    workspace or one with rows of another data root, `XlarankError` for an unusable or lost cluster.
     """
     request = request or BuildRequest()
     require_ranges(max_configs=request.max_configs, jobs=request.jobs, seed=request.seed)
@@ -252,7 +252,7 @@ def _build_in_processes(work: list[PartJob], workers: int) -> Results:
 
 
 def _build_on_cluster(work: list[PartJob], scheduler: str, workers: int) -> Results:
-    """Build the jobs on a cluster, whose workers do not see the workspace; raises `ClusterError`.
+    """Build the jobs on a cluster, whose workers do not see the workspace; raises `XlarankError`.
 
     Other workers build the parts of a dead one; a part that killed four workers is broken.
     """
@@ -264,10 +264,10 @@ def _build_on_cluster(work: list[PartJob], scheduler: str, workers: int) -> Resu
             yield from _build_parallel(work, submit, capacity)
         except ImportError as error:
             got = f"a worker cannot import what it needs ({error})"
-            raise ClusterError(got, do=processes.SAME_CODE) from error
+            raise XlarankError(got, do=processes.SAME_CODE) from error
         except (CancelledError, OSError) as error:
             do = f"start it and run the same command again; {_KEPT}"
-            raise ClusterError("the scheduler of the cluster is gone", do=do) from error
+            raise XlarankError("the scheduler of the cluster is gone", do=do) from error
         finally:
             pool.shutdown(wait=False)
 

@@ -47,7 +47,7 @@ def rank(
     """Rank every configuration of a graph or of an npz file by what `choose_for_graph` chooses.
 
     Raises `GraphFileError` for the file, `ParameterError` if nothing names its hardware,
-    `ModelError` if the model is missing, and `ArgumentError` for an argument that is not a graph.
+    `ModelError` if the model is missing, and `ParameterError` for an argument that is not a graph.
     """
     chosen, choice, hardware = choose_for_graph(
         workspace, graph, target=target, collection=collection, model_from=model_from

@@ -26,7 +26,7 @@ from xlarank.data.errors import (
     counted,
     reasons,
 )
-from xlarank.data.graph import graph_size, read_graph
+from xlarank.data.graph import config_count, read_graph
 from xlarank.data.submission import TILE_TOP, complete_submission, submission_id
 from xlarank.data.workspace import Workspace
 from xlarank.features.assembly import assemble
@@ -203,7 +203,7 @@ def _counts(collection: Collection, test: _TestGraphs, report: Submission) -> di
         try:
             row_id = submission_id(collection, file.name)
             row_id.encode()
-            counts[row_id] = graph_size(file.path, collection.kind).configs
+            counts[row_id] = config_count(file.path, collection.kind)
         except UnicodeEncodeError:
             broken[file.name] = f"the name {file.name!r} is not valid UTF-8"
         except GraphFileError as error:
@@ -346,7 +346,7 @@ def check_submission(
                 row_id = submission_id(file.collection, file.name)
                 configs[row_id] = None
                 try:
-                    configs[row_id] = graph_size(file.path, file.collection.kind).configs
+                    configs[row_id] = config_count(file.path, file.collection.kind)
                 except GraphFileError as error:
                     unknown[row_id] = str(error)
     elif workspace is not None:

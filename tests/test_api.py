@@ -115,7 +115,7 @@ def test_bad_graphs_are_refused(kernels, fitted, tmp_path):
         (None, "are None"),
         (3, "are 3"),
     ):
-        with pytest.raises(TypeError, match=f"{message}; expected a list of graphs") as error:
+        with pytest.raises(ParameterError, match=f"{message}; expected a list of graphs") as error:
             fresh.fit(graphs)
         assert isinstance(error.value, XlarankError)
 

@@ -51,7 +51,7 @@ def build_features(
             this call below ``if __name__ == "__main__":``; a notebook has not.
         scheduler: host:port of a Dask scheduler, or "local".
 
-    Raises `DataRootError`, `CollectionError`, `WorkspaceError` or `ClusterError`.
+    Raises `DataRootError`, `CollectionError`, `WorkspaceError`, or `XlarankError` for a cluster.
 
     Examples:
         >>> import tempfile, xlarank

@@ -123,9 +123,8 @@ class GraphRanker:
         """Fit on measured graphs or rows; ``y`` is ignored, runtimes come with them.
 
         Graphs without runtimes, or with equal ones, are left out (``left_out_``). Raises
-        `ArgumentError`, a `TypeError`, for anything but graphs, `ModelError` for graphs of two
-        kinds or none to fit on, and `ParameterError` for graphs for unknown or several hardware if
-        no ``target`` is given.
+        `ModelError` for graphs of two kinds or none to fit on, and `ParameterError` for anything
+        but graphs, and for graphs for unknown or several hardware if no ``target`` is given.
         """
         self._check()
         rows = TrainingRows.of(graphs, self.target)

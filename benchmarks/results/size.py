@@ -28,7 +28,8 @@ from benchmarks.official_sizes import SIZES, plan
 from benchmarks.results.stored import Cell, Table
 from benchmarks.synthetic_root import write_collection
 from xlarank.data.collection import Collection, GraphFile, discover
-from xlarank.data.graph import graph_size
+from xlarank.data.graph import config_count
+from xlarank.data.npz import NpzReader
 from xlarank.pipelines.training.training_sets import MAX_ROWS
 
 if TYPE_CHECKING:
@@ -182,12 +183,12 @@ def measure(step: Step, root: Path, workspace: Path) -> Cost:
         raise subprocess.CalledProcessError(process.returncode, words[:8])
     size = float(_unpacked(largest))
     if step.split != "one":
-        size = input_size(step, ((file.collection, file.split, _configs(file)) for file in files))
+        graphs = []
+        for file in files:
+            configs = config_count(file.path, file.collection.kind)
+            graphs.append((file.collection, file.split, configs))
+        size = input_size(step, graphs)
     return Cost(_processor_seconds() - used, memory, _disk(work) - before, size)
-
-
-def _configs(file: GraphFile) -> int:
-    return graph_size(file.path, file.collection.kind).configs
 
 
 def official_size(step: Step) -> float:
@@ -216,8 +217,9 @@ def input_size(step: Step, graphs: Iterable[tuple[Collection, str, int]]) -> flo
 
 
 def _unpacked(file: GraphFile) -> int:
-    counts = graph_size(file.path, file.collection.kind)
-    return counts.configs * max(counts.configurable, 1)
+    name = "config_feat" if file.collection.kind == "tile" else "node_config_feat"
+    with NpzReader(file.path) as archive:
+        return max(1, math.prod(archive.header(name).shape[:-1]))
 
 
 def _processor_seconds() -> float:

@@ -27,7 +27,7 @@ from google.protobuf.message import DecodeError
 from xlarank.data.config_table import ConfigTable
 from xlarank.data.errors import HloError, naming
 from xlarank.data.files import read_bytes
-from xlarank.data.graph import GraphWarning, LayoutGraph
+from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo import messages
 from xlarank.data.hlo.encoding import PARTITIONS, Arrays, encode_program, unexpressed
 from xlarank.data.hlo.messages import Message, instructions
@@ -124,7 +124,7 @@ def read_hlo(path: Path | str) -> LayoutGraph:
 
     The graph has the dataset's columns and one configuration of runtime 0 (unknown): the compiler's
     default for every configurable node, a row of -1. Configurable are convolutions, dots and
-    reshapes of up to 6 dimensions outside fusion bodies. Warns (`GraphWarning`) about what the
+    reshapes of up to 6 dimensions outside fusion bodies. Warns about what the
     format cannot express, such as unknown opcodes. Raises `HloError` naming the file.
     """
     path = Path(path)
@@ -137,7 +137,7 @@ def module_graph(module: Message, path: Path) -> LayoutGraph:
     """Return the graph of an ``HloModuleProto`` as `read_hlo` does, named after ``path``."""
     arrays = unlabelled_arrays(module)
     for note in program_notes(module):
-        warnings.warn(f"{path.name}: {note}", GraphWarning, stacklevel=3)
+        warnings.warn(f"{path.name}: {note}", stacklevel=3)
     rows = arrays["node_config_feat"]
     nodes = arrays["node_config_ids"]
     return LayoutGraph(

@@ -10,10 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from xlarank.data import errors
 from xlarank.data.collection import Collection, GraphFile
-from xlarank.data.errors import ClusterError, FeatureStoreError, XlarankError
-from xlarank.data.graph import graph_size, read_graph
+from xlarank.data.errors import FeatureStoreError, GraphFileError, XlarankError
+from xlarank.data.graph import config_count, read_graph
 from xlarank.data.workspace import Workspace, require_safe_name
 from xlarank.features import store
 from xlarank.features.assembly import assemble
@@ -127,9 +126,12 @@ def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) 
         try:
             require_safe_name(file.name)
             workspace.features(file.collection, file.split)
-            stored_configs = graph_size(file.path, file.collection.kind).configs
+            stored_configs = config_count(file.path, file.collection.kind)
             source = Source.of(file.path)
-        except (XlarankError, OSError) as error:
+        except XlarankError as error:
+            broken[file] = str(error)
+            continue
+        except OSError as error:
             broken[file] = why_broken([file], error)
             continue
         configs = min(stored_configs, recipe.max_configs or stored_configs)
@@ -152,9 +154,7 @@ def why_broken(files: Sequence[GraphFile], error: Exception) -> str:
     """Return why files cannot be built; raises the error if they are not its cause."""
     names = ", ".join(file.path.name for file in files)
     match error:
-        case ClusterError() | errors.OutputError():
-            raise error
-        case XlarankError():
+        case GraphFileError():
             return str(error)
         case OSError():
             return f"{names} cannot be read ({error.strerror or error})"
@@ -176,13 +176,13 @@ def build_remotely(job: PartJob) -> PartJob:
     """Build a part without access to its workspace, and return it with the content of its file.
 
     The job holds the client's `Source` of each file, because copies may have other dates. Raises
-    `ClusterError` if the worker has another version of the columns.
+    `XlarankError` if the worker has another version of the columns.
     """
     worker = f"the worker on {socket.gethostname()}"
     version = columns_version(job.collection.kind)
     if version != job.recipe.columns_version:
         got = f"{worker} has version {version} of the columns"
-        raise ClusterError(got, expected=job.recipe.columns_version, do=SAME_CODE)
+        raise XlarankError(got, expected=job.recipe.columns_version, do=SAME_CODE)
     broken = {**job.broken}
     for file in job.files:
         source = job.sources[file.name]

@@ -15,7 +15,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, Final
 
-from xlarank.data.errors import ClusterError
+from xlarank.data.errors import XlarankError
 
 if TYPE_CHECKING:  # optional dependency, imported only if a cluster is used
     from distributed import Client, LocalCluster
@@ -90,7 +90,7 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
     except ImportError as error:
         got = "a cluster was asked for, and Dask is not installed"
         do = "pip install 'xlarank[dask]'"
-        raise ClusterError(got, expected="the extra dask", do=do) from error
+        raise XlarankError(got, expected="the extra dask", do=do) from error
     with ExitStack() as stack:
         # these loggers report every lost worker
         for name in ("distributed", "distributed.client", "tornado.application"):
@@ -108,13 +108,13 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
             got = f"no Dask scheduler answers at {scheduler} ({reason})"
             do = "start one with `dask scheduler`, or check `scheduler`"
             expected = "host:port of a running scheduler, or local"
-            raise ClusterError(got, expected=expected, do=do) from error
+            raise XlarankError(got, expected=expected, do=do) from error
         require_workers(client, _MAX_WAIT)
         yield client
 
 
 def require_workers(client: Client, timeout: float) -> int:
-    """Return the threads of all workers; raise `ClusterError` if there is none in ``timeout`` s."""
+    """Return the threads of all workers; raise `XlarankError` if there is none in ``timeout`` s."""
     try:
         client.wait_for_workers(1, timeout=timeout)
     except TimeoutError as error:
@@ -122,7 +122,7 @@ def require_workers(client: Client, timeout: float) -> int:
         start = f"dask worker {address} --nthreads 1 --nworkers N"
         do = f"start some with `{start}` and run the same command again"
         got = f"the scheduler at {address} has no workers"
-        raise ClusterError(got, expected="one or more", do=do) from error
+        raise XlarankError(got, expected="one or more", do=do) from error
     return sum(client.nthreads().values())
 
 

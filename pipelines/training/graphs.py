@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import ArgumentError, ModelError, ParameterError, counted
+from xlarank.data.errors import ModelError, ParameterError, counted
 from xlarank.data.graph import Graph, GraphLike, as_graph, brief
 from xlarank.data.hardware import WORDS, require_hardware
 from xlarank.features.assembly import assemble
@@ -149,13 +149,13 @@ class OutOfFold(Table):
 
 
 def graph_list(graphs: Iterable[GraphLike]) -> list[GraphLike]:
-    """Return the graphs as a list; raises `ArgumentError` for anything but several graphs, and
+    """Return the graphs as a list; raises `ParameterError` for anything but several graphs, and
     `ModelError` for none.
     """
     if isinstance(graphs, GraphLike):
-        raise ArgumentError(f"{brief(graphs)} is one graph", expected=_GRAPHS, do="pass a list")
+        raise ParameterError(f"{brief(graphs)} is one graph", expected=_GRAPHS, do="pass a list")
     if not isinstance(graphs, Iterable):
-        raise ArgumentError(f"the graphs are {brief(graphs)}", expected=_GRAPHS)
+        raise ParameterError(f"the graphs are {brief(graphs)}", expected=_GRAPHS)
     if not (listed := list(graphs)):
         raise ModelError("there are no graphs", expected=_GRAPHS)
     return listed

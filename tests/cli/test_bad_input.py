@@ -25,7 +25,6 @@ from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, write_
 from xlarank.cli import app, console
 from xlarank.cli.options import WRITTEN
 from xlarank.data.errors import XlarankError
-from xlarank.data.graph import GraphWarning
 
 #: Commands that read the data root and write to the workspace.
 VERBS = ("build-features", "tune", "train", "evaluate", "submit")
@@ -274,7 +273,7 @@ def test_ctrl_c_while_tuning_keeps_the_best(job, tmp_path):
 @pytest.mark.slow
 def test_a_warning_is_one_line_without_a_path_of_python(monkeypatch, capfd):
     def warn(**_):
-        warnings.warn("program.pb: element types\n that ...", GraphWarning, stacklevel=1)
+        warnings.warn("program.pb: element types\n that ...", stacklevel=1)
 
     monkeypatch.setattr(app, "commands", lambda: warn)
     monkeypatch.setattr(sys, "argv", ["run.py"])

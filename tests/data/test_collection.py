@@ -15,7 +15,7 @@ from xlarank.data import collection as tree
 from xlarank.data.collection import ENVIRONMENT, SAMPLE, Collection, GraphFile, find_data_root
 from xlarank.data.errors import CollectionError, DataRootError, GraphFileError
 from xlarank.data.families import program_family
-from xlarank.data.graph import GraphCounts, graph_size
+from xlarank.data.graph import config_count
 
 
 def plant(npz: Path, names: Iterable[str]) -> Path:
@@ -123,13 +123,12 @@ def test_all_or_the_named_collections_are_chosen_and_unknown_ones_refused_with_a
         tree.choose_splits(["train", "holdout"])
 
 
-def test_sizes_are_read_from_headers(graph_file):
-    layout = graph_file(layout_arrays(), "a")
+def test_configurations_are_counted_from_headers(graph_file):
     tile = graph_file(tile_arrays(), "b")
-    assert graph_size(layout, "layout") == GraphCounts(6, 5, 2)
-    assert graph_size(tile, "tile") == GraphCounts(5, 4)
+    assert config_count(graph_file(layout_arrays(), "a"), "layout") == 6
+    assert config_count(tile, "tile") == 5
     with pytest.raises(GraphFileError, match=r"^b\.npz: array node_config_ids is missing"):
-        graph_size(tile, "layout")
+        config_count(tile, "layout")
 
 
 @pytest.fixture

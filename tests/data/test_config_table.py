@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tests.data.test_npz import measured
 from tests.graphs import layout_arrays
 from xlarank.data import config_table
 from xlarank.data.config_table import ConfigTable, code_counts, group_codes, group_minimum
@@ -86,19 +85,6 @@ def test_order_blocks_types_and_pieces_change_nothing_but_the_order_of_codes(ful
     order = [*data.draw(st.permutations(range(len(full)))), *range(len(full))]
     permuted = ConfigTable(table.codes[order], table.rows, table.node, table.start)
     assert_equal_tables(build(full[order]), permuted)
-
-
-def test_rows_that_never_repeat_take_no_table_of_all_combinations(monkeypatch):
-    """360 kB of 20,000 nodes would become 400 MB; without a cache, they are numbered one by one."""
-    full = np.random.default_rng(0).integers(-1, 6, (1, 20_000, WIDTH)).astype(np.int8)
-    table, peak = measured(lambda: build(full))
-    assert np.array_equal(table.rows, full[0]) and peak < 60 << 20
-    few_each = full[0, (np.arange(256)[:, None] % 2 + np.arange(4000)) % 4000]
-    table, peak = measured(lambda: build(few_each, (*range(16, 256, 16),)))
-    assert np.array_equal(table.rows[table.codes[9]], few_each[9]) and peak < 60 << 20
-    monkeypatch.setattr(config_table, "_PIECE", 0)
-    few = build(full[:, :20])
-    assert few.codes.tolist() == [[*range(20)]] and np.array_equal(few.rows, full[0, :20])
 
 
 def test_bad_entries_and_missing_configurations_are_refused():

@@ -21,7 +21,6 @@ from tests.pipelines.trees import FILES, LAYOUT, TILE, TREE, build, graph_path, 
 from xlarank import load_rows
 from xlarank.data.collection import Collection, discover
 from xlarank.data.errors import (
-    ClusterError,
     CollectionError,
     DataRootError,
     FeatureStoreError,
@@ -342,7 +341,7 @@ def test_a_cluster_stores_what_this_machine_would(client, tree, tmp_path, monkey
     assert sum(part.kept for part in again) == FILES - 1
     monkeypatch.setattr("xlarank.features.catalogue.COLUMNS_VERSION", 0)
     other_code = r"worker on .* has version .*install the same xlarank"
-    with pytest.raises(ClusterError, match=other_code):
+    with pytest.raises(XlarankError, match=other_code):
         build(tree, tmp_path / "work", **asked)
 
 
@@ -401,7 +400,7 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(
         monkeypatch.undo()
         died = "pool__a.npz: 1 workers died while they built it"
         assert why.startswith(f"{died}; expected workers with enough")
-    with local_cluster(1) as stopping, pytest.raises(ClusterError, match="cluster is gone; start"):
+    with local_cluster(1) as stopping, pytest.raises(XlarankError, match="cluster is gone; start"):
         stop = trees.Listener(1, stopping.close)
         build(tree, tmp_path / "gone", scheduler=stopping.scheduler_address, progress=stop)
 
@@ -410,13 +409,13 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(
 def test_unusable_clusters_are_refused(tree, tmp_path, monkeypatch):
     monkeypatch.setattr("xlarank.pipelines.support.processes._MAX_WAIT", 0.5)
     idle = r"has no workers.*dask worker tcp://"
-    with local_cluster(0) as cluster, pytest.raises(ClusterError, match=idle):
+    with local_cluster(0) as cluster, pytest.raises(XlarankError, match=idle):
         build(tree, tmp_path / "work", scheduler=cluster.scheduler_address)
     silent = r"no Dask scheduler answers at .*host:port .*dask scheduler"
     for nobody in ("tcp://127.0.0.1:1", "nonsense://x"):
-        with pytest.raises(ClusterError, match=silent):
+        with pytest.raises(XlarankError, match=silent):
             build(tree, tmp_path / "work", scheduler=nobody)
     monkeypatch.setitem(sys.modules, "distributed", None)
     absent = r"not installed; expected the extra dask; pip install 'xlarank"
-    with pytest.raises(ClusterError, match=absent):
+    with pytest.raises(XlarankError, match=absent):
         build(tree, tmp_path / "work", scheduler="local")

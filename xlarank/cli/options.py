@@ -22,7 +22,7 @@ from xlarank.data.errors import (
     MAX_SEEDS,
     MAX_THREADS,
     MAX_TRIALS,
-    OutputError,
+    WorkspaceError,
     XlarankError,
 )
 from xlarank.data.files import output_target, require_replaceable
@@ -66,8 +66,8 @@ def graph_out(param: CallbackParam, path: Path | None) -> Path | None:
 
 
 def require_separate_files(params: Iterable[Any], given: Mapping[str, Any]) -> None:
-    """Raise `OutputError` if an output of a command is one of its inputs, another output, or a file
-    that the workspace keeps for itself; ``given`` has the values of the parameters by name.
+    """Raise `WorkspaceError` if an output of a command is one of its inputs, another output, or a
+    file that the workspace keeps for itself; ``given`` has the values of the parameters by name.
     """
     outputs: dict[str, Path] = {}
     inputs: dict[str, Path] = {}
@@ -89,13 +89,13 @@ def require_separate_files(params: Iterable[Any], given: Mapping[str, Any]) -> N
         for other, other_path in (inputs | named).items():
             if _same_file(path, other_path):
                 got = f"{option} {path} is the same file as {other}"
-                raise OutputError(got, expected="a file of its own", do="name another file")
+                raise WorkspaceError(got, expected="a file of its own", do="name another file")
         named[f"{option} {path}"] = path
         for folder in _KEPT:
             own = Path(given.get("workspace") or WORK, folder)
             if Path(os.path.realpath(own)) in Path(os.path.realpath(path)).parents:
                 got = f"{option} {path} is below {own}, where the workspace keeps its own files"
-                raise OutputError(got, expected="another folder", do="name another file")
+                raise WorkspaceError(got, expected="another folder", do="name another file")
 
 
 def _named_files(value: object) -> list[Path]:

@@ -17,7 +17,6 @@ import xlarank
 from tests.data.hlo.programs import kernels, matmul_module, saved, tuning_data
 from tests.graphs import arrays_of
 from xlarank.data.errors import HloError
-from xlarank.data.graph import GraphWarning
 from xlarank.data.hlo import reading
 from xlarank.data.hlo.encoding import encode_program
 from xlarank.data.hlo.messages import HloInstructionProto, HloModuleProto, HloProto, HloSnapshot
@@ -268,7 +267,7 @@ def test_warnings_and_errors_name_the_file(tmp_path: Path) -> None:
     fusion = module.computations[2].instructions[2]
     fusion.opcode = "ragged-dot"
     unknown = r"new\.pb: opcodes .*format does not know.*: ragged-dot \(1\)"
-    with pytest.warns(GraphWarning, match=unknown):
+    with pytest.warns(UserWarning, match=unknown):
         assert reading.read_hlo(saved(tmp_path / "new.pb", module)).opcode[8] == 0
     fusion.operand_ids.append(404)
     dangling = r"^dangling\.pb: %fusion\.32 names operand 404, which does not exist"
