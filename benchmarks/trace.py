@@ -12,7 +12,6 @@ from types import CodeType, FrameType
 
 import run
 from xlarank.cli import main
-from xlarank.features.block import Block
 
 ROOT = Path(run.__file__).resolve().parent
 PACKAGES = ("data", "features", "models", "pipelines", "xlarank")
@@ -23,7 +22,7 @@ def entered(words: Sequence[str]) -> tuple[set[Path], set[type]]:
     are imported, and the classes whose methods it calls.
 
     Generated constructors are no methods here. Of a subclass and its base, the class of the object
-    counts. Blocks of columns and the command line are left out.
+    counts. The command line is left out.
     """
     files = set[str]()
     classes = set[type]()
@@ -60,8 +59,7 @@ def entered(words: Sequence[str]) -> tuple[set[Path], set[type]]:
 
 def _counts(owner: type) -> bool:
     package, _, module = owner.__module__.partition(".")
-    is_block = issubclass(owner, Block) and owner is not Block
-    return package == "xlarank" and not module.startswith("cli.") and not is_block
+    return package == "xlarank" and not module.startswith("cli.")
 
 
 @cache

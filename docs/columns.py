@@ -31,7 +31,7 @@ def _overview() -> str:
     for block, example in block_examples():
         kinds = ", ".join(f"[{kind}](columns-{kind}.md)" for kind in block.kinds)
         about = block.about.splitlines()[0]
-        cells = (block.title, len(block.columns), kinds, about, f"`{example}`")
+        cells = (block.name, len(block.columns), kinds, about, f"`{example}`")
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
@@ -46,6 +46,6 @@ def _columns(kind: Kind) -> str:
 
 def _section(block: Block) -> str:
     traits = [block.scope, *["listwise"] * block.listwise]
-    rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in block.columns.items())
-    title = f"{block.title} ({', '.join(traits)})"
+    rows = "".join(f"| `{name}` | {column.meaning} |\n" for name, column in block.columns.items())
+    title = f"{block.name} ({', '.join(traits)})"
     return f"\n## {title}\n\n{block.about}\n\n| column | meaning |\n|---|---|\n{rows}"

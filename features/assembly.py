@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -14,10 +14,10 @@ from xlarank.data.graph import Graph, LayoutGraph, TileGraph, as_graph
 from xlarank.data.hardware import WORDS, require_hardware
 from xlarank.features.block import Block
 from xlarank.features.catalogue import blocks_of, columns_in
-from xlarank.features.layout.aggregation import LayoutBlock, columns_of, compute_together
+from xlarank.features.layout.aggregation import aggregate
 from xlarank.features.layout.hardware import copy_hardware
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.listwise import rank_sources
+from xlarank.features.listwise import RANK_SOURCES
 from xlarank.features.rows import GraphRows, rows_table
 from xlarank.features.tile.tile_context import TileContext, kernel_kinds
 
@@ -61,33 +61,35 @@ def assemble(
     if only is not None:
         needed = [block for block in blocks if not block.columns.keys().isdisjoint(only)]
         # ranks and standard scores read columns of other blocks
-        if not any(rank_sources().keys() & block.columns.keys() for block in needed):
+        if not any(RANK_SOURCES.keys() & block.columns.keys() for block in needed):
             blocks = needed
     graph_names = columns_in(blocks, "graph")
     names = columns_in(blocks, "configuration")
+    graph_values = np.zeros(len(graph_names), np.float32)
+    rows = np.zeros((len(names), len(graph.first)), np.float32).T
     kinds: tuple[str, ...] = ()
     normalizer = np.ones(graph.configs, np.int64)
     context: LayoutContext | TileContext
     if isinstance(graph, LayoutGraph):
         context = LayoutContext(graph, hardware=copy_hardware(hardware or ""))
-        rows = compute_together(context, blocks, names)
     else:
         context = TileContext(cast(TileGraph, graph))
-        rows = np.zeros((len(names), context.configs), np.float32).T
         kinds = kernel_kinds(context)
         normalizer = context.graph.normalizers
-    graph_values = np.zeros(len(graph_names), np.float32)
-    for block in blocks:
-        if block.scope == "graph":
-            values = block.require_shape(block.compute(context), len(block.columns))
-            require_finite(graph.name, block, values)
-            graph_values[columns_of(block, graph_names)] = values
-            continue
-        columns = rows[:, columns_of(block, names)]
-        if not isinstance(block, LayoutBlock):
-            columns[...] = block.require_shape(block.compute(context), *columns.shape)
-        require_finite(graph.name, block, columns)
-        context.columns |= dict(zip(block.columns, columns.T, strict=True))
+    with np.errstate(over="ignore"):  # infinite values are refused
+        if isinstance(context, LayoutContext):
+            batched = [block for block in blocks if block.batched]
+            functions = [(columns_of(block, names), block.function(context)) for block in batched]
+            aggregate(context, functions, rows)
+        for block in blocks:
+            if block.scope == "graph":
+                columns = graph_values[columns_of(block, graph_names)]
+            else:
+                columns = rows[:, columns_of(block, names)]
+            if not block.batched:
+                columns[...] = block.function(context)
+            require_finite(graph.name, block, columns)
+            context.columns |= dict(zip(block.columns, columns.T, strict=True))
     return GraphRows(
         graph.name,
         [*graph_names, *names],
@@ -99,6 +101,12 @@ def assemble(
         normalizer,
         kinds,
     )
+
+
+def columns_of(block: Block, names: Sequence[str]) -> slice:
+    """Return the slice of ``names`` that holds the columns of a block."""
+    first = names.index(next(iter(block.columns)))
+    return slice(first, first + len(block.columns))
 
 
 def require_finite(graph: str, block: Block, values: NDArray[np.float32]) -> None:

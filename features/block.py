@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 from xlarank.data.graph import Kind
 
@@ -38,53 +36,64 @@ class Cause(StrEnum):
     ESTIMATE = "estimated time"
 
 
-class Column(str):
-    """Meaning of a column, declared together with its cause (default: its block's)."""
+class Column(NamedTuple):
+    """Meaning of a column with its unit, and the cause behind it."""
 
-    cause: Cause | None
-
-    def __new__(cls, meaning: str, cause: Cause | None = None) -> Column:
-        column = super().__new__(cls, meaning)
-        column.cause = cause
-        return column
+    meaning: str
+    cause: Cause
 
 
-class Block(ABC):
-    """A group of columns with one physical idea.
-
-    A subclass sets the attributes (in ``__init__`` for a family of blocks) and `compute`, which
-    cannot write into the graph. Blocks are listed in `xlarank.features.catalogue`.
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Columns with one physical idea and the function that computes them; made by `block`.
 
     Attributes:
+        name, about: name of the function, and its docstring with the formula and its source.
+        columns: name (``block__what__how``) -> meaning and cause, in column order.
+        function: context -> values: ``(columns,)`` of a graph, else ``(configs, columns)``; if
+            batched, context -> `xlarank.features.layout.aggregation.BatchFunction`.
         listwise: whether the columns depend on all configurations of the graph (not on labels).
-        cause: physical cause behind the columns that declare none.
-        columns: name (``block__what__how``) -> meaning with its unit, in column order.
     """
 
-    kinds: tuple[Kind, ...] = ("layout",)
-    scope: Scope = "configuration"
-    listwise: bool = False
-    cause: Cause = Cause.PROGRAM
-    columns: dict[str, str]
+    name: str
+    about: str
+    columns: Mapping[str, Column]
+    function: Callable[[Any], Any]
+    kinds: tuple[Kind, ...]
+    scope: Scope
+    listwise: bool
+    batched: bool
 
-    @cached_property
-    def title(self) -> str:
-        """Name in documents, messages and options: the class's, unless a family sets another."""
-        return type(self).__name__
 
-    @property
-    def about(self) -> str:
-        """Docstring of the class, without its indentation."""
-        return inspect.cleandoc(self.__doc__ or "")
+def block(
+    columns: Mapping[str, str | Column],
+    *,
+    kinds: tuple[Kind, ...] = ("layout", "tile"),
+    cause: Cause = Cause.PROGRAM,
+    scope: Scope = "configuration",
+    listwise: bool = False,
+    batched: bool = False,
+) -> Callable[[Callable[[Any], Any]], Block]:
+    """Return a decorator that makes a `Block` of a function.
 
-    @abstractmethod
-    def compute(self, context: Any) -> NDArray[np.floating[Any]]:
-        """Return the columns, ``(columns,)`` for a graph block, else ``(configs, columns)``."""
+    ``columns`` are names and meanings; ``cause`` is the cause of all but those given as `Column`.
+    """
 
-    def require_shape(self, values: Any, *shape: int) -> NDArray[np.float32]:
-        """Return the computed values; raise `ValueError` unless they have this shape."""
-        array = np.asarray(values)
-        if array.shape != shape:
-            raise ValueError(f"{self.title} gave values of shape {array.shape}, not {shape}")
-        with np.errstate(over="ignore"):  # infinite values are refused later
-            return array.astype(np.float32, copy=False)
+    def declare(function: Callable[[Any], Any]) -> Block:
+        if not function.__doc__:
+            raise TypeError(f"the block {function.__name__} has no docstring")
+        with_causes = {
+            name: meaning if isinstance(meaning, Column) else Column(meaning, cause)
+            for name, meaning in columns.items()
+        }
+        about = inspect.cleandoc(function.__doc__)
+        name = function.__name__
+        return Block(name, about, with_causes, function, kinds, scope, listwise, batched)
+
+    return declare
+
+
+#: Decorator for columns that aggregate the nodes and pairs of a configuration of layouts.
+layout_block = partial(block, kinds=("layout",), batched=True)
+#: Decorator for columns of tiles.
+tile_block = partial(block, kinds=("tile",))

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from xlarank.data.graph import Kind
+from xlarank.features import listwise
 from xlarank.features.block import Block, Scope
 from xlarank.features.layout import change, copies, padding, relayout_blocks
-from xlarank.features.listwise import COPY_RANKS, LAYOUT_RANKS, TILE_RANKS, Frequency
 from xlarank.features.program import composition
 from xlarank.features.tile import bounds, tpu_time
 
@@ -19,39 +19,45 @@ COLUMNS_VERSION: Final = 1
 
 
 BLOCKS: Final[tuple[Block, ...]] = (
-    composition.Degrees(),
-    composition.OpcodeHistogram(),
-    composition.OpcodeSizes(),
-    composition.GraphSize(),
-    composition.ElementTypes(),
-    composition.Work(),
-    composition.Computations(),
-    padding.FastestTime(),
-    Frequency(),
-    LAYOUT_RANKS,
-    change.SlotChange(),
-    change.NodeChange(),
-    copies.Disagreement(),
-    copies.ConfigurableNodes(),
-    copies.ChangedSurroundings(),
-    padding.Padding(),
-    padding.Outputs(),
-    change.TiedGroups(),
-    padding.DimensionRoles(),
-    padding.MinorSizes(),
-    padding.Violation(),
-    padding.EstimatedTime(),
-    relayout_blocks.RelayoutCosts(),
-    COPY_RANKS,
-    bounds.Bounds(),
-    bounds.TileCounts(),
-    bounds.TileShape(),
-    TILE_RANKS,
-    bounds.TileInner(),
-    bounds.Kernel(),
-    bounds.Traffic(),
-    tpu_time.TpuTime(),
+    composition.node_degrees,
+    composition.opcode_histogram,
+    composition.opcode_sizes,
+    composition.graph_size,
+    composition.element_types,
+    composition.work,
+    composition.computations,
+    padding.fastest_time,
+    listwise.frequency,
+    listwise.layout_ranks,
+    change.slot_change,
+    change.node_change,
+    copies.disagreement,
+    copies.configurable_nodes,
+    copies.changed_surroundings,
+    padding.padding,
+    padding.outputs,
+    change.tied_groups,
+    padding.dimension_roles,
+    padding.minor_sizes,
+    padding.violation,
+    padding.estimated_time,
+    relayout_blocks.relayout_costs,
+    listwise.copy_ranks,
+    bounds.tile_bounds,
+    bounds.tile_counts,
+    bounds.tile_shape,
+    listwise.tile_ranks,
+    bounds.tile_inner,
+    bounds.tile_kernel,
+    bounds.tile_traffic,
+    tpu_time.tpu_time,
 )
+
+
+#: Meaning and cause of every column.
+COLUMNS: Final = {name: column for block in BLOCKS for name, column in block.columns.items()}
+if len(COLUMNS) < sum(len(block.columns) for block in BLOCKS):
+    raise TypeError("two blocks have a column of one name")
 
 
 def blocks_of(kind: Kind) -> list[Block]:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.graph import Kind
-from xlarank.features.block import Block, Cause
-from xlarank.features.layout.aggregation import (
-    Batch,
-    BatchFunction,
-    LayoutBlock,
-    max_nodes,
-    sum_nodes,
-)
+from xlarank.features.block import Block, Cause, block, layout_block
+from xlarank.features.layout.aggregation import Batch, BatchFunction, max_nodes, sum_nodes
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.relayout_blocks import TIME
+from xlarank.features.program.program_context import ProgramContext
 from xlarank.features.program.tensors import Floats
 
 _LAYOUT_COLUMNS: Final = (
@@ -71,77 +67,79 @@ def standard_score(values: NDArray[np.floating]) -> Floats:
     return np.asarray((values - values.mean()) / spread)
 
 
-class ListwiseRanks(Block):
-    """Ranks and standard scores of columns of earlier blocks within a graph's configurations.
+def _sources(ranked: Sequence[str]) -> dict[str, str]:
+    """Return the names of ranks, then of standard scores -> the column that they are of."""
+    return {
+        f"{prefix}__{name.replace('__', '_', 1)}": name
+        for prefix in ("rank", "zscore")
+        for name in ranked
+    }
 
-    Ranks run from 0 to 1, with ties averaged; a standard score is (x - mean) / standard deviation.
 
-    Attributes:
-        ranked: columns of earlier blocks.
-    """
+#: Source column of each rank or standard-score column.
+RANK_SOURCES: Final = _sources((*_LAYOUT_COLUMNS, *_TILE_COLUMNS, TIME))
 
-    listwise = True
 
-    def __init__(self, title: str, kind: Kind, ranked: Sequence[str]) -> None:
-        self.title = title
-        self.kinds = (kind,)
-        self.ranked = ranked
-        group = {"layout": "graph", "tile": "kernel"}[kind]
-        self.columns = {
-            f"{prefix}__{name.replace('__', '_', 1)}": f"{meaning} of {name} within the {group}"
-            for prefix, meaning in (("rank", "rank"), ("zscore", "standard score"))
-            for name in ranked
-        }
+def _rank_block(name: str, kind: Kind, ranked: Sequence[str]) -> Block:
+    """Return the block of ranks and standard scores of columns of earlier blocks."""
+    meanings = {"rank": "rank", "zscore": "standard score"}
+    group = {"layout": "graph", "tile": "kernel"}[kind]
 
-    def compute(self, context: Any) -> Floats:
-        values = [context.columns[name] for name in self.ranked]
+    @block(
+        kinds=(kind,),
+        listwise=True,
+        columns={
+            column: f"{meanings[column.partition('__')[0]]} of {source} within the {group}"
+            for column, source in _sources(ranked).items()
+        },
+    )
+    def ranks(context: ProgramContext) -> Floats:
+        """Ranks and standard scores of columns of earlier blocks within a graph's configurations.
+
+        Ranks run from 0 to 1, with ties averaged; a standard score is (x - mean) / standard
+        deviation.
+        """
+        values = [context.columns[name] for name in ranked]
         return np.stack([*map(within_graph_rank, values), *map(standard_score, values)], axis=1)
 
-
-LAYOUT_RANKS: Final = ListwiseRanks("ListwiseRanks", "layout", _LAYOUT_COLUMNS)
-TILE_RANKS: Final = ListwiseRanks("TileListwiseRanks", "tile", _TILE_COLUMNS)
-COPY_RANKS: Final = ListwiseRanks("CopyListwiseRanks", "layout", (TIME,))
+    return replace(ranks, name=name)
 
 
-def rank_sources() -> dict[str, str]:
-    """Return the source column of each rank or standard-score column."""
-    sources: dict[str, str] = {}
-    for block in (LAYOUT_RANKS, TILE_RANKS, COPY_RANKS):
-        sources.update(zip(block.columns, [*block.ranked, *block.ranked], strict=True))
-    return sources
+layout_ranks = _rank_block("layout_ranks", "layout", _LAYOUT_COLUMNS)
+tile_ranks = _rank_block("tile_ranks", "tile", _TILE_COLUMNS)
+copy_ranks = _rank_block("copy_ranks", "layout", (TIME,))
 
 
-class Frequency(LayoutBlock):
-    """Frequency of a configuration's choices among the distinct configurations of the graph.
-
-    A search repeats good choices, so common rows are good in `default` collections. The frequency
-    of a node's row (its layouts) is the share of distinct configurations with that row.
-    """
-
-    listwise = True
-    cause = Cause.LISTWISE
-    columns = {
+@layout_block(
+    listwise=True,
+    cause=Cause.LISTWISE,
+    columns={
         "candidates__log_frequency__mean": "mean over nodes of log(frequency of the node's row)",
         "candidates__log_frequency__sum": "sum over nodes of log(frequency of the node's row)",
         "candidates__log_frequency__min": "smallest log(frequency of a node's row)",
         "candidates__hamming__mean": "mean share of nodes that differ from another configuration",
         "candidates__minority__share": "share of nodes with a row less common than another one",
-    }
+    },
+)
+def frequency(context: LayoutContext) -> BatchFunction:
+    """Frequency of a configuration's choices among the distinct configurations of the graph.
 
-    def prepare(self, context: LayoutContext) -> BatchFunction:
-        table = context.table
-        nodes = context.configurable_nodes
-        count = context.table.frequency
-        log_frequency = np.log(np.maximum(count, 1) / table.configs)
-        differing = (table.configs - count) / max(1, table.configs - 1)
-        majority = np.zeros(table.nodes, np.int64)
-        np.maximum.at(majority, table.node, count)
-        quantities = [log_frequency, differing, count < majority[table.node]]
-        requested = sum_nodes(quantities, over=nodes, per_row=True)
-        rarest = max_nodes([-log_frequency], per_row=True)
+    A search repeats good choices, so common rows are good in `default` collections. The frequency
+    of a node's row (its layouts) is the share of distinct configurations with that row.
+    """
+    table = context.table
+    nodes = context.configurable_nodes
+    count = context.table.frequency
+    log_frequency = np.log(np.maximum(count, 1) / table.configs)
+    differing = (table.configs - count) / max(1, table.configs - 1)
+    majority = np.zeros(table.nodes, np.int64)
+    np.maximum.at(majority, table.node, count)
+    quantities = [log_frequency, differing, count < majority[table.node]]
+    requested = sum_nodes(quantities, over=nodes, per_row=True)
+    rarest = max_nodes([-log_frequency], per_row=True)
 
-        def finalize(batch: Batch) -> Floats:
-            mean, hamming, minority = requested(batch).T
-            return np.stack([mean, mean * nodes, -rarest(batch)[:, 0], hamming, minority], axis=1)
+    def finalize(batch: Batch) -> Floats:
+        mean, hamming, minority = requested(batch).T
+        return np.stack([mean, mean * nodes, -rarest(batch)[:, 0], hamming, minority], axis=1)
 
-        return finalize
+    return finalize

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from functools import cache
 from typing import Any, get_args
 
 import numpy as np
@@ -15,8 +14,8 @@ from xlarank.data.graph import Graph, Kind
 from xlarank.data.schema import ELEMENT_BYTES, LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODES
 from xlarank.data.structure import tensor_ranks
 from xlarank.features.block import Block, Cause
-from xlarank.features.catalogue import BLOCKS, blocks_of
-from xlarank.features.listwise import rank_sources
+from xlarank.features.catalogue import BLOCKS, COLUMNS, blocks_of
+from xlarank.features.listwise import RANK_SOURCES
 
 
 def cause_of(column: str) -> Cause:
@@ -27,21 +26,13 @@ def cause_of(column: str) -> Cause:
     >>> cause_of("rank__change_nodes_set__share").value
     'fusion barriers'
     """
-    return _causes().get(rank_sources().get(column, column), Cause.PROGRAM)
+    source = RANK_SOURCES.get(column, column)
+    return COLUMNS[source].cause if source in COLUMNS else Cause.PROGRAM
 
 
-@cache
-def _causes() -> dict[str, Cause]:
-    return {
-        name: Cause(getattr(meaning, "cause", None) or block.cause)
-        for block in BLOCKS
-        for name, meaning in block.columns.items()
-    }
-
-
-def column_meanings() -> dict[str, str]:
-    """Return the meaning of every column; layouts and tiles share names of one meaning."""
-    return {name: meaning for block in BLOCKS for name, meaning in block.columns.items()}
+def meaning_of(column: str) -> str:
+    """Return the meaning of a column; empty for a column that no block declares."""
+    return COLUMNS[column].meaning if column in COLUMNS else ""
 
 
 def block_examples() -> list[tuple[Block, str]]:

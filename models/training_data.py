@@ -16,8 +16,8 @@ from xlarank.data.hardware import GPUS, TPUGRAPHS
 from xlarank.features.layout.padding import FASTEST, OVER_FASTEST, TIMES
 from xlarank.features.layout.relayout_blocks import TIME
 from xlarank.features.rows import GraphRows, graph_generator
-from xlarank.features.tile.bounds import TileInner
-from xlarank.features.tile.tpu_time import TpuTime
+from xlarank.features.tile.bounds import tile_inner
+from xlarank.features.tile.tpu_time import tpu_time
 from xlarank.models.arrays import Floats, Indices, Integers, Matrix
 from xlarank.models.params import Interval
 
@@ -44,7 +44,7 @@ class Target:
 #: A core with AVX2.
 CPU: Final = Target(
     "cpu",
-    frozenset([*TileInner.columns, "shape__input_registers__log"]),
+    frozenset([*tile_inner.columns, "shape__input_registers__log"]),
     {"tile": ("estimate__sum__log",), "layout": (TIME,)},
     frozenset(["estimate__sum__log", TIME]),
 )
@@ -54,7 +54,7 @@ _PADDED: Final = (
     "traffic__padded_vmem__ratio",
 )
 _TPU_TILES: Final = frozenset(
-    ["kernel__physical__flag", "traffic__vmem__ratio", *_PADDED, *TpuTime.columns]
+    ["kernel__physical__flag", "traffic__vmem__ratio", *_PADDED, *tpu_time.columns]
 )
 _CYCLES: Final = "tpu__cycles__log"
 #: A TPU, as the files of the dataset were measured on: a core with 16 MiB of vector memory and

@@ -16,7 +16,7 @@ from xlarank.data.errors import XlarankError, counted
 from xlarank.data.files import atomic_write
 from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
-from xlarank.features.meanings import cause_of, column_meanings
+from xlarank.features.meanings import cause_of, meaning_of
 from xlarank.features.store import Manifest, read_manifests
 from xlarank.models.arrays import Floats
 from xlarank.models.card import FOLDS_OF
@@ -116,13 +116,12 @@ class CollectionFacts:
         """Return the columns that the ranker uses, the most important first."""
         if self.ranker is None:
             return []
-        meanings = column_meanings()
         rule = self.ranker.rule
         shares = dict.fromkeys(rule.columns) if rule else self.ranker.importance()
         rows: list[Row] = []
         for name, share in [*shares.items()][:_TOP]:
             row: Row = {"column": name} if rule else {"column": name, "share of the gain": share}
-            rows.append(row | {"meaning": meanings.get(name, "")})
+            rows.append(row | {"meaning": meaning_of(name)})
         return rows
 
     def copy_rows(self) -> list[Row]:

@@ -7,7 +7,6 @@ Configurations are aggregated batch by batch. A sum over nodes is a sparse produ
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 
 from xlarank.data.config_table import code_counts, group_codes
 from xlarank.data.schema import LAYOUT_SLOTS
-from xlarank.features.block import Block
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.pairs import Pairs, requested_layouts
 from xlarank.features.program.tensors import Floats, Ints
@@ -154,41 +152,15 @@ def sum_pairs(
     return summed
 
 
-class LayoutBlock(Block):
-    """Columns computed from sums or maxima over the nodes and pairs of a configuration."""
-
-    @abstractmethod
-    def prepare(self, context: LayoutContext) -> BatchFunction:
-        """Return a function from a batch to the columns; an aggregate is such a function."""
-
-    def compute(self, context: LayoutContext) -> NDArray[np.float32]:
-        return compute_together(context, [self], list(self.columns))
-
-
-def compute_together(
-    context: LayoutContext, blocks: Sequence[Block], names: Sequence[str]
-) -> NDArray[np.float32]:
-    """Compute the columns of layout blocks for the distinct configurations, ``(configs, names)``; 0
-    in all other columns.
-    """
+def aggregate(
+    context: LayoutContext, columns: Sequence[tuple[slice, BatchFunction]], rows: NDArray[Any]
+) -> None:
+    """Write the columns of layout blocks into ``rows``, ``(distinct configurations, columns)``."""
     codes = context.table.codes
-    target = np.zeros((len(names), len(codes)), np.float32).T
-    prepared = []
-    for block in blocks:
-        if isinstance(block, LayoutBlock):
-            prepared.append((block, block.prepare(context), columns_of(block, names)))
     row_type = context.row_type.astype(np.int32)
     step = int(np.clip(_CODES // context.configurable_nodes, *_CONFIGS))
     for start in range(0, len(codes), step):
-        rows = codes[start : start + step]
-        batch = Batch(rows, row_type[rows])
-        for block, finalize, columns in prepared:
-            values = block.require_shape(finalize(batch), len(batch), len(block.columns))
-            target[start : start + step, columns] = values
-    return target
-
-
-def columns_of(block: Block, names: Sequence[str]) -> slice:
-    """Return the slice of ``names`` that holds the columns of a block."""
-    first = names.index(next(iter(block.columns)))
-    return slice(first, first + len(block.columns))
+        batch_codes = codes[start : start + step]
+        batch = Batch(batch_codes, row_type[batch_codes])
+        for place, function in columns:
+            rows[start : start + step, place] = function(batch)

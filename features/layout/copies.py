@@ -11,14 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from xlarank.features.block import Block, Cause
-from xlarank.features.layout.aggregation import (
-    Batch,
-    BatchFunction,
-    LayoutBlock,
-    sum_nodes,
-    sum_pairs,
-)
+from xlarank.features.block import Cause, block, layout_block
+from xlarank.features.layout.aggregation import Batch, BatchFunction, sum_nodes, sum_pairs
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.pairs import FARTHEST, Pairs, connected_pairs, pair_layouts
 from xlarank.features.program.program_context import OPCODE_CLASSES
@@ -38,18 +32,9 @@ _HEAVY: Final = ("convolution", "dot", "reduce", "transpose")
 _REACH: Final = range(1, 6)
 
 
-class Disagreement(LayoutBlock):
-    """Consumer-producer pairs whose layouts differ, and their bytes, also by opcode class.
-
-    Pairs are connected through operations that are not configurable themselves and keep a layout
-    (such as elementwise ones) or permute it (transposes). A clash has a layout set on both sides, a
-    half on one; a mismatch takes the default for an unset side, so it is clash plus half plus
-    different defaults. A copy costs about the bytes that it moves. Partial layouts are completed by
-    the default before comparing.
-    """
-
-    cause = Cause.COPIES
-    columns = {
+@layout_block(
+    cause=Cause.COPIES,
+    columns={
         **{
             f"disagreement__{what.format(hop)}": text.format(f"consumer-producer pairs {far} apart")
             for hop, far in _DISTANCES.items()
@@ -61,24 +46,32 @@ class Disagreement(LayoutBlock):
             for side in ("consumer", "producer")
             for name in OPCODE_CLASSES
         },
-    }
+    },
+)
+def disagreement(context: LayoutContext) -> BatchFunction:
+    """Consumer-producer pairs whose layouts differ, and their bytes, also by opcode class.
 
-    def prepare(self, context: LayoutContext) -> BatchFunction:
-        pairs_by_hop = context.shared(connected_pairs)
-        all_bytes = max(1.0, float(sum(pairs.bytes.sum() for pairs in pairs_by_hop)))
-        requests = []
-        for pairs in pairs_by_hop:
-            count = max(1.0, len(pairs))
-            total = max(1.0, float(pairs.bytes.sum()))
-            over = [*[count, total] * 3, count, *[all_bytes] * 2 * len(OPCODE_CLASSES)]
-            requests.append(sum_pairs(context, pairs, partial(_compared, context, pairs), over))
+    Pairs are connected through operations that are not configurable themselves and keep a layout
+    (such as elementwise ones) or permute it (transposes). A clash has a layout set on both sides, a
+    half on one; a mismatch takes the default for an unset side, so it is clash plus half plus
+    different defaults. A copy costs about the bytes that it moves. Partial layouts are completed by
+    the default before comparing.
+    """
+    pairs_by_hop = context.shared(connected_pairs)
+    all_bytes = max(1.0, float(sum(pairs.bytes.sum() for pairs in pairs_by_hop)))
+    requests = []
+    for pairs in pairs_by_hop:
+        count = max(1.0, len(pairs))
+        total = max(1.0, float(pairs.bytes.sum()))
+        over = [*[count, total] * 3, count, *[all_bytes] * 2 * len(OPCODE_CLASSES)]
+        requests.append(sum_pairs(context, pairs, partial(_compared, context, pairs), over))
 
-        def finalize(batch: Batch) -> Floats:
-            hops = [request(batch) for request in requests]
-            by_class = np.add.reduce(hops)[:, len(_COMPARED) :]
-            return np.concatenate([*(hop[:, : len(_COMPARED)] for hop in hops), by_class], axis=1)
+    def finalize(batch: Batch) -> Floats:
+        hops = [request(batch) for request in requests]
+        by_class = np.add.reduce(hops)[:, len(_COMPARED) :]
+        return np.concatenate([*(hop[:, : len(_COMPARED)] for hop in hops), by_class], axis=1)
 
-        return finalize
+    return finalize
 
 
 def _compared(context: LayoutContext, pairs: Pairs, pair: Ints, left: Ints, right: Ints) -> Floats:
@@ -96,11 +89,10 @@ def _compared(context: LayoutContext, pairs: Pairs, pair: Ints, left: Ints, righ
     return np.stack(columns, axis=1).astype(np.float64)
 
 
-class ConfigurableNodes(Block):
-    """Number, opcode classes and reach of configurable nodes."""
-
-    scope = "graph"
-    columns = {
+@block(
+    kinds=("layout",),
+    scope="graph",
+    columns={
         "configurable__nodes__log": "number of configurable nodes, log2(1 + x)",
         "configurable__nodes__share": "share of nodes that are configurable",
         **{
@@ -112,22 +104,35 @@ class ConfigurableNodes(Block):
             "configurable one"
             for hop in _REACH
         },
-    }
+    },
+)
+def configurable_nodes(context: LayoutContext) -> Floats:
+    """Number, opcode classes and reach of configurable nodes."""
+    count = len(context.graph.configurable)
+    nodes = context.graph.nodes
+    classes = np.bincount(context.configurable_class, minlength=len(OPCODE_CLASSES))
+    reached = (context.configurable_index >= 0).astype(np.float64)
+    within = []
+    for _ in _REACH:
+        reached = np.minimum(reached + context.neighbours @ reached, 1.0)
+        within.append(reached.mean())
+    shares = classes / context.configurable_nodes
+    return np.array([np.log2(1 + count), count / nodes, *shares, *within])
 
-    def compute(self, context: LayoutContext) -> Floats:
-        count = len(context.graph.configurable)
-        nodes = context.graph.nodes
-        classes = np.bincount(context.configurable_class, minlength=len(OPCODE_CLASSES))
-        reached = (context.configurable_index >= 0).astype(np.float64)
-        within = []
-        for _ in _REACH:
-            reached = np.minimum(reached + context.neighbours @ reached, 1.0)
-            within.append(reached.mean())
-        shares = classes / context.configurable_nodes
-        return np.array([np.log2(1 + count), count / nodes, *shares, *within])
 
-
-class ChangedSurroundings(LayoutBlock):
+@layout_block(
+    cause=Cause.SURROUNDINGS,
+    columns={
+        f"neighbourhood__around_{what}_{power}hop__share": f"{meaning}, mean over the neighbours "
+        f"{power} edge(s) away: sum over changed nodes, divided by that over all configurable nodes"
+        for power in (1, 2)
+        for what, meaning in (
+            ("bytes", "log2(1 + output bytes)"),
+            *((name, f"share of {name} nodes") for name in _HEAVY),
+        )
+    },
+)
+def changed_surroundings(context: LayoutContext) -> BatchFunction:
     """Bytes and heavy operations around changed nodes, over those around all configurable nodes.
 
     The surroundings of a node are the k-th power of the row-normalised adjacency (operands and
@@ -136,28 +141,15 @@ class ChangedSurroundings(LayoutBlock):
     powers in place of learned convolutions are the idea of simplified graph convolutions (SGC, Wu
     et al. 2019).
     """
+    from scipy import sparse  # slow to import
 
-    cause = Cause.SURROUNDINGS
-    columns = {
-        f"neighbourhood__around_{what}_{power}hop__share": f"{meaning}, mean over the neighbours "
-        f"{power} edge(s) away: sum over changed nodes, divided by that over all configurable nodes"
-        for power in (1, 2)
-        for what, meaning in (
-            ("bytes", "log2(1 + output bytes)"),
-            *((name, f"share of {name} nodes") for name in _HEAVY),
-        )
-    }
-
-    def prepare(self, context: LayoutContext) -> BatchFunction:
-        from scipy import sparse  # slow to import
-
-        heavy = [context.opcode_class == OPCODE_CLASSES.index(name) for name in _HEAVY]
-        quantities = np.stack([log2p(context.bytes), *heavy], axis=1)
-        adjacency = context.neighbours
-        mean = sparse.diags_array(1 / np.maximum(np.diff(adjacency.indptr), 1)) @ adjacency
-        once = mean @ quantities
-        table = np.concatenate([once, mean @ once], axis=1)[context.graph.configurable]
-        total = table.sum(axis=0)
-        per_row = context.type_changed[context.row_type, None] * table[context.table.node]
-        over = np.where(total > 0, total, 1.0).tolist()
-        return sum_nodes([*per_row.T], over=over, per_row=True)
+    heavy = [context.opcode_class == OPCODE_CLASSES.index(name) for name in _HEAVY]
+    quantities = np.stack([log2p(context.bytes), *heavy], axis=1)
+    adjacency = context.neighbours
+    mean = sparse.diags_array(1 / np.maximum(np.diff(adjacency.indptr), 1)) @ adjacency
+    once = mean @ quantities
+    table = np.concatenate([once, mean @ once], axis=1)[context.graph.configurable]
+    total = table.sum(axis=0)
+    per_row = context.type_changed[context.row_type, None] * table[context.table.node]
+    over = np.where(total > 0, total, 1.0).tolist()
+    return sum_nodes([*per_row.T], over=over, per_row=True)

@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from xlarank.features.block import Cause, Column
-from xlarank.features.layout.aggregation import Batch, BatchFunction, LayoutBlock
+from xlarank.features.block import Cause, Column, layout_block
+from xlarank.features.layout.aggregation import Batch, BatchFunction
 from xlarank.features.layout.hardware import HARDWARE, Hardware
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_program import LayoutProgram
@@ -29,9 +29,9 @@ _CAUSES: Final = {
 }
 
 
-def _columns() -> dict[str, str]:
+def _columns() -> dict[str, Column]:
     """Return the column of each quantity, in order, with its meaning and cause."""
-    columns: dict[str, str] = {}
+    columns: dict[str, Column] = {}
     for name, meaning in QUANTITIES.items():
         suffix = "ratio"
         over = ", over the bytes of all tensors"
@@ -41,7 +41,8 @@ def _columns() -> dict[str, str]:
         elif name in _OPERATIONS:
             suffix = "share"
             over = ", over the operations of all dots"
-        columns[f"relayout__{name}__{suffix}"] = Column(meaning + over, _CAUSES.get(name))
+        cause = _CAUSES.get(name, Cause.COPIES)
+        columns[f"relayout__{name}__{suffix}"] = Column(meaning + over, cause)
     return columns
 
 
@@ -57,38 +58,37 @@ def program_ns(context: LayoutContext, hardware: Hardware) -> float:
     return max(1.0, 1e9 * seconds)
 
 
-class RelayoutCosts(LayoutBlock):
-    """Copies that a compiler inserts where layouts disagree, by simulated layout assignment.
-
-    All columns are 0 unless the settings name the hardware. The estimated time is the
-    program's time without copies, plus the hardware's cost of each quantity; nothing is learned.
-    """
-
-    cause = Cause.COPIES
-    columns = {
+@layout_block(
+    cause=Cause.COPIES,
+    columns={
         **_columns(),
         TIME: Column("estimated ns of the program with its copies, log2", Cause.ESTIMATE),
         "relayout__time__ratio": Column(
             "time of copies over the program's time without copies", Cause.ESTIMATE
         ),
-    }
+    },
+)
+def relayout_costs(context: LayoutContext) -> BatchFunction:
+    """Copies that a compiler inserts where layouts disagree, by simulated layout assignment.
 
-    def prepare(self, context: LayoutContext) -> BatchFunction:
-        if context.hardware is None:
-            return lambda batch: np.zeros((len(batch), len(self.columns)))
-        hardware = HARDWARE[context.hardware]
-        program = LayoutProgram(context, hardware)
-        total_bytes = max(1.0, float(context.bytes.sum()))
-        dot_flops = max(1.0, sum(program.flops.values()))
-        divisors = [dot_flops if name in _OPERATIONS else total_bytes for name in QUANTITIES]
-        is_count = np.array([name in _COUNTS for name in QUANTITIES])
-        costs = np.array([hardware.costs.get(name, 0.0) for name in QUANTITIES])
-        least = program_ns(context, hardware)
+    All columns are 0 unless the settings name the hardware. The estimated time is the
+    program's time without copies, plus the hardware's cost of each quantity; nothing is learned.
+    """
+    if context.hardware is None:
+        return lambda batch: np.zeros((len(batch), len(relayout_costs.columns)))
+    hardware = HARDWARE[context.hardware]
+    program = LayoutProgram(context, hardware)
+    total_bytes = max(1.0, float(context.bytes.sum()))
+    dot_flops = max(1.0, sum(program.flops.values()))
+    divisors = [dot_flops if name in _OPERATIONS else total_bytes for name in QUANTITIES]
+    is_count = np.array([name in _COUNTS for name in QUANTITIES])
+    costs = np.array([hardware.costs.get(name, 0.0) for name in QUANTITIES])
+    least = program_ns(context, hardware)
 
-        def finalize(batch: Batch) -> Floats:
-            quantities = relayout_quantities(program, batch.types)
-            scaled = np.where(is_count, log2p(quantities), quantities / divisors)
-            ns = (quantities * costs).sum(axis=1)
-            return np.column_stack([scaled, np.log2(least + ns), ns / least])
+    def finalize(batch: Batch) -> Floats:
+        quantities = relayout_quantities(program, batch.types)
+        scaled = np.where(is_count, log2p(quantities), quantities / divisors)
+        ns = (quantities * costs).sum(axis=1)
+        return np.column_stack([scaled, np.log2(least + ns), ns / least])
 
-        return finalize
+    return finalize

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from xlarank.data.schema import MAX_RANK, OPCODE, TILE_SLOTS
-from xlarank.features.block import Block, Cause, Column
+from xlarank.features.block import Cause, Column, block, tile_block
 from xlarank.features.program.program_context import OPCODE_CLASSES
 from xlarank.features.program.tensors import LANES, SUBLANES, Floats, Ints, log2p
 from xlarank.features.tile.tile_context import TileContext, run_length
@@ -17,39 +17,31 @@ from xlarank.features.tile.tile_context import TileContext, run_length
 VMEM_BYTES: Final = 16 * 2**20
 
 
-class Bounds(Block):
-    """Bounds in the file and their product, log2(1 + x); a bound of 0 is the whole dimension."""
-
-    kinds = ("tile",)
-    cause = Cause.TILES
-    columns = {
+@tile_block(
+    cause=Cause.TILES,
+    columns={
         f"bounds__{slot}_{what}__log": meaning.format(slot)
         for slot in TILE_SLOTS
         for what, meaning in (
             *((str(i), f"{{}} bound of dimension {i}") for i in range(MAX_RANK)),
             ("volume", "product of the {} bounds, a bound of 0 counting as the whole dimension"),
         )
-    }
-
-    def compute(self, context: TileContext) -> Floats:
-        parts: list[Floats] = []
-        for slot in TILE_SLOTS:
-            parts += [context.bounds[slot], context.tiles[slot].prod(axis=1)]
-        return np.column_stack([*map(log2p, parts)])
+    },
+)
+def tile_bounds(context: TileContext) -> Floats:
+    """Bounds in the file and their product, log2(1 + x); a bound of 0 is the whole dimension."""
+    parts: list[Floats] = []
+    for slot in TILE_SLOTS:
+        parts += [context.bounds[slot], context.tiles[slot].prod(axis=1)]
+    return np.column_stack([*map(log2p, parts)])
 
 
 _INSIDE: Final = "part of the last one along dimension {} that lies inside the tensor"
 
 
-class TileCounts(Block):
-    """Number of tiles ceil(extent / bound), log2, and how evenly bounds divide extents.
-
-    Edge waste is the volume covered by the tiles over the true volume, minus 1.
-    """
-
-    kinds = ("tile",)
-    cause = Cause.TILES
-    columns = {
+@tile_block(
+    cause=Cause.TILES,
+    columns={
         f"tiles__{slot}_{what}__{how}": f"{slot} tiles: {meaning}"
         for slot in ("output", "kernel")
         for what, how, meaning in (
@@ -60,21 +52,25 @@ class TileCounts(Block):
             ("whole", "share", "share of dimensions that are not cut"),
             *((f"rest_{i}", "share", _INSIDE.format(i)) for i in range(3)),
         )
-    }
+    },
+)
+def tile_counts(context: TileContext) -> Floats:
+    """Number of tiles ceil(extent / bound), log2, and how evenly bounds divide extents.
 
-    def compute(self, context: TileContext) -> Floats:
-        parts: list[Floats] = []
-        for slot in ("output", "kernel"):
-            tile = context.tiles[slot]
-            extents = context.extents[slot]
-            inside = extents > 0
-            counts = np.where(inside, np.ceil(extents / tile), 1.0)
-            covered = np.where(inside, counts * tile / np.where(inside, extents, 1.0), 1.0)
-            parts += [np.log2(counts), np.log2(counts.prod(axis=1)), covered.prod(axis=1) - 1.0]
-            for ratio in (covered, counts):
-                parts.append((inside & (ratio == 1.0)).sum(axis=1) / max(1, inside.sum()))
-            parts.append(np.where(inside, (extents - (counts - 1.0) * tile) / tile, 1.0)[:, :3])
-        return np.column_stack(parts)
+    Edge waste is the volume covered by the tiles over the true volume, minus 1.
+    """
+    parts: list[Floats] = []
+    for slot in ("output", "kernel"):
+        tile = context.tiles[slot]
+        extents = context.extents[slot]
+        inside = extents > 0
+        counts = np.where(inside, np.ceil(extents / tile), 1.0)
+        covered = np.where(inside, counts * tile / np.where(inside, extents, 1.0), 1.0)
+        parts += [np.log2(counts), np.log2(counts.prod(axis=1)), covered.prod(axis=1) - 1.0]
+        for ratio in (covered, counts):
+            parts.append((inside & (ratio == 1.0)).sum(axis=1) / max(1, inside.sum()))
+        parts.append(np.where(inside, (extents - (counts - 1.0) * tile) / tile, 1.0)[:, :3])
+    return np.column_stack(parts)
 
 
 _PROPORTIONS: Final = {
@@ -88,16 +84,9 @@ _PROPORTIONS: Final = {
 _ALIGNMENT: Final = "largest power of two (up to 64) in the {}, log2"
 
 
-class TileShape(Block):
-    """Proportions of a tile to the extents and to the inner (vector) tile.
-
-    The last three dimensions, except the kernel's, are counted from the last one (0), which means
-    the same at every rank.
-    """
-
-    kinds = ("tile",)
-    cause = Cause.TILES
-    columns = {
+@tile_block(
+    cause=Cause.TILES,
+    columns={
         **{
             f"shape__{name.format(i)}": meaning.format(i)
             for name, meaning in _PROPORTIONS.items()
@@ -113,47 +102,42 @@ class TileShape(Block):
         "shape__output_last0_alignment__log": _ALIGNMENT.format("last output bound"),
         "shape__kernel_alignment__log": _ALIGNMENT.format("kernel tile's volume"),
         "shape__input_registers__log": "registers of 8 elements in the input (vector) tile, log2",
-    }
+    },
+)
+def tile_shape(context: TileContext) -> Floats:
+    """Proportions of a tile to the extents and to the inner (vector) tile.
 
-    def compute(self, context: TileContext) -> Floats:
-        rank = context.output_rank
-        ones = np.ones((context.configs, 3))
-        # the last three dimensions, the last one first; padded with 1
-        bounds = context.tiles["output"], context.tiles["input"]
-        output, input_ = (np.column_stack([ones, bound[:, :rank]])[:, :-4:-1] for bound in bounds)
-        extents = np.maximum(np.append(np.ones(3), context.extents["output"][:rank])[:-4:-1], 1.0)
-        by_dimension = [log2p(output), output / extents, log2p(input_)]
-        by_dimension += [np.log2(output / input_), input_ / extents]
-        last, inner_last = (bound[:, max(0, rank - 1)] for bound in bounds)
-        kernel = context.tiles["kernel"]
-        cut = kernel / np.maximum(context.extents["kernel"], 1.0)
-        volume, vector = (bound.prod(axis=1) for bound in bounds)
-        registers = vector / inner_last * np.ceil(inner_last / 8)  # 8 elements of 32 bits each
-        scalars = [np.minimum(cut.prod(axis=1), 2.0**24), np.log2(volume / vector)]
-        scalars += [np.log2(last / output[:, 1])]
-        scalars += [inner_last % 16 / 16, last % 16 / 16]
-        aligned = (inner_last, input_[:, 1], last, kernel.prod(axis=1))
-        scalars += [np.log2(np.gcd(_integers(bound), 64)) for bound in aligned]
-        return np.column_stack([*by_dimension, cut[:, :3], *scalars, np.log2(registers)])
+    The last three dimensions, except the kernel's, are counted from the last one (0), which means
+    the same at every rank.
+    """
+    rank = context.output_rank
+    ones = np.ones((context.configs, 3))
+    # the last three dimensions, the last one first; padded with 1
+    bounds = context.tiles["output"], context.tiles["input"]
+    output, input_ = (np.column_stack([ones, bound[:, :rank]])[:, :-4:-1] for bound in bounds)
+    extents = np.maximum(np.append(np.ones(3), context.extents["output"][:rank])[:-4:-1], 1.0)
+    by_dimension = [log2p(output), output / extents, log2p(input_)]
+    by_dimension += [np.log2(output / input_), input_ / extents]
+    last, inner_last = (bound[:, max(0, rank - 1)] for bound in bounds)
+    kernel = context.tiles["kernel"]
+    cut = kernel / np.maximum(context.extents["kernel"], 1.0)
+    volume, vector = (bound.prod(axis=1) for bound in bounds)
+    registers = vector / inner_last * np.ceil(inner_last / 8)  # 8 elements of 32 bits each
+    scalars = [np.minimum(cut.prod(axis=1), 2.0**24), np.log2(volume / vector)]
+    scalars += [np.log2(last / output[:, 1])]
+    scalars += [inner_last % 16 / 16, last % 16 / 16]
+    aligned = (inner_last, input_[:, 1], last, kernel.prod(axis=1))
+    scalars += [np.log2(np.gcd(_integers(bound), 64)) for bound in aligned]
+    return np.column_stack([*by_dimension, cut[:, :3], *scalars, np.log2(registers)])
 
 
 def _integers(bound: Floats) -> Ints:
     return np.clip(np.rint(bound), 1, 2.0**53).astype(np.int64)
 
 
-class Traffic(Block):
-    """Bytes that a tile holds, bytes that all tiles move, and work per byte.
-
-    With output tile m x n (n along the last dimension) and K contracted elements, a tile reads m*K
-    + K*n elements and writes m*n; without contraction, it reads and writes as many elements as
-    it has. m, n and K are in
-    elements, for ``traffic__inner_*`` in units of the bounds. Double buffering keeps two tiles in
-    vector memory, padded to hardware tiles.
-    """
-
-    kinds = ("tile",)
-    cause = Cause.TRAFFIC
-    columns = {
+@tile_block(
+    cause=Cause.TRAFFIC,
+    columns={
         "traffic__tile_bytes__log": "bytes of one output tile, log2(1 + x)",
         "traffic__working_set__log": "bytes of one output tile and what it reads, log2(1 + x)",
         "traffic__vmem__ratio": "two working sets over 16 MiB, at most 4",
@@ -170,56 +154,59 @@ class Traffic(Block):
         "traffic__inner_right__log": "vector tile columns times the reduction tile, log2(1 + x)",
         "traffic__inner_step__log": "vector tile times the reduction tile, log2(1 + x)",
         "traffic__inner_balance__log": "multiply-adds over reads of an inner step, log2(1 + x)",
-    }
+    },
+)
+def tile_traffic(context: TileContext) -> Floats:
+    """Bytes that a tile holds, bytes that all tiles move, and work per byte.
 
-    def compute(self, context: TileContext) -> Floats:
-        extents = context.extents["output"]
-        unit = context.unit
-        rank = max(1, context.output_rank)
-        depth = context.depth
-        tile = context.tiles["output"] * unit
-        vector = context.tiles["input"]
-        columns = tile[:, rank - 1]
-        rows = tile[:, : rank - 1].prod(axis=1)
-        inner_columns = vector[:, rank - 1]
-        inner_rows = vector[:, : rank - 1].prod(axis=1)
-        count = np.where(extents > 0, np.ceil(extents * unit / tile), 1.0).prod(axis=1)
-        volume = rows * columns
-        left = rows * depth if depth else volume
-        right = columns * depth
-        moved = volume + left + right
-        full = np.where(extents > 0, extents * unit, 1.0)
-        full_left = full[: rank - 1].prod() * depth
-        full_right = full[rank - 1] * depth
-        minimum = full.prod() + (full_left + full_right if depth else full.prod())
-        work = volume * max(depth, 1.0)
-        size = context.element_size
-        padded = np.ceil(columns / LANES) * LANES * rows
-        if rank > 1:
-            second = tile[:, rank - 2]
-            padded *= np.ceil(second / SUBLANES) * SUBLANES / second
-        vmem, padded_vmem = (
-            np.minimum(2 * elements * size / VMEM_BYTES, 4.0) for elements in (moved, padded)
-        )
-        columns_ = [log2p(volume * size), log2p(moved * size), vmem]
-        columns_ += [log2p(padded * size), padded / volume - 1.0, padded_vmem]
-        columns_ += [log2p(count * moved * size), np.log2(count * moved / max(minimum, 1.0))]
-        logs = [work / (moved * size), work, left * size, right * size]
-        inner = inner_rows * inner_columns
-        logs += [part * context.step for part in (inner_rows, inner_columns, inner)]
-        logs.append(inner / (inner_rows + inner_columns))
-        return np.stack([*columns_, *map(log2p, logs)], axis=1)
-
-
-class Kernel(Block):
-    """Class, sizes and work of the main node, and the extents that the output bounds divide.
-
-    Sizes are log2(1 + x).
+    With output tile m x n (n along the last dimension) and K contracted elements, a tile reads m*K
+    + K*n elements and writes m*n; without contraction, it reads and writes as many elements as
+    it has. m, n and K are in
+    elements, for ``traffic__inner_*`` in units of the bounds. Double buffering keeps two tiles in
+    vector memory, padded to hardware tiles.
     """
+    extents = context.extents["output"]
+    unit = context.unit
+    rank = max(1, context.output_rank)
+    depth = context.depth
+    tile = context.tiles["output"] * unit
+    vector = context.tiles["input"]
+    columns = tile[:, rank - 1]
+    rows = tile[:, : rank - 1].prod(axis=1)
+    inner_columns = vector[:, rank - 1]
+    inner_rows = vector[:, : rank - 1].prod(axis=1)
+    count = np.where(extents > 0, np.ceil(extents * unit / tile), 1.0).prod(axis=1)
+    volume = rows * columns
+    left = rows * depth if depth else volume
+    right = columns * depth
+    moved = volume + left + right
+    full = np.where(extents > 0, extents * unit, 1.0)
+    full_left = full[: rank - 1].prod() * depth
+    full_right = full[rank - 1] * depth
+    minimum = full.prod() + (full_left + full_right if depth else full.prod())
+    work = volume * max(depth, 1.0)
+    size = context.element_size
+    padded = np.ceil(columns / LANES) * LANES * rows
+    if rank > 1:
+        second = tile[:, rank - 2]
+        padded *= np.ceil(second / SUBLANES) * SUBLANES / second
+    vmem, padded_vmem = (
+        np.minimum(2 * elements * size / VMEM_BYTES, 4.0) for elements in (moved, padded)
+    )
+    columns_ = [log2p(volume * size), log2p(moved * size), vmem]
+    columns_ += [log2p(padded * size), padded / volume - 1.0, padded_vmem]
+    columns_ += [log2p(count * moved * size), np.log2(count * moved / max(minimum, 1.0))]
+    logs = [work / (moved * size), work, left * size, right * size]
+    inner = inner_rows * inner_columns
+    logs += [part * context.step for part in (inner_rows, inner_columns, inner)]
+    logs.append(inner / (inner_rows + inner_columns))
+    return np.stack([*columns_, *map(log2p, logs)], axis=1)
 
-    kinds = ("tile",)
-    scope = "graph"
-    columns = {
+
+@block(
+    kinds=("tile",),
+    scope="graph",
+    columns={
         **{f"kernel__is_{name}__flag": f"1 if the main node is {name}" for name in OPCODE_CLASSES},
         **{f"kernel__extent_{i}__log": f"output extent of dimension {i}" for i in range(MAX_RANK)},
         **{f"kernel__extent_last{i}__log": f"output extent {i} from the last" for i in range(3)},
@@ -233,32 +220,36 @@ class Kernel(Block):
         "kernel__smallest_operand__log": "bytes of the main node's smallest operand",
         "kernel__reduces_minor__flag": "1 if a reduction sums along the minor-most dimension",
         "kernel__physical__flag": "1 if bounds count hardware tiles in physical order",
-    }
+    },
+)
+def tile_kernel(context: TileContext) -> Floats:
+    """Class, sizes and work of the main node, and the extents that the output bounds divide.
 
-    def compute(self, context: TileContext) -> Floats:
-        main = context.main
-        extents = context.extents["output"]
-        rank = context.output_rank
-        operands = context.bytes[context.main_operands]
-        parameters = context.graph.opcode == OPCODE["parameter"]
-        reads = context.bytes[parameters].sum()
-        work = float(context.volume[main] * (context.depth or 1.0))
-        from_last = [extents[rank - 1 - i] if rank > i else 0.0 for i in range(3)]
-        intensity = work / max(1.0, reads + context.bytes[main])
-        sizes = [*extents, *from_last, context.depth, work]
-        sizes += [reads, intensity, parameters.sum(), len(operands)]
-        sizes += [operands.max(), operands.min()] if len(operands) else [0.0, 0.0]
-        classes = [context.main_class == name for name in OPCODE_CLASSES]
-        reduces_minor = False
-        if context.graph.opcode[main] == OPCODE["reduce"] and len(operands):
-            # trailing dimensions are summed if leading ones agree
-            operand = context.main_operands[0]
-            output_rank = int(context.rank[main])
-            leading = context.dims[[operand, main], :output_rank]
-            reduces_minor = (leading[0] == leading[1]).all()
-            reduces_minor &= context.default_layout[operand, 0] >= output_rank
-        flags = [reduces_minor, context.physical]
-        return np.array([*classes, *log2p(np.array(sizes)), *flags], np.float64)
+    Sizes are log2(1 + x).
+    """
+    main = context.main
+    extents = context.extents["output"]
+    rank = context.output_rank
+    operands = context.bytes[context.main_operands]
+    parameters = context.graph.opcode == OPCODE["parameter"]
+    reads = context.bytes[parameters].sum()
+    work = float(context.volume[main] * (context.depth or 1.0))
+    from_last = [extents[rank - 1 - i] if rank > i else 0.0 for i in range(3)]
+    intensity = work / max(1.0, reads + context.bytes[main])
+    sizes = [*extents, *from_last, context.depth, work]
+    sizes += [reads, intensity, parameters.sum(), len(operands)]
+    sizes += [operands.max(), operands.min()] if len(operands) else [0.0, 0.0]
+    classes = [context.main_class == name for name in OPCODE_CLASSES]
+    reduces_minor = False
+    if context.graph.opcode[main] == OPCODE["reduce"] and len(operands):
+        # trailing dimensions are summed if leading ones agree
+        operand = context.main_operands[0]
+        output_rank = int(context.rank[main])
+        leading = context.dims[[operand, main], :output_rank]
+        reduces_minor = (leading[0] == leading[1]).all()
+        reduces_minor &= context.default_layout[operand, 0] >= output_rank
+    flags = [reduces_minor, context.physical]
+    return np.array([*classes, *log2p(np.array(sizes)), *flags], np.float64)
 
 
 # A core of the AVX2 generation (Fog, *Instruction tables* and *The microarchitecture of Intel, AMD
@@ -343,20 +334,9 @@ class InnerLoop:
         return np.where(self.divides > 0, cycles, _LATENCY * self.lanes)
 
 
-class TileInner(Block):
-    """Innermost loop of a vector tile on a core with AVX2, and the kernel's time by it.
-
-    All columns are 0 without a vector tile. `InnerLoop` has the quantities and their sources. A
-    multiply-add takes `InnerLoop.cycles` / ``lanes``. Memory time is the bytes of the main node and
-    its operands, plus 256 for each run as long as the output tile's, over a bandwidth of 32, 12 or
-    4 bytes a cycle (up to 1 MiB, up to 16 MiB, more). The longer of computing and memory time is
-    the roofline (Williams et al. 2009, *Roofline: An Insightful Visual Performance Model*); their
-    sum assumes no overlap.
-    """
-
-    kinds = ("tile",)
-    cause = Cause.INNER
-    columns = {
+@tile_block(
+    cause=Cause.INNER,
+    columns={
         "inner__divides__flag": "1 if the vector tile divides the output tile in every dimension",
         "inner__lanes__share": "share of the registers' lanes that a row of the vector tile fills",
         "inner__odd__log": "largest odd factor of the vector tile's last dimension, log2",
@@ -374,28 +354,37 @@ class TileInner(Block):
                 ("sum", "cycles to compute and then move an output element"),
             )
         },
-    }
+    },
+)
+def tile_inner(context: TileContext) -> Floats:
+    """Innermost loop of a vector tile on a core with AVX2, and the kernel's time by it.
 
-    def compute(self, context: TileContext) -> Floats:
-        if not context.vectorised:
-            return np.zeros((context.configs, len(self.columns)))
-        loop = InnerLoop(context)
-        loop_length = _integers(loop.n)
-        users = loop.elements if loop.line_cycles else loop.n
-        filled = loop.n / (loop.lanes * np.ceil(loop.n / loop.lanes))
-        odd = loop_length / (loop_length & -loop_length)
-        waiting = _LATENCY * _ISSUED / loop.chains
-        logs = [odd, np.maximum(1.0, waiting), loop.loads / loop.elements, loop.lines / users]
-        main = context.main
-        rank = context.output_rank
-        run = run_length(context.tiles["output"][:, :rank], context.extents["output"][:rank])
-        moved = float(context.bytes[main] + context.bytes[context.main_operands].sum())
-        bandwidth = next(speed for limit, speed in _BANDWIDTH if moved < limit)
-        starts = 1 + _RUN_START / (run * context.element_size)
-        memory = moved / max(1.0, float(context.volume[main])) / bandwidth * starts
-        computing = loop.cycles / loop.lanes * loop.depth
-        # a node without elements moves nothing: at least a millionth of a cycle keeps logarithms
-        # finite
-        times = [memory, np.maximum(computing, memory), computing + memory]
-        logs += [1.0 + loop.spilled, loop.cycles, run, *(np.maximum(time, 1e-6) for time in times)]
-        return np.stack([loop.divides, filled, *map(np.log2, logs)], axis=1)
+    All columns are 0 without a vector tile. `InnerLoop` has the quantities and their sources. A
+    multiply-add takes `InnerLoop.cycles` / ``lanes``. Memory time is the bytes of the main node and
+    its operands, plus 256 for each run as long as the output tile's, over a bandwidth of 32, 12 or
+    4 bytes a cycle (up to 1 MiB, up to 16 MiB, more). The longer of computing and memory time is
+    the roofline (Williams et al. 2009, *Roofline: An Insightful Visual Performance Model*); their
+    sum assumes no overlap.
+    """
+    if not context.vectorised:
+        return np.zeros((context.configs, len(tile_inner.columns)))
+    loop = InnerLoop(context)
+    loop_length = _integers(loop.n)
+    users = loop.elements if loop.line_cycles else loop.n
+    filled = loop.n / (loop.lanes * np.ceil(loop.n / loop.lanes))
+    odd = loop_length / (loop_length & -loop_length)
+    waiting = _LATENCY * _ISSUED / loop.chains
+    logs = [odd, np.maximum(1.0, waiting), loop.loads / loop.elements, loop.lines / users]
+    main = context.main
+    rank = context.output_rank
+    run = run_length(context.tiles["output"][:, :rank], context.extents["output"][:rank])
+    moved = float(context.bytes[main] + context.bytes[context.main_operands].sum())
+    bandwidth = next(speed for limit, speed in _BANDWIDTH if moved < limit)
+    starts = 1 + _RUN_START / (run * context.element_size)
+    memory = moved / max(1.0, float(context.volume[main])) / bandwidth * starts
+    computing = loop.cycles / loop.lanes * loop.depth
+    # a node without elements moves nothing: at least a millionth of a cycle keeps logarithms
+    # finite
+    times = [memory, np.maximum(computing, memory), computing + memory]
+    logs += [1.0 + loop.spilled, loop.cycles, run, *(np.maximum(time, 1e-6) for time in times)]
+    return np.stack([loop.divides, filled, *map(np.log2, logs)], axis=1)

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from xlarank.data.schema import MAX_RANK, OPCODE
-from xlarank.features.block import Block, Cause
+from xlarank.features.block import Cause, tile_block
 from xlarank.features.program.tensors import LANES, WORD_BYTES, Floats, log2p
 from xlarank.features.tile.tile_context import TileContext, run_length
 
@@ -320,18 +320,9 @@ COSTS: Final = {
 }
 
 
-class TpuTime(Block):
-    """Estimate of the kernel's cycles on TPU v3 and its parts; logarithms are log2.
-
-    A kernel is a loop over windows (`xlarank.features.tile.tpu_time`) that overlaps moving with
-    computing, so it takes the longer of the two plus one step of the shorter. Every step, tile and
-    contiguous run has a fixed cost. Constants are fitted to the TPU compiler's estimates per kind
-    of kernel. All columns are 0 with a vector tile.
-    """
-
-    kinds = ("tile",)
-    cause = Cause.ESTIMATE
-    columns = {
+@tile_block(
+    cause=Cause.ESTIMATE,
+    columns={
         "tpu__cycles__log": "estimated cycles, log2",
         "tpu__moving__log": "cycles of copies between memory and vector memory, log2(1 + x)",
         "tpu__computing__log": "cycles of the vector and the matrix unit, log2(1 + x)",
@@ -347,22 +338,29 @@ class TpuTime(Block):
         "tpu__vector__log": "registers of elementwise work in a step, log2(1 + x)",
         "tpu__summed__log": "registers accumulated in vector memory, log2(1 + x)",
         "tpu__tile__log": "registers of an output tile, log2(1 + x)",
-    }
+    },
+)
+def tpu_time(context: TileContext) -> Floats:
+    """Estimate of the kernel's cycles on TPU v3 and its parts; logarithms are log2.
 
-    def compute(self, context: TileContext) -> Floats:
-        if context.vectorised:
-            return np.zeros((context.configs, len(self.columns)))
-        loop = WindowLoop(context)
-        costs = COSTS[loop.kind]
-        moving = costs.moving(loop)
-        computing = costs.computing(loop)
-        cycles = costs.cycles(loop)
-        balance = np.clip(np.log2((moving + 1) / (computing + 1)), -10, 10)
-        times = [np.log2(cycles), log2p(moving), log2p(computing), balance]
-        steps = [np.log2(loop.steps), loop.steps * costs.step / cycles, np.log2(loop.tiles)]
-        moved = [log2p(loop.moved / loop.steps), np.log2(loop.moved / loop.moved.min())]
-        moved.append(log2p(loop.runs + loop.kernel_runs))
-        products = [loop.passes / loop.steps, loop.rows / np.maximum(loop.passes, 1.0)]
-        vectors = [loop.computed / _REGISTER / loop.steps, loop.summed / _REGISTER]
-        sizes = [*products, *vectors, loop.tile / _REGISTER]
-        return np.stack([*times, *steps, *moved, *map(log2p, sizes)], axis=1)
+    A kernel is a loop over windows (`xlarank.features.tile.tpu_time`) that overlaps moving with
+    computing, so it takes the longer of the two plus one step of the shorter. Every step, tile and
+    contiguous run has a fixed cost. Constants are fitted to the TPU compiler's estimates per kind
+    of kernel. All columns are 0 with a vector tile.
+    """
+    if context.vectorised:
+        return np.zeros((context.configs, len(tpu_time.columns)))
+    loop = WindowLoop(context)
+    costs = COSTS[loop.kind]
+    moving = costs.moving(loop)
+    computing = costs.computing(loop)
+    cycles = costs.cycles(loop)
+    balance = np.clip(np.log2((moving + 1) / (computing + 1)), -10, 10)
+    times = [np.log2(cycles), log2p(moving), log2p(computing), balance]
+    steps = [np.log2(loop.steps), loop.steps * costs.step / cycles, np.log2(loop.tiles)]
+    moved = [log2p(loop.moved / loop.steps), np.log2(loop.moved / loop.moved.min())]
+    moved.append(log2p(loop.runs + loop.kernel_runs))
+    products = [loop.passes / loop.steps, loop.rows / np.maximum(loop.passes, 1.0)]
+    vectors = [loop.computed / _REGISTER / loop.steps, loop.summed / _REGISTER]
+    sizes = [*products, *vectors, loop.tile / _REGISTER]
+    return np.stack([*times, *steps, *moved, *map(log2p, sizes)], axis=1)

@@ -19,7 +19,7 @@ from tests.features.oracle_configs import SLOTS, Columns, Configuration, Configu
 from tests.features.oracle_program import CLASSES, dot_roles, fused_away, reshape_roles
 from tests.features.oracle_time import fastest_time, time_columns
 from xlarank.features.layout.tied_nodes import TiedNode
-from xlarank.features.listwise import rank_sources
+from xlarank.features.listwise import RANK_SOURCES
 
 REACH = 5
 HEAVY = ("convolution", "dot", "reduce", "transpose")
@@ -352,7 +352,7 @@ def stacked(rows: Sequence[Mapping[str, float]]) -> Columns:
     """
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     ranked: Columns = {}
-    for name in {*rank_sources().values()} & {*columns}:
+    for name in {*RANK_SOURCES.values()} & {*columns}:
         values = [float(np.float32(value)) for value in columns[name]]
         stem = name.replace("__", "_", 1)
         places = [sum(v < own for v in values) + (values.count(own) - 1) / 2 for own in values]

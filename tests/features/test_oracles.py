@@ -23,12 +23,12 @@ from tests.graphs import Arrays, examples
 from xlarank.data.schema import OPCODE
 from xlarank.features.assembly import assemble
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.relayout_blocks import RelayoutCosts
+from xlarank.features.layout.relayout_blocks import relayout_costs
 from xlarank.features.layout.tied_nodes import tied_nodes
-from xlarank.features.listwise import COPY_RANKS
+from xlarank.features.listwise import copy_ranks
 from xlarank.features.program.program_context import CLASS_OF_OPCODE, OPCODE_CLASSES
 from xlarank.features.rows import GraphRows
-from xlarank.features.tile.tpu_time import TpuTime
+from xlarank.features.tile.tpu_time import tpu_time
 
 EXHAUSTIVE = pytest.mark.exhaustive
 #: Small files with many kinds of configurable nodes; in the last, a reduction has its array last.
@@ -48,7 +48,7 @@ STILL = (
 
 def compare(oracle: LayoutOracle | TileOracle, features: GraphRows) -> None:
     expected = {**oracle.config_columns(), **oracle.graph_columns()}
-    elsewhere = {*TpuTime.columns, *RelayoutCosts.columns, *COPY_RANKS.columns}
+    elsewhere = {*tpu_time.columns, *relayout_costs.columns, *copy_ranks.columns}
     unchecked = set(features.columns) - set(expected) - elsewhere
     assert not unchecked, "a column without an independent reference is one nobody checked"
     assert wrong_columns(features, expected, relative=1e-5, absolute=1e-5) == []

@@ -22,9 +22,9 @@ from xlarank.features.layout.layout_assignment import Assignment
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_mapping import element_order
 from xlarank.features.layout.layout_program import LayoutProgram
-from xlarank.features.layout.relayout_blocks import TIME, RelayoutCosts
+from xlarank.features.layout.relayout_blocks import TIME, relayout_costs
 from xlarank.features.layout.relayout_quantities import QUANTITIES, relayout_quantities
-from xlarank.features.listwise import COPY_RANKS
+from xlarank.features.listwise import copy_ranks
 from xlarank.features.rows import Recipe
 
 MLP = SAMPLE / "layout/cpu/random/valid/mlp__a.npz"
@@ -51,7 +51,7 @@ def test_columns_of_a_graph_in_other_words(name, machine, monkeypatch):
 def test_columns_are_finite_and_the_time_is_at_least_that_without_relayouts(arrays, machine):
     rows = assemble(graph_of(arrays), machine)
     values = by_name(rows)
-    for name in (*RelayoutCosts.columns, *COPY_RANKS.columns):
+    for name in (*relayout_costs.columns, *copy_ranks.columns):
         assert np.isfinite(values[name]).all()
     assert (values["relayout__time__ratio"] >= 0).all()
     assert (values[TIME] >= 0).all()
@@ -106,7 +106,7 @@ def test_without_hardware_the_columns_are_0_and_nothing_is_simulated(monkeypatch
     monkeypatch.setattr("xlarank.features.layout.relayout_blocks.relayout_quantities", None)
     plain = assemble(read_graph(MLP), xla)
     assert plain.columns == priced.columns
-    at = [plain.columns.index(name) for name in RelayoutCosts.columns]
+    at = [plain.columns.index(name) for name in relayout_costs.columns]
     assert priced.matrix()[:, at].any() and not plain.matrix()[:, at].any()
     assert Recipe.of("layout", cpu) != Recipe.of("layout", xla) == Recipe.of("layout")
 

@@ -179,16 +179,16 @@ def test_broken_and_unrankable_files_are_named(tree):
 
 def test_columns_are_found_by_name_or_pattern():
     (block,) = blocks_by_column("padding__output_waste__max").values()
-    meaning = block.columns["padding__output_waste__max"]
+    meaning = block.columns["padding__output_waste__max"].meaning
     assert meaning == "largest waste of output tensors of configurable nodes"
-    assert (block.kinds, block.title, block.scope) == (("layout",), "Padding", "configuration")
+    assert (block.kinds, block.name, block.scope) == (("layout",), "padding", "configuration")
     assert "8 sublanes x 128 lanes" in block.about and not block.listwise
     (block,) = blocks_by_column("size__nodes__log").values()
     assert (block.kinds, block.scope) == (("layout", "tile"), "graph"), "one of both kinds"
     assert blocks_by_column("candidates__minority__share").popitem()[1].listwise
-    declared = {name: type(block).__name__ for block in BLOCKS for name in block.columns}
+    declared = {name: block.name for block in BLOCKS for name in block.columns}
     assert blocks_by_column("*").keys() == declared.keys()
-    in_order = [name for name, block in declared.items() if block == "Violation"]
+    in_order = [name for name, block in declared.items() if block == "violation"]
     assert [*blocks_by_column("violation__*")] == in_order
     typo = r"outptu_waste__max' is not a column.*padding__output_waste__max"
     for name, message in (("padding__outptu_waste__max", typo), ("qqq", "one of [0-9]+ columns;")):

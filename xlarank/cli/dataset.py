@@ -186,7 +186,7 @@ def explain_feature(
     if name == "*":
         show_rows(
             {
-                "block": block.title,
+                "block": block.name,
                 "graphs": " and ".join(block.kinds),
                 ">columns": len(block.columns),
                 "~such as": example,
@@ -200,7 +200,7 @@ def explain_feature(
         show_rows(
             {
                 "column": column,
-                "~meaning": block.columns[column],
+                "~meaning": block.columns[column].meaning,
                 "scope": block.scope + ", listwise" * block.listwise,
             }
             for column, block in columns.items()
@@ -208,9 +208,9 @@ def explain_feature(
         return
     ((column, block),) = columns.items()
     say(column, "bold")
-    kinds = f"{block.title}, {' and '.join(block.kinds)} graphs"
+    kinds = f"{block.name}, {' and '.join(block.kinds)} graphs"
     counts = f"one value per {block.scope}"
-    lines = [block.columns[column], "", f"{kinds}: {counts}"]
+    lines = [block.columns[column].meaning, "", f"{kinds}: {counts}"]
     if block.listwise:
         lines.append("listwise: computed from all candidates of the graph, without labels")
     for line in [*lines, "", *block.about.splitlines()]:

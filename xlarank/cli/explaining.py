@@ -49,12 +49,11 @@ def _show_difference(result: Explanation) -> None:
 
 
 def _show_columns(result: Explanation) -> None:
-    from xlarank.features.meanings import column_meanings
+    from xlarank.features.meanings import meaning_of
 
-    meanings = column_meanings()
     rows = []
     for name, value in list(result.columns.items())[:_TOP]:
-        meaning = meanings.get(name, "")
+        meaning = meaning_of(name)
         rows.append({">contribution": f"{value:+z.4f}", "column": name, "~meaning": meaning})
     show_rows(rows)
 
