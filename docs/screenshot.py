@@ -1,7 +1,8 @@
-"""Picture of the README: real output of `rank` and `evaluate` on the embedded sample.
+"""Pictures of the README: output of `rank` and `evaluate` on the embedded sample.
 
 Run `python docs/screenshot.py`. It trains `layout:cpu:random` in a temporary workspace, runs the
-shown commands and writes docs/assets/screenshot.svg.
+shown commands and writes docs/assets/COMMAND.svg. Some columns are left out, so that the pictures
+can be read on a phone.
 """
 
 import os
@@ -18,50 +19,70 @@ from rich.console import Console
 from rich.text import Text
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PICTURE: Final = ROOT / "docs/assets/screenshot.svg"
-WIDTH: Final = 100
+PICTURES: Final = ROOT / "docs/assets"
+#: Characters in a line of the picture, and in one of the output.
+WIDTH: Final = 56
+OUTPUT_WIDTH: Final = 100
 PREPARED: Final = "train -c layout:cpu:random --seeds 1 --rounds 100"
-#: Commands, with the beginnings of the first shown line and of the line after the last one.
+#: Commands, and the shown parts of their output: the beginnings of the first line and of the line
+#: after the last one, and a pattern of the columns to leave out, in the first line.
 SHOWN: Final = (
-    ("rank data/sample/npz/layout/nvidia-h200/random/valid/mlp_train__a.npz --top 6", "", "next:"),
-    ("evaluate -c layout:cpu:random", "ranker", "next:"),
+    (
+        "rank data/sample/npz/layout/nvidia-h200/random/valid/mlp_train__a.npz --top 6",
+        (("mlp", "place", ""), ("place", "the", "score.*µs  "), ("the", "next:", "")),
+    ),
+    (
+        "evaluate -c layout:cpu:random",
+        (
+            ("layout:", "graph", ""),
+            ("ranker", "better", "(?<=Kendall tau).*"),
+            ("better", "times", ""),
+        ),
+    ),
 )
 
 
-def output_of(command: str, folder: str) -> list[str]:
+def output_of(command: str, folder: str) -> list[Text]:
     """Return the lines that a command prints in a folder, with their colours."""
     words = [sys.executable, str(ROOT / "run.py"), *shlex.split(command)]
-    settings = {"COLUMNS": str(WIDTH), "FORCE_COLOR": "1", "OMP_WAIT_POLICY": "passive"}
+    settings = {"COLUMNS": str(OUTPUT_WIDTH), "FORCE_COLOR": "1", "OMP_WAIT_POLICY": "passive"}
     done = subprocess.run(
         words, cwd=folder, env=os.environ | settings, check=True, capture_output=True, text=True
     )
-    return done.stdout.splitlines()
+    return [Text.from_ansi(line) for line in done.stdout.splitlines()]
 
 
-def part(lines: list[str], first: str, end: str) -> str:
-    """Return the lines from the one that begins with ``first`` to before that with ``end``."""
-    plain = [Text.from_ansi(line).plain for line in lines]
-    start = next(at for at, line in enumerate(plain) if line.startswith(first) and line)
-    stop = next(at for at, line in enumerate(plain) if at > start and line.startswith(end))
-    return "\n".join(lines[start:stop])
+def part(lines: list[Text], first: str, end: str, left_out: str) -> list[Text]:
+    """Return the lines from the one that begins with ``first`` to before that with ``end``,
+    without the columns that match ``left_out`` in the first line.
+    """
+    start = next(at for at, line in enumerate(lines) if line.plain.startswith(first))
+    stop = next(at for at, line in enumerate(lines) if at > start and line.plain.startswith(end))
+    if not left_out:
+        return lines[start:stop]
+    columns = re.search(left_out, lines[start].plain)
+    assert columns is not None, f"not in the output: {left_out}"
+    return [line[: columns.start()] + line[columns.end() :] for line in lines[start:stop]]
 
 
 def main() -> None:
-    """Write the picture."""
+    """Write the pictures."""
+    # The page fetches no fonts.
+    code = re.sub(r"@font-face {{.*?}}\s*", "", CONSOLE_SVG_FORMAT, flags=re.S)
     with (
         tempfile.TemporaryDirectory() as folder,
         open(os.devnull, "w", encoding="utf-8") as nowhere,
     ):
         (Path(folder) / "data").symlink_to(ROOT / "data")
         output_of(PREPARED, folder)
-        console = Console(record=True, width=WIDTH, file=nowhere, force_terminal=True)
-        for command, first, end in SHOWN:
+        for command, parts in SHOWN:
+            console = Console(record=True, width=WIDTH, file=nowhere, force_terminal=True)
             console.print(Text(f"$ xlarank {command}", "bold green"))
-            console.print(Text.from_ansi(part(output_of(command, folder), first, end)))
-            console.print()
-    # The page fetches no fonts.
-    code = re.sub(r"@font-face {{.*?}}\s*", "", CONSOLE_SVG_FORMAT, flags=re.S)
-    console.save_svg(str(PICTURE), title="xlarank", code_format=code)
+            lines = output_of(command, folder)
+            for first, end, left_out in parts:
+                console.print(*part(lines, first, end, left_out), sep="\n")
+            picture = PICTURES / f"{command.split()[0]}.svg"
+            console.save_svg(str(picture), title="xlarank", code_format=code)
 
 
 if __name__ == "__main__":

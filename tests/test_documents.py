@@ -117,7 +117,7 @@ def test_the_readme_and_its_code_are_short():
 @pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files_and_tables_are_of_this_version(page):
     text = page.read_text(encoding="utf-8")
-    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text) + re.findall(r'src="([^"]+)"', text)
     assert [link for link in links if not (page.parent / link).exists()] == []
     written = (in_readme if page == README else in_page)(text, read(path_of()))
     assert written == text, "run: python -m benchmarks.results"
