@@ -60,8 +60,7 @@ class ModelCard:
         kinds: kernel families known to be in the training data; empty for layouts.
         fallback: whether graphs of unseen kernel families are scored by `blend_default`, as out of
             fold.
-        also_from, also_weights: training graphs, and weight (default 1), of other collections by
-            name.
+        also_from: training graphs of other collections by name.
         seeds: number of seeds.
         members: checksum of each member by folder; empty for a rule alone.
         rule, rule_weight: columns whose weighted sum ranks if there are no members.
@@ -85,7 +84,6 @@ class ModelCard:
     fallback: bool = False
     select: str = "mean"
     also_from: dict[str, list[str]] = field(default_factory=dict)
-    also_weights: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     seeds: int = 1
     members: dict[str, str] = field(default_factory=dict)

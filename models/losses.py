@@ -126,14 +126,13 @@ def lambdarank(member: Member, data: TrainingData, settings: FitSettings) -> Dat
         return objectives.relevance(merged, params["labels"])
 
     labels = data.per_group(relevance)
-    weight = np.repeat(data.group_weight, np.diff(data.indptr))
     objective = {
         "objective": "lambdarank",
         "label_gain": list(range(int(labels.max()) + 1)),
         "lambdarank_truncation_level": max(sizes),
         "lambdarank_norm": params["lambdarank_norm"],
     }
-    return Dataset(data, labels, objective, weight, sizes)
+    return Dataset(data, labels, objective, group=sizes)
 
 
 def ranknet(member: Member, data: TrainingData, settings: FitSettings) -> Dataset:
@@ -141,7 +140,7 @@ def ranknet(member: Member, data: TrainingData, settings: FitSettings) -> Datase
     size.
     """
     params = member.params
-    weight = objectives.row_weights(data.indptr, params["graph_weight"], data.group_weight)
+    weight = objectives.row_weights(data.indptr, params["graph_weight"])
     loss = objectives.RankNetLoss(
         data.cost, data.indptr, weight, params["pairs"], params["tie_tolerance"]
     )
@@ -160,7 +159,7 @@ def pairwise(member: Member, data: TrainingData, settings: FitSettings) -> Datas
         return 1 - objectives.mean_rank(objectives.merge_ties(cost, params["tie_tolerance"]))
 
     labels = data.per_group(relevance)
-    row_weight = objectives.row_weights(data.indptr, params["graph_weight"], data.group_weight)
+    row_weight = objectives.row_weights(data.indptr, params["graph_weight"])
     objective = {
         "objective": "rank:pairwise",
         "lambdarank_pair_method": "mean",  # the default compares only the top 32 of a group
@@ -192,7 +191,7 @@ def log_time(member: Member, data: TrainingData, settings: FitSettings) -> Datas
     if init_score is None or member.kind == "layout":
         label = data.centred(label)
     sizes = np.diff(data.indptr)
-    weight = np.repeat(data.group_weight / sizes, sizes) * sizes.mean()
+    weight = np.repeat(1 / sizes, sizes) * sizes.mean()
     params: dict[str, Any] = {"objective": "regression"}
     if member.params["monotone"] and data.target.times:
         columns = [data.columns[index] for index in member.used]

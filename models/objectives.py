@@ -91,21 +91,17 @@ def blend(scores: Sequence[Floats], weights: Sequence[float] | Floats) -> Floats
     return np.average([mean_rank(score) for score in scores], axis=0, weights=weights)
 
 
-def row_weights(indptr: Integers, how: str, factor: Floats | None = None) -> Floats:
+def row_weights(indptr: Integers, how: str) -> Floats:
     """Return weights of rows, ``(rows,)``, equal within a graph and 1 on average, for a loss that
     sums over rows.
 
-    The weights are then multiplied by ``factor (graphs,)``.
-
     >>> row_weights(np.array([0, 1, 4]), "equal").round(3).tolist()
     [2.0, 0.667, 0.667, 0.667]
-    >>> row_weights(np.array([0, 1, 4]), "rows", np.array([1.0, 0.5])).tolist()
-    [1.0, 0.5, 0.5, 0.5]
     """
     sizes = np.diff(indptr).astype(np.float64)
     total = sizes ** GRAPH_WEIGHTS[how]
     weights: Floats = np.repeat(total / sizes, np.diff(indptr)) * (sizes.sum() / total.sum())
-    return weights if factor is None else weights * np.repeat(factor, np.diff(indptr))
+    return weights
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from typing import Any, Final, Self
 
@@ -133,62 +134,57 @@ class FitSettings:
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """Query groups of one kind of graphs.
+    """Query groups of one kind of graphs: the measured rows of rankable graphs.
 
     Attributes:
-        cost: ``(rows,)`` lower is faster; comparable only within a group.
-        indptr: ``(groups + 1,)``; group g is rows ``indptr[g]:indptr[g + 1]``.
-        group_weight: ``(groups,)`` factor of each group in a loss.
         target: hardware to rank for.
         also: groups of other collections, used for training but not for validation.
         orders: permutation of the rows of each group; None unless `shuffled`.
     """
 
     parts: Sequence[GraphRows]
-    cost: Floats
-    indptr: Integers
-    names: list[str]
-    families: list[str]
-    columns: list[str]
-    group_weight: Floats
     target: Target = UNKNOWN
     also: TrainingData | None = None
     orders: Sequence[Indices] | None = None
 
     @classmethod
     def from_graphs(cls, graphs: Sequence[GraphRows], target: Target = UNKNOWN) -> Self:
-        """Join the measured rows of rankable graphs; raises `ModelError` if there are none or
-        columns differ.
-        """
+        """Take the measured rows of rankable graphs; raises `ModelError` if there are none."""
         usable = [graph.measured() for graph in graphs if graph.labelled and graph.rankable]
         if not usable:
+            got = f"none of {counted(len(graphs), 'graph')} can be trained on"
             expected = "a graph with measured runtimes and two configurations that differ"
-            raise ModelError(
-                f"none of {counted(len(graphs), 'graph')} can be trained on", expected=expected
-            )
-        for graph in usable:
-            _require_equal_columns(graph.name, graph.columns, usable[0].name, usable[0].columns)
-        return cls._of(usable, np.ones(len(usable)), target)
-
-    @classmethod
-    def _of(cls, parts: list[GraphRows], weight: Floats, target: Target) -> Self:
-        names = [part.name for part in parts]
-        cost = np.concatenate([part.row_cost for part in parts])
-        indptr = np.cumsum([0, *map(len, parts)])
-        return cls(
-            parts,
-            cost,
-            indptr,
-            names,
-            [*map(program_family, names)],
-            parts[0].columns,
-            weight,
-            target,
-        )
+            raise ModelError(got, expected=expected)
+        return cls(usable, target)
 
     @property
     def groups(self) -> int:
-        return len(self.names)
+        return len(self.parts)
+
+    @cached_property
+    def names(self) -> list[str]:
+        return [part.name for part in self.parts]
+
+    @cached_property
+    def families(self) -> list[str]:
+        return [program_family(name) for name in self.names]
+
+    @property
+    def columns(self) -> list[str]:
+        return self.parts[0].columns
+
+    @cached_property
+    def indptr(self) -> Integers:
+        """``(groups + 1,)``; group g is rows ``indptr[g]:indptr[g + 1]``."""
+        return np.cumsum([0, *map(len, self.parts)])
+
+    @cached_property
+    def cost(self) -> Floats:
+        """``(rows,)`` lower is faster; comparable only within a group."""
+        costs = [part.row_cost for part in self.parts]
+        if self.orders is not None:
+            costs = [cost[order] for cost, order in zip(costs, self.orders, strict=True)]
+        return np.concatenate(costs)
 
     def matrix(self, used: Indices | None = None) -> Matrix:
         """Copy the rows with all columns, or with those ``used`` (ascending), ``(rows,
@@ -207,8 +203,7 @@ class TrainingData:
     def shuffled(self, seed: int) -> TrainingData:
         """Shuffle the rows of each group, seeded by ``seed`` and the graph's name."""
         orders = [graph_generator(seed, part.name).permutation(len(part)) for part in self.parts]
-        cost = [self.cost[self.rows_of(group)][order] for group, order in enumerate(orders)]
-        return replace(self, cost=np.concatenate(cost), orders=orders)
+        return replace(self, orders=orders)
 
     def rows_of(self, group: int) -> slice:
         return slice(int(self.indptr[group]), int(self.indptr[group + 1]))
@@ -226,20 +221,11 @@ class TrainingData:
 
     def take(self, groups: Sequence[int]) -> TrainingData:
         """Return a subset of the groups, sharing their rows, without ``also``."""
-        weight = self.group_weight[np.asarray(groups, np.intp)]
-        return self._of([self.parts[group] for group in groups], weight, self.target)
+        return TrainingData([self.parts[group] for group in groups], self.target)
 
     def join(self, other: TrainingData) -> TrainingData:
-        """Append the groups of ``other``; raises `ModelError` if their columns differ."""
-        _require_equal_columns(other.names[0], other.columns, self.names[0], self.columns)
-        weight = np.concatenate([self.group_weight, other.group_weight])
-        return self._of([*self.parts, *other.parts], weight, self.target)
-
-    def weighted(self, weight: float) -> TrainingData:
-        """Multiply the weight of every group; raises `ModelError` unless ``weight`` is above 0."""
-        return replace(
-            self, group_weight=self.group_weight * Interval(0, above=True)("weight", weight)
-        )
+        """Append the groups of ``other``, which have the same columns."""
+        return TrainingData([*self.parts, *other.parts], self.target)
 
     def without(self, held_out: Sequence[int]) -> TrainingData:
         """Return the training groups except those ``held_out``.
@@ -281,10 +267,3 @@ class Dataset:
     weight: Floats | None = None
     group: list[int] | None = None
     init_score: Floats | None = None
-
-
-def _require_equal_columns(name: str, columns: list[str], first: str, expected: list[str]) -> None:
-    if columns != expected:
-        raise ModelError(
-            f"{name} and {first} have different columns", do="run build-features again"
-        )

@@ -24,12 +24,7 @@ from xlarank.pipelines.support.evaluation import add_rules, board, compared
 from xlarank.pipelines.support.progress import steps_of
 from xlarank.pipelines.support.tables import Table
 from xlarank.pipelines.support.workspaces import chosen_collections, leaving_out, workspace_lock
-from xlarank.pipelines.training.training_sets import (
-    MAX_ROWS,
-    StoredTrainingSet,
-    extra_collections,
-    read_training_set,
-)
+from xlarank.pipelines.training.training_sets import MAX_ROWS, StoredTrainingSet, read_training_set
 
 if TYPE_CHECKING:
     import polars as pl
@@ -46,9 +41,8 @@ class TrainSettings:
     """Settings of `train`; invalid ones raise `XlarankError`.
 
     Attributes:
-        also_from: extra training collections of the same kind, not scored: ``NAME`` or
-            ``NAME=WEIGHT``, the weight of each graph (default 1). Families held out by a fold are
-            held out in them, too.
+        also_from: extra training collections of the same kind, not scored. Families held out by
+            a fold are held out in them, too.
         model: ranker, or "auto" for the best out of fold.
         with_valid: also train on the valid split; afterwards, scores on it are meaningless.
         rounds: maximum number of boosting rounds; cross-validation chooses.
@@ -155,7 +149,7 @@ def train(workspace: Workspace, settings: TrainSettings | None = None) -> Traini
     if settings.model != AUTO:
         specs_of(settings.model)  # raises for an unknown name
     workspace.require_writable()
-    extra = extra_collections(workspace, settings.also_from)
+    extra = chosen_collections(workspace, settings.also_from) if settings.also_from else []
     chosen = chosen_collections(workspace, settings.collections)
     left_out: dict[str, str] = {}
     results = []
@@ -313,7 +307,6 @@ def _card(
         columns=training.manifest.columns,
         trained_on=training.splits,
         also_from=training.also_from,
-        also_weights=training.also_weights,
         folds={},
         folds_by=plan.by,
         target=training.collection.hardware,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,7 +17,6 @@ from xlarank.features.store import Manifest, each_graph, read_manifest, read_man
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
 from xlarank.models.training_data import TrainingData, target_of
-from xlarank.pipelines.support.workspaces import chosen_collections
 
 #: Minimum number of configurations per graph; with fewer, a model ranks no better than the default
 #: order.
@@ -26,8 +24,6 @@ MIN_CONFIGS: Final = 16
 #: Maximum training rows of a collection, by default; more configurations of a graph hardly raise
 #: the score (docs/explanation/tuning.md).
 MAX_ROWS: Final[dict[Kind, int]] = {"layout": 100_000, "tile": 500_000}
-#: Largest weight of an extra collection.
-MAX_WEIGHT: Final = 1000.0
 #: Minimum number of graphs in a sample.
 _MIN_GRAPHS: Final = 100
 
@@ -38,7 +34,7 @@ class StoredTrainingSet:
 
     Attributes:
         splits: names of the graphs by split, in the order of the groups.
-        also_from, also_weights: names of the graphs, and weight, by extra collection.
+        also_from: names of the graphs by extra collection.
     """
 
     data: TrainingData
@@ -46,7 +42,6 @@ class StoredTrainingSet:
     splits: dict[str, list[str]]
     manifests: dict[Collection, dict[str, Manifest]]
     also_from: dict[str, list[str]]
-    also_weights: dict[str, float]
 
     @property
     def kind(self) -> Kind:
@@ -122,33 +117,14 @@ def training_sizes(
     return {name: min(rows, limit) for name, rows in graphs.items()}
 
 
-def extra_collections(workspace: Workspace, names: Sequence[str]) -> dict[Collection, float]:
-    """Return the weights of collections by ``NAME`` (weight 1) or ``NAME=WEIGHT``."""
-    weights: dict[Collection, float] = {}
-    for entry in names:
-        name, assigned, text = entry.partition("=")
-        weight = 0.0 if assigned else 1.0
-        with suppress(ValueError):
-            weight = float(text)
-        if not 0 < weight <= MAX_WEIGHT:
-            expected = f"a number above 0, at most {MAX_WEIGHT:g}"
-            do = f"write {name}=0.5, or leave the collection out"
-            raise CollectionError(f"the weight of {name} is {text!r}", expected=expected, do=do)
-        for extra in chosen_collections(workspace, [name]):
-            if weights.setdefault(extra, weight) != weight:
-                listed = f"{weights[extra]:g} and {weight:g}"
-                raise CollectionError(f"{extra} is given two weights, {listed}", do="name it once")
-    return weights
-
-
 def read_training_set(
     workspace: Workspace,
     collection: Collection,
     splits: Sequence[str] = ("train",),
-    extra: Mapping[Collection, float] | None = None,
+    extra: Sequence[Collection] = (),
     max_rows: int | None = None,
 ) -> StoredTrainingSet:
-    """Return the labelled, rankable graphs of splits; ``extra``: weights of other collections.
+    """Return the labelled, rankable graphs of splits; ``extra``: other collections.
 
     Graphs are sampled to the sizes of `training_sizes`: the maximum number of configurations that
     the first split was built with also limits the graphs of the other splits, which are stored
@@ -157,15 +133,15 @@ def read_training_set(
 
     Raises `CollectionError` for a lack of rows, and for other kinds or columns.
     """
-    weights = {other: weight for other, weight in (extra or {}).items() if other != collection}
-    for other in weights:
+    others = [other for other in extra if other != collection]
+    for other in others:
         if other.kind != collection.kind:
             expected = f"a {collection.kind} collection"
             do = "choose the collections to train with `collections`"
             got = f"{collection} cannot also be trained on {other}"
             raise CollectionError(got, expected=expected, do=do)
     manifests = {
-        member: _read_manifests(workspace, member, splits) for member in (collection, *weights)
+        member: _read_manifests(workspace, member, splits) for member in (collection, *others)
     }
     stored = [manifest for by_split in manifests.values() for manifest in by_split.values()]
     if len({manifest.recipe.columns_version for manifest in stored}) > 1:
@@ -180,14 +156,11 @@ def read_training_set(
     data, names = _read_graphs(workspace, collection, splits, *own)
     also = None
     also_from = dict[str, list[str]]()
-    for other, weight in weights.items():
+    for other in others:
         groups, _ = _read_graphs(workspace, other, splits, manifests[other], sizes[other])
         also_from[str(other)] = groups.names
-        groups = groups.weighted(weight)
         also = groups if also is None else also.join(groups)
-    also_weights = {str(other): weight for other, weight in weights.items()}
-    data = replace(data, also=also)
-    return StoredTrainingSet(data, collection, names, manifests, also_from, also_weights)
+    return StoredTrainingSet(replace(data, also=also), collection, names, manifests, also_from)
 
 
 def _read_manifests(
@@ -272,7 +245,7 @@ def training_set_of(
 ) -> StoredTrainingSet:
     """Return a model's training set; raises `ModelError` if its graphs or code changed."""
     card = model.require_card()
-    extra = {Collection.parse(name): card.also_weights.get(name, 1.0) for name in card.also_from}
+    extra = [Collection.parse(name) for name in card.also_from]
     splits = [*card.trained_on]
     training = read_training_set(workspace, collection, splits, extra, max_rows=card.max_rows)
     model.require(training.manifest)

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from tests.models.helpers import COLUMNS, easy_data, easy_graph, fitted, graph_rows, kernel
+from tests.models.helpers import COLUMNS, easy_data, easy_graph, graph_rows, kernel
 from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
-from xlarank.models.losses import LOSSES, rankers
+from xlarank.models.losses import LOSSES
 from xlarank.models.member import Loss
 from xlarank.models.model import Model
 from xlarank.models.objectives import mean_rank
 from xlarank.models.training_data import Dataset, FitSettings, TrainingData
 from xlarank.models.validation import folds
 from xlarank.models.validation.folds import Curves, Fold, FoldPlan, family_folds
-from xlarank.models.validation.metrics import graph_metrics, kendall_tau
+from xlarank.models.validation.metrics import graph_metrics
 
 #: Families 0, 0, 1, 1, 2, 2; the other collection has family 1 and one that is new.
 DATA = easy_data(configs=9)
@@ -48,23 +48,14 @@ def test_what_cannot_be_learned_from_is_left_out():
         assert TrainingData.from_graphs([useless, good, useless]).names == ["good"]
         with pytest.raises(ModelError, match="none of 1 graph can be trained on"):
             TrainingData.from_graphs([useless])
-    other = graph_rows("two", [1, 2], columns=["size", "waste", "clash", "noise2"])
-    with pytest.raises(ModelError, match="two and good have different columns"):
-        TrainingData.from_graphs([good, other])
 
 
-def test_groups_are_taken_and_joined_with_their_rows_and_weights():
-    joined = DATA.take([5, 1]).join(ALSO.weighted(0.5))
+def test_groups_are_taken_and_joined_with_their_rows():
+    joined = DATA.take([5, 1]).join(ALSO)
     assert joined.names == ["family2__b", "family0__b", "family1__z", "other__a"]
     rows = np.concatenate([DATA.matrix()[45:], DATA.matrix()[9:18], ALSO.matrix()])
     assert np.array_equal(joined.matrix(), rows)
     assert np.array_equal(joined.take([3]).cost, ALSO.cost[9:])
-    assert joined.group_weight.tolist() == [1.0, 1.0, 0.5, 0.5]
-    assert joined.take([3, 0]).group_weight.tolist() == [0.5, 1.0]
-    with pytest.raises(ModelError, match="weight is 0"):
-        DATA.weighted(0)
-    with pytest.raises(ModelError, match="family1__z and family0__a have different columns"):
-        DATA.join(replace(ALSO, columns=COLUMNS[::-1]))
 
 
 def test_a_held_out_family_is_held_out_everywhere():
@@ -80,20 +71,6 @@ def test_a_held_out_family_is_held_out_everywhere():
     also = TrainingData.from_graphs([several, other])
     training = replace(tiles(("dot",), ("copy",)), also=also)
     assert training.without([0]).names == ["f1__1", "g__slice"], "by all possible kinds"
-
-
-@pytest.mark.parametrize("name", rankers())
-def test_the_heavier_of_two_contradicting_sources_is_believed(name):
-    own = easy_data(graphs=4, configs=40)
-    turned = []
-    for graph in own.parts:
-        runtime = graph.runtime.max() + 1 - graph.runtime
-        turned.append(replace(graph, name=f"x{graph.name}", runtime=runtime))
-    also = TrainingData.from_graphs(turned)
-    graph = easy_graph("unseen__a", 40, seed=5)
-    light, heavy = (fitted(name, own.join(also.weighted(weight))) for weight in (0.05, 20.0))
-    assert kendall_tau(light.score(graph), graph.row_cost) > 0.6
-    assert kendall_tau(heavy.score(graph), graph.row_cost) < -0.6
 
 
 def tiles(*kinds):

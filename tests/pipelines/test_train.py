@@ -25,12 +25,7 @@ from xlarank.models import tuned
 from xlarank.models.losses import DEFAULT, params_of, rankers
 from xlarank.models.validation.folds import Curves
 from xlarank.models.validation.metrics import METRICS, summarise
-from xlarank.pipelines.training.training_sets import (
-    MIN_CONFIGS,
-    extra_collections,
-    read_training_set,
-    training_set_of,
-)
+from xlarank.pipelines.training.training_sets import MIN_CONFIGS, read_training_set, training_set_of
 
 
 def run(workspace, *, progress=None, **options):
@@ -312,25 +307,13 @@ def lacks_a_family(fold):
     return are_twice and len(set(fold.families)) == 2
 
 
-def test_other_collections_are_learned_from_by_weight_and_not_judged_on(pair, fits):
-    card = learn(pair, f"{OTHER}=0.25", rounds=2).card
+def test_other_collections_are_learned_from_and_not_judged_on(pair, fits):
+    card = learn(pair, OTHER, rounds=2).card
     *folds, whole = (fit["data"] for fit in fits)
-    assert whole.group_weight.tolist() == [1.0] * 5 + [0.25] * 5
     assert whole.columns == card.columns and all(map(lacks_a_family, folds))
     names = list(TREE[LAYOUT]["train"])
+    assert whole.names == [*names, *names] and set(card.folds) == set(names)
     assert (card.trained_on, card.also_from) == ({"train": names}, {OTHER: names})
-    assert card.also_weights == {OTHER: 0.25} and set(card.folds) == set(names)
-    card = learn(pair, OTHER, rounds=2).card
-    assert card.also_weights == {OTHER: 1.0} and set(fits[-1]["data"].group_weight) == {1.0}
-
-
-def test_weights_that_are_refused(pair):
-    for weight in ("0", "-1", "half", "", "nan", "inf", "1001"):
-        message = rf"weight of {OTHER} is '{weight}'; expected a number"
-        with pytest.raises(CollectionError, match=message):
-            learn(pair, f"{OTHER}={weight}")
-    with pytest.raises(CollectionError, match="layout:cpu:random is given two weights, 1 and 2"):
-        extra_collections(pair, ["layout:cpu:random", "layout:cpu:r*=2"])
     message = r"collection 'layout:tpu:random' is not in .*did you mean"
     with pytest.raises(CollectionError, match=message):
-        learn(pair, "layout:tpu:random=0.5")
+        learn(pair, "layout:tpu:random")

@@ -104,8 +104,7 @@ def train(
     also_from: Annotated[
         list[str] | None,
         Option(
-            help="Additional training collection of the same kind; repeatable. "
-            "NAME=WEIGHT weights its graphs (default 1). Only graphs of "
+            help="Additional training collection of the same kind; repeatable. Only graphs of "
             "--collection are scored."
         ),
     ] = None,
@@ -126,8 +125,8 @@ def train(
     from xlarank.pipelines.train import TrainSettings
     from xlarank.pipelines.train import train as run
 
-    extra = [name.partition("=")[0] for name in also_from or ()]
-    work = built_workspace(data_root, workspace, [*collection, *extra] if collection else None)
+    named = [*collection, *(also_from or ())] if collection else None
+    work = built_workspace(data_root, workspace, named)
     settings = TrainSettings(
         collections=collection or (),
         also_from=also_from or (),
