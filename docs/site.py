@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 from mkdocs.structure.files import File, Files
 
 from docs.columns import pages as column_pages
-from xlarank.cli.app import commands, examples_of, number_span
+from xlarank.cli.app import commands, examples_of
 from xlarank.cli.options import RANKERS
 from xlarank.data.errors import ParameterError
 from xlarank.models.losses import LOSSES, rankers, specs_of
@@ -66,8 +66,8 @@ def commands_page() -> str:
 
 
 def _options(command: Any) -> Iterator[str]:
-    yield "| option | value | default | meaning |"
-    yield "|---|---|---|---|"
+    yield "| option | default | meaning |"
+    yield "|---|---|---|"
     for part in command.params:
         if part.param_type_name == "argument" or part.name in (
             "install_completion",
@@ -75,13 +75,10 @@ def _options(command: Any) -> Iterator[str]:
         ):
             continue
         names = ", ".join(f"`{name}`" for name in (*part.opts, *part.secondary_opts))
-        value = " ".join(
-            filter(None, [part.metavar, f"({span})" if (span := number_span(part)) else ""])
-        )
         no_default = part.default is None or part.default is False or callable(part.default)
         default = "" if no_default else f"`{part.default}`"
         help_text = (part.help or "").replace("|", "\\|").replace("\\[", "[")
-        yield f"| {names} | {value} | {'required' if part.required else default} | {help_text} |"
+        yield f"| {names} | {'required' if part.required else default} | {help_text} |"
 
 
 def rankers_page() -> str:

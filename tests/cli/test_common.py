@@ -185,17 +185,13 @@ def test_help_imports_nothing_heavy_and_is_quick(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(commands().commands))
-def test_help_has_no_types_of_python_and_examples_that_parse_as_does_the_next_command(
+def test_help_fits_a_screen_and_its_examples_parse_as_does_the_next_command(
     name, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    shown = here(name, "--help").out
-    of_python = re.search(r"<(str|int|float|bool|list|Path)|<=|INTEGER|list\[|2147483647", shown)
-    assert of_python is None, shown
-    assert all(len(line) <= 80 for line in shown.splitlines())
     monkeypatch.setenv("COLUMNS", "100")
-    _, _, listed = here(name, "--help").out.partition("─ Options ─")
+    shown = here(name, "--help").out
+    _, _, listed = shown.partition("─ Options ─")
     assert listed.count("\n│") <= 24, "one screen"
     examples = examples_of(name)
     for example in examples:

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Annotated, Any, Final, NoReturn, get_type_hints
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from typer import Option
@@ -20,12 +20,10 @@ from typer.main import get_command
 import xlarank
 from xlarank.cli import console, dataset, demo, explaining, learning, programs, ranking, scoring
 from xlarank.cli.options import RANKERS, moved_to_front, require_separate_files
-from xlarank.data.errors import MAX_ROUNDS, XlarankError
+from xlarank.data.errors import XlarankError
 from xlarank.data.files import DISK_FULL
 from xlarank.pipelines.support.progress import show_progress
 
-#: Placeholders of option values in help, by type; a flag has none.
-_PLACEHOLDERS: Final = {"Path": "PATH", "str": "TEXT", "bool": "", "int": "N", "float": "N"}
 #: Signals received so far: a library may swallow the exception of a handler.
 _received: list[int] = []
 #: Seconds after a signal to remove partial files; a second signal ends the program at once.
@@ -119,10 +117,14 @@ def _version(show: bool) -> None:
 def common(
     context: typer.Context,
     version: Annotated[
-        bool, Option(callback=_version, is_eager=True, help="Show the version.")
+        bool, Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
-    quiet: Annotated[bool, Option(help="Print errors only (and JSON with --json -).")] = False,
-    verbose: Annotated[bool, Option(help="Print each step, and lists in full.")] = False,
+    quiet: Annotated[
+        bool, Option("--quiet", help="Print errors only (and JSON with --json -).")
+    ] = False,
+    verbose: Annotated[
+        bool, Option("--verbose", help="Print each step, and lists in full.")
+    ] = False,
 ) -> None:
     r"""Rank compiler configurations without running them: boosted trees on TpuGraphs data.
 
@@ -142,26 +144,14 @@ def examples_of(command: str) -> list[str]:
 
 
 def commands() -> Any:
-    """Return all commands; their help has plain words instead of Python's types, and examples."""
+    """Return all commands; their help ends with examples, and with the rankers if they take one."""
     group: Any = get_command(app)
-    for name, command in {"": group, **group.commands}.items():
-        hints = get_type_hints(command.callback)
-        for parameter in (*command.params, command.get_help_option(typer.Context(command))):
-            if parameter.param_type_name == "argument":
-                parameter.display_type_rich = lambda ctx: None
-                parameter.metavar = parameter.name.upper()
-                continue
-            hint = str(hints.get(parameter.name, bool))
-            parameter.metavar = next(word for kind, word in _PLACEHOLDERS.items() if kind in hint)
-            parameter._get_number_range_help_str = partial(number_span, parameter)
-            if parameter.default is False:  # a flag needs no negative
-                parameter.secondary_opts = []
+    for name, command in group.commands.items():
         lines = ["Examples:", *(f"{console.program()} {example}" for example in examples_of(name))]
         if any(parameter.name == "model" for parameter in command.params):
             lines += ["", "Rankers:", *(f"{ranker}: {text}" for ranker, text in RANKERS.items())]
-        command.epilog = "\n".join(lines) if name else None
-        if name:
-            command.invoke = partial(_invoke, command.invoke)
+        command.epilog = "\n".join(lines)
+        command.invoke = partial(_invoke, command.invoke)
     return group
 
 
@@ -169,20 +159,6 @@ def _invoke(invoke: Callable[[Any], Any], context: Any) -> Any:
     """Run a command after a check of the files that its line names."""
     require_separate_files(context.command.params, context.params)
     return invoke(context)
-
-
-def number_span(option: Any) -> str | None:
-    """Return the valid values of a numeric option as text; None without limits.
-
-    >>> from types import SimpleNamespace as Option
-    >>> number_span(Option(min=1, max=64)), number_span(Option(min=0, max=2**31 - 1))
-    ('1 to 64', '0 or more')
-    """
-    low = getattr(option, "min", None)
-    high = getattr(option, "max", None)
-    if low is None:
-        return None
-    return f"{low:g} or more" if high is None or high >= MAX_ROUNDS else f"{low:g} to {high:g}"
 
 
 def main() -> None:
@@ -236,8 +212,6 @@ def _require_streams() -> None:
     """Escape characters that the terminal lacks; raise `XlarankError` if standard output is closed,
     as the next opened file would receive the output.
     """
-    if not os.environ.get("COLUMNS", "1").strip("0"):
-        del os.environ["COLUMNS"]  # rich would print nothing
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")
     if sys.stdout is None:

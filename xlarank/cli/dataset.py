@@ -153,9 +153,7 @@ def build_features(
     split: Annotated[
         list[str] | None, Option(help="train, valid or test; repeatable. Default: all.")
     ] = None,
-    max_configs: Annotated[
-        int, Option(min=0, max=2**31 - 1, help="Configurations of a train graph; 0: all.")
-    ] = 0,
+    max_configs: Annotated[int, Option(min=0, help="Configurations of a train graph; 0: all.")] = 0,
     jobs: options.Jobs = 0,
     scheduler: Annotated[
         str | None, Option(help="host:port of a Dask scheduler, or local (extra: dask).")

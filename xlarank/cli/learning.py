@@ -112,7 +112,9 @@ def train(
         str, Option(help="Ranker, listed below; auto: the best out of fold.")
     ] = "lambdarank",
     seeds: options.Seeds = 3,
-    with_valid: Annotated[bool, Option(help="Train on the valid split, too.")] = False,
+    with_valid: Annotated[
+        bool, Option("--with-valid", help="Train on the valid split, too.")
+    ] = False,
     rounds: options.Rounds = 300,
     select: options.Select = "mean",
     seed: options.Seed = 0,

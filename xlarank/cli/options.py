@@ -16,15 +16,7 @@ from typer import CallbackParam, Option
 
 from xlarank.cli import console
 from xlarank.cli.console import list_lines, list_reasons, say, show_rows, write_json
-from xlarank.data.errors import (
-    MAX_ROUNDS,
-    MAX_SEED,
-    MAX_SEEDS,
-    MAX_THREADS,
-    MAX_TRIALS,
-    WorkspaceError,
-    XlarankError,
-)
+from xlarank.data.errors import WorkspaceError, XlarankError
 from xlarank.data.files import output_target, require_replaceable
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 
@@ -36,9 +28,8 @@ if TYPE_CHECKING:
 #: Why a graph cannot be ranked, with and without runtimes.
 UNRANKABLE: Final = "one distinct configuration, or equal runtimes"
 _SAME: Final = "one distinct configuration"
-#: Parameters that name a file to write, and folders of a workspace that none of them may be in.
+#: Parameters that name a file to write.
 WRITTEN: Final = ("out", "csv", "json_file")
-_KEPT: Final = ("features", "models", "studies")
 
 
 def _json(param: CallbackParam, path: Path | None) -> Path | None:
@@ -66,54 +57,22 @@ def graph_out(param: CallbackParam, path: Path | None) -> Path | None:
 
 
 def require_separate_files(params: Iterable[Any], given: Mapping[str, Any]) -> None:
-    """Raise `WorkspaceError` if an output of a command is one of its inputs, another output, or a
-    file that the workspace keeps for itself; ``given`` has the values of the parameters by name.
+    """Raise `WorkspaceError` if an output of a command is one of its inputs or another output;
+    ``given`` has the values of the parameters by name.
     """
-    outputs: dict[str, Path] = {}
-    inputs: dict[str, Path] = {}
-    for param in params:
+    named: dict[str, str] = {}
+    for param in sorted(params, key=lambda param: param.name in WRITTEN):  # inputs first
+        is_written = param.name in WRITTEN
         value = given.get(param.name)
-        entries = value if isinstance(value, list | tuple) else [value]
-        option = param.opts[0] if param.opts[0].startswith("-") else f"the {param.name} to read"
-        if param.name in WRITTEN:
-            if value is not None and Path(value) != console.STDOUT:
-                outputs[option] = Path(value)
-            continue
-        for entry in entries:
-            paths = _named_files(entry)
-            if param.name == "official_indices" and entry is not None:
-                paths = sorted(Path(entry).glob("*.json"))
-            inputs |= {f"{option} {path}": path for path in paths}
-    named: dict[str, Path] = {}
-    for option, path in outputs.items():
-        for other, other_path in (inputs | named).items():
-            if _same_file(path, other_path):
-                got = f"{option} {path} is the same file as {other}"
+        for entry in value if isinstance(value, list) else [value]:
+            if not isinstance(entry, str | Path) or entry == console.STDOUT:
+                continue
+            path = os.path.realpath(entry)
+            if is_written and path in named:
+                got = f"{param.opts[0]} {entry} is the same file as {named[path]}"
                 raise WorkspaceError(got, expected="a file of its own", do="name another file")
-        named[f"{option} {path}"] = path
-        for folder in _KEPT:
-            own = Path(given.get("workspace") or WORK, folder)
-            if Path(os.path.realpath(own)) in Path(os.path.realpath(path)).parents:
-                got = f"{option} {path} is below {own}, where the workspace keeps its own files"
-                raise WorkspaceError(got, expected="another folder", do="name another file")
-
-
-def _named_files(value: object) -> list[Path]:
-    """Return the existing files that a value names: a path, ``module:function``, ``FILE:N`` or the
-    URL of a database.
-    """
-    if not isinstance(value, str | Path):
-        return []
-    text = str(value)
-    module = text.partition(":")[0].replace(".", os.sep)
-    names = {text, text.rpartition(":")[0], f"{module}.py", text.removeprefix("sqlite:///")} - {""}
-    return [Path(name) for name in sorted(names) if os.path.isfile(name)]
-
-
-def _same_file(path: Path, other: Path) -> bool:
-    if os.path.realpath(path) == os.path.realpath(other):
-        return True
-    return os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other)
+            if is_written or os.path.isfile(path):
+                named[path] = f"{param.opts[0]} {entry}"
 
 
 def recorded(param: CallbackParam, value: Any) -> Any:
@@ -185,18 +144,12 @@ Json = Annotated[
     Option("--json", callback=_json, help="Write JSON to this file; -: standard output."),
 ]
 Out = Annotated[Path, Option(callback=out_file, help="File to write.")]
-Seed = Annotated[int, Option(min=0, max=MAX_SEED, help="Seed of all random numbers.")]
-Threads = Annotated[
-    int, Option(min=-1, max=MAX_THREADS, help="Threads for training; 0 or -1: all cores.")
-]
-Rounds = Annotated[int, Option(min=1, max=MAX_ROUNDS, help="Most boosting rounds; folds choose.")]
-Seeds = Annotated[
-    int, Option(min=1, max=MAX_SEEDS, help="Number of boosters whose scores are averaged.")
-]
-Trials = Annotated[
-    int, Option(min=1, max=MAX_TRIALS, help="Trials of each study, earlier ones included.")
-]
-Jobs = Annotated[int, Option(min=0, max=MAX_THREADS, help="Processes; 0: by cores and sizes.")]
+Seed = Annotated[int, Option(min=0, help="Seed of all random numbers.")]
+Threads = Annotated[int, Option(min=-1, help="Threads for training; 0 or -1: all cores.")]
+Rounds = Annotated[int, Option(min=1, help="Most boosting rounds; folds choose.")]
+Seeds = Annotated[int, Option(min=1, help="Number of boosters whose scores are averaged.")]
+Trials = Annotated[int, Option(min=1, help="Trials of each study, earlier ones included.")]
+Jobs = Annotated[int, Option(min=0, help="Processes; 0: by cores and sizes.")]
 Timeout = Annotated[float | None, Option(min=0, help="Maximum seconds, for all collections.")]
 
 

@@ -26,7 +26,7 @@ _SHOWN: Final = 10
 _Chip = Annotated[
     str, Option(help="tpu-v3, tpu-v4, tpu-v5e, tpu-v6e (estimated), cpu or device (measured here).")
 ]
-_Jobs = Annotated[int, Option(min=1, max=64, help="Number of configurations compiled at a time.")]
+_Jobs = Annotated[int, Option(min=1, help="Number of configurations compiled at a time.")]
 
 
 @app.command()
@@ -119,7 +119,7 @@ def advise(
     target: _Chip = DEFAULT_CHIP,
     budget: Annotated[int, Option(min=1, help="Number of compilations; 1: diagnosis only.")] = 20,
     measure: Annotated[
-        bool, Option(help="Run as written and as advised in turn; keep gains.")
+        bool, Option("--measure", help="Run as written and as advised in turn; keep gains.")
     ] = False,
     out: Annotated[Path, Option(help="Folder for the advice and the edited module.")] = options.WORK
     / "advice",

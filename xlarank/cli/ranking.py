@@ -42,9 +42,7 @@ def rank(
             "proposed."
         ),
     ],
-    top: Annotated[
-        int, Option(min=1, max=2**31 - 1, help="Number of lines to show; ties share a line.")
-    ] = 10,
+    top: Annotated[int, Option(min=1, help="Number of lines to show; ties share a line.")] = 10,
     workspace: options.Work = options.WORK,
     target: options.Target = None,
     collection: options.ModelOf = None,
