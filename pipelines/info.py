@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from xlarank.data.collection import DataRoot, graph_files
 from xlarank.data.config_table import group_minimum
 from xlarank.data.errors import XlarankError
@@ -67,11 +69,13 @@ def file_info(path: Path) -> dict[str, float | None]:
     measured = graph.measured
     cost = graph.cost[measured]
     group = graph.group[measured]
+    fastest = group_minimum(cost, group, len(graph.first))
+    share_labels = np.array_equal(fastest[group], cost)  # averaged: no noise can be seen
     values: dict[str, float | None] = {
         "configurations": graph.configs,
         "measured": len(cost),
         "distinct": len(graph.first),
-        "repeat_std": relative_std(cost, group),
+        "repeat_std": None if share_labels else relative_std(cost, group),
     }
     if isinstance(graph, LayoutGraph):
         return values | {"run_tau": run_tau(cost, group), "ceiling": tau_ceiling(cost, group)}

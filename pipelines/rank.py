@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ from xlarank.data.errors import GraphFileError, XlarankError, counted
 from xlarank.data.files import atomic_write
 from xlarank.data.graph import Graph, GraphLike, LayoutGraph
 from xlarank.data.workspace import Workspace
-from xlarank.features.layout.time_model import NodeTime, config_times
 from xlarank.features.rows import GraphRows
 from xlarank.models.model import Model
 from xlarank.models.validation.metrics import compiler_cost, graph_metrics, order_of, speedups
@@ -234,30 +233,6 @@ class Ranking(Table):
         ahead = int(np.count_nonzero(self.scores < score))
         return default, ahead + 1, int(np.count_nonzero(self.scores == score)) - 1
 
-    def node_times(self, config: int) -> list[NodeTime]:
-        """Return estimated times of the configurable nodes; empty unless the model is the time
-        model itself.
-        """
-        if isinstance(self.data, LayoutGraph) and self.model.is_time_model:
-            return config_times(self.data, config)
-        return []
-
-    def node_losses(self, config: int) -> list[NodeTime]:
-        """Return the configurable nodes that a faster layout of their output would speed up, and to
-        which proposed configurations may give it; largest loss first.
-        """
-        times = self.node_times(config)
-        if not times:
-            return []
-        from xlarank.pipelines.programs.candidates import tied_candidates
-
-        candidates = tied_candidates(cast(LayoutGraph, self.data))
-        losses = []
-        for at, node in enumerate(times):
-            if node.fastest_ns < node.nanoseconds and candidates.draws(at, node.fastest_order):
-                losses.append(node)
-        return sorted(losses, key=lambda node: node.fastest_ns - node.nanoseconds)
-
     def _runtime_of(self, config: int) -> int | None:
         return int(self.runtime[config]) if self.runtime[config] > 0 else None
 
@@ -321,8 +296,7 @@ def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
     """Write rankings, keyed by graph name, as CSV: a line per distinct configuration, fastest
     first.
 
-    A name that a spreadsheet would evaluate (``=1+1``) is prefixed with an apostrophe. Raises
-    `WorkspaceError`.
+    Raises `WorkspaceError`.
     """
     heads = ["graph", "model", "rank", "configuration", "score", "runtime_ns", "identical"]
     with (
@@ -335,10 +309,7 @@ def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
         )
         writer.writeheader()
         for name, ranking in rankings.items():
-            text = f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r")) else name
-            # csv.writer does not quote \r, and readers take it for a line end.
-            text = text.replace("\r", " ")
             for entry in ranking.best():
                 identical = ";".join(map(str, entry.identical))
-                row = {"graph": text, "model": ranking.ranked_by, **vars(entry)}
+                row = {"graph": name, "model": ranking.ranked_by, **vars(entry)}
                 writer.writerow(row | {"identical": identical})

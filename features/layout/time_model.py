@@ -8,7 +8,6 @@ parameters (docs/explanation/tpu-time.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import permutations
 from typing import Final
 
@@ -88,30 +87,6 @@ def _round_up(size: Ints, multiple: Floats | float) -> Floats:
     return np.asarray(np.ceil(size / multiple) * multiple)
 
 
-@dataclass(frozen=True)
-class NodeTime:
-    """The time of a configurable node under one configuration.
-
-    Attributes:
-        node: number in the graph.
-        nanoseconds, fastest_ns: times under its layouts, and under the fastest output layout that
-            needs no copy.
-        output_ns: time under its output layout and the faster layouts of its operands.
-        lanes, tile_lanes: elements along the lanes, and the lanes that they take.
-        order, fastest_order: the two minor-most dimensions of its layout and of the fastest one,
-            minor to major.
-    """
-
-    node: int
-    nanoseconds: float
-    fastest_ns: float
-    output_ns: float
-    lanes: int
-    tile_lanes: int
-    order: tuple[int, ...]
-    fastest_order: tuple[int, ...]
-
-
 class TimeModel:
     """Times of the configurable nodes of a program on one core of a TPU, in nanoseconds.
 
@@ -136,7 +111,6 @@ class TimeModel:
         type_ns, row_ns: ``(T,)`` and ``(R,)`` times of every type of row and of every row.
         default_ns: ``(K,)`` times under the compiler's default layouts.
         fastest_ns: ``(K,)`` least times under layouts that need no copy, candidates or not.
-        fastest_order: ``(K, 2)`` first dimensions of such a layout, minor to major; -1 for none.
     """
 
     def __init__(self, context: LayoutContext) -> None:
@@ -153,7 +127,7 @@ class TimeModel:
         default = context.default_layout[context.slot_tensor]
         every = np.arange(len(self._nodes))
         self.default_ns = self.nanoseconds(every, default[:, 0], default[:, 1:, 0])
-        self.fastest_ns, self.fastest_order = self._fastest()
+        self.fastest_ns = self._fastest()
 
     def _dimension(self, role: str) -> Ints:
         return self._context.convolution_dimension(role)[self._nodes]
@@ -234,8 +208,8 @@ class TimeModel:
         moving = np.where(kind == _OTHER, 0.0, moved / BANDWIDTH)
         return np.asarray(1e9 * np.hypot(self.work[node] * total / PEAK_FLOPS, moving))
 
-    def _fastest(self) -> tuple[Floats, Ints]:
-        """Return `fastest_ns` and `fastest_order`, computed once per signature.
+    def _fastest(self) -> Floats:
+        """Return `fastest_ns`, computed once per signature.
 
         Padding depends on two dimensions alone, the minor-most one that is not of size 1 and the
         next; a single one is taken as major-most, without a next. Batch and feature of a
@@ -259,28 +233,12 @@ class TimeModel:
         layout[single[at], 1] = -1
         times = self.nanoseconds(example[at], layout)
         fastest = self.default_ns[example]
-        order = context.default_layout[nodes][:, :2]
-        by_time = np.lexsort((times, at))
-        first = by_time[np.unique(at[by_time], return_index=True)[1]]
-        first = first[times[first] < fastest[at[first]]]
-        fastest[at[first]] = times[first]
-        order[at[first]] = layout[first, :2]
-        return fastest[of_node], order[of_node]
+        np.minimum.at(fastest, at, times)
+        return fastest[of_node]
 
 
-def config_times(graph: LayoutGraph, config: int) -> list[NodeTime]:
-    """Return the time of every configurable node of a graph in one of its configurations."""
+def config_times(graph: LayoutGraph, config: int) -> Floats:
+    """Return the nanoseconds of the configurable nodes in one configuration, ``(K,)``."""
     context = LayoutContext(graph)
-    model = TimeModel(context)
     rows = context.table.codes[graph.group[config]]
-    layout = context.slots["output"].layout[context.row_type[rows]]
-    output_ns = model.nanoseconds(np.arange(len(rows)), layout)
-    times = []
-    for k, node in enumerate(graph.configurable.tolist()):
-        sizes = context.dims[node, layout[k, layout[k] >= 0]].tolist()
-        size = next((size for size in sizes if size != 1), 1)
-        dimensions = layout[k, :2], model.fastest_order[k]
-        orders = (tuple(order[order >= 0].tolist()) for order in dimensions)
-        ns = float(model.row_ns[rows[k]]), float(model.fastest_ns[k]), float(output_ns[k])
-        times.append(NodeTime(node, *ns, size, -(-size // LANES) * LANES, *orders))
-    return times
+    return np.asarray(TimeModel(context).row_ns[rows])

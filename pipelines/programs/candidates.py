@@ -51,13 +51,6 @@ class CandidateLayouts:
         self.free = np.flatnonzero(self.choices > 1)
         self.space = math.prod((self.choices - least).tolist()) + bool(least.any())
 
-    def draws(self, node: int, order: Sequence[int]) -> bool:
-        """Return whether a configurable node's output may have these minor-most dimensions."""
-        if self.group[node] < 0:
-            return False
-        rows = self.rows[self.group[node]]
-        return bool((rows[:, : len(order)] == order).all(axis=1).any())
-
     def expand(self, codes: Codes) -> NDArray[np.int8]:
         """Return the rows, ``(configs, nodes, 18)``, as in ``node_config_feat``."""
         start = 1 + np.cumsum(self.choices) - self.choices

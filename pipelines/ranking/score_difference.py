@@ -196,10 +196,9 @@ def explain_graph(
     if priced is not None:
         return _with_copies(explanation, graph, priced)
     if model.is_time_model:
-        before = {time.node: time.nanoseconds for time in config_times(graph, second)}
-        after = {time.node: time.nanoseconds for time in config_times(graph, first)}
-        changes = {node: after[node] - before[node] for node in after}
-        return _with_nodes(explanation, graph, changes)
+        changes = config_times(graph, first) - config_times(graph, second)
+        by_node = dict(zip(graph.configurable.tolist(), changes.tolist(), strict=True))
+        return _with_nodes(explanation, graph, by_node)
     return explanation
 
 

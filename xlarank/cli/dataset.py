@@ -62,6 +62,7 @@ def info(
             _show_nodes(graph, json_file)
             return
         values = file_info(graph)
+        say(graph.name.removesuffix(".npz"), "bold")
         if (of := collection_of(graph)) is not None:
             npz = graph.resolve().parents[len(of.parts) + 1]
             data_root = npz.parent if npz.name == "npz" else npz

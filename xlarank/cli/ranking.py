@@ -183,7 +183,6 @@ def show_ranking(ranking: Ranking, top: int, proposed: str = "") -> None:
         default, place, tied = ranking.default_place
         ties = f", with {counted(tied, 'other')}" if tied else ""
         say(f"the compiler's default, configuration {default}: place {place:,}{ties}")
-    _show_losses(ranking)
     if ranking.metrics:
         values = ranking.metrics
         taus = f"tau {values['tau']:.3f}, tau_b {values['tau_b']:.3f}"
@@ -195,41 +194,6 @@ def show_ranking(ranking: Ranking, top: int, proposed: str = "") -> None:
         over = f" (expected over {ranking.tied_first:,} ties)" if ranking.tied_first else ""
         best = f"best of the first five {five:.3f}"
         say(f"{first:.3f} times as fast as the compiler's default{over}, {best}")
-
-
-def _show_losses(ranking: Ranking) -> None:
-    """Print up to three nodes of the best configuration that another layout would speed up."""
-    from xlarank.features.meanings import describe_node
-
-    first = int(ranking.order[0])
-    graph = ranking.data
-    times = ranking.node_times(first)
-    total = sum(node.nanoseconds for node in times)
-    largest_losses = ranking.node_losses(first)[:3]
-    rows = []
-    for node in largest_losses:
-        share = (node.nanoseconds - node.fastest_ns) / total if total else 0.0
-        if share < 0.001:
-            continue
-        cause = "its contracted dimension lies along lanes"
-        if node.output_ns > node.fastest_ns:
-            order = ",".join(map(str, node.fastest_order))
-            cause = "its sublanes are padded"
-            if node.order[:1] != node.fastest_order[:1] and node.lanes < node.tile_lanes:
-                cause = f"{node.lanes} of {node.tile_lanes} lanes are used"
-            cause += f"; output {{{order},...}} saves it"
-        operation = " ".join(describe_node(graph, node.node))
-        rows.append(
-            {
-                ">node": str(node.node),
-                "operation": operation,
-                ">time lost": f"{share:.1%}",
-                "because": cause,
-            }
-        )
-    if rows:
-        say(f"nodes of configuration {first} that another layout would speed up")
-        show_rows(rows)
 
 
 def _listed(configurations: NDArray[np.intp]) -> str:
