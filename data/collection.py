@@ -6,10 +6,10 @@ npz/tile/<source>/<split>/*.npz               ->  tile:<source>
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import glob
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +21,6 @@ from xlarank.data.graph import Kind
 from xlarank.data.hardware import TPUGRAPHS, collection_parts, hardware_of
 from xlarank.data.schema import LEVELS
 from xlarank.data.schema import SPLITS as SPLITS
-
-#: Deepest level that is searched for skipped files, as links may form a cycle.
-_DEEPEST: Final = 7
 
 ENVIRONMENT: Final = "XLARANK_DATA"
 #: Kaggle's mount of the competition; it is in ``competitions/`` of the same folder by now.
@@ -155,36 +152,20 @@ def choose_splits(names: Sequence[str]) -> list[str]:
     return [split for split in SPLITS if split in names] if names else list(SPLITS)
 
 
-def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
-    """Return folders with skipped files, and folders that cannot be listed, with the reasons."""
-    skipped = dict[Path, str]()
-    locked = dict[Path, str]()
-
-    def unreadable(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):  # the root has no folder of this kind
-            locked[Path(error.filename)] = f"cannot be read ({error.strerror or error})"
-
-    for kind, levels in LEVELS.items():
-        for root, folders, files in os.walk(npz / kind, onerror=unreadable, followlinks=True):
-            folder = Path(root)
-            level = len(folder.relative_to(npz / kind).parts)
-            visible = [name for name in folders if not name.startswith(".")]
-            inner = sorted(name for name in visible if not name.endswith(".npz"))
-            folders[:] = inner if level < _DEEPEST else []
-            graphs = [name for name in files if name.lower().endswith(".npz")]
-            graphs = [name for name in graphs if not name.startswith(".")]
-            if level != levels.count("/") + 1:
-                reason = f"expected {kind}/{levels}/*.npz"
-            elif folder.name not in SPLITS:
-                similar = difflib.get_close_matches(folder.name.lower(), SPLITS, 1)
-                hint = f"rename the folder to {similar[0]}" if similar else "rename the folder"
-                reason = f"{folder.name} is not a split ({', '.join(SPLITS)}); {hint}"
-            else:
-                graphs = [file for file in graphs if not file.endswith(".npz")]
-                reason = "not called .npz in small letters; rename"
-            if graphs:
-                skipped[folder] = f"{counted(len(graphs), 'file')} not read: {reason}"
-    return skipped, locked
+def skipped_files(npz: Path) -> dict[Path, str]:
+    """Return the folders with npz files that are not graphs of a split, with the reason."""
+    read = {file.path for file in discover(npz)}
+    skipped = Counter[tuple[str, Path]]()
+    for kind in LEVELS:
+        for path in sorted((npz / kind).rglob("*.[nN][pP][zZ]")):
+            parts = path.relative_to(npz).parts
+            if path not in read and not any(part.startswith(".") for part in parts):
+                skipped[kind, path.parent] += 1
+    reasons = {}
+    for (kind, folder), count in skipped.items():
+        expected = f"expected {kind}/{LEVELS[kind]}/*.npz, <split> one of {', '.join(SPLITS)}"
+        reasons[folder] = f"{counted(count, 'file')} not read: {expected}"
+    return reasons
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def test_quiet_and_verbose(small):
         (small / "npz" / name).touch()
     done = here("info", "--verbose", "--data-root", small)
     assert done.code == 0 and "reading graphs: 1 of" in done.err
-    assert done.out.count("skipped:") == 2 and "rename the folder to valid" in done.out
+    assert done.out.count("skipped:") == 2 and "<split> one of train, valid" in done.out
     # no option, after two dashes
     assert moved_to_front(["rank", "--", "--quiet"]) == ["rank", "--", "--quiet"]
 

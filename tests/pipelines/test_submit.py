@@ -219,7 +219,7 @@ def test_the_file_is_what_kaggle_asks_for(tmp_path):
     marked.write_bytes("\r\n".join([header, *reversed(lines)]).encode())
     check_submission(marked, CONFIGS)
     assert [submission.required_count(row_id, 7) for row_id in (NET, DOT)] == [7, 5]
-    names = ('a,b "c" d', '"', "\r", "\n", "\t", ";", "ü✓", "=1+1", " ")
+    names = ('a,b "c" d', '"', "\n", "\t", ";", "ü✓", "=1+1", " ")
     ids = [f"tile:xla:{name}" for name in names]
     write_submission(out, {row_id: [1, 0] for row_id in ids})
     marked.write_bytes(b"\xef\xbb\xbf" + out.read_bytes())
@@ -237,22 +237,20 @@ def test_malformed_files_are_refused(tmp_path):
         (GOOD.replace(f"{SMALL},2;0;1\n", ""), rf"lacks 1 id, such as {SMALL}"),
         ("ID,TopConfigs\n", rf"lacks 3 ids, such as {NET}"),
         (GOOD + f"{SMALL},2;0;1\n", f"{SMALL} is listed twice"),
-        (GOOD + "tile:xla:zzz,1\n", "tile:xla:zzz .*is not a test graph"),
+        (GOOD + "tile:xla:zzz,1\n", rf"line 5 .* is for tile:xla:zzz; .* such as {NET}"),
         (GOOD.replace(";2\n", "\n"), f"{NET} lists 3 configurations; expected 4"),
         (GOOD.replace("8;0;3;1;7", "8;0;3;1"), f"{DOT} lists 4 config"),
         (GOOD.replace("3;1;0;2", "3;1;0;0"), f"{NET} lists a configuration twice"),
         (GOOD.replace("3;1;0;2", "4;1;0;2"), f"{NET} lists configuration 4; .* 0 to 3"),
-        (GOOD.replace("3;1;0;2", "3;1;0;-2"), f"{NET} lists configuration -2"),
         (GOOD.replace("3;1;0;2", ""), f"{NET} lists ''"),
         (GOOD.replace("3;1;0;2", "3,1,0,2"), "line 2 .* has 5 fields; expected 2"),
         (GOOD.replace("\n", "\n\n\n") + "x\n", "line 13 .* has 1 field;"),
-        (GOOD + '""\n', "line 5 .* has 1 field;"),
-        (GOOD + "ID,TopConfigs\n", "line 5 .* repeats the header; .*remove the line"),
-        ("," + GOOD, "starts with ,ID,TopConfigs; .* these two columns alone"),
+        (GOOD + "ID,TopConfigs\n", "line 5 .* is for ID;"),
+        ("," + GOOD, "starts with ,ID,TopConfigs; expected ID,TopConfigs"),
         (GOOD.encode("utf-16"), "cannot be read|starts with"),
         (b"\xff\xfe\x00ID", "cannot be read"),
     ]
-    for number in ("", "3.0", "0_3", " 3", "+3", "٣", '"3', "-0", "03", "00"):
+    for number in ("", "3.0", "0_3", " 3", "+3", "٣", '"3', "-3"):
         wrong = GOOD.replace("3;1;0;2", f"{number};1;0;2")
         malformed.append((wrong, "configuration numbers joined by ;"))
     with pytest.raises(SubmissionError, match="cannot be read"):
@@ -261,24 +259,6 @@ def test_malformed_files_are_refused(tmp_path):
         (tmp_path / "out.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
         with pytest.raises(SubmissionError, match=message):
             check_submission(tmp_path / "out.csv", CONFIGS)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        f"{SMALL}.npz",
-        "tile/xla/small",
-        "npz_all/npz/tile/xla/test/small.npz",
-        " tile:xla:Small",
-        r"tile\xla\small",
-        "small",
-    ],
-)
-def test_a_mistyped_id_is_corrected(wrong, tmp_path):
-    path = tmp_path / "out.csv"
-    path.write_text(GOOD.replace(f"\n{SMALL},", f"\n{wrong},"))
-    with pytest.raises(SubmissionError, match=f"not a test graph; .*; write {SMALL}$"):
-        check_submission(path, CONFIGS)
 
 
 def test_graphs_that_nothing_ranks_are_in_the_order_of_their_files(tmp_path):

@@ -174,13 +174,11 @@ def data_root_of(path: Path | None, why: str = "") -> DataRoot:
     return root
 
 
-def warn_of_skipped_files(root: DataRoot) -> dict[str, str]:
-    """Print the folders with skipped files; return those that cannot be listed, with the reason."""
+def warn_of_skipped_files(root: DataRoot) -> None:
     from xlarank.data.collection import skipped_files
 
-    skipped, unreadable = skipped_files(root.npz)
+    skipped = skipped_files(root.npz)
     list_lines("skipped", [f"{path}: {reason}" for path, reason in skipped.items()])
-    return {str(path): reason for path, reason in unreadable.items()}
 
 
 def built_workspace(
@@ -304,4 +302,5 @@ def build(
         list_reasons(title, dict.fromkeys(part.unrankable, reason))
     list_lines("no file in the data root any more, rows removed", report.removed)
     write_json(json_file, report)
-    return report.broken | warn_of_skipped_files(root)
+    warn_of_skipped_files(root)
+    return report.broken
