@@ -292,7 +292,7 @@ def test_against_the_test_graphs(tmp_path):
         check = checked(rows, data_root=root)
         assert (check.rows, check.unknown) == (2, {})
         for problem, start in zip(check.problems, expected, strict=True):
-            assert problem.startswith(start)
+            assert start in problem
     graph_path(tmp_path / "tree", TILE, "test", "dot__b").write_bytes(b"cut")
     check = checked({cut: [0, 1, 2, 3, 99]}, data_root=root)
     assert check.problems == [] and list(check.unknown) == [cut], "as far as possible"
